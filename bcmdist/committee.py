@@ -1,0 +1,70 @@
+"""The committee: the prior plus the sum of all messages, and the belief that follows.
+
+Precision Lambda = I + sum of precisions has eigenvalues of at least one, so its Cholesky
+factorisation cannot fail, whatever the experts say (SYSTEMS I.7).
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from bcmdist import linalg
+from bcmdist.message import Message
+
+
+@dataclass(frozen=True)
+class Belief:
+    """The Gaussian posterior N(mean, (L L')^-1) of the shared variables v."""
+
+    mean: np.ndarray
+    """(S,)"""
+    factor: np.ndarray
+    """L, lower Cholesky factor of the posterior *precision*, (S, S)"""
+
+
+@dataclass(frozen=True)
+class Committee:
+    """All that has been heard about the shared variables; immutable.
+
+    Absorbing is addition: any order and any grouping gives the same committee up to rounding.
+    """
+
+    total: Message
+
+    def absorb(self, message: Message) -> "Committee":
+        """The committee that has also heard `message`."""
+        return Committee(self.total + message)
+
+    @cached_property
+    def posterior(self) -> Belief:
+        """N(Lambda^-1 eta, Lambda^-1) with Lambda = I + precision (GBCM paper, eqs. 14-15)."""
+        shared = len(self.total.eta)
+        factor = linalg.cholesky(np.asfortranarray(np.eye(shared) + self.total.precision), name="committee precision")
+        return Belief(linalg.cholesky_solve(factor, self.total.eta), factor)
+
+    @property
+    def log_evidence(self) -> float:
+        """log p(all targets) in nats: evidence - 1/2 log|Lambda| + 1/2 eta' Lambda^-1 eta (SYSTEMS I.3)."""
+        belief = self.posterior
+        fit = self.total.eta @ belief.mean
+        return float(self.total.evidence + 0.5 * (fit - linalg.log_determinant(belief.factor)))
+
+    @cached_property
+    def degrees_of_freedom(self) -> float:
+        """tr(I - Lambda^-1): how many of the S shared variables the data determine (SYSTEMS I.8)."""
+        return float(len(self.total.eta) - np.trace(linalg.inverse(self.posterior.factor)))
+
+
+# The query set is large enough where it has about twice as many points as degrees of freedom are
+# seen through it (SYSTEMS I.8: twice sufficed in a toy problem, once did not).
+POINTS_PER_DEGREE = 2.0
+
+
+def query_advice(degrees_of_freedom, points) -> str:
+    """One line on whether the query set suffices, and what to set when it does not."""
+    wanted = POINTS_PER_DEGREE * degrees_of_freedom
+    seen = f"{degrees_of_freedom:.0f} effective degrees of freedom are seen through {points} query points"
+    if wanted <= points:
+        return f"{seen}: enough"
+    return f"{seen}: the query set limits the fit; set --query to {int(np.ceil(wanted / 100) * 100)} or more"

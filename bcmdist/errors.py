@@ -1,0 +1,91 @@
+"""Every error bcmdist raises on purpose.
+
+Each class is a `BcmdistError` and also the builtin it resembles, so that both
+`except BcmdistError` and `except ValueError` do what one expects. The text of an error is one
+sentence: what was expected, what came, what to do. All take that text as their only argument,
+so that they survive the way from a worker to the client.
+"""
+
+
+class BcmdistError(Exception):
+    """Base of all errors of this package."""
+
+
+class InvalidOption(BcmdistError, ValueError):
+    """An option or a hyper-parameter has a value that cannot be used."""
+
+
+class InvalidData(BcmdistError, ValueError):
+    """Data hold a value, or have a shape, that no model can use."""
+
+
+class InvalidDtype(BcmdistError, TypeError):
+    """An array holds something else than real numbers."""
+
+
+class MisalignedChunks(InvalidData):
+    """Chunks of `X` and of a row-wise companion array cut across each other."""
+
+
+class UnsupportedTarget(InvalidData):
+    """A target lies outside the support of the likelihood."""
+
+
+class DataChanged(BcmdistError, ValueError):
+    """Rows are not the ones that were surveyed before."""
+
+
+class DataNotFound(BcmdistError, FileNotFoundError):
+    """A path or URL holds no Zarr group with the named arrays."""
+
+
+class DataExists(BcmdistError, FileExistsError):
+    """An output would overwrite something."""
+
+
+class ModelNotFound(BcmdistError, FileNotFoundError):
+    """A path holds no model directory."""
+
+
+class ModelExists(BcmdistError, FileExistsError):
+    """A model directory already holds another model."""
+
+
+class ModelDamaged(BcmdistError, OSError):
+    """A model directory holds something that does not match its checksum."""
+
+
+class NotPositiveDefinite(BcmdistError, ValueError):
+    """A matrix that must be a covariance is not positive definite."""
+
+
+class LaplaceNotConverged(BcmdistError, ArithmeticError):
+    """Newton's iteration for the mode of an expert did not converge."""
+
+
+class MemoryLimit(BcmdistError, MemoryError):
+    """A task would need more memory than it may use; nothing was run."""
+
+
+class SchedulerUnreachable(BcmdistError, TimeoutError):
+    """No Dask scheduler, or no worker, answered in time."""
+
+
+class WorkerCannotRead(BcmdistError, OSError):
+    """A Dask worker does not see the data or the model under the client's path."""
+
+
+class VersionMismatch(BcmdistError, RuntimeError):
+    """Workers, client or a stored model come from different versions of the software."""
+
+
+class WorkerLost(BcmdistError, RuntimeError):
+    """A partition was given up because workers died while they computed it."""
+
+
+class MissingExtra(BcmdistError, ImportError):
+    """An optional package is needed for what was asked."""
+
+
+class BcmdistWarning(UserWarning):
+    """Something the user should know that does not stop the work."""

@@ -1,0 +1,195 @@
+"""Likelihoods p(y | f) of independent rows, and what they predict for observations.
+
+An expert needs the log density of its rows and three derivatives in the latent f; a committee
+needs, for a latent Gaussian belief N(mean, variance), what to expect of an observation. A new
+member of the exponential family is one class with these methods.
+
+`Observations` are the targets of some rows with their optional companions. A row of weight w
+counts as w rows: its log likelihood is multiplied by w (Gaussian: noise variance / w).
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import expit, log_expit, ndtri, roots_hermitenorm
+
+from bcmdist.errors import InvalidOption
+
+# 64 nodes integrate the logistic function against a Gaussian of standard deviation 10 to 1e-4
+# and of standard deviation 3 to 1e-8.
+QUADRATURE_NODES = 64
+
+
+@dataclass(frozen=True)
+class Observations:
+    """Targets of n rows in the units the likelihood sees."""
+
+    y: np.ndarray
+    """Targets, (n,)."""
+    weight: np.ndarray
+    """How many rows each row counts for, (n,), positive."""
+
+    def __len__(self):
+        return len(self.y)
+
+    def __getitem__(self, rows):
+        return Observations(self.y[rows], self.weight[rows])
+
+
+def unweighted(y):
+    """Observations of weight one from targets (n,)."""
+    y = np.asarray(y, dtype=float)
+    return Observations(y, np.ones(len(y)))
+
+
+class Likelihood(ABC):
+    """log p(y | f) row by row; all methods are vectorised over rows, (n,) -> (n,)."""
+
+    name: str
+
+    @property
+    @abstractmethod
+    def parameters(self) -> dict[str, np.ndarray]:
+        """Natural parameters by name, all positive, each 1-D; empty where there are none."""
+
+    @abstractmethod
+    def with_parameters(self, values: dict[str, np.ndarray]) -> "Likelihood":
+        """The same likelihood with other parameter values."""
+
+    @abstractmethod
+    def unsupported(self, y):
+        """True for targets outside the support, (n,)."""
+
+    @property
+    @abstractmethod
+    def support(self) -> str:
+        """The support in words, for the error text."""
+
+    @abstractmethod
+    def log_density(self, obs: Observations, f):
+        """log p(y | f)."""
+
+    @abstractmethod
+    def score(self, obs: Observations, f):
+        """d log p / df."""
+
+    @abstractmethod
+    def curvature(self, obs: Observations, f):
+        """-d2 log p / df2, or its expectation: never negative."""
+
+    @abstractmethod
+    def third(self, obs: Observations, f):
+        """d3 log p / df3."""
+
+    @abstractmethod
+    def observe(self, mean, variance) -> dict[str, np.ndarray]:
+        """What a latent belief N(mean, variance) says of an observation of weight one."""
+
+
+@dataclass(frozen=True)
+class Gaussian(Likelihood):
+    """y = f + e, e ~ N(0, noise_variance / weight)."""
+
+    noise_variance: np.ndarray
+    name = "gaussian"
+    support = "finite numbers"
+
+    def __post_init__(self):
+        object.__setattr__(self, "noise_variance", np.atleast_1d(np.asarray(self.noise_variance, dtype=float)))
+
+    @property
+    def parameters(self):
+        return {"noise_variance": self.noise_variance}
+
+    def with_parameters(self, values):
+        return replace(self, **values)
+
+    def unsupported(self, y):
+        return ~np.isfinite(y)
+
+    def noise(self, obs):
+        """Noise variance of each row, (n,)."""
+        return self.noise_variance / obs.weight
+
+    def log_density(self, obs, f):
+        noise = self.noise(obs)
+        return -0.5 * ((obs.y - f) ** 2 / noise + np.log(2.0 * np.pi * noise))
+
+    def score(self, obs, f):
+        return (obs.y - f) / self.noise(obs)
+
+    def curvature(self, obs, f):
+        return 1.0 / self.noise(obs)
+
+    def third(self, obs, f):
+        return np.zeros(len(obs))
+
+    def observe(self, mean, variance):
+        total = variance + self.noise_variance
+        half = ndtri(0.975) * np.sqrt(total)
+        return {
+            "observation_mean": mean,
+            "observation_variance": total,
+            "lower95": mean - half,
+            "upper95": mean + half,
+        }
+
+
+@dataclass(frozen=True)
+class Bernoulli(Likelihood):
+    """y in {0, 1} with P(y = 1) = 1 / (1 + exp(-f)) (GBCM paper, section 5.2)."""
+
+    name = "bernoulli"
+    support = "the two class labels 0 and 1"
+
+    @property
+    def parameters(self):
+        return {}
+
+    def with_parameters(self, values):
+        return self
+
+    def unsupported(self, y):
+        return (y != 0) & (y != 1)
+
+    def log_density(self, obs, f):
+        return obs.weight * log_expit((2.0 * obs.y - 1.0) * f)
+
+    def score(self, obs, f):
+        return obs.weight * (obs.y - expit(f))
+
+    def curvature(self, obs, f):
+        return obs.weight * expit(f) * expit(-f)
+
+    def third(self, obs, f):
+        return -obs.weight * expit(f) * expit(-f) * (1.0 - 2.0 * expit(f))
+
+    def observe(self, mean, variance):
+        p = logistic_average(mean, variance)
+        return {"probability": np.column_stack([1.0 - p, p]), "label": (p > 0.5).astype(np.int64)}
+
+
+def logistic_average(mean, variance):
+    """Average of 1 / (1 + exp(-f)) over f ~ N(mean, variance), by Gauss-Hermite quadrature."""
+    nodes, weights = roots_hermitenorm(QUADRATURE_NODES)
+    weights = weights / weights.sum()
+    f = np.sqrt(variance)[:, None] * nodes + np.asarray(mean)[:, None]
+    return expit(f) @ weights
+
+
+LIKELIHOODS = {
+    "gaussian": lambda: Gaussian(noise_variance=0.1),
+    "bernoulli": Bernoulli,
+}
+
+TASKS = {"regression": "gaussian", "classification": "bernoulli"}
+
+
+def make_likelihood(name) -> Likelihood:
+    """Likelihood by its name, at its default parameters."""
+    if name not in LIKELIHOODS:
+        raise InvalidOption(
+            f"likelihood: expected one of {', '.join(LIKELIHOODS)}, got {name!r}; give one of these names"
+        )
+    return LIKELIHOODS[name]()

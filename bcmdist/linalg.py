@@ -1,0 +1,140 @@
+"""Dense linear algebra of the committee: LAPACK calls and the one jitter policy.
+
+Matrices are float64 in Fortran order, symmetric matrices are full unless a name ends in
+`_lower`, and a Cholesky factor is lower with a zeroed upper triangle. Functions that say
+"overwrites" reuse the memory of their argument when it is Fortran-ordered float64.
+
+The jitter policy: only the prior covariance of the query points ever gets jitter, once, when a
+model is prepared, from the ladder `JITTER_LADDER` times its mean diagonal. The amount is part of
+the model and is reported.
+"""
+
+import numpy as np
+from scipy.linalg import blas, lapack
+
+from bcmdist.errors import NotPositiveDefinite
+
+JITTER_LADDER = (0.0, 1e-12, 1e-10, 1e-8, 1e-6)
+
+# A query point whose prior variance given the points before it is below this share of the mean
+# variance is a duplicate for double precision: keeping it would only call for jitter.
+DUPLICATE_SHARE = 1e-10
+
+MIRROR_BLOCK = 128  # rows per block of `mirror`: two blocks fit the level-1 cache
+
+
+def cholesky(A, *, name):
+    """Lower Cholesky factor of the symmetric `A`; reads and overwrites its lower triangle.
+
+    Raises
+    ------
+    NotPositiveDefinite
+        Names the matrix, the pivot that failed and a lower bound of the condition number.
+    """
+    L, info = lapack.dpotrf(A, lower=1, clean=1, overwrite_a=1)
+    if info == 0:
+        return L
+    pivot = int(info) - 1
+    d = np.diag(L)[:pivot] ** 2 if pivot else np.ones(1)
+    raise NotPositiveDefinite(
+        f"{name}: expected a positive definite matrix, pivot {pivot} of {len(A)} is not positive "
+        f"(condition number of the leading block at least {d.max() / d.min():.0e}); likely causes: "
+        "(a) duplicate points, (b) a lengthscale too long for the data, (c) a kernel that is no "
+        "covariance, or noise that is zero; drop duplicates, shorten the lengthscale or raise the noise"
+    )
+
+
+def cholesky_with_jitter(K, *, name):
+    """Factor of `K + jitter I` with the smallest jitter of the ladder that is safe.
+
+    Safe means that the factorisation succeeds and that its smallest squared pivot is above what
+    rounding can produce, `n eps max(diag)`.
+
+    Returns
+    -------
+    L : (Q, Q), jitter : float
+        `L L' = K + jitter I`; jitter in the units of `K`.
+    """
+    diagonal = np.diag(K)
+    scale = diagonal.mean()
+    floor = len(K) * np.finfo(float).eps * diagonal.max()
+    error: NotPositiveDefinite | None = None
+    for step in JITTER_LADDER:
+        jitter = step * scale
+        try:
+            L = cholesky(K + jitter * np.eye(len(K)), name=name)
+        except NotPositiveDefinite as failure:
+            error = failure
+            continue
+        if np.min(np.diag(L)) ** 2 > floor:
+            return L, jitter
+    raise NotPositiveDefinite(
+        f"{name}: no jitter up to {JITTER_LADDER[-1]:g} of the mean diagonal makes it positive "
+        f"definite; last attempt: {error or 'pivots at rounding level'}"
+    )
+
+
+def independent_rows(K):
+    """Indices of rows that no other rows determine, by pivoted Cholesky of the covariance `K`.
+
+    Kept in the order of `K`; all rows are kept when the factorisation meets no small pivot.
+    """
+    tolerance = DUPLICATE_SHARE * np.diag(K).mean()
+    _, pivots, rank, _ = lapack.dpstrf(K, tol=tolerance, lower=1)
+    return np.sort(pivots[:rank] - 1)
+
+
+def solve_lower(L, B):
+    """`L^-1 B` for a lower factor; overwrites `B`. `B` may be a vector."""
+    if B.ndim == 1:
+        return blas.dtrsv(L, B, lower=1)
+    return blas.dtrsm(1.0, L, B, lower=1, overwrite_b=1)
+
+
+def solve_lower_transposed(L, B):
+    """`L^-T B` for a lower factor; overwrites `B`. `B` may be a vector."""
+    if B.ndim == 1:
+        return blas.dtrsv(L, B, lower=1, trans=1)
+    return blas.dtrsm(1.0, L, B, lower=1, trans_a=1, overwrite_b=1)
+
+
+def solve_right_transposed(L, B):
+    """`B L^-T` for a lower factor; overwrites `B`."""
+    return blas.dtrsm(1.0, L, B, side=1, lower=1, trans_a=1, overwrite_b=1)
+
+
+def cholesky_solve(L, b):
+    """`(L L')^-1 b` for a vector or a matrix."""
+    return solve_lower_transposed(L, solve_lower(L, np.array(b, order="F")))
+
+
+def subtract_outer_lower(A, V):
+    """Lower triangle of `A - V V'`; overwrites that of `A`."""
+    return blas.dsyrk(-1.0, V, beta=1.0, c=A, lower=1, overwrite_c=1)
+
+
+def gram(W):
+    """`W' W`, full, for W (n, S)."""
+    return mirror(blas.dsyrk(1.0, W, trans=1, lower=1))
+
+
+def inverse(L):
+    """`(L L')^-1`, full; keeps `L`."""
+    A, _ = lapack.dpotri(L, lower=1)
+    return mirror(A)
+
+
+def log_determinant(L):
+    """`log |L L'|`."""
+    return 2.0 * np.log(np.diag(L)).sum()
+
+
+def mirror(A_lower):
+    """Full symmetric matrix from its lower triangle, in place, block by block."""
+    n = len(A_lower)
+    for i in range(0, n, MIRROR_BLOCK):
+        j = min(i + MIRROR_BLOCK, n)
+        A_lower[i:j, j:] = A_lower[j:, i:j].T
+        block = A_lower[i:j, i:j]
+        block[:] = np.tril(block) + np.tril(block, -1).T
+    return A_lower

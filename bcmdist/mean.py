@@ -1,0 +1,40 @@
+"""The mean of the prior: none, a constant, or a linear trend, with a vague prior.
+
+f(x) = g(x) + h(x)' w with g the zero-mean process of the kernel and w ~ N(0, I). The weights w
+are shared by all partitions, just like the whitened query values, and so they are simply further
+entries of the shared variables: the algebra of messages does not notice (SYSTEMS I.9).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bcmdist.errors import InvalidOption
+
+# Prior standard deviation of each weight, in units of the scaled target (or of the latent f) per
+# standard deviation of an input. Vague on that scale; arbitrary.
+WEIGHT_SD = 5.0
+
+MEAN_NAMES = ("zero", "constant", "linear")
+
+
+@dataclass(frozen=True)
+class Mean:
+    """Basis of the prior mean: `zero` (no weights), `constant` (1), `linear` (1 + D)."""
+
+    name: str
+
+    def __post_init__(self):
+        if self.name not in MEAN_NAMES:
+            raise InvalidOption(
+                f"mean: expected one of {', '.join(MEAN_NAMES)}, got {self.name!r}; give one of these names"
+            )
+
+    def weights(self, inputs):
+        """Number P of shared weights for D inputs."""
+        return {"zero": 0, "constant": 1, "linear": 1 + inputs}[self.name]
+
+    def design(self, X):
+        """Basis at the rows of X times the prior standard deviation: (n, D) -> (n, P)."""
+        columns = np.column_stack([np.ones(len(X)), X]) if self.name == "linear" else np.ones((len(X), 1))
+        return WEIGHT_SD * columns[:, : self.weights(X.shape[1])]

@@ -1,0 +1,48 @@
+"""The message: what a partition says of the shared variables, as natural parameters.
+
+Messages are all that travels from experts to the committee, and they add. Laws, each a property
+test in tests/test_message.py:
+
+    a + b == b + a                      (commutative, up to rounding)
+    (a + b) + c == a + (b + c)          (associative, up to rounding)
+    a + zero(S) == a                    (identity)
+    precision is symmetric positive semi-definite
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Message:
+    """The likelihood of some rows as a function of the shared variables v ~ N(0, I).
+
+    log p(y | v) = evidence + eta' v - 1/2 v' precision v
+
+    It is a likelihood, never a posterior: `eta` is a precision-weighted vector and not a mean,
+    `precision` is not the inverse of anyone's covariance (DESIGN of the whitened form: SYSTEMS I.0,
+    I.7; GBCM paper, Appendix B, eqs. 12-15). S shared variables: Q query values and P mean weights.
+    """
+
+    eta: np.ndarray
+    """(S,)"""
+    precision: np.ndarray
+    """(S, S), symmetric positive semi-definite"""
+    evidence: float
+    """log p(y | v = 0), in nats"""
+    rows: int
+    """number of rows"""
+
+    def __add__(self, other: "Message") -> "Message":
+        return Message(
+            self.eta + other.eta,
+            self.precision + other.precision,
+            self.evidence + other.evidence,
+            self.rows + other.rows,
+        )
+
+
+def zero(shared) -> Message:
+    """The message of no rows at all about S shared variables."""
+    return Message(np.zeros(shared), np.zeros((shared, shared)), 0.0, 0)

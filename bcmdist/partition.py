@@ -1,0 +1,239 @@
+"""Partitions: ranges of rows of chunked Zarr arrays, read and validated. The door to Zarr data.
+
+A data set is a Zarr group (v2 or v3; a path or any URL Zarr understands) with `X` (N, D), `y`
+(N,) and optionally `weight` (N,). One partition is one expert: a run of whole small chunks, or a
+range of rows inside a large one. A partition is a reference, a few hundred bytes; the rows are
+read by whoever needs them, checked, and named by a hash of their content.
+"""
+
+import hashlib
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import zarr
+
+from bcmdist.errors import DataNotFound, InvalidData, InvalidDtype, InvalidOption, MisalignedChunks
+from bcmdist.likelihoods import Observations
+
+# Rows that one task reads in one go: enough to decode a large chunk few times, little enough to
+# be small beside an expert's matrices.
+RUN_ROWS = 16_384
+
+
+@dataclass(frozen=True)
+class Data:
+    """A data set that was opened and found to be one."""
+
+    url: str
+    x: str
+    y: str
+    rows: int
+    inputs: int
+    chunk_rows: int
+    """rows per chunk (per shard, where there are shards) of X"""
+    weighted: bool
+
+    @property
+    def fingerprint(self):
+        """What a worker must see under the same URL, as text."""
+        return f"{self.x} {self.rows} x {self.inputs} by {self.chunk_rows}"
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Rows start to stop of a data set; the key outlives restarts."""
+
+    data: Data
+    start: int
+    stop: int
+
+    @property
+    def rows(self):
+        return self.stop - self.start
+
+    @property
+    def key(self):
+        return f"{self.data.url}/{self.data.x}[{self.start}:{self.stop}]"
+
+    def head(self, rows):
+        """The first rows of the partition only."""
+        return Partition(self.data, self.start, min(self.stop, self.start + rows))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a partition holds, in original units."""
+
+    X: np.ndarray
+    """(n, D), float64"""
+    obs: Observations
+    digest: str
+    """SHA-256 of the values of X, y and weight"""
+
+
+def absolute_url(url):
+    """The same place under a name that does not depend on the working directory."""
+    return str(url) if "://" in str(url) else os.path.abspath(url)
+
+
+def open_group(url):
+    """Zarr group for reading.
+
+    Raises
+    ------
+    DataNotFound
+    """
+    try:
+        return zarr.open_group(absolute_url(url), mode="r")
+    except (FileNotFoundError, OSError, ValueError, KeyError) as error:
+        raise DataNotFound(
+            f"data: expected a Zarr group at {url}, found none ({type(error).__name__}); check the path, or make "
+            "one with `bcmdist import FILE DATA.zarr`"
+        ) from error
+
+
+def open_data(url, *, x="X", y="y", targets=True) -> Data:
+    """Open a data set and check all that can be checked without reading rows.
+
+    Raises
+    ------
+    DataNotFound, InvalidData, InvalidDtype, MisalignedChunks
+    """
+    group = open_group(url)
+    X = _array(group, url, x)
+    if X.ndim != 2:
+        raise InvalidData(f"{url}: expected {x} with shape (N, D), got {X.shape}; store one row per observation")
+    if X.shape[0] == 0 or X.shape[1] == 0:
+        raise InvalidData(f"{url}: expected at least one row and one column in {x}, got shape {X.shape}; add data")
+    companions = [y] if targets else []
+    weighted = targets and "weight" in group
+    for name in companions + ["weight"] * weighted:
+        _check_companion(url, x, X, name, _array(group, url, name))
+    return Data(absolute_url(url), x, y, X.shape[0], X.shape[1], _chunk_rows(X), weighted)
+
+
+def _array(group, url, name):
+    if name not in group:
+        raise DataNotFound(
+            f"{url}: expected an array {name!r}, found {sorted(group.array_keys())}; name the array with "
+            "--x or --y"
+        )
+    array = group[name]
+    if array.dtype.kind not in "fiub":
+        raise InvalidDtype(
+            f"{url}: expected real numbers in {name}, got dtype {array.dtype}; convert it to float64 first"
+        )
+    return array
+
+
+def _chunk_rows(array):
+    return (array.shards or array.chunks)[0]
+
+
+def _check_companion(url, x, X, name, array):
+    if array.ndim != 1:
+        raise InvalidData(
+            f"{url}: expected {name} with shape (N,), got {array.shape}; store one target per array and choose "
+            "it with --y"
+        )
+    if len(array) != len(X):
+        raise InvalidData(
+            f"{url}: expected {len(X)} rows in {name} as in {x}, got {len(array)}; both must describe the same rows"
+        )
+    ours, theirs = _chunk_rows(X), _chunk_rows(array)
+    if max(ours, theirs) % min(ours, theirs) and min(ours, theirs) < len(X):
+        raise MisalignedChunks(
+            f"{url}: expected chunks of {name} that nest with the {ours} rows per chunk of {x}, got {theirs} "
+            f"rows; rechunk {name} to {ours} rows"
+        )
+
+
+def partitions(data: Data, rows_per_expert: int) -> list[Partition]:
+    """Cut a data set into partitions of about `rows_per_expert` rows along its chunks."""
+    if rows_per_expert < 1:
+        raise InvalidOption(f"rows per expert: expected at least 1, got {rows_per_expert}; give a positive number")
+    if data.chunk_rows > rows_per_expert:
+        chunks = itertools.pairwise([*range(0, data.rows, data.chunk_rows), data.rows])
+        edges = [e for a, b in chunks for e in _even_edges(a, b, rows_per_expert)]
+    else:
+        run = data.chunk_rows * max(1, round(rows_per_expert / data.chunk_rows))
+        edges = list(range(0, data.rows, run))
+    return [Partition(data, a, b) for a, b in itertools.pairwise([*edges, data.rows])]
+
+
+def _even_edges(start, stop, rows):
+    """Where nearly equal parts of about `rows` rows of start..stop begin."""
+    parts = max(1, round((stop - start) / rows))
+    return [start + (stop - start) * k // parts for k in range(parts)]
+
+
+def aligned_partitions(data: Data, rows: int) -> list[Partition]:
+    """Ranges of exactly `rows` rows (the last may be shorter), so that outputs own whole chunks."""
+    return [Partition(data, a, min(a + rows, data.rows)) for a in range(0, data.rows, rows)]
+
+
+def read_all(parts: Sequence[Partition]) -> Iterator[tuple[Partition, Rows]]:
+    """Each partition with its rows; neighbours are read in one go, so large chunks decode once."""
+    for run in _runs(parts):
+        first, last = run[0], run[-1]
+        whole = _read(first.data, first.start, last.stop)
+        for part in run:
+            X, y, weight = (column[part.start - first.start : part.stop - first.start] for column in whole)
+            yield part, Rows(X, Observations(y, weight), _digest(X, y, weight))
+
+
+def read_inputs(part: Partition):
+    """X of one partition, checked, (n, D)."""
+    X = np.asarray(open_group(part.data.url)[part.data.x][part.start : part.stop], dtype=float)
+    _check_finite(part.data, part.data.x, X, part.start)
+    return X
+
+
+def _runs(parts):
+    """Neighbouring partitions of one data set, up to `RUN_ROWS` rows together."""
+    run: list[Partition] = []
+    for part in parts:
+        joins = run and part.data == run[-1].data and part.start == run[-1].stop
+        if run and not (joins and part.stop - run[0].start <= RUN_ROWS):
+            yield run
+            run = []
+        run.append(part)
+    if run:
+        yield run
+
+
+def _read(data, start, stop):
+    """Checked X (n, D), y (n,) and weight (n,) of some rows, float64."""
+    group = open_group(data.url)
+    names = [data.x, data.y] + ["weight"] * data.weighted
+    columns = [np.asarray(group[name][start:stop], dtype=float) for name in names]
+    for name, column in zip(names, columns, strict=True):
+        _check_finite(data, name, column, start)
+    X, y, *weight = columns
+    if weight and np.any(weight[0] <= 0):
+        row = start + int(np.argmax(weight[0] <= 0))
+        raise InvalidData(f"{data.url}: expected positive weights, got {weight[0].min()} at row {row}; drop the row")
+    return X, y, weight[0] if weight else np.ones(len(y))
+
+
+def _check_finite(data, name, column, start):
+    bad = np.argwhere(~np.isfinite(column))
+    if len(bad) == 0:
+        return
+    row = start + int(bad[0, 0])
+    place = f"row {row}" + (f", column {bad[0, 1]}" if column.ndim == 2 else "")
+    raise InvalidData(
+        f"{data.url}: expected finite numbers in {name}, got {column[tuple(bad[0])]} at {place} (chunk "
+        f"{row // data.chunk_rows}; {len(bad)} such values in rows {start} to {start + len(column) - 1}); "
+        "fill or drop these rows"
+    )
+
+
+def _digest(*columns):
+    digest = hashlib.sha256()
+    for column in columns:
+        digest.update(np.ascontiguousarray(column))
+    return digest.hexdigest()

@@ -1,0 +1,91 @@
+"""Column moments as a sum over partitions, and the scaling of X and y that follows.
+
+Moments are merged by the pairwise update of Chan, Golub & LeVeque (1983), which keeps the digits
+of a column far from zero. They form a commutative monoid up to rounding, like messages.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+# A column whose standard deviation is below this share of its largest value is constant to
+# rounding; it is divided by 1 instead.
+CONSTANT_SHARE = 1e-12
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Count, means, centred sums of squares, smallest and largest value of K columns."""
+
+    count: int
+    mean: np.ndarray
+    squares: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    def __add__(self, other: "Moments") -> "Moments":
+        count = self.count + other.count
+        share = other.count / count
+        gap = other.mean - self.mean
+        return Moments(
+            count,
+            self.mean + share * gap,
+            self.squares + other.squares + self.count * share * gap**2,
+            np.minimum(self.low, other.low),
+            np.maximum(self.high, other.high),
+        )
+
+    @property
+    def scale(self):
+        """Standard deviations, with 1 for constant columns, (K,)."""
+        sd = np.sqrt(self.squares / self.count)
+        return np.where(self.constant, 1.0, sd)
+
+    @property
+    def constant(self):
+        """True for columns that do not vary, (K,)."""
+        sd = np.sqrt(self.squares / self.count)
+        return sd <= CONSTANT_SHARE * np.maximum(np.abs(self.low), np.abs(self.high))
+
+
+def column_moments(table) -> Moments:
+    """Moments of the columns of (n, K), n >= 1."""
+    mean = table.mean(axis=0)
+    return Moments(
+        len(table), mean, ((table - mean) ** 2).sum(axis=0), table.min(axis=0), table.max(axis=0)
+    )
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Affine maps between original units and the units of the model; part of the model."""
+
+    x_mean: np.ndarray
+    """(D,)"""
+    x_scale: np.ndarray
+    """(D,)"""
+    y_mean: float
+    y_scale: float
+
+    def inputs(self, X):
+        """Scaled inputs, (n, D)."""
+        return (X - self.x_mean) / self.x_scale
+
+    def targets(self, y):
+        """Scaled targets, (n,)."""
+        return (y - self.y_mean) / self.y_scale
+
+    def original(self, name, values):
+        """A predicted quantity in the original units of y, by its name."""
+        if name in ("probability", "label"):
+            return values
+        if name.endswith("variance"):
+            return values * self.y_scale**2
+        return values * self.y_scale + self.y_mean
+
+
+def scaling_from(x: Moments, y: Moments, *, scale_targets: bool) -> Scaling:
+    """Scaling to mean 0 and standard deviation 1; targets only where they are continuous."""
+    if not scale_targets:
+        return Scaling(x.mean, x.scale, 0.0, 1.0)
+    return Scaling(x.mean, x.scale, float(y.mean[0]), float(y.scale[0]))
