@@ -1,0 +1,54 @@
+"""bcmdist: a distributed Bayesian committee machine on Dask.
+
+chunk -> partition -> expert -> message -> committee -> prediction
+
+A *chunk* is the rows of a Zarr array as stored; a *partition* is the rows of one *expert*, which
+sends a *message* (their likelihood as natural parameters over shared variables); the *committee*
+is the prior plus the sum of messages; a *prediction* carries its belief to new points.
+
+Glossary
+--------
+N, D, Q, M, C : rows, input columns, query points, partitions, classes
+n, P, S : rows of a partition, weights of the prior mean, shared variables S = Q + P
+v : the shared variables, whitened, v ~ N(0, I) a priori
+eta, precision : natural parameters of a message; never a mean or an inverse covariance of anyone
+mean, variance : of the latent f; of observations where the name says `observation_*`
+Psi, Lam, R : noise of a partition; cov(f | v); R = Psi + Lam = cov(y | v)
+W : of a Laplace expert, the weights -d2 log p / df2; in code `w`
+jitter : added to the query covariance only, once, and reported
+NMSE, MNLP : mean squared error over the mean squared deviation from the training mean; mean
+    negative log predictive density, in nats like all logarithms here
+standardised : divided by the standard deviation of the training targets
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bcmdist.bcm import GBCM as GBCM
+    from bcmdist.bcm import Settings as Settings
+    from bcmdist.errors import BcmdistError as BcmdistError
+    from bcmdist.runtime.dask import DaskRuntime as DaskRuntime
+    from bcmdist.runtime.serial import SerialRuntime as SerialRuntime
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "GBCM": "bcmdist.bcm",
+    "Settings": "bcmdist.bcm",
+    "BcmdistError": "bcmdist.errors",
+    "DaskRuntime": "bcmdist.runtime.dask",
+    "SerialRuntime": "bcmdist.runtime.serial",
+}
+__all__ = ["GBCM", "BcmdistError", "DaskRuntime", "SerialRuntime", "Settings"]
+
+
+def __getattr__(name):
+    """Load public names when they are first used: importing bcmdist stays fast."""
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted([*globals(), *__all__])

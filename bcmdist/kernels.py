@@ -299,7 +299,7 @@ class Node(Kernel):
         return type(self)(tuple(part.anisotropic(inputs) for part in self.parts))
 
     def _labelled(self):
-        labels = [_label(part) for part in self.parts]
+        labels = [expression(part) for part in self.parts]
         return [
             (label if labels.count(label) == 1 else f"{label}{labels[: k + 1].count(label)}", self.parts[k])
             for k, label in enumerate(labels)
@@ -341,15 +341,17 @@ class Product(Node):
         return np.concatenate([part.pullback(X, Z, G * others(k)) for k, part in enumerate(self.parts)])
 
 
-def _label(kernel):
-    """The name under which `parse_kernel` knows a kernel."""
+def expression(kernel) -> str:
+    """The expression from which `parse_kernel` makes a kernel of this form (ARD or not)."""
     match kernel:
         case Stationary():
             return kernel.profile
         case RationalQuadratic():
             return "rq"
         case Product():
-            return "*".join(_label(part) for part in kernel.parts)
+            return "*".join(expression(part) for part in kernel.parts)
+        case Sum():
+            return "+".join(expression(part) for part in kernel.parts)
         case _:
             return type(kernel).__name__.lower()
 

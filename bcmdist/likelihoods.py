@@ -83,8 +83,8 @@ class Likelihood(ABC):
         """d3 log p / df3."""
 
     @abstractmethod
-    def observe(self, mean, variance) -> dict[str, np.ndarray]:
-        """What a latent belief N(mean, variance) says of an observation of weight one."""
+    def observe(self, mean, variance, weight) -> dict[str, np.ndarray]:
+        """What a latent belief N(mean, variance) says of an observation that counts for `weight` rows."""
 
 
 @dataclass(frozen=True)
@@ -125,8 +125,8 @@ class Gaussian(Likelihood):
     def third(self, obs, f):
         return np.zeros(len(obs))
 
-    def observe(self, mean, variance):
-        total = variance + self.noise_variance
+    def observe(self, mean, variance, weight):
+        total = variance + self.noise_variance / weight
         half = ndtri(0.975) * np.sqrt(total)
         return {
             "observation_mean": mean,
@@ -165,9 +165,10 @@ class Bernoulli(Likelihood):
     def third(self, obs, f):
         return -obs.weight * expit(f) * expit(-f) * (1.0 - 2.0 * expit(f))
 
-    def observe(self, mean, variance):
-        p = logistic_average(mean, variance)
-        return {"probability": np.column_stack([1.0 - p, p]), "label": (p > 0.5).astype(np.int64)}
+    def observe(self, mean, variance, weight):
+        # Both from the quadrature: 1 - p would lose a small probability of class 0.
+        p = np.column_stack([logistic_average(-mean, variance), logistic_average(mean, variance)])
+        return {"probability": p, "label": p.argmax(axis=1)}
 
 
 def logistic_average(mean, variance):

@@ -10,14 +10,14 @@ FLOAT = 8
 BASE_BYTES = 250 * 2**20  # interpreter with numpy, scipy, zarr and dask loaded; measured, rounded up
 
 
-def expert_bytes(rows, shared, inputs, *, laplace):
+def expert_bytes(rows, shared, inputs, *, laplace, read_rows=0):
     """Peak bytes of one expert of `rows` rows about `shared` variables, partial sums included.
 
     K and R (Laplace: K, its prior version, B and a factor), V and W, the query factor, the
-    message, the partial sum and their sum; the rows themselves.
+    message, the partial sum and their sum; the rows that are read in one go, raw and as float64.
     """
     square = (5 if laplace else 3) * rows**2
-    return FLOAT * (square + 3 * rows * shared + 4 * shared**2 + 3 * rows * inputs)
+    return FLOAT * (square + 3 * rows * shared + 4 * shared**2 + 2 * max(rows, read_rows) * inputs)
 
 
 def evidence_bytes(rows, inputs, *, laplace):
@@ -35,6 +35,6 @@ def refuse_above(projected_bytes, allowed_bytes, *, what, remedy):
     need = projected_bytes + BASE_BYTES
     if need > allowed_bytes:
         raise MemoryLimit(
-            f"{what}: expected to need at most {allowed_bytes / 1e9:.2f} GB per worker thread, would need "
-            f"{need / 1e9:.2f} GB; {remedy}"
+            f"{what}: expected to need at most {allowed_bytes / 1e9:.3g} GB per worker thread, would need "
+            f"{need / 1e9:.3g} GB; {remedy}"
         )

@@ -29,17 +29,13 @@ class Data:
 
     url: str
     x: str
-    y: str
+    y: str | None
+    """None where only inputs are wanted"""
     rows: int
     inputs: int
     chunk_rows: int
     """rows per chunk (per shard, where there are shards) of X"""
     weighted: bool
-
-    @property
-    def fingerprint(self):
-        """What a worker must see under the same URL, as text."""
-        return f"{self.x} {self.rows} x {self.inputs} by {self.chunk_rows}"
 
 
 @dataclass(frozen=True)
@@ -70,6 +66,7 @@ class Rows:
     X: np.ndarray
     """(n, D), float64"""
     obs: Observations
+    """targets nan where only inputs are wanted"""
     digest: str
     """SHA-256 of the values of X, y and weight"""
 
@@ -95,8 +92,10 @@ def open_group(url):
         ) from error
 
 
-def open_data(url, *, x="X", y="y", targets=True) -> Data:
+def open_data(url, *, x="X", y="y") -> Data:
     """Open a data set and check all that can be checked without reading rows.
+
+    `y=None` opens it for its inputs only.
 
     Raises
     ------
@@ -108,11 +107,16 @@ def open_data(url, *, x="X", y="y", targets=True) -> Data:
         raise InvalidData(f"{url}: expected {x} with shape (N, D), got {X.shape}; store one row per observation")
     if X.shape[0] == 0 or X.shape[1] == 0:
         raise InvalidData(f"{url}: expected at least one row and one column in {x}, got shape {X.shape}; add data")
-    companions = [y] if targets else []
-    weighted = targets and "weight" in group
-    for name in companions + ["weight"] * weighted:
+    weighted = "weight" in group
+    for name in [y] * (y is not None) + ["weight"] * weighted:
         _check_companion(url, x, X, name, _array(group, url, name))
     return Data(absolute_url(url), x, y, X.shape[0], X.shape[1], _chunk_rows(X), weighted)
+
+
+def describe(url, x, y) -> str:
+    """What a data set looks like, in words: everyone who works on it must see the same."""
+    data = open_data(url, x=x, y=y)
+    return f"{data.x} with {data.rows} rows, {data.inputs} columns, {data.chunk_rows} rows per chunk"
 
 
 def _array(group, url, name):
@@ -139,12 +143,12 @@ def _check_companion(url, x, X, name, array):
             f"{url}: expected {name} with shape (N,), got {array.shape}; store one target per array and choose "
             "it with --y"
         )
-    if len(array) != len(X):
+    if array.shape[0] != X.shape[0]:
         raise InvalidData(
-            f"{url}: expected {len(X)} rows in {name} as in {x}, got {len(array)}; both must describe the same rows"
+            f"{url}: expected {X.shape[0]} rows in {name} as in {x}, got {array.shape[0]}; both must describe the same rows"
         )
     ours, theirs = _chunk_rows(X), _chunk_rows(array)
-    if max(ours, theirs) % min(ours, theirs) and min(ours, theirs) < len(X):
+    if max(ours, theirs) % min(ours, theirs) and min(ours, theirs) < X.shape[0]:
         raise MisalignedChunks(
             f"{url}: expected chunks of {name} that nest with the {ours} rows per chunk of {x}, got {theirs} "
             f"rows; rechunk {name} to {ours} rows"
@@ -185,13 +189,6 @@ def read_all(parts: Sequence[Partition]) -> Iterator[tuple[Partition, Rows]]:
             yield part, Rows(X, Observations(y, weight), _digest(X, y, weight))
 
 
-def read_inputs(part: Partition):
-    """X of one partition, checked, (n, D)."""
-    X = np.asarray(open_group(part.data.url)[part.data.x][part.start : part.stop], dtype=float)
-    _check_finite(part.data, part.data.x, X, part.start)
-    return X
-
-
 def _runs(parts):
     """Neighbouring partitions of one data set, up to `RUN_ROWS` rows together."""
     run: list[Partition] = []
@@ -208,15 +205,20 @@ def _runs(parts):
 def _read(data, start, stop):
     """Checked X (n, D), y (n,) and weight (n,) of some rows, float64."""
     group = open_group(data.url)
-    names = [data.x, data.y] + ["weight"] * data.weighted
-    columns = [np.asarray(group[name][start:stop], dtype=float) for name in names]
-    for name, column in zip(names, columns, strict=True):
-        _check_finite(data, name, column, start)
-    X, y, *weight = columns
-    if weight and np.any(weight[0] <= 0):
-        row = start + int(np.argmax(weight[0] <= 0))
-        raise InvalidData(f"{data.url}: expected positive weights, got {weight[0].min()} at row {row}; drop the row")
-    return X, y, weight[0] if weight else np.ones(len(y))
+    rows = slice(start, stop)
+    X = _read_column(group, data, data.x, rows)
+    y = np.full(len(X), np.nan) if data.y is None else _read_column(group, data, data.y, rows)
+    weight = _read_column(group, data, "weight", rows) if data.weighted else np.ones(len(X))
+    if np.any(weight <= 0):
+        row = start + int(np.argmax(weight <= 0))
+        raise InvalidData(f"{data.url}: expected positive weights, got {weight.min()} at row {row}; drop the row")
+    return X, y, weight
+
+
+def _read_column(group, data, name, rows):
+    column = np.asarray(group[name][rows], dtype=float)
+    _check_finite(data, name, column, rows.start)
+    return column
 
 
 def _check_finite(data, name, column, start):

@@ -67,7 +67,7 @@ def _regression_summary(t):
 
 def class_scores(y, prediction):
     """Totals of two-class predictions of y (n,) in {0, 1}."""
-    p = prediction["probability"][:, 1]
+    no, p = prediction["probability"].T
     calibration = np.minimum((p * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
     ranking = np.minimum((p * RANKING_BINS).astype(int), RANKING_BINS - 1)
     return Scores(
@@ -75,7 +75,7 @@ def class_scores(y, prediction):
             "rows": np.array(len(y)),
             "positives": y.sum(),
             "right": np.array((prediction["label"] == y).sum()),
-            "negative_log": -(xlogy(y, p) + xlogy(1.0 - y, 1.0 - p)).sum(),
+            "negative_log": -(xlogy(y, p) + xlogy(1.0 - y, no)).sum(),
             "squared": ((p - y) ** 2).sum(),
             "bin_rows": np.bincount(calibration, minlength=CALIBRATION_BINS),
             "bin_probability": np.bincount(calibration, p, CALIBRATION_BINS),

@@ -1,0 +1,557 @@
+"""The facade: where partitions, experts, messages, committee and predictions meet.
+
+    with DaskRuntime() as runtime:
+        gbcm = GBCM.fit("train.zarr", Settings(query=500), model="model", runtime=runtime)
+    prediction = gbcm.predict(X)
+
+`prepare` settles everything before the first message, `absorb` hears partitions; `fit` is both.
+"""
+
+import functools
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+import warnings
+import weakref
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from bcmdist import __version__, memory
+from bcmdist.committee import Committee, query_advice
+from bcmdist.dataset import LARGEST_OUTPUT_CHUNK, create_predictions, output_names, write_dataset
+from bcmdist.errors import BcmdistWarning, DataChanged, InvalidData, InvalidDtype, InvalidOption, ModelExists
+from bcmdist.kernels import expression, parse_kernel
+from bcmdist.learning import AUTO_KERNELS, EFFORTS, learn, with_given
+from bcmdist.likelihoods import LIKELIHOODS, TASKS, Gaussian, make_likelihood
+from bcmdist.mean import MEAN_NAMES, Mean
+from bcmdist.message import zero
+from bcmdist.model import Model, from_arrays, hyperparameters, to_lists
+from bcmdist.partition import (
+    RUN_ROWS,
+    Data,
+    Partition,
+    absolute_url,
+    aligned_partitions,
+    describe,
+    open_data,
+    partitions,
+)
+from bcmdist.prediction import BLOCK_ROWS
+from bcmdist.query import QUERY_METHODS, prepare, select_points
+from bcmdist.runtime import Runtime
+from bcmdist.runtime.serial import SerialRuntime
+from bcmdist.scaling import scaling_from
+from bcmdist.store import Commit, Entry, LocalStorage, ModelStore, record_digest
+from bcmdist.tasks import (
+    Expert,
+    LocalEvidence,
+    Predict,
+    Score,
+    Survey,
+    SurveyResult,
+    committee_of,
+    predict_rows,
+)
+
+# Rows sampled per query point for k-means, and the least: enough for centres to be stable.
+SAMPLE_PER_QUERY = 10
+SAMPLE_LEAST = 1000
+# Rows of one partition whose evidence is computed while learning: the cost grows with the cube.
+LEARNING_BLOCK = 1000
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a fit is asked to do; every field has the name of its command-line option."""
+
+    task: str | None = None
+    """"regression", "classification", or None to infer it from the targets"""
+    likelihood: str | None = None
+    """by name; the task's own by default"""
+    kernel: str = "auto"
+    """expression of `parse_kernel`, or "auto" """
+    mean: str = "constant"
+    """prior mean: "zero", "constant" or "linear" """
+    query: int = 500
+    """query points Q, at most"""
+    query_method: str = "kmeans"
+    """"kmeans" or "random" """
+    rows_per_expert: int = 1000
+    learn: bool = True
+    """False: keep the default hyper-parameters, or those of `set`"""
+    set: dict[str, float | list[float]] = field(default_factory=dict)
+    """hyper-parameters in units of the scaled data, by the names `info` prints; learning starts
+    after them and leaves them alone only with `learn=False`"""
+    effort: str = "normal"
+    """"quick", "normal" or "thorough" learning"""
+    seed: int = 0
+    x: str = "X"
+    """name of the input array"""
+    y: str = "y"
+    """name of the target array"""
+
+    def __post_init__(self):
+        _expect_one_of("task", self.task, (None, *TASKS))
+        _expect_one_of("likelihood", self.likelihood, (None, *LIKELIHOODS))
+        _expect_one_of("mean", self.mean, MEAN_NAMES)
+        _expect_one_of("query_method", self.query_method, QUERY_METHODS)
+        _expect_one_of("effort", self.effort, tuple(EFFORTS))
+        for name in ("query", "rows_per_expert"):
+            if getattr(self, name) < 1:
+                raise InvalidOption(f"{name}: expected at least 1, got {getattr(self, name)}; give a positive number")
+        if self.kernel != "auto":
+            parse_kernel(self.kernel, inputs=1)
+        if self.set and self.learn:
+            raise InvalidOption("set: expected learn=False (--no-learn) with given hyper-parameters; add it")
+
+
+def _expect_one_of(name, value, allowed):
+    if value not in allowed:
+        words = ", ".join(str(a) for a in allowed if a is not None)
+        raise InvalidOption(f"{name}: expected one of {words}, got {value!r}; give one of these")
+
+
+class _Scratch:
+    """A directory that lives as long as somebody refers to it."""
+
+    def __init__(self):
+        self.path = tempfile.mkdtemp(prefix="bcmdist-")
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class GBCM:
+    """A committee with its model and ledger, as of one commit of a model directory.
+
+    Made by `fit`, `prepare` or `load`; immutable: `absorb` returns the next one.
+    """
+
+    model: Model
+    committee: Committee
+    url: str
+    """of the model directory"""
+    commit: int
+    segments: tuple[str, ...]
+    """hashes of the ledger's segments"""
+    ledger: tuple[Entry, ...]
+    """partitions heard so far"""
+    facts: dict
+    """what the fit found out, JSON-ready: job, kernels tried, seconds per stage"""
+    _keep: tuple = ()
+
+    @classmethod
+    def fit(cls, source, settings=None, *, model=None, runtime: Runtime | None = None) -> "GBCM":
+        """Fit a committee to a data set.
+
+        Parameters
+        ----------
+        source : path or URL of a Zarr group, or (X, y) with X (N, D) and y (N,)
+        settings : Settings
+        model : path of the model directory; kept in a temporary one by default. An unfinished fit
+            of the same data with the same settings is continued.
+        runtime : `SerialRuntime` by default
+
+        Raises
+        ------
+        BcmdistError
+            One of its children, before anything is written, where data, settings or cluster
+            cannot be used (`bcmdist.errors`).
+        """
+        settings, runtime = settings or Settings(), runtime or SerialRuntime()
+        keep, source, model = _places(source, model)
+        data = open_data(source, x=settings.x, y=settings.y)
+        gbcm, digests = _resume(data, settings, model), None
+        if gbcm is None:
+            gbcm, digests = _prepare(data, settings, model, runtime)
+        gbcm = replace(gbcm, _keep=keep)
+        return gbcm.absorb(partitions(data, settings.rows_per_expert), runtime=runtime, digests=digests)
+
+    @classmethod
+    def prepare(cls, source, settings=None, *, model=None, runtime: Runtime | None = None) -> "GBCM":
+        """Settle scaling, hyper-parameters and query set, and commit an empty committee.
+
+        Parameters and errors are those of `fit`.
+        """
+        settings, runtime = settings or Settings(), runtime or SerialRuntime()
+        keep, source, model = _places(source, model)
+        data = open_data(source, x=settings.x, y=settings.y)
+        gbcm = _resume(data, settings, model) or _prepare(data, settings, model, runtime)[0]
+        return replace(gbcm, _keep=keep)
+
+    @classmethod
+    def load(cls, model, *, commit=None) -> "GBCM":
+        """The committee of a model directory, at its newest commit or at a given one.
+
+        Raises
+        ------
+        ModelNotFound, ModelDamaged, VersionMismatch
+        """
+        store = ModelStore(LocalStorage(model))
+        return _from_commit(store, store.load(commit))
+
+    def absorb(self, parts: list[Partition], *, runtime: Runtime | None = None, digests=None) -> "GBCM":
+        """Hear partitions, and commit; those in the ledger already are left out.
+
+        Parameters
+        ----------
+        digests : content hash by key, optional
+            What an earlier pass has seen; rows that differ now are refused.
+
+        Raises
+        ------
+        DataChanged, MemoryLimit, WorkerCannotRead, WorkerLost, LaplaceNotConverged
+        """
+        runtime = runtime or SerialRuntime()
+        heard = {entry.key for entry in self.ledger}
+        parts = [part for part in parts if part.key not in heard]
+        if not parts:
+            return self
+        laplace = not isinstance(self.model.likelihood, Gaussian)
+        _refuse_large_expert(parts, self.model.query.shared, self.model.inputs, runtime, laplace=laplace)
+        store = ModelStore(LocalStorage(self.url))
+        reference = store.reference(self.commit)
+        runtime.check_same(functools.partial(record_digest, self.url, self.commit), url=self.url)
+        stages = Stages()
+        with stages("experts"):
+            contribution = runtime.sum(Expert(reference), parts, label="experts")
+        _check_digests(contribution.entries, digests)
+        with stages("committee"):
+            return self._commit(store, contribution, stages)
+
+    def _commit(self, store, contribution, stages):
+        committee = self.committee.absorb(contribution.message)
+        entries = sorted(contribution.entries.values(), key=lambda entry: entry.key)
+        segments = (*self.segments, store.put_segment(entries))
+        ledger = (*self.ledger, *entries)
+        facts = self.facts | {"seconds": stages.added_to(self.facts["seconds"])}
+        _write_commit(store, self.commit + 1, self.model, committee, segments, facts)
+        return replace(
+            self, committee=committee, commit=self.commit + 1, segments=segments, ledger=ledger, facts=facts
+        )
+
+    def predict(self, X) -> dict[str, np.ndarray]:
+        """Predictions at the rows of X (n, D), in original units, by name.
+
+        `mean` and `variance` of the latent f; for regression `observation_mean`,
+        `observation_variance`, `lower95` and `upper95` of a new observation; for classes
+        `probability` (n, C) and `label`.
+
+        Raises
+        ------
+        InvalidData
+        """
+        X = np.asarray(X, dtype=float)
+        if X.ndim != 2 or X.shape[1] != self.model.inputs:
+            raise InvalidData(
+                f"X: expected shape (n, {self.model.inputs}), as in training, got {X.shape}; give these columns"
+            )
+        if not np.all(np.isfinite(X)):
+            row, column = np.argwhere(~np.isfinite(X))[0]
+            raise InvalidData(
+                f"X: expected finite numbers, got {X[row, column]} at row {row}, column {column}; fill or drop it"
+            )
+        return predict_rows(self.model, self.committee.posterior, X, np.ones(len(X)))
+
+    def predict_zarr(self, source, out, *, runtime: Runtime | None = None) -> int:
+        """Predict at every row of a Zarr data set into a new Zarr group; the number of rows.
+
+        Raises
+        ------
+        DataExists, DataNotFound, InvalidData, WorkerCannotRead
+        """
+        runtime = runtime or SerialRuntime()
+        data = self._open(source, y=None)
+        example = self.predict(np.zeros((1, data.inputs)))
+        attributes = {
+            "model": self.url,
+            "commit": self.commit,
+            "method": "committee",
+            "software": f"bcmdist {__version__}",
+            "units": f"those of {self.model.y_name} in the training data; variances in their square",
+        }
+        self._refuse_large_prediction(runtime, data.chunk_rows)
+        self._check_readable(runtime, data)
+        rows = create_predictions(out, data, example, attributes)
+        runtime.check_same(functools.partial(output_names, absolute_url(out)), url=out)
+        task = Predict(self._reference(), absolute_url(out))
+        return runtime.sum(task, aligned_partitions(data, rows), label="predict")
+
+    def score(self, source, *, y=None, runtime: Runtime | None = None) -> dict[str, float]:
+        """Scores of the predictions against the targets of a Zarr data set, in original units.
+
+        Parameters
+        ----------
+        y : name of the target array; the one of the training data by default
+
+        Returns
+        -------
+        `rows`, and `rmse nmse mae mnlp crps coverage95 interval_score` or
+        `accuracy log_loss brier ece auc`
+        """
+        runtime = runtime or SerialRuntime()
+        data = self._open(source, y=y or self.model.y_name)
+        self._refuse_large_prediction(runtime, data.chunk_rows)
+        self._check_readable(runtime, data)
+        parts = aligned_partitions(data, min(data.chunk_rows, LARGEST_OUTPUT_CHUNK))
+        scores = runtime.sum(Score(self._reference()), parts, label="score")
+        return {"rows": data.rows, **scores.summary()}
+
+    def info(self) -> dict:
+        """What the model is and what it has heard, JSON-ready."""
+        query = self.model.query
+        return {
+            "rows": self.committee.total.rows,
+            "partitions": len(self.ledger),
+            "commit": self.commit,
+            "query": len(query.points),
+            "inputs": self.model.inputs,
+            "p_eff": self.committee.degrees_of_freedom,
+            "advice": query_advice(self.committee.degrees_of_freedom, len(query.points)),
+            "log_evidence": self.committee.log_evidence,
+            "kernel": self.model.kernel_name,
+            "mean": query.mean.name,
+            "likelihood": self.model.likelihood.name,
+            "hyperparameters": hyperparameters(query.kernel, self.model.likelihood),
+            "jitter": query.jitter,
+            "kernels_tried": self.facts["kernels_tried"],
+            "at_bounds": self.facts["at_bounds"],
+            "seconds_by_stage": self.facts["seconds"],
+            "model": self.url,
+        }
+
+    def _open(self, source, *, y):
+        data = open_data(source, x=self.model.x_name, y=y)
+        if data.inputs != self.model.inputs:
+            raise InvalidData(
+                f"{data.url}: expected {self.model.inputs} columns in {data.x}, as in training, got {data.inputs}; "
+                "give the same columns in the same order"
+            )
+        return data
+
+    def _reference(self):
+        return ModelStore(LocalStorage(self.url)).reference(self.commit)
+
+    def _check_readable(self, runtime, data):
+        runtime.check_same(functools.partial(describe, data.url, data.x, data.y), url=data.url)
+        runtime.check_same(functools.partial(record_digest, self.url, self.commit), url=self.url)
+
+    def _refuse_large_prediction(self, runtime, chunk_rows):
+        need = memory.prediction_bytes(BLOCK_ROWS, self.model.query.shared, self.model.inputs)
+        need += memory.FLOAT * 2 * chunk_rows * self.model.inputs
+        memory.refuse_above(
+            need, runtime.allowed_bytes, what="prediction", remedy="give workers more memory or lower --query"
+        )
+
+
+class Stages:
+    """Seconds spent in named stages."""
+
+    def __init__(self):
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, name):
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+    def added_to(self, earlier):
+        """Earlier seconds by stage plus these."""
+        return {n: earlier.get(n, 0.0) + self.seconds.get(n, 0.0) for n in {**earlier, **self.seconds}}
+
+
+def _places(source, model):
+    """What must be kept alive, the data's URL and the model's path, scratch ones where not given."""
+    keep = []
+    if isinstance(source, tuple):
+        keep.append(_Scratch())
+        path = Path(keep[-1].path, "data.zarr")
+        X, y = (np.asarray(part) for part in source)
+        if X.dtype.kind not in "fiub" or y.dtype.kind not in "fiub":
+            raise InvalidDtype(f"X, y: expected real numbers, got {X.dtype} and {y.dtype}; convert them to float64")
+        write_dataset(path, {"X": X, "y": y})
+        source = path
+    if model is None:
+        keep.append(_Scratch())
+        model = Path(keep[-1].path, "model")
+    return tuple(keep), source, model
+
+
+def _resume(data, settings, model):
+    """The unfinished (or finished) fit that a model directory holds, or None where it is empty.
+
+    Raises
+    ------
+    ModelExists
+        It holds something else.
+    """
+    store = ModelStore(LocalStorage(model))
+    if store.head() == 0:
+        if os.path.isdir(model) and os.listdir(model) and not store.storage.names("blobs"):
+            raise ModelExists(f"{model}: expected a new or empty directory, it holds other files; choose another one")
+        return None
+    gbcm = _from_commit(store, store.load())
+    if gbcm.facts["job"] != _job(data, settings):
+        raise ModelExists(
+            f"{model}: expected a new directory or the same fit to continue, it holds a fit of other data or "
+            "settings; choose another --model, or remove it"
+        )
+    return gbcm
+
+
+def _job(data, settings):
+    """Hash of what a fit was asked to do."""
+    job = {"data": describe(data.url, data.x, data.y), "url": data.url, "settings": asdict(settings)}
+    return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()
+
+
+def _from_commit(store, commit: Commit):
+    return GBCM(
+        model=from_arrays(commit.arrays, commit.facts["model"]),
+        committee=committee_of(commit),
+        url=store.storage.url,
+        commit=commit.number,
+        segments=commit.segments,
+        ledger=commit.ledger,
+        facts=commit.facts["fit"],
+    )
+
+
+def _write_commit(store, number, model, committee, segments, facts):
+    arrays, model_facts = model.to_arrays()
+    total = committee.total
+    arrays |= {"eta": total.eta, "precision": total.precision}
+    all_facts = {"model": model_facts, "fit": facts, "evidence": total.evidence, "rows": total.rows}
+    return store.commit(number, arrays=store.put_arrays(arrays), facts=all_facts, segments=segments)
+
+
+def _prepare(data: Data, settings, model, runtime):
+    """Everything before the first message; the empty committee, and content hashes by partition."""
+    stages = Stages()
+    parts = partitions(data, settings.rows_per_expert)
+    inputs, laplace = data.inputs, settings.task == "classification"
+    shared = settings.query + Mean(settings.mean).weights(inputs)
+    _refuse_large_expert(parts, shared, inputs, runtime, laplace=laplace)
+    runtime.check_same(functools.partial(describe, data.url, data.x, data.y), url=data.url)
+    with stages("survey"):
+        survey = runtime.sum(_survey(settings), parts, label="survey")
+    likelihood = make_likelihood(settings.likelihood or TASKS[settings.task or _infer_task(survey)])
+    scaling = scaling_from(survey.x, survey.y, scale_targets=isinstance(likelihood, Gaussian))
+    _warn_constant(data, survey, likelihood)
+    with stages("learn"):
+        kernel_name, kernel, likelihood, found = _hyperparameters(settings, parts, scaling, likelihood, runtime)
+    with stages("query"):
+        points = select_points(
+            scaling.inputs(survey.sample.X),
+            settings.query,
+            kernel=kernel,
+            method=settings.query_method,
+            seed=settings.seed,
+        )
+        _warn_few_points(points, settings)
+        query = prepare(points, kernel=kernel, mean=Mean(settings.mean))
+    prepared = Model(scaling, query, likelihood, kernel_name, settings.x, settings.y)
+    committee = Committee(zero(query.shared))
+    facts = {"job": _job(data, settings), "data": data.url, "seconds": stages.seconds, **found}
+    store = ModelStore(LocalStorage(model))
+    _write_commit(store, 1, prepared, committee, (), facts)
+    return _from_commit(store, store.load(1)), survey.digests
+
+
+def _survey(settings):
+    likelihood = settings.likelihood or (TASKS[settings.task] if settings.task else None)
+    return Survey(settings.seed, max(SAMPLE_LEAST, SAMPLE_PER_QUERY * settings.query), likelihood)
+
+
+def _infer_task(survey: SurveyResult):
+    return "classification" if survey.binary else "regression"
+
+
+def _warn_constant(data, survey, likelihood):
+    for column in np.flatnonzero(survey.x.constant):
+        warnings.warn(
+            BcmdistWarning(f"{data.url}: column {column} of {data.x} is constant and carries no information"),
+            stacklevel=2,
+        )
+    if survey.y.constant[0]:
+        warnings.warn(
+            BcmdistWarning(f"{data.url}: all targets in {data.y} equal {survey.y.low[0]:g}"), stacklevel=2
+        )
+
+
+def _warn_few_points(points, settings):
+    if len(points) < settings.query:
+        warnings.warn(
+            BcmdistWarning(
+                f"query: {settings.query} points were asked for, {len(points)} are distinct enough to be used"
+            ),
+            stacklevel=2,
+        )
+
+
+def _hyperparameters(settings, parts, scaling, likelihood, runtime):
+    """Kernel name, kernel and likelihood, learned or given, and what was found on the way."""
+    inputs = len(scaling.x_mean)
+    if not settings.learn:
+        name = AUTO_KERNELS[0] if settings.kernel == "auto" else settings.kernel
+        kernel, likelihood = with_given(parse_kernel(name, inputs=inputs), likelihood, settings.set)
+        return name, kernel, likelihood, {"kernels_tried": {}, "at_bounds": [], "evaluations": 0}
+    effort = EFFORTS[settings.effort]
+    blocks = _learning_blocks(parts, effort.rows, settings.seed)
+    memory.refuse_above(
+        memory.evidence_bytes(max(b.rows for b in blocks), inputs, laplace=not isinstance(likelihood, Gaussian)),
+        runtime.allowed_bytes,
+        what="learning",
+        remedy="give workers more memory or lower --rows-per-expert",
+    )
+
+    def objective(kernel, likelihood):
+        task = LocalEvidence(
+            scaling, expression(kernel), to_lists(kernel), settings.mean, likelihood.name, to_lists(likelihood)
+        )
+        total = runtime.sum(task, blocks, label="learn")
+        return (-np.inf if total.failures else total.value), total.gradient
+
+    learned = learn(objective, settings.kernel, likelihood, inputs=inputs, effort=effort)
+    found = {
+        "kernels_tried": learned.tried,
+        "at_bounds": learned.at_bounds,
+        "evaluations": learned.evaluations,
+    }
+    return learned.kernel_name, learned.kernel, learned.likelihood, found
+
+
+def _learning_blocks(parts, rows, seed):
+    """Some partitions, cut to `LEARNING_BLOCK` rows, of about `rows` rows in all."""
+    blocks = [part.head(LEARNING_BLOCK) for part in parts]
+    count = min(len(blocks), max(1, round(rows * len(blocks) / sum(block.rows for block in blocks))))
+    chosen = np.random.default_rng(seed).choice(len(blocks), count, replace=False)
+    return [blocks[k] for k in np.sort(chosen)]
+
+
+def _refuse_large_expert(parts, shared, inputs, runtime, *, laplace):
+    rows = max(part.rows for part in parts)
+    need = memory.expert_bytes(rows, shared, inputs, laplace=laplace, read_rows=max(rows, RUN_ROWS))
+    memory.refuse_above(
+        need,
+        runtime.allowed_bytes,
+        what=f"expert of {rows} rows about {shared} shared variables",
+        remedy="lower --rows-per-expert or --query, or give workers more memory",
+    )
+
+
+def _check_digests(entries, digests):
+    for key, entry in entries.items():
+        if digests is not None and digests[key] != entry.digest:
+            raise DataChanged(
+                f"{key}: expected the rows that were surveyed ({digests[key][:12]}), read others "
+                f"({entry.digest[:12]}); do not change data during a fit, then fit again"
+            )

@@ -1,0 +1,110 @@
+"""Zarr groups that we write: data sets, and predictions for one. The door to Zarr output.
+
+Arrays are chunked along rows with zstd and a crc32c checksum, and chunks of zeros are stored, so
+that a flipped bit is an error and a missing chunk is not mistaken for zeros.
+"""
+
+import os
+import shutil
+from collections.abc import Mapping
+
+import numpy as np
+import zarr
+from zarr.codecs import Crc32cCodec, ZstdCodec
+
+from bcmdist.errors import DataExists
+from bcmdist.partition import Data, absolute_url, open_group
+
+ROWS_PER_CHUNK = 4096
+# Predictions are written in the chunks of X, unless those are so large that a task would not fit.
+LARGEST_OUTPUT_CHUNK = 8192
+
+
+def write_dataset(url, columns: Mapping[str, np.ndarray], *, rows_per_chunk=ROWS_PER_CHUNK, attributes=None):
+    """Write row-wise arrays of equal length as a data set.
+
+    Raises
+    ------
+    DataExists
+        There is something at `url`.
+    """
+    group = _create_group(url, attributes or {})
+    try:
+        for name, column in columns.items():
+            array = _create_array(group, name, column.shape, column.dtype, rows_per_chunk, "row")
+            array[...] = column
+    except BaseException:
+        _remove_local(url)  # half a data set must not be taken for one
+        raise
+
+
+def create_predictions(url, data: Data, columns: Mapping[str, np.ndarray], attributes) -> int:
+    """Empty output for predictions at the rows of `data`; rows per chunk.
+
+    Parameters
+    ----------
+    columns : an example of what is predicted for one row, by name
+    """
+    rows_per_chunk = min(data.chunk_rows, LARGEST_OUTPUT_CHUNK)
+    group = _create_group(url, attributes)
+    source = open_group(data.url)
+    row = (source[data.x].metadata.to_dict().get("dimension_names") or ["row"])[0] or "row"
+    for name, example in columns.items():
+        shape = (data.rows, *example.shape[1:])
+        _create_array(group, name, shape, example.dtype, rows_per_chunk, row)
+    for name in _coordinates(source, row, data):
+        values = source[name][...]
+        _create_array(group, name, values.shape, values.dtype, rows_per_chunk, row)[...] = values
+    return rows_per_chunk
+
+
+def write_rows(url, start, columns: Mapping[str, np.ndarray]):
+    """Write predictions from row `start` on."""
+    group = zarr.open_group(absolute_url(url), mode="r+")
+    for name, values in columns.items():
+        group[name][start : start + len(values)] = values
+
+
+def output_names(url) -> str:
+    """The arrays of an output group, as text."""
+    return ", ".join(sorted(open_group(url).array_keys()))
+
+
+def _create_group(url, attributes):
+    where = absolute_url(url)
+    if "://" not in where and os.path.exists(where):
+        raise DataExists(f"output: expected a new path, {url} exists; choose another --out or remove it")
+    try:
+        return zarr.open_group(where, mode="w-", attributes=attributes)
+    except zarr.errors.ContainsGroupError as error:
+        raise DataExists(f"output: expected a new URL, {url} holds a group; choose another --out") from error
+
+
+def _create_array(group, name, shape, dtype, rows_per_chunk, row):
+    names = [row, "column", *(f"axis{k}" for k in range(2, len(shape)))][: len(shape)]
+    if name == "probability":
+        names[1] = "class"
+    return group.create_array(
+        name,
+        shape=shape,
+        dtype=dtype,
+        chunks=(max(1, min(rows_per_chunk, shape[0])), *shape[1:]),
+        compressors=[ZstdCodec(level=1), Crc32cCodec()],
+        dimension_names=names,
+        config={"write_empty_chunks": True},
+    )
+
+
+def _coordinates(source, row, data):
+    """Names of 1-D arrays along the rows that describe them: the dimension's own, and CF's."""
+    listed = str(source.attrs.get("coordinates", "")).split()
+    return [
+        name
+        for name in dict.fromkeys([row, *listed])
+        if name in source and source[name].shape == (data.rows,) and source[name].dtype.kind in "fiubM"
+    ]
+
+
+def _remove_local(url):
+    if "://" not in str(url):
+        shutil.rmtree(absolute_url(url), ignore_errors=True)

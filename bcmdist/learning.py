@@ -1,0 +1,242 @@
+"""Hyper-parameters that maximise the summed log evidence of a few partitions.
+
+Several starts with one lengthscale for all inputs, then lengthscales per input from the best: a
+single start with many lengthscales often ends in a bad optimum. The objective carries a weak
+log-normal prior on every parameter, which only matters where the data say nothing.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import minimize
+
+from bcmdist.errors import InvalidOption, NotPositiveDefinite
+from bcmdist.kernels import Kernel, parse_kernel, split_parameters
+from bcmdist.likelihoods import Likelihood
+
+Objective = Callable[[Kernel, Likelihood], tuple[float, np.ndarray]]
+"""Summed log evidence and its gradient in log parameters (kernel first); -inf where it fails."""
+
+# Kernels that `auto` chooses from, in the order in which ties are resolved: smooth and rough.
+AUTO_KERNELS = ("se", "matern32")
+
+# Standard deviation of the log-normal prior: a factor of 20 either way is one deviation. Weak.
+PRIOR_SD = 3.0
+
+# Bounds of natural parameters of scaled data. Variances and noise beyond them, or lengthscales far
+# beyond the spread of the data, do not change predictions but ruin conditioning.
+BOUNDS = {"lengthscale": (1e-2, 1e3), "variance": (1e-4, 1e4), "alpha": (1e-2, 1e3), "noise_variance": (1e-6, 1e1)}
+AT_BOUND = 1e-3  # in log units
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much work learning may do."""
+
+    rows: int
+    """rows whose evidence is summed, about"""
+    isotropic_steps: int
+    """optimiser iterations per start with one lengthscale"""
+    steps: int
+    """optimiser iterations with lengthscales per input"""
+
+
+EFFORTS = {"quick": Effort(2000, 10, 20), "normal": Effort(5000, 15, 50), "thorough": Effort(20_000, 30, 150)}
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Hyper-parameters with what finding them has shown."""
+
+    kernel_name: str
+    kernel: Kernel
+    likelihood: Likelihood
+    objective: float
+    """summed log evidence plus log prior at the optimum, in nats"""
+    evaluations: int
+    at_bounds: list[str]
+    """parameters that ended at a bound"""
+    tried: dict[str, float]
+    """best objective of each kernel tried"""
+
+
+@dataclass(frozen=True)
+class _Point:
+    """Somewhere the search has been."""
+
+    name: str
+    kernel: Kernel
+    likelihood: Likelihood
+    objective: float
+
+
+class _Search:
+    """Maximises one objective from several places; counts evaluations."""
+
+    def __init__(self, objective: Objective, inputs: int):
+        self.objective = objective
+        self.inputs = inputs
+        self.evaluations = 0
+
+    def climb(self, start: _Point, steps) -> _Point:
+        """Best point L-BFGS finds in at most `steps` iterations; never worse than the start."""
+        center, bounds = _theta(start), np.log(_bounds(start))
+        best = [start.objective, center]
+
+        def loss(theta):
+            value, gradient = self._penalised(_moved(start, theta))
+            if value > best[0]:
+                best[:] = [value, theta.copy()]
+            if not math.isfinite(value):
+                # A wall that L-BFGS steps back from, well below where the search began.
+                return 1e3 * (1.0 + abs(start.objective)), np.zeros_like(theta)
+            return -value, -gradient
+
+        minimize(
+            loss,
+            center.clip(*bounds.T),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=bounds,
+            options={"maxiter": steps, "ftol": 1e-6},
+        )
+        point = _moved(start, best[1])
+        return _Point(start.name, point.kernel, point.likelihood, best[0])
+
+    def at(self, name, kernel, likelihood) -> _Point:
+        """A point with its objective."""
+        point = _Point(name, kernel, likelihood, -math.inf)
+        return _Point(name, kernel, likelihood, self._penalised(point)[0])
+
+    def _penalised(self, point):
+        self.evaluations += 1
+        value, gradient = self.objective(point.kernel, point.likelihood)
+        gap = (_theta(point) - _prior_center(point, self.inputs)) / PRIOR_SD
+        return value - 0.5 * gap @ gap, gradient - gap / PRIOR_SD
+
+
+def learn(objective: Objective, kernel_name, likelihood: Likelihood, *, inputs, effort: Effort) -> Learned:
+    """Maximise an objective over the parameters of a kernel and a likelihood.
+
+    Parameters
+    ----------
+    kernel_name : expression of `parse_kernel`, or "auto" to choose among `AUTO_KERNELS`
+
+    Raises
+    ------
+    NotPositiveDefinite
+        The objective could not be evaluated at any start.
+    """
+    search = _Search(objective, inputs)
+    names = AUTO_KERNELS if kernel_name == "auto" else (kernel_name,)
+    coarse = [_best_isotropic(search, name, likelihood, effort) for name in names]
+    best = max(coarse, key=lambda point: point.objective)
+    if not math.isfinite(best.objective):
+        raise NotPositiveDefinite(
+            f"learning: the evidence of {kernel_name!r} could not be computed at any start; likely causes: "
+            "(a) a kernel that is no covariance, (b) duplicate rows without noise; give hyper-parameters with --set"
+        )
+    full = _expanded(best, inputs)
+    if len(_theta(full)) > len(_theta(best)):
+        best = max(_fine_starts(search, full, effort), key=lambda point: point.objective)
+    return Learned(
+        best.name,
+        best.kernel,
+        best.likelihood,
+        best.objective,
+        search.evaluations,
+        _at_bounds(best),
+        {point.name: point.objective for point in coarse},
+    )
+
+
+# Starts with one lengthscale, in units of sqrt(D) standard deviations: smooth, and rough.
+START_LENGTHSCALES = (1.0, 0.25)
+
+
+def _best_isotropic(search, name, likelihood, effort):
+    kernel = parse_kernel(name, inputs=search.inputs).isotropic()
+    starts = []
+    for factor in START_LENGTHSCALES:
+        values = {n: v * factor if n.endswith("lengthscale") else v for n, v in kernel.parameters.items()}
+        starts.append(search.at(name, kernel.with_parameters(values), likelihood))
+    return max((search.climb(s, effort.isotropic_steps) for s in starts), key=lambda point: point.objective)
+
+
+def _expanded(point, inputs):
+    """The same function with the lengthscales its name asks for."""
+    wanted = parse_kernel(point.name, inputs=inputs).parameters
+    values = {
+        n: np.broadcast_to(v, wanted[n].shape).copy() for n, v in point.kernel.parameters.items()
+    }
+    return _Point(point.name, parse_kernel(point.name, inputs=inputs).with_parameters(values), point.likelihood, point.objective)
+
+
+def _fine_starts(search, full, effort):
+    yield search.climb(full, effort.steps)
+
+
+def _theta(point):
+    return np.log(np.concatenate(list(_parameters(point).values())))
+
+
+def _parameters(point):
+    named = {f"kernel.{n}": v for n, v in point.kernel.parameters.items()}
+    return named | {f"likelihood.{n}": v for n, v in point.likelihood.parameters.items()}
+
+
+def _moved(point, theta):
+    kernel_size = len(point.kernel.theta)
+    kernel = point.kernel.with_theta(theta[:kernel_size])
+    values = split_parameters(point.likelihood.parameters, np.exp(theta[kernel_size:]))
+    return _Point(point.name, kernel, point.likelihood.with_parameters(values), -math.inf)
+
+
+def _prior_center(point, inputs):
+    """Log defaults: variance 1, lengthscale sqrt(D), noise a tenth of the variance."""
+    centers = {"lengthscale": math.sqrt(inputs), "noise_variance": 0.1}
+    return np.log(
+        np.concatenate(
+            [np.full(len(v), centers.get(n.rsplit(".", 1)[-1], 1.0)) for n, v in _parameters(point).items()]
+        )
+    )
+
+
+def _bounds(point):
+    return np.concatenate(
+        [np.tile(BOUNDS[n.rsplit(".", 1)[-1]], (len(v), 1)) for n, v in _parameters(point).items()]
+    )
+
+
+def _at_bounds(point):
+    names = [f"{n}[{k}]" if len(v) > 1 else n for n, v in _parameters(point).items() for k in range(len(v))]
+    gaps = np.abs(np.log(_bounds(point)) - _theta(point)[:, None]).min(axis=1)
+    return [name for name, gap in zip(names, gaps, strict=True) if gap < AT_BOUND]
+
+
+def with_given(kernel: Kernel, likelihood: Likelihood, given: dict[str, float | list[float]]):
+    """Kernel and likelihood with some parameters set by name, as `--set` gives them.
+
+    Raises
+    ------
+    InvalidOption
+        A name is unknown, or a value is not positive or has the wrong length.
+    """
+    known = {f"kernel.{n}": v for n, v in kernel.parameters.items()}
+    known |= {f"likelihood.{n}": v for n, v in likelihood.parameters.items()}
+    for name, value in given.items():
+        if name not in known:
+            raise InvalidOption(f"--set: expected one of {', '.join(known)}, got {name!r}; use one of these names")
+        values = np.atleast_1d(np.asarray(value, dtype=float))
+        if not np.all(np.isfinite(values) & (values > 0)) or len(values) not in (1, len(known[name])):
+            raise InvalidOption(
+                f"--set {name}: expected one positive number or {len(known[name])} of them, got {value}; correct it"
+            )
+        known[name] = np.broadcast_to(values, known[name].shape).copy()
+
+    def own(prefix):
+        return {n.removeprefix(prefix): v for n, v in known.items() if n.startswith(prefix)}
+
+    return kernel.with_parameters(own("kernel.")), likelihood.with_parameters(own("likelihood."))

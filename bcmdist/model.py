@@ -1,0 +1,95 @@
+"""The prepared model: all that is settled before the first message is computed.
+
+Scaling, prior and query set, and likelihood. It is committed before experts run; workers load it
+by reference. Two committees can be added exactly where their models are equal.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bcmdist.kernels import Kernel, parse_kernel
+from bcmdist.likelihoods import Likelihood, make_likelihood
+from bcmdist.mean import Mean
+from bcmdist.query import Query
+from bcmdist.scaling import Scaling
+
+
+@dataclass(frozen=True)
+class Model:
+    """Scaling, query set (with kernel and mean) and likelihood."""
+
+    scaling: Scaling
+    query: Query
+    likelihood: Likelihood
+    kernel_name: str
+    """the expression `parse_kernel` reads"""
+    x_name: str
+    y_name: str
+
+    @property
+    def inputs(self):
+        """Number D of input columns."""
+        return self.query.points.shape[1]
+
+    def to_arrays(self) -> tuple[dict[str, np.ndarray], dict]:
+        """Arrays and JSON-ready facts from which `from_arrays` makes the same model, bit for bit."""
+        arrays = {
+            "query_points": self.query.points,
+            "query_factor": self.query.factor,
+            "x_mean": self.scaling.x_mean,
+            "x_scale": self.scaling.x_scale,
+        }
+        facts = {
+            "kernel": self.kernel_name,
+            "kernel_parameters": to_lists(self.query.kernel),
+            "mean": self.query.mean.name,
+            "jitter": self.query.jitter,
+            "likelihood": self.likelihood.name,
+            "likelihood_parameters": to_lists(self.likelihood),
+            "y_mean": self.scaling.y_mean,
+            "y_scale": self.scaling.y_scale,
+            "x": self.x_name,
+            "y": self.y_name,
+        }
+        return arrays, facts
+
+
+def from_arrays(arrays, facts) -> Model:
+    """The model that `to_arrays` described."""
+    points = arrays["query_points"]
+    kernel = kernel_from(facts["kernel"], facts["kernel_parameters"], inputs=points.shape[1])
+    query = Query(points, kernel, Mean(facts["mean"]), np.asfortranarray(arrays["query_factor"]), facts["jitter"])
+    return Model(
+        Scaling(arrays["x_mean"], arrays["x_scale"], facts["y_mean"], facts["y_scale"]),
+        query,
+        likelihood_from(facts["likelihood"], facts["likelihood_parameters"]),
+        facts["kernel"],
+        facts["x"],
+        facts["y"],
+    )
+
+
+def to_lists(part: Kernel | Likelihood) -> dict[str, list[float]]:
+    """Natural parameters as lists of floats."""
+    return {name: value.tolist() for name, value in part.parameters.items()}
+
+
+def kernel_from(expression, parameters, *, inputs) -> Kernel:
+    """Kernel of an expression at given natural parameters."""
+    return parse_kernel(expression, inputs=inputs).with_parameters(_vectors(parameters))
+
+
+def likelihood_from(name, parameters) -> Likelihood:
+    """Likelihood of a name at given natural parameters."""
+    return make_likelihood(name).with_parameters(_vectors(parameters))
+
+
+def _vectors(parameters):
+    return {name: np.array(value, dtype=float) for name, value in parameters.items()}
+
+
+def hyperparameters(kernel: Kernel, likelihood: Likelihood) -> dict[str, list[float]]:
+    """All natural parameters under the names of `--set` and `info`."""
+    named = {f"kernel.{n}": v for n, v in to_lists(kernel).items()}
+    return named | {f"likelihood.{n}": v for n, v in to_lists(likelihood).items()}

@@ -1,0 +1,307 @@
+"""The Dask runtime: the same sum on a cluster. The only door to dask.
+
+A batch of neighbouring partitions is one Dask task, whose result is already a partial sum and
+stays on its worker; every `FAN_IN` results are added by another task, and so on up the tree, in an
+order that depends on the number of partitions and threads only. At most `WINDOW` batches per
+thread are in flight.
+
+On retry: tasks are pure, Dask recomputes what a dead worker held. On duplicate: results are keyed
+by the batch, a second run replaces the first. On loss of all workers or of the scheduler: an
+error says so; nothing was committed.
+"""
+
+import logging
+import multiprocessing
+import uuid
+
+import distributed
+import numpy
+import scipy.linalg  # noqa: F401  (loads the BLAS whose threads are limited)
+import threadpoolctl
+import zarr
+
+from dask.system import CPU_COUNT
+from distributed.client import FutureCancelledError
+from distributed.comm import CommClosedError
+from bcmdist import __version__
+from bcmdist.errors import (
+    BcmdistError,
+    InvalidOption,
+    SchedulerUnreachable,
+    VersionMismatch,
+    WorkerCannotRead,
+    WorkerLost,
+)
+from bcmdist.runtime import Progress, silent
+from bcmdist.tasks import run_batch
+
+CONNECT_SECONDS = 10
+WORKERS_SECONDS = 60  # how long to wait for a first, or a new, worker
+WINDOW = 3  # batches in flight per thread: one runs, one is ready, one is on its way
+FAN_IN = 8
+BATCHES_PER_THREAD = 8  # enough that the last batches end at about the same time
+BATCH_PARTITIONS = 16  # work redone when a worker dies is at most this many partitions a thread
+
+
+class LimitBlas(distributed.WorkerPlugin):
+    """Keeps BLAS at one thread per worker thread, on workers that come later too."""
+
+    name = "bcmdist-limit-blas"
+
+    def setup(self, worker):
+        """Limit the libraries that are loaded; they stay limited for the life of the process."""
+        self.limits = threadpoolctl.threadpool_limits(1, user_api="blas")
+
+
+class DaskRuntime:
+    """A cluster: its own on this machine, or one that listens at an address.
+
+    Parameters
+    ----------
+    address : str, optional
+        Of a running scheduler, such as `tcp://127.0.0.1:8786`. Without it a `LocalCluster` is
+        started, on loopback only, and ended with the runtime.
+    workers : int, optional
+        Worker processes of the `LocalCluster`, of one thread each; by default one per core.
+
+    Raises
+    ------
+    SchedulerUnreachable, VersionMismatch, InvalidOption
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        workers: int | None = None,
+        progress: Progress = silent,
+        connect_seconds: float = CONNECT_SECONDS,
+    ):
+        self.progress = progress
+        self._cluster = None if address else _local_cluster(workers)
+        try:
+            self._client = _connect(address or self._cluster, connect_seconds)
+            self._prepare_workers()
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare_workers(self):
+        self._client.register_plugin(LimitBlas())
+        facts = self._client.run(_worker_facts)
+        _check_versions(facts)
+        _check_blas(facts)
+        workers = self._client.scheduler_info(n_workers=-1)["workers"]
+        self.threads = sum(w["nthreads"] for w in workers.values())
+        # A worker without a limit may use what its machine has.
+        self.allowed_bytes = min(
+            (w["memory_limit"] or facts[address]["memory"]) / w["nthreads"] for address, w in workers.items()
+        )
+
+    def sum(self, task, parts, *, label):
+        """Sum of a task over partitions; batches run anywhere, results add up in a fixed tree."""
+        batches = _batches(parts, self.threads)
+        tree = _Tree(self._client, label)
+        waiting = iter(enumerate(batches))
+        flying: dict[distributed.Future, int] = {}
+        done = 0
+        self.progress(label, 0, len(parts))
+        try:
+            while True:
+                while len(flying) < WINDOW * self.threads and (item := next(waiting, None)):
+                    number, batch = item
+                    future = self._client.submit(
+                        run_batch, task, batch, key=f"{label}-{tree.token}-{number}", pure=False
+                    )
+                    flying[future] = len(batch)
+                    tree.add(future)
+                if not flying:
+                    return tree.total()
+                for future in self._wait(list(flying)):
+                    done += flying.pop(future)
+                    _raise_failure(future, batches)
+                    self.progress(label, done, len(parts))
+        except (CommClosedError, FutureCancelledError) as error:
+            raise SchedulerUnreachable(
+                f"{label}: the scheduler went away after {done} of {len(parts)} partitions ({error}); nothing was "
+                "committed: start it again and repeat the command"
+            ) from error
+        finally:
+            self._client.cancel(list(flying))
+
+    def _wait(self, futures):
+        """The futures that are finished, at least one."""
+        idle = 0.0
+        while True:
+            try:
+                with self._client.as_current():
+                    return list(distributed.wait(futures, CONNECT_SECONDS, "FIRST_COMPLETED").done)
+            except TimeoutError:
+                idle = 0.0 if self._client.nthreads() else idle + CONNECT_SECONDS
+            if idle >= WORKERS_SECONDS:
+                raise SchedulerUnreachable(
+                    f"expected a worker, there was none for {idle:.0f} s; start workers and repeat the command"
+                )
+
+    def check_same(self, probe, *, url):
+        """Run `probe` here and on every worker; all must return the same text."""
+        expected = probe()
+        for worker, found in self._client.run(_answer, probe).items():
+            if found != expected:
+                raise WorkerCannotRead(
+                    f"worker {worker} must see {url} as the client does: expected {expected!r}, got {found!r}; use "
+                    "a path or URL that all workers share"
+                )
+
+    def close(self):
+        """Leave the cluster; end it where it is our own."""
+        for part in (getattr(self, "_client", None), self._cluster):
+            if part is not None:
+                part.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+class _Tree:
+    """Adds futures in a fixed order, `FAN_IN` at a time: a counter in base `FAN_IN`."""
+
+    def __init__(self, client, label):
+        self.client = client
+        self.label = label
+        self.token = uuid.uuid4().hex[:12]
+        self.levels: list[list] = []
+        self.sums = 0
+
+    def add(self, future, level=0):
+        if level == len(self.levels):
+            self.levels.append([])
+        self.levels[level].append(future)
+        if len(self.levels[level]) == FAN_IN:
+            full, self.levels[level] = self.levels[level], []
+            self.add(self._sum(full), level + 1)
+
+    def total(self):
+        """The sum of everything, on the client."""
+        rest = [future for level in reversed(self.levels) for future in level]
+        return (rest[0] if len(rest) == 1 else self._sum(rest)).result()
+
+    def _sum(self, futures):
+        self.sums += 1
+        key = f"{self.label}-sum-{self.token}-{self.sums}"
+        # Sums free memory, so they go before further batches.
+        return self.client.submit(_add_all, futures, key=key, pure=False, priority=10)
+
+
+def _add_all(parts):
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+def _batches(parts, threads):
+    """Neighbouring partitions in groups: several per thread, none too large to redo."""
+    size = min(BATCH_PARTITIONS, max(1, len(parts) // (BATCHES_PER_THREAD * threads)))
+    return [list(parts[k : k + size]) for k in range(0, len(parts), size)]
+
+
+def _raise_failure(future, batches):
+    if future.status == "finished":
+        return
+    if future.status == "cancelled":
+        raise FutureCancelledError(future.key, "scheduler lost")
+    error = future.exception()
+    if isinstance(error, distributed.KilledWorker):
+        batch = batches[int(str(future.key).rsplit("-", 1)[1])]
+        raise WorkerLost(
+            f"partitions {batch[0].key} to {batch[-1].key}: workers died each time they were computed, last on "
+            f"{error.last_worker.address}; give workers more memory or lower --rows-per-expert"
+        ) from error
+    raise error
+
+
+def _local_cluster(workers):
+    if workers is not None and workers < 1:
+        raise InvalidOption(f"workers: expected at least 1, got {workers}; give a positive number")
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise InvalidOption(
+            "a cluster of processes needs the script's main part under\n    if __name__ == '__main__':\n"
+            "        ...\nbecause every worker imports the script; move the calls there, or use the serial runtime"
+        )
+    return distributed.LocalCluster(
+        n_workers=workers or CPU_COUNT,
+        threads_per_worker=1,
+        processes=True,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+        silence_logs=logging.CRITICAL,  # workers that die and are replaced are part of the plan
+    )
+
+
+def _connect(where, seconds):
+    name = where if isinstance(where, str) else "the local cluster"
+    try:
+        client = distributed.Client(where, timeout=seconds, set_as_default=False)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise SchedulerUnreachable(
+            f"expected a Dask scheduler at {name}, none answered within {seconds:g} s; start one with "
+            "`dask scheduler`, or leave out --scheduler to work on this machine"
+        ) from error
+    try:
+        client.wait_for_workers(1, timeout=WORKERS_SECONDS)
+    except TimeoutError as error:
+        client.close()
+        raise SchedulerUnreachable(
+            f"expected at least one worker at the scheduler {name}, none came within {WORKERS_SECONDS} s; start "
+            f"workers with `dask worker {name}`"
+        ) from error
+    return client
+
+
+def _worker_facts():
+    import psutil
+
+    return {
+        "versions": _versions(),
+        "blas": {lib["filepath"]: lib["num_threads"] for lib in _blas()},
+        "memory": psutil.virtual_memory().total,
+    }
+
+
+def _blas():
+    return [lib for lib in threadpoolctl.threadpool_info() if lib["user_api"] == "blas"]
+
+
+def _versions():
+    return {"bcmdist": __version__, "numpy": numpy.__version__, "zarr": zarr.__version__}
+
+
+def _check_versions(facts):
+    ours = _versions()
+    wrong = {worker: f["versions"] for worker, f in facts.items() if f["versions"] != ours}
+    if wrong:
+        worker, theirs = next(iter(wrong.items()))
+        raise VersionMismatch(
+            f"expected {ours} on every worker, got {theirs} on {worker} ({len(wrong)} workers differ); install "
+            "the same versions everywhere"
+        )
+
+
+def _check_blas(facts):
+    for worker, f in facts.items():
+        if any(threads != 1 for threads in f["blas"].values()):
+            raise InvalidOption(
+                f"expected one BLAS thread per worker thread, got {f['blas']} on {worker}; set OMP_NUM_THREADS, "
+                "OPENBLAS_NUM_THREADS and MKL_NUM_THREADS to 1 before starting workers"
+            )
+
+
+def _answer(probe):
+    try:
+        return probe()
+    except (BcmdistError, OSError) as error:
+        return str(error)

@@ -1,0 +1,258 @@
+"""The model directory: a log of numbered, immutable commits.
+
+    MODEL/blobs/<sha256>             immutable arrays (.npy bytes) and ledger segments (JSON)
+    MODEL/commits/00000001.json      one record: what a commit consists of, by hash
+
+A commit exists if and only if its record does, and a record is put if absent: state and ledger
+therefore appear together or not at all, a number is taken once, and nothing is overwritten.
+Blobs are named by their content and written before the record that names them; a crash leaves
+at most blobs that nobody names. On retry the same bytes get the same name; on duplicate delivery
+of a record the second put fails and says so; a lost record is a commit that never was.
+"""
+
+import hashlib
+import io
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from bcmdist.errors import ModelDamaged, ModelExists, ModelNotFound, VersionMismatch
+
+FORMAT = 1
+
+
+class Storage(Protocol):
+    """Named byte strings that are written once. Names are relative, with `/` between parts."""
+
+    url: str
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        """Write durably; False, and no effect, where the name is taken."""
+
+    def get(self, name: str) -> bytes:
+        """The bytes; FileNotFoundError where there are none."""
+
+    def names(self, folder: str) -> list[str]:
+        """Sorted last parts of the names in a folder."""
+
+    def remove(self, name: str) -> None:
+        """Forget a name; no error where there is none."""
+
+
+class LocalStorage:
+    """A directory: temporary file, fsync, link (which fails if taken), unlink, fsync of the directory."""
+
+    def __init__(self, root):
+        self.url = os.path.abspath(root)
+
+    def put_if_absent(self, name, data):
+        path = Path(self.url, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        finally:
+            os.unlink(temporary)
+        _fsync_directory(path.parent)
+        return True
+
+    def get(self, name):
+        return Path(self.url, name).read_bytes()
+
+    def names(self, folder):
+        path = Path(self.url, folder)
+        return sorted(n for n in os.listdir(path) if not n.startswith(".tmp-")) if path.is_dir() else []
+
+    def remove(self, name):
+        Path(self.url, name).unlink(missing_ok=True)
+
+
+def _fsync_directory(path):
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the ledger: a partition that the committee has heard."""
+
+    key: str
+    digest: str
+    rows: int
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A committed state: arrays, ledger and JSON-ready facts."""
+
+    number: int
+    arrays: dict[str, np.ndarray]
+    facts: dict
+    segments: tuple[str, ...]
+    """hashes of the ledger's segments"""
+    ledger: tuple[Entry, ...]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What a task carries instead of a model: where a record lies, and its hash."""
+
+    url: str
+    number: int
+    digest: str
+
+
+class ModelStore:
+    """Commits of one model directory."""
+
+    def __init__(self, storage: Storage):
+        self.storage = storage
+
+    def head(self) -> int:
+        """Number of the newest commit; 0 where there is none."""
+        records = self.storage.names("commits")
+        return int(records[-1].removesuffix(".json")) if records else 0
+
+    def put_arrays(self, arrays: Mapping[str, np.ndarray]) -> dict[str, str]:
+        """Store arrays as blobs; their hashes by name."""
+        return {name: self._put_blob(_npy_bytes(array)) for name, array in arrays.items()}
+
+    def get_array(self, digest):
+        """The array of a blob, checked against its name."""
+        return np.load(io.BytesIO(self._get_blob(digest)), allow_pickle=False)
+
+    def commit(self, number, *, arrays: Mapping[str, str], facts, segments) -> Reference:
+        """Write record `number`.
+
+        Parameters
+        ----------
+        arrays : hashes by name, from `put_arrays`
+        facts : JSON-ready
+        segments : hashes of ledger segments, from `put_segment`
+
+        Raises
+        ------
+        ModelExists
+            Somebody else has written this number.
+        """
+        body = {
+            "format": FORMAT,
+            "number": number,
+            "arrays": dict(arrays),
+            "facts": facts,
+            "segments": list(segments),
+        }
+        text = _canonical(body | {"checksum": _sha(_canonical(body))})
+        if not self.storage.put_if_absent(_record_name(number), text):
+            raise ModelExists(
+                f"{self.storage.url}: expected to write commit {number}, but it is taken; another process works "
+                "on this model: let it finish, or choose another directory"
+            )
+        return Reference(self.storage.url, number, _sha(text))
+
+    def put_segment(self, entries: list[Entry]) -> str:
+        """Store ledger entries as one immutable blob; its hash."""
+        return self._put_blob(_canonical([[e.key, e.digest, e.rows, e.weight] for e in entries]))
+
+    def record(self, number) -> dict:
+        """The record of a commit, checked.
+
+        Raises
+        ------
+        ModelNotFound, ModelDamaged, VersionMismatch
+        """
+        return self._check(number, self._record_bytes(number))
+
+    def reference(self, number) -> Reference:
+        """Reference of an existing commit."""
+        return Reference(self.storage.url, number, _sha(self._record_bytes(number)))
+
+    def load(self, number=None) -> Commit:
+        """A commit with its arrays and ledger; the newest by default."""
+        record = self.record(self.head() if number is None else number)
+        arrays = {name: self.get_array(digest) for name, digest in record["arrays"].items()}
+        ledger = tuple(Entry(*line) for s in record["segments"] for line in json.loads(self._get_blob(s)))
+        return Commit(record["number"], arrays, record["facts"], tuple(record["segments"]), ledger)
+
+    def _record_bytes(self, number):
+        try:
+            return self.storage.get(_record_name(number))
+        except FileNotFoundError as error:
+            raise ModelNotFound(
+                f"{self.storage.url}: expected a model directory with commit {number or 1}, found none; check the "
+                "path, or make one with `bcmdist fit DATA.zarr --model DIR`"
+            ) from error
+
+    def _check(self, number, text):
+        damaged = f"{self.storage.url}: commit {number} does not match its checksum; restore it from a copy"
+        try:
+            record = json.loads(text)
+            checksum = record.pop("checksum")
+        except (ValueError, KeyError, AttributeError) as error:
+            raise ModelDamaged(damaged) from error
+        if _sha(_canonical(record)) != checksum or record["number"] != number:
+            raise ModelDamaged(damaged)
+        if record["format"] != FORMAT:
+            raise VersionMismatch(
+                f"{self.storage.url}: expected model format {FORMAT}, got {record['format']}; use the version of "
+                "bcmdist that wrote it, or fit again"
+            )
+        return record
+
+    def _put_blob(self, data):
+        digest = _sha(data)
+        self.storage.put_if_absent(f"blobs/{digest}", data)
+        return digest
+
+    def _get_blob(self, digest):
+        try:
+            data = self.storage.get(f"blobs/{digest}")
+        except FileNotFoundError as error:
+            raise ModelDamaged(
+                f"{self.storage.url}: blob {digest[:12]} is missing; restore the directory from a copy"
+            ) from error
+        if _sha(data) != digest:
+            raise ModelDamaged(
+                f"{self.storage.url}: blob {digest[:12]} does not match its checksum ({len(data)} bytes); restore "
+                "the directory from a copy"
+            )
+        return data
+
+
+def record_digest(url, number) -> str:
+    """Hash of the record of a commit: everyone who works with it must see the same."""
+    return ModelStore(LocalStorage(url)).reference(number).digest
+
+
+def _record_name(number):
+    return f"commits/{number:08d}.json"
+
+
+def _npy_bytes(array):
+    buffer = io.BytesIO()
+    np.save(buffer, np.asarray(array), allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _canonical(value):
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _sha(data):
+    return hashlib.sha256(data).hexdigest()
