@@ -1,0 +1,323 @@
+"""The command line `bcmdist`: demo, import, fit, predict, score, info, doctor.
+
+Every command takes `--json` (one object on stdout; progress and logs go to stderr). Exit codes:
+0 done, 1 refused or failed, 2 usage. Heavy packages are imported by the commands that use them.
+"""
+
+import functools
+import json
+import sys
+import time
+import traceback
+import warnings
+
+import click
+
+from bcmdist import __version__
+from bcmdist.errors import BcmdistError, BcmdistWarning, InvalidOption
+
+
+class _Commands(click.Group):
+    """Prints errors as one line, or as JSON, and sets the exit code."""
+
+    def invoke(self, ctx):
+        warnings.showwarning = _show_warning
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            where = error.ctx.command_path if error.ctx else "bcmdist"
+            _fail("UsageError", f"{error.format_message()} (see `{where} --help`)", 2)
+        except (BcmdistError, OSError) as error:
+            _fail(type(error).__name__, str(error), 1)
+        except click.exceptions.Exit:
+            raise
+        except Exception as error:
+            if not isinstance(error, click.ClickException | click.Abort):
+                traceback.print_exc()
+                _fail(type(error).__name__, str(error), 1)
+            raise
+
+
+def _fail(name, message, code):
+    if "--json" in sys.argv:
+        click.echo(json.dumps({"error": name, "message": message}))
+    line = " ".join(message.split())
+    click.echo(f"bcmdist: {name}: {line}", err=True)
+    sys.exit(code)
+
+
+def _show_warning(message, category, filename, lineno, file=None, line=None):
+    if issubclass(category, BcmdistWarning):
+        click.echo(f"bcmdist: warning: {message}", err=True)
+
+
+def _report(figures, as_json, text=None):
+    """Print figures as JSON, or as a table."""
+    if as_json:
+        click.echo(json.dumps(figures))
+        return
+    width = max(len(name) for name in figures)
+    for name, value in (text or figures).items():
+        click.echo(f"{name:{width}}  {_readable(value)}")
+
+
+def _readable(value):
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+    if isinstance(value, dict):
+        return ", ".join(f"{n} {_readable(v)}" for n, v in value.items())
+    if isinstance(value, list):
+        return " ".join(_readable(v) for v in value)
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+_json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
+_x_option = click.option("--x", "x", default="X", show_default=True, help="Name of the input array.")
+
+
+def _runtime_options(command):
+    """--scheduler, --workers, --serial; the command gets `make_runtime`."""
+
+    @click.option("--scheduler", metavar="ADDRESS", help="Work on the Dask cluster at this address.")
+    @click.option("--workers", type=int, help="Worker processes of a cluster on this machine [default: cores].")
+    @click.option("--serial", is_flag=True, help="Work in this process, without a cluster.")
+    @functools.wraps(command)
+    def wrapped(*args, scheduler, workers, serial, **options):
+        if sum([scheduler is not None, workers is not None, serial]) > 1:
+            raise click.UsageError("expected one of --scheduler, --workers and --serial, got several")
+        return command(*args, make_runtime=lambda: _runtime(scheduler, workers, serial), **options)
+
+    return wrapped
+
+
+def _runtime(scheduler, workers, serial):
+    from bcmdist.progress import ProgressBar
+
+    if serial:
+        from bcmdist.runtime.serial import SerialRuntime
+
+        return SerialRuntime(progress=ProgressBar())
+    from bcmdist.runtime.dask import DaskRuntime
+
+    return DaskRuntime(scheduler, workers=workers, progress=ProgressBar())
+
+
+def _read_config(ctx, _, path):
+    """Options from a TOML file become defaults: what the command line says wins."""
+    if path is None:
+        return
+    import tomllib
+
+    try:
+        with open(path, "rb") as file:
+            values = tomllib.load(file)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidOption(f"{path}: expected TOML, got {error}; correct the file") from error
+    known = {name.removeprefix("--"): p for p in ctx.command.params for name in (*p.opts, *p.secondary_opts)}
+    unknown = sorted(set(values) - set(known))
+    if unknown:
+        raise InvalidOption(f"{path}: expected names of options, got {', '.join(unknown)}; see --help")
+    if isinstance(values.get("set"), dict):
+        values["set"] = [f"{n}={','.join(map(str, v)) if isinstance(v, list) else v}" for n, v in values["set"].items()]
+    ctx.default_map = {known[n].name: v for n, v in values.items()}
+
+
+def _parse_set(_, __, assignments):
+    """`name=1.5` or `name=1,2,3` into numbers by name."""
+    given = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        try:
+            values = [float(v) for v in text.split(",")]
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise click.BadParameter(f"expected NAME=NUMBER or NAME=NUMBER,NUMBER,..., got {assignment!r}")
+        given[name.strip()] = values if len(values) > 1 else values[0]
+    return given
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__)
+def cli():
+    """Gaussian processes for data that do not fit one machine: a Bayesian committee on Dask."""
+
+
+@cli.command()
+@click.option("--rows", type=int, default=60_000, show_default=True, help="Training rows.")
+@click.option("--sigma", type=float, default=0.0, show_default=True, help="Noise on the map before its sign.")
+@click.option("--out", metavar="DIR", help="New directory for data, model and pictures [default: bcmdist-demo].")
+@click.option("--seed", type=int, default=2, show_default=True, help="Seed of centres and rows.")
+@_runtime_options
+@_json_option
+def demo(rows, sigma, out, seed, make_runtime, as_json):
+    """Run the main job on generated data: a Zarr store, a Dask cluster, a committee.
+
+    Example: bcmdist demo --rows 20000 --sigma 0.5 --out demo
+    """
+    started = time.perf_counter()
+    from bcmdist import demo as demos
+    from bcmdist import pictures
+    from bcmdist.errors import MissingExtra
+
+    sizes = demos.Sizes(rows)
+    directory = demos.new_directory(out)
+    with make_runtime() as runtime:
+        cluster_seconds = time.perf_counter() - started
+        figures = demos.run(directory, runtime, sizes=sizes, sigma=sigma, seed=seed)
+        figures["workers"] = runtime.threads
+    figures["seconds_by_stage"] = {"cluster": cluster_seconds} | figures["seconds_by_stage"]
+    try:
+        figures["pictures"] = demos.draw(directory, figures)
+    except MissingExtra:
+        figures["pictures"] = []
+        click.echo(pictures.HOW_TO_GET, err=True)
+    figures["seconds"] = time.perf_counter() - started
+    figures["rows_per_second"] = figures["rows"] / figures["seconds"]
+    curve = figures["curve"]
+    shown = {n: v for n, v in figures.items() if n != "curve"}
+    shown |= {f"after {p['rows']:,} rows": f"accuracy {p['accuracy']:.4f}, log loss {p['log_loss']:.4f}" for p in curve}
+    _report(figures, as_json, shown)
+
+
+@cli.command("import")
+@click.argument("file")
+@click.argument("data")
+@click.option("--y", "y", default="y", show_default=True, help="Array or column of the targets.")
+@click.option("--rows-per-chunk", type=int, default=4096, show_default=True, help="Rows per Zarr chunk.")
+@click.option("--part", type=click.Choice(["train", "test", "all"]), default="all", show_default=True)
+@click.option("--holdout", type=float, metavar="FRACTION", help="Share of rows in the test part.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the holdout permutation.")
+@click.option("--mask", metavar="NAME", help="Array that is 1 at test rows.")
+@click.option("--mask-row", type=int, default=0, show_default=True, help="Row of the mask to use.")
+@_json_option
+def import_(file, data, y, rows_per_chunk, part, holdout, seed, mask, mask_row, as_json):
+    """Write FILE (.npz, .npy, .csv, .parquet) as the Zarr data set DATA.
+
+    Example: bcmdist import measurements.csv train.zarr --y yield --holdout 0.1 --part train
+    """
+    from bcmdist.importer import Split, import_file
+
+    split = Split(part, holdout, seed, mask, mask_row)
+    _report(import_file(file, data, y=y, split=split, rows_per_chunk=rows_per_chunk), as_json)
+
+
+@cli.command()
+@click.argument("data")
+@click.option("--model", required=True, metavar="DIR", help="Model directory, new or of the same unfinished fit.")
+@click.option("--config", metavar="FILE.toml", callback=_read_config, is_eager=True, expose_value=False,
+              help="Options by name; the command line wins.")
+@click.option("--task", type=click.Choice(["regression", "classification"]), help="[default: from the targets]")
+@click.option("--likelihood", metavar="NAME", help="gaussian or bernoulli [default: the task's]")
+@click.option("--kernel", default="auto", show_default=True, metavar="NAME|auto",
+              help="se matern12 matern32 matern52 rq linear constant; -iso for one lengthscale; + and *.")
+@click.option("--mean", type=click.Choice(["constant", "zero", "linear"]), default="constant", show_default=True)
+@click.option("--query", type=int, default=500, show_default=True, help="Query points Q.")
+@click.option("--query-method", type=click.Choice(["kmeans", "random"]), default="kmeans", show_default=True)
+@click.option("--rows-per-expert", type=int, default=1000, show_default=True)
+@click.option("--passes", type=click.Choice(["1"]), default="1", show_default=True, help="Passes over the data.")
+@click.option("--partition", type=click.Choice(["chunks"]), default="chunks", show_default=True)
+@click.option("--learn/--no-learn", default=True, show_default=True, help="Learn hyper-parameters.")
+@click.option("--set", "given", multiple=True, metavar="NAME=VALUE", callback=_parse_set,
+              help="With --no-learn: a hyper-parameter as `info` prints it, in units of the scaled data.")
+@click.option("--effort", type=click.Choice(["quick", "normal", "thorough"]), default="normal", show_default=True)
+@click.option("--seed", type=int, default=0, show_default=True)
+@_x_option
+@click.option("--y", "y", default="y", show_default=True, help="Name of the target array.")
+@click.option("--prepare-only", is_flag=True, help="Commit an empty committee and stop.")
+@_runtime_options
+@_json_option
+def fit(data, model, given, passes, partition, prepare_only, make_runtime, as_json, **options):
+    """Fit a committee to the Zarr data set DATA.
+
+    Example: bcmdist fit train.zarr --model model --task regression --query 1000
+    """
+    start = time.perf_counter()
+    from bcmdist.bcm import GBCM, Settings
+
+    settings = Settings(set=given, **options)
+    with make_runtime() as runtime:
+        work = GBCM.prepare if prepare_only else GBCM.fit
+        info = work(data, settings, model=model, runtime=runtime).info()
+    info["seconds"] = time.perf_counter() - start
+    _report(info, as_json)
+
+
+@cli.command()
+@click.argument("model")
+@click.argument("data")
+@click.option("--out", required=True, metavar="PRED.zarr", help="New Zarr group for the predictions.")
+@click.option("--method", type=click.Choice(["committee"]), default="committee", show_default=True)
+@_runtime_options
+@_json_option
+def predict(model, data, out, method, make_runtime, as_json):
+    """Predict at the rows of DATA with MODEL.
+
+    Example: bcmdist predict model new.zarr --out predictions.zarr
+    """
+    start = time.perf_counter()
+    from bcmdist.bcm import GBCM
+
+    gbcm = GBCM.load(model)
+    with make_runtime() as runtime:
+        rows = gbcm.predict_zarr(data, out, runtime=runtime)
+    figures = {"rows": rows, "seconds": time.perf_counter() - start, "out": out, "method": method}
+    _report(figures, as_json)
+
+
+@cli.command()
+@click.argument("model")
+@click.argument("data")
+@click.option("--method", type=click.Choice(["committee"]), default="committee", show_default=True)
+@click.option("--y", "y", help="Name of the target array [default: as in training].")
+@_runtime_options
+@_json_option
+def score(model, data, method, y, make_runtime, as_json):
+    """Score the predictions of MODEL against the targets of DATA, in original units.
+
+    Example: bcmdist score model test.zarr
+    """
+    from bcmdist.bcm import GBCM
+
+    gbcm = GBCM.load(model)
+    with make_runtime() as runtime:
+        figures = gbcm.score(data, y=y, runtime=runtime)
+    _report({"rows": figures.pop("rows"), "method": method, **figures}, as_json)
+
+
+@cli.command()
+@click.argument("model")
+@click.option("--at", "commit", type=int, metavar="N", help="As of commit N [default: the newest].")
+@_json_option
+def info(model, commit, as_json):
+    """Tell what MODEL is and what it has heard.
+
+    Example: bcmdist info model --json
+    """
+    from bcmdist.bcm import GBCM
+
+    _report(GBCM.load(model, commit=commit).info(), as_json)
+
+
+@cli.command()
+@_json_option
+def doctor(as_json):
+    """Check that this machine can do the work.
+
+    Example: bcmdist doctor
+    """
+    from bcmdist.doctor import examine
+
+    findings = examine()
+    failed = [f["check"] for f in findings if not f["ok"]]
+    if as_json:
+        click.echo(json.dumps({"ok": not failed, "checks": findings}))
+    else:
+        for f in findings:
+            click.echo(f"{'ok  ' if f['ok'] else 'FAIL'}  {f['check']:16}  {f['found']}")
+    if failed:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    cli()
