@@ -18,13 +18,14 @@ def local_evidence(kernel, mean, likelihood, X, obs):
     -------
     value : float, in nats; gradient : (P,)
     """
-    K = prior_covariance(kernel.cross(X, X), mean, X)
+    K, pullback = kernel.cross_and_pullback(X, X)
+    K = prior_covariance(K, mean, X)
     if isinstance(likelihood, Gaussian):
         value, adjoint, tail = _gaussian(K, likelihood, obs)
     else:
         value, adjoint = _laplace(K, likelihood, obs)
         tail = np.zeros(0)
-    return value, np.concatenate([kernel.pullback(X, X, adjoint), tail])
+    return value, np.concatenate([pullback(adjoint), tail])
 
 
 def _gaussian(K, likelihood, obs):
@@ -37,7 +38,9 @@ def _gaussian(K, likelihood, obs):
     L = linalg.cholesky(K, name="covariance of a partition's targets")
     a = linalg.cholesky_solve(L, obs.y)
     value = -0.5 * (obs.y @ a + linalg.log_determinant(L) + len(a) * np.log(2.0 * np.pi))
-    adjoint = 0.5 * (np.outer(a, a) - linalg.inverse(L))
+    adjoint = linalg.inverse(L)
+    adjoint *= -0.5
+    adjoint = linalg.add_outer(adjoint, 0.5, a)
     return float(value), adjoint, np.atleast_1d(np.diag(adjoint) @ noise)
 
 
@@ -47,16 +50,19 @@ def _laplace(K, likelihood, obs):
     At the mode f, with score g and weights w: T = (K + w^-1)^-1 = w^1/2 B^-1 w^1/2,
     v = 1/2 var(f | y) d3 log p,  t = (I + w K)^-1 v:
     d/dK = 1/2 (g g' - T) + 1/2 (t g' + g t')     (the last part: the mode moves with K)
+         = 1/2 ((g + t)(g + t)' - t t' - T)
     """
     f = laplace_mode(K, obs, likelihood)
     g, w = likelihood.score(obs, f), likelihood.curvature(obs, f)
     root = np.sqrt(w)
-    L = linalg.cholesky(np.eye(len(f), order="F") + root[:, None] * K * root, name="I + w^1/2 K w^1/2")
+    L = linalg.cholesky(linalg.identity_plus_scaled(K, root), name="I + w^1/2 K w^1/2")
     value = likelihood.log_density(obs, f).sum() - 0.5 * (g @ f) - 0.5 * linalg.log_determinant(L)
-    T = root[:, None] * linalg.inverse(L) * root
-    C = linalg.solve_lower(L, np.asfortranarray(root[:, None] * K))
+    T = linalg.inverse(L)
+    T *= root[:, None]
+    T *= root
+    C = linalg.solve_lower(L, np.multiply(root[:, None], K, order="F"))
     variance = np.diag(K) - np.einsum("ij,ij->j", C, C)
     v = 0.5 * variance * likelihood.third(obs, f)
     t = v - T @ (K @ v)
-    adjoint = 0.5 * (np.outer(g, g) - T + np.outer(t, g) + np.outer(g, t))
-    return float(value), adjoint
+    T *= -0.5
+    return float(value), linalg.add_outer(linalg.add_outer(T, 0.5, g + t), -0.5, t)

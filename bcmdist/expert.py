@@ -73,7 +73,7 @@ def laplace_message(V, residual_lower, obs, likelihood, f) -> Message:
     w, s = likelihood.curvature(obs, f), likelihood.score(obs, f)
     g, root = w * f + s, np.sqrt(w)
     Lam = linalg.mirror(residual_lower)
-    L = linalg.cholesky(np.eye(len(f), order="F") + root[:, None] * Lam * root, name="I + w^1/2 Lam w^1/2")
+    L = linalg.cholesky(linalg.identity_plus_scaled(Lam, root), name="I + w^1/2 Lam w^1/2")
     a = g - root * linalg.cholesky_solve(L, root * (Lam @ g))
     eta = V.T @ a
     V *= root[:, None]
@@ -119,7 +119,7 @@ def laplace_mode(K, obs, likelihood):
 def _newton_step(K, f, a, s, w):
     """Change of a = K^-1 f in a full step of Fisher scoring."""
     root = np.sqrt(w)
-    L = linalg.cholesky(np.eye(len(f), order="F") + root[:, None] * K * root, name="I + w^1/2 K w^1/2")
+    L = linalg.cholesky(linalg.identity_plus_scaled(K, root), name="I + w^1/2 K w^1/2")
     g = w * f + s
     return g - root * linalg.cholesky_solve(L, root * (K @ g)) - a
 

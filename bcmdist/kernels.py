@@ -1,16 +1,17 @@
 """Covariance functions and their derivatives with respect to log parameters.
 
 A kernel is an immutable value: parameters are positive numbers or vectors, and `theta` is the
-concatenation of their logarithms. Derivatives are offered in adjoint form, `pullback`: the caller
-has a weight matrix G (say, of the evidence with respect to K) and wants the sums over i, j of
-`G_ij dK_ij / d theta_p` for all p at once. For D lengthscales that is one matrix product and not
-D matrices of the size of K.
+concatenation of their logarithms. Derivatives come in adjoint form: `cross_and_pullback` returns K
+and a function `pullback` that takes a weight matrix G (say, of the evidence with respect to K) to
+the sums over i, j of `G_ij dK_ij / d theta_p` for all p at once. For D lengthscales that is one
+matrix product and not D matrices of the size of K.
 
 `parse_kernel("se + linear", inputs=3)` reads the names of the command line.
 """
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -20,6 +21,10 @@ from bcmdist.errors import InvalidOption
 # Squared distances below this share of the largest squared norm are recomputed from differences:
 # the matrix product leaves them with a relative error above 1e-12.
 CANCELLATION_SHARE = 1e-3
+
+
+Pullback = Callable[[np.ndarray], np.ndarray]
+"""From G (n, m) to the sums over i, j of `G_ij d k(x_i, z_j) / d theta_p`, (P,)."""
 
 
 class Kernel(ABC):
@@ -43,8 +48,8 @@ class Kernel(ABC):
         """Variances k(x_i, x_i): (n, D) -> (n,)."""
 
     @abstractmethod
-    def pullback(self, X, Z, G):
-        """Sums over i, j of `G_ij d k(x_i, z_j) / d theta_p`: (n, D), (m, D), (n, m) -> (P,)."""
+    def cross_and_pullback(self, X, Z) -> "tuple[np.ndarray, Pullback]":
+        """`cross(X, Z)` and its `Pullback`."""
 
     @abstractmethod
     def isotropic(self) -> "Kernel":
@@ -110,52 +115,34 @@ def _per_lengthscale(per_input, lengthscale):
     return per_input if len(lengthscale) == len(per_input) else per_input.sum(keepdims=True)
 
 
-# Radial profiles: (value, slope), functions of the squared distance r2 with slope = d value / d r2.
-# They may overwrite nothing; a slope of 0 at r2 = 0 stands for a limit that is multiplied by r2.
+# Radial profiles: the value, and its derivative with respect to the squared distance r2, from r2.
+# Where r2 = 0 a slope of 0 stands for a limit that is multiplied by r2.
 
 
-def _se_value(r2):
-    return np.exp(-0.5 * r2)
+def _se(r2):
+    value = np.exp(-0.5 * r2)
+    return value, lambda: -0.5 * value
 
 
-def _se_slope(r2):
-    return -0.5 * np.exp(-0.5 * r2)
-
-
-def _matern12_value(r2):
-    return np.exp(-np.sqrt(r2))
-
-
-def _matern12_slope(r2):
+def _matern12(r2):
     r = np.sqrt(r2)
-    return np.divide(-0.5 * np.exp(-r), r, out=np.zeros_like(r), where=r > 0)
+    value = np.exp(-r)
+    return value, lambda: np.divide(-0.5 * value, r, out=np.zeros_like(r), where=r > 0)
 
 
-def _matern32_value(r2):
-    r = np.sqrt(3.0 * r2)
-    return (1.0 + r) * np.exp(-r)
+def _matern32(r2):
+    a = np.sqrt(3.0 * r2)
+    decay = np.exp(-a)
+    return (1.0 + a) * decay, lambda: -1.5 * decay
 
 
-def _matern32_slope(r2):
-    return -1.5 * np.exp(-np.sqrt(3.0 * r2))
+def _matern52(r2):
+    a = np.sqrt(5.0 * r2)
+    decay = np.exp(-a)
+    return (1.0 + a + (5.0 / 3.0) * r2) * decay, lambda: (-5.0 / 6.0) * (1.0 + a) * decay
 
 
-def _matern52_value(r2):
-    r = np.sqrt(5.0 * r2)
-    return (1.0 + r + (5.0 / 3.0) * r2) * np.exp(-r)
-
-
-def _matern52_slope(r2):
-    r = np.sqrt(5.0 * r2)
-    return (-5.0 / 6.0) * (1.0 + r) * np.exp(-r)
-
-
-PROFILES = {
-    "se": (_se_value, _se_slope),
-    "matern12": (_matern12_value, _matern12_slope),
-    "matern32": (_matern32_value, _matern32_slope),
-    "matern52": (_matern52_value, _matern52_slope),
-}
+PROFILES = {"se": _se, "matern12": _matern12, "matern32": _matern32, "matern52": _matern52}
 
 
 class Leaf(Kernel):
@@ -200,22 +187,24 @@ class Stationary(Leaf):
     lengthscale: np.ndarray
 
     def cross(self, X, Z):
-        value, _ = PROFILES[self.profile]
-        K = value(squared_distance(X, Z, self.lengthscale))
+        K, _ = PROFILES[self.profile](squared_distance(X, Z, self.lengthscale))
         K *= self.variance
         return K
 
     def diagonal(self, X):
         return np.full(len(X), self.variance[0])
 
-    def pullback(self, X, Z, G):
-        value, slope = PROFILES[self.profile]
-        r2 = squared_distance(X, Z, self.lengthscale)
-        variance = self.variance * np.vdot(G.T, value(r2).T)
-        H = slope(r2)
-        H *= G
-        lengthscale = lengthscale_pullback(X, Z, H, self.lengthscale)
-        return np.concatenate([variance, -2.0 * self.variance * lengthscale])
+    def cross_and_pullback(self, X, Z):
+        value, slope = PROFILES[self.profile](squared_distance(X, Z, self.lengthscale))
+        K = self.variance * value
+
+        def pullback(G):
+            H = slope()
+            H *= G
+            lengthscale = lengthscale_pullback(X, Z, H, self.lengthscale)
+            return np.concatenate([[np.vdot(G.T, K.T)], -2.0 * self.variance * lengthscale])
+
+        return K, pullback
 
 
 @dataclass(frozen=True)
@@ -233,12 +222,17 @@ class RationalQuadratic(Leaf):
     def diagonal(self, X):
         return np.full(len(X), self.variance[0])
 
-    def pullback(self, X, Z, G):
+    def cross_and_pullback(self, X, Z):
         u = squared_distance(X, Z, self.lengthscale) / (2.0 * self.alpha)
-        GK = G * self.variance * np.exp(-self.alpha * np.log1p(u))
-        alpha = self.alpha * np.vdot(GK.T, (u / (1.0 + u) - np.log1p(u)).T)
-        lengthscale = lengthscale_pullback(X, Z, GK / (1.0 + u), self.lengthscale)
-        return np.concatenate([[GK.sum()], alpha, lengthscale])
+        K = self.variance * np.exp(-self.alpha * np.log1p(u))
+
+        def pullback(G):
+            GK = G * K
+            alpha = self.alpha * np.vdot(GK.T, (u / (1.0 + u) - np.log1p(u)).T)
+            lengthscale = lengthscale_pullback(X, Z, GK / (1.0 + u), self.lengthscale)
+            return np.concatenate([[GK.sum()], alpha, lengthscale])
+
+        return K, pullback
 
 
 @dataclass(frozen=True)
@@ -253,9 +247,12 @@ class Linear(Leaf):
     def diagonal(self, X):
         return ((X / self.lengthscale) ** 2).sum(axis=1)
 
-    def pullback(self, X, Z, G):
-        per_input = ((X / self.lengthscale) * (G @ (Z / self.lengthscale))).sum(axis=0)
-        return -2.0 * _per_lengthscale(per_input, self.lengthscale)
+    def cross_and_pullback(self, X, Z):
+        def pullback(G):
+            per_input = ((X / self.lengthscale) * (G @ (Z / self.lengthscale))).sum(axis=0)
+            return -2.0 * _per_lengthscale(per_input, self.lengthscale)
+
+        return self.cross(X, Z), pullback
 
 
 @dataclass(frozen=True)
@@ -270,8 +267,8 @@ class Constant(Leaf):
     def diagonal(self, X):
         return np.full(len(X), self.variance[0])
 
-    def pullback(self, X, Z, G):
-        return self.variance * G.sum()
+    def cross_and_pullback(self, X, Z):
+        return self.cross(X, Z), lambda G: self.variance * G.sum()
 
 
 class Node(Kernel):
@@ -318,8 +315,9 @@ class Sum(Node):
     def diagonal(self, X):
         return sum(part.diagonal(X) for part in self.parts)
 
-    def pullback(self, X, Z, G):
-        return np.concatenate([part.pullback(X, Z, G) for part in self.parts])
+    def cross_and_pullback(self, X, Z):
+        Ks, pullbacks = zip(*(part.cross_and_pullback(X, Z) for part in self.parts), strict=True)
+        return sum(Ks), lambda G: np.concatenate([pullback(G) for pullback in pullbacks])
 
 
 @dataclass(frozen=True)
@@ -334,11 +332,16 @@ class Product(Node):
     def diagonal(self, X):
         return math.prod(part.diagonal(X) for part in self.parts)
 
-    def pullback(self, X, Z, G):
-        def others(k):
-            return math.prod(part.cross(X, Z) for j, part in enumerate(self.parts) if j != k)
+    def cross_and_pullback(self, X, Z):
+        Ks, pullbacks = zip(*(part.cross_and_pullback(X, Z) for part in self.parts), strict=True)
 
-        return np.concatenate([part.pullback(X, Z, G * others(k)) for k, part in enumerate(self.parts)])
+        def others(k):
+            return math.prod(K for j, K in enumerate(Ks) if j != k)
+
+        def pullback(G):
+            return np.concatenate([part(G * others(k)) for k, part in enumerate(pullbacks)])
+
+        return math.prod(Ks), pullback
 
 
 def expression(kernel) -> str:

@@ -113,6 +113,19 @@ def subtract_outer_lower(A, V):
     return blas.dsyrk(-1.0, V, beta=1.0, c=A, lower=1, overwrite_c=1)
 
 
+def identity_plus_scaled(K, root):
+    """`I + diag(root) K diag(root)`, a new matrix."""
+    B = np.multiply(root[:, None], K, order="F")
+    B *= root
+    B[np.diag_indices_from(B)] += 1.0
+    return B
+
+
+def add_outer(A, scale, x):
+    """`A + scale x x'`; overwrites A."""
+    return blas.dger(scale, x, x, a=A, overwrite_a=1, overwrite_x=0, overwrite_y=0)
+
+
 def gram(W):
     """`W' W`, full, for W (n, S)."""
     return mirror(blas.dsyrk(1.0, W, trans=1, lower=1))
