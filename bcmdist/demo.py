@@ -82,7 +82,7 @@ def run(out, runtime, *, sizes, sigma, seed) -> dict:
     majority = _write_data(train, test, sizes, sigma, seed)
     data_seconds = time.perf_counter() - start
     settings = Settings(
-        task="classification", kernel="se", query=QUERY, rows_per_expert=ROWS_PER_EXPERT, effort="quick", seed=seed
+        task="classification", kernel="se", query=QUERY, rows_per_expert=ROWS_PER_EXPERT, seed=seed
     )
     gbcm = GBCM.prepare(train, settings, model=out / "model", runtime=runtime)
     curve, score_seconds = [], 0.0

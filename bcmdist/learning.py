@@ -30,6 +30,9 @@ PRIOR_SD = 3.0
 BOUNDS = {"lengthscale": (1e-2, 1e3), "variance": (1e-4, 1e4), "alpha": (1e-2, 1e3), "noise_variance": (1e-6, 1e1)}
 AT_BOUND = 1e-3  # in log units
 
+# Learning stops when an iteration gains less: a tenth of a nat is evidence for nothing.
+GAIN_NATS = 0.1
+
 
 @dataclass(frozen=True)
 class Effort:
@@ -100,7 +103,7 @@ class _Search:
             jac=True,
             method="L-BFGS-B",
             bounds=bounds,
-            options={"maxiter": steps, "ftol": 1e-6},
+            options={"maxiter": steps, "ftol": GAIN_NATS / max(1.0, abs(start.objective))},
         )
         point = _moved(start, best[1])
         return _Point(start.name, point.kernel, point.likelihood, best[0])
@@ -140,7 +143,7 @@ def learn(objective: Objective, kernel_name, likelihood: Likelihood, *, inputs, 
         )
     full = _expanded(best, inputs)
     if len(_theta(full)) > len(_theta(best)):
-        best = max(_fine_starts(search, full, effort), key=lambda point: point.objective)
+        best = search.climb(full, effort.steps)
     return Learned(
         best.name,
         best.kernel,
@@ -172,10 +175,6 @@ def _expanded(point, inputs):
         n: np.broadcast_to(v, wanted[n].shape).copy() for n, v in point.kernel.parameters.items()
     }
     return _Point(point.name, parse_kernel(point.name, inputs=inputs).with_parameters(values), point.likelihood, point.objective)
-
-
-def _fine_starts(search, full, effort):
-    yield search.climb(full, effort.steps)
 
 
 def _theta(point):

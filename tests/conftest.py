@@ -1,0 +1,104 @@
+"""Fixtures shared by all tests: seeds, small data sets, clusters, and the leak check."""
+
+import gc
+import os
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from bcmdist.dataset import write_dataset
+
+SEED = 20261120
+
+
+def pytest_report_header():
+    return f"seed of all random test data: {SEED}"
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(SEED)
+
+
+@pytest.fixture
+def make_data(tmp_path):
+    """Write arrays as a Zarr data set; its path."""
+
+    def make(name="data.zarr", rows_per_chunk=50, **columns):
+        path = tmp_path / name
+        write_dataset(path, columns, rows_per_chunk=rows_per_chunk)
+        return str(path)
+
+    return make
+
+
+@pytest.fixture
+def wave(make_data, rng):
+    """A small regression data set: path, X (240, 2), y (240,)."""
+    X = rng.uniform(-2, 2, (240, 2))
+    y = 3.0 + 2.0 * np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(240)
+    assert X.shape == (240, 2)
+    assert y.shape == (240,)
+    return make_data("wave.zarr", X=X, y=y), X, y
+
+
+@pytest.fixture
+def classes(make_data, rng):
+    """A small two-class data set: path, X (240, 2), y (240,)."""
+    X = rng.uniform(-2, 2, (240, 2))
+    y = (np.sin(2 * X[:, 0]) + 0.5 * X[:, 1] + 0.3 * rng.standard_normal(240) > 0).astype(np.uint8)
+    assert y.shape == (240,)
+    return make_data("classes.zarr", X=X, y=y), X, y
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """One local cluster of two workers for all tests that only need some cluster."""
+    from bcmdist.runtime.dask import DaskRuntime
+
+    with DaskRuntime(workers=2) as runtime:
+        yield runtime
+
+
+@pytest.fixture(scope="session")
+def real_data():
+    """Loads a named real data set, or skips."""
+    folder = os.environ.get("BCMDIST_DATA")
+    if not folder:
+        pytest.skip("real data sets: set BCMDIST_DATA to their folder")
+
+    def load(name):
+        path = Path(folder, f"{name}.npz")
+        if not path.exists():
+            pytest.skip(f"real data set {name}: not in BCMDIST_DATA")
+        return path
+
+    return load
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_left_behind():
+    """No process, and no thread that would keep the interpreter alive, outlives the tests."""
+    yield
+    gc.collect()
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        processes = [p for p in psutil.Process().children(recursive=True) if not _is_tracker(p)]
+        threads = [t for t in threading.enumerate() if t is not threading.main_thread() and not t.daemon]
+        if not processes and not threads:
+            return
+        time.sleep(0.1)
+    pytest.fail(f"left behind: {processes} {threads}")
+
+
+def _is_tracker(process):
+    """multiprocessing's own helpers live until the interpreter ends."""
+    try:
+        line = " ".join(process.cmdline())
+    except psutil.Error:
+        return True
+    return "resource_tracker" in line or "forkserver" in line or process.status() == psutil.STATUS_ZOMBIE

@@ -1,0 +1,53 @@
+"""Small committees for tests: random problems and the sum over their partitions."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bcmdist.committee import Committee
+from bcmdist.expert import expert_message
+from bcmdist.kernels import parse_kernel
+from bcmdist.likelihoods import Observations, unweighted
+from bcmdist.mean import Mean
+from bcmdist.message import zero
+from bcmdist.query import prepare
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Inputs (n, D), targets, query points and new points."""
+
+    X: np.ndarray
+    obs: Observations
+    Xq: np.ndarray
+    Xs: np.ndarray
+
+
+def regression_problem(rng, *, rows=60, query=9, inputs=2):
+    X = rng.uniform(-2, 2, (rows, inputs))
+    y = np.sin(2 * X[:, 0]) + 0.3 * X.sum(axis=1) + 0.1 * rng.standard_normal(rows)
+    return Problem(X, unweighted(y), rng.uniform(-2, 2, (query, inputs)), rng.uniform(-2.5, 2.5, (11, inputs)))
+
+
+def class_problem(rng, **sizes):
+    p = regression_problem(rng, **sizes)
+    return Problem(p.X, unweighted((p.obs.y + 0.4 * rng.standard_normal(len(p.X)) > 0) * 1.0), p.Xq, p.Xs)
+
+
+def make_kernel(name, inputs=2, variance=1.3, lengthscale=0.9):
+    kernel = parse_kernel(name, inputs=inputs)
+    values = {n: np.full(len(v), lengthscale if n.endswith("lengthscale") else variance) for n, v in kernel.parameters.items()}
+    return kernel.with_parameters(values)
+
+
+def split(rows, edges):
+    """Slices between edges."""
+    edges = [0, *edges, rows]
+    return [slice(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+
+
+def make_committee(problem, kernel, likelihood, blocks, *, mean="zero", query=None):
+    """Committee of the given row slices about the problem's (or other) query points."""
+    prior = prepare(problem.Xq if query is None else query, kernel=kernel, mean=Mean(mean))
+    messages = [expert_message(prior, likelihood, problem.X[b], problem.obs[b]) for b in blocks]
+    return prior, messages, Committee(sum(messages, zero(prior.shared)))

@@ -1,0 +1,49 @@
+import numpy as np
+import pytest
+from sklearn.gaussian_process import GaussianProcessClassifier
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+
+from bcmdist.evidence import local_evidence
+from bcmdist.kernels import split_parameters
+from bcmdist.likelihoods import Bernoulli, Gaussian, Observations
+from bcmdist.mean import Mean
+from oracles import central_differences, full_gp
+from problems import class_problem, make_kernel, regression_problem
+
+
+def check_gradient(kernel, mean, likelihood, X, obs):
+    """Analytic gradient against central differences, relative to its largest entry."""
+    theta = np.concatenate([kernel.theta, *(np.log(v) for v in likelihood.parameters.values())])
+    P = len(kernel.theta)
+
+    def at(t):
+        noisy = likelihood.with_parameters(split_parameters(likelihood.parameters, np.exp(t[P:])))
+        return local_evidence(kernel.with_theta(t[:P]), mean, noisy, X, obs)
+
+    numeric = central_differences(lambda t: at(t)[0], theta)
+    np.testing.assert_allclose(at(theta)[1], numeric, atol=1e-6 * np.abs(numeric).max())
+
+
+@pytest.mark.parametrize("mean", ["zero", "constant", "linear"])
+@pytest.mark.parametrize("name", ["se", "matern12", "matern52", "rq", "se*linear+constant"])
+@pytest.mark.parametrize("likelihood", [Gaussian(0.05), Bernoulli()])
+def test_gradient(rng, name, mean, likelihood):
+    problem = (regression_problem if likelihood.name == "gaussian" else class_problem)(rng, rows=25)
+    obs = Observations(problem.obs.y, rng.uniform(0.5, 2.0, 25))
+    kernel = make_kernel(name)
+    kernel = kernel.with_theta(kernel.theta + 0.3 * rng.standard_normal(len(kernel.theta)))
+    check_gradient(kernel, Mean(mean), likelihood, problem.X, obs)
+
+
+def test_gaussian_evidence_is_the_dense_one(rng):
+    problem, kernel, mean = regression_problem(rng), make_kernel("matern32"), Mean("linear")
+    value, _ = local_evidence(kernel, mean, Gaussian(0.05), problem.X, problem.obs)
+    *_, exact = full_gp(kernel, mean.design, problem.X, problem.obs.y, 0.05, problem.Xs)
+    assert value == pytest.approx(exact, rel=1e-10)
+
+
+def test_laplace_evidence_is_scikit_learn_s(rng):
+    problem = class_problem(rng)
+    peer = GaussianProcessClassifier(ConstantKernel(1.3) * RBF(0.9), optimizer=None).fit(problem.X, problem.obs.y)
+    value, _ = local_evidence(make_kernel("se"), Mean("zero"), Bernoulli(), problem.X, problem.obs)
+    assert value == pytest.approx(peer.log_marginal_likelihood_value_, rel=1e-6)  # the peer stops earlier

@@ -1,0 +1,84 @@
+import numpy as np
+import pytest
+
+from bcmdist.errors import InvalidOption
+from bcmdist.kernels import PROFILES, expression, parse_kernel, squared_distance
+from oracles import central_differences
+
+NAMES = ["se", "se-iso", "matern12", "matern32", "matern52", "rq", "rq-iso", "linear", "linear-iso", "constant"]
+COMBINED = ["se*linear+constant", "se+matern12-iso", "se+se-iso", "rq*matern52*linear"]
+
+
+def perturbed(name, rng, inputs=3):
+    kernel = parse_kernel(name, inputs=inputs)
+    return kernel.with_theta(kernel.theta + 0.3 * rng.standard_normal(len(kernel.theta)))
+
+
+def check_kernel(kernel, X, Z, rng):
+    """What every kernel promises."""
+    K = kernel.cross(X, X)
+    assert K.flags.f_contiguous
+    assert K.shape == (len(X), len(X))
+    np.testing.assert_allclose(K, K.T, rtol=1e-13)
+    np.testing.assert_allclose(np.diag(K), kernel.diagonal(X), rtol=1e-13)
+    assert np.linalg.eigvalsh(K).min() > -1e-10 * K.trace()
+    G = rng.standard_normal((len(X), len(Z)))
+    cross, pullback = kernel.cross_and_pullback(X, Z)
+    np.testing.assert_allclose(cross, kernel.cross(X, Z), rtol=1e-14)
+    numeric = central_differences(lambda t: (G * kernel.with_theta(t).cross(X, Z)).sum(), kernel.theta)
+    np.testing.assert_allclose(pullback(G), numeric, rtol=1e-6, atol=1e-7)  # error of the differences
+    for changed in (kernel.isotropic(), kernel.isotropic().anisotropic(X.shape[1])):
+        assert changed.cross(X, Z).shape == (len(X), len(Z))
+
+
+@pytest.mark.parametrize("name", NAMES + COMBINED)
+def test_kernel_promises(name, rng):
+    X = rng.standard_normal((7, 3))
+    Z = np.vstack([X[:2], rng.standard_normal((4, 3))])  # two coincident points
+    check_kernel(perturbed(name, rng), X, Z, rng)
+
+
+@pytest.mark.parametrize("name", NAMES + COMBINED)
+def test_one_input(name, rng):
+    check_kernel(perturbed(name, rng, inputs=1), rng.standard_normal((5, 1)), rng.standard_normal((4, 1)), rng)
+
+
+def test_formulas():
+    """Values of Rasmussen & Williams 2006, chapter 4, at r = 0.7."""
+    X, Z, r = np.zeros((1, 1)), np.array([[1.4]]), 0.7
+    expected = {
+        "se": np.exp(-(r**2) / 2),
+        "matern12": np.exp(-r),
+        "matern32": (1 + 3**0.5 * r) * np.exp(-(3**0.5) * r),
+        "matern52": (1 + 5**0.5 * r + 5 * r**2 / 3) * np.exp(-(5**0.5) * r),
+        "rq": (1 + r**2 / (2 * 1.3)) ** -1.3,
+    }
+    for name, value in expected.items():
+        given = {"variance": np.array([2.0]), "lengthscale": np.array([2.0])} | (
+            {"alpha": np.array([1.3])} if name == "rq" else {}
+        )
+        kernel = parse_kernel(name, inputs=1).with_parameters(given)
+        np.testing.assert_allclose(kernel.cross(X, Z), 2.0 * value, rtol=1e-14)
+    assert set(PROFILES) < set(expected)
+
+
+def test_squared_distance_of_near_points_is_accurate(rng):
+    X = 100.0 + rng.standard_normal((40, 2))
+    Z = X + 1e-6 * rng.standard_normal((40, 2))
+    exact = ((X[:, None] - Z) ** 2).sum(axis=2)
+    np.testing.assert_allclose(squared_distance(X, Z, np.ones(2)), exact, rtol=1e-9)
+    assert np.all(np.diag(squared_distance(X, X, np.ones(2))) == 0)
+
+
+def test_expression_makes_the_same_kernel(rng):
+    for name in NAMES + COMBINED:
+        kernel = perturbed(name, rng)
+        again = parse_kernel(expression(kernel), inputs=3).with_parameters(kernel.parameters)
+        X = rng.standard_normal((4, 3))
+        np.testing.assert_array_equal(kernel.cross(X, X), again.cross(X, X))
+
+
+@pytest.mark.parametrize("name", ["rbf", "se+", "", "constant-iso", "se**linear"])
+def test_unknown_kernel(name):
+    with pytest.raises(InvalidOption, match="expected a combination of se, matern12"):
+        parse_kernel(name, inputs=2)
