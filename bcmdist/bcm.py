@@ -449,6 +449,7 @@ def _prepare(data: Data, settings, model, runtime):
     with stages("learn"):
         kernel_name, kernel, likelihood, found = _hyperparameters(settings, parts, scaling, likelihood, runtime)
     with stages("query"):
+        _warn_few_rows(survey, settings)
         points = select_points(
             scaling.inputs(survey.sample.X),
             settings.query,
@@ -456,7 +457,6 @@ def _prepare(data: Data, settings, model, runtime):
             method=settings.query_method,
             seed=settings.seed,
         )
-        _warn_few_points(points, settings)
         query = prepare(points, kernel=kernel, mean=Mean(settings.mean))
     prepared = Model(scaling, query, likelihood, kernel_name, settings.x, settings.y)
     committee = Committee(zero(query.shared))
@@ -487,12 +487,11 @@ def _warn_constant(data, survey, likelihood):
         )
 
 
-def _warn_few_points(points, settings):
-    if len(points) < settings.query:
+def _warn_few_rows(survey, settings):
+    distinct = len(np.unique(survey.sample.X, axis=0))
+    if distinct < settings.query:
         warnings.warn(
-            BcmdistWarning(
-                f"query: {settings.query} points were asked for, {len(points)} are distinct enough to be used"
-            ),
+            BcmdistWarning(f"query: {settings.query} points were asked for, the data hold {distinct} distinct rows"),
             stacklevel=2,
         )
 

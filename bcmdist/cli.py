@@ -6,6 +6,7 @@ Every command takes `--json` (one object on stdout; progress and logs go to stde
 
 import functools
 import json
+import math
 import sys
 import time
 import traceback
@@ -54,11 +55,20 @@ def _show_warning(message, category, filename, lineno, file=None, line=None):
 def _report(figures, as_json, text=None):
     """Print figures as JSON, or as a table."""
     if as_json:
-        click.echo(json.dumps(figures))
+        click.echo(json.dumps(_finite(figures)))
         return
     width = max(len(name) for name in figures)
     for name, value in (text or figures).items():
         click.echo(f"{name:{width}}  {_readable(value)}")
+
+
+def _finite(value):
+    """JSON has no nan: figures that do not exist, such as the AUC of one class, become null."""
+    if isinstance(value, dict):
+        return {name: _finite(v) for name, v in value.items()}
+    if isinstance(value, list):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _readable(value):

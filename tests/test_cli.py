@@ -1,0 +1,144 @@
+"""The command line as a user types it: in processes of their own where speed or exit codes matter."""
+
+import json
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import zarr
+from click.testing import CliRunner
+
+from bcmdist.cli import cli
+
+FIT = ["--no-learn", "--serial", "--query", "30", "--rows-per-expert", "60", "--kernel", "se"]
+
+
+def run(*arguments):
+    """Exit code and stdout of `bcmdist ... --json`, parsed."""
+    command = [sys.executable, "-m", "bcmdist.cli", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done.returncode, json.loads(done.stdout) if "--json" in arguments else done.stdout, done.stderr
+
+
+def test_the_whole_job(tmp_path, rng):
+    X = rng.uniform(-2, 2, (300, 2))
+    np.savez(tmp_path / "a.npz", X=X, y=np.sin(X[:, 0]) + 0.1 * rng.standard_normal(300))
+    train, test, model = tmp_path / "train.zarr", tmp_path / "test.zarr", tmp_path / "model"
+    for part, path in [("train", train), ("test", test)]:
+        code, out, _ = run("import", tmp_path / "a.npz", path, "--holdout", 0.2, "--seed", 3, "--part", part, "--json")
+        assert (code, out["rows"]) == (0, {"train": 240, "test": 60}[part])
+    code, fit, _ = run("fit", train, "--model", model, "--task", "regression", *FIT, "--json")
+    assert code == 0
+    for key in "rows partitions query seconds log_evidence kernel hyperparameters p_eff jitter model commit".split():
+        assert key in fit
+    assert (fit["rows"], fit["partitions"], fit["commit"]) == (240, 4, 2)
+    code, score, _ = run("score", model, test, "--serial", "--json")
+    assert code == 0
+    assert list(score) == "rows method rmse nmse mae mnlp crps coverage95 interval_score".split()
+    assert score["nmse"] < 0.1
+    code, predict, _ = run("predict", model, test, "--out", tmp_path / "p.zarr", "--serial", "--json")
+    assert (code, predict["rows"], predict["method"]) == (0, 60, "committee")
+    assert set(predict) == {"rows", "seconds", "out", "method"}
+    names = set(zarr.open_group(tmp_path / "p.zarr", mode="r").array_keys())
+    assert names == {"mean", "variance", "observation_mean", "observation_variance", "lower95", "upper95"}
+    code, info, _ = run("info", model, "--json")
+    assert code == 0
+    for key in "rows partitions commit query p_eff hyperparameters likelihood kernel".split():
+        assert key in info
+    assert info["hyperparameters"] == fit["hyperparameters"]
+    code, text, _ = run("info", model)
+    assert code == 0
+    assert "kernel.lengthscale" in text
+
+
+def test_classification_scores(classes, tmp_path):
+    path, *_ = classes
+    assert run("fit", path, "--model", tmp_path / "m", *FIT)[0] == 0
+    code, score, _ = run("score", tmp_path / "m", path, "--serial", "--json")
+    assert code == 0
+    assert list(score) == "rows method accuracy log_loss brier ece auc".split()
+
+
+def test_config_file_and_set(wave, tmp_path):
+    path, *_ = wave
+    config = tmp_path / "fit.toml"
+    config.write_text('query = 20\nkernel = "matern32"\nlearn = false\nserial = true\n[set]\n"kernel.lengthscale" = [0.7, 0.9]\n')
+    code, fit, _ = run("fit", path, "--model", tmp_path / "m", "--config", config, "--query", 10, "--json")
+    assert code == 0
+    assert (fit["query"], fit["kernel"]) == (10, "matern32")  # the command line wins
+    assert fit["hyperparameters"]["kernel.lengthscale"] == [0.7, 0.9]
+    config.write_text("querry = 20\n")
+    code, error, _ = run("fit", path, "--model", tmp_path / "n", "--config", config, "--json")
+    assert (code, error["error"]) == (1, "InvalidOption")
+    assert "got querry" in error["message"]
+
+
+def test_prepare_only_then_fit(wave, tmp_path):
+    path, *_ = wave
+    code, prepared, _ = run("fit", path, "--model", tmp_path / "m", *FIT, "--prepare-only", "--json")
+    assert (code, prepared["rows"], prepared["commit"]) == (0, 0, 1)
+    assert run("fit", path, "--model", tmp_path / "m", *FIT, "--json")[1]["rows"] == 240
+
+
+def test_errors_are_one_line_and_json(tmp_path, wave):
+    path, *_ = wave
+    code, out, err = run("fit", tmp_path / "no.zarr", "--model", tmp_path / "m", "--serial")
+    assert (code, out) == (1, "")
+    assert err.startswith("bcmdist: DataNotFound: data: expected a Zarr group at ")
+    assert err.count("\n") == 1
+    code, out, _ = run("info", tmp_path, "--json")
+    assert (code, out["error"]) == (1, "ModelNotFound")
+    code, out, err = run("fit", path, "--json")
+    assert (code, out["error"]) == (2, "UsageError")
+    assert "Missing option '--model'" in err
+    code, _, err = run("fit", path, "--model", tmp_path / "m", "--serial", "--workers", 2)
+    assert code == 2
+    assert "expected one of --scheduler, --workers and --serial" in err
+    code, _, err = run("fit", path, "--model", tmp_path / "m", "--set", "kernel.variance=x", "--serial")
+    assert code == 2
+    assert "expected NAME=NUMBER" in err
+    code, out, _ = run("fit", path, "--model", tmp_path / "m", "--scheduler", "tcp://127.0.0.1:1", "--json")
+    assert (code, out["error"]) == (1, "SchedulerUnreachable")
+
+
+@pytest.mark.parametrize("command", ["demo", "import", "fit", "predict", "score", "info", "doctor"])
+def test_every_command_has_help_with_an_example(command):
+    out = CliRunner().invoke(cli, [command, "--help"])
+    assert out.exit_code == 0
+    assert "Example: bcmdist" in out.output
+    assert "--json" in out.output
+
+
+def test_help_loads_nothing_heavy():
+    code = "import sys, bcmdist.cli; print(sorted({'numpy', 'scipy', 'dask', 'zarr', 'sklearn'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_dask_knows_the_command():
+    from importlib.metadata import entry_points
+
+    (entry,) = [e for e in entry_points(group="dask_cli") if e.name == "bcm"]
+    assert entry.load() is cli
+
+
+def test_doctor():
+    code, found, _ = run("doctor", "--json")
+    assert {c["check"] for c in found["checks"]} >= {"python", "packages", "blas", "storage", "zarr", "cluster"}
+    assert code == 0, found
+    assert found["ok"]
+
+
+def test_small_demo(tmp_path):
+    start = time.monotonic()
+    code, d, err = run("demo", "--rows", 3000, "--workers", 1, "--out", tmp_path / "demo", "--json")
+    assert code == 0, err
+    assert time.monotonic() - start < 300
+    for key in "rows experts seconds rows_per_second accuracy_noise_free accuracy_noisy majority_share log_loss ece out".split():
+        assert key in d
+    assert (d["rows"], d["experts"]) == (3000, 3)
+    assert d["accuracy_noise_free"] > d["majority_share"] + 0.1
+    assert (tmp_path / "demo/predictions.zarr").is_dir()
+    code, out, _ = run("demo", "--out", tmp_path / "demo", "--json")
+    assert (code, out["error"]) == (1, "DataExists")

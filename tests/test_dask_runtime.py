@@ -1,0 +1,250 @@
+"""What the Dask runtime promises beyond the facade's tests: size of tasks, faults, refusals."""
+
+import os
+import pickle
+import signal
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bcmdist import GBCM, SerialRuntime, Settings
+from bcmdist.errors import InvalidOption, NotPositiveDefinite, SchedulerUnreachable, WorkerCannotRead, WorkerLost
+from bcmdist.partition import open_data, partitions
+from bcmdist.runtime import dask as module
+from bcmdist.runtime.dask import DaskRuntime
+from bcmdist.scaling import Scaling
+from bcmdist.store import Reference
+from bcmdist.tasks import Evidence, Expert, LocalEvidence, run_batch
+from test_bcm import GIVEN
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Adds up rows."""
+
+    def __call__(self, part, rows):
+        return len(rows.X)
+
+
+@dataclass(frozen=True)
+class KillOnce:
+    """Kills its worker the first time it meets one partition, then counts the runs of each."""
+
+    folder: str
+    victim: int
+
+    def __call__(self, part, rows):
+        with open(os.path.join(self.folder, "runs.txt"), "a") as file:
+            file.write(f"{part.start}\n")
+        flag = Path(self.folder, "killed")
+        if part.start == self.victim and not flag.exists():
+            flag.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return Evidence(1.0, np.full(2, float(part.start)), 0)
+
+
+@dataclass(frozen=True)
+class KillAlways:
+    """A partition that no worker survives."""
+
+    def __call__(self, part, rows):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@dataclass(frozen=True)
+class Fail:
+    """A partition whose matrix is not positive definite."""
+
+    def __call__(self, part, rows):
+        raise NotPositiveDefinite("R: not today")
+
+
+def test_sum_over_many_batches_is_the_serial_sum(wave, cluster):
+    path, *_ = wave
+    parts = partitions(open_data(path), 50)
+    many = [part.head(rows) for part in parts for rows in range(1, 41)]
+    seen = []
+    cluster.progress = lambda label, done, total: seen.append((label, done, total))
+    try:
+        assert cluster.sum(Rows(), many, label="count") == SerialRuntime().sum(Rows(), many, label="count")
+    finally:
+        cluster.progress = lambda *_: None
+    assert seen[0] == ("count", 0, 200)
+    assert seen[-1] == ("count", 200, 200)
+    assert [done for _, done, _ in seen] == sorted(done for _, done, _ in seen)
+
+
+def test_tasks_carry_references_and_not_data(wave):
+    path, *_ = wave
+    parts = partitions(open_data(path), 15)[: module.BATCH_PARTITIONS]
+    D = 100
+    scaling = Scaling(np.ones(D), np.ones(D), 0.0, 1.0)
+    learn = LocalEvidence(
+        scaling, "se", {"variance": [1.0], "lengthscale": [1.0 / 3] * D}, "constant", "gaussian", {"noise_variance": [0.1]}
+    )
+    for task in (Expert(Reference("/some/long/path/to/a/model", 1, "d" * 64)), learn):
+        assert len(pickle.dumps((run_batch, task, parts))) <= 10_000
+
+
+def test_work_in_flight_is_bounded(wave, cluster, monkeypatch):
+    path, *_ = wave
+    many = [part.head(1) for part in partitions(open_data(path), 50)] * 40
+    flying = []
+    original = DaskRuntime._wait
+
+    def count(self, futures):
+        flying.append(len(futures))
+        return original(self, futures)
+
+    monkeypatch.setattr(DaskRuntime, "_wait", count)
+    cluster.sum(Rows(), many, label="bounded")
+    assert max(flying) <= module.WINDOW * cluster.threads
+
+
+def test_batches_are_small_enough_to_redo_and_many_enough_to_balance():
+    for partitions_, threads in [(1, 2), (10, 2), (64, 2), (10_000, 4)]:
+        batches = module._batches(list(range(partitions_)), threads)
+        assert [p for batch in batches for p in batch] == list(range(partitions_))
+        assert max(map(len, batches)) <= module.BATCH_PARTITIONS
+        assert len(batches) >= min(partitions_, module.BATCHES_PER_THREAD * threads)
+
+
+def test_blas_is_limited_to_one_thread_per_worker_thread(cluster):
+    facts = cluster._client.run(module._worker_facts)
+    assert len(facts) == 2
+    for fact in facts.values():
+        assert fact["blas"]
+        assert set(fact["blas"].values()) == {1}
+
+
+def test_everything_of_a_local_cluster_listens_on_loopback(cluster):
+    import psutil
+
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+        for connection in process.net_connections(kind="inet"):
+            if connection.status == psutil.CONN_LISTEN:
+                assert connection.laddr.ip in ("127.0.0.1", "::1"), process
+
+
+# --- Faults ---
+
+
+def test_kill_9_of_a_worker_changes_nothing(wave, tmp_path):
+    path, *_ = wave
+    parts = partitions(open_data(path), 50)
+    many = [part.head(rows) for part in parts for rows in range(1, 9)]
+    with DaskRuntime(workers=2) as runtime:
+        total = runtime.sum(KillOnce(str(tmp_path), many[20].start), many, label="killed")
+    assert (tmp_path / "killed").exists()
+    assert total.value == len(many)
+    np.testing.assert_array_equal(total.gradient, np.full(2, float(sum(p.start for p in many))))
+
+
+def test_kill_9_of_a_worker_during_fit(make_data, tmp_path, rng):
+    """The whole fit, killed from outside in the middle of the experts' work."""
+    X = rng.uniform(-2, 2, (4000, 2))
+    path = make_data("large.zarr", rows_per_chunk=200, X=X, y=np.sin(X[:, 0]) + 0.1 * rng.standard_normal(4000))
+    settings = Settings(kernel="se", learn=False, query=300, rows_per_expert=200)
+    calm = GBCM.fit(path, settings, model=tmp_path / "calm")
+    killed = []
+
+    def kill(label, done, total):
+        if label == "experts" and done >= 4 and not killed:
+            killed.append(list(runtime._client.run(os.getpid).values())[0])
+            os.kill(killed[0], signal.SIGKILL)
+
+    with DaskRuntime(workers=2, progress=kill) as runtime:
+        start = time.monotonic()
+        gbcm = GBCM.fit(path, settings, model=tmp_path / "killed", runtime=runtime)
+        assert time.monotonic() - start < 120  # no hang
+    assert killed
+    np.testing.assert_allclose(gbcm.committee.total.precision, calm.committee.total.precision, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(gbcm.committee.total.eta, calm.committee.total.eta, rtol=1e-10, atol=1e-10)
+    assert gbcm.ledger == calm.ledger
+
+
+def test_a_partition_that_kills_every_worker_is_named(wave):
+    path, *_ = wave
+    parts = partitions(open_data(path), 50)
+    with DaskRuntime(workers=1) as runtime, pytest.raises(
+        WorkerLost, match=r"X\[0:50\] to .*workers died each time they were computed.*lower --rows-per-expert"
+    ):
+        runtime.sum(KillAlways(), parts[:1], label="poison")
+
+
+def test_errors_of_experts_name_the_partition(wave, cluster):
+    path, *_ = wave
+    parts = partitions(open_data(path), 50)
+    for runtime in (cluster, SerialRuntime()):
+        with pytest.raises(NotPositiveDefinite, match=r"wave.zarr/X\[100:150\]: R: not today"):
+            runtime.sum(Fail(), parts[2:3], label="fail")
+    assert cluster.sum(Rows(), parts, label="after") == 240  # the cluster is still of use
+
+
+# --- Refusals ---
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def test_a_scheduler_that_does_not_answer():
+    address = f"tcp://127.0.0.1:{free_port()}"
+    with pytest.raises(SchedulerUnreachable, match=rf"expected a Dask scheduler at {address}, none answered within 1 s"):
+        DaskRuntime(address, connect_seconds=1)
+
+
+def test_an_address_that_is_none():
+    with pytest.raises(SchedulerUnreachable, match="expected a Dask scheduler at"):
+        DaskRuntime("nonsense://1", connect_seconds=1)
+
+
+def test_workers_must_be_positive():
+    with pytest.raises(InvalidOption, match="workers: expected at least 1, got 0"):
+        DaskRuntime(workers=0)
+
+
+def answer_here_only():
+    return "here" if os.getpid() == int(os.environ["BCMDIST_TEST_CLIENT"]) else "elsewhere"
+
+
+def test_workers_that_see_something_else_are_named(cluster, monkeypatch):
+    monkeypatch.setenv("BCMDIST_TEST_CLIENT", str(os.getpid()))
+
+    def probe():
+        return f"process {os.getpid()}"
+
+    with pytest.raises(WorkerCannotRead, match=r"worker tcp://127.0.0.1:\d+ must see /data/a.zarr as the client does"):
+        cluster.check_same(probe, url="/data/a.zarr")
+
+
+def test_fit_is_refused_where_workers_cannot_see_the_data(wave, tmp_path, cluster):
+    """A worker with another file system: here, one that sees an empty directory instead of the data."""
+    path, *_ = wave
+    hidden = tmp_path / "hidden.zarr"
+    cluster._client.run(_hide, path, str(hidden))
+    try:
+        with pytest.raises(WorkerCannotRead, match=rf"worker tcp://.* must see {path} .*expected a Zarr group at"):
+            GBCM.fit(path, GIVEN, model=tmp_path / "model", runtime=cluster)
+    finally:
+        cluster._client.run(_unhide)
+    assert not (tmp_path / "model").exists()
+
+
+def _hide(path, elsewhere):
+    import bcmdist.partition as partition
+
+    partition.hidden_original = partition.absolute_url
+    partition.absolute_url = lambda url: elsewhere if str(url) == path else partition.hidden_original(url)
+
+
+def _unhide():
+    import bcmdist.partition as partition
+
+    partition.absolute_url = partition.hidden_original

@@ -1,0 +1,193 @@
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bcmdist.errors import DataNotFound, InvalidData, InvalidDtype, InvalidOption, MisalignedChunks
+from bcmdist.partition import Data, aligned_partitions, open_data, partitions, read_all
+
+MANY = {"rows": st.integers(1, 5000), "chunk_rows": st.integers(1, 3000), "wanted": st.integers(1, 1500)}
+
+
+def shape_only(rows, chunk_rows=100):
+    return Data("data.zarr", "X", "y", rows, 3, chunk_rows, False)
+
+
+@given(**MANY)
+def test_partitions_cover_every_row_once_along_chunks(rows, chunk_rows, wanted):
+    parts = partitions(shape_only(rows, chunk_rows), wanted)
+    assert [p.start for p in parts] == [0, *(p.stop for p in parts[:-1])]
+    assert parts[-1].stop == rows
+    assert all(p.rows > 0 for p in parts)
+    assert len({p.key for p in parts}) == len(parts)
+    for p in parts:
+        inside = p.start // chunk_rows == (p.stop - 1) // chunk_rows
+        whole = p.start % chunk_rows == 0 and (p.stop % chunk_rows == 0 or p.stop == rows)
+        assert inside or whole
+        assert p.rows <= 2 * wanted or whole
+
+
+def test_one_large_chunk_is_cut_into_even_ranges():
+    parts = partitions(shape_only(65_536, 65_536), 1000)
+    assert len(parts) == 66
+    assert {p.rows for p in parts} == {992, 993}
+
+
+def test_small_chunks_are_joined():
+    assert {p.rows for p in partitions(shape_only(3000, 100), 1000)} == {1000}
+
+
+def test_aligned_partitions_own_whole_output_chunks():
+    assert [(p.start, p.stop) for p in aligned_partitions(shape_only(250), 100)] == [(0, 100), (100, 200), (200, 250)]
+
+
+def test_key_does_not_depend_on_the_working_directory(wave, monkeypatch, tmp_path):
+    path, *_ = wave
+    monkeypatch.chdir(tmp_path)
+    assert partitions(open_data("wave.zarr"), 100)[0].key == partitions(open_data(path), 100)[0].key
+
+
+def test_rows_per_expert_must_be_positive():
+    with pytest.raises(InvalidOption, match="rows per expert: expected at least 1, got 0"):
+        partitions(shape_only(10), 0)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "bool"])
+def test_rows_are_read_exactly_from_both_formats(tmp_path, rng, zarr_format, dtype):
+    X = (10 * rng.standard_normal((37, 3))).astype(dtype)
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=zarr_format)
+    group.create_array("X", data=X, chunks=(10, 2))
+    group.create_array("y", data=X[:, 0], chunks=(10,))
+    rows = [r for _, r in read_all(partitions(open_data(tmp_path / "a.zarr"), 8))]
+    np.testing.assert_array_equal(np.concatenate([r.X for r in rows]), X.astype(float))
+    np.testing.assert_array_equal(np.concatenate([r.obs.y for r in rows]), X[:, 0].astype(float))
+
+
+def test_shards_count_as_chunks(tmp_path):
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w")
+    group.create_array("X", shape=(80, 2), dtype="f8", chunks=(10, 2), shards=(40, 2))[...] = 1.0
+    group.create_array("y", shape=(80,), dtype="f8", chunks=(40,))[...] = 1.0
+    assert [p.rows for p in partitions(open_data(tmp_path / "a.zarr"), 40)] == [40, 40]
+
+
+def test_urls_of_other_stores_are_read(rng):
+    group = zarr.open_group("memory://bcmdist-test/a.zarr", mode="w")
+    group.create_array("X", data=rng.standard_normal((6, 2)))
+    group.create_array("y", data=rng.standard_normal(6))
+    assert open_data("memory://bcmdist-test/a.zarr").rows == 6
+
+
+def test_digest_names_the_content(make_data, rng):
+    X, y = rng.standard_normal((20, 2)), rng.standard_normal(20)
+    changed = X.copy()
+    changed[3, 1] = np.nextafter(changed[3, 1], 9)
+
+    def digests(name, **columns):
+        return [r.digest for _, r in read_all(partitions(open_data(make_data(name, 10, **columns)), 10))]
+
+    first = digests("a.zarr", X=X, y=y)
+    assert first == digests("b.zarr", X=X, y=y)
+    other = digests("c.zarr", X=changed, y=y)
+    assert (first[0] == other[0], first[1] == other[1]) == (False, True)
+    assert first != digests("d.zarr", X=X, y=y, weight=np.full(20, 2.0))
+
+
+def test_neighbours_are_read_in_one_go(wave, monkeypatch):
+    path, *_ = wave
+    reads = []
+    import bcmdist.partition as module
+
+    original = module._read
+    monkeypatch.setattr(module, "_read", lambda data, a, b: reads.append((a, b)) or original(data, a, b))
+    parts = partitions(open_data(path), 25)
+    list(read_all([*parts[:3], parts[5]]))
+    assert reads == [(0, 75), (125, 150)]
+
+
+# --- Bad input: each error names what came, where, and what to do ---
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_numbers_that_are_not_finite(make_data, value):
+    X = np.ones((100, 5))
+    X[41, 3] = X[43, 0] = value
+    data = open_data(make_data(X=X, y=np.ones(100)))
+    with pytest.raises(
+        InvalidData, match=rf"finite numbers in X, got {value} at row 41, column 3 \(chunk 0; 2 such values in rows 0"
+    ):
+        list(read_all(partitions(data, 50)))
+    y = np.ones(100)
+    y[77] = value
+    data = open_data(make_data("b.zarr", X=np.ones((100, 5)), y=y))
+    with pytest.raises(InvalidData, match=rf"in y, got {value} at row 77 \(chunk 1;"):
+        list(read_all(partitions(data, 50)))
+
+
+def test_weights_must_be_positive(make_data):
+    data = open_data(make_data(X=np.ones((4, 1)), y=np.ones(4), weight=np.array([1.0, 2.0, 0.0, 1.0])))
+    with pytest.raises(InvalidData, match=r"positive weights, got 0.0 at row 2; drop the row"):
+        list(read_all(partitions(data, 10)))
+
+
+def raw_group(tmp_path, **arrays):
+    group = zarr.open_group(tmp_path / "raw.zarr", mode="w")
+    for name, (value, chunks) in arrays.items():
+        group.create_array(name, data=value, chunks=chunks)
+    return tmp_path / "raw.zarr"
+
+
+BAD = {
+    "no target": ({"X": (np.ones((4, 2)), (4, 2))}, DataNotFound, r"expected an array 'y', found \['X'\]; name"),
+    "complex": (
+        {"X": (np.ones((4, 2), complex), (4, 2)), "y": (np.ones(4), (4,))},
+        InvalidDtype,
+        "real numbers in X, got dtype complex128; convert",
+    ),
+    "text": (
+        {"X": (np.ones((4, 2)), (4, 2)), "y": (np.array(["a"] * 4, "U1"), (4,))},
+        InvalidDtype,
+        "real numbers in y, got dtype <U1",
+    ),
+    "one column": ({"X": (np.ones(4), (4,)), "y": (np.ones(4), (4,))}, InvalidData, r"X with shape \(N, D\), got \(4,\)"),
+    "two targets": (
+        {"X": (np.ones((4, 2)), (4, 2)), "y": (np.ones((4, 2)), (4, 2))},
+        InvalidData,
+        r"y with shape \(N,\), got \(4, 2\); store one target",
+    ),
+    "lengths": (
+        {"X": (np.ones((4, 2)), (4, 2)), "y": (np.ones(5), (5,))},
+        InvalidData,
+        "expected 4 rows in y as in X, got 5",
+    ),
+    "chunks": (
+        {"X": (np.ones((40, 2)), (10, 2)), "y": (np.ones(40), (7,))},
+        MisalignedChunks,
+        "nest with the 10 rows per chunk of X, got 7 rows; rechunk y to 10",
+    ),
+    "empty": (
+        {"X": (np.ones((0, 2)), (1, 2)), "y": (np.ones(0), (1,))},
+        InvalidData,
+        r"at least one row and one column in X, got shape \(0, 2\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+@pytest.mark.filterwarnings("ignore:The data type")  # zarr has no v3 specification for text yet
+def test_refused_before_rows_are_read(tmp_path, case):
+    arrays, error, text = BAD[case]
+    with pytest.raises(error, match=text):
+        open_data(raw_group(tmp_path, **arrays))
+
+
+@pytest.mark.parametrize("place", ["nothing", "file", "folder"])
+def test_no_zarr_group(tmp_path, place):
+    path = tmp_path / "a.zarr"
+    if place == "file":
+        path.write_text("x")
+    if place == "folder":
+        path.mkdir()
+    with pytest.raises(DataNotFound, match=r"expected a Zarr group at .*a.zarr, found none .* `bcmdist import"):
+        open_data(path)

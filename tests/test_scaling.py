@@ -1,0 +1,37 @@
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bcmdist.scaling import column_moments, scaling_from
+
+
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=6), st.integers(0, 10**6))
+def test_moments_of_any_partitioning(sizes, seed):
+    table = 1e6 + np.random.default_rng(seed).standard_normal((sum(sizes), 2))
+    parts = np.split(table, np.cumsum(sizes)[:-1])
+    total = column_moments(parts[0])
+    for part in parts[1:]:
+        total = total + column_moments(part)
+    np.testing.assert_allclose(total.mean, table.mean(axis=0), rtol=1e-14)
+    np.testing.assert_allclose(total.squares, ((table - table.mean(axis=0)) ** 2).sum(axis=0), rtol=1e-7, atol=1e-8)
+    np.testing.assert_array_equal(total.high, table.max(axis=0))
+    assert total.count == len(table)
+
+
+def test_constant_columns_are_left_alone():
+    table = np.column_stack([np.full(9, 0.1), np.zeros(9), np.arange(9.0)])
+    moments = column_moments(table[:4]) + column_moments(table[4:])
+    assert moments.constant.tolist() == [True, True, False]
+    np.testing.assert_allclose(moments.scale, [1.0, 1.0, table[:, 2].std()])
+
+
+def test_original_units_undo_the_scaling(rng):
+    y = 5.0 + 3.0 * rng.standard_normal((50, 1))
+    scaling = scaling_from(column_moments(rng.standard_normal((50, 2))), column_moments(y), scale_targets=True)
+    scaled = scaling.targets(y[:, 0])
+    assert abs(scaled.mean()) < 1e-12
+    np.testing.assert_allclose(scaled.std(), 1.0)
+    np.testing.assert_allclose(scaling.original("observation_mean", scaled), y[:, 0])
+    np.testing.assert_allclose(scaling.original("variance", np.ones(1)), y.var())
+    untouched = scaling_from(column_moments(y), column_moments(y), scale_targets=False)
+    assert (untouched.y_mean, untouched.y_scale) == (0.0, 1.0)

@@ -1,0 +1,118 @@
+import json
+import os
+import stat
+
+import numpy as np
+import pytest
+
+from bcmdist.errors import ModelDamaged, ModelExists, ModelNotFound, VersionMismatch
+from bcmdist.store import Entry, LocalStorage, ModelStore
+
+
+@pytest.fixture
+def store(tmp_path):
+    return ModelStore(LocalStorage(tmp_path / "model"))
+
+
+def put(store, number, value=1.0, entries=()):
+    arrays = store.put_arrays({"a": np.full(3, value), "b": np.eye(2)})
+    return store.commit(number, arrays=arrays, facts={"value": value}, segments=[store.put_segment(list(entries))])
+
+
+def test_commits_come_back_bit_for_bit(store):
+    entry = Entry("data.zarr/X[0:10]", "d" * 64, 10)
+    put(store, 1, 1 / 3, [entry])
+    put(store, 2, 2 / 3)
+    assert store.head() == 2
+    commit = store.load(1)
+    assert commit.arrays["a"].tobytes() == np.full(3, 1 / 3).tobytes()
+    assert commit.facts == {"value": 1 / 3}
+    assert commit.ledger == (entry,)
+    assert store.load().number == 2
+
+
+def test_a_number_is_taken_once(store):
+    put(store, 1, 1.0)
+    before = store.storage.get("commits/00000001.json")
+    with pytest.raises(ModelExists, match="expected to write commit 1, but it is taken"):
+        put(store, 1, 2.0)
+    assert store.storage.get("commits/00000001.json") == before
+
+
+def test_arrays_that_did_not_change_are_stored_once(store):
+    put(store, 1, 1.0)
+    put(store, 2, 2.0)
+    assert len(store.storage.names("blobs")) == 4  # two values of a, one of b, one empty segment
+
+
+def test_a_blob_without_a_record_is_no_commit(store):
+    store.put_arrays({"a": np.ones(3)})
+    assert store.head() == 0
+    with pytest.raises(ModelNotFound, match=r"expected a model directory with commit 1.* `bcmdist fit"):
+        store.load()
+
+
+def test_nothing_is_left_of_a_failed_put(store, monkeypatch):
+    def full(handle):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        store.storage.put_if_absent("blobs/x", b"data")
+    assert os.listdir(os.path.join(store.storage.url, "blobs")) == []
+
+
+def test_every_put_is_synced_and_linked(store, monkeypatch):
+    synced = []
+    original = os.fsync
+
+    def record(handle):
+        synced.append(stat.S_ISDIR(os.fstat(handle).st_mode))
+        original(handle)
+
+    monkeypatch.setattr(os, "fsync", record)
+    store.storage.put_if_absent("commits/x", b"data")
+    assert synced == [False, True]  # the file, then its directory
+
+
+def flip(path, position=-10):
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("position", [5, -40])
+def test_a_flipped_bit_in_a_record(store, tmp_path, position):
+    put(store, 1)
+    flip(tmp_path / "model/commits/00000001.json", position)
+    with pytest.raises(ModelDamaged, match="commit 1 does not match its checksum; restore"):
+        store.load()
+
+
+def test_a_flipped_bit_in_a_blob(store, tmp_path):
+    put(store, 1)
+    digest = store.record(1)["arrays"]["a"]
+    flip(tmp_path / "model/blobs" / digest)
+    with pytest.raises(ModelDamaged, match=f"blob {digest[:12]} does not match its checksum"):
+        store.load()
+    os.unlink(tmp_path / "model/blobs" / digest)
+    with pytest.raises(ModelDamaged, match=f"blob {digest[:12]} is missing"):
+        store.load()
+
+
+def test_a_newer_format_is_refused(store, tmp_path):
+    from bcmdist.store import _canonical, _sha
+
+    put(store, 1)
+    path = tmp_path / "model/commits/00000001.json"
+    record = json.loads(path.read_text())
+    del record["checksum"]
+    record["format"] = 99
+    path.write_bytes(_canonical(record | {"checksum": _sha(_canonical(record))}))
+    with pytest.raises(VersionMismatch, match="expected model format 1, got 99"):
+        store.load()
+
+
+def test_arrays_of_objects_are_never_unpickled(store):
+    with pytest.raises(ValueError, match="Object arrays cannot be saved"):
+        store.put_arrays({"a": np.array([print], dtype=object)})
