@@ -231,9 +231,7 @@ class GBCM:
         ledger = (*self.ledger, *entries)
         facts = self.facts | {"seconds": stages.added_to(self.facts["seconds"])}
         _write_commit(store, self.commit + 1, self.model, committee, segments, facts)
-        return replace(
-            self, committee=committee, commit=self.commit + 1, segments=segments, ledger=ledger, facts=facts
-        )
+        return replace(self, committee=committee, commit=self.commit + 1, segments=segments, ledger=ledger, facts=facts)
 
     def predict(self, X) -> dict[str, np.ndarray]:
         """Predictions at the rows of X (n, D), in original units, by name.
@@ -482,9 +480,7 @@ def _warn_constant(data, survey, likelihood):
             stacklevel=2,
         )
     if survey.y.constant[0]:
-        warnings.warn(
-            BcmdistWarning(f"{data.url}: all targets in {data.y} equal {survey.y.low[0]:g}"), stacklevel=2
-        )
+        warnings.warn(BcmdistWarning(f"{data.url}: all targets in {data.y} equal {survey.y.low[0]:g}"), stacklevel=2)
 
 
 def _warn_few_rows(survey, settings):

@@ -215,12 +215,23 @@ def import_(file, data, y, rows_per_chunk, part, holdout, seed, mask, mask_row, 
 @cli.command()
 @click.argument("data")
 @click.option("--model", required=True, metavar="DIR", help="Model directory, new or of the same unfinished fit.")
-@click.option("--config", metavar="FILE.toml", callback=_read_config, is_eager=True, expose_value=False,
-              help="Options by name; the command line wins.")
+@click.option(
+    "--config",
+    metavar="FILE.toml",
+    callback=_read_config,
+    is_eager=True,
+    expose_value=False,
+    help="Options by name; the command line wins.",
+)
 @click.option("--task", type=click.Choice(["regression", "classification"]), help="[default: from the targets]")
 @click.option("--likelihood", metavar="NAME", help="gaussian or bernoulli [default: the task's]")
-@click.option("--kernel", default="auto", show_default=True, metavar="NAME|auto",
-              help="se matern12 matern32 matern52 rq linear constant; -iso for one lengthscale; + and *.")
+@click.option(
+    "--kernel",
+    default="auto",
+    show_default=True,
+    metavar="NAME|auto",
+    help="se matern12 matern32 matern52 rq linear constant; -iso for one lengthscale; + and *.",
+)
 @click.option("--mean", type=click.Choice(["constant", "zero", "linear"]), default="constant", show_default=True)
 @click.option("--query", type=int, default=500, show_default=True, help="Query points Q.")
 @click.option("--query-method", type=click.Choice(["kmeans", "random"]), default="kmeans", show_default=True)
@@ -228,8 +239,14 @@ def import_(file, data, y, rows_per_chunk, part, holdout, seed, mask, mask_row, 
 @click.option("--passes", type=click.Choice(["1"]), default="1", show_default=True, help="Passes over the data.")
 @click.option("--partition", type=click.Choice(["chunks"]), default="chunks", show_default=True)
 @click.option("--learn/--no-learn", default=True, show_default=True, help="Learn hyper-parameters.")
-@click.option("--set", "given", multiple=True, metavar="NAME=VALUE", callback=_parse_set,
-              help="With --no-learn: a hyper-parameter as `info` prints it, in units of the scaled data.")
+@click.option(
+    "--set",
+    "given",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_parse_set,
+    help="With --no-learn: a hyper-parameter as `info` prints it, in units of the scaled data.",
+)
 @click.option("--effort", type=click.Choice(["quick", "normal", "thorough"]), default="normal", show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
 @_x_option

@@ -62,7 +62,7 @@ def write_rows(url, start, columns: Mapping[str, np.ndarray]):
     """Write predictions from row `start` on."""
     group = zarr.open_group(absolute_url(url), mode="r+")
     for name, values in columns.items():
-        group[name][start : start + len(values)] = values
+        group[name][start : start + len(values)] = values  # type: ignore[index]
 
 
 def output_names(url) -> str:

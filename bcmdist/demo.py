@@ -81,9 +81,7 @@ def run(out, runtime, *, sizes, sigma, seed) -> dict:
     train, test = str(out / "train.zarr"), str(out / "test.zarr")
     majority = _write_data(train, test, sizes, sigma, seed)
     data_seconds = time.perf_counter() - start
-    settings = Settings(
-        task="classification", kernel="se", query=QUERY, rows_per_expert=ROWS_PER_EXPERT, seed=seed
-    )
+    settings = Settings(task="classification", kernel="se", query=QUERY, rows_per_expert=ROWS_PER_EXPERT, seed=seed)
     gbcm = GBCM.prepare(train, settings, model=out / "model", runtime=runtime)
     curve, score_seconds = [], 0.0
     parts = partitions(open_data(train), ROWS_PER_EXPERT)

@@ -3,7 +3,6 @@
 import os
 import platform
 import socket
-import sys
 import tempfile
 import time
 from importlib.metadata import PackageNotFoundError, version
@@ -34,8 +33,6 @@ def _result(check):
 
 
 def _python():
-    if sys.version_info < (3, 11):
-        raise RuntimeError(f"expected Python 3.11 or newer, got {platform.python_version()}; install a newer one")
     return f"{platform.python_version()} on {platform.system()}, {os.cpu_count()} cores"
 
 

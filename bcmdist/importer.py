@@ -86,9 +86,7 @@ def _from_arrays(arrays, file, y, part):
         arrays["own_split"] = np.zeros(0)
     missing = {"X", y} - arrays.keys()
     if missing:
-        raise DataNotFound(
-            f"{file}: expected arrays X and {y}, found {', '.join(arrays)}; name the target with --y"
-        )
+        raise DataNotFound(f"{file}: expected arrays X and {y}, found {', '.join(arrays)}; name the target with --y")
     _check_target(arrays[y], file, y)
     return {"y" if name == y else name: a for name, a in arrays.items() if name == y or name != "y"}
 

@@ -145,6 +145,7 @@ def _matern52(r2):
 PROFILES = {"se": _se, "matern12": _matern12, "matern32": _matern32, "matern52": _matern52}
 
 
+@dataclass(frozen=True)
 class Leaf(Kernel):
     """A kernel whose parameters are its own dataclass fields (`profile` is no parameter)."""
 
@@ -170,7 +171,7 @@ class Leaf(Kernel):
 
     def _with_lengthscale(self, change):
         values = self.parameters
-        return replace(self, lengthscale=change(values["lengthscale"])) if "lengthscale" in values else self
+        return self.with_parameters({n: change(v) if n == "lengthscale" else v for n, v in values.items()})
 
 
 @dataclass(frozen=True)
@@ -271,6 +272,7 @@ class Constant(Leaf):
         return self.cross(X, Z), lambda G: self.variance * G.sum()
 
 
+@dataclass(frozen=True)
 class Node(Kernel):
     """What sums and products share: `parts`, whose parameters stand one after the other.
 
@@ -307,8 +309,6 @@ class Node(Kernel):
 class Sum(Node):
     """`parts[0] + parts[1] + ...`."""
 
-    parts: tuple[Kernel, ...]
-
     def cross(self, X, Z):
         return sum(part.cross(X, Z) for part in self.parts)
 
@@ -323,8 +323,6 @@ class Sum(Node):
 @dataclass(frozen=True)
 class Product(Node):
     """`parts[0] * parts[1] * ...`."""
-
-    parts: tuple[Kernel, ...]
 
     def cross(self, X, Z):
         return math.prod(part.cross(X, Z) for part in self.parts)
@@ -370,13 +368,13 @@ def _leaf(name, inputs):
     base = name.removesuffix("-iso")
     lengthscale = np.full(1 if name.endswith("-iso") else inputs, np.sqrt(inputs))
     if base in PROFILES:
-        return Stationary(base, variance=1.0, lengthscale=lengthscale)
+        return Stationary(base, variance=np.ones(1), lengthscale=lengthscale)
     if base == "rq":
-        return RationalQuadratic(variance=1.0, alpha=1.0, lengthscale=lengthscale)
+        return RationalQuadratic(variance=np.ones(1), alpha=np.ones(1), lengthscale=lengthscale)
     if base == "linear":
         return Linear(lengthscale)
     if name == "constant":
-        return Constant(variance=1.0)
+        return Constant(variance=np.ones(1))
     raise InvalidOption(
         f"kernel: expected a combination of {', '.join(KERNEL_NAMES)} (with -iso for one lengthscale) "
         f"by + and *, got {name!r}; give one of these names"

@@ -171,10 +171,10 @@ def _best_isotropic(search, name, likelihood, effort):
 def _expanded(point, inputs):
     """The same function with the lengthscales its name asks for."""
     wanted = parse_kernel(point.name, inputs=inputs).parameters
-    values = {
-        n: np.broadcast_to(v, wanted[n].shape).copy() for n, v in point.kernel.parameters.items()
-    }
-    return _Point(point.name, parse_kernel(point.name, inputs=inputs).with_parameters(values), point.likelihood, point.objective)
+    values = {n: np.broadcast_to(v, wanted[n].shape).copy() for n, v in point.kernel.parameters.items()}
+    return _Point(
+        point.name, parse_kernel(point.name, inputs=inputs).with_parameters(values), point.likelihood, point.objective
+    )
 
 
 def _theta(point):
@@ -197,16 +197,12 @@ def _prior_center(point, inputs):
     """Log defaults: variance 1, lengthscale sqrt(D), noise a tenth of the variance."""
     centers = {"lengthscale": math.sqrt(inputs), "noise_variance": 0.1}
     return np.log(
-        np.concatenate(
-            [np.full(len(v), centers.get(n.rsplit(".", 1)[-1], 1.0)) for n, v in _parameters(point).items()]
-        )
+        np.concatenate([np.full(len(v), centers.get(n.rsplit(".", 1)[-1], 1.0)) for n, v in _parameters(point).items()])
     )
 
 
 def _bounds(point):
-    return np.concatenate(
-        [np.tile(BOUNDS[n.rsplit(".", 1)[-1]], (len(v), 1)) for n, v in _parameters(point).items()]
-    )
+    return np.concatenate([np.tile(BOUNDS[n.rsplit(".", 1)[-1]], (len(v), 1)) for n, v in _parameters(point).items()])
 
 
 def _at_bounds(point):

@@ -195,7 +195,7 @@ def logistic_average(mean, variance):
 
 
 LIKELIHOODS = {
-    "gaussian": lambda: Gaussian(noise_variance=0.1),
+    "gaussian": lambda: Gaussian(noise_variance=np.array([0.1])),
     "bernoulli": Bernoulli,
 }
 

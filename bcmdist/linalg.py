@@ -16,9 +16,9 @@ from bcmdist.errors import NotPositiveDefinite
 
 JITTER_LADDER = (0.0, 1e-12, 1e-10, 1e-8, 1e-6)
 
-# A query point whose prior variance given the points before it is below this share of the mean
-# variance is a duplicate for double precision: keeping it would only call for jitter.
-DUPLICATE_SHARE = 1e-10
+# A query point whose prior variance given the other points is below this share of the mean variance
+# is a duplicate: it says nothing new, and whitening would multiply rounding by 1 / sqrt(share).
+DUPLICATE_SHARE = 1e-8
 
 MIRROR_BLOCK = 128  # rows per block of `mirror`: two blocks fit the level-1 cache
 

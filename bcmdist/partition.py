@@ -122,8 +122,7 @@ def describe(url, x, y) -> str:
 def _array(group, url, name):
     if name not in group:
         raise DataNotFound(
-            f"{url}: expected an array {name!r}, found {sorted(group.array_keys())}; name the array with "
-            "--x or --y"
+            f"{url}: expected an array {name!r}, found {sorted(group.array_keys())}; name the array with --x or --y"
         )
     array = group[name]
     if array.dtype.kind not in "fiub":
@@ -145,7 +144,7 @@ def _check_companion(url, x, X, name, array):
         )
     if array.shape[0] != X.shape[0]:
         raise InvalidData(
-            f"{url}: expected {X.shape[0]} rows in {name} as in {x}, got {array.shape[0]}; both must describe the same rows"
+            f"{url}: expected {X.shape[0]} rows in {name} as in {x}, got {array.shape[0]}; they must be the same rows"
         )
     ours, theirs = _chunk_rows(X), _chunk_rows(array)
     if max(ours, theirs) % min(ours, theirs) and min(ours, theirs) < X.shape[0]:
@@ -237,5 +236,5 @@ def _check_finite(data, name, column, start):
 def _digest(*columns):
     digest = hashlib.sha256()
     for column in columns:
-        digest.update(np.ascontiguousarray(column))
+        digest.update(np.ascontiguousarray(column).data)
     return digest.hexdigest()

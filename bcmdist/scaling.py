@@ -51,9 +51,7 @@ class Moments:
 def column_moments(table) -> Moments:
     """Moments of the columns of (n, K), n >= 1."""
     mean = table.mean(axis=0)
-    return Moments(
-        len(table), mean, ((table - mean) ** 2).sum(axis=0), table.min(axis=0), table.max(axis=0)
-    )
+    return Moments(len(table), mean, ((table - mean) ** 2).sum(axis=0), table.min(axis=0), table.max(axis=0))
 
 
 @dataclass(frozen=True)

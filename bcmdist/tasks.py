@@ -136,9 +136,7 @@ class Evidence:
     failures: int
 
     def __add__(self, other: "Evidence") -> "Evidence":
-        return Evidence(
-            self.value + other.value, self.gradient + other.gradient, self.failures + other.failures
-        )
+        return Evidence(self.value + other.value, self.gradient + other.gradient, self.failures + other.failures)
 
 
 @dataclass(frozen=True)

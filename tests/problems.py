@@ -1,5 +1,6 @@
 """Small committees for tests: random problems and the sum over their partitions."""
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,14 +37,16 @@ def class_problem(rng, **sizes):
 
 def make_kernel(name, inputs=2, variance=1.3, lengthscale=0.9):
     kernel = parse_kernel(name, inputs=inputs)
-    values = {n: np.full(len(v), lengthscale if n.endswith("lengthscale") else variance) for n, v in kernel.parameters.items()}
+    values = {
+        n: np.full(len(v), lengthscale if n.endswith("lengthscale") else variance) for n, v in kernel.parameters.items()
+    }
     return kernel.with_parameters(values)
 
 
 def split(rows, edges):
     """Slices between edges."""
     edges = [0, *edges, rows]
-    return [slice(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    return [slice(a, b) for a, b in itertools.pairwise(edges)]
 
 
 def make_committee(problem, kernel, likelihood, blocks, *, mean="zero", query=None):
@@ -51,3 +54,11 @@ def make_committee(problem, kernel, likelihood, blocks, *, mean="zero", query=No
     prior = prepare(problem.Xq if query is None else query, kernel=kernel, mean=Mean(mean))
     messages = [expert_message(prior, likelihood, problem.X[b], problem.obs[b]) for b in blocks]
     return prior, messages, Committee(sum(messages, zero(prior.shared)))
+
+
+def assert_same_committee(a, b, tolerance=1e-10):
+    """Equal up to rounding, on the scale of the largest entry: small entries are sums of large ones."""
+    for one, other in [(a.total.precision, b.total.precision), (a.total.eta, b.total.eta)]:
+        assert np.abs(one - other).max() <= tolerance * np.abs(one).max()
+    assert abs(a.log_evidence - b.log_evidence) <= tolerance * max(1.0, abs(a.total.evidence))
+    assert a.total.rows == b.total.rows

@@ -31,12 +31,24 @@ def test_the_whole_job(tmp_path, rng):
         assert (code, out["rows"]) == (0, {"train": 240, "test": 60}[part])
     code, fit, _ = run("fit", train, "--model", model, "--task", "regression", *FIT, "--json")
     assert code == 0
-    for key in "rows partitions query seconds log_evidence kernel hyperparameters p_eff jitter model commit".split():
+    for key in [
+        "rows",
+        "partitions",
+        "query",
+        "seconds",
+        "log_evidence",
+        "kernel",
+        "hyperparameters",
+        "p_eff",
+        "jitter",
+        "model",
+        "commit",
+    ]:
         assert key in fit
     assert (fit["rows"], fit["partitions"], fit["commit"]) == (240, 4, 2)
     code, score, _ = run("score", model, test, "--serial", "--json")
     assert code == 0
-    assert list(score) == "rows method rmse nmse mae mnlp crps coverage95 interval_score".split()
+    assert list(score) == ["rows", "method", "rmse", "nmse", "mae", "mnlp", "crps", "coverage95", "interval_score"]
     assert score["nmse"] < 0.1
     code, predict, _ = run("predict", model, test, "--out", tmp_path / "p.zarr", "--serial", "--json")
     assert (code, predict["rows"], predict["method"]) == (0, 60, "committee")
@@ -45,7 +57,7 @@ def test_the_whole_job(tmp_path, rng):
     assert names == {"mean", "variance", "observation_mean", "observation_variance", "lower95", "upper95"}
     code, info, _ = run("info", model, "--json")
     assert code == 0
-    for key in "rows partitions commit query p_eff hyperparameters likelihood kernel".split():
+    for key in ["rows", "partitions", "commit", "query", "p_eff", "hyperparameters", "likelihood", "kernel"]:
         assert key in info
     assert info["hyperparameters"] == fit["hyperparameters"]
     code, text, _ = run("info", model)
@@ -58,13 +70,15 @@ def test_classification_scores(classes, tmp_path):
     assert run("fit", path, "--model", tmp_path / "m", *FIT)[0] == 0
     code, score, _ = run("score", tmp_path / "m", path, "--serial", "--json")
     assert code == 0
-    assert list(score) == "rows method accuracy log_loss brier ece auc".split()
+    assert list(score) == ["rows", "method", "accuracy", "log_loss", "brier", "ece", "auc"]
 
 
 def test_config_file_and_set(wave, tmp_path):
     path, *_ = wave
     config = tmp_path / "fit.toml"
-    config.write_text('query = 20\nkernel = "matern32"\nlearn = false\nserial = true\n[set]\n"kernel.lengthscale" = [0.7, 0.9]\n')
+    config.write_text(
+        'query = 20\nkernel = "matern32"\nlearn = false\nserial = true\n[set]\n"kernel.lengthscale" = [0.7, 0.9]\n'
+    )
     code, fit, _ = run("fit", path, "--model", tmp_path / "m", "--config", config, "--query", 10, "--json")
     assert code == 0
     assert (fit["query"], fit["kernel"]) == (10, "matern32")  # the command line wins
@@ -130,12 +144,24 @@ def test_doctor():
     assert found["ok"]
 
 
+@pytest.mark.slow
 def test_small_demo(tmp_path):
     start = time.monotonic()
     code, d, err = run("demo", "--rows", 3000, "--workers", 1, "--out", tmp_path / "demo", "--json")
     assert code == 0, err
     assert time.monotonic() - start < 300
-    for key in "rows experts seconds rows_per_second accuracy_noise_free accuracy_noisy majority_share log_loss ece out".split():
+    for key in [
+        "rows",
+        "experts",
+        "seconds",
+        "rows_per_second",
+        "accuracy_noise_free",
+        "accuracy_noisy",
+        "majority_share",
+        "log_loss",
+        "ece",
+        "out",
+    ]:
         assert key in d
     assert (d["rows"], d["experts"]) == (3000, 3)
     assert d["accuracy_noise_free"] > d["majority_share"] + 0.1

@@ -53,7 +53,9 @@ def test_mask_row(npz, tmp_path):
 
 
 def test_own_split(tmp_path, rng):
-    arrays = {f"{n}_{p}": rng.standard_normal((k, 2) if n == "X" else k) for n in "Xy" for p, k in [("train", 5), ("test", 3)]}
+    arrays = {
+        f"{n}_{p}": rng.standard_normal((k, 2) if n == "X" else k) for n in "Xy" for p, k in [("train", 5), ("test", 3)]
+    }
     np.savez(tmp_path / "a.npz", **arrays)
     for part, rows in [("train", 5), ("test", 3), ("all", 8)]:
         assert import_file(tmp_path / "a.npz", tmp_path / f"{part}.zarr", split=Split(part))["rows"] == rows
@@ -102,13 +104,28 @@ def save(tmp_path, **arrays):
     ("arrays", "split", "error", "text"),
     [
         ({"X": np.ones((3, 2))}, None, DataNotFound, "expected arrays X and y, found X; name the target with --y"),
-        ({"X": np.ones((3, 2)), "y": np.ones((3, 2))}, None, InvalidData, r"one target per row in y, got shape \(3, 2\)"),
+        (
+            {"X": np.ones((3, 2)), "y": np.ones((3, 2))},
+            None,
+            InvalidData,
+            r"one target per row in y, got shape \(3, 2\)",
+        ),
         ({"X": np.ones((3, 2)), "y": np.ones(4)}, None, InvalidData, "expected 3 rows in y as in X, got 4"),
         ({"X": np.ones((3, 2)), "y": np.array(["a", "b", "c"])}, None, InvalidDtype, "numbers in y, got dtype <U1"),
         ({"X": np.ones(3), "y": np.ones(3)}, None, InvalidData, r"X with shape \(N, D\), got \(3,\)"),
-        ({"X": np.ones((3, 2)), "y": np.ones(3)}, Split("test"), InvalidOption, "part 'test' needs --holdout or --mask"),
+        (
+            {"X": np.ones((3, 2)), "y": np.ones(3)},
+            Split("test"),
+            InvalidOption,
+            "part 'test' needs --holdout or --mask",
+        ),
         ({"X": np.ones((3, 2)), "y": np.ones(3)}, Split("test", holdout=0.1), InvalidData, "there are none; change"),
-        ({"X": np.ones((3, 2)), "y": np.ones(3)}, Split("test", mask="m"), DataNotFound, "expected a mask 'm', found X, y"),
+        (
+            {"X": np.ones((3, 2)), "y": np.ones(3)},
+            Split("test", mask="m"),
+            DataNotFound,
+            "expected a mask 'm', found X, y",
+        ),
     ],
 )
 def test_refused_with_the_way_out(tmp_path, arrays, split, error, text):

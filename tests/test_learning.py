@@ -32,7 +32,9 @@ def sample(rng, kernel, rows, noise):
 
 
 def test_hyperparameters_of_the_prior_are_found(rng):
-    truth = parse_kernel("se", inputs=2).with_parameters({"variance": np.array([1.0]), "lengthscale": np.array([0.5, 2.0])})
+    truth = parse_kernel("se", inputs=2).with_parameters(
+        {"variance": np.array([1.0]), "lengthscale": np.array([0.5, 2.0])}
+    )
     X, y = sample(rng, truth, 300, 0.05)
     found = learn(objective_of(X, y), "se", Gaussian(0.5), inputs=2, effort=EFFORTS["thorough"])
     np.testing.assert_allclose(found.kernel.lengthscale, [0.5, 2.0], rtol=0.4)  # a posterior deviation or two

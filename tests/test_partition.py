@@ -150,7 +150,11 @@ BAD = {
         InvalidDtype,
         "real numbers in y, got dtype <U1",
     ),
-    "one column": ({"X": (np.ones(4), (4,)), "y": (np.ones(4), (4,))}, InvalidData, r"X with shape \(N, D\), got \(4,\)"),
+    "one column": (
+        {"X": (np.ones(4), (4,)), "y": (np.ones(4), (4,))},
+        InvalidData,
+        r"X with shape \(N, D\), got \(4,\)",
+    ),
     "two targets": (
         {"X": (np.ones((4, 2)), (4, 2)), "y": (np.ones((4, 2)), (4, 2))},
         InvalidData,

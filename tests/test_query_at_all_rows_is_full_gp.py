@@ -18,9 +18,7 @@ TOLERANCE = 1e-9
 @pytest.mark.parametrize("edges", [[], [20, 40], [1, 2, 30]])
 def test_committee_equals_dense_gp(rng, name, mean, edges):
     problem, kernel, noise = regression_problem(rng), make_kernel(name, lengthscale=0.5), 0.02
-    prior, _, committee = make_committee(
-        problem, kernel, Gaussian(noise), split(60, edges), mean=mean, query=problem.X
-    )
+    prior, _, committee = make_committee(problem, kernel, Gaussian(noise), split(60, edges), mean=mean, query=problem.X)
     assert prior.jitter == 0.0
     m, v = predict_latent(prior, committee.posterior, problem.Xs)
     exact_m, exact_cov, evidence = full_gp(kernel, Mean(mean).design, problem.X, problem.obs.y, noise, problem.Xs)

@@ -25,7 +25,9 @@ def test_regression_scores_against_their_definitions(regression):
     assert s["mnlp"] == pytest.approx(-norm.logpdf(y, mean, sd).mean())
     assert s["coverage95"] == pytest.approx(((p["lower95"] <= y) & (y <= p["upper95"])).mean())
     crps = [
-        integrate.quad(lambda x, k=k: (norm.cdf(x, mean[k], sd[k]) - (x >= y[k])) ** 2, -12, 12, points=[y[k]], limit=200)[0]
+        integrate.quad(
+            lambda x, k=k: (norm.cdf(x, mean[k], sd[k]) - (x >= y[k])) ** 2, -12, 12, points=[y[k]], limit=200
+        )[0]
         for k in range(20)
     ]
     few = regression_scores(y[:20], {n: v[:20] for n, v in p.items()}, train_mean=0.0).summary()
@@ -53,7 +55,9 @@ def test_class_scores_against_scikit_learn(rng):
 def test_scores_add(regression):
     y, p = regression
     whole = regression_scores(y, p, train_mean=0.0).summary()
-    halves = [regression_scores(y[r], {n: v[r] for n, v in p.items()}, train_mean=0.0) for r in (slice(0, 70), slice(70, 200))]
+    halves = [
+        regression_scores(y[r], {n: v[r] for n, v in p.items()}, train_mean=0.0) for r in (slice(0, 70), slice(70, 200))
+    ]
     for name, value in (halves[0] + halves[1]).summary().items():
         assert value == pytest.approx(whole[name], rel=1e-12)
 

@@ -19,10 +19,10 @@ import numpy
 import scipy.linalg  # noqa: F401  (loads the BLAS whose threads are limited)
 import threadpoolctl
 import zarr
-
 from dask.system import CPU_COUNT
 from distributed.client import FutureCancelledError
 from distributed.comm import CommClosedError
+
 from bcmdist import __version__
 from bcmdist.errors import (
     BcmdistError,
