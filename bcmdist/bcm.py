@@ -310,7 +310,7 @@ class GBCM:
             "query": len(query.points),
             "inputs": self.model.inputs,
             "p_eff": self.committee.degrees_of_freedom,
-            "advice": query_advice(self.committee.degrees_of_freedom, len(query.points)),
+            "advice": query_advice(self.committee.degrees_of_freedom, len(query.points), self.facts["query_asked"]),
             "log_evidence": self.committee.log_evidence,
             "kernel": self.model.kernel_name,
             "mean": query.mean.name,
@@ -458,7 +458,8 @@ def _prepare(data: Data, settings, model, runtime):
         query = prepare(points, kernel=kernel, mean=Mean(settings.mean))
     prepared = Model(scaling, query, likelihood, kernel_name, settings.x, settings.y)
     committee = Committee(zero(query.shared))
-    facts = {"job": _job(data, settings), "data": data.url, "seconds": stages.seconds, **found}
+    facts = {"job": _job(data, settings), "data": data.url, "query_asked": settings.query, **found}
+    facts["seconds"] = stages.seconds
     store = ModelStore(LocalStorage(model))
     _write_commit(store, 1, prepared, committee, (), facts)
     return _from_commit(store, store.load(1)), survey.digests

@@ -61,10 +61,15 @@ class Committee:
 POINTS_PER_DEGREE = 2.0
 
 
-def query_advice(degrees_of_freedom, points) -> str:
-    """One line on whether the query set suffices, and what to set when it does not."""
+def query_advice(degrees_of_freedom, points, asked) -> str:
+    """One line on whether the query set suffices, and what to set when it does not.
+
+    Fewer points than were asked for are left where the kernel determines the others.
+    """
     wanted = POINTS_PER_DEGREE * degrees_of_freedom
     seen = f"{degrees_of_freedom:.0f} effective degrees of freedom are seen through {points} query points"
+    if points < asked:
+        return f"{seen}, which determine the others of {asked}: enough"
     if wanted <= points:
         return f"{seen}: enough"
     return f"{seen}: the query set limits the fit; set --query to {int(np.ceil(wanted / 100) * 100)} or more"

@@ -168,3 +168,14 @@ def test_small_demo(tmp_path):
     assert (tmp_path / "demo/predictions.zarr").is_dir()
     code, out, _ = run("demo", "--out", tmp_path / "demo", "--json")
     assert (code, out["error"]) == (1, "DataExists")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sigma", "bar"), [(0, 0.98), (8, 0.70)])
+def test_full_demo(tmp_path, sigma, bar):
+    """The paper reports more than 98.5 % and more than 70 % against noise-free labels (figure 2)."""
+    code, d, err = run("demo", "--sigma", sigma, "--out", tmp_path / "demo", "--json")
+    assert code == 0, err
+    assert d["majority_share"] <= 0.65
+    assert d["accuracy_noise_free"] >= max(bar, d["majority_share"] + 0.10)
+    assert (d["rows"], d["experts"]) == (60_000, 60)

@@ -1,0 +1,172 @@
+"""Speed and memory, as ratios measured in one run: the machine's own noise cancels in part.
+
+    python tests/benchmarks/speed.py [--quick] [--json]
+
+Full mode is run by hand on a quiet machine; quick mode only shows that the benchmark works.
+"""
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from bcmdist import GBCM, DaskRuntime, Settings
+from bcmdist.dataset import write_dataset
+from bcmdist.expert import expert_message
+from bcmdist.kernels import parse_kernel
+from bcmdist.likelihoods import Gaussian, unweighted
+from bcmdist.mean import Mean
+from bcmdist.partition import open_data, partitions
+from bcmdist.query import prepare
+from bcmdist.tasks import Expert
+
+INPUTS = 5
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A task with the seconds it took; adds both."""
+
+    task: Expert
+
+    def __call__(self, part, rows):
+        start = time.perf_counter()
+        share = self.task(part, rows)
+        return Shares(share, time.perf_counter() - start)
+
+
+@dataclass(frozen=True)
+class Shares:
+    share: object
+    seconds: float
+
+    def __add__(self, other):
+        return Shares(self.share + other.share, self.seconds + other.seconds)
+
+
+def seconds_of(work):
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def message_rate(n, repeats, kernel_name):
+    """Useful flops of one Gaussian expert (n = Q) over the rate of DGEMM, interleaved; one thread."""
+    rng = np.random.default_rng(0)
+    X, Z, y = rng.standard_normal((n, INPUTS)), rng.standard_normal((n, INPUTS)), rng.standard_normal(n)
+    A = rng.standard_normal((n, n))
+    flops = n**3 * (1 + 1 + 1 / 3 + 1 + 1)  # V, R, its factor, W, the precision
+    with threadpool_limits(1, user_api="blas"):
+        query = prepare(Z, kernel=parse_kernel(kernel_name, inputs=INPUTS), mean=Mean("zero"))
+        likelihood, obs = Gaussian(np.array([0.1])), unweighted(y)
+        ratios, rates = [], []
+        for _ in range(repeats):
+            gemm = 2 * n**3 / seconds_of(lambda: A @ A)
+            rate = flops / seconds_of(lambda: expert_message(query, likelihood, X, obs))
+            ratios.append(rate / gemm)
+            rates.append(gemm)
+    return {"ratio": statistics.median(ratios), "dgemm_gflops": statistics.median(rates) / 1e9}
+
+
+def write_rows(path, rows):
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((rows, INPUTS))
+    write_dataset(path, {"X": X, "y": np.sin(X).sum(axis=1) + 0.1 * rng.standard_normal(rows)}, rows_per_chunk=1000)
+    return str(path)
+
+
+def scaling(folder, experts, n, repeats):
+    """Wall time of the experts on one worker over that on two, warm; Dask's overhead on both."""
+    data = write_rows(folder / "scaling.zarr", experts * n)
+    gbcm = GBCM.prepare(data, Settings(kernel="matern32", learn=False, query=n, rows_per_expert=n), model=folder / "m")
+    task = Timed(Expert(gbcm._reference()))
+    parts = partitions(open_data(data), n)
+    walls = {1: [], 2: []}
+    overheads = {1: [], 2: []}
+    with DaskRuntime(workers=1) as one, DaskRuntime(workers=2) as two:
+        runtimes = {1: one, 2: two}
+        for runtime in runtimes.values():
+            runtime.sum(task, parts[: 4 * runtime.threads], label="warm")
+        for _ in range(repeats):
+            for workers, runtime in runtimes.items():
+                start = time.perf_counter()
+                total = runtime.sum(task, parts, label="experts")
+                walls[workers].append(time.perf_counter() - start)
+                overheads[workers].append(walls[workers][-1] * workers / total.seconds - 1)
+    speedups = [a / b for a, b in zip(walls[1], walls[2], strict=True)]
+    return {
+        "experts": experts,
+        "speedup_two_workers": statistics.median(speedups),
+        "overhead_one_worker": statistics.median(overheads[1]),
+        "overhead_two_workers": statistics.median(overheads[2]),
+        "seconds_two_workers": statistics.median(walls[2]),
+    }
+
+
+def peak_mb():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def growth(folder, small, large, query):
+    """Fitting time and a worker's peak memory, large against small, each on a new cluster."""
+    figures = {}
+    for rows in (small, large):
+        data = write_rows(folder / f"{rows}.zarr", rows)
+        settings = Settings(kernel="matern32", learn=False, query=query, rows_per_expert=1000)
+        with DaskRuntime(workers=2) as runtime:
+            GBCM.fit(data, settings, runtime=runtime)  # warm
+            seconds = min(seconds_of(lambda d=data, s=settings, r=runtime: GBCM.fit(d, s, runtime=r)) for _ in range(2))
+            peak = max(runtime._client.run(peak_mb).values())
+        figures[rows] = (seconds, peak)
+    return {
+        "rows": [small, large],
+        "seconds": [figures[small][0], figures[large][0]],
+        "time_ratio": figures[large][0] / figures[small][0],
+        "worker_peak_mb": [figures[small][1], figures[large][1]],
+    }
+
+
+def help_seconds():
+    command = [sys.executable, "-m", "bcmdist.cli", "--help"]
+    return min(seconds_of(lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL)) for _ in range(5))
+
+
+def import_seconds():
+    command = [sys.executable, "-c", "import bcmdist"]
+    return min(seconds_of(lambda: subprocess.run(command, check=True)) for _ in range(3))
+
+
+def main(quick):
+    n, experts, repeats, rows = (300, 8, 2, (2000, 8000)) if quick else (1000, 64, 5, (8000, 64_000))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        return {
+            "message_se": message_rate(n, 3 * repeats, "se"),
+            "message_matern32": message_rate(n, 3 * repeats, "matern32"),
+            "scaling": scaling(folder, experts, n, repeats),
+            "growth": growth(folder, *rows, n),
+            "help_seconds": help_seconds(),
+            "import_seconds": import_seconds(),
+        }
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    figures = main(options.quick)
+    if options.json:
+        print(json.dumps(figures))
+    else:
+        for name, value in figures.items():
+            print(f"{name:18} {value}")
