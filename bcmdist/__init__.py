@@ -26,16 +26,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bcmdist.bcm import GBCM as GBCM
-    from bcmdist.bcm import Settings as Settings
     from bcmdist.errors import BcmdistError as BcmdistError
     from bcmdist.runtime.dask import DaskRuntime as DaskRuntime
     from bcmdist.runtime.serial import SerialRuntime as SerialRuntime
+    from bcmdist.settings import Settings as Settings
 
 __version__ = "0.1.0"
 
 _HOME = {
     "GBCM": "bcmdist.bcm",
-    "Settings": "bcmdist.bcm",
+    "Settings": "bcmdist.settings",
     "BcmdistError": "bcmdist.errors",
     "DaskRuntime": "bcmdist.runtime.dask",
     "SerialRuntime": "bcmdist.runtime.serial",

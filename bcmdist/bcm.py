@@ -13,11 +13,8 @@ import json
 import os
 import shutil
 import tempfile
-import time
-import warnings
 import weakref
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -25,96 +22,18 @@ import numpy as np
 from bcmdist import __version__, memory
 from bcmdist.committee import Committee, query_advice
 from bcmdist.dataset import LARGEST_OUTPUT_CHUNK, create_predictions, output_names, write_dataset
-from bcmdist.errors import BcmdistWarning, DataChanged, InvalidData, InvalidDtype, InvalidOption, ModelExists
-from bcmdist.kernels import expression, parse_kernel
-from bcmdist.learning import AUTO_KERNELS, EFFORTS, learn, with_given
-from bcmdist.likelihoods import LIKELIHOODS, TASKS, Gaussian, make_likelihood
-from bcmdist.mean import MEAN_NAMES, Mean
+from bcmdist.errors import DataChanged, InvalidData, InvalidDtype, ModelExists
+from bcmdist.likelihoods import Gaussian
 from bcmdist.message import zero
-from bcmdist.model import Model, from_arrays, hyperparameters, to_lists
-from bcmdist.partition import (
-    RUN_ROWS,
-    Data,
-    Partition,
-    absolute_url,
-    aligned_partitions,
-    describe,
-    open_data,
-    partitions,
-)
+from bcmdist.model import Model, from_arrays, hyperparameters
+from bcmdist.partition import Partition, absolute_url, aligned_partitions, describe, open_data, partitions
 from bcmdist.prediction import BLOCK_ROWS
-from bcmdist.query import QUERY_METHODS, prepare, select_points
+from bcmdist.preparation import Stages, prepare_model, refuse_large_expert
 from bcmdist.runtime import Runtime
 from bcmdist.runtime.serial import SerialRuntime
-from bcmdist.scaling import scaling_from
+from bcmdist.settings import Settings
 from bcmdist.store import Commit, Entry, LocalStorage, ModelStore, record_digest
-from bcmdist.tasks import (
-    Expert,
-    LocalEvidence,
-    Predict,
-    Score,
-    Survey,
-    SurveyResult,
-    committee_of,
-    predict_rows,
-)
-
-# Rows sampled per query point for k-means, and the least: enough for centres to be stable.
-SAMPLE_PER_QUERY = 10
-SAMPLE_LEAST = 1000
-# Rows of one partition whose evidence is computed while learning: the cost grows with the cube.
-LEARNING_BLOCK = 1000
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What a fit is asked to do; every field has the name of its command-line option."""
-
-    task: str | None = None
-    """"regression", "classification", or None to infer it from the targets"""
-    likelihood: str | None = None
-    """by name; the task's own by default"""
-    kernel: str = "auto"
-    """expression of `parse_kernel`, or "auto" """
-    mean: str = "constant"
-    """prior mean: "zero", "constant" or "linear" """
-    query: int = 500
-    """query points Q, at most"""
-    query_method: str = "kmeans"
-    """"kmeans" or "random" """
-    rows_per_expert: int = 1000
-    learn: bool = True
-    """False: keep the default hyper-parameters, or those of `set`"""
-    set: dict[str, float | list[float]] = field(default_factory=dict)
-    """hyper-parameters in units of the scaled data, by the names `info` prints; learning starts
-    after them and leaves them alone only with `learn=False`"""
-    effort: str = "normal"
-    """"quick", "normal" or "thorough" learning"""
-    seed: int = 0
-    x: str = "X"
-    """name of the input array"""
-    y: str = "y"
-    """name of the target array"""
-
-    def __post_init__(self):
-        _expect_one_of("task", self.task, (None, *TASKS))
-        _expect_one_of("likelihood", self.likelihood, (None, *LIKELIHOODS))
-        _expect_one_of("mean", self.mean, MEAN_NAMES)
-        _expect_one_of("query_method", self.query_method, QUERY_METHODS)
-        _expect_one_of("effort", self.effort, tuple(EFFORTS))
-        for name in ("query", "rows_per_expert"):
-            if getattr(self, name) < 1:
-                raise InvalidOption(f"{name}: expected at least 1, got {getattr(self, name)}; give a positive number")
-        if self.kernel != "auto":
-            parse_kernel(self.kernel, inputs=1)
-        if self.set and self.learn:
-            raise InvalidOption("set: expected learn=False (--no-learn) with given hyper-parameters; add it")
-
-
-def _expect_one_of(name, value, allowed):
-    if value not in allowed:
-        words = ", ".join(str(a) for a in allowed if a is not None)
-        raise InvalidOption(f"{name}: expected one of {words}, got {value!r}; give one of these")
+from bcmdist.tasks import Expert, Predict, Score, committee_of, predict_rows
 
 
 class _Scratch:
@@ -213,7 +132,7 @@ class GBCM:
         if not parts:
             return self
         laplace = not isinstance(self.model.likelihood, Gaussian)
-        _refuse_large_expert(parts, self.model.query.shared, self.model.inputs, runtime, laplace=laplace)
+        refuse_large_expert(parts, self.model.query.shared, self.model.inputs, runtime, laplace=laplace)
         store = ModelStore(LocalStorage(self.url))
         reference = store.reference(self.commit)
         runtime.check_same(functools.partial(record_digest, self.url, self.commit), url=self.url)
@@ -347,25 +266,6 @@ class GBCM:
         )
 
 
-class Stages:
-    """Seconds spent in named stages."""
-
-    def __init__(self):
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def __call__(self, name):
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
-
-    def added_to(self, earlier):
-        """Earlier seconds by stage plus these."""
-        return {n: earlier.get(n, 0.0) + self.seconds.get(n, 0.0) for n in {**earlier, **self.seconds}}
-
-
 def _places(source, model):
     """What must be kept alive, the data's URL and the model's path, scratch ones where not given."""
     keep = []
@@ -431,117 +331,16 @@ def _write_commit(store, number, model, committee, segments, facts):
     return store.commit(number, arrays=store.put_arrays(arrays), facts=all_facts, segments=segments)
 
 
-def _prepare(data: Data, settings, model, runtime):
-    """Everything before the first message; the empty committee, and content hashes by partition."""
-    stages = Stages()
-    parts = partitions(data, settings.rows_per_expert)
-    inputs, laplace = data.inputs, settings.task == "classification"
-    shared = settings.query + Mean(settings.mean).weights(inputs)
-    _refuse_large_expert(parts, shared, inputs, runtime, laplace=laplace)
+def _prepare(data, settings, model, runtime):
+    """A committee that has heard nothing, committed; and content hashes by partition."""
     runtime.check_same(functools.partial(describe, data.url, data.x, data.y), url=data.url)
-    with stages("survey"):
-        survey = runtime.sum(_survey(settings), parts, label="survey")
-    likelihood = make_likelihood(settings.likelihood or TASKS[settings.task or _infer_task(survey)])
-    scaling = scaling_from(survey.x, survey.y, scale_targets=isinstance(likelihood, Gaussian))
-    _warn_constant(data, survey, likelihood)
-    with stages("learn"):
-        kernel_name, kernel, likelihood, found = _hyperparameters(settings, parts, scaling, likelihood, runtime)
-    with stages("query"):
-        _warn_few_rows(survey, settings)
-        points = select_points(
-            scaling.inputs(survey.sample.X),
-            settings.query,
-            kernel=kernel,
-            method=settings.query_method,
-            seed=settings.seed,
-        )
-        query = prepare(points, kernel=kernel, mean=Mean(settings.mean))
-    prepared = Model(scaling, query, likelihood, kernel_name, settings.x, settings.y)
-    committee = Committee(zero(query.shared))
+    stages = Stages()
+    prepared, found, digests = prepare_model(data, settings, runtime, stages)
     facts = {"job": _job(data, settings), "data": data.url, "query_asked": settings.query, **found}
     facts["seconds"] = stages.seconds
     store = ModelStore(LocalStorage(model))
-    _write_commit(store, 1, prepared, committee, (), facts)
-    return _from_commit(store, store.load(1)), survey.digests
-
-
-def _survey(settings):
-    likelihood = settings.likelihood or (TASKS[settings.task] if settings.task else None)
-    return Survey(settings.seed, max(SAMPLE_LEAST, SAMPLE_PER_QUERY * settings.query), likelihood)
-
-
-def _infer_task(survey: SurveyResult):
-    return "classification" if survey.binary else "regression"
-
-
-def _warn_constant(data, survey, likelihood):
-    for column in np.flatnonzero(survey.x.constant):
-        warnings.warn(
-            BcmdistWarning(f"{data.url}: column {column} of {data.x} is constant and carries no information"),
-            stacklevel=2,
-        )
-    if survey.y.constant[0]:
-        warnings.warn(BcmdistWarning(f"{data.url}: all targets in {data.y} equal {survey.y.low[0]:g}"), stacklevel=2)
-
-
-def _warn_few_rows(survey, settings):
-    distinct = len(np.unique(survey.sample.X, axis=0))
-    if distinct < settings.query:
-        warnings.warn(
-            BcmdistWarning(f"query: {settings.query} points were asked for, the data hold {distinct} distinct rows"),
-            stacklevel=2,
-        )
-
-
-def _hyperparameters(settings, parts, scaling, likelihood, runtime):
-    """Kernel name, kernel and likelihood, learned or given, and what was found on the way."""
-    inputs = len(scaling.x_mean)
-    if not settings.learn:
-        name = AUTO_KERNELS[0] if settings.kernel == "auto" else settings.kernel
-        kernel, likelihood = with_given(parse_kernel(name, inputs=inputs), likelihood, settings.set)
-        return name, kernel, likelihood, {"kernels_tried": {}, "at_bounds": [], "evaluations": 0}
-    effort = EFFORTS[settings.effort]
-    blocks = _learning_blocks(parts, effort.rows, settings.seed)
-    memory.refuse_above(
-        memory.evidence_bytes(max(b.rows for b in blocks), inputs, laplace=not isinstance(likelihood, Gaussian)),
-        runtime.allowed_bytes,
-        what="learning",
-        remedy="give workers more memory or lower --rows-per-expert",
-    )
-
-    def objective(kernel, likelihood):
-        task = LocalEvidence(
-            scaling, expression(kernel), to_lists(kernel), settings.mean, likelihood.name, to_lists(likelihood)
-        )
-        total = runtime.sum(task, blocks, label="learn")
-        return (-np.inf if total.failures else total.value), total.gradient
-
-    learned = learn(objective, settings.kernel, likelihood, inputs=inputs, effort=effort)
-    found = {
-        "kernels_tried": learned.tried,
-        "at_bounds": learned.at_bounds,
-        "evaluations": learned.evaluations,
-    }
-    return learned.kernel_name, learned.kernel, learned.likelihood, found
-
-
-def _learning_blocks(parts, rows, seed):
-    """Some partitions, cut to `LEARNING_BLOCK` rows, of about `rows` rows in all."""
-    blocks = [part.head(LEARNING_BLOCK) for part in parts]
-    count = min(len(blocks), max(1, round(rows * len(blocks) / sum(block.rows for block in blocks))))
-    chosen = np.random.default_rng(seed).choice(len(blocks), count, replace=False)
-    return [blocks[k] for k in np.sort(chosen)]
-
-
-def _refuse_large_expert(parts, shared, inputs, runtime, *, laplace):
-    rows = max(part.rows for part in parts)
-    need = memory.expert_bytes(rows, shared, inputs, laplace=laplace, read_rows=max(rows, RUN_ROWS))
-    memory.refuse_above(
-        need,
-        runtime.allowed_bytes,
-        what=f"expert of {rows} rows about {shared} shared variables",
-        remedy="lower --rows-per-expert or --query, or give workers more memory",
-    )
+    _write_commit(store, 1, prepared, Committee(zero(prepared.query.shared)), (), facts)
+    return _from_commit(store, store.load(1)), digests
 
 
 def _check_digests(entries, digests):

@@ -260,7 +260,8 @@ def fit(data, model, given, passes, partition, prepare_only, make_runtime, as_js
     Example: bcmdist fit train.zarr --model model --task regression --query 1000
     """
     start = time.perf_counter()
-    from bcmdist.bcm import GBCM, Settings
+    from bcmdist.bcm import GBCM
+    from bcmdist.settings import Settings
 
     settings = Settings(set=given, **options)
     with make_runtime() as runtime:

@@ -12,10 +12,11 @@ from pathlib import Path
 import numpy as np
 
 from bcmdist import pictures
-from bcmdist.bcm import GBCM, Settings
+from bcmdist.bcm import GBCM
 from bcmdist.dataset import write_dataset
 from bcmdist.errors import DataExists, InvalidOption
 from bcmdist.partition import open_data, open_group, partitions
+from bcmdist.settings import Settings
 
 INPUTS = 5
 AMPLITUDES = np.array([1.16, -0.63, -0.08, 0.35, -0.70])  # a_j of Appendix C

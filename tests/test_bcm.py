@@ -220,7 +220,7 @@ def test_constant_column_and_constant_targets_warn(rng):
 
 def test_duplicate_rows_and_more_queries_than_rows(rng):
     X = np.repeat(rng.standard_normal((6, 2)), 5, axis=0)
-    with pytest.warns(BcmdistWarning, match="query: 20 points were asked for, the data hold 6 distinct rows"):
+    with pytest.warns(BcmdistWarning, match="20 query points were asked for, the data hold 6 distinct rows"):
         gbcm = GBCM.fit((X, rng.standard_normal(30)), Settings(query=20, learn=False))
     assert np.isfinite(gbcm.predict(X)["variance"]).all()
 
@@ -260,7 +260,7 @@ def test_bad_rows_are_found_before_anything_is_written(make_data, tmp_path):
 
 def test_data_that_change_during_a_fit(wave, tmp_path, monkeypatch):
     path, *_ = wave
-    import bcmdist.bcm as module
+    import bcmdist.preparation as module
 
     original = module.prepare
 
@@ -276,9 +276,9 @@ def test_data_that_change_during_a_fit(wave, tmp_path, monkeypatch):
 
 def test_memory_is_refused_before_running_with_both_numbers(wave, tmp_path):
     path, *_ = wave
-    runtime = SerialRuntime(allowed_bytes=3e8)
-    with pytest.raises(MemoryLimit, match=r"at most 0.3 GB per worker thread, would need [0-9.]+ GB; lower --rows-per"):
-        GBCM.fit(path, Settings(query=5000), model=tmp_path / "model", runtime=runtime)
+    runtime = SerialRuntime(allowed_bytes=2.5e8)
+    with pytest.raises(MemoryLimit, match=r"at most 0.25 GB per worker thread, would need [0-9.]+ GB; lower --rows-per"):
+        GBCM.fit(path, GIVEN, model=tmp_path / "model", runtime=runtime)
     assert not (tmp_path / "model").exists()
 
 
@@ -322,7 +322,7 @@ def test_settings_are_checked_at_once(options, text):
 def test_given_hyperparameters_are_checked(wave, given, text):
     path, *_ = wave
     with pytest.raises(InvalidOption, match=text):
-        GBCM.fit(path, Settings(learn=False, set=given))
+        GBCM.fit(path, Settings(learn=False, set=given, query=40))
 
 
 def test_no_model(tmp_path):

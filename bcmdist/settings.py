@@ -1,0 +1,61 @@
+"""What a fit is asked to do, checked as soon as it is said."""
+
+from dataclasses import dataclass, field
+
+from bcmdist.errors import InvalidOption
+from bcmdist.kernels import parse_kernel
+from bcmdist.learning import EFFORTS
+from bcmdist.likelihoods import LIKELIHOODS, TASKS
+from bcmdist.mean import MEAN_NAMES
+from bcmdist.query import QUERY_METHODS
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a fit is asked to do; every field has the name of its command-line option."""
+
+    task: str | None = None
+    """"regression", "classification", or None to infer it from the targets"""
+    likelihood: str | None = None
+    """by name; the task's own by default"""
+    kernel: str = "auto"
+    """expression of `parse_kernel`, or "auto" """
+    mean: str = "constant"
+    """prior mean: "zero", "constant" or "linear" """
+    query: int = 500
+    """query points Q, at most"""
+    query_method: str = "kmeans"
+    """"kmeans" or "random" """
+    rows_per_expert: int = 1000
+    learn: bool = True
+    """False: keep the default hyper-parameters, or those of `set`"""
+    set: dict[str, float | list[float]] = field(default_factory=dict)
+    """hyper-parameters in units of the scaled data, by the names `info` prints; learning starts
+    after them and leaves them alone only with `learn=False`"""
+    effort: str = "normal"
+    """"quick", "normal" or "thorough" learning"""
+    seed: int = 0
+    x: str = "X"
+    """name of the input array"""
+    y: str = "y"
+    """name of the target array"""
+
+    def __post_init__(self):
+        _expect_one_of("task", self.task, (None, *TASKS))
+        _expect_one_of("likelihood", self.likelihood, (None, *LIKELIHOODS))
+        _expect_one_of("mean", self.mean, MEAN_NAMES)
+        _expect_one_of("query_method", self.query_method, QUERY_METHODS)
+        _expect_one_of("effort", self.effort, tuple(EFFORTS))
+        for name in ("query", "rows_per_expert"):
+            if getattr(self, name) < 1:
+                raise InvalidOption(f"{name}: expected at least 1, got {getattr(self, name)}; give a positive number")
+        if self.kernel != "auto":
+            parse_kernel(self.kernel, inputs=1)
+        if self.set and self.learn:
+            raise InvalidOption("set: expected learn=False (--no-learn) with given hyper-parameters; add it")
+
+
+def _expect_one_of(name, value, allowed):
+    if value not in allowed:
+        words = ", ".join(str(a) for a in allowed if a is not None)
+        raise InvalidOption(f"{name}: expected one of {words}, got {value!r}; give one of these")
