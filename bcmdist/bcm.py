@@ -333,12 +333,14 @@ def _write_commit(store, number, model, committee, segments, facts):
 
 def _prepare(data, settings, model, runtime):
     """A committee that has heard nothing, committed; and content hashes by partition."""
+    store = ModelStore(LocalStorage(model))
     runtime.check_same(functools.partial(describe, data.url, data.x, data.y), url=data.url)
+    with store.canary() as probe:
+        runtime.check_same(probe, url=store.storage.url)
     stages = Stages()
     prepared, found, digests = prepare_model(data, settings, runtime, stages)
     facts = {"job": _job(data, settings), "data": data.url, "query_asked": settings.query, **found}
     facts["seconds"] = stages.seconds
-    store = ModelStore(LocalStorage(model))
     _write_commit(store, 1, prepared, Committee(zero(prepared.query.shared)), (), facts)
     return _from_commit(store, store.load(1)), digests
 

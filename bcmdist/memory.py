@@ -13,21 +13,22 @@ BASE_BYTES = 250 * 2**20  # interpreter with numpy, scipy, zarr and dask loaded;
 def expert_bytes(rows, shared, inputs, *, laplace, read_rows=0):
     """Peak bytes of one expert of `rows` rows about `shared` variables, partial sums included.
 
-    K and R (Laplace: K, its prior version, B and a factor), V and W, the query factor, the
-    message, the partial sum and their sum; the rows that are read in one go, raw and as float64.
+    K with what its evaluation needs (a Matern kernel: five temporaries) or, later, R and its
+    factor (Laplace: K, the prior covariance, B); V and W; the query factor, the message, the
+    partial sum and their sum; the rows that are read in one go, raw and as float64.
     """
-    square = (5 if laplace else 3) * rows**2
+    square = (7 if laplace else 6) * rows**2
     return FLOAT * (square + 3 * rows * shared + 4 * shared**2 + 2 * max(rows, read_rows) * inputs)
 
 
 def evidence_bytes(rows, inputs, *, laplace):
     """Peak bytes of the evidence of `rows` rows and its gradient."""
-    return FLOAT * ((9 if laplace else 7) * rows**2 + 6 * rows * inputs)
+    return FLOAT * ((9 if laplace else 8) * rows**2 + 6 * rows * inputs)
 
 
 def prediction_bytes(rows, shared, inputs):
-    """Peak bytes of predicting a block of `rows` new points."""
-    return FLOAT * (3 * rows * shared + 4 * shared**2 + 3 * rows * inputs)
+    """Peak bytes of predicting a block of `rows` new points: k(X, X^q) with temporaries, V, factors."""
+    return FLOAT * (6 * rows * shared + 4 * shared**2 + 3 * rows * inputs)
 
 
 def refuse_above(projected_bytes, allowed_bytes, *, what, remedy):

@@ -10,11 +10,14 @@ at most blobs that nobody names. On retry the same bytes get the same name; on d
 of a record the second put fails and says so; a lost record is a commit that never was.
 """
 
+import contextlib
+import functools
 import hashlib
 import io
 import json
 import os
 import tempfile
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +25,7 @@ from typing import Protocol
 
 import numpy as np
 
-from bcmdist.errors import ModelDamaged, ModelExists, ModelNotFound, VersionMismatch
+from bcmdist.errors import InvalidOption, ModelDamaged, ModelExists, ModelNotFound, VersionMismatch
 
 FORMAT = 1
 
@@ -42,13 +45,15 @@ class Storage(Protocol):
         """Sorted last parts of the names in a folder."""
 
     def remove(self, name: str) -> None:
-        """Forget a name; no error where there is none."""
+        """Forget a name, and folders that it leaves empty; no error where there is none."""
 
 
 class LocalStorage:
     """A directory: temporary file, fsync, link (which fails if taken), unlink, fsync of the directory."""
 
     def __init__(self, root):
+        if "://" in str(root):
+            raise InvalidOption(f"model: expected a path on a disk that all workers share, got {root}; give one")
         self.url = os.path.abspath(root)
 
     def put_if_absent(self, name, data):
@@ -76,7 +81,11 @@ class LocalStorage:
         return sorted(n for n in os.listdir(path) if not n.startswith(".tmp-")) if path.is_dir() else []
 
     def remove(self, name):
-        Path(self.url, name).unlink(missing_ok=True)
+        path = Path(self.url, name)
+        path.unlink(missing_ok=True)
+        for folder in (path.parent, Path(self.url)):
+            with contextlib.suppress(OSError):  # not empty, or gone
+                folder.rmdir()
 
 
 def _fsync_directory(path):
@@ -128,6 +137,19 @@ class ModelStore:
         """Number of the newest commit; 0 where there is none."""
         records = self.storage.names("commits")
         return int(records[-1].removesuffix(".json")) if records else 0
+
+    @contextlib.contextmanager
+    def canary(self):
+        """A passing entry, to see who can read this directory: yields a probe that reads it.
+
+        The probe returns the entry's text on every machine that shares the directory.
+        """
+        name, text = f"canary/{uuid.uuid4().hex}", uuid.uuid4().hex
+        self.storage.put_if_absent(name, text.encode())
+        try:
+            yield functools.partial(_read_text, self.storage, name)
+        finally:
+            self.storage.remove(name)
 
     def put_arrays(self, arrays: Mapping[str, np.ndarray]) -> dict[str, str]:
         """Store arrays as blobs; their hashes by name."""
@@ -238,6 +260,10 @@ class ModelStore:
 def record_digest(url, number) -> str:
     """Hash of the record of a commit: everyone who works with it must see the same."""
     return ModelStore(LocalStorage(url)).reference(number).digest
+
+
+def _read_text(storage, name):
+    return storage.get(name).decode()
 
 
 def _record_name(number):

@@ -55,7 +55,7 @@ def run_batch(task: Task, batch: Sequence[Partition]):
 class Sample:
     """A uniform sample of rows without replacement: those of smallest random priority.
 
-    Priorities depend on the row only, so any grouping of partitions gives the same sample.
+    Priorities are drawn per partition, so any order and grouping of partitions gives the same sample.
     """
 
     size: int

@@ -277,7 +277,7 @@ def test_data_that_change_during_a_fit(wave, tmp_path, monkeypatch):
 def test_memory_is_refused_before_running_with_both_numbers(wave, tmp_path):
     path, *_ = wave
     runtime = SerialRuntime(allowed_bytes=2.5e8)
-    with pytest.raises(MemoryLimit, match=r"at most 0.25 GB per worker thread, would need [0-9.]+ GB; lower --rows-per"):
+    with pytest.raises(MemoryLimit, match=r"at most 0.25 GB per worker thread, would need [0-9.]+ GB; lower"):
         GBCM.fit(path, GIVEN, model=tmp_path / "model", runtime=runtime)
     assert not (tmp_path / "model").exists()
 

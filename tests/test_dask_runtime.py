@@ -4,6 +4,8 @@ import os
 import pickle
 import signal
 import socket
+import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -215,18 +217,20 @@ def test_an_address_that_is_none():
         DaskRuntime("nonsense://1", connect_seconds=1)
 
 
+def test_a_script_without_a_main_guard_is_told_so(tmp_path):
+    script = tmp_path / "unguarded.py"
+    script.write_text("from bcmdist import DaskRuntime\nwith DaskRuntime(workers=1):\n    print('fitted')\n")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+    assert "if __name__ == '__main__':" in done.stderr
+    assert "every worker imports the script" in done.stderr
+
+
 def test_workers_must_be_positive():
     with pytest.raises(InvalidOption, match="workers: expected at least 1, got 0"):
         DaskRuntime(workers=0)
 
 
-def answer_here_only():
-    return "here" if os.getpid() == int(os.environ["BCMDIST_TEST_CLIENT"]) else "elsewhere"
-
-
-def test_workers_that_see_something_else_are_named(cluster, monkeypatch):
-    monkeypatch.setenv("BCMDIST_TEST_CLIENT", str(os.getpid()))
-
+def test_workers_that_see_something_else_are_named(cluster):
     def probe():
         return f"process {os.getpid()}"
 
@@ -245,6 +249,32 @@ def test_fit_is_refused_where_workers_cannot_see_the_data(wave, tmp_path, cluste
     finally:
         cluster._client.run(_unhide)
     assert not (tmp_path / "model").exists()
+
+
+def test_fit_is_refused_where_workers_cannot_see_the_model(wave, tmp_path, cluster):
+    path, *_ = wave
+    cluster._client.run(_blind)
+    try:
+        with pytest.raises(WorkerCannotRead, match=rf"worker tcp://.* must see {tmp_path}/model as the client does"):
+            GBCM.fit(path, GIVEN, model=tmp_path / "model", runtime=cluster)
+    finally:
+        cluster._client.run(_see_again)
+    assert not (tmp_path / "model").exists()
+
+
+def _blind():
+    import bcmdist.store as store
+
+    def get(self, name):
+        raise FileNotFoundError(f"{self.url}/{name}")
+
+    store.original_get, store.LocalStorage.get = store.LocalStorage.get, get
+
+
+def _see_again():
+    import bcmdist.store as store
+
+    store.LocalStorage.get = store.original_get
 
 
 def _hide(path, elsewhere):
