@@ -8,13 +8,21 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bcmdist import GBCM, SerialRuntime, Settings
-from bcmdist.errors import InvalidOption, NotPositiveDefinite, SchedulerUnreachable, WorkerCannotRead, WorkerLost
+from bcmdist.errors import (
+    InvalidOption,
+    NotPositiveDefinite,
+    SchedulerUnreachable,
+    VersionMismatch,
+    WorkerCannotRead,
+    WorkerLost,
+)
 from bcmdist.partition import open_data, partitions
 from bcmdist.runtime import dask as module
 from bcmdist.runtime.dask import DaskRuntime
@@ -215,6 +223,22 @@ def test_a_scheduler_that_does_not_answer():
 def test_an_address_that_is_none():
     with pytest.raises(SchedulerUnreachable, match="expected a Dask scheduler at"):
         DaskRuntime("nonsense://1", connect_seconds=1)
+
+
+def test_versions_must_agree(cluster):
+    class Elsewhere:
+        """Workers of which one has another numpy, and one none."""
+
+        def run(self, function, name, on_error):
+            assert (function(name), on_error) == (metadata.version(name), "return")
+            theirs = {"tcp://a:1": metadata.version(name), "tcp://b:2": metadata.version(name)}
+            return theirs | (self.odd if name == "numpy" else {})
+
+    elsewhere = Elsewhere()
+    for found, shown in [("1.0", "1.0"), (metadata.PackageNotFoundError("numpy"), "none")]:
+        elsewhere.odd = {"tcp://b:2": found}
+        with pytest.raises(VersionMismatch, match=rf"expected numpy .* on every worker, got {shown} on tcp://b:2 \(1"):
+            module._check_versions(elsewhere)
 
 
 def test_a_script_without_a_main_guard_is_told_so(tmp_path):

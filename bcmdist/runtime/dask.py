@@ -13,17 +13,15 @@ error says so; nothing was committed.
 import logging
 import multiprocessing
 import uuid
+from importlib.metadata import PackageNotFoundError, version
 
 import distributed
-import numpy
 import scipy.linalg  # noqa: F401  (loads the BLAS whose threads are limited)
 import threadpoolctl
-import zarr
 from dask.system import CPU_COUNT
 from distributed.client import FutureCancelledError
 from distributed.comm import CommClosedError
 
-from bcmdist import __version__
 from bcmdist.errors import (
     BcmdistError,
     InvalidOption,
@@ -35,6 +33,7 @@ from bcmdist.errors import (
 from bcmdist.runtime import Progress, silent
 from bcmdist.tasks import run_batch
 
+PACKAGES = ("bcmdist", "numpy", "zarr")  # whose versions must agree
 CONNECT_SECONDS = 10
 WORKERS_SECONDS = 60  # how long to wait for a first, or a new, worker
 WINDOW = 3  # batches in flight per thread: one runs, one is ready, one is on its way
@@ -87,9 +86,9 @@ class DaskRuntime:
             raise
 
     def _prepare_workers(self):
+        _check_versions(self._client)
         self._client.register_plugin(LimitBlas())
         facts = self._client.run(_worker_facts)
-        _check_versions(facts)
         _check_blas(facts)
         workers = self._client.scheduler_info(n_workers=-1)["workers"]
         self.threads = sum(w["nthreads"] for w in workers.values())
@@ -266,7 +265,6 @@ def _worker_facts():
     import psutil
 
     return {
-        "versions": _versions(),
         "blas": {lib["filepath"]: lib["num_threads"] for lib in _blas()},
         "memory": psutil.virtual_memory().total,
     }
@@ -276,19 +274,18 @@ def _blas():
     return [lib for lib in threadpoolctl.threadpool_info() if lib["user_api"] == "blas"]
 
 
-def _versions():
-    return {"bcmdist": __version__, "numpy": numpy.__version__, "zarr": zarr.__version__}
-
-
-def _check_versions(facts):
-    ours = _versions()
-    wrong = {worker: f["versions"] for worker, f in facts.items() if f["versions"] != ours}
-    if wrong:
-        worker, theirs = next(iter(wrong.items()))
-        raise VersionMismatch(
-            f"expected {ours} on every worker, got {theirs} on {worker} ({len(wrong)} workers differ); install "
-            "the same versions everywhere"
-        )
+def _check_versions(client):
+    # A function of the standard library: it runs on workers that have none of the packages too.
+    for name in PACKAGES:
+        ours = version(name)
+        wrong = {w: v for w, v in client.run(version, name, on_error="return").items() if v != ours}
+        if wrong:
+            worker, theirs = next(iter(wrong.items()))
+            found = "none" if isinstance(theirs, PackageNotFoundError) else theirs
+            raise VersionMismatch(
+                f"expected {name} {ours} on every worker, got {found} on {worker} ({len(wrong)} workers differ); "
+                "install the same versions everywhere"
+            )
 
 
 def _check_blas(facts):
