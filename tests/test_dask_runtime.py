@@ -182,6 +182,48 @@ def test_kill_9_of_a_worker_during_fit(make_data, tmp_path, rng):
     assert gbcm.ledger == calm.ledger
 
 
+@dataclass(frozen=True)
+class Slow:
+    """Takes a while."""
+
+    def __call__(self, part, rows):
+        time.sleep(0.3)
+        return 1
+
+
+def start_dask(what, *options, log):
+    """A scheduler or worker of its own on loopback, which can import the tests' tasks."""
+    command = [sys.executable, "-m", f"distributed.cli.dask_{what}", *options]
+    loopback = ["--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0"]
+    environment = os.environ | {"PYTHONPATH": os.path.dirname(__file__)}
+    return subprocess.Popen([*command, *loopback], stderr=log, env=environment)
+
+
+def test_a_scheduler_that_dies_is_an_error_and_no_hang(wave, tmp_path):
+    path, *_ = wave
+    parts = [part.head(1) for part in partitions(open_data(path), 50)] * 40
+    port = free_port()
+    address = f"tcp://127.0.0.1:{port}"
+    with open(tmp_path / "log.txt", "w") as log:
+        scheduler = start_dask("scheduler", "--port", str(port), log=log)
+        worker = start_dask("worker", address, "--nthreads", "1", log=log)
+
+        def kill(label, done, total):
+            if done >= 2:
+                scheduler.kill()
+
+        try:
+            with DaskRuntime(address, progress=kill, connect_seconds=30) as runtime:
+                start = time.monotonic()
+                with pytest.raises(SchedulerUnreachable, match=r"slow: the scheduler went away after \d+ of 200"):
+                    runtime.sum(Slow(), parts, label="slow")
+                assert time.monotonic() - start < 60
+        finally:
+            for process in (scheduler, worker):
+                process.terminate()
+                process.wait(timeout=30)
+
+
 def test_a_partition_that_kills_every_worker_is_named(wave):
     path, *_ = wave
     parts = partitions(open_data(path), 50)
@@ -234,10 +276,13 @@ def test_versions_must_agree(cluster):
             theirs = {"tcp://a:1": metadata.version(name), "tcp://b:2": metadata.version(name)}
             return theirs | (self.odd if name == "numpy" else {})
 
+        def run_on_scheduler(self, function, name):
+            return function(name)
+
     elsewhere = Elsewhere()
     for found, shown in [("1.0", "1.0"), (metadata.PackageNotFoundError("numpy"), "none")]:
         elsewhere.odd = {"tcp://b:2": found}
-        with pytest.raises(VersionMismatch, match=rf"expected numpy .* on every worker, got {shown} on tcp://b:2 \(1"):
+        with pytest.raises(VersionMismatch, match=rf"expected numpy .* on .*, got {shown} on tcp://b:2 \(1"):
             module._check_versions(elsewhere)
 
 

@@ -19,7 +19,7 @@ import distributed
 import scipy.linalg  # noqa: F401  (loads the BLAS whose threads are limited)
 import threadpoolctl
 from dask.system import CPU_COUNT
-from distributed.client import FutureCancelledError
+from distributed.client import FutureCancelledError, FuturesCancelledError
 from distributed.comm import CommClosedError
 
 from bcmdist.errors import (
@@ -30,6 +30,7 @@ from bcmdist.errors import (
     WorkerCannotRead,
     WorkerLost,
 )
+from bcmdist.partition import Partition
 from bcmdist.runtime import Progress, silent
 from bcmdist.tasks import run_batch
 
@@ -38,6 +39,7 @@ CONNECT_SECONDS = 10
 WORKERS_SECONDS = 60  # how long to wait for a first, or a new, worker
 WINDOW = 3  # batches in flight per thread: one runs, one is ready, one is on its way
 FAN_IN = 8
+SUM_PRIORITY = 10  # above batches: sums free memory
 BATCHES_PER_THREAD = 8  # enough that the last batches end at about the same time
 BATCH_PARTITIONS = 16  # work redone when a worker dies is at most this many partitions a thread
 
@@ -99,34 +101,35 @@ class DaskRuntime:
 
     def sum(self, task, parts, *, label):
         """Sum of a task over partitions; batches run anywhere, results add up in a fixed tree."""
-        batches = _batches(parts, self.threads)
         tree = _Tree(self._client, label)
-        waiting = iter(enumerate(batches))
-        flying: dict[distributed.Future, int] = {}
+        waiting = iter(_batches(parts, self.threads))
+        flying: dict[distributed.Future, list[Partition]] = {}
         done = 0
         self.progress(label, 0, len(parts))
         try:
             while True:
-                while len(flying) < WINDOW * self.threads and (item := next(waiting, None)):
-                    number, batch = item
-                    future = self._client.submit(
-                        run_batch, task, batch, key=f"{label}-{tree.token}-{number}", pure=False
-                    )
-                    flying[future] = len(batch)
-                    tree.add(future)
+                while len(flying) < WINDOW * self.threads and (batch := next(waiting, None)):
+                    flying[tree.submit(run_batch, task, batch)] = batch
                 if not flying:
-                    return tree.total()
+                    return self._result(tree.total(), parts)
                 for future in self._wait(list(flying)):
-                    done += flying.pop(future)
-                    _raise_failure(future, batches)
+                    batch = flying.pop(future)
+                    _raise_failure(future, batch)
+                    done += len(batch)
                     self.progress(label, done, len(parts))
-        except (CommClosedError, FutureCancelledError) as error:
+        except (CommClosedError, FutureCancelledError, FuturesCancelledError) as error:
             raise SchedulerUnreachable(
-                f"{label}: the scheduler went away after {done} of {len(parts)} partitions ({error}); nothing was "
+                f"{label}: the scheduler went away after {done} of {len(parts)} partitions; nothing of them was "
                 "committed: start it again and repeat the command"
             ) from error
         finally:
-            self._client.cancel(list(flying))
+            if self._client.status == "running":
+                self._client.cancel(list(flying))
+
+    def _result(self, future, parts):
+        self._wait([future])
+        _raise_failure(future, parts)
+        return future.result()
 
     def _wait(self, futures):
         """The futures that are finished, at least one."""
@@ -145,8 +148,9 @@ class DaskRuntime:
     def check_same(self, probe, *, url):
         """Run `probe` here and on every worker; all must return the same text."""
         expected = probe()
-        for worker, found in self._client.run(_answer, probe).items():
-            if found != expected:
+        for worker, found in self._client.run(_answer, probe, on_error="return").items():
+            # An exception here is a worker that died meanwhile: its successor asks for itself.
+            if isinstance(found, str) and found != expected:
                 raise WorkerCannotRead(
                     f"worker {worker} must see {url} as the client does: expected {expected!r}, got {found!r}; use "
                     "a path or URL that all workers share"
@@ -166,33 +170,37 @@ class DaskRuntime:
 
 
 class _Tree:
-    """Adds futures in a fixed order, `FAN_IN` at a time: a counter in base `FAN_IN`."""
+    """Submits batches and adds their results in a fixed order: a counter in base `FAN_IN`."""
 
     def __init__(self, client, label):
         self.client = client
-        self.label = label
-        self.token = uuid.uuid4().hex[:12]
+        self.prefix = f"{label}-{uuid.uuid4().hex[:12]}"
+        self.submitted = 0
         self.levels: list[list] = []
-        self.sums = 0
 
-    def add(self, future, level=0):
+    def submit(self, function, *arguments):
+        """Run a function whose result belongs to the sum; its future."""
+        future = self._submit(function, *arguments)
+        self._add(future, 0)
+        return future
+
+    def total(self):
+        """Future of the sum of everything that was submitted."""
+        rest = [future for level in reversed(self.levels) for future in level]
+        return rest[0] if len(rest) == 1 else self._submit(_add_all, rest, priority=SUM_PRIORITY)
+
+    def _add(self, future, level):
         if level == len(self.levels):
             self.levels.append([])
         self.levels[level].append(future)
         if len(self.levels[level]) == FAN_IN:
             full, self.levels[level] = self.levels[level], []
-            self.add(self._sum(full), level + 1)
+            self._add(self._submit(_add_all, full, priority=SUM_PRIORITY), level + 1)
 
-    def total(self):
-        """The sum of everything, on the client."""
-        rest = [future for level in reversed(self.levels) for future in level]
-        return (rest[0] if len(rest) == 1 else self._sum(rest)).result()
-
-    def _sum(self, futures):
-        self.sums += 1
-        key = f"{self.label}-sum-{self.token}-{self.sums}"
-        # Sums free memory, so they go before further batches.
-        return self.client.submit(_add_all, futures, key=key, pure=False, priority=10)
+    def _submit(self, function, *arguments, priority=0):
+        self.submitted += 1
+        key = f"{self.prefix}-{self.submitted}"
+        return self.client.submit(function, *arguments, key=key, pure=False, priority=priority)
 
 
 def _add_all(parts):
@@ -208,16 +216,16 @@ def _batches(parts, threads):
     return [list(parts[k : k + size]) for k in range(0, len(parts), size)]
 
 
-def _raise_failure(future, batches):
+def _raise_failure(future, parts):
+    """Raise what kept a future about some partitions from finishing."""
     if future.status == "finished":
         return
     if future.status == "cancelled":
         raise FutureCancelledError(future.key, "scheduler lost")
     error = future.exception()
     if isinstance(error, distributed.KilledWorker):
-        batch = batches[int(str(future.key).rsplit("-", 1)[1])]
         raise WorkerLost(
-            f"partitions {batch[0].key} to {batch[-1].key}: workers died each time they were computed, last on "
+            f"partitions {parts[0].key} to {parts[-1].key}: workers died each time they were computed, last on "
             f"{error.last_worker.address}; give workers more memory or lower --rows-per-expert"
         ) from error
     raise error
@@ -275,16 +283,21 @@ def _blas():
 
 
 def _check_versions(client):
-    # A function of the standard library: it runs on workers that have none of the packages too.
+    # A function of the standard library: it runs on machines that have none of the packages too.
     for name in PACKAGES:
         ours = version(name)
-        wrong = {w: v for w, v in client.run(version, name, on_error="return").items() if v != ours}
+        theirs = client.run(version, name, on_error="return")
+        try:
+            theirs["the scheduler"] = client.run_on_scheduler(version, name)
+        except PackageNotFoundError as error:
+            theirs["the scheduler"] = error
+        wrong = {where: found for where, found in theirs.items() if found != ours}
         if wrong:
-            worker, theirs = next(iter(wrong.items()))
-            found = "none" if isinstance(theirs, PackageNotFoundError) else theirs
+            where, found = next(iter(wrong.items()))
+            shown = "none" if isinstance(found, PackageNotFoundError) else found
             raise VersionMismatch(
-                f"expected {name} {ours} on every worker, got {found} on {worker} ({len(wrong)} workers differ); "
-                "install the same versions everywhere"
+                f"expected {name} {ours} on the scheduler and every worker, got {shown} on {where} ({len(wrong)} "
+                "differ); install the same versions everywhere"
             )
 
 
