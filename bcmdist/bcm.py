@@ -10,7 +10,6 @@
 import functools
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 import weakref
@@ -19,21 +18,27 @@ from pathlib import Path
 
 import numpy as np
 
-from bcmdist import __version__, memory
+from bcmdist import __version__
 from bcmdist.committee import Committee, query_advice
-from bcmdist.dataset import LARGEST_OUTPUT_CHUNK, create_predictions, output_names, write_dataset
+from bcmdist.dataset import LARGEST_OUTPUT_CHUNK, create_predictions, output_names, remove_group, write_dataset
 from bcmdist.errors import DataChanged, InvalidData, InvalidDtype, ModelExists
-from bcmdist.likelihoods import Gaussian
 from bcmdist.message import zero
-from bcmdist.model import Model, from_arrays, hyperparameters
-from bcmdist.partition import Partition, absolute_url, aligned_partitions, describe, open_data, partitions
-from bcmdist.prediction import BLOCK_ROWS
-from bcmdist.preparation import Stages, prepare_model, refuse_large_expert
+from bcmdist.model import Model, from_arrays, named_parameters
+from bcmdist.partition import (
+    Partition,
+    absolute_url,
+    aligned_partitions,
+    describe,
+    open_data,
+    partitions,
+    refuse_overlap,
+)
+from bcmdist.preparation import Stages, prepare_model, refuse_large_expert, refuse_large_prediction, survey
 from bcmdist.runtime import Runtime
 from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.settings import Settings
 from bcmdist.store import Commit, Entry, LocalStorage, ModelStore, record_digest
-from bcmdist.tasks import Expert, Predict, Score, committee_of, predict_rows
+from bcmdist.tasks import Expert, Predict, Score, committee_from, predict_rows
 
 
 class _Scratch:
@@ -85,11 +90,8 @@ class GBCM:
         settings, runtime = settings or Settings(), runtime or SerialRuntime()
         keep, source, model = _places(source, model)
         data = open_data(source, x=settings.x, y=settings.y)
-        gbcm, digests = _resume(data, settings, model), None
-        if gbcm is None:
-            gbcm, digests = _prepare(data, settings, model, runtime)
-        gbcm = replace(gbcm, _keep=keep)
-        return gbcm.absorb(partitions(data, settings.rows_per_expert), runtime=runtime, digests=digests)
+        gbcm = _resume(data, settings, model, runtime) or _prepare(data, settings, model, runtime)
+        return replace(gbcm, _keep=keep).absorb(partitions(data, settings.rows_per_expert), runtime=runtime)
 
     @classmethod
     def prepare(cls, source, settings=None, *, model=None, runtime: Runtime | None = None) -> "GBCM":
@@ -100,7 +102,7 @@ class GBCM:
         settings, runtime = settings or Settings(), runtime or SerialRuntime()
         keep, source, model = _places(source, model)
         data = open_data(source, x=settings.x, y=settings.y)
-        gbcm = _resume(data, settings, model) or _prepare(data, settings, model, runtime)[0]
+        gbcm = _resume(data, settings, model, runtime) or _prepare(data, settings, model, runtime)
         return replace(gbcm, _keep=keep)
 
     @classmethod
@@ -114,32 +116,31 @@ class GBCM:
         store = ModelStore(LocalStorage(model))
         return _from_commit(store, store.load(commit))
 
-    def absorb(self, parts: list[Partition], *, runtime: Runtime | None = None, digests=None) -> "GBCM":
+    def absorb(self, parts: list[Partition], *, runtime: Runtime | None = None) -> "GBCM":
         """Hear partitions, and commit; those in the ledger already are left out.
-
-        Parameters
-        ----------
-        digests : content hash by key, optional
-            What an earlier pass has seen; rows that differ now are refused.
 
         Raises
         ------
-        DataChanged, MemoryLimit, WorkerCannotRead, WorkerLost, LaplaceNotConverged
+        DataChanged
+            Rows are not those that were surveyed when the model was prepared.
+        InvalidData
+            Partitions have other columns than the training data, or share rows with what was heard.
+        UnsupportedTarget, MemoryLimit, WorkerCannotRead, WorkerLost, LaplaceNotConverged
         """
         runtime = runtime or SerialRuntime()
         heard = {entry.key for entry in self.ledger}
-        parts = [part for part in parts if part.key not in heard]
+        parts = [part for part in dict.fromkeys(parts) if part.key not in heard]
         if not parts:
             return self
-        laplace = not isinstance(self.model.likelihood, Gaussian)
-        refuse_large_expert(parts, self.model.query.shared, self.model.inputs, runtime, laplace=laplace)
+        self._refuse_unlike(parts)
+        refuse_overlap(parts, heard)
+        refuse_large_expert(parts, self.model.query, runtime, self.model.likelihood)
         store = ModelStore(LocalStorage(self.url))
-        reference = store.reference(self.commit)
         runtime.check_same(functools.partial(record_digest, self.url, self.commit), url=self.url)
         stages = Stages()
         with stages("experts"):
-            contribution = runtime.sum(Expert(reference), parts, label="experts")
-        _check_digests(contribution.entries, digests)
+            contribution = runtime.sum(Expert(store.reference(self.commit)), parts, label="experts")
+        _refuse_changed(contribution.entries.values(), store.get_segment(self.facts["surveyed"]))
         with stages("committee"):
             return self._commit(store, contribution, stages)
 
@@ -163,7 +164,10 @@ class GBCM:
         ------
         InvalidData
         """
-        X = np.asarray(X, dtype=float)
+        X = np.asarray(X)
+        if X.dtype.kind not in "fiub":
+            raise InvalidDtype(f"X: expected real numbers, got dtype {X.dtype}; convert it to float64 first")
+        X = X.astype(float)
         if X.ndim != 2 or X.shape[1] != self.model.inputs:
             raise InvalidData(
                 f"X: expected shape (n, {self.model.inputs}), as in training, got {X.shape}; give these columns"
@@ -175,15 +179,19 @@ class GBCM:
             )
         return predict_rows(self.model, self.committee.posterior, X, np.ones(len(X)))
 
-    def predict_zarr(self, source, out, *, runtime: Runtime | None = None) -> int:
+    def predict_zarr(self, source, out, *, x=None, runtime: Runtime | None = None) -> int:
         """Predict at every row of a Zarr data set into a new Zarr group; the number of rows.
+
+        Parameters
+        ----------
+        x : name of the input array; the one of the training data by default
 
         Raises
         ------
         DataExists, DataNotFound, InvalidData, WorkerCannotRead
         """
         runtime = runtime or SerialRuntime()
-        data = self._open(source, y=None)
+        data = self._open(source, x=x, y=None)
         example = self.predict(np.zeros((1, data.inputs)))
         attributes = {
             "model": self.url,
@@ -192,19 +200,23 @@ class GBCM:
             "software": f"bcmdist {__version__}",
             "units": f"those of {self.model.y_name} in the training data; variances in their square",
         }
-        self._refuse_large_prediction(runtime, data.chunk_rows)
+        refuse_large_prediction(data, self.model.query, runtime)
         self._check_readable(runtime, data)
         rows = create_predictions(out, data, example, attributes)
-        runtime.check_same(functools.partial(output_names, absolute_url(out)), url=out)
-        task = Predict(self._reference(), absolute_url(out))
-        return runtime.sum(task, aligned_partitions(data, rows), label="predict")
+        try:
+            runtime.check_same(functools.partial(output_names, absolute_url(out)), url=out)
+            task = Predict(self._reference(), absolute_url(out))
+            return runtime.sum(task, aligned_partitions(data, rows), label="predict")
+        except BaseException:
+            remove_group(out)  # half of it must not be taken for predictions
+            raise
 
-    def score(self, source, *, y=None, runtime: Runtime | None = None) -> dict[str, float]:
+    def score(self, source, *, x=None, y=None, runtime: Runtime | None = None) -> dict[str, float]:
         """Scores of the predictions against the targets of a Zarr data set, in original units.
 
         Parameters
         ----------
-        y : name of the target array; the one of the training data by default
+        x, y : names of the input and target arrays; those of the training data by default
 
         Returns
         -------
@@ -212,8 +224,8 @@ class GBCM:
         `accuracy log_loss brier ece auc`
         """
         runtime = runtime or SerialRuntime()
-        data = self._open(source, y=y or self.model.y_name)
-        self._refuse_large_prediction(runtime, data.chunk_rows)
+        data = self._open(source, x=x, y=y or self.model.y_name)
+        refuse_large_prediction(data, self.model.query, runtime)
         self._check_readable(runtime, data)
         parts = aligned_partitions(data, min(data.chunk_rows, LARGEST_OUTPUT_CHUNK))
         scores = runtime.sum(Score(self._reference()), parts, label="score")
@@ -234,7 +246,9 @@ class GBCM:
             "kernel": self.model.kernel_name,
             "mean": query.mean.name,
             "likelihood": self.model.likelihood.name,
-            "hyperparameters": hyperparameters(query.kernel, self.model.likelihood),
+            "hyperparameters": {
+                name: value.tolist() for name, value in named_parameters(query.kernel, self.model.likelihood).items()
+            },
             "jitter": query.jitter,
             "kernels_tried": self.facts["kernels_tried"],
             "at_bounds": self.facts["at_bounds"],
@@ -242,14 +256,18 @@ class GBCM:
             "model": self.url,
         }
 
-    def _open(self, source, *, y):
-        data = open_data(source, x=self.model.x_name, y=y)
-        if data.inputs != self.model.inputs:
-            raise InvalidData(
-                f"{data.url}: expected {self.model.inputs} columns in {data.x}, as in training, got {data.inputs}; "
-                "give the same columns in the same order"
-            )
+    def _open(self, source, *, x, y):
+        data = open_data(source, x=x or self.model.x_name, y=y)
+        self._refuse_unlike([Partition(data, 0, data.rows)])
         return data
+
+    def _refuse_unlike(self, parts):
+        for data in dict.fromkeys(part.data for part in parts):
+            if data.inputs != self.model.inputs:
+                raise InvalidData(
+                    f"{data.url}: expected {self.model.inputs} columns in {data.x}, as in training, got "
+                    f"{data.inputs}; give the same columns in the same order"
+                )
 
     def _reference(self):
         return ModelStore(LocalStorage(self.url)).reference(self.commit)
@@ -257,13 +275,6 @@ class GBCM:
     def _check_readable(self, runtime, data):
         runtime.check_same(functools.partial(describe, data.url, data.x, data.y), url=data.url)
         runtime.check_same(functools.partial(record_digest, self.url, self.commit), url=self.url)
-
-    def _refuse_large_prediction(self, runtime, chunk_rows):
-        need = memory.prediction_bytes(BLOCK_ROWS, self.model.query.shared, self.model.inputs)
-        need += memory.FLOAT * 2 * chunk_rows * self.model.inputs
-        memory.refuse_above(
-            need, runtime.allowed_bytes, what="prediction", remedy="give workers more memory or lower --query"
-        )
 
 
 def _places(source, model):
@@ -283,17 +294,19 @@ def _places(source, model):
     return tuple(keep), source, model
 
 
-def _resume(data, settings, model):
+def _resume(data, settings, model, runtime):
     """The unfinished (or finished) fit that a model directory holds, or None where it is empty.
 
     Raises
     ------
     ModelExists
         It holds something else.
+    DataChanged
+        The data are not those that were surveyed.
     """
     store = ModelStore(LocalStorage(model))
     if store.head() == 0:
-        if os.path.isdir(model) and os.listdir(model) and not store.storage.names("blobs"):
+        if store.foreign():
             raise ModelExists(f"{model}: expected a new or empty directory, it holds other files; choose another one")
         return None
     gbcm = _from_commit(store, store.load())
@@ -302,6 +315,7 @@ def _resume(data, settings, model):
             f"{model}: expected a new directory or the same fit to continue, it holds a fit of other data or "
             "settings; choose another --model, or remove it"
         )
+    _refuse_changed(survey(data, settings, runtime).entries.values(), store.get_segment(gbcm.facts["surveyed"]))
     return gbcm
 
 
@@ -314,7 +328,7 @@ def _job(data, settings):
 def _from_commit(store, commit: Commit):
     return GBCM(
         model=from_arrays(commit.arrays, commit.facts["model"]),
-        committee=committee_of(commit),
+        committee=committee_from(commit.arrays, commit.facts),
         url=store.storage.url,
         commit=commit.number,
         segments=commit.segments,
@@ -332,23 +346,27 @@ def _write_commit(store, number, model, committee, segments, facts):
 
 
 def _prepare(data, settings, model, runtime):
-    """A committee that has heard nothing, committed; and content hashes by partition."""
+    """A committee that has heard nothing, committed."""
     store = ModelStore(LocalStorage(model))
     runtime.check_same(functools.partial(describe, data.url, data.x, data.y), url=data.url)
     with store.canary() as probe:
         runtime.check_same(probe, url=store.storage.url)
     stages = Stages()
-    prepared, found, digests = prepare_model(data, settings, runtime, stages)
+    with stages("survey"):
+        surveyed = survey(data, settings, runtime)
+    prepared, found = prepare_model(data, surveyed, settings, runtime, store, stages)
     facts = {"job": _job(data, settings), "data": data.url, "query_asked": settings.query, **found}
-    facts["seconds"] = stages.seconds
+    facts |= {"surveyed": store.put_segment(list(surveyed.entries.values())), "seconds": stages.seconds}
     _write_commit(store, 1, prepared, Committee(zero(prepared.query.shared)), (), facts)
-    return _from_commit(store, store.load(1)), digests
+    return _from_commit(store, store.load(1))
 
 
-def _check_digests(entries, digests):
-    for key, entry in entries.items():
-        if digests is not None and digests[key] != entry.digest:
+def _refuse_changed(entries, surveyed):
+    """Raise `DataChanged` where rows differ from what was surveyed under the same key."""
+    before = {entry.key: entry.digest for entry in surveyed}
+    for entry in entries:
+        if before.get(entry.key, entry.digest) != entry.digest:
             raise DataChanged(
-                f"{key}: expected the rows that were surveyed ({digests[key][:12]}), read others "
-                f"({entry.digest[:12]}); do not change data during a fit, then fit again"
+                f"{entry.key}: expected the rows that were surveyed ({before[entry.key][:12]}), read others "
+                f"({entry.digest[:12]}); do not change data that a model is being fitted to: fit a new --model"
             )

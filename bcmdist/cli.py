@@ -82,7 +82,6 @@ def _readable(value):
 
 
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
-_x_option = click.option("--x", "x", default="X", show_default=True, help="Name of the input array.")
 
 
 def _runtime_options(command):
@@ -93,8 +92,14 @@ def _runtime_options(command):
     @click.option("--serial", is_flag=True, help="Work in this process, without a cluster.")
     @functools.wraps(command)
     def wrapped(*args, scheduler, workers, serial, **options):
-        if sum([scheduler is not None, workers is not None, serial]) > 1:
+        context = click.get_current_context()
+        given = {"scheduler": scheduler, "workers": workers, "serial": serial or None}
+        typed = {n for n in given if context.get_parameter_source(n) is click.core.ParameterSource.COMMANDLINE}
+        # What the command line says wins over a configuration file.
+        chosen = [n for n, v in given.items() if v is not None and (n in typed or not typed)]
+        if len(chosen) > 1:
             raise click.UsageError("expected one of --scheduler, --workers and --serial, got several")
+        scheduler, workers, serial = (v if n in chosen else None for n, v in given.items())
         return command(*args, make_runtime=lambda: _runtime(scheduler, workers, serial), **options)
 
     return wrapped
@@ -123,13 +128,25 @@ def _read_config(ctx, _, path):
             values = tomllib.load(file)
     except tomllib.TOMLDecodeError as error:
         raise InvalidOption(f"{path}: expected TOML, got {error}; correct the file") from error
-    known = {name.removeprefix("--"): p for p in ctx.command.params for name in (*p.opts, *p.secondary_opts)}
-    unknown = sorted(set(values) - set(known))
+    names = {name.removeprefix("--"): p for p in ctx.command.params for name in p.opts}
+    negated = {name.removeprefix("--"): p for p in ctx.command.params for name in p.secondary_opts}
+    unknown = sorted(set(values) - set(names) - set(negated))
     if unknown:
         raise InvalidOption(f"{path}: expected names of options, got {', '.join(unknown)}; see --help")
+    defaults = {names[n].name: v for n, v in values.items() if n in names}
+    defaults |= {negated[n].name: not v for n, v in values.items() if n in negated}
     if isinstance(values.get("set"), dict):
-        values["set"] = [f"{n}={','.join(map(str, v)) if isinstance(v, list) else v}" for n, v in values["set"].items()]
-    ctx.default_map = {known[n].name: v for n, v in values.items()}
+        defaults["given"] = [f"{n}={text}" for n, text in _assignments(values["set"])]
+    ctx.default_map = defaults
+
+
+def _assignments(table, prefix=""):
+    """Names and values of a TOML table, whose dotted keys are tables in tables."""
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _assignments(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _parse_set(_, __, assignments):
@@ -249,7 +266,7 @@ def import_(file, data, y, rows_per_chunk, part, holdout, seed, mask, mask_row, 
 )
 @click.option("--effort", type=click.Choice(["quick", "normal", "thorough"]), default="normal", show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
-@_x_option
+@click.option("--x", "x", default="X", show_default=True, help="Name of the input array.")
 @click.option("--y", "y", default="y", show_default=True, help="Name of the target array.")
 @click.option("--prepare-only", is_flag=True, help="Commit an empty committee and stop.")
 @_runtime_options
@@ -276,9 +293,10 @@ def fit(data, model, given, passes, partition, prepare_only, make_runtime, as_js
 @click.argument("data")
 @click.option("--out", required=True, metavar="PRED.zarr", help="New Zarr group for the predictions.")
 @click.option("--method", type=click.Choice(["committee"]), default="committee", show_default=True)
+@click.option("--x", "x", help="Name of the input array [default: as in training].")
 @_runtime_options
 @_json_option
-def predict(model, data, out, method, make_runtime, as_json):
+def predict(model, data, out, method, x, make_runtime, as_json):
     """Predict at the rows of DATA with MODEL.
 
     Example: bcmdist predict model new.zarr --out predictions.zarr
@@ -288,7 +306,7 @@ def predict(model, data, out, method, make_runtime, as_json):
 
     gbcm = GBCM.load(model)
     with make_runtime() as runtime:
-        rows = gbcm.predict_zarr(data, out, runtime=runtime)
+        rows = gbcm.predict_zarr(data, out, x=x, runtime=runtime)
     figures = {"rows": rows, "seconds": time.perf_counter() - start, "out": out, "method": method}
     _report(figures, as_json)
 
@@ -297,10 +315,11 @@ def predict(model, data, out, method, make_runtime, as_json):
 @click.argument("model")
 @click.argument("data")
 @click.option("--method", type=click.Choice(["committee"]), default="committee", show_default=True)
+@click.option("--x", "x", help="Name of the input array [default: as in training].")
 @click.option("--y", "y", help="Name of the target array [default: as in training].")
 @_runtime_options
 @_json_option
-def score(model, data, method, y, make_runtime, as_json):
+def score(model, data, method, x, y, make_runtime, as_json):
     """Score the predictions of MODEL against the targets of DATA, in original units.
 
     Example: bcmdist score model test.zarr
@@ -309,7 +328,7 @@ def score(model, data, method, y, make_runtime, as_json):
 
     gbcm = GBCM.load(model)
     with make_runtime() as runtime:
-        figures = gbcm.score(data, y=y, runtime=runtime)
+        figures = gbcm.score(data, x=x, y=y, runtime=runtime)
     _report({"rows": figures.pop("rows"), "method": method, **figures}, as_json)
 
 

@@ -1,7 +1,7 @@
 """Zarr groups that we write: data sets, and predictions for one. The door to Zarr output.
 
-Arrays are chunked along rows with zstd and a crc32c checksum, and chunks of zeros are stored, so
-that a flipped bit is an error and a missing chunk is not mistaken for zeros.
+Arrays are chunked along rows with zstd and a crc32c checksum, so that a flipped bit is an error, and
+chunks of zeros are stored too, so that a chunk that is not there is one that was lost.
 """
 
 import os
@@ -34,7 +34,7 @@ def write_dataset(url, columns: Mapping[str, np.ndarray], *, rows_per_chunk=ROWS
             array = _create_array(group, name, column.shape, column.dtype, rows_per_chunk, "row")
             array[...] = column
     except BaseException:
-        _remove_local(url)  # half a data set must not be taken for one
+        remove_group(url)  # half a data set must not be taken for one
         raise
 
 
@@ -105,6 +105,7 @@ def _coordinates(source, row, data):
     ]
 
 
-def _remove_local(url):
-    if "://" not in str(url):
+def remove_group(url):
+    """Remove a group that was not finished, where it is on a local disk."""
+    if "://" not in absolute_url(url):
         shutil.rmtree(absolute_url(url), ignore_errors=True)

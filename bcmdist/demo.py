@@ -76,6 +76,8 @@ def new_directory(out):
 
 def run(out, runtime, *, sizes, sigma, seed) -> dict:
     """Generate, fit, predict and score below the directory `out`; the figures, flat and JSON-ready."""
+    if seed < 0:
+        raise InvalidOption(f"seed: expected at least 0, got {seed}; give another one")
     if not sigma >= 0 or not np.isfinite(sigma):
         raise InvalidOption(f"sigma: expected a finite number of at least 0, got {sigma}; correct it")
     start = time.perf_counter()

@@ -35,6 +35,10 @@ class DataChanged(BcmdistError, ValueError):
     """Rows are not the ones that were surveyed before."""
 
 
+class DataDamaged(BcmdistError, OSError):
+    """A chunk of an array cannot be decoded or does not match its checksum."""
+
+
 class DataNotFound(BcmdistError, FileNotFoundError):
     """A path or URL holds no Zarr group with the named arrays."""
 

@@ -112,7 +112,7 @@ def laplace_mode(K, obs, likelihood):
     raise LaplaceNotConverged(
         f"expected the score at the mode within {SCORE_TOLERANCE:g} of K^-1 f, got {gap:.1e} after at most "
         f"{NEWTON_STEPS} damped steps (largest |f| {np.abs(f).max():.1e}, prior variance up to "
-        f"{np.diag(K).max():.1e}); shorten the kernel's variance, or check the targets"
+        f"{np.diag(K).max():.1e}); lower the kernel's variance, or check the targets"
     )
 
 

@@ -82,10 +82,15 @@ def _from_arrays(arrays, file, y, part):
     if "X_train" in arrays:
         parts = ["train", "test"] if part == "all" else [part]
         names = {n.rsplit("_", 1)[0] for n in arrays if n.endswith("_train")}
+        missing = {f"{n}_{p}" for n in names for p in parts} - arrays.keys()
+        if missing:
+            raise DataNotFound(
+                f"{file}: expected arrays {', '.join(sorted(missing))} beside those it holds; add them, or choose "
+                "another --part"
+            )
         arrays = {n: np.concatenate([arrays[f"{n}_{p}"] for p in parts]) for n in sorted(names)}
         arrays["own_split"] = np.zeros(0)
-    missing = {"X", y} - arrays.keys()
-    if missing:
+    if not {"X", y} <= arrays.keys():
         raise DataNotFound(f"{file}: expected arrays X and {y}, found {', '.join(arrays)}; name the target with --y")
     _check_target(arrays[y], file, y)
     return {"y" if name == y else name: a for name, a in arrays.items() if name == y or name != "y"}

@@ -55,10 +55,6 @@ class Kernel(ABC):
     def isotropic(self) -> "Kernel":
         """One lengthscale for all inputs: the geometric mean."""
 
-    @abstractmethod
-    def anisotropic(self, inputs: int) -> "Kernel":
-        """One lengthscale per input (automatic relevance determination, ARD)."""
-
     @property
     def theta(self):
         """Log parameters, (P,)."""
@@ -67,12 +63,6 @@ class Kernel(ABC):
     def with_theta(self, theta):
         """The same kernel at log parameters `theta`."""
         return self.with_parameters(split_parameters(self.parameters, np.exp(theta)))
-
-    def __add__(self, other):
-        return Sum((self, other))
-
-    def __mul__(self, other):
-        return Product((self, other))
 
 
 def split_parameters(like, flat):
@@ -164,14 +154,10 @@ class Leaf(Kernel):
         return replace(self, **values)
 
     def isotropic(self):
-        return self._with_lengthscale(lambda old: np.exp(np.log(old).mean(keepdims=True)))
+        def mean(name, value):
+            return np.exp(np.log(value).mean(keepdims=True)) if name == "lengthscale" else value
 
-    def anisotropic(self, inputs):
-        return self._with_lengthscale(lambda old: np.broadcast_to(old, inputs).copy())
-
-    def _with_lengthscale(self, change):
-        values = self.parameters
-        return self.with_parameters({n: change(v) if n == "lengthscale" else v for n, v in values.items()})
+        return self.with_parameters({name: mean(name, value) for name, value in self.parameters.items()})
 
 
 @dataclass(frozen=True)
@@ -294,9 +280,6 @@ class Node(Kernel):
     def isotropic(self):
         return type(self)(tuple(part.isotropic() for part in self.parts))
 
-    def anisotropic(self, inputs):
-        return type(self)(tuple(part.anisotropic(inputs) for part in self.parts))
-
     def _labelled(self):
         labels = [expression(part) for part in self.parts]
         return [
@@ -340,6 +323,11 @@ class Product(Node):
             return np.concatenate([part(G * others(k)) for k, part in enumerate(pullbacks)])
 
         return math.prod(Ks), pullback
+
+
+def kernel_parts(kernel) -> int:
+    """Number of kernels that a sum or product joins."""
+    return sum(map(kernel_parts, kernel.parts)) if isinstance(kernel, Node) else 1
 
 
 def expression(kernel) -> str:

@@ -5,6 +5,7 @@ single start with many lengthscales often ends in a bad optimum. The objective c
 log-normal prior on every parameter, which only matters where the data say nothing.
 """
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from scipy.optimize import minimize
 from bcmdist.errors import InvalidOption, NotPositiveDefinite
 from bcmdist.kernels import Kernel, parse_kernel, split_parameters
 from bcmdist.likelihoods import Likelihood
+from bcmdist.model import named_parameters, with_named
 
 Objective = Callable[[Kernel, Likelihood], tuple[float, np.ndarray]]
 """Summed log evidence and its gradient in log parameters (kernel first); -inf where it fails."""
@@ -30,8 +32,9 @@ PRIOR_SD = 3.0
 BOUNDS = {"lengthscale": (1e-2, 1e3), "variance": (1e-4, 1e4), "alpha": (1e-2, 1e3), "noise_variance": (1e-6, 1e1)}
 AT_BOUND = 1e-3  # in log units
 
-# Learning stops when an iteration gains less: a tenth of a nat is evidence for nothing.
+# Learning stops when iterations gain less: a tenth of a nat is evidence for nothing.
 GAIN_NATS = 0.1
+IDLE_STEPS = 2
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,8 @@ class _Search:
             jac=True,
             method="L-BFGS-B",
             bounds=bounds,
-            options={"maxiter": steps, "ftol": GAIN_NATS / max(1.0, abs(start.objective))},
+            callback=_stop_when_idle(),
+            options={"maxiter": steps, "ftol": 0.0},
         )
         point = _moved(start, best[1])
         return _Point(start.name, point.kernel, point.likelihood, best[0])
@@ -118,6 +122,19 @@ class _Search:
         value, gradient = self.objective(point.kernel, point.likelihood)
         gap = (_theta(point) - _prior_center(point, self.inputs)) / PRIOR_SD
         return value - 0.5 * gap @ gap, gradient - gap / PRIOR_SD
+
+
+def _stop_when_idle():
+    """A callback that ends L-BFGS when `IDLE_STEPS` iterations in a row gain less than `GAIN_NATS`."""
+    losses: list[float] = []
+
+    def callback(intermediate_result):
+        losses.append(intermediate_result.fun)
+        recent = losses[-IDLE_STEPS - 1 :]
+        if len(recent) > IDLE_STEPS and all(a - b < GAIN_NATS for a, b in itertools.pairwise(recent)):
+            raise StopIteration
+
+    return callback
 
 
 def learn(objective: Objective, kernel_name, likelihood: Likelihood, *, inputs, effort: Effort) -> Learned:
@@ -139,11 +156,10 @@ def learn(objective: Objective, kernel_name, likelihood: Likelihood, *, inputs, 
     if not math.isfinite(best.objective):
         raise NotPositiveDefinite(
             f"learning: the evidence of {kernel_name!r} could not be computed at any start; likely causes: "
-            "(a) a kernel that is no covariance, (b) duplicate rows without noise; give hyper-parameters with --set"
+            "(a) a kernel that is no covariance, (b) duplicate rows without noise; give hyper-parameters with "
+            "--no-learn and --set"
         )
-    full = _expanded(best, inputs)
-    if len(_theta(full)) > len(_theta(best)):
-        best = search.climb(full, effort.steps)
+    best = search.climb(_expanded(best, inputs), effort.steps)
     return Learned(
         best.name,
         best.kernel,
@@ -182,8 +198,7 @@ def _theta(point):
 
 
 def _parameters(point):
-    named = {f"kernel.{n}": v for n, v in point.kernel.parameters.items()}
-    return named | {f"likelihood.{n}": v for n, v in point.likelihood.parameters.items()}
+    return named_parameters(point.kernel, point.likelihood)
 
 
 def _moved(point, theta):
@@ -219,8 +234,7 @@ def with_given(kernel: Kernel, likelihood: Likelihood, given: dict[str, float | 
     InvalidOption
         A name is unknown, or a value is not positive or has the wrong length.
     """
-    known = {f"kernel.{n}": v for n, v in kernel.parameters.items()}
-    known |= {f"likelihood.{n}": v for n, v in likelihood.parameters.items()}
+    known = named_parameters(kernel, likelihood)
     for name, value in given.items():
         if name not in known:
             raise InvalidOption(f"--set: expected one of {', '.join(known)}, got {name!r}; use one of these names")
@@ -230,8 +244,4 @@ def with_given(kernel: Kernel, likelihood: Likelihood, given: dict[str, float | 
                 f"--set {name}: expected one positive number or {len(known[name])} of them, got {value}; correct it"
             )
         known[name] = np.broadcast_to(values, known[name].shape).copy()
-
-    def own(prefix):
-        return {n.removeprefix(prefix): v for n, v in known.items() if n.startswith(prefix)}
-
-    return kernel.with_parameters(own("kernel.")), likelihood.with_parameters(own("likelihood."))
+    return with_named(kernel, likelihood, known)

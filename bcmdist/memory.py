@@ -10,25 +10,29 @@ FLOAT = 8
 BASE_BYTES = 250 * 2**20  # interpreter with numpy, scipy, zarr and dask loaded; measured, rounded up
 
 
-def expert_bytes(rows, shared, inputs, *, laplace, read_rows=0):
+# Partial sums that are added at the same time, with the total and its successor.
+SUMS_ALIVE = 10
+
+
+def expert_bytes(rows, shared, *, kernels, laplace):
     """Peak bytes of one expert of `rows` rows about `shared` variables, partial sums included.
 
-    K with what its evaluation needs (a Matern kernel: five temporaries) or, later, R and its
-    factor (Laplace: K, the prior covariance, B); V and W; the query factor, the message, the
-    partial sum and their sum; the rows that are read in one go, raw and as float64.
+    K with what its evaluation needs (a Matern kernel: five temporaries; each further part of a sum
+    or product: two more) or, later, R and its factor (Laplace: K, the prior covariance, B); V and W;
+    the query factor and the message, or the messages of a step of the tree.
     """
-    square = (7 if laplace else 6) * rows**2
-    return FLOAT * (square + 3 * rows * shared + 4 * shared**2 + 2 * max(rows, read_rows) * inputs)
+    square = ((8 if laplace else 7) + 2 * kernels) * rows**2
+    return FLOAT * (square + 3 * rows * shared + SUMS_ALIVE * shared**2)
 
 
-def evidence_bytes(rows, inputs, *, laplace):
-    """Peak bytes of the evidence of `rows` rows and its gradient."""
-    return FLOAT * ((9 if laplace else 8) * rows**2 + 6 * rows * inputs)
+def evidence_bytes(rows, inputs, *, kernels, laplace):
+    """Peak bytes of the evidence of `rows` rows and its gradient; each part of a kernel keeps its own."""
+    return FLOAT * (((7 if laplace else 6) + 3 * kernels) * rows**2 + 6 * rows * inputs)
 
 
-def prediction_bytes(rows, shared, inputs):
+def prediction_bytes(rows, shared, *, kernels):
     """Peak bytes of predicting a block of `rows` new points: k(X, X^q) with temporaries, V, factors."""
-    return FLOAT * (6 * rows * shared + 4 * shared**2 + 3 * rows * inputs)
+    return FLOAT * ((5 + 2 * kernels) * rows * shared + 4 * shared**2)
 
 
 def refuse_above(projected_bytes, allowed_bytes, *, what, remedy):

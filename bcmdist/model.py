@@ -14,6 +14,8 @@ from bcmdist.mean import Mean
 from bcmdist.query import Query
 from bcmdist.scaling import Scaling
 
+ARRAYS = ("query_points", "query_factor", "x_mean", "x_scale")  # of a model in a commit
+
 
 @dataclass(frozen=True)
 class Model:
@@ -89,7 +91,16 @@ def _vectors(parameters):
     return {name: np.array(value, dtype=float) for name, value in parameters.items()}
 
 
-def hyperparameters(kernel: Kernel, likelihood: Likelihood) -> dict[str, list[float]]:
+def named_parameters(kernel: Kernel, likelihood: Likelihood) -> dict[str, np.ndarray]:
     """All natural parameters under the names of `--set` and `info`."""
-    named = {f"kernel.{n}": v for n, v in to_lists(kernel).items()}
-    return named | {f"likelihood.{n}": v for n, v in to_lists(likelihood).items()}
+    named = {f"kernel.{n}": v for n, v in kernel.parameters.items()}
+    return named | {f"likelihood.{n}": v for n, v in likelihood.parameters.items()}
+
+
+def with_named(kernel: Kernel, likelihood: Likelihood, values: dict[str, np.ndarray]) -> tuple[Kernel, Likelihood]:
+    """Kernel and likelihood at the natural parameters that `named_parameters` would show."""
+
+    def own(prefix):
+        return {n.removeprefix(prefix): v for n, v in values.items() if n.startswith(prefix)}
+
+    return kernel.with_parameters(own("kernel.")), likelihood.with_parameters(own("likelihood."))

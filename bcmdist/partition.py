@@ -1,7 +1,8 @@
 """Partitions: ranges of rows of chunked Zarr arrays, read and validated. The door to Zarr data.
 
 A data set is a Zarr group (v2 or v3; a path or any URL Zarr understands) with `X` (N, D), `y`
-(N,) and optionally `weight` (N,). One partition is one expert: a run of whole small chunks, or a
+(N,) and optionally `weight` (N,): how many rows a row counts for in the likelihood (scaling,
+sampling and scores count each row once). One partition is one expert: a run of whole small chunks, or a
 range of rows inside a large one. A partition is a reference, a few hundred bytes; the rows are
 read by whoever needs them, checked, and named by a hash of their content.
 """
@@ -9,13 +10,22 @@ read by whoever needs them, checked, and named by a hash of their content.
 import hashlib
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import zarr
 
-from bcmdist.errors import DataNotFound, InvalidData, InvalidDtype, InvalidOption, MisalignedChunks
+from bcmdist.errors import (
+    DataDamaged,
+    DataNotFound,
+    InvalidData,
+    InvalidDtype,
+    InvalidOption,
+    MisalignedChunks,
+    MissingExtra,
+)
 from bcmdist.likelihoods import Observations
 
 # Rows that one task reads in one go: enough to decode a large chunk few times, little enough to
@@ -73,7 +83,8 @@ class Rows:
 
 def absolute_url(url):
     """The same place under a name that does not depend on the working directory."""
-    return str(url) if "://" in str(url) else os.path.abspath(url)
+    url = str(url).removeprefix("file://")
+    return url if "://" in url else os.path.abspath(url)
 
 
 def open_group(url):
@@ -81,10 +92,12 @@ def open_group(url):
 
     Raises
     ------
-    DataNotFound
+    DataNotFound, MissingExtra
     """
     try:
         return zarr.open_group(absolute_url(url), mode="r")
+    except ImportError as error:
+        raise MissingExtra(f"data: {url} needs a package that is not installed ({error}); pip install it") from error
     except (FileNotFoundError, OSError, ValueError, KeyError) as error:
         raise DataNotFound(
             f"data: expected a Zarr group at {url}, found none ({type(error).__name__}); check the path, or make "
@@ -178,8 +191,26 @@ def aligned_partitions(data: Data, rows: int) -> list[Partition]:
     return [Partition(data, a, min(a + rows, data.rows)) for a in range(0, data.rows, rows)]
 
 
+KEY = re.compile(r"(?P<array>.*)\[(?P<start>\d+):(?P<stop>\d+)\]")
+
+
+def refuse_overlap(parts: Iterable[Partition], keys: Iterable[str]):
+    """Raise `InvalidData` where partitions share rows with each other or with those of `keys`."""
+    ranges = []
+    for key in [*keys, *(part.key for part in parts)]:
+        match = KEY.fullmatch(key)
+        assert match, "keys are made by Partition.key"
+        ranges.append((match["array"], int(match["start"]), int(match["stop"]), key))
+    for (array, _, stop, key), (other, start, _, second) in itertools.pairwise(sorted(ranges)):
+        if array == other and start < stop:
+            raise InvalidData(
+                f"{second}: expected rows that were not heard yet, {key} holds some of them; cut partitions with the "
+                "same --rows-per-expert"
+            )
+
+
 def read_all(parts: Sequence[Partition]) -> Iterator[tuple[Partition, Rows]]:
-    """Each partition with its rows; neighbours are read in one go, so large chunks decode once."""
+    """Each partition with its rows; neighbours are read in one go, up to `RUN_ROWS` rows."""
     for run in _runs(parts):
         first, last = run[0], run[-1]
         whole = _read(first.data, first.start, last.stop)
@@ -209,13 +240,22 @@ def _read(data, start, stop):
     y = np.full(len(X), np.nan) if data.y is None else _read_column(group, data, data.y, rows)
     weight = _read_column(group, data, "weight", rows) if data.weighted else np.ones(len(X))
     if np.any(weight <= 0):
-        row = start + int(np.argmax(weight <= 0))
-        raise InvalidData(f"{data.url}: expected positive weights, got {weight.min()} at row {row}; drop the row")
+        row = int(np.argmax(weight <= 0))
+        raise InvalidData(
+            f"{data.url}: expected positive weights, got {weight[row]} at row {start + row}; drop the row"
+        )
     return X, y, weight
 
 
 def _read_column(group, data, name, rows):
-    column = np.asarray(group[name][rows], dtype=float)
+    try:
+        column = np.asarray(group[name][rows], dtype=float)
+    except (ValueError, RuntimeError, OSError) as error:
+        raise DataDamaged(
+            f"{data.url}: expected to read rows {rows.start} to {rows.stop - 1} of {name} (chunks "
+            f"{rows.start // data.chunk_rows} to {(rows.stop - 1) // data.chunk_rows}), failed: {error}; restore these "
+            "chunks from a copy"
+        ) from error
     _check_finite(data, name, column, rows.start)
     return column
 

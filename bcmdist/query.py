@@ -86,13 +86,18 @@ def select_points(sample, count, *, kernel, method="kmeans", seed=0):
     Parameters
     ----------
     sample : (n, D)
-        Rows in scaled units, in random order.
+        Rows in scaled units.
     kernel : Kernel
         With its final hyper-parameters.
 
     Returns
     -------
     (Q, D) with Q <= min(count, n)
+
+    Raises
+    ------
+    InvalidOption
+        The method has no such name, or the kernel is zero at all rows.
     """
     if method not in QUERY_METHODS:
         raise InvalidOption(f"query method: expected one of {', '.join(QUERY_METHODS)}, got {method!r}; give one")
@@ -100,7 +105,10 @@ def select_points(sample, count, *, kernel, method="kmeans", seed=0):
     if count < len(sample):
         choose = _kmeans_centres if method == "kmeans" else _random_rows
         sample = choose(sample, count, _metric(kernel, sample.shape[1]), seed)
-    return sample[linalg.independent_rows(kernel.cross(sample, sample))]
+    K = kernel.cross(sample, sample)
+    if not np.any(np.diag(K) > 0):
+        raise InvalidOption("kernel: expected a positive variance at some rows, it is zero at all; choose another one")
+    return sample[linalg.independent_rows(K)]
 
 
 def _random_rows(sample, count, metric, seed):

@@ -87,3 +87,14 @@ def scaling_from(x: Moments, y: Moments, *, scale_targets: bool) -> Scaling:
     if not scale_targets:
         return Scaling(x.mean, x.scale, 0.0, 1.0)
     return Scaling(x.mean, x.scale, float(y.mean[0]), float(y.scale[0]))
+
+
+def scaling_to_array(scaling: Scaling):
+    """One vector (2 D + 2,) from which `scaling_from_array` makes the same scaling."""
+    return np.concatenate([scaling.x_mean, scaling.x_scale, [scaling.y_mean, scaling.y_scale]])
+
+
+def scaling_from_array(vector) -> Scaling:
+    """The scaling that `scaling_to_array` described."""
+    x_mean, x_scale = np.split(vector[:-2], 2)
+    return Scaling(x_mean, x_scale, float(vector[-2]), float(vector[-1]))

@@ -11,8 +11,10 @@ from scipy.special import ndtr, xlogy
 
 # Width-1/15 bins of P(y = 1) for the expected calibration error; the customary number.
 CALIBRATION_BINS = 15
-# Bins of P(y = 1) for the area under the ROC curve; ties inside a bin count half.
-RANKING_BINS = 10_000
+# Bins of the log odds for the area under the ROC curve, so that rare classes are resolved too: 0.002
+# wide between odds of exp(-20) and exp(20). Ties inside a bin count half.
+RANKING_BINS = 20_000
+RANKING_LOG_ODDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def class_scores(y, prediction):
     """Totals of two-class predictions of y (n,) in {0, 1}."""
     no, p = prediction["probability"].T
     calibration = np.minimum((p * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
-    ranking = np.minimum((p * RANKING_BINS).astype(int), RANKING_BINS - 1)
+    ranking = _ranking_bins(p, no)
     return Scores(
         {
             "rows": np.array(len(y)),
@@ -84,6 +86,13 @@ def class_scores(y, prediction):
             "rank_positives": np.bincount(ranking, y, RANKING_BINS),
         }
     )
+
+
+def _ranking_bins(p, no):
+    with np.errstate(divide="ignore"):
+        log_odds = np.log(p) - np.log(no)
+    share = (log_odds.clip(-RANKING_LOG_ODDS, RANKING_LOG_ODDS) / RANKING_LOG_ODDS + 1.0) / 2.0
+    return np.minimum((share * RANKING_BINS).astype(int), RANKING_BINS - 1)
 
 
 def _class_summary(t):

@@ -30,8 +30,7 @@ class Settings:
     learn: bool = True
     """False: keep the default hyper-parameters, or those of `set`"""
     set: dict[str, float | list[float]] = field(default_factory=dict)
-    """hyper-parameters in units of the scaled data, by the names `info` prints; learning starts
-    after them and leaves them alone only with `learn=False`"""
+    """with `learn=False`: hyper-parameters in units of the scaled data, by the names `info` prints"""
     effort: str = "normal"
     """"quick", "normal" or "thorough" learning"""
     seed: int = 0
@@ -49,6 +48,12 @@ class Settings:
         for name in ("query", "rows_per_expert"):
             if getattr(self, name) < 1:
                 raise InvalidOption(f"{name}: expected at least 1, got {getattr(self, name)}; give a positive number")
+        if self.seed < 0:
+            raise InvalidOption(f"seed: expected at least 0, got {self.seed}; give another one")
+        if self.task and self.likelihood not in (None, TASKS[self.task]):
+            raise InvalidOption(
+                f"likelihood: expected {TASKS[self.task]} for {self.task}, got {self.likelihood}; leave out one of them"
+            )
         if self.kernel != "auto":
             parse_kernel(self.kernel, inputs=1)
         if self.set and self.learn:

@@ -16,6 +16,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import tempfile
 import uuid
 from collections.abc import Mapping
@@ -28,6 +29,7 @@ import numpy as np
 from bcmdist.errors import InvalidOption, ModelDamaged, ModelExists, ModelNotFound, VersionMismatch
 
 FORMAT = 1
+RECORD_NAME = re.compile(r"\d{8}\.json")
 
 
 class Storage(Protocol):
@@ -58,7 +60,9 @@ class LocalStorage:
 
     def put_if_absent(self, name, data):
         path = Path(self.url, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            return False
+        _make_directory(path.parent)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
         try:
             with os.fdopen(handle, "wb") as file:
@@ -86,6 +90,15 @@ class LocalStorage:
         for folder in (path.parent, Path(self.url)):
             with contextlib.suppress(OSError):  # not empty, or gone
                 folder.rmdir()
+
+
+def _make_directory(path):
+    """Make a directory and its parents, each entry durable."""
+    if path.is_dir():
+        return
+    _make_directory(path.parent)
+    path.mkdir(exist_ok=True)
+    _fsync_directory(path.parent)
 
 
 def _fsync_directory(path):
@@ -127,6 +140,14 @@ class Reference:
     digest: str
 
 
+@dataclass(frozen=True)
+class BlobReference:
+    """What a task carries instead of an array: where a blob lies, and its hash."""
+
+    url: str
+    digest: str
+
+
 class ModelStore:
     """Commits of one model directory."""
 
@@ -135,8 +156,16 @@ class ModelStore:
 
     def head(self) -> int:
         """Number of the newest commit; 0 where there is none."""
-        records = self.storage.names("commits")
-        return int(records[-1].removesuffix(".json")) if records else 0
+        return max(self.numbers(), default=0)
+
+    def numbers(self) -> list[int]:
+        """Numbers of all commits, ascending."""
+        names = self.storage.names("commits")
+        return [int(n.removesuffix(".json")) for n in names if RECORD_NAME.fullmatch(n)]
+
+    def foreign(self) -> list[str]:
+        """Names in the directory that are not ours."""
+        return sorted(set(self.storage.names("")) - {"blobs", "commits", "canary"})
 
     @contextlib.contextmanager
     def canary(self):
@@ -192,6 +221,10 @@ class ModelStore:
         """Store ledger entries as one immutable blob; its hash."""
         return self._put_blob(_canonical([[e.key, e.digest, e.rows, e.weight] for e in entries]))
 
+    def get_segment(self, digest) -> list[Entry]:
+        """The ledger entries of a blob, checked against its name."""
+        return [Entry(*line) for line in json.loads(self._get_blob(digest))]
+
     def record(self, number) -> dict:
         """The record of a commit, checked.
 
@@ -209,16 +242,22 @@ class ModelStore:
         """A commit with its arrays and ledger; the newest by default."""
         record = self.record(self.head() if number is None else number)
         arrays = {name: self.get_array(digest) for name, digest in record["arrays"].items()}
-        ledger = tuple(Entry(*line) for s in record["segments"] for line in json.loads(self._get_blob(s)))
+        ledger = tuple(entry for segment in record["segments"] for entry in self.get_segment(segment))
         return Commit(record["number"], arrays, record["facts"], tuple(record["segments"]), ledger)
 
     def _record_bytes(self, number):
         try:
             return self.storage.get(_record_name(number))
         except FileNotFoundError as error:
+            numbers = self.numbers()
+            if numbers:
+                raise ModelNotFound(
+                    f"{self.storage.url}: expected commit {number}, it holds {numbers[0]} to {numbers[-1]}; name one "
+                    "of these"
+                ) from error
             raise ModelNotFound(
-                f"{self.storage.url}: expected a model directory with commit {number or 1}, found none; check the "
-                "path, or make one with `bcmdist fit DATA.zarr --model DIR`"
+                f"{self.storage.url}: expected a model directory, found no commits; check the path, or make one "
+                "with `bcmdist fit DATA.zarr --model DIR`"
             ) from error
 
     def _check(self, number, text):

@@ -5,7 +5,10 @@ maps a partition and its rows to a monoid element. Tasks are pure: run twice, lo
 order, they give the same answer, and only the runtime decides where.
 """
 
-from collections.abc import Sequence
+import functools
+import json
+import operator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
@@ -24,9 +27,9 @@ from bcmdist.message import Message
 from bcmdist.model import Model
 from bcmdist.partition import Partition, Rows, read_all
 from bcmdist.prediction import predict_latent
-from bcmdist.scaling import Moments, Scaling, column_moments
+from bcmdist.scaling import Moments, Scaling, column_moments, scaling_from_array
 from bcmdist.scores import Scores, class_scores, regression_scores
-from bcmdist.store import Entry, LocalStorage, ModelStore, Reference
+from bcmdist.store import BlobReference, Entry, LocalStorage, ModelStore, Reference
 
 
 class Task(Protocol):
@@ -36,16 +39,18 @@ class Task(Protocol):
         """The partition's share of the sum."""
 
 
-def run_batch(task: Task, batch: Sequence[Partition]):
-    """Sum of a task over some partitions: what one worker does in one go."""
-    total = None
-    for part, rows in read_all(batch):
+def shares(task: Task, parts: Sequence[Partition]) -> Iterator[Any]:
+    """A task's value for each partition, in order."""
+    for part, rows in read_all(parts):
         try:
-            share = task(part, rows)
+            yield task(part, rows)
         except (NotPositiveDefinite, LaplaceNotConverged) as error:
             raise type(error)(f"{part.key}: {error}") from error
-        total = share if total is None else total + share
-    return total
+
+
+def run_batch(task: Task, batch: Sequence[Partition]):
+    """Sum of a task over some partitions: what one worker does in one go."""
+    return functools.reduce(operator.add, shares(task, batch))
 
 
 # --- Survey: one pass that checks every row and learns what scaling and the query set need ---
@@ -77,8 +82,8 @@ class SurveyResult:
     binary: bool
     """True where all targets are 0 or 1"""
     sample: Sample
-    digests: dict[str, str]
-    """content hash by partition key"""
+    entries: dict[str, Entry]
+    """partitions with their content hashes, by key"""
 
     def __add__(self, other: "SurveyResult") -> "SurveyResult":
         return SurveyResult(
@@ -86,7 +91,7 @@ class SurveyResult:
             self.y + other.y,
             self.binary and other.binary,
             self.sample + other.sample,
-            self.digests | other.digests,
+            self.entries | other.entries,
         )
 
 
@@ -109,7 +114,7 @@ class Survey:
             column_moments(rows.obs.y[:, None]),
             bool(np.all((rows.obs.y == 0) | (rows.obs.y == 1))),
             Sample(self.sample_rows, rows.X[keep].copy(), priority[keep]),
-            {part.key: rows.digest},
+            {part.key: Entry(part.key, rows.digest, part.rows)},
         )
 
 
@@ -147,7 +152,7 @@ class LocalEvidence:
     error: the optimiser has stepped too far.
     """
 
-    scaling: Scaling
+    scaling: BlobReference
     kernel: str
     kernel_parameters: dict[str, list[float]]
     mean: str
@@ -157,7 +162,8 @@ class LocalEvidence:
     def __call__(self, part, rows):
         kernel = models.kernel_from(self.kernel, self.kernel_parameters, inputs=rows.X.shape[1])
         likelihood = models.likelihood_from(self.likelihood, self.likelihood_parameters)
-        X, obs = self.scaling.inputs(rows.X), scaled_targets(self.scaling, rows.obs)
+        scaling = load_scaling(self.scaling)
+        X, obs = scaling.inputs(rows.X), scaled_targets(scaling, rows.obs)
         try:
             value, gradient = local_evidence(kernel, Mean(self.mean), likelihood, X, obs)
         except (NotPositiveDefinite, LaplaceNotConverged):
@@ -188,6 +194,7 @@ class Expert:
 
     def __call__(self, part, rows):
         model = load_model(self.model)
+        check_support(model.likelihood, part, rows.obs.y)
         X, obs = model.scaling.inputs(rows.X), scaled_targets(model.scaling, rows.obs)
         message = expert_message(model.query, model.likelihood, X, obs)
         return Contribution(message, {part.key: Entry(part.key, rows.digest, part.rows)})
@@ -246,21 +253,36 @@ def scaled_targets(scaling: Scaling, obs: Observations) -> Observations:
 # --- References: what tasks carry instead of models. Immutable content, so caching is safe. ---
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=2)
+def load_scaling(reference: BlobReference) -> Scaling:
+    """The scaling behind a reference."""
+    return scaling_from_array(ModelStore(LocalStorage(reference.url)).get_array(reference.digest))
+
+
 def load_model(reference: Reference) -> Model:
     """The prepared model of a commit."""
-    commit = _load(reference)
-    return models.from_arrays(commit.arrays, commit.facts["model"])
+    record = _record(reference)
+    hashes = tuple((name, record["arrays"][name]) for name in models.ARRAYS)
+    return _model(reference.url, hashes, json.dumps(record["facts"]["model"]))
+
+
+@lru_cache(maxsize=2)
+def _model(url, hashes, facts) -> Model:
+    """A model by its content: commits that share it share the factor in memory."""
+    store = ModelStore(LocalStorage(url))
+    return models.from_arrays({name: store.get_array(digest) for name, digest in hashes}, json.loads(facts))
 
 
 @lru_cache(maxsize=2)
 def load_fitted(reference: Reference) -> tuple[Model, Belief]:
     """Model and belief of a commit."""
-    commit = _load(reference)
-    return models.from_arrays(commit.arrays, commit.facts["model"]), committee_of(commit).posterior
+    store, record = ModelStore(LocalStorage(reference.url)), _record(reference)
+    arrays = {name: store.get_array(record["arrays"][name]) for name in ("eta", "precision")}
+    return load_model(reference), committee_from(arrays, record["facts"]).posterior
 
 
-def _load(reference):
+@lru_cache(maxsize=8)
+def _record(reference):
     store = ModelStore(LocalStorage(reference.url))
     found = store.reference(reference.number)
     if found != reference:
@@ -268,15 +290,10 @@ def _load(reference):
             f"{reference.url}: expected record {reference.digest[:12]} at commit {reference.number}, found "
             f"{found.digest[:12]}; this machine sees another model under the same path: use a shared one"
         )
-    return store.load(reference.number)
+    return store.record(reference.number)
 
 
-def committee_of(commit) -> Committee:
-    """The committee that a commit holds."""
-    total = Message(
-        commit.arrays["eta"],
-        np.asfortranarray(commit.arrays["precision"]),
-        commit.facts["evidence"],
-        commit.facts["rows"],
-    )
-    return Committee(total)
+def committee_from(arrays, facts) -> Committee:
+    """The committee that a commit's arrays and facts describe."""
+    precision = np.asfortranarray(arrays["precision"])
+    return Committee(Message(arrays["eta"], precision, facts["evidence"], facts["rows"]))

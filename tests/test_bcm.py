@@ -269,9 +269,59 @@ def test_data_that_change_during_a_fit(wave, tmp_path, monkeypatch):
         return original(*args, **kwargs)
 
     monkeypatch.setattr(module, "prepare", meddle)
-    with pytest.raises(DataChanged, match=r"X\[0:50\]: expected the rows that were surveyed .* then fit again"):
+    with pytest.raises(DataChanged, match=r"X\[0:50\]: expected the rows that were surveyed .*: fit a new --model"):
         GBCM.fit(path, GIVEN, model=tmp_path / "model")
     assert GBCM.load(tmp_path / "model").info()["rows"] == 0
+    with pytest.raises(DataChanged, match=r"X\[0:50\]"):  # and so is continuing it later
+        GBCM.fit(path, GIVEN, model=tmp_path / "model")
+
+
+def test_a_finished_fit_of_data_that_changed_is_not_taken_for_the_new_one(wave, tmp_path):
+    path, *_ = wave
+    GBCM.fit(path, GIVEN, model=tmp_path / "model")
+    y = zarr.open_group(path, mode="r+")["y"]
+    y[:] = -y[:]
+    with pytest.raises(DataChanged, match="expected the rows that were surveyed"):
+        GBCM.fit(path, GIVEN, model=tmp_path / "model")
+
+
+def test_rows_are_never_heard_twice(wave, tmp_path):
+    path, *_ = wave
+    gbcm = GBCM.fit(path, GIVEN, model=tmp_path / "model")
+    for again in (partitions(open_data(path), 25), partitions(open_data(f"file://{path}"), 120)):
+        with pytest.raises(InvalidData, match=r"expected rows that were not heard yet, .*X\[\d+:\d+\] holds some"):
+            gbcm.absorb(again)
+    assert gbcm.absorb(2 * partitions(open_data(path), 50)).commit == gbcm.commit
+    empty = GBCM.prepare(path, GIVEN, model=tmp_path / "empty")
+    assert empty.absorb(2 * partitions(open_data(path), 50)).info()["rows"] == 240
+
+
+def test_partitions_that_do_not_fit_the_model(classes, make_data, tmp_path):
+    path, *_ = classes
+    gbcm = GBCM.prepare(path, GIVEN_CLASSES, model=tmp_path / "model")
+    narrow = make_data("narrow.zarr", X=np.ones((9, 1)), y=np.ones(9))
+    with pytest.raises(InvalidData, match="expected 2 columns in X, as in training, got 1"):
+        gbcm.absorb(partitions(open_data(narrow), 9))
+    labels = make_data("labels.zarr", X=np.ones((9, 2)), y=np.full(9, 2.0))
+    with pytest.raises(UnsupportedTarget, match="got 2 at row 0"):
+        gbcm.absorb(partitions(open_data(labels), 9))
+    assert GBCM.load(tmp_path / "model").commit == 1
+
+
+def test_half_written_predictions_are_removed(wave, make_data, tmp_path):
+    path, X, _ = wave
+    X = X.copy()
+    X[-1, 0] = np.nan
+    bad = make_data("bad.zarr", X=X)
+    gbcm = GBCM.fit(path, GIVEN)
+    with pytest.raises(InvalidData, match="row 239, column 0"):
+        gbcm.predict_zarr(bad, tmp_path / "p.zarr")
+    assert not (tmp_path / "p.zarr").exists()
+
+
+def test_a_kernel_that_is_zero_everywhere():
+    with pytest.warns(BcmdistWarning, match="constant"), pytest.raises(InvalidOption, match="it is zero at all"):
+        GBCM.fit((np.ones((9, 1)), np.arange(9.0)), Settings(kernel="linear", query=1, learn=False))
 
 
 def test_memory_is_refused_before_running_with_both_numbers(wave, tmp_path):
@@ -299,6 +349,8 @@ def test_new_points_must_look_like_the_old(wave, make_data):
         ({"task": "ranking"}, "task: expected one of regression, classification, got 'ranking'"),
         ({"query": 0}, "query: expected at least 1, got 0"),
         ({"kernel": "rbf"}, "expected a combination of se"),
+        ({"seed": -1}, "seed: expected at least 0, got -1"),
+        ({"task": "regression", "likelihood": "bernoulli"}, "expected gaussian for regression, got bernoulli"),
         ({"effort": "heroic"}, "effort: expected one of quick, normal, thorough"),
         ({"set": {"kernel.variance": 1.0}}, "--no-learn"),
     ],

@@ -83,6 +83,12 @@ def test_config_file_and_set(wave, tmp_path):
     assert code == 0
     assert (fit["query"], fit["kernel"]) == (10, "matern32")  # the command line wins
     assert fit["hyperparameters"]["kernel.lengthscale"] == [0.7, 0.9]
+    config.write_text(
+        'no-learn = true\nscheduler = "tcp://127.0.0.1:1"\nkernel = "se"\n[set]\nkernel.lengthscale = 0.7\n'
+    )
+    code, fit, _ = run("fit", path, "--model", tmp_path / "o", "--config", config, "--serial", "--query", 10, "--json")
+    assert code == 0, fit
+    assert fit["hyperparameters"]["kernel.lengthscale"] == [0.7, 0.7]
     config.write_text("querry = 20\n")
     code, error, _ = run("fit", path, "--model", tmp_path / "n", "--config", config, "--json")
     assert (code, error["error"]) == (1, "InvalidOption")

@@ -27,8 +27,7 @@ def check_kernel(kernel, X, Z, rng):
     np.testing.assert_allclose(cross, kernel.cross(X, Z), rtol=1e-14)
     numeric = central_differences(lambda t: (G * kernel.with_theta(t).cross(X, Z)).sum(), kernel.theta)
     np.testing.assert_allclose(pullback(G), numeric, rtol=1e-6, atol=1e-7)  # error of the differences
-    for changed in (kernel.isotropic(), kernel.isotropic().anisotropic(X.shape[1])):
-        assert changed.cross(X, Z).shape == (len(X), len(Z))
+    assert kernel.isotropic().cross(X, Z).shape == (len(X), len(Z))
 
 
 @pytest.mark.parametrize("name", NAMES + COMBINED)

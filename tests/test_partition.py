@@ -4,7 +4,7 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bcmdist.errors import DataNotFound, InvalidData, InvalidDtype, InvalidOption, MisalignedChunks
+from bcmdist.errors import DataDamaged, DataNotFound, InvalidData, InvalidDtype, InvalidOption, MisalignedChunks
 from bcmdist.partition import Data, aligned_partitions, open_data, partitions, read_all
 
 MANY = {"rows": st.integers(1, 5000), "chunk_rows": st.integers(1, 3000), "wanted": st.integers(1, 1500)}
@@ -123,6 +123,16 @@ def test_numbers_that_are_not_finite(make_data, value):
     data = open_data(make_data("b.zarr", X=np.ones((100, 5)), y=y))
     with pytest.raises(InvalidData, match=rf"in y, got {value} at row 77 \(chunk 1;"):
         list(read_all(partitions(data, 50)))
+
+
+def test_a_damaged_chunk_is_named(make_data, tmp_path):
+    path = make_data(X=np.random.default_rng(0).standard_normal((100, 2)), y=np.ones(100))
+    chunk = tmp_path / "data.zarr/X/c/1/0"
+    data = bytearray(chunk.read_bytes())
+    for broken in (bytes([data[0] ^ 1]) + data[1:], data[: len(data) // 2], b""):
+        chunk.write_bytes(broken)
+        with pytest.raises(DataDamaged, match=r"expected to read rows 50 to 99 of X \(chunks 1 to 1\), failed: "):
+            list(read_all(partitions(open_data(path), 50)))
 
 
 def test_weights_must_be_positive(make_data):

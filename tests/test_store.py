@@ -48,18 +48,34 @@ def test_arrays_that_did_not_change_are_stored_once(store):
 def test_a_blob_without_a_record_is_no_commit(store):
     store.put_arrays({"a": np.ones(3)})
     assert store.head() == 0
-    with pytest.raises(ModelNotFound, match=r"expected a model directory with commit 1.* `bcmdist fit"):
+    with pytest.raises(ModelNotFound, match=r"expected a model directory, found no commits; .* `bcmdist fit"):
         store.load()
+
+
+def test_commits_that_do_not_exist_and_files_that_are_none(store, tmp_path):
+    put(store, 1)
+    put(store, 2)
+    (tmp_path / "model/commits/notes.txt").touch()
+    assert store.numbers() == [1, 2]
+    with pytest.raises(ModelNotFound, match="expected commit 7, it holds 1 to 2; name one of these"):
+        store.load(7)
+
+
+def test_a_canary_leaves_nothing(store, tmp_path):
+    with store.canary() as probe:
+        assert probe() == probe()
+    assert not (tmp_path / "model").exists()
 
 
 def test_nothing_is_left_of_a_failed_put(store, monkeypatch):
     def full(handle):
         raise OSError(28, "No space left on device")
 
+    store.storage.put_if_absent("blobs/w", b"data")
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         store.storage.put_if_absent("blobs/x", b"data")
-    assert os.listdir(os.path.join(store.storage.url, "blobs")) == []
+    assert os.listdir(os.path.join(store.storage.url, "blobs")) == ["w"]
 
 
 def test_every_put_is_synced_and_linked(store, monkeypatch):
@@ -72,7 +88,7 @@ def test_every_put_is_synced_and_linked(store, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", record)
     store.storage.put_if_absent("commits/x", b"data")
-    assert synced == [False, True]  # the file, then its directory
+    assert synced == [True, True, False, True]  # where two directories were made; the file; its directory
 
 
 def flip(path, position=-10):

@@ -10,9 +10,11 @@ by the batch, a second run replaces the first. On loss of all workers or of the 
 error says so; nothing was committed.
 """
 
+import contextlib
 import logging
 import multiprocessing
 import uuid
+import warnings
 from importlib.metadata import PackageNotFoundError, version
 
 import distributed
@@ -24,6 +26,7 @@ from distributed.comm import CommClosedError
 
 from bcmdist.errors import (
     BcmdistError,
+    BcmdistWarning,
     InvalidOption,
     SchedulerUnreachable,
     VersionMismatch,
@@ -41,7 +44,8 @@ WINDOW = 3  # batches in flight per thread: one runs, one is ready, one is on it
 FAN_IN = 8
 SUM_PRIORITY = 10  # above batches: sums free memory
 BATCHES_PER_THREAD = 8  # enough that the last batches end at about the same time
-BATCH_PARTITIONS = 16  # work redone when a worker dies is at most this many partitions a thread
+BATCH_PARTITIONS = 16  # a batch in flight is redone when its worker dies, with the sums it held
+PAUSE_SHARE = 0.8  # of its memory limit at which a Dask worker starts no further task
 
 
 class LimitBlas(distributed.WorkerPlugin):
@@ -52,6 +56,10 @@ class LimitBlas(distributed.WorkerPlugin):
     def setup(self, worker):
         """Limit the libraries that are loaded; they stay limited for the life of the process."""
         self.limits = threadpoolctl.threadpool_limits(1, user_api="blas")
+
+    def teardown(self, worker):
+        """Give back what the worker had before."""
+        self.limits.restore_original_limits()
 
 
 class DaskRuntime:
@@ -95,7 +103,7 @@ class DaskRuntime:
         workers = self._client.scheduler_info(n_workers=-1)["workers"]
         self.threads = sum(w["nthreads"] for w in workers.values())
         # A worker without a limit may use what its machine has.
-        self.allowed_bytes = min(
+        self.allowed_bytes = PAUSE_SHARE * min(
             (w["memory_limit"] or facts[address]["memory"]) / w["nthreads"] for address, w in workers.items()
         )
 
@@ -158,9 +166,14 @@ class DaskRuntime:
 
     def close(self):
         """Leave the cluster; end it where it is our own."""
-        for part in (getattr(self, "_client", None), self._cluster):
-            if part is not None:
-                part.close()
+        client = getattr(self, "_client", None)
+        if client is not None:
+            if self._cluster is None and client.status == "running":
+                with contextlib.suppress(OSError, ValueError):  # the plugin never came, or all is gone
+                    client.unregister_worker_plugin(LimitBlas.name)
+            client.close()
+        if self._cluster is not None:
+            self._cluster.close()
 
     def __enter__(self):
         return self
@@ -303,6 +316,9 @@ def _check_versions(client):
 
 def _check_blas(facts):
     for worker, f in facts.items():
+        if not f["blas"]:
+            text = f"no BLAS that can be limited was found on {worker}; set OMP_NUM_THREADS=1 there, and its like"
+            warnings.warn(BcmdistWarning(text), stacklevel=2)
         if any(threads != 1 for threads in f["blas"].values()):
             raise InvalidOption(
                 f"expected one BLAS thread per worker thread, got {f['blas']} on {worker}; set OMP_NUM_THREADS, "

@@ -3,7 +3,7 @@
 import psutil
 
 from bcmdist.runtime import Progress, silent
-from bcmdist.tasks import run_batch
+from bcmdist.tasks import shares
 
 
 class SerialRuntime:
@@ -18,11 +18,10 @@ class SerialRuntime:
     def sum(self, task, parts, *, label):
         """Sum of a task over partitions, in their order."""
         total = None
-        for done, part in enumerate(parts):
-            self.progress(label, done, len(parts))
-            share = run_batch(task, [part])
+        self.progress(label, 0, len(parts))
+        for done, share in enumerate(shares(task, parts), start=1):
             total = share if total is None else total + share
-        self.progress(label, len(parts), len(parts))
+            self.progress(label, done, len(parts))
         return total
 
     def check_same(self, probe, *, url):
