@@ -252,12 +252,22 @@ def _read_column(group, data, name, rows):
         column = np.asarray(group[name][rows], dtype=float)
     except (ValueError, RuntimeError, OSError) as error:
         raise DataDamaged(
-            f"{data.url}: expected to read rows {rows.start} to {rows.stop - 1} of {name} (chunks "
-            f"{rows.start // data.chunk_rows} to {(rows.stop - 1) // data.chunk_rows}), failed: {error}; restore these "
-            "chunks from a copy"
+            f"{data.url}: expected to read chunk {_damaged_chunk(group[name], rows)} of {name} (rows {rows.start} to "
+            f"{rows.stop - 1} were wanted), failed: {error}; restore the chunk from a copy"
         ) from error
     _check_finite(data, name, column, rows.start)
     return column
+
+
+def _damaged_chunk(array, rows):
+    """Number of the first chunk along the rows that cannot be read."""
+    size = _chunk_rows(array)
+    for chunk in range(rows.start // size, -(-rows.stop // size)):
+        try:
+            array[chunk * size : (chunk + 1) * size]
+        except (ValueError, RuntimeError, OSError):
+            return chunk
+    return rows.start // size
 
 
 def _check_finite(data, name, column, start):

@@ -131,7 +131,7 @@ def test_a_damaged_chunk_is_named(make_data, tmp_path):
     data = bytearray(chunk.read_bytes())
     for broken in (bytes([data[0] ^ 1]) + data[1:], data[: len(data) // 2], b""):
         chunk.write_bytes(broken)
-        with pytest.raises(DataDamaged, match=r"expected to read rows 50 to 99 of X \(chunks 1 to 1\), failed: "):
+        with pytest.raises(DataDamaged, match=r"expected to read chunk 1 of X .*, failed: "):
             list(read_all(partitions(open_data(path), 50)))
 
 
