@@ -1,7 +1,7 @@
 """Hyper-parameters that maximise the summed log evidence of a few partitions.
 
-Several starts with one lengthscale for all inputs, then lengthscales per input from the best: a
-single start with many lengthscales often ends in a bad optimum. The objective carries a weak
+For each kernel several starts with one lengthscale for all inputs, then lengthscales per input from
+the best: a single start with many lengthscales often ends in a bad optimum. The objective carries a weak
 log-normal prior on every parameter, which only matters where the data say nothing.
 """
 
@@ -29,7 +29,7 @@ PRIOR_SD = 3.0
 
 # Bounds of natural parameters of scaled data. Variances and noise beyond them, or lengthscales far
 # beyond the spread of the data, do not change predictions but ruin conditioning.
-BOUNDS = {"lengthscale": (1e-2, 1e3), "variance": (1e-4, 1e4), "alpha": (1e-2, 1e3), "noise_variance": (1e-6, 1e1)}
+BOUNDS = {"lengthscale": (1e-2, 1e3), "variance": (1e-4, 1e3), "alpha": (1e-2, 1e3), "noise_variance": (1e-6, 1e1)}
 AT_BOUND = 1e-3  # in log units
 
 # Learning stops when iterations gain less: a tenth of a nat is evidence for nothing.
@@ -49,7 +49,7 @@ class Effort:
     """optimiser iterations with lengthscales per input"""
 
 
-EFFORTS = {"quick": Effort(2000, 10, 20), "normal": Effort(5000, 15, 50), "thorough": Effort(20_000, 30, 150)}
+EFFORTS = {"quick": Effort(2000, 10, 20), "normal": Effort(5000, 10, 50), "thorough": Effort(20_000, 30, 150)}
 
 
 @dataclass(frozen=True)
@@ -152,14 +152,19 @@ def learn(objective: Objective, kernel_name, likelihood: Likelihood, *, inputs, 
     search = _Search(objective, inputs)
     names = AUTO_KERNELS if kernel_name == "auto" else (kernel_name,)
     coarse = [_best_isotropic(search, name, likelihood, effort) for name in names]
-    best = max(coarse, key=lambda point: point.objective)
-    if not math.isfinite(best.objective):
+    if not any(math.isfinite(point.objective) for point in coarse):
         raise NotPositiveDefinite(
             f"learning: the evidence of {kernel_name!r} could not be computed at any start; likely causes: "
             "(a) a kernel that is no covariance, (b) duplicate rows without noise; give hyper-parameters with "
             "--no-learn and --set"
         )
-    best = search.climb(_expanded(best, inputs), effort.steps)
+    fine = [search.climb(_expanded(point, inputs), effort.steps) for point in coarse]
+    best = max(fine, key=_objective)
+    # A kernel that lost may have missed inputs that the winner found: it gets another chance from there.
+    others = [
+        search.climb(_renamed(search, best, p.name, inputs), effort.isotropic_steps) for p in fine if p is not best
+    ]
+    best = max([best, *others], key=_objective)
     return Learned(
         best.name,
         best.kernel,
@@ -167,7 +172,7 @@ def learn(objective: Objective, kernel_name, likelihood: Likelihood, *, inputs, 
         best.objective,
         search.evaluations,
         _at_bounds(best),
-        {point.name: point.objective for point in coarse},
+        {name: max(p.objective for p in [*fine, *others] if p.name == name) for name in names},
     )
 
 
@@ -181,7 +186,17 @@ def _best_isotropic(search, name, likelihood, effort):
     for factor in START_LENGTHSCALES:
         values = {n: v * factor if n.endswith("lengthscale") else v for n, v in kernel.parameters.items()}
         starts.append(search.at(name, kernel.with_parameters(values), likelihood))
-    return max((search.climb(s, effort.isotropic_steps) for s in starts), key=lambda point: point.objective)
+    return max((search.climb(s, effort.isotropic_steps) for s in starts), key=_objective)
+
+
+def _objective(point):
+    return point.objective
+
+
+def _renamed(search, point, name, inputs):
+    """Another of the `AUTO_KERNELS`, which have the same parameters, where `point` is."""
+    kernel = parse_kernel(name, inputs=inputs).with_parameters(point.kernel.parameters)
+    return search.at(name, kernel, point.likelihood)
 
 
 def _expanded(point, inputs):

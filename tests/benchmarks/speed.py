@@ -30,6 +30,10 @@ from bcmdist.query import prepare
 from bcmdist.tasks import Expert
 
 INPUTS = 5
+WANTED = (
+    "message ratio >= 0.5; speedup_two_workers >= 1.75; overhead <= 0.1; time_ratio <= 8.8 and equal worker_peak_mb; "
+    "help_seconds <= 0.4; import_seconds <= 0.5"
+)
 
 
 @dataclass(frozen=True)
@@ -170,3 +174,4 @@ if __name__ == "__main__":
     else:
         for name, value in figures.items():
             print(f"{name:18} {value}")
+        print("wanted in full mode:", WANTED)
