@@ -172,7 +172,7 @@ def learn(objective: Objective, kernel_name, likelihood: Likelihood, *, inputs, 
         best.objective,
         search.evaluations,
         _at_bounds(best),
-        {name: max(p.objective for p in [*fine, *others] if p.name == name) for name in names},
+        _best_by_name([*fine, *others]),
     )
 
 
@@ -187,6 +187,12 @@ def _best_isotropic(search, name, likelihood, effort):
         values = {n: v * factor if n.endswith("lengthscale") else v for n, v in kernel.parameters.items()}
         starts.append(search.at(name, kernel.with_parameters(values), likelihood))
     return max((search.climb(s, effort.isotropic_steps) for s in starts), key=_objective)
+
+
+def _best_by_name(points):
+    """Best objective of each kernel that could be evaluated at all."""
+    finite = [point for point in points if math.isfinite(point.objective)]
+    return {p.name: max(q.objective for q in finite if q.name == p.name) for p in finite}
 
 
 def _objective(point):

@@ -262,6 +262,13 @@ def test_a_scheduler_that_does_not_answer():
         DaskRuntime(address, connect_seconds=1)
 
 
+def test_something_listens_that_is_no_scheduler():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(SchedulerUnreachable, match=f"at {address}, none answered within 1 s"):
+            DaskRuntime(address, connect_seconds=1)
+
+
 def test_an_address_that_is_none():
     with pytest.raises(SchedulerUnreachable, match="expected a Dask scheduler at"):
         DaskRuntime("nonsense://1", connect_seconds=1)

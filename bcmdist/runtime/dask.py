@@ -10,6 +10,7 @@ by the batch, a second run replaces the first. On loss of all workers or of the 
 error says so; nothing was committed.
 """
 
+import asyncio
 import contextlib
 import logging
 import multiprocessing
@@ -22,7 +23,7 @@ import scipy.linalg  # noqa: F401  (loads the BLAS whose threads are limited)
 import threadpoolctl
 from dask.system import CPU_COUNT
 from distributed.client import FutureCancelledError, FuturesCancelledError
-from distributed.comm import CommClosedError
+from distributed.comm import CommClosedError, connect
 
 from bcmdist.errors import (
     BcmdistError,
@@ -265,6 +266,8 @@ def _local_cluster(workers):
 def _connect(where, seconds):
     name = where if isinstance(where, str) else "the local cluster"
     try:
+        if isinstance(where, str):
+            asyncio.run(_shake_hands(where, seconds))
         client = distributed.Client(where, timeout=seconds, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise SchedulerUnreachable(
@@ -280,6 +283,12 @@ def _connect(where, seconds):
             f"workers with `dask worker {name}`"
         ) from error
     return client
+
+
+async def _shake_hands(address, seconds):
+    """Fail in time where something listens that is no scheduler: a client would wait for ever."""
+    comm = await asyncio.wait_for(connect(address, timeout=seconds), seconds)
+    comm.abort()
 
 
 def _worker_facts():
