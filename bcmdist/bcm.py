@@ -354,10 +354,14 @@ def _prepare(data, settings, model, runtime):
     stages = Stages()
     with stages("survey"):
         surveyed = survey(data, settings, runtime)
-    prepared, found = prepare_model(data, surveyed, settings, runtime, store, stages)
-    facts = {"job": _job(data, settings), "data": data.url, "query_asked": settings.query, **found}
-    facts |= {"surveyed": store.put_segment(list(surveyed.entries.values())), "seconds": stages.seconds}
-    _write_commit(store, 1, prepared, Committee(zero(prepared.query.shared)), (), facts)
+    try:
+        prepared, found = prepare_model(data, surveyed, settings, runtime, store, stages)
+        facts = {"job": _job(data, settings), "data": data.url, "query_asked": settings.query, **found}
+        facts |= {"surveyed": store.put_segment(list(surveyed.entries.values())), "seconds": stages.seconds}
+        _write_commit(store, 1, prepared, Committee(zero(prepared.query.shared)), (), facts)
+    except BaseException:
+        store.discard_uncommitted()
+        raise
     return _from_commit(store, store.load(1))
 
 

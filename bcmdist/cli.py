@@ -7,6 +7,7 @@ Every command takes `--json` (one object on stdout; progress and logs go to stde
 import functools
 import json
 import math
+import os
 import sys
 import time
 import traceback
@@ -16,6 +17,8 @@ import click
 
 from bcmdist import __version__
 from bcmdist.errors import BcmdistError, BcmdistWarning, InvalidOption
+
+TRACEBACK_VARIABLE = "BCMDIST_TRACEBACK"
 
 
 class _Commands(click.Group):
@@ -33,10 +36,12 @@ class _Commands(click.Group):
         except click.exceptions.Exit:
             raise
         except Exception as error:
-            if not isinstance(error, click.ClickException | click.Abort):
+            if isinstance(error, click.ClickException | click.Abort):
+                raise
+            if os.environ.get(TRACEBACK_VARIABLE):
                 traceback.print_exc()
-                _fail(type(error).__name__, str(error), 1)
-            raise
+            hint = f"not foreseen; set {TRACEBACK_VARIABLE}=1 to see where it comes from"
+            _fail(type(error).__name__, f"{error} ({hint})", 1)
 
 
 def _fail(name, message, code):
@@ -126,13 +131,18 @@ def _read_config(ctx, _, path):
     try:
         with open(path, "rb") as file:
             values = tomllib.load(file)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # not TOML, or not even text
         raise InvalidOption(f"{path}: expected TOML, got {error}; correct the file") from error
     names = {name.removeprefix("--"): p for p in ctx.command.params for name in p.opts}
     negated = {name.removeprefix("--"): p for p in ctx.command.params for name in p.secondary_opts}
     unknown = sorted(set(values) - set(names) - set(negated))
     if unknown:
         raise InvalidOption(f"{path}: expected names of options, got {', '.join(unknown)}; see --help")
+    for name, value in values.items():
+        flag = name in negated or names[name].is_flag
+        if name != "set" and not isinstance(value, bool if flag else str | int | float):
+            wanted = "true or false" if flag else "a number or a text"
+            raise InvalidOption(f"{path}: expected {wanted} for {name}, got {value!r}; correct the file")
     defaults = {names[n].name: v for n, v in values.items() if n in names}
     defaults |= {negated[n].name: not v for n, v in values.items() if n in negated}
     if isinstance(values.get("set"), dict):

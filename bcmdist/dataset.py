@@ -13,7 +13,7 @@ import zarr
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
 from bcmdist.errors import DataExists
-from bcmdist.partition import Data, absolute_url, open_group
+from bcmdist.partition import ALL_STORED, Data, absolute_url, open_group
 
 ROWS_PER_CHUNK = 4096
 # Predictions are written in the chunks of X, unless those are so large that a task would not fit.
@@ -28,7 +28,7 @@ def write_dataset(url, columns: Mapping[str, np.ndarray], *, rows_per_chunk=ROWS
     DataExists
         There is something at `url`.
     """
-    group = _create_group(url, attributes or {})
+    group = _create_group(url, (attributes or {}) | {ALL_STORED: True})
     try:
         for name, column in columns.items():
             array = _create_array(group, name, column.shape, column.dtype, rows_per_chunk, "row")

@@ -24,6 +24,7 @@ WIDTH = 0.36  # sigma_a of Appendix C
 ROWS_PER_EXPERT = 1000
 QUERY = 1000
 ROWS_PER_CHUNK = 2000
+LARGEST_ROWS = 10_000_000  # the demo makes its rows in memory
 # Share of all partitions after which the committee is scored; powers of two, as a log axis wants.
 CURVE = (1 / 60, 2 / 60, 4 / 60, 8 / 60, 16 / 60, 32 / 60, 1.0)
 # The first seed whose centres split the inputs so that the larger class holds at most 65 %.
@@ -38,8 +39,8 @@ class Sizes:
     test_rows: int = 10_000
 
     def __post_init__(self):
-        if self.rows < 2:
-            raise InvalidOption(f"rows: expected at least 2, got {self.rows}; give more")
+        if not 2 <= self.rows <= LARGEST_ROWS:
+            raise InvalidOption(f"rows: expected 2 to {LARGEST_ROWS:,}, got {self.rows}; correct it")
 
 
 def make_map(seed):
@@ -67,6 +68,8 @@ def make_rows(rows, *, sigma, seed, part):
 def new_directory(out):
     """`out`, or without it a name that is not taken."""
     if out is not None:
+        if "://" in str(out):
+            raise InvalidOption(f"demo: expected a path on a local disk, got {out}; give one")
         if Path(out).exists():
             raise DataExists(f"demo: expected a new directory, {out} exists; choose another --out or remove it")
         return Path(out)

@@ -32,6 +32,12 @@ from bcmdist.likelihoods import Observations
 # be small beside an expert's matrices.
 RUN_ROWS = 16_384
 
+# Larger numbers overflow when they are squared.
+LARGEST = 1e150
+
+# Attribute of groups that we wrote: every chunk was stored, so one that is not there was lost.
+ALL_STORED = "bcmdist_all_chunks_stored"
+
 
 @dataclass(frozen=True)
 class Data:
@@ -98,7 +104,7 @@ def open_group(url):
         return zarr.open_group(absolute_url(url), mode="r")
     except ImportError as error:
         raise MissingExtra(f"data: {url} needs a package that is not installed ({error}); pip install it") from error
-    except (FileNotFoundError, OSError, ValueError, KeyError) as error:
+    except Exception as error:  # whatever zarr makes of what is there
         raise DataNotFound(
             f"data: expected a Zarr group at {url}, found none ({type(error).__name__}); check the path, or make "
             "one with `bcmdist import FILE DATA.zarr`"
@@ -142,7 +148,21 @@ def _array(group, url, name):
         raise InvalidDtype(
             f"{url}: expected real numbers in {name}, got dtype {array.dtype}; convert it to float64 first"
         )
+    if group.attrs.get(ALL_STORED):
+        _refuse_missing_chunks(url, name, array)
     return array
+
+
+def _refuse_missing_chunks(url, name, array):
+    """Zarr reads a chunk that is not there as zeros; here it must be there."""
+    missing = array.nchunks - array.nchunks_initialized
+    if missing:
+        keys = (array.metadata.encode_chunk_key(c) for c in np.ndindex(*array.cdata_shape))
+        lost = [key for key in keys if "://" not in absolute_url(url) and not os.path.exists(f"{url}/{name}/{key}")]
+        raise DataDamaged(
+            f"{url}: expected {array.nchunks} chunks of {name}, {missing} are missing ({', '.join(lost[:3]) or 'unnamed'}); "
+            "restore them from a copy"
+        )
 
 
 def _chunk_rows(array):
@@ -271,13 +291,13 @@ def _damaged_chunk(array, rows):
 
 
 def _check_finite(data, name, column, start):
-    bad = np.argwhere(~np.isfinite(column))
+    bad = np.argwhere(~(np.abs(column) <= LARGEST))
     if len(bad) == 0:
         return
     row = start + int(bad[0, 0])
     place = f"row {row}" + (f", column {bad[0, 1]}" if column.ndim == 2 else "")
     raise InvalidData(
-        f"{data.url}: expected finite numbers in {name}, got {column[tuple(bad[0])]} at {place} (chunk "
+        f"{data.url}: expected finite numbers (up to {LARGEST:g}) in {name}, got {column[tuple(bad[0])]} at {place} (chunk "
         f"{row // data.chunk_rows}; {len(bad)} such values in rows {start} to {start + len(column) - 1}); "
         "fill or drop these rows"
     )

@@ -54,8 +54,8 @@ class LocalStorage:
     """A directory: temporary file, fsync, link (which fails if taken), unlink, fsync of the directory."""
 
     def __init__(self, root):
-        if "://" in str(root):
-            raise InvalidOption(f"model: expected a path on a disk that all workers share, got {root}; give one")
+        if "://" in str(root) or not str(root):
+            raise InvalidOption(f"model: expected a path on a disk that all workers share, got {str(root)!r}; give one")
         self.url = os.path.abspath(root)
 
     def put_if_absent(self, name, data):
@@ -179,6 +179,12 @@ class ModelStore:
             yield functools.partial(_read_text, self.storage, name)
         finally:
             self.storage.remove(name)
+
+    def discard_uncommitted(self):
+        """Remove blobs where there is no commit: what is left of a preparation that failed."""
+        if not self.numbers():
+            for name in self.storage.names("blobs"):
+                self.storage.remove(f"blobs/{name}")
 
     def put_arrays(self, arrays: Mapping[str, np.ndarray]) -> dict[str, str]:
         """Store arrays as blobs; their hashes by name."""

@@ -258,6 +258,19 @@ def test_bad_rows_are_found_before_anything_is_written(make_data, tmp_path):
     assert not (tmp_path / "model").exists()
 
 
+def test_nothing_is_left_of_a_preparation_that_fails(wave, tmp_path, monkeypatch):
+    path, *_ = wave
+    import bcmdist.preparation as module
+
+    def fail(*args, **kwargs):
+        raise InvalidOption("not today")
+
+    monkeypatch.setattr(module, "select_points", fail)
+    with pytest.raises(InvalidOption, match="not today"):
+        GBCM.fit(path, Settings(query=10, effort="quick", rows_per_expert=60), model=tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
 def test_data_that_change_during_a_fit(wave, tmp_path, monkeypatch):
     path, *_ = wave
     import bcmdist.preparation as module

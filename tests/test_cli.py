@@ -95,6 +95,21 @@ def test_config_file_and_set(wave, tmp_path):
     assert "got querry" in error["message"]
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("query = [1, 2]", "expected a number or a text for query, got [1, 2]"),
+        ("learn = 3", "expected true or false for learn, got 3"),
+        ("query = ", "expected TOML"),
+    ],
+)
+def test_config_files_with_other_types(tmp_path, text, shown):
+    (tmp_path / "fit.toml").write_text(text)
+    result = CliRunner().invoke(cli, ["fit", "d", "--model", "m", "--config", str(tmp_path / "fit.toml")])
+    assert result.exit_code == 1
+    assert shown in result.output
+
+
 def test_prepare_only_then_fit(wave, tmp_path):
     path, *_ = wave
     code, prepared, _ = run("fit", path, "--model", tmp_path / "m", *FIT, "--prepare-only", "--json")

@@ -109,13 +109,14 @@ def test_neighbours_are_read_in_one_go(wave, monkeypatch):
 # --- Bad input: each error names what came, where, and what to do ---
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e200])
 def test_numbers_that_are_not_finite(make_data, value):
     X = np.ones((100, 5))
     X[41, 3] = X[43, 0] = value
     data = open_data(make_data(X=X, y=np.ones(100)))
     with pytest.raises(
-        InvalidData, match=rf"finite numbers in X, got {value} at row 41, column 3 \(chunk 0; 2 such values in rows 0"
+        InvalidData,
+        match=rf"finite numbers .* in X, got {value} at row 41, column 3 \(chunk 0; 2 such values in rows 0",
     ):
         list(read_all(partitions(data, 50)))
     y = np.ones(100)
@@ -133,6 +134,21 @@ def test_a_damaged_chunk_is_named(make_data, tmp_path):
         chunk.write_bytes(broken)
         with pytest.raises(DataDamaged, match=r"expected to read chunk 1 of X .*, failed: "):
             list(read_all(partitions(open_data(path), 50)))
+
+
+def test_a_missing_chunk_is_not_read_as_zeros(make_data, tmp_path):
+    path = make_data(X=np.zeros((100, 2)), y=np.zeros(100))
+    assert open_data(path).rows == 100  # zeros that were stored are data
+    (tmp_path / "data.zarr/X/c/1/0").unlink()
+    with pytest.raises(DataDamaged, match=r"expected 2 chunks of X, 1 are missing \(c/1/0\); restore"):
+        open_data(path)
+
+
+def test_metadata_that_cannot_be_read(make_data, tmp_path):
+    path = make_data(X=np.ones((4, 2)), y=np.ones(4))
+    (tmp_path / "data.zarr/X/zarr.json").write_text("{nonsense")
+    with pytest.raises(DataDamaged, match="the metadata of X cannot be read"):
+        open_data(path)
 
 
 def test_weights_must_be_positive(make_data):
