@@ -139,11 +139,15 @@ def describe(url, x, y) -> str:
 
 
 def _array(group, url, name):
-    if name not in group:
-        raise DataNotFound(
-            f"{url}: expected an array {name!r}, found {sorted(group.array_keys())}; name the array with --x or --y"
-        )
-    array = group[name]
+    try:
+        array = group.get(name)
+        names = sorted(group.array_keys())
+    except Exception as error:  # whatever zarr makes of the metadata
+        raise DataDamaged(
+            f"{url}: the metadata of {name} cannot be read ({error}); restore them from a copy"
+        ) from error
+    if not isinstance(array, zarr.Array):
+        raise DataNotFound(f"{url}: expected an array {name!r}, found {names}; name the array with --x or --y")
     if array.dtype.kind not in "fiub":
         raise InvalidDtype(
             f"{url}: expected real numbers in {name}, got dtype {array.dtype}; convert it to float64 first"
@@ -159,9 +163,9 @@ def _refuse_missing_chunks(url, name, array):
     if missing:
         keys = (array.metadata.encode_chunk_key(c) for c in np.ndindex(*array.cdata_shape))
         lost = [key for key in keys if "://" not in absolute_url(url) and not os.path.exists(f"{url}/{name}/{key}")]
+        named = ", ".join(lost[:3]) or "unnamed"
         raise DataDamaged(
-            f"{url}: expected {array.nchunks} chunks of {name}, {missing} are missing ({', '.join(lost[:3]) or 'unnamed'}); "
-            "restore them from a copy"
+            f"{url}: expected {array.nchunks} chunks of {name}, {missing} are missing ({named}); restore them from a copy"
         )
 
 
@@ -297,8 +301,8 @@ def _check_finite(data, name, column, start):
     row = start + int(bad[0, 0])
     place = f"row {row}" + (f", column {bad[0, 1]}" if column.ndim == 2 else "")
     raise InvalidData(
-        f"{data.url}: expected finite numbers (up to {LARGEST:g}) in {name}, got {column[tuple(bad[0])]} at {place} (chunk "
-        f"{row // data.chunk_rows}; {len(bad)} such values in rows {start} to {start + len(column) - 1}); "
+        f"{data.url}: expected finite numbers (up to {LARGEST:g}) in {name}, got {column[tuple(bad[0])]} at {place} "
+        f"(chunk {row // data.chunk_rows}; {len(bad)} such values in rows {start} to {start + len(column) - 1}); "
         "fill or drop these rows"
     )
 

@@ -122,7 +122,7 @@ def test_numbers_that_are_not_finite(make_data, value):
     y = np.ones(100)
     y[77] = value
     data = open_data(make_data("b.zarr", X=np.ones((100, 5)), y=y))
-    with pytest.raises(InvalidData, match=rf"in y, got {value} at row 77 \(chunk 1;"):
+    with pytest.raises(InvalidData, match=rf"in y, got {shown} at row 77 \(chunk 1;"):
         list(read_all(partitions(data, 50)))
 
 
