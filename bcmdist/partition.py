@@ -165,7 +165,7 @@ def _refuse_missing_chunks(url, name, array):
         lost = [key for key in keys if "://" not in absolute_url(url) and not os.path.exists(f"{url}/{name}/{key}")]
         named = ", ".join(lost[:3]) or "unnamed"
         raise DataDamaged(
-            f"{url}: expected {array.nchunks} chunks of {name}, {missing} are missing ({named}); restore them from a copy"
+            f"{url}: expected {array.nchunks} chunks of {name}, {missing} are missing ({named}); restore a copy"
         )
 
 

@@ -111,16 +111,11 @@ def test_neighbours_are_read_in_one_go(wave, monkeypatch):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e200])
 def test_numbers_that_are_not_finite(make_data, value):
-    X = np.ones((100, 5))
-    X[41, 3] = X[43, 0] = value
+    X, y, shown = np.ones((100, 5)), np.ones(100), re.escape(str(value))
+    X[41, 3] = X[43, 0] = y[77] = value
     data = open_data(make_data(X=X, y=np.ones(100)))
-    with pytest.raises(
-        InvalidData,
-        match=rf"finite numbers .* in X, got {value} at row 41, column 3 \(chunk 0; 2 such values in rows 0",
-    ):
+    with pytest.raises(InvalidData, match=rf"in X, got {shown} at row 41, column 3 \(chunk 0; 2 such values in rows 0"):
         list(read_all(partitions(data, 50)))
-    y = np.ones(100)
-    y[77] = value
     data = open_data(make_data("b.zarr", X=np.ones((100, 5)), y=y))
     with pytest.raises(InvalidData, match=rf"in y, got {shown} at row 77 \(chunk 1;"):
         list(read_all(partitions(data, 50)))
