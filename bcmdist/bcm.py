@@ -20,13 +20,12 @@ import numpy as np
 
 from bcmdist import __version__
 from bcmdist.committee import Committee, query_advice
-from bcmdist.dataset import LARGEST_OUTPUT_CHUNK, create_predictions, output_names, remove_group, write_dataset
+from bcmdist.dataset import LARGEST_OUTPUT_CHUNK, create_predictions, new_output, output_names, write_dataset
 from bcmdist.errors import DataChanged, InvalidData, InvalidDtype, ModelExists
 from bcmdist.message import zero
 from bcmdist.model import Model, from_arrays, named_parameters
 from bcmdist.partition import (
     Partition,
-    absolute_url,
     aligned_partitions,
     describe,
     open_data,
@@ -202,14 +201,10 @@ class GBCM:
         }
         refuse_large_prediction(data, self.model.query, runtime)
         self._check_readable(runtime, data)
-        rows = create_predictions(out, data, example, attributes)
-        try:
-            runtime.check_same(functools.partial(output_names, absolute_url(out)), url=out)
-            task = Predict(self._reference(), absolute_url(out))
-            return runtime.sum(task, aligned_partitions(data, rows), label="predict")
-        except BaseException:
-            remove_group(out)  # half of it must not be taken for predictions
-            raise
+        with new_output(out) as place:
+            rows = create_predictions(place, data, example, attributes)
+            runtime.check_same(functools.partial(output_names, place), url=out)
+            return runtime.sum(Predict(self._reference(), place), aligned_partitions(data, rows), label="predict")
 
     def score(self, source, *, x=None, y=None, runtime: Runtime | None = None) -> dict[str, float]:
         """Scores of the predictions against the targets of a Zarr data set, in original units.

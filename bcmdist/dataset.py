@@ -4,8 +4,10 @@ Arrays are chunked along rows with zstd and a crc32c checksum, so that a flipped
 chunks of zeros are stored too, so that a chunk that is not there is one that was lost.
 """
 
+import contextlib
 import os
 import shutil
+import uuid
 from collections.abc import Mapping
 
 import numpy as np
@@ -28,17 +30,41 @@ def write_dataset(url, columns: Mapping[str, np.ndarray], *, rows_per_chunk=ROWS
     DataExists
         There is something at `url`.
     """
-    group = _create_group(url, (attributes or {}) | {ALL_STORED: True})
-    try:
+    with new_output(url) as place:
+        group = zarr.open_group(place, mode="w-", attributes=(attributes or {}) | {ALL_STORED: True})
         for name, column in columns.items():
             array = _create_array(group, name, column.shape, column.dtype, rows_per_chunk, "row")
             array[...] = column
+
+
+@contextlib.contextmanager
+def new_output(url):
+    """Where to write a group that is to appear at `url`: all of it, or nothing.
+
+    On a local disk a directory beside it, renamed at the end and removed on failure; a task that
+    writes late writes to a name nobody reads. Elsewhere the URL itself.
+
+    Raises
+    ------
+    DataExists
+        There is something at `url`.
+    """
+    where = absolute_url(url)
+    if "://" in where:
+        yield where
+        return
+    if os.path.exists(where):
+        raise DataExists(f"output: expected a new path, {url} exists; choose another --out or remove it")
+    place = f"{where}.partial-{uuid.uuid4().hex[:8]}"
+    try:
+        yield place
+        os.rename(place, where)
     except BaseException:
-        remove_group(url)  # half a data set must not be taken for one
+        shutil.rmtree(place, ignore_errors=True)
         raise
 
 
-def create_predictions(url, data: Data, columns: Mapping[str, np.ndarray], attributes) -> int:
+def create_predictions(place, data: Data, columns: Mapping[str, np.ndarray], attributes) -> int:
     """Empty output for predictions at the rows of `data`; rows per chunk.
 
     Parameters
@@ -46,7 +72,10 @@ def create_predictions(url, data: Data, columns: Mapping[str, np.ndarray], attri
     columns : an example of what is predicted for one row, by name
     """
     rows_per_chunk = min(data.chunk_rows, LARGEST_OUTPUT_CHUNK)
-    group = _create_group(url, attributes)
+    try:
+        group = zarr.open_group(place, mode="w-", attributes=attributes)
+    except zarr.errors.ContainsGroupError as error:
+        raise DataExists(f"output: expected a new URL, {place} holds a group; choose another --out") from error
     source = open_group(data.url)
     row = (source[data.x].metadata.to_dict().get("dimension_names") or ["row"])[0] or "row"
     for name, example in columns.items():
@@ -68,16 +97,6 @@ def write_rows(url, start, columns: Mapping[str, np.ndarray]):
 def output_names(url) -> str:
     """The arrays of an output group, as text."""
     return ", ".join(sorted(open_group(url).array_keys()))
-
-
-def _create_group(url, attributes):
-    where = absolute_url(url)
-    if "://" not in where and os.path.exists(where):
-        raise DataExists(f"output: expected a new path, {url} exists; choose another --out or remove it")
-    try:
-        return zarr.open_group(where, mode="w-", attributes=attributes)
-    except zarr.errors.ContainsGroupError as error:
-        raise DataExists(f"output: expected a new URL, {url} holds a group; choose another --out") from error
 
 
 def _create_array(group, name, shape, dtype, rows_per_chunk, row):
@@ -103,9 +122,3 @@ def _coordinates(source, row, data):
         for name in dict.fromkeys([row, *listed])
         if name in source and source[name].shape == (data.rows,) and source[name].dtype.kind in "fiubM"
     ]
-
-
-def remove_group(url):
-    """Remove a group that was not finished, where it is on a local disk."""
-    if "://" not in absolute_url(url):
-        shutil.rmtree(absolute_url(url), ignore_errors=True)
