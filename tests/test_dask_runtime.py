@@ -1,5 +1,6 @@
 """What the Dask runtime promises beyond the facade's tests: size of tasks, faults, refusals."""
 
+import asyncio
 import os
 import pickle
 import signal
@@ -267,6 +268,16 @@ def test_something_listens_that_is_no_scheduler():
         address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(SchedulerUnreachable, match=f"at {address}, none answered within 1 s"):
             DaskRuntime(address, connect_seconds=1)
+
+
+def test_a_cluster_can_be_joined_from_inside_an_event_loop(cluster):
+    """As in a notebook."""
+
+    async def join():
+        with DaskRuntime(cluster._client.scheduler.address) as runtime:
+            return runtime.threads
+
+    assert asyncio.run(join()) == 2
 
 
 def test_an_address_that_is_none():

@@ -16,6 +16,7 @@ import logging
 import multiprocessing
 import uuid
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 
 import distributed
@@ -105,7 +106,9 @@ class DaskRuntime:
         self.threads = sum(w["nthreads"] for w in workers.values())
         # A worker without a limit may use what its machine has.
         self.allowed_bytes = PAUSE_SHARE * min(
-            (w["memory_limit"] or facts[address]["memory"]) / w["nthreads"] for address, w in workers.items()
+            (w["memory_limit"] or facts[address]["memory"]) / w["nthreads"]
+            for address, w in workers.items()
+            if address in facts
         )
 
     def sum(self, task, parts, *, label):
@@ -267,7 +270,7 @@ def _connect(where, seconds):
     name = where if isinstance(where, str) else "the local cluster"
     try:
         if isinstance(where, str):
-            asyncio.run(_shake_hands(where, seconds))
+            _in_a_thread(_shake_hands(where, seconds))
         client = distributed.Client(where, timeout=seconds, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise SchedulerUnreachable(
@@ -289,6 +292,12 @@ async def _shake_hands(address, seconds):
     """Fail in time where something listens that is no scheduler: a client would wait for ever."""
     comm = await asyncio.wait_for(connect(address, timeout=seconds), seconds)
     comm.abort()
+
+
+def _in_a_thread(coroutine):
+    """Run a coroutine to its end; a notebook's own event loop is busy in this thread."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, coroutine).result()
 
 
 def _worker_facts():
