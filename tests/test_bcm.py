@@ -84,6 +84,7 @@ def test_dask_equals_serial(kind, request, tmp_path, cluster):
     assert a.ledger == b.ledger
 
 
+@pytest.mark.slow
 def test_learning_is_the_same_on_both_runtimes(wave, tmp_path, cluster):
     path, *_ = wave
     settings = Settings(kernel="se-iso", query=30, rows_per_expert=60, effort="quick")

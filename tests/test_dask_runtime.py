@@ -200,6 +200,7 @@ def start_dask(what, *options, log):
     return subprocess.Popen([*command, *loopback], stderr=log, env=environment)
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_dies_is_an_error_and_no_hang(wave, tmp_path):
     path, *_ = wave
     parts = [part.head(1) for part in partitions(open_data(path), 50)] * 40
@@ -225,6 +226,7 @@ def test_a_scheduler_that_dies_is_an_error_and_no_hang(wave, tmp_path):
                 process.wait(timeout=30)
 
 
+@pytest.mark.slow
 def test_a_partition_that_kills_every_worker_is_named(wave):
     path, *_ = wave
     parts = partitions(open_data(path), 50)
