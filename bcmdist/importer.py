@@ -8,11 +8,12 @@ permutation or by a stored mask.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 
 from bcmdist.dataset import ROWS_PER_CHUNK, write_dataset
-from bcmdist.errors import DataNotFound, InvalidData, InvalidDtype, InvalidOption, MissingExtra
+from bcmdist.errors import BcmdistError, DataNotFound, InvalidData, InvalidDtype, InvalidOption, MissingExtra
 
 COMPANIONS = ("weight", "exposure", "trials", "event")
 PARTS = ("train", "test", "all")
@@ -67,15 +68,17 @@ def _columns(file, y, part) -> dict[str, np.ndarray]:
     """X, y, companions and 1-D or 2-D masks of a file, unsplit (or with the file's own split)."""
     if not file.is_file():
         raise DataNotFound(f"{file}: expected a file, there is none; check the path")
-    match file.suffix:
-        case ".npz":
-            with np.load(file, allow_pickle=False) as arrays:
-                return _from_arrays({n: arrays[n] for n in arrays.files}, file, y, part)
-        case ".npy":
-            return _from_table(_npy_table(file), file, y)
-        case ".csv" | ".parquet":
-            return _from_table(_pandas_table(file), file, y)
-    raise InvalidOption(f"{file}: expected a file that ends in .npz, .npy, .csv or .parquet; convert it first")
+    if file.suffix not in READERS:
+        raise InvalidOption(f"{file}: expected a file that ends in {', '.join(READERS)}; convert it first")
+    try:
+        table = READERS[file.suffix](file)
+    except BcmdistError:
+        raise
+    except (ValueError, OSError, EOFError, BadZipFile) as error:
+        raise InvalidData(
+            f"{file}: expected a {file.suffix} file of numbers, it cannot be read ({error}); save it again"
+        ) from error
+    return _from_arrays(table, file, y, part) if file.suffix == ".npz" else _from_table(table, file, y)
 
 
 def _from_arrays(arrays, file, y, part):
@@ -94,6 +97,11 @@ def _from_arrays(arrays, file, y, part):
         raise DataNotFound(f"{file}: expected arrays X and {y}, found {', '.join(arrays)}; name the target with --y")
     _check_target(arrays[y], file, y)
     return {"y" if name == y else name: a for name, a in arrays.items() if name == y or name != "y"}
+
+
+def _npz_arrays(file):
+    with np.load(file, allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}
 
 
 def _npy_table(file):
@@ -118,6 +126,9 @@ def _pandas_table(file):
     read = pandas.read_csv if file.suffix == ".csv" else pandas.read_parquet
     frame = read(file)
     return {str(name): frame[name].to_numpy() for name in frame.columns}
+
+
+READERS = {".npz": _npz_arrays, ".npy": _npy_table, ".csv": _pandas_table, ".parquet": _pandas_table}
 
 
 def _from_table(table: Mapping[str, np.ndarray], file, y):

@@ -137,8 +137,15 @@ def test_refused_with_the_way_out(tmp_path, arrays, split, error, text):
 def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(DataNotFound, match="expected a file, there is none"):
         import_file(tmp_path / "a.npz", tmp_path / "a.zarr")
+    for name, content in [("a.npz", b"PK garbage"), ("a.csv", b""), ("a.parquet", b"PAR1"), ("a.npy", b"NUMPY")]:
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(InvalidData, match=rf"{name}: expected a .* file of numbers, .*; save it again"):
+            import_file(tmp_path / name, tmp_path / "a.zarr")
+    np.savez(tmp_path / "objects.npz", X=np.ones((1, 1)), y=np.array([print], dtype=object))
+    with pytest.raises(InvalidData, match=r"cannot be read .*allow_pickle"):
+        import_file(tmp_path / "objects.npz", tmp_path / "a.zarr")
     (tmp_path / "a.txt").touch()
-    with pytest.raises(InvalidOption, match=r"ends in .npz, .npy, .csv or .parquet"):
+    with pytest.raises(InvalidOption, match=r"ends in .npz, .npy, .csv, .parquet"):
         import_file(tmp_path / "a.txt", tmp_path / "a.zarr")
     with pytest.raises(InvalidOption, match="a fraction between 0 and 1, got 2"):
         Split(holdout=2)
