@@ -184,7 +184,7 @@ def cli():
 @click.option("--rows", type=int, default=60_000, show_default=True, help="Training rows.")
 @click.option("--sigma", type=float, default=0.0, show_default=True, help="Noise on the map before its sign.")
 @click.option("--out", metavar="DIR", help="New directory for data, model and pictures [default: bcmdist-demo].")
-@click.option("--seed", type=int, default=2, show_default=True, help="Seed of centres and rows.")
+@click.option("--seed", type=int, help="Seed of centres and rows [default: one of balanced classes].")
 @_runtime_options
 @_json_option
 def demo(rows, sigma, out, seed, make_runtime, as_json):
@@ -198,6 +198,7 @@ def demo(rows, sigma, out, seed, make_runtime, as_json):
     from bcmdist.errors import MissingExtra
 
     sizes = demos.Sizes(rows)
+    seed = demos.DEFAULT_SEED if seed is None else seed
     directory = demos.new_directory(out)
     with make_runtime() as runtime:
         cluster_seconds = time.perf_counter() - started

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from bcmdist import pictures
-from bcmdist.demo import AMPLITUDES, WIDTH, draw, make_map, make_rows, new_directory
+from bcmdist.demo import AMPLITUDES, DEFAULT_SEED, WIDTH, draw, make_map, make_rows, new_directory
 from bcmdist.errors import MissingExtra
 
 
@@ -14,11 +14,11 @@ def test_map_is_that_of_appendix_c(rng):
 
 
 def test_default_seed_is_balanced_and_parts_differ():
-    train, test = (make_rows(5000, sigma=0.0, seed=2, part=part) for part in (0, 1))
+    train, test = (make_rows(5000, sigma=0.0, seed=DEFAULT_SEED, part=part) for part in (0, 1))
     assert 0.35 <= train["y"].mean() <= 0.65
     assert not np.array_equal(train["X"], test["X"])
     np.testing.assert_array_equal(train["y"], train["y_noise_free"])
-    noisy = make_rows(5000, sigma=8.0, seed=2, part=0)
+    noisy = make_rows(5000, sigma=8.0, seed=DEFAULT_SEED, part=0)
     np.testing.assert_array_equal(noisy["y_noise_free"], train["y"])
     assert 0.4 < np.mean(noisy["y"] != train["y"]) < 0.5
 
