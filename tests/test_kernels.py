@@ -5,8 +5,9 @@ from bcmdist.errors import InvalidOption
 from bcmdist.kernels import PROFILES, expression, parse_kernel, squared_distance
 from oracles import central_differences
 
-NAMES = ["se", "se-iso", "matern12", "matern32", "matern52", "rq", "rq-iso", "linear", "linear-iso", "constant"]
-COMBINED = ["se*linear+constant", "se+matern12-iso", "se+se-iso", "rq*matern52*linear"]
+NAMES = ["se", "se-iso", "matern12", "matern32", "matern52", "rq", "rq-iso", "constant"]
+NAMES += ["linear", "linear-iso", "poly2", "poly2-iso", "poly3", "poly3-iso"]
+COMBINED = ["se*linear+constant", "se+matern12-iso", "se+se-iso", "rq*matern52*linear", "poly2*se+poly3-iso"]
 
 
 def perturbed(name, rng, inputs=3):
@@ -59,6 +60,26 @@ def test_formulas():
         kernel = parse_kernel(name, inputs=1).with_parameters(given)
         np.testing.assert_allclose(kernel.cross(X, Z), 2.0 * value, rtol=1e-14)
     assert set(PROFILES) < set(expected)
+
+
+def test_polynomial_is_a_regression_on_monomials(rng):
+    """Eq. 11 of the GBCM paper, with the weights' variances of (1 + s)^2 and (1 + s)^3 multiplied out."""
+    lengthscale = np.array([0.7, 1.9])
+    (a, b), (c, d) = (rng.standard_normal((5, 2)) / lengthscale).T, (rng.standard_normal((4, 2)) / lengthscale).T
+
+    def basis(u, v, degree):
+        square = [np.ones_like(u), u, v, u * u, v * v, u * v]
+        cubic = [u**3, u**2 * v, u * v**2, v**3]
+        return np.column_stack(square if degree == 2 else square + cubic)
+
+    weights = {2: [1, 2, 2, 1, 1, 2], 3: [1, 3, 3, 3, 3, 6, 1, 3, 3, 1]}
+    X, Z = np.column_stack([a, b]) * lengthscale, np.column_stack([c, d]) * lengthscale
+    for degree, variances in weights.items():
+        kernel = parse_kernel(f"poly{degree}", inputs=2).with_parameters(
+            {"variance": np.array([2.5]), "lengthscale": lengthscale}
+        )
+        expected = 2.5 * basis(a, b, degree) @ np.diag(variances) @ basis(c, d, degree).T
+        np.testing.assert_allclose(kernel.cross(X, Z), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_squared_distance_of_near_points_is_accurate(rng):
