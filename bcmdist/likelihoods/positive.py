@@ -1,0 +1,97 @@
+"""Positive targets of mean exp(f): gamma and inverse Gaussian, both with the log link.
+
+(The canonical links of both would need latents of one sign, which a Gaussian process does not know.)
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+from scipy.special import gammaln
+
+from bcmdist.likelihoods.interface import Likelihood, bounded_exp, bounded_log, positive
+
+# Below this variance of y / mu scipy's inverse Gaussian distribution function overflows; no target is known so well.
+LEAST_RELATIVE_VARIANCE = 1e-16
+
+
+@dataclass(frozen=True)
+class Gamma(Likelihood):
+    """Mean mu = exp(f), variance mu^2 / shape.
+
+    With u = shape y / mu: log p = shape log u - u - log y - log Gamma(shape), score u - shape, curvature u.
+    """
+
+    shape: np.ndarray
+    name = "gamma"
+    support = "positive numbers"
+    scaling = "scale"
+    learned = ("shape",)
+
+    def unsupported(self, obs):
+        return ~positive(obs.y)
+
+    def log_ratio(self, obs, f):
+        """log u."""
+        return np.log(self.shape * obs.y) - f
+
+    def log_density(self, obs, f):
+        log_u = self.log_ratio(obs, f)
+        return obs.weight * (self.shape * log_u - bounded_exp(log_u) - np.log(obs.y) - gammaln(self.shape))
+
+    def score(self, obs, f):
+        return obs.weight * (bounded_exp(self.log_ratio(obs, f)) - self.shape)
+
+    def curvature(self, obs, f):
+        return obs.weight * bounded_exp(self.log_ratio(obs, f))
+
+    def third(self, obs, f):
+        return self.curvature(obs, f)
+
+    def distribution(self, obs, f):
+        return stats.gamma(self.shape, scale=bounded_exp(f) / self.shape)
+
+    def saturated(self, obs):
+        return bounded_log(obs.y)
+
+
+@dataclass(frozen=True)
+class InverseGaussian(Likelihood):
+    """Mean mu = exp(f), variance dispersion mu^3.
+
+    log p = -1/2 log(2 pi dispersion y^3) - (y - mu)^2 / (2 dispersion mu^2 y),
+    score (y - mu) / (dispersion mu^2); not log-concave, the curvature is Fisher's 1 / (dispersion mu).
+    """
+
+    dispersion: np.ndarray
+    name = "inverse_gaussian"
+    support = "positive numbers"
+    scaling = "scale"
+    log_concave = False
+    learned = ("dispersion",)
+
+    def unsupported(self, obs):
+        return ~positive(obs.y)
+
+    def log_density(self, obs, f):
+        gap = bounded_exp(0.5 * np.log(obs.y) - f) - 1.0 / np.sqrt(obs.y)
+        return -0.5 * obs.weight * (gap**2 / self.dispersion + np.log(2.0 * np.pi * self.dispersion * obs.y**3))
+
+    def score(self, obs, f):
+        return obs.weight * (bounded_exp(np.log(obs.y) - 2.0 * f) - bounded_exp(-f)) / self.dispersion
+
+    def curvature(self, obs, f):
+        return obs.weight * bounded_exp(-f) / self.dispersion + np.zeros_like(obs.y)
+
+    def third(self, obs, f):
+        return self.curvature(obs, f)
+
+    def hessian(self, obs, f):
+        return obs.weight * (2.0 * bounded_exp(np.log(obs.y) - 2.0 * f) - bounded_exp(-f)) / self.dispersion
+
+    def distribution(self, obs, f):
+        relative_variance = np.maximum(self.dispersion * bounded_exp(f), LEAST_RELATIVE_VARIANCE)
+        return stats.invgauss(relative_variance, scale=bounded_exp(f) / relative_variance)
+
+    def saturated(self, obs):
+        return bounded_log(obs.y)

@@ -1,0 +1,113 @@
+"""Likelihoods with parameters, written plainly, for tests of what any likelihood may do."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import expit, gammaln
+
+from bcmdist.likelihoods import Likelihood
+
+
+@dataclass(frozen=True)
+class _Plain(Likelihood):
+    """Parameters are the fields; nothing is predicted."""
+
+    @property
+    def parameters(self):
+        return {name: np.atleast_1d(value) for name, value in vars(self).items()}
+
+    def with_parameters(self, values):
+        return replace(self, **values)
+
+    def unsupported(self, obs):
+        return np.zeros(len(obs), dtype=bool)
+
+    def distribution(self, obs, f):
+        raise NotImplementedError
+
+    def saturated(self, obs):
+        return np.log(obs.y + 0.1) if self.name == "negative binomial" else obs.y
+
+    support = "any numbers"
+
+
+@dataclass(frozen=True)
+class NegativeBinomial(_Plain):
+    """Counts of mean exp(f) and variance exp(f) + exp(2 f) / shape."""
+
+    shape: np.ndarray
+    name = "negative binomial"
+
+    def log_density(self, obs, f):
+        y, r = obs.y, self.shape
+        constant = gammaln(y + r) - gammaln(r) - gammaln(y + 1) + r * np.log(r)
+        return obs.weight * (constant + y * f - (y + r) * np.logaddexp(np.log(r), f))
+
+    def _share(self, f):
+        return expit(f - np.log(self.shape))
+
+    def score(self, obs, f):
+        return obs.weight * (obs.y - (obs.y + self.shape) * self._share(f))
+
+    def curvature(self, obs, f):
+        p = self._share(f)
+        return obs.weight * (obs.y + self.shape) * p * (1 - p)
+
+    def third(self, obs, f):
+        return -self.curvature(obs, f) * (1 - 2 * self._share(f))
+
+
+@dataclass(frozen=True)
+class ScoredNegativeBinomial(NegativeBinomial):
+    """The same with the expected curvature: Fisher scoring."""
+
+    def curvature(self, obs, f):
+        return obs.weight * self.shape * self._share(f)
+
+    def third(self, obs, f):
+        return -self.curvature(obs, f) * (1 - self._share(f))
+
+    def hessian(self, obs, f):
+        return super().curvature(obs, f)
+
+
+@dataclass(frozen=True)
+class StudentT(_Plain):
+    """y = f + scale e, e ~ t of `freedom` degrees of freedom; its expected curvature is constant."""
+
+    scale: np.ndarray
+    freedom: np.ndarray
+    name = "student t"
+    log_concave = False
+
+    def _spread(self, obs, f):
+        return self.freedom * self.scale**2 + (obs.y - f) ** 2
+
+    def log_density(self, obs, f):
+        v, s = self.freedom, self.scale
+        constant = gammaln((v + 1) / 2) - gammaln(v / 2) - 0.5 * np.log(v * np.pi * s**2)
+        return obs.weight * (constant - (v + 1) / 2 * np.log(self._spread(obs, f) / (v * s**2)))
+
+    def score(self, obs, f):
+        return obs.weight * (self.freedom + 1) * (obs.y - f) / self._spread(obs, f)
+
+    def curvature(self, obs, f):
+        return obs.weight * (self.freedom + 1) / ((self.freedom + 3) * self.scale**2)
+
+    def third(self, obs, f):
+        return np.zeros(len(obs))
+
+    def hessian(self, obs, f):
+        spread = self._spread(obs, f)
+        return obs.weight * (self.freedom + 1) * (2 * self.freedom * self.scale**2 - spread) / spread**2
+
+
+@dataclass(frozen=True)
+class ReweightedStudentT(StudentT):
+    """The same with the weights of iterated least squares, which depend on f."""
+
+    def curvature(self, obs, f):
+        return obs.weight * (self.freedom + 1) / self._spread(obs, f)
+
+    def third(self, obs, f):
+        return -2 * self.curvature(obs, f) * (obs.y - f) / self._spread(obs, f)
