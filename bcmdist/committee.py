@@ -4,6 +4,7 @@ Precision Lambda = I + sum of precisions has eigenvalues of at least one, so its
 factorisation cannot fail, whatever the experts say (SYSTEMS I.7).
 """
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,12 +16,12 @@ from bcmdist.message import Message
 
 @dataclass(frozen=True)
 class Belief:
-    """The Gaussian posterior N(mean, (L L')^-1) of the shared variables v."""
+    """The Gaussian posterior N(mean, (L L')^-1) of the shared variables v, process by process."""
 
     mean: np.ndarray
-    """(S,)"""
+    """(..., S)"""
     factor: np.ndarray
-    """L, lower Cholesky factor of the posterior *precision*, (S, S)"""
+    """L, lower Cholesky factor of the posterior *precision*, (S, S) or (..., S, S)"""
 
 
 @dataclass(frozen=True)
@@ -36,24 +37,45 @@ class Committee:
         """The committee that has also heard `message`."""
         return Committee(self.total + message)
 
+    def withdraw(self, message: Message) -> "Committee":
+        """The committee that has never heard `message`: what was added is subtracted."""
+        return Committee(self.total - message)
+
     @cached_property
     def posterior(self) -> Belief:
         """N(Lambda^-1 eta, Lambda^-1) with Lambda = I + precision (GBCM paper, eqs. 14-15)."""
-        shared = len(self.total.eta)
-        factor = linalg.cholesky(np.asfortranarray(np.eye(shared) + self.total.precision), name="committee precision")
-        return Belief(linalg.cholesky_solve(factor, self.total.eta), factor)
+        eta, precision = self.total.eta, self.total.precision
+        if precision.ndim == 2:
+            factor = _factor(precision)
+            return Belief(linalg.cholesky_solve(factor, eta.T).T, factor)
+        factors = np.stack([_factor(one) for one in precision])
+        return Belief(np.stack([linalg.cholesky_solve(L, h) for L, h in zip(factors, eta, strict=True)]), factors)
 
     @property
     def log_evidence(self) -> float:
         """log p(all targets) in nats: evidence - 1/2 log|Lambda| + 1/2 eta' Lambda^-1 eta (SYSTEMS I.3)."""
         belief = self.posterior
-        fit = self.total.eta @ belief.mean
-        return float(self.total.evidence + 0.5 * (fit - linalg.log_determinant(belief.factor)))
+        fit = np.vdot(self.total.eta, belief.mean)
+        sharing = _blocks(self.total.eta, 1) // _blocks(self.total.precision, 2)
+        determinant = sharing * linalg.log_determinant(belief.factor)
+        return float(self.total.evidence + 0.5 * (fit - determinant))
 
     @cached_property
     def degrees_of_freedom(self) -> float:
-        """tr(I - Lambda^-1): how many of the S shared variables the data determine (SYSTEMS I.8)."""
-        return float(len(self.total.eta) - np.trace(linalg.inverse(self.posterior.factor)))
+        """tr(I - Lambda^-1), the mean over processes: how many shared variables the data determine (SYSTEMS I.8)."""
+        shared = self.total.precision.shape[-1]
+        factors = self.posterior.factor.reshape(-1, shared, shared)
+        return float(shared - np.mean([np.trace(linalg.inverse(np.asfortranarray(L))) for L in factors]))
+
+
+def _factor(precision):
+    shared = len(precision)
+    return linalg.cholesky(np.asfortranarray(np.eye(shared) + precision), name="committee precision")
+
+
+def _blocks(array, axes):
+    """Number of processes that stand along the leading axes."""
+    return math.prod(array.shape[: array.ndim - axes])
 
 
 # The query set is large enough where it has about twice as many points as degrees of freedom are

@@ -55,6 +55,10 @@ class ModelExists(BcmdistError, FileExistsError):
     """A model directory already holds another model."""
 
 
+class ModelsDiffer(BcmdistError, ValueError):
+    """Two models cannot be joined, because they differ or share data."""
+
+
 class ModelDamaged(BcmdistError, OSError):
     """A model directory holds something that does not match its checksum."""
 
@@ -65,6 +69,10 @@ class NotPositiveDefinite(BcmdistError, ValueError):
 
 class LaplaceNotConverged(BcmdistError, ArithmeticError):
     """Newton's iteration for the mode of an expert did not converge."""
+
+
+class EPNotConverged(BcmdistError, ArithmeticError):
+    """Expectation propagation within an expert did not converge."""
 
 
 class MemoryLimit(BcmdistError, MemoryError):

@@ -20,6 +20,10 @@ JITTER_LADDER = (0.0, 1e-12, 1e-10, 1e-8, 1e-6)
 # is a duplicate: it says nothing new, and whitening would multiply rounding by 1 / sqrt(share).
 DUPLICATE_SHARE = 1e-8
 
+# Share of the largest variance by which rounding may make a pivot of a covariance negative: differences
+# of covariances lose digits with the condition number of the query covariance.
+SEMIDEFINITE_SHARE = 1e-6
+
 MIRROR_BLOCK = 128  # rows per block of `mirror`: two blocks fit the level-1 cache
 
 
@@ -84,6 +88,30 @@ def independent_rows(K):
     return np.sort(pivots[:rank] - 1)
 
 
+def semidefinite_factor(A, *, name):
+    """F (n, r) with `F F' = A` for a positive semi-definite `A` of rank r, by pivoted Cholesky.
+
+    Stops where the largest remaining pivot is `n eps max(diag)`, at the level of rounding.
+
+    Raises
+    ------
+    NotPositiveDefinite
+        A remaining pivot is more negative than rounding makes it.
+    """
+    diagonal = np.diag(A)
+    tolerance = len(A) * np.finfo(float).eps * diagonal.max()
+    packed, pivots, rank, _ = lapack.dpstrf(A, tol=tolerance, lower=1)
+    F = np.empty((len(A), rank), order="F")
+    F[pivots - 1] = np.tril(packed)[:, :rank]
+    remaining = diagonal - np.einsum("ij,ij->i", F, F)
+    if not remaining.min() >= -SEMIDEFINITE_SHARE * diagonal.max():  # also where it is NaN
+        raise NotPositiveDefinite(
+            f"{name}: expected a positive semi-definite matrix, got one with a pivot of {remaining.min():.1e} at a "
+            f"largest diagonal entry of {diagonal.max():.1e}; the kernel is no covariance"
+        )
+    return F
+
+
 def solve_lower(L, B):
     """`L^-1 B` for a lower factor; overwrites `B`. `B` may be a vector."""
     if B.ndim == 1:
@@ -113,6 +141,11 @@ def subtract_outer_lower(A, V):
     return blas.dsyrk(-1.0, V, beta=1.0, c=A, lower=1, overwrite_c=1)
 
 
+def add_outer_lower(A, V):
+    """Lower triangle of `A + V V'`; overwrites that of `A`."""
+    return blas.dsyrk(1.0, V, beta=1.0, c=A, lower=1, overwrite_c=1)
+
+
 def identity_plus_scaled(K, root):
     """`I + diag(root) K diag(root)`, a new matrix."""
     B = np.multiply(root[:, None], K, order="F")
@@ -138,8 +171,8 @@ def inverse(L):
 
 
 def log_determinant(L):
-    """`log |L L'|`."""
-    return 2.0 * np.log(np.diag(L)).sum()
+    """`log |L L'|`, summed over leading axes."""
+    return 2.0 * np.log(np.diagonal(L, axis1=-2, axis2=-1)).sum()
 
 
 def mirror(A_lower):

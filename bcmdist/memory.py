@@ -14,15 +14,18 @@ BASE_BYTES = 250 * 2**20  # interpreter with numpy, scipy, zarr and dask loaded;
 SUMS_ALIVE = 10
 
 
-def expert_bytes(rows, shared, *, kernels, laplace):
-    """Peak bytes of one expert of `rows` rows about `shared` variables, partial sums included.
+def expert_bytes(rows, shared, *, kernels, laplace, classes=1, coupled=False):
+    """Peak bytes of one expert of `rows` rows about `shared` variables (of each class), partial sums included.
 
     K with what its evaluation needs (a Matern kernel: five temporaries; each further part of a sum
     or product: two more) or, later, R and its factor (Laplace: K, the prior covariance, B); V and W;
-    the query factor and the message, or the messages of a step of the tree.
+    the query factor and the message, or the messages of a step of the tree. Softmax experts keep a factor of
+    each class and, coupled, the design of all classes.
     """
-    square = ((8 if laplace else 7) + 2 * kernels) * rows**2
-    return FLOAT * (square + 3 * rows * shared + SUMS_ALIVE * shared**2)
+    square = (8 if laplace else 7) + 2 * kernels + (classes + 2 if classes > 1 else 0)
+    design = 3 + (4 * classes if classes > 1 else 0)
+    message = (classes * shared) ** 2 if coupled else classes * shared**2
+    return FLOAT * (square * rows**2 + design * rows * shared + SUMS_ALIVE * message)
 
 
 def evidence_bytes(rows, inputs, *, kernels, laplace):
@@ -33,6 +36,15 @@ def evidence_bytes(rows, inputs, *, kernels, laplace):
 def prediction_bytes(rows, shared, *, kernels):
     """Peak bytes of predicting a block of `rows` new points: k(X, X^q) with temporaries, V, factors."""
     return FLOAT * ((5 + 2 * kernels) * rows * shared + 4 * shared**2)
+
+
+def joint_bytes(rows, shared, *, kernels, samples=0):
+    """Peak bytes of a joint prediction: k(X, X) with temporaries, V, factors; and of its samples.
+
+    A sample takes as many random numbers as rows, at most.
+    """
+    square = (5 + 2 * kernels) * rows**2
+    return prediction_bytes(rows, shared, kernels=kernels) + FLOAT * (square + 2 * rows * samples)
 
 
 def refuse_above(projected_bytes, allowed_bytes, *, what, remedy):

@@ -5,7 +5,8 @@ test in tests/test_message.py:
 
     a + b == b + a                      (commutative, up to rounding)
     (a + b) + c == a + (b + c)          (associative, up to rounding)
-    a + zero(S) == a                    (identity)
+    a + zero == a                       (identity)
+    a + b - b == a                      (inverse, up to rounding)
     precision is symmetric positive semi-definite
 """
 
@@ -23,12 +24,15 @@ class Message:
     It is a likelihood, never a posterior: `eta` is a precision-weighted vector and not a mean,
     `precision` is not the inverse of anyone's covariance (DESIGN of the whitened form: SYSTEMS I.0,
     I.7; GBCM paper, Appendix B, eqs. 12-15). S shared variables: Q query values and P mean weights.
+
+    Several latent processes (classes) stand along leading axes, and log p is the sum over them: C
+    independent processes have eta (C, S) with precision (C, S, S), or (S, S) where all share one.
     """
 
     eta: np.ndarray
-    """(S,)"""
+    """(..., S)"""
     precision: np.ndarray
-    """(S, S), symmetric positive semi-definite"""
+    """(S, S) or (..., S, S), symmetric positive semi-definite"""
     evidence: float
     """log p(y | v = 0), in nats"""
     rows: int
@@ -42,7 +46,14 @@ class Message:
             self.rows + other.rows,
         )
 
+    def __sub__(self, other: "Message") -> "Message":
+        return self + Message(-other.eta, -other.precision, -other.evidence, -other.rows)
+
+    def weighted(self, weight) -> "Message":
+        """The same rows, each counted `weight` times; the number of rows stays."""
+        return Message(weight * self.eta, weight * self.precision, weight * self.evidence, self.rows)
+
 
 def zero(shared) -> Message:
-    """The message of no rows at all about S shared variables."""
+    """The message of no rows at all about S shared variables of one process."""
     return Message(np.zeros(shared), np.zeros((shared, shared)), 0.0, 0)

@@ -7,9 +7,11 @@ from bcmdist.committee import Committee
 from bcmdist.errors import MemoryLimit
 from bcmdist.evidence import local_evidence
 from bcmdist.expert import expert_message
+from bcmdist.joint import joint_latent, sample_latent
 from bcmdist.kernels import kernel_parts
-from bcmdist.likelihoods import Bernoulli, Gaussian, unweighted
+from bcmdist.likelihoods import Bernoulli, Gaussian, Softmax, unweighted
 from bcmdist.mean import Mean
+from bcmdist.message import zero
 from bcmdist.prediction import predict_latent
 from bcmdist.query import prepare
 from problems import make_kernel
@@ -25,10 +27,8 @@ def peak_of(work):
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize(("rows", "points"), [(600, 100), (100, 600), (400, 400)])
-@pytest.mark.parametrize("likelihood", [Gaussian(0.1), Bernoulli()])
-@pytest.mark.parametrize("name", ["se", "matern52", "matern32+matern52+rq", "se*matern52*rq"])
-def test_projections_bound_what_is_used(rng, name, rows, points, likelihood):
+def used_and_projected(rng, name, rows, points, likelihood):
+    """Pairs of bytes for an expert, the evidence of its rows, and a prediction."""
     laplace = likelihood.name == "bernoulli"
     X, kernel = rng.standard_normal((rows, 5)), make_kernel(name, inputs=5)
     X[0] = 300.0  # one outlier: all distances are computed twice
@@ -37,7 +37,7 @@ def test_projections_bound_what_is_used(rng, name, rows, points, likelihood):
     query = prepare(rng.standard_normal((points, 5)), kernel=kernel, mean=Mean("constant"))
     message = expert_message(query, likelihood, X, obs)
     belief = Committee(message).posterior
-    pairs = [
+    return [
         (
             peak_of(lambda: message + expert_message(query, likelihood, X, obs)),
             memory.expert_bytes(rows, points + 1, kernels=parts, laplace=laplace),
@@ -48,9 +48,44 @@ def test_projections_bound_what_is_used(rng, name, rows, points, likelihood):
         ),
         (peak_of(lambda: predict_latent(query, belief, X)), memory.prediction_bytes(rows, points + 1, kernels=parts)),
     ]
-    for used, projected in pairs:
+
+
+SIZES = pytest.mark.parametrize(("rows", "points"), [(600, 100), (100, 600), (400, 400)])
+LIKELIHOODS = pytest.mark.parametrize("likelihood", [Gaussian(0.1), Bernoulli()])
+
+
+@SIZES
+@LIKELIHOODS
+@pytest.mark.parametrize("name", ["se", "matern52", "matern32+matern52+rq", "se*matern52*rq"])
+def test_projections_bound_what_is_used(rng, name, rows, points, likelihood):
+    for used, projected in used_and_projected(rng, name, rows, points, likelihood):
         assert used <= projected + 500_000  # blocks and vectors, which matter for small matrices only
         assert projected <= 6 * used + 1e6  # a projection that refuses everything helps nobody
+
+
+@SIZES
+@LIKELIHOODS
+@pytest.mark.parametrize("name", ["poly3", "poly2+linear+constant"])
+def test_kernels_without_distances_need_less(rng, name, rows, points, likelihood):
+    for used, projected in used_and_projected(rng, name, rows, points, likelihood):
+        assert used <= projected + 500_000
+
+
+@SIZES
+@pytest.mark.parametrize("name", ["matern12", "matern52", "matern32+matern52+rq"])
+def test_projections_of_joint_predictions(rng, name, rows, points):
+    X, kernel = rng.standard_normal((rows, 2)), make_kernel(name)
+    X[0] = 300.0
+    query = prepare(rng.standard_normal((points, 2)), kernel=kernel, mean=Mean("constant"))
+    belief = Committee(zero(points + 1)).posterior
+    for samples, work in [
+        (0, lambda: joint_latent(query, belief, X)),
+        (3000, lambda: sample_latent(query, belief, X, size=3000, seed=0)),
+    ]:
+        used = peak_of(work)
+        projected = memory.joint_bytes(rows, points + 1, kernels=kernel_parts(kernel), samples=samples)
+        assert used <= projected + 500_000
+        assert projected <= 6 * used + 1e6
 
 
 def test_both_numbers_are_named():
@@ -59,3 +94,16 @@ def test_both_numbers_are_named():
     ):
         memory.refuse_above(4e9, 1e9, what="expert", remedy="do less")
     memory.refuse_above(1e6, 1e9, what="expert", remedy="do less")
+
+
+@pytest.mark.parametrize("weights", ["poisson", "fisher", "coupled"])
+@pytest.mark.parametrize(("rows", "points"), [(300, 60), (80, 200)])
+def test_projections_bound_what_classes_use(rng, weights, rows, points):
+    C, X, kernel = 4, rng.standard_normal((rows, 3)), make_kernel("matern32", inputs=3)
+    obs = unweighted(rng.integers(0, C, rows).astype(float))
+    query = prepare(rng.standard_normal((points, 3)), kernel=kernel, mean=Mean("constant"))
+    likelihood = Softmax(C, weights)
+    message = expert_message(query, likelihood, X, obs)
+    used = peak_of(lambda: message + expert_message(query, likelihood, X, obs))
+    projected = memory.expert_bytes(rows, points + 1, kernels=1, laplace=True, classes=C, coupled=weights == "coupled")
+    assert used <= projected + memory.BASE_BYTES / 100

@@ -1,0 +1,163 @@
+"""Laplace experts of several classes against dense algebra over all classes at once."""
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+from bcmdist.committee import Committee
+from bcmdist.expert import conditional_message, expert_message, zero_message
+from bcmdist.likelihoods import Observations, Softmax, unweighted
+from bcmdist.mean import Mean
+from bcmdist.prediction import predict_latent
+from bcmdist.query import prepare
+from bcmdist.softmax import log_evidence, softmax_mode
+from problems import make_kernel, split
+
+C = 3
+
+
+@pytest.fixture
+def problem(rng):
+    X = rng.uniform(-2, 2, (30, 2))
+    y = rng.integers(0, C, 30).astype(float)
+    return X, Observations(y, rng.uniform(0.5, 2.0, 30)), rng.uniform(-2, 2, (6, 2))
+
+
+def dense_hessian(likelihood, obs, f):
+    """W of all classes at once, class by class: (n C, n C)."""
+    n = len(f)
+    p = likelihood.probability(obs, f) / obs.weight[:, None]
+    W = np.zeros((C, n, C, n))
+    for i in range(n):
+        W[:, i, :, i] = obs.weight[i] * (np.diag(p[i]) - np.outer(p[i], p[i]))
+    return W.reshape(C * n, C * n)
+
+
+def test_derivatives_of_the_softmax(problem):
+    _, obs, _ = problem
+    likelihood, f, h = Softmax(C, "coupled"), np.random.default_rng(1).standard_normal((30, C)), 1e-6
+    numeric, second = np.zeros((30, C)), np.zeros((30, C, C))
+    for c in range(C):
+        up, down = f + h * np.eye(C)[c], f - h * np.eye(C)[c]
+        numeric[:, c] = (likelihood.log_density(obs, up) - likelihood.log_density(obs, down)) / (2 * h)
+        second[:, :, c] = (likelihood.score(obs, up) - likelihood.score(obs, down)) / (2 * h)
+    np.testing.assert_allclose(likelihood.score(obs, f), numeric, atol=1e-8)  # error of the differences
+    W = dense_hessian(likelihood, obs, f).reshape(C, 30, C, 30)
+    np.testing.assert_allclose(-second, np.einsum("cidi->icd", W), atol=1e-8)
+
+
+def test_mode_and_evidence_are_the_dense_ones(problem):
+    X, obs, _ = problem
+    likelihood, K = Softmax(C), make_kernel("matern32").cross(X, X)
+    f = softmax_mode(K, obs, likelihood)
+    assert np.abs(np.linalg.solve(K, f) - likelihood.score(obs, f)).max() <= 1e-8
+    big = np.kron(np.eye(C), K)
+    W, v = dense_hessian(likelihood, obs, f), f.T.ravel()
+    determinant = np.linalg.slogdet(np.eye(len(big)) + big @ W)[1]
+    dense = likelihood.log_density(obs, f).sum() - 0.5 * v @ np.linalg.solve(big, v) - 0.5 * determinant
+    assert log_evidence(K, obs, likelihood) == pytest.approx(dense, rel=1e-8)
+
+
+@pytest.mark.parametrize("weights", ["poisson", "fisher", "coupled"])
+def test_messages_are_those_of_the_dense_linearised_model(problem, weights):
+    """eta = V'(I + W Lam)^-1 (W f + s), precision = V'(I + W Lam)^-1 W V with the W that the form keeps."""
+    X, obs, Xq = problem
+    likelihood = Softmax(C, weights)
+    query = prepare(Xq, kernel=make_kernel("matern32"), mean=Mean("constant"))
+    message = expert_message(query, likelihood, X, obs)
+    V, K = query.whiten(X), query.kernel.cross(X, X)
+    H = query.mean.design(X)
+    f = softmax_mode(K + H @ H.T, obs, likelihood)
+    big_V = np.kron(np.eye(C), V)
+    Lam = np.kron(np.eye(C), K - V[:, :6] @ V[:, :6].T)
+    W = dense_hessian(likelihood, obs, f) if weights == "coupled" else np.diag(likelihood.curvature(obs, f).T.ravel())
+    v, s = f.T.ravel(), likelihood.score(obs, f).T.ravel()
+    inner = np.linalg.inv(np.eye(len(W)) + W @ Lam)
+    eta, precision = big_V.T @ inner @ (W @ v + s), big_V.T @ inner @ W @ big_V
+    S = query.shared
+    if weights == "coupled":
+        assert message.eta.shape == (C * S,)
+        np.testing.assert_allclose(message.precision, precision, atol=1e-10 * np.abs(precision).max())
+    else:
+        assert message.precision.shape == (C, S, S)
+        for c in range(C):
+            own = slice(c * S, (c + 1) * S)
+            np.testing.assert_allclose(message.precision[c], precision[own, own], atol=1e-10 * np.abs(precision).max())
+    np.testing.assert_allclose(message.eta.ravel(), eta, atol=1e-10 * np.abs(eta).max())
+
+
+def test_coupled_evidence_of_one_expert_is_the_local_one(problem):
+    X, obs, Xq = problem
+    kernel = make_kernel("matern32")
+    query = prepare(Xq, kernel=kernel, mean=Mean("zero"))
+    committee = Committee(expert_message(query, Softmax(C, "coupled"), X, obs))
+    assert committee.log_evidence == pytest.approx(log_evidence(kernel.cross(X, X), obs, Softmax(C)), rel=1e-8)
+
+
+def converged(query, likelihood, X, obs, blocks, passes):
+    """The committee after some passes, values summing to zero over classes as the facade has them."""
+    total = sum((expert_message(query, likelihood, X[b], obs[b]) for b in blocks), zero_message(query, likelihood))
+    for _ in range(passes):
+        mean = Committee(total).posterior.mean.reshape(C, -1)
+        mean = mean - mean.mean(axis=0)
+        heard = [conditional_message(query, likelihood, X[b], obs[b], mean).message for b in blocks]
+        total = sum(heard, zero_message(query, likelihood))
+    return Committee(total)
+
+
+@pytest.mark.parametrize(("weights", "passes"), [("coupled", 7), ("poisson", 40)])
+def test_limit_of_the_passes_is_the_dense_pitc_laplace_solution(problem, weights, passes):
+    X, obs, Xq = problem
+    likelihood, kernel, blocks = Softmax(C, weights), make_kernel("matern32"), split(30, [9, 21])
+    query = prepare(Xq, kernel=kernel, mean=Mean("zero"))
+    committee = converged(query, likelihood, X, obs, blocks, passes)
+    V = query.whiten(X)
+    K = V @ V.T
+    for b in blocks:
+        K[b, b] = kernel.cross(X[b], X[b])
+    f = softmax_mode(K, obs, likelihood)
+    exact = V.T @ likelihood.score(obs, f)  # mean of the whitened values: sum of V' times K^-1 f
+    belief = committee.posterior
+    mean = belief.mean.reshape(C, -1)
+    # In standard deviations of the prior, which are at least those of the posterior times a few.
+    assert np.abs(mean - exact.T).max() <= 1e-8
+
+
+def test_poisson_form_keeps_the_variance_of_differences(problem):
+    """What probabilities depend on: close to the coupled form, where the fisher form is too wide."""
+    X, obs, Xq = problem
+    query = prepare(Xq, kernel=make_kernel("matern32"), mean=Mean("zero"))
+    Xs, spread = X[:10] + 0.1, {}
+    for weights in ("coupled", "poisson", "fisher"):
+        committee = Committee(expert_message(query, Softmax(C, weights), X, obs))
+        _, variance = predict_latent(query, committee.posterior, Xs)
+        if variance.ndim == 2:
+            variance = np.einsum("ic,cd->icd", variance, np.eye(C))
+        spread[weights] = variance[:, 0, 0] + variance[:, 1, 1] - 2 * variance[:, 0, 1]
+    gap = {weights: spread[weights] / spread["coupled"] - 1 for weights in ("poisson", "fisher")}
+    assert np.all(gap["fisher"] > 0)
+    assert np.abs(gap["poisson"]).mean() < 0.5 * gap["fisher"].mean()
+
+
+def test_class_probabilities_against_many_draws(rng):
+    mean, A = rng.standard_normal((4, C)), rng.standard_normal((4, C, C))
+    covariance = A @ A.transpose(0, 2, 1)
+    p = Softmax(C).class_probability(mean, covariance)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
+    for k in range(4):
+        draws = np.exp(multivariate_normal(mean[k], covariance[k]).rvs(200_000, random_state=k))
+        exact = (draws / draws.sum(axis=1, keepdims=True)).mean(axis=0)
+        np.testing.assert_allclose(p[k], exact, atol=6e-3)  # 256 quasi-random draws: about 2e-3
+
+
+def test_two_classes_are_the_logistic_model_of_the_difference(rng):
+    """f_1 - f_0 of two processes has twice the prior variance; its posterior is that of one process."""
+    from bcmdist.laplace import laplace_mode
+    from bcmdist.likelihoods import Bernoulli
+
+    X = rng.uniform(-2, 2, (25, 2))
+    obs = unweighted((X[:, 0] + 0.5 * rng.standard_normal(25) > 0) * 1.0)
+    K = make_kernel("matern32").cross(X, X)
+    f = softmax_mode(K, obs, Softmax(2))
+    np.testing.assert_allclose(f[:, 1] - f[:, 0], laplace_mode(2 * K, obs, Bernoulli()), atol=1e-8)
+    np.testing.assert_allclose(f.sum(axis=1), 0.0, atol=1e-8)
