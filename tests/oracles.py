@@ -20,6 +20,12 @@ def full_gp(kernel, H, X, y, noise, Xs):
 
 def pitc(kernel, Xq, blocks, ys, noise, Xs):
     """Dense PITC (Quinonero-Candela & Rasmussen 2005): mean and variance at Xs, log evidence."""
+    mean, covariance, evidence = pitc_joint(kernel, Xq, blocks, ys, noise, Xs)
+    return mean, np.diag(covariance), evidence
+
+
+def pitc_joint(kernel, Xq, blocks, ys, noise, Xs):
+    """Dense PITC: mean and covariance at Xs, log evidence."""
     Kqq = kernel.cross(Xq, Xq)
     X, y = np.vstack(blocks), np.concatenate(ys)
     Kq = kernel.cross(X, Xq)
@@ -32,8 +38,21 @@ def pitc(kernel, Xq, blocks, ys, noise, Xs):
     S += noise * np.eye(len(X))
     Qs = kernel.cross(Xs, Xq) @ solve(Kqq, Kq.T)
     mean = Qs @ solve(S, y)
-    variance = kernel.diagonal(Xs) - np.einsum("ij,ji->i", Qs, solve(S, Qs.T))
-    return mean, variance, -0.5 * (y @ solve(S, y) + slogdet(S)[1] + len(y) * np.log(2 * np.pi))
+    covariance = kernel.cross(Xs, Xs) - Qs @ solve(S, Qs.T)
+    return mean, covariance, -0.5 * (y @ solve(S, y) + slogdet(S)[1] + len(y) * np.log(2 * np.pi))
+
+
+def pitc_covariance(kernel, H, Xq, jitter, blocks):
+    """Covariance of f at all rows in the PITC model, with mean weights N(0, I)."""
+    X = np.vstack(blocks)
+    Kq = kernel.cross(X, Xq)
+    C = Kq @ solve(kernel.cross(Xq, Xq) + jitter * np.eye(len(Xq)), Kq.T)
+    start = 0
+    for block in blocks:
+        rows = slice(start, start + len(block))
+        C[rows, rows] = kernel.cross(block, block)
+        start += len(block)
+    return C + H(X) @ H(X).T
 
 
 def expert_posterior(kernel, Xq, X, y, psi):
@@ -83,6 +102,12 @@ def laplace(K, likelihood, obs, steps=200):
         f = new
     w = likelihood.curvature(obs, f)
     return f, w, f + likelihood.score(obs, f) / w
+
+
+def laplace_evidence(K, likelihood, obs, f):
+    """log p(y|f) - f'K^-1 f / 2 - log|I + K W| / 2 at the mode f (Rasmussen & Williams 2006, eq. 3.32)."""
+    w = likelihood.curvature(obs, f)
+    return likelihood.log_density(obs, f).sum() - 0.5 * f @ solve(K, f) - 0.5 * slogdet(np.eye(len(f)) + K * w)[1]
 
 
 def central_differences(function, theta, step=1e-5):

@@ -4,11 +4,14 @@ from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from bcmdist.evidence import local_evidence
+from bcmdist.expert import prior_covariance
 from bcmdist.kernels import split_parameters
+from bcmdist.laplace import laplace_mode
 from bcmdist.likelihoods import Bernoulli, Gaussian, Observations
 from bcmdist.mean import Mean
 from oracles import central_differences, full_gp
 from problems import class_problem, make_kernel, regression_problem
+from some_likelihoods import NegativeBinomial, ReweightedStudentT, ScoredNegativeBinomial, StudentT
 
 
 def check_gradient(kernel, mean, likelihood, X, obs):
@@ -33,6 +36,23 @@ def test_gradient(rng, name, mean, likelihood):
     kernel = make_kernel(name)
     kernel = kernel.with_theta(kernel.theta + 0.3 * rng.standard_normal(len(kernel.theta)))
     check_gradient(kernel, Mean(mean), likelihood, problem.X, obs)
+
+
+@pytest.mark.parametrize("likelihood", [NegativeBinomial(1.5), ScoredNegativeBinomial(1.5)])
+def test_gradient_with_a_likelihood_of_counts(rng, likelihood):
+    problem = regression_problem(rng, rows=25)
+    obs = Observations(rng.poisson(np.exp(problem.obs.y)).astype(float), rng.uniform(0.5, 2.0, 25))
+    check_gradient(make_kernel("matern32"), Mean("constant"), likelihood, problem.X, obs)
+
+
+@pytest.mark.parametrize("likelihood", [StudentT(0.5, 4.0), ReweightedStudentT(0.5, 4.0)])
+def test_gradient_with_outliers_where_the_density_is_not_log_concave(rng, likelihood):
+    problem = regression_problem(rng, rows=25)
+    obs = Observations(problem.obs.y + 2.0 * (np.arange(25) % 9 == 0), rng.uniform(0.5, 2.0, 25))
+    kernel, mean = make_kernel("matern32"), Mean("constant")
+    K = prior_covariance(kernel.cross(problem.X, problem.X), mean, problem.X)
+    assert likelihood.hessian(obs, laplace_mode(K, obs, likelihood)).min() < 0
+    check_gradient(kernel, mean, likelihood, problem.X, obs)
 
 
 def test_gaussian_evidence_is_the_dense_one(rng):
