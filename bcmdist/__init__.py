@@ -15,6 +15,9 @@ eta, precision : natural parameters of a message; never a mean or an inverse cov
 mean, variance : of the latent f; of observations where the name says `observation_*`
 Psi, Lam, R : noise of a partition; cov(f | v); R = Psi + Lam = cov(y | v)
 W : of a Laplace expert, the weights -d2 log p / df2; in code `w`
+pass : one reading of the data; the first linearises each expert on its own, later ones at the committee's mean
+site : a Gaussian that stands for the likelihood of one row
+deviance : twice the log density lost against a model with a parameter per row, mean over rows
 jitter : added to the query covariance only, once, and reported
 NMSE, MNLP : mean squared error over the mean squared deviation from the training mean; mean
     negative log predictive density, in nats like all logarithms here

@@ -4,7 +4,8 @@
         gbcm = GBCM.fit("train.zarr", Settings(query=500), model="model", runtime=runtime)
     prediction = gbcm.predict(X)
 
-`prepare` settles everything before the first message, `absorb` hears partitions; `fit` is both.
+`prepare` settles everything before the first message, `absorb` hears partitions, `refine` makes further
+passes; `fit` is all of them. `forget`, `reweight` and `merge` undo, weigh and join what was heard.
 """
 
 import functools
@@ -18,11 +19,14 @@ from pathlib import Path
 
 import numpy as np
 
-from bcmdist import __version__
+from bcmdist import __version__, diagnosis, passes, revision
+from bcmdist.calibration import calibration_from, fit_calibration
 from bcmdist.committee import Committee, query_advice
 from bcmdist.dataset import LARGEST_OUTPUT_CHUNK, create_predictions, new_output, output_names, write_dataset
-from bcmdist.errors import DataChanged, InvalidData, InvalidDtype, ModelExists
-from bcmdist.message import zero
+from bcmdist.errors import DataChanged, InvalidData, InvalidDtype, InvalidOption, ModelExists
+from bcmdist.expert import zero_message
+from bcmdist.joint import joint_latent, sample_latent
+from bcmdist.likelihoods import Observations
 from bcmdist.model import Model, from_arrays, named_parameters
 from bcmdist.partition import (
     Partition,
@@ -36,8 +40,10 @@ from bcmdist.preparation import Stages, prepare_model, refuse_large_expert, refu
 from bcmdist.runtime import Runtime
 from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.settings import Settings
-from bcmdist.store import Commit, Entry, LocalStorage, ModelStore, record_digest
-from bcmdist.tasks import Expert, Predict, Score, committee_from, predict_rows
+from bcmdist.store import RUNNING, Commit, Entry, LocalStorage, ModelStore, record_digest
+from bcmdist.tasks.hearing import Contribution, EPExpert, Expert, HeldOut
+from bcmdist.tasks.loading import Fitted, committee_from
+from bcmdist.tasks.predicting import Predict, Score, predict_rows
 
 
 class _Scratch:
@@ -90,7 +96,8 @@ class GBCM:
         keep, source, model = _places(source, model)
         data = open_data(source, x=settings.x, y=settings.y)
         gbcm = _resume(data, settings, model, runtime) or _prepare(data, settings, model, runtime)
-        return replace(gbcm, _keep=keep).absorb(partitions(data, settings.rows_per_expert), runtime=runtime)
+        gbcm = replace(gbcm, _keep=keep).absorb(partitions(data, settings.rows_per_expert), runtime=runtime)
+        return gbcm.refine(runtime=runtime) if settings.passes == "auto" else gbcm
 
     @classmethod
     def prepare(cls, source, settings=None, *, model=None, runtime: Runtime | None = None) -> "GBCM":
@@ -134,35 +141,124 @@ class GBCM:
         self._refuse_unlike(parts)
         refuse_overlap(parts, heard)
         refuse_large_expert(parts, self.model.query, runtime, self.model.likelihood)
-        store = ModelStore(LocalStorage(self.url))
         runtime.check_same(functools.partial(record_digest, self.url, self.commit), url=self.url)
+        if self.facts["linearise"] == RUNNING:
+            return passes.absorb_in_turn(self, parts, runtime)
         stages = Stages()
         with stages("experts"):
-            contribution = runtime.sum(Expert(store.reference(self.commit)), parts, label="experts")
-        _refuse_changed(contribution.entries.values(), store.get_segment(self.facts["surveyed"]))
+            contribution = self.hear(parts, runtime, label="experts")
         with stages("committee"):
-            return self._commit(store, contribution, stages)
+            committee = self.committee.absorb(contribution.message)
+            entries = sorted(contribution.entries.values(), key=lambda entry: entry.key)
+            next_one = self.successor(committee, entries, stages=stages, **passes.first_pass(self.facts))
+        return next_one._calibrated(parts, runtime)
 
-    def _commit(self, store, contribution, stages):
-        committee = self.committee.absorb(contribution.message)
-        entries = sorted(contribution.entries.values(), key=lambda entry: entry.key)
-        segments = (*self.segments, store.put_segment(entries))
-        ledger = (*self.ledger, *entries)
-        facts = self.facts | {"seconds": stages.added_to(self.facts["seconds"])}
-        _write_commit(store, self.commit + 1, self.model, committee, segments, facts)
+    def hear(self, parts, runtime, *, at=None, label) -> Contribution:
+        """Messages of partitions under this model, checked against the survey; nothing is committed.
+
+        `at`: reference of the shared values given which rows are linearised; each expert's own mode by default.
+        """
+        task = EPExpert(self.reference) if self.facts["approximation"] == "ep" else Expert(self.reference, at)
+        return self.hear_with(task, parts, runtime, label=label)
+
+    def hear_with(self, task, parts, runtime, *, label) -> Contribution:
+        """As `hear`, by another kind of expert."""
+        contribution = runtime.sum(task, parts, label=label)
+        _refuse_changed(contribution.entries.values(), self.store.get_segment(self.facts["surveyed"]))
+        _refuse_changed(contribution.entries.values(), self.ledger)
+        return contribution
+
+    @property
+    def store(self) -> ModelStore:
+        """The model directory."""
+        return ModelStore(LocalStorage(self.url))
+
+    def successor(self, committee, entries, *, rewrite=False, stages=None, **facts) -> "GBCM":
+        """The next commit: another committee, further ledger entries (or all of them) and changed facts."""
+        segments = () if rewrite else self.segments
+        ledger = (*(() if rewrite else self.ledger), *entries)
+        if entries:
+            segments = (*segments, self.store.put_segment(entries))
+        stages = stages or Stages()
+        facts = self.facts | {"seconds": stages.added_to(self.facts["seconds"])} | facts
+        _write_commit(self.store, self.commit + 1, self.model, committee, segments, facts)
         return replace(self, committee=committee, commit=self.commit + 1, segments=segments, ledger=ledger, facts=facts)
 
-    def predict(self, X) -> dict[str, np.ndarray]:
+    def written(self, store, committee, ledger, facts) -> "GBCM":
+        """The first commit of another model directory with the same model."""
+        _write_commit(store, 1, self.model, committee, (store.put_segment(ledger),), facts)
+        return _from_commit(store, store.load(1))
+
+    def partial_fit(self, source, *, y=None, runtime: Runtime | None = None) -> "GBCM":
+        """Hear the rows of another data set of the same columns; partitions heard before are left out.
+
+        Parameters
+        ----------
+        source : path or URL of a Zarr group
+
+        Raises
+        ------
+        As `absorb`.
+        """
+        return self.absorb(self.partitions_of(source, y=y), runtime=runtime)
+
+    def partitions_of(self, source, *, y=None) -> list[Partition]:
+        """The partitions in which `partial_fit` hears a data set."""
+        return partitions(self._open(source, x=None, y=y or self.model.y_name), self.facts["rows_per_expert"])
+
+    def refine(self, *, runtime: Runtime | None = None, most=passes.MOST_PASSES, tolerance=passes.TOLERANCE) -> "GBCM":
+        """Make further passes until the committee stops moving (SYSTEMS I.5); see `passes.refine`."""
+        return passes.refine(self, runtime or SerialRuntime(), most=most, tolerance=tolerance)
+
+    def forget(self, keys, *, runtime: Runtime | None = None) -> "GBCM":
+        """Withdraw what partitions have said; see `revision.forget`."""
+        return revision.forget(self, keys, runtime or SerialRuntime())
+
+    def reweight(self, weights, *, runtime: Runtime | None = None) -> "GBCM":
+        """Change how much partitions count, by key; see `revision.reweight`."""
+        return revision.reweight(self, weights, runtime or SerialRuntime())
+
+    def merge(self, other: "GBCM", model) -> "GBCM":
+        """The committee that has heard what both have, in a new model directory; see `revision.merge`."""
+        return revision.merge(self, other, model)
+
+    def _calibrated(self, parts, runtime):
+        """With probabilities for likelihoods that have none, from rows that are held out for the purpose."""
+        if not getattr(self.model.likelihood, "needs_calibration", False) or self.facts.get("calibration"):
+            return self
+        held_out, without = passes.without_some(self, parts, runtime)
+        arrays = {"eta": without.total.eta, "precision": without.total.precision}
+        with self.store.transient(arrays) as references:
+            task = HeldOut(self.reference, **references)
+            found = fit_calibration(runtime.sum(task, held_out, label="calibrate"))
+        return self.successor(self.committee, [], calibration=asdict(found))
+
+    def predict(self, X, *, exposure=None, trials=None) -> dict[str, np.ndarray]:
         """Predictions at the rows of X (n, D), in original units, by name.
 
-        `mean` and `variance` of the latent f; for regression `observation_mean`,
-        `observation_variance`, `lower95` and `upper95` of a new observation; for classes
-        `probability` (n, C) and `label`.
+        `mean` and `variance` of the latent f, (n,), or (n, C) of C classes; for classes `probability`
+        (n, C) and `label`; otherwise `observation_mean`, `observation_variance`, `lower95` and `upper95`
+        of a new observation, of `exposure` or `trials` where the likelihood has them (1 by default).
 
         Raises
         ------
         InvalidData
         """
+        scaled = self._scaled(X)
+        companions = {"exposure": exposure, "trials": trials}
+        for name, column in companions.items():
+            if column is not None:
+                companions[name] = np.broadcast_to(np.asarray(column, dtype=float), len(scaled))
+                if not np.all(np.isfinite(companions[name]) & (companions[name] > 0)):
+                    raise InvalidData(f"{name}: expected positive numbers, got {column!r}; correct them")
+        obs = Observations(np.full(len(scaled), np.nan), np.ones(len(scaled)), **companions)
+        return predict_rows(self._fitted(), np.asarray(X, dtype=float), obs)
+
+    def _fitted(self):
+        return Fitted(self.model, self.committee.posterior, calibration_from(self.facts.get("calibration")))
+
+    def _scaled(self, X):
+        """Checked inputs in scaled units."""
         X = np.asarray(X)
         if X.dtype.kind not in "fiub":
             raise InvalidDtype(f"X: expected real numbers, got dtype {X.dtype}; convert it to float64 first")
@@ -176,7 +272,7 @@ class GBCM:
             raise InvalidData(
                 f"X: expected finite numbers, got {X[row, column]} at row {row}, column {column}; fill or drop it"
             )
-        return predict_rows(self.model, self.committee.posterior, X, np.ones(len(X)))
+        return self.model.scaling.inputs(X)
 
     def predict_zarr(self, source, out, *, x=None, runtime: Runtime | None = None) -> int:
         """Predict at every row of a Zarr data set into a new Zarr group; the number of rows.
@@ -204,7 +300,7 @@ class GBCM:
         with new_output(out) as place:
             rows = create_predictions(place, data, example, attributes)
             runtime.check_same(functools.partial(output_names, place), url=out)
-            return runtime.sum(Predict(self._reference(), place), aligned_partitions(data, rows), label="predict")
+            return runtime.sum(Predict(self.reference, place), aligned_partitions(data, rows), label="predict")
 
     def score(self, source, *, x=None, y=None, runtime: Runtime | None = None) -> dict[str, float]:
         """Scores of the predictions against the targets of a Zarr data set, in original units.
@@ -223,8 +319,49 @@ class GBCM:
         refuse_large_prediction(data, self.model.query, runtime)
         self._check_readable(runtime, data)
         parts = aligned_partitions(data, min(data.chunk_rows, LARGEST_OUTPUT_CHUNK))
-        scores = runtime.sum(Score(self._reference()), parts, label="score")
+        scores = runtime.sum(Score(self.reference), parts, label="score")
         return {"rows": data.rows, **scores.summary()}
+
+    def effective_parameters(self, *, runtime: Runtime | None = None) -> dict[str, float]:
+        """Degrees of freedom of the data and as seen through the query set; see `diagnosis`."""
+        return diagnosis.effective_parameters(self, runtime or SerialRuntime())
+
+    def evidence_gradient(self, *, runtime: Runtime | None = None) -> dict[str, np.ndarray]:
+        """Gradient of `committee.log_evidence` in the log hyper-parameters, by name; see `diagnosis`."""
+        return diagnosis.evidence_gradient(self, runtime or SerialRuntime())
+
+    def predict_joint(self, X):
+        """Mean (n,) and covariance (n, n) of the latent f at the rows of X (n, D), in original units.
+
+        Raises
+        ------
+        InvalidData, MemoryLimit
+        """
+        allowed = SerialRuntime().allowed_bytes
+        mean, covariance = joint_latent(self.model.query, self._one_belief(), self._scaled(X), allowed_bytes=allowed)
+        original = functools.partial(self.model.scaling.original, kind=self.model.likelihood.scaling)
+        return original("mean", mean), original("variance", covariance)
+
+    def sample(self, X, *, size, seed=0):
+        """Joint samples of the latent f at the rows of X (n, D): (size, n), in original units.
+
+        Raises
+        ------
+        InvalidData, MemoryLimit
+        """
+        allowed = SerialRuntime().allowed_bytes
+        samples = sample_latent(
+            self.model.query, self._one_belief(), self._scaled(X), size=size, seed=seed, allowed_bytes=allowed
+        )
+        return self.model.scaling.original("mean", samples, self.model.likelihood.scaling)
+
+    def _one_belief(self):
+        if self.model.likelihood.processes > 1:
+            raise InvalidOption(
+                f"joint prediction: expected one latent process, {self.model.likelihood.name} has "
+                f"{self.model.likelihood.processes}; use predict"
+            )
+        return self.committee.posterior
 
     def info(self) -> dict:
         """What the model is and what it has heard, JSON-ready."""
@@ -244,6 +381,9 @@ class GBCM:
             "hyperparameters": {
                 name: value.tolist() for name, value in named_parameters(query.kernel, self.model.likelihood).items()
             },
+            "classes": self.model.classes,
+            "approximation": self.facts["approximation"],
+            "passes": self.facts["passes"],
             "jitter": query.jitter,
             "kernels_tried": self.facts["kernels_tried"],
             "at_bounds": self.facts["at_bounds"],
@@ -264,8 +404,10 @@ class GBCM:
                     f"{data.inputs}; give the same columns in the same order"
                 )
 
-    def _reference(self):
-        return ModelStore(LocalStorage(self.url)).reference(self.commit)
+    @property
+    def reference(self):
+        """What tasks carry instead of this committee."""
+        return self.store.reference(self.commit)
 
     def _check_readable(self, runtime, data):
         runtime.check_same(functools.partial(describe, data.url, data.x, data.y), url=data.url)
@@ -352,8 +494,11 @@ def _prepare(data, settings, model, runtime):
     try:
         prepared, found = prepare_model(data, surveyed, settings, runtime, store, stages)
         facts = {"job": _job(data, settings), "data": data.url, "query_asked": settings.query, **found}
+        facts |= {"rows_per_expert": settings.rows_per_expert, "linearise": settings.linearise, "passes": []}
+        facts["approximation"] = settings.approximation
+
         facts |= {"surveyed": store.put_segment(list(surveyed.entries.values())), "seconds": stages.seconds}
-        _write_commit(store, 1, prepared, Committee(zero(prepared.query.shared)), (), facts)
+        _write_commit(store, 1, prepared, Committee(zero_message(prepared.query, prepared.likelihood)), (), facts)
     except BaseException:
         store.discard_uncommitted()
         raise

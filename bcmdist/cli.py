@@ -1,4 +1,4 @@
-"""The command line `bcmdist`: demo, import, fit, predict, score, info, doctor.
+"""The command line `bcmdist`: demo, import, fit, predict, score, ingest, forget, merge, info, doctor.
 
 Every command takes `--json` (one object on stdout; progress and logs go to stderr). Exit codes:
 0 done, 1 refused or failed, 2 usage. Heavy packages are imported by the commands that use them.
@@ -251,20 +251,50 @@ def import_(file, data, y, rows_per_chunk, part, holdout, seed, mask, mask_row, 
     expose_value=False,
     help="Options by name; the command line wins.",
 )
-@click.option("--task", type=click.Choice(["regression", "classification"]), help="[default: from the targets]")
-@click.option("--likelihood", metavar="NAME", help="gaussian or bernoulli [default: the task's]")
+@click.option(
+    "--task",
+    type=click.Choice(["regression", "classification", "counts", "lifetimes", "binomial"]),
+    help="[default: classification for targets 0 and 1, else regression]",
+)
+@click.option(
+    "--likelihood",
+    metavar="NAME",
+    help="gaussian student_t gamma inverse_gaussian; bernoulli probit svm softmax softmax_coupled softmax_fisher "
+    "onehot; negative_binomial poisson; weibull exponential; binomial [default: the first of the task's; softmax for "
+    "more than two classes]",
+)
 @click.option(
     "--kernel",
     default="auto",
     show_default=True,
     metavar="NAME|auto",
-    help="se matern12 matern32 matern52 rq linear constant; -iso for one lengthscale; + and *.",
+    help="se matern12 matern32 matern52 rq linear poly2 poly3 constant; -iso for one lengthscale; + and *.",
 )
 @click.option("--mean", type=click.Choice(["constant", "zero", "linear"]), default="constant", show_default=True)
 @click.option("--query", type=int, default=500, show_default=True, help="Query points Q.")
 @click.option("--query-method", type=click.Choice(["kmeans", "random"]), default="kmeans", show_default=True)
 @click.option("--rows-per-expert", type=int, default=1000, show_default=True)
-@click.option("--passes", type=click.Choice(["1"]), default="1", show_default=True, help="Passes over the data.")
+@click.option(
+    "--passes",
+    type=click.Choice(["1", "auto"]),
+    default="1",
+    show_default=True,
+    help="1: the committee as published; auto: until it stops moving.",
+)
+@click.option(
+    "--approximation",
+    type=click.Choice(["laplace", "ep"]),
+    default="laplace",
+    show_default=True,
+    help="How experts make other than Gaussian rows Gaussian: at the mode, or by expectation propagation.",
+)
+@click.option(
+    "--linearise",
+    type=click.Choice(["own", "running"]),
+    default="own",
+    show_default=True,
+    help="First pass: each expert at its own mode, or under the belief of the moment (then order matters).",
+)
 @click.option("--partition", type=click.Choice(["chunks"]), default="chunks", show_default=True)
 @click.option("--learn/--no-learn", default=True, show_default=True, help="Learn hyper-parameters.")
 @click.option(
@@ -282,7 +312,7 @@ def import_(file, data, y, rows_per_chunk, part, holdout, seed, mask, mask_row, 
 @click.option("--prepare-only", is_flag=True, help="Commit an empty committee and stop.")
 @_runtime_options
 @_json_option
-def fit(data, model, given, passes, partition, prepare_only, make_runtime, as_json, **options):
+def fit(data, model, given, partition, prepare_only, make_runtime, as_json, **options):
     """Fit a committee to the Zarr data set DATA.
 
     Example: bcmdist fit train.zarr --model model --task regression --query 1000
@@ -346,15 +376,83 @@ def score(model, data, method, x, y, make_runtime, as_json):
 @cli.command()
 @click.argument("model")
 @click.option("--at", "commit", type=int, metavar="N", help="As of commit N [default: the newest].")
+@click.option("--ledger", is_flag=True, help="List the partitions it has heard.")
+@click.option("--p-eff-data", is_flag=True, help="Read the data again for their own effective degrees of freedom.")
 @_json_option
-def info(model, commit, as_json):
+def info(model, commit, ledger, p_eff_data, as_json):
     """Tell what MODEL is and what it has heard.
 
     Example: bcmdist info model --json
     """
     from bcmdist.bcm import GBCM
 
-    _report(GBCM.load(model, commit=commit).info(), as_json)
+    gbcm = GBCM.load(model, commit=commit)
+    figures = gbcm.info()
+    if p_eff_data:
+        figures["p_eff_data"] = gbcm.effective_parameters()["data"]
+    if ledger:
+        figures["ledger"] = [{"key": e.key, "rows": e.rows, "weight": e.weight} for e in gbcm.ledger]
+    _report(figures, as_json)
+
+
+@cli.command()
+@click.argument("model")
+@click.argument("source")
+@click.option("--y", "y", help="Name of the target array [default: as in training].")
+@_runtime_options
+@_json_option
+def ingest(model, source, y, make_runtime, as_json):
+    """Let MODEL hear the rows of the Zarr data set SOURCE; partitions it knows are left out.
+
+    Example: bcmdist ingest model new.zarr
+    """
+    start = time.perf_counter()
+    from bcmdist.bcm import GBCM
+
+    before = GBCM.load(model)
+    with make_runtime() as runtime:
+        after = before.partial_fit(source, y=y, runtime=runtime)
+    new = after.ledger[len(before.ledger) :]
+    rows, seconds = sum(entry.rows for entry in new), time.perf_counter() - start
+    figures = {"partitions": len(new), "rows": rows, "duplicates": len(before.partitions_of(source, y=y)) - len(new)}
+    _report(figures | {"seconds": seconds, "rows_per_second": rows / seconds, "commit": after.commit}, as_json)
+
+
+@cli.command()
+@click.argument("model")
+@click.argument("keys", nargs=-1, required=True)
+@_runtime_options
+@_json_option
+def forget(model, keys, make_runtime, as_json):
+    """Withdraw from MODEL what the partitions KEYS have said; `info --ledger` lists them.
+
+    Example: bcmdist forget model '/data/train.zarr/X[0:1000]'
+    """
+    start = time.perf_counter()
+    from bcmdist.bcm import GBCM
+
+    with make_runtime() as runtime:
+        after = GBCM.load(model).forget(keys, runtime=runtime)
+    figures = {"forgotten": len(set(keys)), "rows": after.committee.total.rows, "partitions": len(after.ledger)}
+    error = after.facts.get("withdrawn_error")
+    if error is not None:
+        figures["error_before_last_pass"] = error
+    _report(figures | {"seconds": time.perf_counter() - start, "commit": after.commit}, as_json)
+
+
+@cli.command()
+@click.argument("model_a")
+@click.argument("model_b")
+@click.option("--model", required=True, metavar="DIR", help="New model directory.")
+@_json_option
+def merge(model_a, model_b, model, as_json):
+    """Join two committees of one prepared model that have heard different data.
+
+    Example: bcmdist merge north south --model both
+    """
+    from bcmdist.bcm import GBCM
+
+    _report(GBCM.load(model_a).merge(GBCM.load(model_b), model).info(), as_json)
 
 
 @cli.command()

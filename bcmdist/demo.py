@@ -43,9 +43,9 @@ class Sizes:
             raise InvalidOption(f"rows: expected 2 to {LARGEST_ROWS:,}, got {self.rows}; correct it")
 
 
-def make_map(seed):
-    """The noise-free map of Appendix C: (n, 5) -> (n,), positive for class 1."""
-    centers = np.random.default_rng(seed).uniform(0.0, 1.0, (len(AMPLITUDES), INPUTS))
+def make_map(seed, *, inputs=INPUTS):
+    """The noise-free map of Appendix C: (n, inputs) -> (n,), positive for class 1."""
+    centers = np.random.default_rng(seed).uniform(0.0, 1.0, (len(AMPLITUDES), inputs))
 
     def value(X):
         r2 = ((X[:, None, :] - centers) ** 2).sum(axis=2)
@@ -56,11 +56,11 @@ def make_map(seed):
     return value
 
 
-def make_rows(rows, *, sigma, seed, part):
-    """X (n, 5) uniform in [-1, 1]^5, noisy and noise-free labels, by name."""
+def make_rows(rows, *, sigma, seed, part, inputs=INPUTS):
+    """X (rows, inputs) uniform in [-1, 1]^inputs, noisy and noise-free labels, by name."""
     rng = np.random.default_rng([seed, part])
-    X = rng.uniform(-1.0, 1.0, (rows, INPUTS))
-    value = make_map(seed)(X)
+    X = rng.uniform(-1.0, 1.0, (rows, inputs))
+    value = make_map(seed, inputs=inputs)(X)
     noisy = value + sigma * rng.standard_normal(rows)
     return {"X": X, "y": (noisy > 0).astype(np.uint8), "y_noise_free": (value > 0).astype(np.uint8)}
 

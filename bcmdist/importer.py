@@ -14,8 +14,8 @@ import numpy as np
 
 from bcmdist.dataset import ROWS_PER_CHUNK, write_dataset
 from bcmdist.errors import BcmdistError, DataNotFound, InvalidData, InvalidDtype, InvalidOption, MissingExtra
+from bcmdist.partition import COMPANIONS
 
-COMPANIONS = ("weight", "exposure", "trials", "event")
 PARTS = ("train", "test", "all")
 
 

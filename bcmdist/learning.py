@@ -15,10 +15,11 @@ from scipy.optimize import minimize
 
 from bcmdist.errors import InvalidOption, NotPositiveDefinite
 from bcmdist.kernels import Kernel, parse_kernel, split_parameters
-from bcmdist.likelihoods import Likelihood
+from bcmdist.likelihoods import BOUNDS as LIKELIHOOD_BOUNDS
+from bcmdist.likelihoods import AnyLikelihood, make_likelihood
 from bcmdist.model import named_parameters, with_named
 
-Objective = Callable[[Kernel, Likelihood], tuple[float, np.ndarray]]
+Objective = Callable[[Kernel, AnyLikelihood], tuple[float, np.ndarray]]
 """Summed log evidence and its gradient in log parameters (kernel first); -inf where it fails."""
 
 # Kernels that `auto` chooses from, in the order in which ties are resolved: smooth and rough.
@@ -29,7 +30,7 @@ PRIOR_SD = 3.0
 
 # Bounds of natural parameters of scaled data. Variances and noise beyond them, or lengthscales far
 # beyond the spread of the data, do not change predictions but ruin conditioning.
-BOUNDS = {"lengthscale": (1e-2, 1e3), "variance": (1e-4, 1e3), "alpha": (1e-2, 1e3), "noise_variance": (1e-6, 1e1)}
+BOUNDS = {"lengthscale": (1e-2, 1e3), "variance": (1e-4, 1e3), "alpha": (1e-2, 1e3)}
 AT_BOUND = 1e-3  # in log units
 
 # Learning stops when iterations gain less: a tenth of a nat is evidence for nothing.
@@ -58,7 +59,7 @@ class Learned:
 
     kernel_name: str
     kernel: Kernel
-    likelihood: Likelihood
+    likelihood: AnyLikelihood
     objective: float
     """summed log evidence plus log prior at the optimum, in nats"""
     evaluations: int
@@ -74,7 +75,7 @@ class _Point:
 
     name: str
     kernel: Kernel
-    likelihood: Likelihood
+    likelihood: AnyLikelihood
     objective: float
 
 
@@ -137,7 +138,7 @@ def _stop_when_idle():
     return callback
 
 
-def learn(objective: Objective, kernel_name, likelihood: Likelihood, *, inputs, effort: Effort) -> Learned:
+def learn(objective: Objective, kernel_name, likelihood: AnyLikelihood, *, inputs, effort: Effort) -> Learned:
     """Maximise an objective over the parameters of a kernel and a likelihood.
 
     Parameters
@@ -174,6 +175,35 @@ def learn(objective: Objective, kernel_name, likelihood: Likelihood, *, inputs, 
         _at_bounds(best),
         _best_by_name([*fine, *others]),
     )
+
+
+# Factors on all lengthscales and on all variances at which rescaling starts, and its evaluations.
+RESCALE_STEP = np.log(2.0)
+RESCALE_EVALUATIONS = 20
+
+
+def rescale(value: Callable[[Kernel], float], kernel: Kernel) -> Kernel:
+    """The kernel with all lengthscales times one factor and all variances times another that maximise `value`.
+
+    For likelihoods whose evidence has no gradient here: the kernel was learned with another likelihood, whose
+    latents have another scale. Nelder-Mead from the kernel as it is.
+    """
+
+    def scaled(logs):
+        factors = {"lengthscale": np.exp(logs[0]), "variance": np.exp(logs[1])}
+        values = {}
+        for name, v in kernel.parameters.items():
+            kind = name.rsplit(".", 1)[-1]
+            values[name] = (v * factors.get(kind, 1.0)).clip(*BOUNDS[kind])
+        return kernel.with_parameters(values)
+
+    def loss(logs):
+        penalty = 0.5 * float(logs @ logs) / PRIOR_SD**2
+        return penalty - value(scaled(logs))
+
+    simplex = np.array([[0.0, 0.0], [RESCALE_STEP, 0.0], [0.0, 2.0 * RESCALE_STEP]])
+    options = {"initial_simplex": simplex, "maxfev": RESCALE_EVALUATIONS, "fatol": GAIN_NATS, "xatol": 0.05}
+    return scaled(minimize(loss, np.zeros(2), method="Nelder-Mead", options=options).x)
 
 
 # Starts with one lengthscale, in units of sqrt(D) standard deviations: smooth, and rough.
@@ -230,15 +260,16 @@ def _moved(point, theta):
 
 
 def _prior_center(point, inputs):
-    """Log defaults: variance 1, lengthscale sqrt(D), noise a tenth of the variance."""
-    centers = {"lengthscale": math.sqrt(inputs), "noise_variance": 0.1}
-    return np.log(
-        np.concatenate([np.full(len(v), centers.get(n.rsplit(".", 1)[-1], 1.0)) for n, v in _parameters(point).items()])
-    )
+    """Log defaults: variance 1, lengthscale sqrt(D), the likelihood's own."""
+    kernel = parse_kernel(point.name, inputs=inputs).parameters
+    likelihood = make_likelihood(point.likelihood.name, point.likelihood.processes).parameters
+    values = [np.full(len(v), kernel[n][0]) for n, v in point.kernel.parameters.items()]
+    return np.log(np.concatenate([*values, *likelihood.values()]))
 
 
 def _bounds(point):
-    return np.concatenate([np.tile(BOUNDS[n.rsplit(".", 1)[-1]], (len(v), 1)) for n, v in _parameters(point).items()])
+    bounds = BOUNDS | LIKELIHOOD_BOUNDS
+    return np.concatenate([np.tile(bounds[n.rsplit(".", 1)[-1]], (len(v), 1)) for n, v in _parameters(point).items()])
 
 
 def _at_bounds(point):
@@ -247,7 +278,7 @@ def _at_bounds(point):
     return [name for name, gap in zip(names, gaps, strict=True) if gap < AT_BOUND]
 
 
-def with_given(kernel: Kernel, likelihood: Likelihood, given: dict[str, float | list[float]]):
+def with_given(kernel: Kernel, likelihood: AnyLikelihood, given: dict[str, float | list[float]]):
     """Kernel and likelihood with some parameters set by name, as `--set` gives them.
 
     Raises

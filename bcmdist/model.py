@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcmdist.kernels import Kernel, parse_kernel
-from bcmdist.likelihoods import Likelihood, make_likelihood
+from bcmdist.likelihoods import AnyLikelihood, make_likelihood
 from bcmdist.mean import Mean
 from bcmdist.query import Query
 from bcmdist.scaling import Scaling
@@ -23,11 +23,13 @@ class Model:
 
     scaling: Scaling
     query: Query
-    likelihood: Likelihood
+    likelihood: AnyLikelihood
     kernel_name: str
     """the expression `parse_kernel` reads"""
     x_name: str
     y_name: str
+    classes: tuple[float, ...] | None = None
+    """labels of the classes, ascending, where the targets are classes that the likelihood numbers"""
 
     @property
     def inputs(self):
@@ -53,6 +55,7 @@ class Model:
             "y_scale": self.scaling.y_scale,
             "x": self.x_name,
             "y": self.y_name,
+            "classes": self.classes,
         }
         return arrays, facts
 
@@ -62,17 +65,19 @@ def from_arrays(arrays, facts) -> Model:
     points = arrays["query_points"]
     kernel = kernel_from(facts["kernel"], facts["kernel_parameters"], inputs=points.shape[1])
     query = Query(points, kernel, Mean(facts["mean"]), np.asfortranarray(arrays["query_factor"]), facts["jitter"])
+    classes = facts.get("classes")
     return Model(
         Scaling(arrays["x_mean"], arrays["x_scale"], facts["y_mean"], facts["y_scale"]),
         query,
-        likelihood_from(facts["likelihood"], facts["likelihood_parameters"]),
+        likelihood_from(facts["likelihood"], facts["likelihood_parameters"], classes),
         facts["kernel"],
         facts["x"],
         facts["y"],
+        classes and tuple(classes),
     )
 
 
-def to_lists(part: Kernel | Likelihood) -> dict[str, list[float]]:
+def to_lists(part: Kernel | AnyLikelihood) -> dict[str, list[float]]:
     """Natural parameters as lists of floats."""
     return {name: value.tolist() for name, value in part.parameters.items()}
 
@@ -82,22 +87,24 @@ def kernel_from(expression, parameters, *, inputs) -> Kernel:
     return parse_kernel(expression, inputs=inputs).with_parameters(_vectors(parameters))
 
 
-def likelihood_from(name, parameters) -> Likelihood:
-    """Likelihood of a name at given natural parameters."""
-    return make_likelihood(name).with_parameters(_vectors(parameters))
+def likelihood_from(name, parameters, classes=None) -> AnyLikelihood:
+    """Likelihood of a name at given natural parameters, for given class labels."""
+    return make_likelihood(name, classes and len(classes)).with_parameters(_vectors(parameters))
 
 
 def _vectors(parameters):
     return {name: np.array(value, dtype=float) for name, value in parameters.items()}
 
 
-def named_parameters(kernel: Kernel, likelihood: Likelihood) -> dict[str, np.ndarray]:
+def named_parameters(kernel: Kernel, likelihood: AnyLikelihood) -> dict[str, np.ndarray]:
     """All natural parameters under the names of `--set` and `info`."""
     named = {f"kernel.{n}": v for n, v in kernel.parameters.items()}
     return named | {f"likelihood.{n}": v for n, v in likelihood.parameters.items()}
 
 
-def with_named(kernel: Kernel, likelihood: Likelihood, values: dict[str, np.ndarray]) -> tuple[Kernel, Likelihood]:
+def with_named(
+    kernel: Kernel, likelihood: AnyLikelihood, values: dict[str, np.ndarray]
+) -> tuple[Kernel, AnyLikelihood]:
     """Kernel and likelihood at the natural parameters that `named_parameters` would show."""
 
     def own(prefix):

@@ -1,10 +1,11 @@
 """Partitions: ranges of rows of chunked Zarr arrays, read and validated. The door to Zarr data.
 
 A data set is a Zarr group (v2 or v3; a path or any URL Zarr understands) with `X` (N, D), `y`
-(N,) and optionally `weight` (N,): how many rows a row counts for in the likelihood (scaling,
-sampling and scores count each row once). One partition is one expert: a run of whole small chunks, or a
-range of rows inside a large one. A partition is a reference, a few hundred bytes; the rows are
-read by whoever needs them, checked, and named by a hash of their content.
+(N,) and optionally the companions `weight` (how many rows a row counts for in the likelihood; scaling,
+sampling and scores count each row once), `exposure`, `trials` and `event`, each (N,). One partition is
+one expert: a run of whole small chunks, or a range of rows inside a large one. A partition is a
+reference, a few hundred bytes; the rows are read by whoever needs them, checked, and named by a hash
+of their content.
 """
 
 import hashlib
@@ -32,6 +33,9 @@ from bcmdist.likelihoods import Observations
 # be small beside an expert's matrices.
 RUN_ROWS = 16_384
 
+# Arrays that may stand beside the targets, in the order of the fields of `Observations`.
+COMPANIONS = ("weight", "exposure", "trials", "event")
+
 # Larger numbers overflow when they are squared.
 LARGEST = 1e150
 
@@ -51,7 +55,8 @@ class Data:
     inputs: int
     chunk_rows: int
     """rows per chunk (per shard, where there are shards) of X"""
-    weighted: bool
+    companions: tuple[str, ...]
+    """those of `COMPANIONS` that are there"""
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,10 @@ class Partition:
     data: Data
     start: int
     stop: int
+    weight: float = 1.0
+    """how many times its message counts"""
+    sites: str = ""
+    """hash of the blob with the Gaussian sites of its rows, where expectation propagation has been there"""
 
     @property
     def rows(self):
@@ -84,7 +93,7 @@ class Rows:
     obs: Observations
     """targets nan where only inputs are wanted"""
     digest: str
-    """SHA-256 of the values of X, y and weight"""
+    """SHA-256 of the values of X, y and the companions"""
 
 
 def absolute_url(url):
@@ -126,10 +135,10 @@ def open_data(url, *, x="X", y="y") -> Data:
         raise InvalidData(f"{url}: expected {x} with shape (N, D), got {X.shape}; store one row per observation")
     if X.shape[0] == 0 or X.shape[1] == 0:
         raise InvalidData(f"{url}: expected at least one row and one column in {x}, got shape {X.shape}; add data")
-    weighted = "weight" in group
-    for name in [y] * (y is not None) + ["weight"] * weighted:
+    companions = tuple(name for name in COMPANIONS if name in group)
+    for name in [y] * (y is not None) + list(companions):
         _check_companion(url, x, X, name, _array(group, url, name))
-    return Data(absolute_url(url), x, y, X.shape[0], X.shape[1], _chunk_rows(X), weighted)
+    return Data(absolute_url(url), x, y, X.shape[0], X.shape[1], _chunk_rows(X), companions)
 
 
 def describe(url, x, y) -> str:
@@ -218,6 +227,26 @@ def aligned_partitions(data: Data, rows: int) -> list[Partition]:
 KEY = re.compile(r"(?P<array>.*)\[(?P<start>\d+):(?P<stop>\d+)\]")
 
 
+def from_key(key, *, y, weight=1.0, sites="") -> Partition:
+    """The partition that a key names, of a data set with targets `y`.
+
+    Raises
+    ------
+    DataNotFound, InvalidData
+    """
+    match = KEY.fullmatch(key)
+    if not match:
+        raise InvalidOption(
+            f"key: expected URL/ARRAY[START:STOP] as the ledger shows it, got {key!r}; give one of these"
+        )
+    url, _, x = match["array"].rpartition("/")
+    data = open_data(url, x=x, y=y)
+    start, stop = int(match["start"]), int(match["stop"])
+    if not 0 <= start < stop <= data.rows:
+        raise InvalidData(f"{key}: expected these rows to exist, {url} holds {data.rows}; give the original data")
+    return Partition(data, start, stop, weight, sites)
+
+
 def refuse_overlap(parts: Iterable[Partition], keys: Iterable[str]):
     """Raise `InvalidData` where partitions share rows with each other or with those of `keys`."""
     ranges = []
@@ -239,8 +268,12 @@ def read_all(parts: Sequence[Partition]) -> Iterator[tuple[Partition, Rows]]:
         first, last = run[0], run[-1]
         whole = _read(first.data, first.start, last.stop)
         for part in run:
-            X, y, weight = (column[part.start - first.start : part.stop - first.start] for column in whole)
-            yield part, Rows(X, Observations(y, weight), _digest(X, y, weight))
+            rows = slice(part.start - first.start, part.stop - first.start)
+            X, y = whole["X"][rows], whole["y"][rows]
+            companions = {name: whole[name][rows] for name in COMPANIONS if name in whole}
+            obs = Observations(y, **({"weight": np.ones(len(y))} | companions))
+            others = [companions[name] for name in COMPANIONS[1:] if name in companions]
+            yield part, Rows(X, obs, _digest(X, y, obs.weight, *others))
 
 
 def _runs(parts):
@@ -257,18 +290,20 @@ def _runs(parts):
 
 
 def _read(data, start, stop):
-    """Checked X (n, D), y (n,) and weight (n,) of some rows, float64."""
+    """Checked X (n, D), y (n,) and companions (n,) of some rows by name, float64."""
     group = open_group(data.url)
     rows = slice(start, stop)
-    X = _read_column(group, data, data.x, rows)
-    y = np.full(len(X), np.nan) if data.y is None else _read_column(group, data, data.y, rows)
-    weight = _read_column(group, data, "weight", rows) if data.weighted else np.ones(len(X))
-    if np.any(weight <= 0):
-        row = int(np.argmax(weight <= 0))
+    columns = {"X": _read_column(group, data, data.x, rows)}
+    unknown = np.full(len(columns["X"]), np.nan)
+    columns["y"] = unknown if data.y is None else _read_column(group, data, data.y, rows)
+    columns |= {name: _read_column(group, data, name, rows) for name in data.companions}
+    bad = np.flatnonzero(columns.get("weight", np.ones(1)) <= 0)
+    if len(bad):
         raise InvalidData(
-            f"{data.url}: expected positive weights, got {weight[row]} at row {start + row}; drop the row"
+            f"{data.url}: expected positive weights, got {columns['weight'][bad[0]]} at row {start + bad[0]}; drop the "
+            "row"
         )
-    return X, y, weight
+    return columns
 
 
 def _read_column(group, data, name, rows):

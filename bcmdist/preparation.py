@@ -10,10 +10,10 @@ from contextlib import contextmanager
 import numpy as np
 
 from bcmdist import memory
-from bcmdist.errors import BcmdistWarning
+from bcmdist.errors import BcmdistWarning, UnsupportedTarget
 from bcmdist.kernels import expression, kernel_parts, parse_kernel
-from bcmdist.learning import AUTO_KERNELS, EFFORTS, learn, with_given
-from bcmdist.likelihoods import TASKS, Gaussian, make_likelihood
+from bcmdist.learning import AUTO_KERNELS, EFFORTS, learn, rescale, with_given
+from bcmdist.likelihoods import CLASS_LIKELIHOODS, SVM, TASKS, Gaussian, OneHot, Softmax, make_likelihood
 from bcmdist.mean import Mean
 from bcmdist.model import Model, to_lists
 from bcmdist.partition import RUN_ROWS, Data, partitions
@@ -23,13 +23,17 @@ from bcmdist.runtime import Runtime
 from bcmdist.scaling import scaling_from, scaling_to_array
 from bcmdist.settings import Settings
 from bcmdist.store import BlobReference, ModelStore
-from bcmdist.tasks import LocalEvidence, Survey, SurveyResult
+from bcmdist.tasks.learning import ClassEvidence, LocalEvidence
+from bcmdist.tasks.survey import MOST_CLASSES, Survey, SurveyResult
 
 # Rows sampled per query point for k-means, and the least: enough for centres to be stable.
 SAMPLE_PER_QUERY = 10
 SAMPLE_LEAST = 1000
 # Rows of one partition whose evidence is computed while learning: the cost grows with the cube.
 LEARNING_BLOCK = 1000
+# The softmax evidence costs about 30 times as much per row: fewer and smaller blocks, for two parameters.
+RESCALE_BLOCK = 500
+RESCALE_BLOCKS = 2
 
 
 class Stages:
@@ -54,12 +58,16 @@ class Stages:
 def survey(data: Data, settings: Settings, runtime: Runtime) -> SurveyResult:
     """One pass over the data that checks every row; nothing is written."""
     parts = partitions(data, settings.rows_per_expert)
-    likelihood = settings.likelihood or (TASKS[settings.task] if settings.task else None)
-    task = Survey(settings.seed, max(SAMPLE_LEAST, SAMPLE_PER_QUERY * settings.query), likelihood)
+    task = settings.task
+    likelihood = settings.likelihood
+    if likelihood is None and task is not None:  # for classes: any labels
+        likelihood = "softmax" if task == "classification" else TASKS[task][0]
+    look = Survey(settings.seed, max(SAMPLE_LEAST, SAMPLE_PER_QUERY * settings.query), likelihood)
     shared = min(settings.query, data.rows) + Mean(settings.mean).weights(data.inputs)
     kernels = kernel_parts(parse_kernel(_kernel_name(settings), inputs=data.inputs))
-    _refuse_large_expert(parts, shared, kernels, runtime, laplace=likelihood not in (None, "gaussian"))
-    return runtime.sum(task, parts, label="survey")
+    least = make_likelihood(likelihood or "gaussian", 2)  # so far the number of classes is not known
+    _refuse_large_expert(parts, shared, kernels, runtime, least)
+    return runtime.sum(look, parts, label="survey")
 
 
 def prepare_model(
@@ -67,21 +75,40 @@ def prepare_model(
 ) -> tuple[Model, dict]:
     """Settle a model on surveyed data; also what learning found, JSON-ready."""
     _warn(data, surveyed, settings)
-    likelihood = make_likelihood(settings.likelihood or TASKS[settings.task or _infer_task(surveyed)])
-    scaling = scaling_from(surveyed.x, surveyed.y, scale_targets=isinstance(likelihood, Gaussian))
+    likelihood, classes = _choose_likelihood(data, surveyed, settings)
+    scaling = scaling_from(surveyed.x, surveyed.y, surveyed.exposure, likelihood.scaling)
     parts = partitions(data, settings.rows_per_expert)
+    shared = min(settings.query, data.rows) + Mean(settings.mean).weights(data.inputs)
+    kernels = kernel_parts(parse_kernel(_kernel_name(settings), inputs=data.inputs))
+    _refuse_large_expert(parts, shared, kernels, runtime, likelihood)
     with stages("learn"):
-        kernel_name, kernel, likelihood, found = _hyperparameters(settings, parts, scaling, likelihood, runtime, store)
+        kernel_name, kernel, likelihood, found = _hyperparameters(
+            settings, parts, scaling, likelihood, classes, runtime, store
+        )
     with stages("query"):
         sample = scaling.inputs(surveyed.sample.X)
         method, seed = settings.query_method, settings.seed
         points = select_points(sample, settings.query, kernel=kernel, method=method, seed=seed)
         query = prepare(points, kernel=kernel, mean=Mean(settings.mean))
-    return Model(scaling, query, likelihood, kernel_name, settings.x, settings.y), found
+    return Model(scaling, query, likelihood, kernel_name, settings.x, settings.y, classes), found
 
 
-def _infer_task(survey: SurveyResult):
-    return "classification" if survey.binary else "regression"
+def _choose_likelihood(data, surveyed, settings):
+    """The likelihood that was asked for or fits the targets, and the class labels where it numbers classes."""
+    labels = surveyed.labels
+    binary = labels is not None and labels <= {0.0, 1.0}
+    task = settings.task or ("classification" if binary else "regression")
+    two = binary or (labels is not None and len(labels) == 2)
+    name = settings.likelihood or (TASKS[task][0] if task != "classification" or two else "softmax")
+    if name not in CLASS_LIKELIHOODS:
+        return make_likelihood(name), tuple(sorted(labels)) if task == "classification" and not binary else None
+    if labels is None:
+        raise UnsupportedTarget(
+            f"{data.url}: classification expects whole numbers as class labels in {data.y}, at most {MOST_CLASSES} "
+            "different ones, got other targets; recode them or choose another --task"
+        )
+    classes = tuple(sorted(labels | {0.0, 1.0} if binary else labels))
+    return make_likelihood(name, len(classes)), classes
 
 
 def _warn(data, survey, settings):
@@ -96,7 +123,7 @@ def _warn(data, survey, settings):
         warnings.warn(BcmdistWarning(f"{data.url}: {text}"), stacklevel=2)
 
 
-def _hyperparameters(settings, parts, scaling, likelihood, runtime, store):
+def _hyperparameters(settings, parts, scaling, likelihood, classes, runtime, store):
     """Kernel name, kernel and likelihood, learned or given, and what was found on the way."""
     inputs = len(scaling.x_mean)
     if not settings.learn:
@@ -105,6 +132,8 @@ def _hyperparameters(settings, parts, scaling, likelihood, runtime, store):
         return name, kernel, likelihood, {"kernels_tried": {}, "at_bounds": [], "evaluations": 0}
     effort = EFFORTS[settings.effort]
     blocks = _learning_blocks(parts, effort.rows, settings.seed)
+    wanted, likelihood = likelihood, _learned_as(likelihood)
+    classes = classes or ((0.0, 1.0) if likelihood is not wanted else None)
     laplace, kernels = (
         not isinstance(likelihood, Gaussian),
         kernel_parts(parse_kernel(_kernel_name(settings), inputs=1)),
@@ -119,7 +148,13 @@ def _hyperparameters(settings, parts, scaling, likelihood, runtime, store):
 
     def objective(kernel, likelihood):
         task = LocalEvidence(
-            reference, expression(kernel), to_lists(kernel), settings.mean, likelihood.name, to_lists(likelihood)
+            reference,
+            expression(kernel),
+            to_lists(kernel),
+            settings.mean,
+            likelihood.name,
+            to_lists(likelihood),
+            classes,
         )
         total = runtime.sum(task, blocks, label="learn")
         return (-np.inf if total.failures else total.value), total.gradient
@@ -130,7 +165,22 @@ def _hyperparameters(settings, parts, scaling, likelihood, runtime, store):
         "at_bounds": learned.at_bounds,
         "evaluations": learned.evaluations,
     }
-    return learned.kernel_name, learned.kernel, learned.likelihood, found
+    if not isinstance(wanted, Softmax):
+        return learned.kernel_name, learned.kernel, learned.likelihood if likelihood is wanted else wanted, found
+    small = [block.head(RESCALE_BLOCK) for block in blocks[:RESCALE_BLOCKS]]
+
+    def softmax_evidence(kernel):
+        task = ClassEvidence(reference, expression(kernel), to_lists(kernel), settings.mean, classes)
+        return runtime.sum(task, small, label="learn")
+
+    return learned.kernel_name, rescale(softmax_evidence, learned.kernel), wanted, found
+
+
+def _learned_as(likelihood):
+    """The likelihood whose evidence stands for one that has none, or a costly one, while learning."""
+    if isinstance(likelihood, Softmax | SVM):
+        return OneHot(max(2, likelihood.processes), noise_variance=np.full(1, 0.1))
+    return likelihood
 
 
 def _learning_blocks(parts, rows, seed):
@@ -148,18 +198,23 @@ def _kernel_name(settings):
 
 def refuse_large_expert(parts, query, runtime, likelihood):
     """Raise `MemoryLimit` where the largest partition's expert would not fit a worker thread."""
-    laplace = not isinstance(likelihood, Gaussian)
-    _refuse_large_expert(parts, query.shared, kernel_parts(query.kernel), runtime, laplace=laplace)
+    _refuse_large_expert(parts, query.shared, kernel_parts(query.kernel), runtime, likelihood)
 
 
-def _refuse_large_expert(parts, shared, kernels, runtime, *, laplace):
+def _refuse_large_expert(parts, shared, kernels, runtime, likelihood):
     rows = max(part.rows for part in parts)
     data = parts[0].data
+    coupled = isinstance(likelihood, Softmax) and likelihood.coupled
+    classes = likelihood.processes if isinstance(likelihood, Softmax) else 1
+    need = memory.expert_bytes(
+        rows, shared, kernels=kernels, laplace=not likelihood.exact, classes=classes, coupled=coupled
+    )
     memory.refuse_above(
-        memory.expert_bytes(rows, shared, kernels=kernels, laplace=laplace) + _reading_bytes(data),
+        need + _reading_bytes(data),
         runtime.allowed_bytes,
-        what=f"expert of {rows} rows about {shared} shared variables",
-        remedy="lower --rows-per-expert or --query, or give workers more memory",
+        what=f"expert of {rows} rows about {shared} shared variables" + f" of {classes} classes" * (classes > 1),
+        remedy="lower --rows-per-expert or --query, or give workers more memory"
+        + "; --likelihood softmax needs less" * coupled,
     )
 
 

@@ -4,7 +4,7 @@ Moments are merged by the pairwise update of Chan, Golub & LeVeque (1983), which
 of a column far from zero. They form a commutative monoid up to rounding, like messages.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -69,24 +69,45 @@ class Scaling:
         """Scaled inputs, (n, D)."""
         return (X - self.x_mean) / self.x_scale
 
-    def targets(self, y):
-        """Scaled targets, (n,)."""
-        return (y - self.y_mean) / self.y_scale
+    def observations(self, obs, kind):
+        """Observations in the units of the model; `kind` is the likelihood's `scaling`."""
+        match kind:
+            case "affine":
+                return replace(obs, y=(obs.y - self.y_mean) / self.y_scale)
+            case "scale":
+                return replace(obs, y=obs.y / self.y_scale)
+            case "exposure":
+                return replace(obs, exposure=obs.exposure * self.y_scale)
+            case _:
+                return obs
 
-    def original(self, name, values):
-        """A predicted quantity in the original units of y, by its name."""
-        if name in ("probability", "label"):
+    def log_jacobian(self, kind):
+        """What a log density of an observation gains on the way back to original units."""
+        return -np.log(self.y_scale) if kind in ("affine", "scale") else 0.0
+
+    def original(self, name, values, kind):
+        """A predicted quantity in original units, by its name.
+
+        The latent f of positive targets and of counts is the log of a scale or a rate.
+        """
+        latent, squared = name in ("mean", "variance"), name.endswith("variance")
+        if name in ("probability", "label") or kind == "none":
             return values
-        if name.endswith("variance"):
-            return values * self.y_scale**2
-        return values * self.y_scale + self.y_mean
+        if kind == "affine":
+            return values * self.y_scale**2 if squared else values * self.y_scale + self.y_mean
+        if latent:
+            return values if squared else values + np.log(self.y_scale)
+        if kind == "exposure":
+            return values
+        return values * (self.y_scale**2 if squared else self.y_scale)
 
 
-def scaling_from(x: Moments, y: Moments, *, scale_targets: bool) -> Scaling:
-    """Scaling to mean 0 and standard deviation 1; targets only where they are continuous."""
-    if not scale_targets:
-        return Scaling(x.mean, x.scale, 0.0, 1.0)
-    return Scaling(x.mean, x.scale, float(y.mean[0]), float(y.scale[0]))
+def scaling_from(x: Moments, y: Moments, exposure: Moments, kind) -> Scaling:
+    """Inputs to mean 0 and standard deviation 1; targets so that a latent of 0 is their mean."""
+    if kind == "affine":
+        return Scaling(x.mean, x.scale, float(y.mean[0]), float(y.scale[0]))
+    base = {"scale": y.mean[0], "exposure": y.mean[0] / exposure.mean[0]}.get(kind, 1.0)
+    return Scaling(x.mean, x.scale, 0.0, float(base) if base > 0 else 1.0)
 
 
 def scaling_to_array(scaling: Scaling):

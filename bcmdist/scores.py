@@ -1,13 +1,12 @@
 """Scores of predictions against observations, as sums over partitions.
 
-`regression_scores` and `class_scores` turn a partition into a `Scores` of additive totals;
-`Scores.summary` turns the grand total into the figures users read.
+`real_scores`, `class_scores` and `event_scores` turn a partition into a `Scores` of additive
+totals; `Scores.summary` turns the grand total into the figures users read.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtr, xlogy
 
 # Width-1/15 bins of P(y = 1) for the expected calibration error; the customary number.
 CALIBRATION_BINS = 15
@@ -27,27 +26,26 @@ class Scores:
         return Scores({name: value + other.totals[name] for name, value in self.totals.items()})
 
     def summary(self) -> dict[str, float]:
-        """The figures: regression or class scores, whichever the totals are of."""
-        return _class_summary(self.totals) if "positives" in self.totals else _regression_summary(self.totals)
+        """The figures: of a regression, of classes or of counts and lifetimes, whichever the totals are of."""
+        for mark, summary in [("rank_rows", _class_summary), ("pairs", _event_summary)]:
+            if mark in self.totals:
+                return summary(self.totals)
+        return _regression_summary(self.totals)
 
 
-def regression_scores(y, prediction, *, train_mean):
-    """Totals of Gaussian predictions of y (n,), all in original units."""
-    mean, variance = prediction["observation_mean"], prediction["observation_variance"]
-    sd = np.sqrt(variance)
-    error = y - mean
-    z = error / sd
+def real_scores(y, prediction, log_density, *, train_mean, crps):
+    """Totals of predictions of real or positive y (n,), all in original units."""
+    error = y - prediction["observation_mean"]
     low, high = prediction["lower95"], prediction["upper95"]
     outside = np.maximum(low - y, 0.0) + np.maximum(y - high, 0.0)
-    density = np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
     return Scores(
         {
             "rows": np.array(len(y)),
             "squared": (error**2).sum(),
             "spread": ((y - train_mean) ** 2).sum(),
             "absolute": np.abs(error).sum(),
-            "negative_log": 0.5 * (z**2 + np.log(2.0 * np.pi * variance)).sum(),
-            "crps": (sd * (z * (2.0 * ndtr(z) - 1.0) + 2.0 * density - 1.0 / np.sqrt(np.pi))).sum(),
+            "negative_log": -log_density.sum(),
+            "crps": crps.sum(),
             "covered": np.array(((y >= low) & (y <= high)).sum()),
             "interval": (high - low + (2.0 / 0.05) * outside).sum(),
         }
@@ -67,25 +65,84 @@ def _regression_summary(t):
     }
 
 
+def event_scores(obs, mean, log_density, deviance, covered):
+    """Totals of predictions of counts or lifetimes; all arguments (n,) or observations of n rows.
+
+    Concordant pairs are counted among the rows of a partition.
+    """
+    pairs, concordant = concordance_pairs(obs.y / obs.exposure, obs.event, mean)
+    return Scores(
+        {
+            "rows": np.array(len(obs)),
+            "negative_log": -log_density.sum(),
+            "deviance": deviance.sum(),
+            "covered": covered.sum(),
+            "absolute": np.abs(obs.y - mean).sum(),
+            "pairs": np.array(pairs),
+            "concordant": np.array(concordant),
+        }
+    )
+
+
+def _event_summary(t):
+    n = float(t["rows"])
+    return {
+        "mnlp": float(t["negative_log"] / n),
+        "deviance": float(t["deviance"] / n),
+        "coverage95": float(t["covered"] / n),
+        "concordance": float(t["concordant"] / t["pairs"]) if t["pairs"] else float("nan"),
+        "mae": float(t["absolute"] / n),
+    }
+
+
+def concordance_pairs(y, event, predicted):
+    """Comparable pairs of rows, and how many of them the prediction puts in the right order (Harrell 1982).
+
+    Rows i and j are comparable where y_i < y_j and i is an event (not censored); ties of the prediction
+    count half.
+    """
+    order = np.argsort(y, kind="stable")
+    y, event, predicted = y[order], event[order], predicted[order]
+    first = np.searchsorted(y, y, side="right")  # of the rows that are later than each
+    pairs, concordant = 0, 0.0
+    for i in np.flatnonzero(event):
+        later = predicted[first[i] :]
+        pairs += len(later)
+        concordant += (later > predicted[i]).sum() + 0.5 * (later == predicted[i]).sum()
+    return pairs, concordant
+
+
 def class_scores(y, prediction):
-    """Totals of two-class predictions of y (n,) in {0, 1}."""
-    no, p = prediction["probability"].T
-    calibration = np.minimum((p * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
-    ranking = _ranking_bins(p, no)
+    """Totals of predictions of the class number y (n,), 0 to C - 1."""
+    p = prediction["probability"]
+    C = p.shape[1]
+    number = y.astype(int)
+    own = np.take_along_axis(p, number[:, None], axis=1)[:, 0]
+    one_hot = np.arange(C) == number[:, None]
+    # Of two classes the probability of the second one is calibrated, of more that of the likeliest.
+    judged, happened = (p[:, 1], number == 1) if C == 2 else (p.max(axis=1), p.argmax(axis=1) == number)
+    calibration = np.minimum((judged * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
+    ranked = range(1, 2) if C == 2 else range(C)
+    ranking = [_ranking_bins(p[:, c], _rest(p, c)) for c in ranked]
     return Scores(
         {
             "rows": np.array(len(y)),
-            "positives": y.sum(),
-            "right": np.array((prediction["label"] == y).sum()),
-            "negative_log": -(xlogy(y, p) + xlogy(1.0 - y, no)).sum(),
-            "squared": ((p - y) ** 2).sum(),
+            "right": np.array((p.argmax(axis=1) == number).sum()),
+            "negative_log": -np.log(own).sum() if len(y) else np.array(0.0),
+            "squared": ((p - one_hot) ** 2).sum() / (2.0 if C == 2 else 1.0),
             "bin_rows": np.bincount(calibration, minlength=CALIBRATION_BINS),
-            "bin_probability": np.bincount(calibration, p, CALIBRATION_BINS),
-            "bin_positives": np.bincount(calibration, y, CALIBRATION_BINS),
-            "rank_rows": np.bincount(ranking, minlength=RANKING_BINS),
-            "rank_positives": np.bincount(ranking, y, RANKING_BINS),
+            "bin_probability": np.bincount(calibration, judged, CALIBRATION_BINS),
+            "bin_positives": np.bincount(calibration, happened, CALIBRATION_BINS),
+            "rank_rows": np.stack([np.bincount(bins, minlength=RANKING_BINS) for bins in ranking]),
+            "rank_positives": np.stack(
+                [np.bincount(bins, one_hot[:, c], RANKING_BINS) for c, bins in zip(ranked, ranking, strict=True)]
+            ),
         }
     )
+
+
+def _rest(p, c):
+    return p[:, 0] if p.shape[1] == 2 else np.delete(p, c, axis=1).sum(axis=1)
 
 
 def _ranking_bins(p, no):
@@ -96,14 +153,18 @@ def _ranking_bins(p, no):
 
 
 def _class_summary(t):
+    """`brier` is the mean of (p - y)^2 for two classes, of its sum over classes for more; `auc` of each class against
+    the others, averaged over the classes that occur."""
     n = float(t["rows"])
     gaps = np.abs(t["bin_probability"] - t["bin_positives"]).sum()
+    areas = [_area_under_curve(yes, rows - yes) for yes, rows in zip(t["rank_positives"], t["rank_rows"], strict=True)]
+    finite = [area for area in areas if np.isfinite(area)]
     return {
         "accuracy": float(t["right"] / n),
         "log_loss": float(t["negative_log"] / n),
         "brier": float(t["squared"] / n),
         "ece": float(gaps / n),
-        "auc": _area_under_curve(t["rank_positives"], t["rank_rows"] - t["rank_positives"]),
+        "auc": float(np.mean(finite)) if finite else float("nan"),
     }
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from bcmdist.errors import InvalidOption
 from bcmdist.kernels import parse_kernel
 from bcmdist.learning import EFFORTS
-from bcmdist.likelihoods import LIKELIHOODS, TASKS
+from bcmdist.likelihoods import CLASS_LIKELIHOODS, LIKELIHOODS, TASKS
 from bcmdist.mean import MEAN_NAMES
 from bcmdist.query import QUERY_METHODS
 
@@ -15,7 +15,7 @@ class Settings:
     """What a fit is asked to do; every field has the name of its command-line option."""
 
     task: str | None = None
-    """"regression", "classification", or None to infer it from the targets"""
+    """"regression", "classification", "counts", "lifetimes", "binomial", or None to infer it from the targets"""
     likelihood: str | None = None
     """by name; the task's own by default"""
     kernel: str = "auto"
@@ -27,6 +27,14 @@ class Settings:
     query_method: str = "kmeans"
     """"kmeans" or "random" """
     rows_per_expert: int = 1000
+    passes: str = "1"
+    """"1": the committee as published; "auto": further passes until it stops moving"""
+    approximation: str = "laplace"
+    """how an expert makes its rows Gaussian: by "laplace" at the mode, or by "ep" (expectation propagation) of
+    the moments; Gaussian likelihoods need neither"""
+    linearise: str = "own"
+    """where a first pass linearises: "own" mode of each expert, or under the "running" belief, which makes the
+    order of the data matter"""
     learn: bool = True
     """False: keep the default hyper-parameters, or those of `set`"""
     set: dict[str, float | list[float]] = field(default_factory=dict)
@@ -41,7 +49,15 @@ class Settings:
 
     def __post_init__(self):
         _expect_one_of("task", self.task, (None, *TASKS))
-        _expect_one_of("likelihood", self.likelihood, (None, *LIKELIHOODS))
+        _expect_one_of("likelihood", self.likelihood, (None, *LIKELIHOODS, *CLASS_LIKELIHOODS))
+        object.__setattr__(self, "passes", str(self.passes))
+        _expect_one_of("passes", self.passes, ("1", "auto"))
+        _expect_one_of("linearise", self.linearise, ("own", "running"))
+        _expect_one_of("approximation", self.approximation, ("laplace", "ep"))
+        if self.approximation == "ep" and (self.likelihood in (*CLASS_LIKELIHOODS, "svm") or self.linearise != "own"):
+            raise InvalidOption(
+                f"approximation: expected laplace with {self.likelihood or self.linearise}, got ep; leave it out"
+            )
         _expect_one_of("mean", self.mean, MEAN_NAMES)
         _expect_one_of("query_method", self.query_method, QUERY_METHODS)
         _expect_one_of("effort", self.effort, tuple(EFFORTS))
@@ -50,10 +66,15 @@ class Settings:
                 raise InvalidOption(f"{name}: expected at least 1, got {getattr(self, name)}; give a positive number")
         if self.seed < 0:
             raise InvalidOption(f"seed: expected at least 0, got {self.seed}; give another one")
-        if self.task and self.likelihood not in (None, TASKS[self.task]):
+        if self.task and self.likelihood not in (None, *TASKS[self.task]):
             raise InvalidOption(
-                f"likelihood: expected {TASKS[self.task]} for {self.task}, got {self.likelihood}; leave out one of them"
+                f"likelihood: expected one of {', '.join(TASKS[self.task])} for {self.task}, got {self.likelihood}; "
+                "leave out one of them"
             )
+        if self.linearise == "running" and self.likelihood in CLASS_LIKELIHOODS:
+            raise InvalidOption(f"linearise: expected own with {self.likelihood}, got running; leave it out")
+        if self.linearise == "running" and self.passes == "auto":
+            raise InvalidOption("linearise: expected own with several passes, got running; leave out one of them")
         if self.kernel != "auto":
             parse_kernel(self.kernel, inputs=1)
         if self.set and self.learn:

@@ -29,6 +29,7 @@ import numpy as np
 from bcmdist.errors import InvalidOption, ModelDamaged, ModelExists, ModelNotFound, VersionMismatch
 
 FORMAT = 1
+RUNNING = "running"  # an entry whose message depends on what was heard before it
 RECORD_NAME = re.compile(r"\d{8}\.json")
 
 
@@ -117,6 +118,11 @@ class Entry:
     digest: str
     rows: int
     weight: float = 1.0
+    at: str = ""
+    """where its message is linearised: "" at its own mode, `RUNNING` at the belief of the moment, else given
+    the shared values in the blob of this hash"""
+    sites: str = ""
+    """hash of the blob with the Gaussian sites of its rows (expectation propagation)"""
 
 
 @dataclass(frozen=True)
@@ -180,6 +186,17 @@ class ModelStore:
         finally:
             self.storage.remove(name)
 
+    @contextlib.contextmanager
+    def transient(self, arrays: Mapping[str, np.ndarray]):
+        """References of arrays that tasks need for a moment, by name; blobs that were new are removed again."""
+        before = set(self.storage.names("blobs"))
+        digests = self.put_arrays(arrays)
+        try:
+            yield {name: BlobReference(self.storage.url, digest) for name, digest in digests.items()}
+        finally:
+            for digest in set(digests.values()) - before:
+                self.storage.remove(f"blobs/{digest}")
+
     def discard_uncommitted(self):
         """Remove blobs where there is no commit: what is left of a preparation that failed."""
         if not self.numbers():
@@ -225,7 +242,7 @@ class ModelStore:
 
     def put_segment(self, entries: list[Entry]) -> str:
         """Store ledger entries as one immutable blob; its hash."""
-        return self._put_blob(_canonical([[e.key, e.digest, e.rows, e.weight] for e in entries]))
+        return self._put_blob(_canonical([[e.key, e.digest, e.rows, e.weight, e.at, e.sites] for e in entries]))
 
     def get_segment(self, digest) -> list[Entry]:
         """The ledger entries of a blob, checked against its name."""

@@ -1,6 +1,7 @@
 """The command line as a user types it: in processes of their own where speed or exit codes matter."""
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -200,3 +201,40 @@ def test_full_demo(tmp_path, sigma, bar):
     assert d["majority_share"] <= 0.65
     assert d["accuracy_noise_free"] >= max(bar, d["majority_share"] + 0.10)
     assert (d["rows"], d["experts"]) == (60_000, 60)
+
+
+def call(*arguments):
+    """The figures of a command that must succeed, in this process."""
+    result = CliRunner().invoke(cli, [*map(str, arguments), "--json"])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_ingest_forget_and_merge(tmp_path, make_data, rng):
+    X = rng.uniform(-2, 2, (240, 2))
+    y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(240)
+    one, other = make_data("one.zarr", X=X[:120], y=y[:120]), make_data("other.zarr", X=X[120:], y=y[120:])
+    a, b, both = tmp_path / "a", tmp_path / "b", tmp_path / "both"
+    call("fit", one, "--model", a, "--prepare-only", *FIT)
+    shutil.copytree(a, b)
+    figures = call("ingest", a, one, "--serial")
+    assert (figures["partitions"], figures["rows"], figures["duplicates"], figures["commit"]) == (3, 120, 0, 2)
+    assert set(figures) == {"partitions", "rows", "duplicates", "seconds", "rows_per_second", "commit"}
+    again = call("ingest", a, one, "--serial")
+    assert (again["partitions"], again["duplicates"], again["commit"]) == (0, 3, 2)
+    call("ingest", b, other, "--serial")
+    assert call("merge", a, b, "--model", both)["rows"] == 240
+    ledger = call("info", both, "--ledger", "--p-eff-data")
+    assert ledger["p_eff_data"] > 0
+    keys = [entry["key"] for entry in ledger["ledger"] if "other" in entry["key"]]
+    assert call("forget", both, *keys, "--serial")["rows"] == 120
+    assert call("info", both)["p_eff"] == pytest.approx(call("info", a)["p_eff"], rel=1e-9)
+
+
+def test_a_key_that_is_not_there(tmp_path, make_data, rng):
+    path = make_data(X=rng.uniform(-2, 2, (120, 2)), y=rng.standard_normal(120))
+    call("fit", path, "--model", tmp_path / "m", *FIT)
+    result = CliRunner().invoke(cli, ["forget", str(tmp_path / "m"), "nothing", "--serial"])
+    assert result.exit_code == 1
+    assert "bcmdist: InvalidOption: " in result.stderr
+    assert "bcmdist info --ledger" in result.stderr

@@ -29,7 +29,9 @@ from bcmdist.runtime import dask as module
 from bcmdist.runtime.dask import DaskRuntime
 from bcmdist.scaling import Scaling
 from bcmdist.store import Reference
-from bcmdist.tasks import Evidence, Expert, LocalEvidence, run_batch
+from bcmdist.tasks import run_batch
+from bcmdist.tasks.hearing import Expert
+from bcmdist.tasks.learning import Evidence, LocalEvidence
 from problems import assert_same_committee
 from test_bcm import GIVEN
 
@@ -102,6 +104,7 @@ def test_tasks_carry_references_and_not_data(wave):
         "constant",
         "gaussian",
         {"noise_variance": [0.1]},
+        None,
     )
     for task in (Expert(Reference("/some/long/path/to/a/model", 1, "d" * 64)), learn):
         assert len(pickle.dumps((run_batch, task, parts))) <= 10_000

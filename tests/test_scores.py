@@ -4,7 +4,16 @@ from scipy import integrate
 from scipy.stats import norm
 from sklearn import metrics
 
-from bcmdist.scores import class_scores, regression_scores
+from bcmdist.likelihoods import Gaussian, unweighted
+from bcmdist.observation import crps, predictive
+from bcmdist.scores import class_scores, concordance_pairs, real_scores
+
+
+def regression_scores(y, p, *, train_mean):
+    """Scores of Gaussian predictions without noise."""
+    said = predictive(Gaussian(1e-12), p["observation_mean"], p["observation_variance"], unweighted(y))
+    log_density = said.log_density(unweighted(y))
+    return real_scores(y, p, log_density, train_mean=train_mean, crps=crps(said, y))
 
 
 @pytest.fixture
@@ -73,3 +82,27 @@ def test_one_class_has_no_ranking():
     s = class_scores(np.ones(3), {"probability": np.full((3, 2), 0.5), "label": np.zeros(3)}).summary()
     assert np.isnan(s["auc"])
     assert s["log_loss"] == pytest.approx(np.log(2))
+
+
+def test_scores_of_many_classes_against_scikit_learn(rng):
+    p = rng.dirichlet(np.ones(4), 2000)
+    y = np.array([rng.choice(4, p=row) for row in p])
+    s = class_scores(y.astype(float), {"probability": p}).summary()
+    assert s["accuracy"] == pytest.approx(metrics.accuracy_score(y, p.argmax(axis=1)))
+    assert s["log_loss"] == pytest.approx(metrics.log_loss(y, p))
+    assert s["brier"] == pytest.approx(((p - np.eye(4)[y]) ** 2).sum(axis=1).mean())
+    assert s["auc"] == pytest.approx(metrics.roc_auc_score(y, p, multi_class="ovr"), abs=1e-4)
+    assert s["ece"] < 0.05  # these classes are drawn from p
+
+
+def test_concordance_counts_comparable_pairs():
+    time, event = np.array([1.0, 2.0, 2.0, 3.0, 4.0]), np.array([1.0, 0.0, 1.0, 1.0, 1.0])
+    predicted = np.array([1.0, 5.0, 2.0, 2.0, 0.0])
+    # Row 1 is censored: it is not known to be outlived.
+    by_hand = [(0, j) for j in range(1, 5)] + [
+        (2, 3),
+        (2, 4),
+        (3, 4),
+    ]
+    right = sum(1.0 if predicted[i] < predicted[j] else 0.5 * (predicted[i] == predicted[j]) for i, j in by_hand)
+    assert concordance_pairs(time, event, predicted) == (len(by_hand), right)

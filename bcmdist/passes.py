@@ -1,0 +1,157 @@
+"""Further passes over the data: from the GBCM as published to the global approximation.
+
+In the first pass every expert linearises its rows on its own. In a later one it does so given what the
+committee believes, which makes the passes Newton's iteration for the joint mode of the PITC model
+p(v) prod_i p(f_i | v) p(y_i | f_i)     (SYSTEMS I.5). Their limit is the Laplace approximation of that
+model; from then on evidence, mean and covariance do not depend on who linearised where.
+
+Gaussian likelihoods are exact after one pass.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bcmdist.committee import Committee
+from bcmdist.expert import zero_message
+from bcmdist.partition import Partition, from_key
+from bcmdist.preparation import Stages
+from bcmdist.store import RUNNING, BlobReference, Entry
+from bcmdist.tasks.hearing import EPExpert, RunningExpert
+
+if TYPE_CHECKING:
+    from bcmdist.bcm import GBCM
+
+# A pass is the last when no prediction moves by more than this share of its standard deviation. Newton
+# doubles the digits with each pass, so that the error left is about its square.
+TOLERANCE = 1e-3
+MOST_PASSES = 20
+HALVINGS = 10  # of one step, before the passes are given up as they are
+# Passes of expectation propagation that move more than this share of the one before may be oscillating: the
+# sites of the next one go part of the way only.
+SLOW_SHARE, DAMPED_STEP = 0.7, 0.7
+# Relative fall of the objective that rounding alone can produce.
+ROUNDING = 1e-12
+
+# Rows held out to calibrate with, at most; Platt's map has one parameter per class.
+CALIBRATION_ROWS = 5000
+
+
+def first_pass(facts):
+    """Changed facts once messages of a first pass have been added."""
+    return {"passes": [*facts["passes"], {"pass": 1}] if not facts["passes"] else facts["passes"], "objective": None}
+
+
+def refine(gbcm: "GBCM", runtime, *, most=MOST_PASSES, tolerance=TOLERANCE) -> "GBCM":
+    """Passes until the belief moves by less than `tolerance` posterior standard deviations, each committed.
+
+    `change` of a pass is the length of its move in the metric of the posterior, which bounds the change
+    of every prediction in units of its standard deviation. A step after which the joint log density
+    would be lower is halved, which costs another pass.
+
+    Returns
+    -------
+    The refined committee; `facts["passes"]` lists change and log evidence of each pass. A likelihood that
+    is exact after one pass is left as it is.
+    """
+    if not gbcm.ledger or gbcm.model.likelihood.exact or gbcm.facts["linearise"] == RUNNING:
+        return gbcm
+    parts = heard_partitions(gbcm)
+    values, halvings = _balanced(gbcm.committee.posterior.mean), 0
+    previous = gbcm.facts.get("linearised_at")
+    previous = gbcm.store.get_array(previous) if previous else None
+    done = gbcm.facts["passes"]
+    while len(done) < most and done[-1].get("change", np.inf) > tolerance:
+        stages = Stages()
+        number = len(done) + 1
+        with stages("passes"):
+            heard, facts = _next_pass(gbcm, parts, values, runtime, label=f"pass {number}")
+        objective, last = facts["objective"], gbcm.facts.get("objective")
+        if last is not None and objective < last - ROUNDING * abs(last) and halvings < HALVINGS:
+            values, halvings = 0.5 * (values + previous), halvings + 1
+            continue
+        committee = Committee(heard.message)
+        change = length(committee.posterior, committee.posterior.mean - values)
+        entry = {"pass": number, "change": change, "log_evidence": committee.log_evidence, "halvings": halvings}
+        entries = sorted(heard.entries.values(), key=lambda e: e.key)
+        done = [*done, entry]
+        gbcm = gbcm.successor(committee, entries, rewrite=True, stages=stages, passes=done, **facts)
+        parts = heard_partitions(gbcm)
+        values, previous, halvings = _balanced(committee.posterior.mean), values, 0
+    return gbcm
+
+
+def _next_pass(gbcm, parts, values, runtime, *, label):
+    """Messages of one more pass, and what to remember of it."""
+    if gbcm.facts["approximation"] == "ep":
+        total, changes = gbcm.committee.total, [entry["change"] for entry in gbcm.facts["passes"][1:]]
+        slow = len(changes) > 1 and changes[-1] > SLOW_SHARE * changes[-2]
+        with gbcm.store.transient({"eta": total.eta, "precision": total.precision}) as references:
+            task = EPExpert(gbcm.reference, **references, step=DAMPED_STEP if slow else 1.0)
+            return gbcm.hear_with(task, parts, runtime, label=label), NO_OBJECTIVE
+    at = BlobReference(gbcm.url, gbcm.store.put_arrays({"at": values})["at"])
+    heard = gbcm.hear(parts, runtime, at=at, label=label)
+    objective = heard.objective - 0.5 * float(np.vdot(values, values))
+    return heard, {"objective": objective, "linearised_at": at.digest}
+
+
+# Expectation propagation climbs no function whose value could be compared between passes.
+NO_OBJECTIVE = {"objective": None, "linearised_at": None}
+
+
+def _balanced(values):
+    """Shared values of C processes, (C, S), made to sum to zero over processes, as they do at the joint mode.
+
+    There every row's scores sum to zero over classes, and with one kernel for all so do the values. Messages
+    that keep classes apart find this direction only slowly, and nothing else depends on it.
+    """
+    return values if values.ndim == 1 else values - values.mean(axis=0)
+
+
+def absorb_in_turn(gbcm: "GBCM", parts, runtime) -> "GBCM":
+    """Hear partitions one after the other, each linearised under the belief of the moment (SYSTEMS I.5, last
+    paragraph): closer to the limit of the passes than `absorb`, but the order matters from now on."""
+    stages = Stages()
+    committee = gbcm.committee
+    entries: list[Entry] = []
+    with stages("experts"):
+        for done, part in enumerate(parts):
+            belief = committee.posterior
+            with gbcm.store.transient({"mean": belief.mean, "factor": belief.factor}) as references:
+                task = RunningExpert(gbcm.store.reference(gbcm.commit), **references)
+                heard = gbcm.hear_with(task, [part], runtime, label=f"expert {done + 1} of {len(parts)}")
+            committee = committee.absorb(heard.message)
+            entries += heard.entries.values()
+    return gbcm.successor(committee, entries, stages=stages, **first_pass(gbcm.facts))
+
+
+def length(belief, move) -> float:
+    """Length of a move of the shared variables in the metric of a belief's precision L L'."""
+    if belief.factor.ndim == 2:
+        return float(np.linalg.norm(move @ belief.factor))
+    return float(np.linalg.norm([m @ L for m, L in zip(move, belief.factor, strict=True)]))
+
+
+def heard_partitions(gbcm: "GBCM") -> list[Partition]:
+    """The partitions of the ledger, with the weights at which they count."""
+    y = gbcm.model.y_name
+    return [from_key(entry.key, y=y, weight=entry.weight, sites=entry.sites) for entry in gbcm.ledger]
+
+
+def without_some(gbcm: "GBCM", parts, runtime) -> tuple[list[Partition], Committee]:
+    """Some of the partitions just heard, and the committee as if it had not heard them.
+
+    What is held out is withdrawn again, which is exact. A single partition is cut in two: the committee
+    hears its first half.
+    """
+    zero = Committee(zero_message(gbcm.model.query, gbcm.model.likelihood))
+    if len(gbcm.ledger) == 1:
+        (part,) = parts
+        middle = (part.start + part.stop + 1) // 2
+        first, second = Partition(part.data, part.start, middle), Partition(part.data, middle, part.stop)
+        if second.rows == 0:
+            return [first], zero
+        return [second], zero.absorb(gbcm.hear([first], runtime, label="calibrate").message)
+    count = max(1, min(len(parts) // 2, CALIBRATION_ROWS // max(part.rows for part in parts)))
+    held_out = [parts[k] for k in np.linspace(0, len(parts) - 1, count).round().astype(int)]
+    return held_out, gbcm.committee.withdraw(gbcm.hear(held_out, runtime, label="calibrate").message)

@@ -1,0 +1,169 @@
+"""Second thoughts about what was heard: forgetting, weighing and joining.
+
+Messages are natural parameters and add, so a partition is forgotten by subtracting its message, which
+is recomputed from the same rows, and weighed by adding a multiple of it. Both are exact where messages do not
+depend on each other: Gaussian likelihoods and first passes (SYSTEMS I.6). After further passes the others were
+linearised knowing what is forgotten; one more pass removes all but the square of that error.
+Hyper-parameters and query points still remember the rows they were chosen on.
+"""
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bcmdist import passes
+from bcmdist.committee import Committee
+from bcmdist.errors import InvalidOption, ModelExists, ModelsDiffer
+from bcmdist.expert import zero_message
+from bcmdist.model import ARRAYS
+from bcmdist.partition import from_key, refuse_overlap
+from bcmdist.store import RUNNING, BlobReference, LocalStorage, ModelStore
+
+if TYPE_CHECKING:
+    from bcmdist.bcm import GBCM
+
+
+def forget(gbcm: "GBCM", keys: Iterable[str], runtime) -> "GBCM":
+    """The committee as if it had not heard some partitions, committed.
+
+    Parameters
+    ----------
+    keys : of the ledger
+
+    Raises
+    ------
+    InvalidOption
+        A key is not in the ledger, or messages depend on their order.
+    DataChanged
+        The rows are not those that were heard.
+    """
+    gone = _entries(gbcm, keys)
+    if len(gone) == len(gbcm.ledger):
+        committee = Committee(zero_message(gbcm.model.query, gbcm.model.likelihood))
+    else:
+        heard = _messages(gbcm, {entry.key: entry.weight for entry in gone}, runtime)
+        committee = gbcm.committee.withdraw(heard)
+    return _revised(gbcm, committee, [entry for entry in gbcm.ledger if entry not in gone], runtime)
+
+
+def reweight(gbcm: "GBCM", weights: Mapping[str, float], runtime) -> "GBCM":
+    """The committee with other weights of some partitions, committed.
+
+    A partition of weight w counts as w copies of its rows would, were they independent.
+
+    Parameters
+    ----------
+    weights : new weights by key, positive
+
+    Raises
+    ------
+    InvalidOption, DataChanged
+    """
+    bad = {key: weight for key, weight in weights.items() if not (np.isfinite(weight) and weight > 0)}
+    if bad:
+        key, weight = next(iter(bad.items()))
+        raise InvalidOption(f"{key}: expected a positive weight, got {weight}; forget the partition to remove it")
+    old = {entry.key: entry.weight for entry in _entries(gbcm, weights)}
+    changes = {key: weights[key] - old[key] for key in old if weights[key] != old[key]}
+    if not changes:
+        return gbcm
+    change = _messages(gbcm, changes, runtime)
+    committee = gbcm.committee.absorb(replace(change, rows=0))
+    ledger = [replace(entry, weight=weights.get(entry.key, entry.weight)) for entry in gbcm.ledger]
+    return _revised(gbcm, committee, ledger, runtime)
+
+
+def _revised(gbcm, committee, ledger, runtime):
+    """The next commit with another ledger; one more pass where messages depend on each other."""
+    refined = any(entry.at for entry in ledger) or (gbcm.facts["approximation"] == "ep" and _passes(gbcm) > 1)
+    before = committee.posterior.mean
+    gbcm = gbcm.successor(committee, ledger, rewrite=True, objective=None)
+    if not refined:
+        return gbcm
+    gbcm = passes.refine(gbcm, runtime, most=_passes(gbcm) + 1, tolerance=-1.0)
+    belief = gbcm.committee.posterior
+    error = passes.length(belief, belief.mean - before)
+    return gbcm.successor(gbcm.committee, [], withdrawn_error=error)
+
+
+def _passes(gbcm):
+    return len(gbcm.facts["passes"])
+
+
+def _entries(gbcm, keys):
+    """Ledger entries by their keys, once each; all must be there and be such that can be recomputed."""
+    known = {entry.key: entry for entry in gbcm.ledger}
+    keys = list(dict.fromkeys(keys))
+    missing = [key for key in keys if key not in known]
+    if missing or not keys:
+        shown = next(iter(known), "none")
+        raise InvalidOption(
+            f"{gbcm.url}: expected keys of partitions it has heard (such as {shown}), got {missing[:1] or 'none'}; see "
+            "`bcmdist info --ledger`"
+        )
+    if any(entry.at == RUNNING for entry in gbcm.ledger):
+        raise InvalidOption(
+            f"{gbcm.url}: expected messages that do not depend on their order, this model linearises at the running "
+            "belief; fit it anew without the partitions"
+        )
+    return [known[key] for key in keys]
+
+
+def _messages(gbcm, weights, runtime):
+    """Weighted sum of messages recomputed where they were linearised."""
+    known = {entry.key: entry for entry in gbcm.ledger}
+    total = zero_message(gbcm.model.query, gbcm.model.likelihood)
+    keys = sorted(weights, key=lambda key: known[key].at)
+    for at, group in itertools.groupby(keys, key=lambda key: known[key].at):
+        parts = [from_key(k, y=gbcm.model.y_name, weight=weights[k], sites=known[k].sites) for k in group]
+        reference = BlobReference(gbcm.url, at) if at else None
+        total += gbcm.hear(parts, runtime, at=reference, label="recompute").message
+    return total
+
+
+def merge(one: "GBCM", other: "GBCM", model) -> "GBCM":
+    """The committee that has heard what both have, in a new model directory.
+
+    Raises
+    ------
+    ModelsDiffer
+        They differ in more than what they have heard, or have heard the same; names the difference.
+    ModelExists
+        The directory holds something.
+    """
+    _refuse_different(one, other)
+    shared = {entry.digest: entry.key for entry in one.ledger}
+    for entry in other.ledger:
+        if entry.digest in shared:
+            raise ModelsDiffer(
+                f"{other.url}: expected rows that {one.url} has not heard, both have heard {entry.key} (there as "
+                f"{shared[entry.digest]}); forget it in one of them"
+            )
+    refuse_overlap([], [entry.key for entry in (*one.ledger, *other.ledger)])
+    store = ModelStore(LocalStorage(model))
+    if store.head() or store.foreign():
+        raise ModelExists(f"{model}: expected a new or empty directory; choose another --model")
+    surveyed = {e.key: e for gbcm in (one, other) for e in gbcm.store.get_segment(gbcm.facts["surveyed"])}
+    facts = one.facts | {"surveyed": store.put_segment(list(surveyed.values())), "job": "merge"}
+    return one.written(store, one.committee.absorb(other.committee.total), [*one.ledger, *other.ledger], facts)
+
+
+def _refuse_different(one, other):
+    """Raise `ModelsDiffer` naming the first thing in which two models are not the same."""
+    (arrays, facts), (other_arrays, other_facts) = one.model.to_arrays(), other.model.to_arrays()
+    different = [name for name in ARRAYS if not np.array_equal(arrays[name], other_arrays[name])]
+    different += [name for name in facts if facts[name] != other_facts[name]]
+    for gbcm in (one, other):
+        if any(entry.at for entry in gbcm.ledger) or _passes(gbcm) > 1:
+            raise ModelsDiffer(
+                f"{gbcm.url}: expected messages of a first pass, its messages were linearised at what it believed; fit "
+                "it with --passes 1, merge, and refine then"
+            )
+    if different:
+        raise ModelsDiffer(
+            f"expected the same model in {one.url} and {other.url}, they differ in {', '.join(different)}; prepare "
+            "one model with --prepare-only, copy the directory, and let each copy hear its data"
+        )

@@ -1,0 +1,77 @@
+"""Log evidence of single partitions, which learning sums."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bcmdist import model as models
+from bcmdist import softmax
+from bcmdist.errors import LaplaceNotConverged, NotPositiveDefinite
+from bcmdist.evidence import local_evidence
+from bcmdist.expert import prior_covariance
+from bcmdist.likelihoods import Softmax
+from bcmdist.mean import Mean
+from bcmdist.store import BlobReference
+from bcmdist.tasks.loading import load_scaling
+from bcmdist.tasks.targets import class_numbers
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A sum of log evidences with its gradient; `failures` counts partitions without one."""
+
+    value: float
+    gradient: np.ndarray
+    failures: int
+
+    def __add__(self, other: "Evidence") -> "Evidence":
+        return Evidence(self.value + other.value, self.gradient + other.gradient, self.failures + other.failures)
+
+
+@dataclass(frozen=True)
+class LocalEvidence:
+    """Log evidence of a partition on its own at given hyper-parameters.
+
+    A partition at which the hyper-parameters fail numerically counts as a failure and not as an
+    error: the optimiser has stepped too far.
+    """
+
+    scaling: BlobReference
+    kernel: str
+    kernel_parameters: dict[str, list[float]]
+    mean: str
+    likelihood: str
+    likelihood_parameters: dict[str, list[float]]
+    classes: tuple[float, ...] | None
+
+    def __call__(self, part, rows):
+        kernel = models.kernel_from(self.kernel, self.kernel_parameters, inputs=rows.X.shape[1])
+        likelihood = models.likelihood_from(self.likelihood, self.likelihood_parameters, self.classes)
+        scaling = load_scaling(self.scaling)
+        X, obs = scaling.inputs(rows.X), scaling.observations(class_numbers(rows.obs, self.classes), likelihood.scaling)
+        try:
+            value, gradient = local_evidence(kernel, Mean(self.mean), likelihood, X, obs)
+        except (NotPositiveDefinite, LaplaceNotConverged):
+            return Evidence(0.0, np.zeros(len(kernel.theta) + len(likelihood.parameters)), 1)
+        return Evidence(value, gradient, 0)
+
+
+@dataclass(frozen=True)
+class ClassEvidence:
+    """Softmax log evidence of a partition on its own; -inf where it fails numerically."""
+
+    scaling: BlobReference
+    kernel: str
+    kernel_parameters: dict[str, list[float]]
+    mean: str
+    classes: tuple[float, ...]
+
+    def __call__(self, part, rows):
+        kernel = models.kernel_from(self.kernel, self.kernel_parameters, inputs=rows.X.shape[1])
+        X = load_scaling(self.scaling).inputs(rows.X)
+        obs = class_numbers(rows.obs, self.classes)
+        K = prior_covariance(kernel.cross(X, X), Mean(self.mean), X)
+        try:
+            return softmax.log_evidence(K, obs, Softmax(len(self.classes)))
+        except (NotPositiveDefinite, LaplaceNotConverged):
+            return -np.inf

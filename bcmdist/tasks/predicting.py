@@ -1,0 +1,94 @@
+"""Predictions at the rows of a partition, and their scores."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bcmdist.dataset import write_rows
+from bcmdist.likelihoods import Likelihood, Softmax, task_of
+from bcmdist.observation import covered, crps, observe, predictive, unit_deviance
+from bcmdist.prediction import marginal, predict_latent
+from bcmdist.scores import Scores, class_scores, event_scores, real_scores
+from bcmdist.store import Reference
+from bcmdist.tasks.loading import Fitted, load_fitted
+from bcmdist.tasks.targets import model_observations
+
+
+@dataclass(frozen=True)
+class Score:
+    """Totals of the scores of a partition under a fitted model."""
+
+    fitted: Reference
+
+    def __call__(self, part, rows) -> Scores:
+        fitted = load_fitted(self.fitted)
+        return score_rows(fitted, rows.X, model_observations(fitted.model, part, rows.obs))
+
+
+def score_rows(fitted: Fitted, X, obs) -> Scores:
+    """Scores of the predictions at rows of X against observations in the units of the model, in original units."""
+    model, kind = fitted.model, fitted.model.likelihood.scaling
+    mean, variance = predict_latent(model.query, fitted.belief, model.scaling.inputs(X))
+    seen = said_of(fitted, mean, variance, obs)
+    task = task_of(model.likelihood.name)
+    if task == "classification":
+        return class_scores(obs.y, seen)
+    scale = model.scaling.y_scale if kind in ("affine", "scale") else 1.0
+    assert isinstance(model.likelihood, Likelihood)
+    said = predictive(model.likelihood, mean, variance, obs)
+    jacobian = model.scaling.log_jacobian(kind)
+    log_density = said.log_density(obs) + (obs.event * jacobian if task == "lifetimes" else jacobian)
+    if task != "regression":
+        deviance = unit_deviance(model.likelihood, obs, said.mean)
+        inside = covered(model.likelihood, mean, variance, obs)
+        return event_scores(replace(obs, y=obs.y * scale), said.mean * scale, log_density, deviance, inside)
+    named = {name: model.scaling.original(name, values, kind) for name, values in seen.items()}
+    y = obs.y * scale + model.scaling.y_mean
+    train_mean = model.scaling.y_scale if kind == "scale" else model.scaling.y_mean
+    return real_scores(y, named, log_density, train_mean=train_mean, crps=crps(said, obs.y) * scale)
+
+
+@dataclass(frozen=True)
+class Predict:
+    """Write the predictions of a partition to an output group; returns the number of rows.
+
+    Each partition owns whole chunks of the output, so that no two tasks write to one chunk, and
+    writing twice writes the same.
+    """
+
+    fitted: Reference
+    out: str
+
+    def __call__(self, part, rows) -> int:
+        fitted = load_fitted(self.fitted)
+        write_rows(self.out, part.start, predict_rows(fitted, rows.X, rows.obs))
+        return part.rows
+
+
+def said_of(fitted: Fitted, mean, variance, obs):
+    """What latent beliefs say of observations in the units of the model, by name."""
+    likelihood = fitted.model.likelihood
+    if fitted.calibration is not None:
+        p = fitted.calibration.probability(mean, marginal(variance))
+    elif isinstance(likelihood, Softmax):
+        p = likelihood.class_probability(mean, variance)
+    else:
+        assert isinstance(likelihood, Likelihood), "regression on one-hot targets is calibrated"
+        return observe(likelihood, mean, variance, obs)
+    return {"probability": p, "label": p.argmax(axis=1)}
+
+
+def predict_rows(fitted: Fitted, X, obs):
+    """All predicted quantities at rows of X in original units, by name.
+
+    `obs`: of the observations to predict, weight, exposure and trials; the targets are not looked at.
+    """
+    model = fitted.model
+    kind = model.likelihood.scaling
+    mean, variance = predict_latent(model.query, fitted.belief, model.scaling.inputs(X))
+    seen = said_of(fitted, mean, variance, model.scaling.observations(obs, kind))
+    named = {"mean": mean, "variance": marginal(variance)} | seen
+    out = {name: model.scaling.original(name, values, kind) for name, values in named.items()}
+    if model.classes is not None:
+        out["label"] = np.asarray(model.classes, dtype=int)[out["label"]]
+    return out

@@ -1,0 +1,87 @@
+"""Survey: one pass that checks every row and learns what scaling and the query set need."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bcmdist.likelihoods import make_likelihood
+from bcmdist.scaling import Moments, column_moments
+from bcmdist.store import Entry
+from bcmdist.tasks.targets import check_support
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A uniform sample of rows without replacement: those of smallest random priority.
+
+    Priorities are drawn per partition, so any order and grouping of partitions gives the same sample.
+    """
+
+    size: int
+    X: np.ndarray
+    priority: np.ndarray
+
+    def __add__(self, other: "Sample") -> "Sample":
+        priority = np.concatenate([self.priority, other.priority])
+        keep = np.argsort(priority)[: self.size]
+        return Sample(self.size, np.concatenate([self.X, other.X])[keep], priority[keep])
+
+
+@dataclass(frozen=True)
+class SurveyResult:
+    """What a first pass over the data finds."""
+
+    x: Moments
+    y: Moments
+    exposure: Moments
+    labels: frozenset[float] | None
+    """distinct targets where they can be class labels: at most `MOST_CLASSES` integers"""
+    sample: Sample
+    entries: dict[str, Entry]
+    """partitions with their content hashes, by key"""
+
+    def __add__(self, other: "SurveyResult") -> "SurveyResult":
+        return SurveyResult(
+            self.x + other.x,
+            self.y + other.y,
+            self.exposure + other.exposure,
+            _few(self.labels | other.labels) if self.labels is not None and other.labels is not None else None,
+            self.sample + other.sample,
+            self.entries | other.entries,
+        )
+
+
+MOST_CLASSES = 1000
+
+
+def _few(labels):
+    return labels if len(labels) <= MOST_CLASSES else None
+
+
+def _labels(y):
+    """Distinct targets (n,) where they can be class labels, else None."""
+    return _few(frozenset(np.unique(y).tolist())) if np.all(y == np.floor(y)) else None
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Check the rows of a partition; moments, sample and content hash."""
+
+    seed: int
+    sample_rows: int
+    likelihood: str | None
+    """checks the support of the targets where given"""
+
+    def __call__(self, part, rows):
+        if self.likelihood:
+            check_support(make_likelihood(self.likelihood), part, rows.obs)
+        priority = np.random.default_rng([self.seed, part.start]).random(len(rows.X))
+        keep = np.argsort(priority)[: self.sample_rows]
+        return SurveyResult(
+            column_moments(rows.X),
+            column_moments(rows.obs.y[:, None]),
+            column_moments(rows.obs.exposure[:, None]),
+            _labels(rows.obs.y),
+            Sample(self.sample_rows, rows.X[keep].copy(), priority[keep]),
+            {part.key: Entry(part.key, rows.digest, part.rows)},
+        )

@@ -1,0 +1,49 @@
+"""Targets on their way into a model: checked, numbered and scaled."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from bcmdist.errors import UnsupportedTarget
+from bcmdist.model import Model
+
+
+def check_support(likelihood, part, obs):
+    """Raise `UnsupportedTarget` naming the first row outside the support of a likelihood."""
+    bad = np.flatnonzero(likelihood.unsupported(obs))
+    if len(bad):
+        row = bad[0]
+        companions = "".join(f", {name} {getattr(obs, name)[row]:g}" for name in likelihood.companions)
+        raise UnsupportedTarget(
+            f"{part.data.url}: the {likelihood.name} likelihood expects {likelihood.support} in {part.data.y}, got "
+            f"{obs.y[row]:g}{companions} at row {part.start + row} ({len(bad)} such rows of {part.start} to "
+            f"{part.stop - 1}); recode the targets or choose another --task"
+        )
+
+
+def model_observations(model: Model, part, obs):
+    """Observations in the units of the model, checked.
+
+    Raises
+    ------
+    UnsupportedTarget
+        A target is outside the support, or a class that was not among the training data.
+    """
+    if model.classes is not None:
+        numbers = np.searchsorted(model.classes, obs.y).clip(max=len(model.classes) - 1)
+        unseen = np.flatnonzero(np.asarray(model.classes)[numbers] != obs.y)
+        if len(unseen):
+            shown = ", ".join(f"{label:g}" for label in model.classes[:10]) + ", ..." * (len(model.classes) > 10)
+            raise UnsupportedTarget(
+                f"{part.data.url}: expected the classes of the training data ({shown}) in {part.data.y}, got "
+                f"{obs.y[unseen[0]]:g} at row {part.start + unseen[0]} ({len(unseen)} such rows of {part.start} to "
+                f"{part.stop - 1}); drop these rows, or fit a model to data with this class"
+            )
+        obs = replace(obs, y=numbers.astype(float))
+    check_support(model.likelihood, part, obs)
+    return model.scaling.observations(obs, model.likelihood.scaling)
+
+
+def class_numbers(obs, classes):
+    """Observations with class numbers 0 to C - 1 in place of labels; as they are where there are no classes."""
+    return obs if classes is None else replace(obs, y=np.searchsorted(classes, obs.y).astype(float))

@@ -1,0 +1,207 @@
+"""Passes: from the GBCM as published to the Laplace approximation of the whole PITC model (SYSTEMS I.5)."""
+
+import numpy as np
+import pytest
+
+from bcmdist import GBCM, Settings
+from bcmdist.committee import Committee
+from bcmdist.errors import InvalidOption
+from bcmdist.expert import conditional_message, expert_message, running_message, zero_message
+from bcmdist.laplace import laplace_mode
+from bcmdist.likelihoods import Bernoulli, NegativeBinomial, Observations, Poisson, Weibull
+from bcmdist.mean import Mean
+from bcmdist.passes import length
+from bcmdist.query import prepare
+from problems import make_kernel, regression_problem, split
+
+BLOCKS = split(72, [15, 30, 44, 60])
+
+
+def make_problem(rng, likelihood):
+    p = regression_problem(rng, rows=72)
+    event = None
+    match likelihood.name:
+        case "bernoulli":
+            y = (p.obs.y + 0.4 * rng.standard_normal(72) > 0) * 1.0
+        case "weibull":
+            y, event = rng.exponential(np.exp(p.obs.y)), (rng.uniform(size=72) < 0.7) * 1.0
+        case _:
+            y = rng.poisson(np.exp(p.obs.y)).astype(float)
+    return p.X, Observations(y, np.ones(72), event=event), p.Xq
+
+
+def first_pass(query, likelihood, X, obs):
+    messages = [expert_message(query, likelihood, X[b], obs[b]) for b in BLOCKS]
+    return Committee(sum(messages, zero_message(query, likelihood)))
+
+
+def next_pass(query, likelihood, X, obs, committee):
+    mean = committee.posterior.mean
+    heard = [conditional_message(query, likelihood, X[b], obs[b], mean) for b in BLOCKS]
+    objective = sum(h.objective for h in heard) - 0.5 * mean @ mean
+    return Committee(sum((h.message for h in heard), zero_message(query, likelihood))), objective
+
+
+def dense_pitc_laplace(query, likelihood, X, obs):
+    """Mean and covariance of the whitened query values, and log evidence, by (n, n) algebra."""
+    V = query.whiten(X)
+    K = V @ V.T
+    for b in BLOCKS:
+        K[b, b] = query.kernel.cross(X[b], X[b])
+    f = laplace_mode(K, obs, likelihood)
+    w, s = likelihood.curvature(obs, f), likelihood.score(obs, f)
+    T = np.linalg.inv(K + np.diag(1.0 / w))
+    evidence = (
+        likelihood.log_density(obs, f).sum() - 0.5 * s @ f - 0.5 * np.linalg.slogdet(np.eye(72) + w[:, None] * K)[1]
+    )
+    return V.T @ s, np.eye(V.shape[1]) - V.T @ T @ V, evidence
+
+
+@pytest.mark.parametrize(
+    "likelihood", [Bernoulli(), Poisson(), NegativeBinomial(2.0), Weibull(1.5)], ids=lambda one: one.name
+)
+def test_limit_is_the_dense_solution(rng, likelihood):
+    """Errors in posterior standard deviations: about half a one after pass 1, 1e-8 after pass 5."""
+    X, obs, Xq = make_problem(rng, likelihood)
+    query = prepare(Xq, kernel=make_kernel("se"), mean=Mean("zero"))
+    mean, covariance, evidence = dense_pitc_laplace(query, likelihood, X, obs)
+    sd = np.sqrt(np.diag(covariance))
+    committee = first_pass(query, likelihood, X, obs)
+    errors = [np.abs((committee.posterior.mean - mean) / sd).max()]
+    for _ in range(5):
+        committee, _ = next_pass(query, likelihood, X, obs, committee)
+        errors.append(np.abs((committee.posterior.mean - mean) / sd).max())
+    assert errors[0] > 0.01  # GBCM as published is not the limit
+    assert errors[-1] <= 1e-8
+    assert errors[2] <= errors[1] ** 1.5  # quadratic on the way
+    L = np.linalg.inv(committee.posterior.factor)
+    assert np.abs(L.T @ L - covariance).max() <= 1e-8
+    assert committee.log_evidence == pytest.approx(evidence, rel=1e-8)
+
+
+def test_objective_rises_and_is_highest_at_the_limit(rng):
+    X, obs, Xq = make_problem(rng, Poisson())
+    query = prepare(Xq, kernel=make_kernel("se"), mean=Mean("constant"))
+    committee, objectives = first_pass(query, Poisson(), X, obs), []
+    for _ in range(5):
+        committee, objective = next_pass(query, Poisson(), X, obs, committee)
+        objectives.append(objective)
+    assert np.all(np.diff(objectives) >= -1e-10 * np.abs(objectives[0]))
+
+
+def test_length_bounds_the_move_of_every_prediction(rng):
+    X, obs, Xq = make_problem(rng, Bernoulli())
+    query = prepare(Xq, kernel=make_kernel("se"), mean=Mean("zero"))
+    belief = first_pass(query, Bernoulli(), X, obs).posterior
+    move = rng.standard_normal(query.shared)
+    V = query.whiten(rng.uniform(-3, 3, (50, 2)))
+    sd = np.linalg.norm(np.linalg.solve(belief.factor, V.T), axis=0)
+    assert np.all(np.abs(V @ move) <= length(belief, move) * sd * (1 + 1e-12))
+
+
+def test_running_belief_comes_closer_than_own_modes(rng):
+    X, obs, Xq = make_problem(rng, Bernoulli())
+    query = prepare(Xq, kernel=make_kernel("se", variance=4.0), mean=Mean("zero"))
+    mean, covariance, _ = dense_pitc_laplace(query, Bernoulli(), X, obs)
+    running = Committee(zero_message(query, Bernoulli()))
+    for b in BLOCKS:
+        running = running.absorb(running_message(query, Bernoulli(), X[b], obs[b], running.posterior))
+    sd = np.sqrt(np.diag(covariance))
+    gap = {
+        "own": np.abs((first_pass(query, Bernoulli(), X, obs).posterior.mean - mean) / sd).max(),
+        "running": np.abs((running.posterior.mean - mean) / sd).max(),
+    }
+    assert gap["running"] < gap["own"]
+
+
+# --- By the facade ---
+
+GIVEN = Settings(task="classification", kernel="se", learn=False, query=20, rows_per_expert=50)
+
+
+def settings(**changes):
+    from dataclasses import replace
+
+    return replace(GIVEN, **changes)
+
+
+def test_fit_refines_until_the_committee_rests(classes, tmp_path):
+    path, X, _ = classes
+    gbcm = GBCM.fit(path, settings(passes="auto"), model=tmp_path / "model")
+    changes = [entry["change"] for entry in gbcm.facts["passes"][1:]]
+    assert changes[-1] <= 1e-3 < changes[0]
+    assert gbcm.commit == 2 + len(changes)  # every pass is committed
+    further = gbcm.refine(most=len(changes) + 2, tolerance=-1.0)
+    np.testing.assert_allclose(further.predict(X)["probability"], gbcm.predict(X)["probability"], atol=1e-5)
+
+
+def test_refining_is_continued_after_it_was_cut_short(classes, tmp_path):
+    path, *_ = classes
+    whole = GBCM.fit(path, settings(passes="auto"), model=tmp_path / "whole")
+    part = GBCM.fit(path, settings(), model=tmp_path / "part").refine(most=2)
+    rest = GBCM.load(part.url).refine()
+    np.testing.assert_allclose(rest.committee.total.eta, whole.committee.total.eta, rtol=1e-12)
+    assert len(rest.facts["passes"]) == len(whole.facts["passes"])
+
+
+def test_dask_passes_are_the_serial_ones(classes, tmp_path, cluster):
+    path, *_ = classes
+    serial = GBCM.fit(path, settings(passes="auto"), model=tmp_path / "serial")
+    dask = GBCM.fit(path, settings(passes="auto"), model=tmp_path / "dask", runtime=cluster)
+    np.testing.assert_allclose(dask.committee.total.precision, serial.committee.total.precision, atol=1e-10)
+
+
+def test_gaussian_likelihood_needs_one_pass(wave):
+    path, *_ = wave
+    gbcm = GBCM.fit(path, Settings(kernel="se", learn=False, query=20, rows_per_expert=60, passes="auto"))
+    assert gbcm.facts["passes"] == [{"pass": 1}]
+
+
+def test_a_step_that_lowers_the_objective_is_halved(classes, tmp_path):
+    """Start the passes at a belief that is far out: full steps from there overshoot."""
+    path, X, _ = classes
+    gbcm = GBCM.fit(path, settings(), model=tmp_path / "model")
+    calm = GBCM.fit(path, settings(passes="auto"), model=tmp_path / "calm")
+    total = gbcm.committee.total
+    wild = gbcm.successor(Committee(type(total)(40.0 * total.eta, total.precision, 0.0, total.rows)), [])
+    refined = wild.refine()
+    np.testing.assert_allclose(refined.predict(X)["probability"], calm.predict(X)["probability"], atol=1e-4)
+
+
+def test_running_belief_depends_on_order_and_says_so(classes, tmp_path):
+    path, *_ = classes
+    gbcm = GBCM.fit(path, settings(linearise="running"), model=tmp_path / "model")
+    own = GBCM.fit(path, settings(), model=tmp_path / "own")
+    assert not np.allclose(gbcm.committee.total.eta, own.committee.total.eta)
+    assert gbcm.ledger[0].at == "running"
+    with pytest.raises(InvalidOption, match="this model linearises at the running belief"):
+        gbcm.forget([gbcm.ledger[0].key])
+
+
+# --- Expectation propagation behind the same interface ---
+
+
+def test_ep_passes_by_the_facade(classes, tmp_path):
+    path, X, _ = classes
+    laplace = GBCM.fit(path, settings(passes="auto"), model=tmp_path / "laplace")
+    ep = GBCM.fit(path, settings(passes="auto", approximation="ep"), model=tmp_path / "ep")
+    changes = [entry["change"] for entry in ep.facts["passes"][1:]]
+    assert changes[-1] <= 1e-3
+    gap = np.abs(ep.predict(X)["probability"] - laplace.predict(X)["probability"]).max()
+    assert 1e-4 < gap < 0.1  # another approximation of the same posterior
+
+
+def test_ep_first_passes_add_and_subtract(classes, tmp_path):
+    path, *_ = classes
+    gbcm = GBCM.fit(path, settings(approximation="ep"), model=tmp_path / "model")
+    key = gbcm.ledger[0].key
+    part = gbcm.reweight({key: 2.0}).reweight({key: 1.0})
+    np.testing.assert_allclose(part.committee.total.precision, gbcm.committee.total.precision, atol=1e-9)
+    less = part.forget([key])
+    again = less.partial_fit(path)
+    np.testing.assert_allclose(again.committee.total.precision, gbcm.committee.total.precision, atol=1e-6)
+
+
+def test_ep_is_refused_where_it_does_not_apply():
+    with pytest.raises(InvalidOption, match="approximation: expected laplace with softmax, got ep"):
+        Settings(likelihood="softmax", approximation="ep")
