@@ -1,0 +1,88 @@
+"""The scripts on the GBCM paper compute what their tables and pictures say."""
+
+import numpy as np
+import paper001_figure1 as figure1
+import paper001_figure2 as figure2
+import paper001_table1 as table1
+import pytest
+from scipy.special import logsumexp, ndtr
+
+from bcmdist import GBCM, Settings
+from bcmdist.demo import AMPLITUDES, WIDTH, make_map, make_rows
+from bcmdist.likelihoods import Bernoulli, unweighted
+from oracles import laplace
+
+
+@pytest.mark.parametrize(("inputs", "sigma"), [(2, 0.1), (5, 0.5), (50, 0.1)])
+def test_noise_turns_the_labels_that_appendix_c_says(inputs, sigma):
+    columns = make_rows(4000, sigma=sigma, seed=3, part=0, inputs=inputs)
+    centers = np.random.default_rng(3).uniform(0, 1, (5, inputs))
+    exponents = -((columns["X"][:, None] - centers) ** 2).sum(axis=2) / (2 * WIDTH**2)
+    log_up, sign = logsumexp(exponents, axis=1, b=AMPLITUDES, return_sign=True)
+    value = sign * np.exp(log_up - logsumexp(exponents, axis=1))
+    np.testing.assert_array_equal(columns["y_noise_free"], value > 0)
+    turned = ndtr(-np.abs(value) / sigma)
+    four_deviations = 4 * np.sqrt((turned * (1 - turned)).sum())
+    assert abs((columns["y"] != columns["y_noise_free"]).sum() - turned.sum()) <= four_deviations
+
+
+def test_one_module_is_the_laplace_classifier_of_the_paper(rng):
+    X, points = rng.uniform(-1, 1, (40, 2)), rng.uniform(-1, 1, (15, 2))
+    y = (X[:, 0] * X[:, 1] > 0) * 1.0
+
+    def covariance(A, B):
+        return 10.0 * np.exp(-((A[:, None] - B) ** 2).sum(axis=2) / (2 * 0.7**2))
+
+    f, _, _ = laplace(covariance(X, X), Bernoulli(), unweighted(y))
+    mean, _ = table1.latent(X, y, points, width=0.7, module=40)
+    # At the mode K^-1 f is the score; 1e-6 is left by the condition of K, about 1e8.
+    np.testing.assert_allclose(mean, covariance(points, X) @ (y - 1 / (1 + np.exp(-f))), atol=1e-6)
+
+
+@pytest.mark.parametrize(("rows", "points"), [(145, 50), (168, 100), (100, 50), (40, 50)])
+def test_query_sets_cover_every_row_and_have_the_asked_size(rows, points):
+    sets = [np.arange(rows)[s] for s in table1.query_sets(rows, points)]
+    assert {len(s) for s in sets} == {min(rows, points)}
+    assert set(np.concatenate(sets)) == set(range(rows))
+
+
+def test_table_shows_both_figures_and_the_largest_gap():
+    column = table1.COLUMNS[2]
+    ours = np.add([figure for figure, _ in column.paper], [0.0, 0.0, -2.0, 0.5, 0.0])
+    results = {column: np.array([ours - 1, ours + 1])}
+    assert "97.3 ±0.5   95.3 ±1.0" in "\n".join(table1.table(results))
+    (line,) = table1.gaps(results)
+    assert "to the paper -2.0 (GBCM(100, 50))" in line
+    assert "our GPR -2.3" in line
+
+
+def test_nearest_draw_is_the_one_of_the_papers_accuracy(monkeypatch):
+    a, b = table1.COLUMNS[2:4]
+    right = {(a, 0): 97.0, (b, 0): 80.0, (a, 1): 96.5, (b, 1): 93.0, (a, 2): 90.0, (b, 2): 93.2}
+    monkeypatch.setattr(table1, "artificial_split", lambda column, _, centres, repetition: (column, centres))
+    monkeypatch.setattr(table1, "exact_accuracy_at_validated_width", right.__getitem__)
+    assert table1.nearest_draw([a, b], 10, draws=3, repetitions=range(2)) == 1
+
+
+def test_exponent_of_a_power_law():
+    rows = np.array([1000, 2000, 4000, 8000])
+    assert figure1.exponent(rows, [1e9, *(1e-9 * rows[1:] ** 3.0)]) == pytest.approx(3.0)
+
+
+def test_figure1_predicts_the_sign_of_the_map(rng):
+    columns = make_rows(1000, sigma=0.0, seed=1, part=0)
+    X, y = columns["X"], 2.0 * columns["y"] - 1.0
+    mean, _ = figure1.regress(X[:900], y[:900], X[900:], 100)
+    assert np.mean((mean > 0) == (y[900:] > 0)) >= 0.85
+
+
+def test_figure2_scores_at_training_inputs_in_their_own_units(make_data):
+    columns = make_rows(300, sigma=0.0, seed=figure2.DEFAULT_SEED, part=0)
+    settings = Settings(query=50, query_method="random", rows_per_expert=100, kernel="se", learn=False)
+    gbcm = GBCM.fit(make_data(**columns), settings)
+    X = figure2.query_inputs(gbcm)
+    gaps = np.abs(X[:, None] - columns["X"]).max(axis=2).min(axis=1)
+    assert gaps.max() <= 1e-12
+    positive = gbcm.predict(X)["probability"][:, 1] > 0.5
+    expected = 100 * np.mean(positive == (make_map(figure2.DEFAULT_SEED)(X) > 0))
+    assert figure2.right(gbcm, X) == pytest.approx(expected)
