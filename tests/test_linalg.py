@@ -24,6 +24,7 @@ def test_calls_against_numpy(rng):
     W = np.asfortranarray(B)
     np.testing.assert_allclose(linalg.gram(W), B.T @ B, **close)
     np.testing.assert_allclose(linalg.mirror(linalg.subtract_outer_lower(A.copy(order="F"), W)), A - B @ B.T, **close)
+    np.testing.assert_allclose(linalg.mirror(linalg.add_outer_lower(A.copy(order="F"), W)), A + B @ B.T, **close)
     root = rng.uniform(0, 1, n)
     np.testing.assert_allclose(linalg.identity_plus_scaled(A, root), np.eye(n) + np.diag(root) @ A @ np.diag(root))
     np.testing.assert_allclose(linalg.add_outer(A.copy(order="F"), -2.0, b), A - 2.0 * np.outer(b, b))
@@ -62,3 +63,18 @@ def test_independent_rows_drops_duplicates(rng):
     assert len({4, 5} & set(kept)) <= 1
     _, jitter = linalg.cholesky_with_jitter(smooth[np.ix_(kept, kept)], name="kept")
     assert jitter == 0.0
+
+
+@pytest.mark.parametrize("rank", [0, 1, 7, 200])
+def test_semidefinite_factor_of_any_rank(rng, rank):
+    """More rows than LAPACK's block; the trace that is left out is rounding."""
+    B = rng.standard_normal((200, rank))
+    F = linalg.semidefinite_factor(B @ B.T, name="A")
+    assert F.shape == (200, rank)
+    np.testing.assert_allclose(F @ F.T, B @ B.T, atol=1e-10)  # 200 eps max diag, twice
+
+
+@pytest.mark.parametrize("wrong", [-1e-3, np.nan])
+def test_semidefinite_factor_refuses_what_is_no_covariance(wrong):
+    with pytest.raises(NotPositiveDefinite, match="joint: expected a positive semi-definite matrix, got one with"):
+        linalg.semidefinite_factor(np.diag([1.0, 2.0, wrong]), name="joint")

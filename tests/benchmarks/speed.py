@@ -27,7 +27,7 @@ from bcmdist.likelihoods import Gaussian, unweighted
 from bcmdist.mean import Mean
 from bcmdist.partition import open_data, partitions
 from bcmdist.query import prepare
-from bcmdist.tasks import Expert
+from bcmdist.tasks.hearing import Expert
 
 INPUTS = 5
 WANTED = (
