@@ -137,7 +137,7 @@ class GBCM:
         heard = {entry.key for entry in self.ledger}
         parts = [part for part in dict.fromkeys(parts) if part.key not in heard]
         if not parts:
-            return self
+            return self._calibrated(runtime)
         self._refuse_unlike(parts)
         refuse_overlap(parts, heard)
         refuse_large_expert(parts, self.model.query, runtime, self.model.likelihood)
@@ -151,7 +151,7 @@ class GBCM:
             committee = self.committee.absorb(contribution.message)
             entries = sorted(contribution.entries.values(), key=lambda entry: entry.key)
             next_one = self.successor(committee, entries, stages=stages, **passes.first_pass(self.facts))
-        return next_one._calibrated(parts, runtime)
+        return next_one._calibrated(runtime)
 
     def hear(self, parts, runtime, *, at=None, label) -> Contribution:
         """Messages of partitions under this model, checked against the survey; nothing is committed.
@@ -222,11 +222,11 @@ class GBCM:
         """The committee that has heard what both have, in a new model directory; see `revision.merge`."""
         return revision.merge(self, other, model)
 
-    def _calibrated(self, parts, runtime):
+    def _calibrated(self, runtime):
         """With probabilities for likelihoods that have none, from rows that are held out for the purpose."""
-        if not getattr(self.model.likelihood, "needs_calibration", False) or self.facts.get("calibration"):
+        if not self.model.likelihood.needs_calibration or self.facts.get("calibration") or not self.ledger:
             return self
-        held_out, without = passes.without_some(self, parts, runtime)
+        held_out, without = passes.without_some(self, runtime)
         arrays = {"eta": without.total.eta, "precision": without.total.precision}
         with self.store.transient(arrays) as references:
             task = HeldOut(self.reference, **references)

@@ -51,6 +51,11 @@ class Calibration:
         return softmax(_moderated(mean, variance, self.slope, np.array(self.bias)), axis=1)
 
 
+def uncalibrated(classes) -> Calibration:
+    """What a committee says that has heard nothing to calibrate with: its latents as they are."""
+    return Calibration(1.0, (0.0,) * classes)
+
+
 def per_class(mean, variance):
     """Latents as (n, C): one latent of two classes stands for f_1 - f_0."""
     if mean.ndim == 2:

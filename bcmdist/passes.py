@@ -8,12 +8,12 @@ model; from then on evidence, mean and covariance do not depend on who linearise
 Gaussian likelihoods are exact after one pass.
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bcmdist.committee import Committee
-from bcmdist.expert import zero_message
 from bcmdist.partition import Partition, from_key
 from bcmdist.preparation import Stages
 from bcmdist.store import RUNNING, BlobReference, Entry
@@ -35,6 +35,7 @@ ROUNDING = 1e-12
 
 # Rows held out to calibrate with, at most; Platt's map has one parameter per class.
 CALIBRATION_ROWS = 5000
+HELD_OUT_SHARE = 0.25  # of a partition
 
 
 def first_pass(facts):
@@ -138,20 +139,18 @@ def heard_partitions(gbcm: "GBCM") -> list[Partition]:
     return [from_key(entry.key, y=y, weight=entry.weight, sites=entry.sites) for entry in gbcm.ledger]
 
 
-def without_some(gbcm: "GBCM", parts, runtime) -> tuple[list[Partition], Committee]:
-    """Some of the partitions just heard, and the committee as if it had not heard them.
+def without_some(gbcm: "GBCM", runtime) -> tuple[list[Partition], Committee]:
+    """Parts of the partitions it has heard, and the committee as if it had not heard them.
 
-    What is held out is withdrawn again, which is exact. A single partition is cut in two: the committee
-    hears its first half.
+    The last quarter of each of some partitions is held out: what the whole has said is withdrawn, which is
+    exact, and the rest is heard again. Parts of many rather than a few whole ones, since stores are often sorted
+    by class.
     """
-    zero = Committee(zero_message(gbcm.model.query, gbcm.model.likelihood))
-    if len(gbcm.ledger) == 1:
-        (part,) = parts
-        middle = (part.start + part.stop + 1) // 2
-        first, second = Partition(part.data, part.start, middle), Partition(part.data, middle, part.stop)
-        if second.rows == 0:
-            return [first], zero
-        return [second], zero.absorb(gbcm.hear([first], runtime, label="calibrate").message)
-    count = max(1, min(len(parts) // 2, CALIBRATION_ROWS // max(part.rows for part in parts)))
-    held_out = [parts[k] for k in np.linspace(0, len(parts) - 1, count).round().astype(int)]
-    return held_out, gbcm.committee.withdraw(gbcm.hear(held_out, runtime, label="calibrate").message)
+    parts = heard_partitions(gbcm)
+    count = max(1, min(len(parts), round(CALIBRATION_ROWS / HELD_OUT_SHARE / max(part.rows for part in parts))))
+    chosen = [parts[k] for k in np.linspace(0, len(parts) - 1, count).round().astype(int)]
+    edges = [part.start + max(1, round((1.0 - HELD_OUT_SHARE) * part.rows)) for part in chosen]
+    kept = [replace(part, stop=edge) for part, edge in zip(chosen, edges, strict=True)]
+    held_out = [replace(part, start=edge) for part, edge in zip(chosen, edges, strict=True) if edge < part.stop]
+    whole, rest = (gbcm.hear(some, runtime, label="calibrate").message for some in (chosen, kept))
+    return held_out or chosen, gbcm.committee.withdraw(whole).absorb(rest)

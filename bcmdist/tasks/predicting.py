@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bcmdist.calibration import uncalibrated
 from bcmdist.dataset import write_rows
 from bcmdist.likelihoods import Likelihood, Softmax, task_of
 from bcmdist.observation import covered, crps, observe, predictive, unit_deviance
@@ -68,8 +69,9 @@ class Predict:
 def said_of(fitted: Fitted, mean, variance, obs):
     """What latent beliefs say of observations in the units of the model, by name."""
     likelihood = fitted.model.likelihood
-    if fitted.calibration is not None:
-        p = fitted.calibration.probability(mean, marginal(variance))
+    if likelihood.needs_calibration:
+        calibration = fitted.calibration or uncalibrated(max(2, likelihood.processes))
+        p = calibration.probability(mean, marginal(variance))
     elif isinstance(likelihood, Softmax):
         p = likelihood.class_probability(mean, variance)
     else:
