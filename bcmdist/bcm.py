@@ -26,7 +26,7 @@ from bcmdist.dataset import LARGEST_OUTPUT_CHUNK, create_predictions, new_output
 from bcmdist.errors import DataChanged, InvalidData, InvalidDtype, InvalidOption, ModelExists
 from bcmdist.expert import zero_message
 from bcmdist.joint import joint_latent, sample_latent
-from bcmdist.likelihoods import Observations
+from bcmdist.likelihoods import Observations, task_of
 from bcmdist.model import Model, from_arrays, named_parameters
 from bcmdist.partition import (
     Partition,
@@ -233,12 +233,13 @@ class GBCM:
             found = fit_calibration(runtime.sum(task, held_out, label="calibrate"))
         return self.successor(self.committee, [], calibration=asdict(found))
 
-    def predict(self, X, *, exposure=None, trials=None) -> dict[str, np.ndarray]:
+    def predict(self, X, *, exposure=None, trials=None, quantiles=()) -> dict[str, np.ndarray]:
         """Predictions at the rows of X (n, D), in original units, by name.
 
         `mean` and `variance` of the latent f, (n,), or (n, C) of C classes; for classes `probability`
         (n, C) and `label`; otherwise `observation_mean`, `observation_variance`, `lower95` and `upper95`
-        of a new observation, of `exposure` or `trials` where the likelihood has them (1 by default).
+        of a new observation, of `exposure` or `trials` where the likelihood has them (1 by default), and
+        `quantile0.9` for a level 0.9 among `quantiles`.
 
         Raises
         ------
@@ -252,7 +253,13 @@ class GBCM:
                 if not np.all(np.isfinite(companions[name]) & (companions[name] > 0)):
                     raise InvalidData(f"{name}: expected positive numbers, got {column!r}; correct them")
         obs = Observations(np.full(len(scaled), np.nan), np.ones(len(scaled)), **companions)
-        return predict_rows(self._fitted(), np.asarray(X, dtype=float), obs)
+        bad = [q for q in quantiles if not 0 < q < 1]
+        if bad or (quantiles and task_of(self.model.likelihood.name) == "classification"):
+            raise InvalidOption(
+                f"quantiles: expected levels between 0 and 1 of numbers, got {list(quantiles)} of a "
+                f"{self.model.likelihood.name} model; correct or leave them out"
+            )
+        return predict_rows(self._fitted(), np.asarray(X, dtype=float), obs, tuple(quantiles))
 
     def _fitted(self):
         return Fitted(self.model, self.committee.posterior, calibration_from(self.facts.get("calibration")))

@@ -213,3 +213,14 @@ def test_coupled_classes_that_do_not_fit_are_refused(make_data, tmp_path):
     with pytest.raises(MemoryLimit, match=r"of 26 classes: .* would need .* GB; .*--likelihood softmax needs less"):
         GBCM.fit(path, settings("softmax_coupled", query=150), model=tmp_path / "model", runtime=runtime)
     assert GBCM.fit(path, settings("softmax", query=150), runtime=runtime).committee.total.rows == ROWS
+
+
+def test_quantiles_at_any_level(make_data):
+    for likelihood in ("gaussian", "weibull", "negative_binomial"):
+        data = columns(likelihood)
+        gbcm = GBCM.fit(make_data(f"{likelihood}.zarr", **data), settings(likelihood))
+        told = gbcm.predict(data["X"][:9], quantiles=(0.025, 0.5, 0.9))
+        np.testing.assert_allclose(told["quantile0.025"], told["lower95"], rtol=1e-6)
+        assert np.all((told["quantile0.025"] <= told["quantile0.5"]) & (told["quantile0.5"] <= told["quantile0.9"]))
+        with pytest.raises(InvalidOption, match="quantiles: expected levels between 0 and 1"):
+            gbcm.predict(data["X"], quantiles=(1.5,))

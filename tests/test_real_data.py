@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from scipy.stats import poisson
 
 pytestmark = pytest.mark.slow
 
@@ -54,3 +55,35 @@ def test_pima(real_data, tmp_path):
     rate = train.mean()
     base = -np.mean(np.where(test == 1, np.log(rate), np.log(1 - rate)))
     assert figures["log_loss"] <= base - 0.1
+
+
+THIRDS = ("--holdout", 0.3333, "--seed", 0)
+
+
+def thirds(columns, *names):
+    """Training and test rows of some columns, split as `--holdout 0.3333 --seed 0` does."""
+    order = np.random.default_rng(0).permutation(len(columns[names[0]]))
+    test = int(0.3333 * len(order))
+    return [columns[name][order[test:]] for name in names], [columns[name][order[:test]] for name in names]
+
+
+def test_doctor_visits(real_data, tmp_path):
+    """Against the Poisson rate of the training rows."""
+    path = real_data("doctor_visits")
+    figures = fitted_scores(path, tmp_path, split=THIRDS, task="counts", query=500)
+    with np.load(path) as columns:
+        (train,), (test,) = thirds(columns, "y")
+    assert figures["mnlp"] <= -poisson.logpmf(test, train.mean()).mean() - 0.15
+    assert figures["coverage95"] >= 0.95  # of small counts: intervals cannot be cut to measure
+
+
+def test_leukaemia_survival(real_data, tmp_path):
+    """Against one constant hazard, estimated from the training rows; right-censored."""
+    path = real_data("leuksurv")
+    figures = fitted_scores(path, tmp_path, split=THIRDS, task="lifetimes", query=500)
+    with np.load(path) as columns:
+        (time, event), (later, later_event) = thirds(columns, "time", "event")
+    rate = event.sum() / time.sum()
+    assert figures["mnlp"] <= (later * rate - later_event * np.log(rate)).mean() - 0.3
+    assert figures["concordance"] >= 0.65
+    assert 0.93 <= figures["coverage95"] <= 0.99

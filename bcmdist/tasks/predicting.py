@@ -80,8 +80,8 @@ def said_of(fitted: Fitted, mean, variance, obs):
     return {"probability": p, "label": p.argmax(axis=1)}
 
 
-def predict_rows(fitted: Fitted, X, obs):
-    """All predicted quantities at rows of X in original units, by name.
+def predict_rows(fitted: Fitted, X, obs, quantiles=()):
+    """All predicted quantities at rows of X in original units, by name; `quantile0.9` for 0.9 among `quantiles`.
 
     `obs`: of the observations to predict, weight, exposure and trials; the targets are not looked at.
     """
@@ -90,6 +90,10 @@ def predict_rows(fitted: Fitted, X, obs):
     mean, variance = predict_latent(model.query, fitted.belief, model.scaling.inputs(X))
     seen = said_of(fitted, mean, variance, model.scaling.observations(obs, kind))
     named = {"mean": mean, "variance": marginal(variance)} | seen
+    if quantiles:
+        assert isinstance(model.likelihood, Likelihood), "classes have no quantiles"
+        said = predictive(model.likelihood, mean, variance, model.scaling.observations(obs, kind))
+        named |= {f"quantile{q:g}": said.quantile(q) for q in quantiles}
     out = {name: model.scaling.original(name, values, kind) for name, values in named.items()}
     if model.classes is not None:
         out["label"] = np.asarray(model.classes, dtype=int)[out["label"]]
