@@ -1,0 +1,339 @@
+"""Classes, counts and lifetimes: a committee against no inputs at all and against a GLM of the same family.
+
+    BCMDIST_DATA=... python tests/benchmarks/families.py [--only NAME] [--quick] [--query Q ...] [--json FILE]
+
+One row of the table for each real data set and likelihood. The committee is made and scored by the command line;
+the intercept and the GLM are fitted by the libraries of the extra `benchmark`. The score is the mean of
+-log p(observation) over held-out rows, constants included, in original units (of a censored row: -log P(T > t)).
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import warnings
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas
+import zarr
+from scipy import linalg, stats
+from scipy.special import roots_hermitenorm
+
+from bcmdist import GBCM
+from bcmdist.dataset import write_dataset
+from bcmdist.scores import class_scores, concordance_pairs
+
+HOLDOUT = ("--holdout", 0.3333, "--seed", 0)
+MNIST_INPUTS = 40
+QUICK_ROWS = 10_000
+# Times below this share of the mean count as this: a recorded 0 has no density under most Weibull distributions.
+LEAST_TIME = 1e-4
+# Of the QR diagonal: a column that others determine (all levels of a factor beside an intercept) is left out.
+DEPENDENT = 1e-8
+LOGISTIC_STEPS = 2000
+HERMITE_NODES = 32
+
+
+@dataclass(frozen=True)
+class Case:
+    """A data set with the likelihoods to try."""
+
+    name: str
+    task: str
+    likelihoods: tuple[str, ...]
+    rows: int
+    y: str = "y"
+    own_split: bool = False
+
+
+CASES = (
+    Case("veteran", "lifetimes", ("weibull",), 137, y="time"),
+    Case("leuksurv", "lifetimes", ("weibull",), 1043),
+    Case("doctor_visits", "counts", ("poisson", "negative_binomial"), 5190),
+    Case("flchain", "lifetimes", ("weibull",), 7874, y="time"),
+    Case("bike_hourly_counts", "counts", ("poisson", "negative_binomial"), 17_379),
+    Case("claims_car", "counts", ("poisson", "negative_binomial"), 67_856),
+    Case("ijcnn1", "classification", ("bernoulli",), 141_691, own_split=True),
+    Case("letter", "classification", ("softmax", "onehot"), 20_000, own_split=True),
+    Case("mnist", "classification", ("softmax", "onehot"), 70_000, own_split=True),
+)
+
+
+class TooSlow(Exception):
+    """A command had to be stopped."""
+
+
+def bcmdist(*arguments, seconds=None):
+    """Run a command; its figures. With all its workers it is stopped after so many seconds."""
+    command = [sys.executable, "-m", "bcmdist.cli", *map(str, arguments), "--json"]
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True)
+        try:
+            out, _ = process.communicate(timeout=seconds)
+        except BaseException as error:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            out = None
+        log.seek(0)
+        said = log.read()
+    if out is None:
+        raise TooSlow(f"stopped after {seconds:g} s; {' '.join(said.split()[-12:])}")
+    if process.returncode:
+        raise RuntimeError(f"{' '.join(command)}\n{out}{said}")
+    return json.loads(out)
+
+
+# --- Data ---
+
+
+def import_parts(case, folder):
+    """Both parts of a data set as Zarr groups in a folder."""
+    file = Path(os.environ["BCMDIST_DATA"], f"{case.name}.npz")
+    if case.name == "mnist":
+        return write_digits(file, folder)
+    for part in ("train", "test"):
+        split = () if case.own_split else HOLDOUT
+        bcmdist("import", file, folder / f"{part}.zarr", "--y", case.y, "--part", part, *split)
+    return None
+
+
+def write_digits(file, folder):
+    """Images as their principal components over the training part."""
+    from sklearn.decomposition import PCA
+
+    with np.load(file) as arrays:
+        images = {part: arrays[f"X_{part}"] / np.float32(255) for part in ("train", "test")}
+        targets = {part: arrays[f"y_{part}"] for part in images}
+    components = PCA(MNIST_INPUTS, random_state=0).fit(images["train"])
+    for part, X in images.items():
+        write_dataset(folder / f"{part}.zarr", {"X": components.transform(X), "y": targets[part]})
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Standardised inputs with targets and what goes with them."""
+
+    X: np.ndarray
+    y: np.ndarray
+    exposure: np.ndarray
+    event: np.ndarray
+
+
+def read_rows(folder):
+    """Training and test rows for the GLM: independent columns, standardised by the training rows."""
+    train, test = (read_part(folder / f"{part}.zarr") for part in ("train", "test"))
+    mean, sd = train.X.mean(axis=0), train.X.std(axis=0)
+    varying = np.flatnonzero(sd > 0)
+    kept = varying[independent_columns((train.X - mean)[:, varying] / sd[varying])]
+    return [replace(rows, X=(rows.X - mean)[:, kept] / sd[kept]) for rows in (train, test)]
+
+
+def read_part(path):
+    """All rows of a group, exposure and event 1 where there are none."""
+    group = zarr.open_group(path, mode="r")
+    columns = {n: np.asarray(group[n][...], dtype=float) for n in ("X", "y", "exposure", "event") if n in group}
+    ones = np.ones(len(columns["y"]))
+    return Rows(**{"exposure": ones, "event": ones} | columns)
+
+
+def independent_columns(X):
+    """Columns of centred X (n, D) without those that earlier ones determine."""
+    _, R, order = linalg.qr(X, mode="economic", pivoting=True)
+    size = np.abs(np.diag(R))
+    return np.sort(order[size > DEPENDENT * size[0]])
+
+
+def with_intercept(X):
+    return np.column_stack([np.ones(len(X)), X])
+
+
+# --- Counts and lifetimes: what a fitted baseline says is a scipy distribution for each test row ---
+
+
+def poisson_glm(train, test):
+    import statsmodels.api as sm
+
+    fit = sm.Poisson(train.y, with_intercept(train.X), exposure=train.exposure).fit(disp=0, maxiter=200)
+    return stats.poisson(test.exposure * np.exp(with_intercept(test.X) @ fit.params))
+
+
+def negative_binomial_glm(train, test):
+    import statsmodels.api as sm
+
+    model = sm.NegativeBinomial(train.y, with_intercept(train.X), exposure=train.exposure)
+    fit = model.fit(disp=0, maxiter=1000, method="bfgs")
+    shape = 1.0 / fit.params[-1]
+    mean = test.exposure * np.exp(with_intercept(test.X) @ fit.params[:-1])
+    return stats.nbinom(shape, shape / (shape + mean))
+
+
+def weibull_glm(train, test):
+    """The accelerated failure time model: log T = x' w + an error of the same shape everywhere."""
+    from lifelines import WeibullAFTFitter, WeibullFitter
+
+    floor = LEAST_TIME * train.y.mean()
+    time = np.maximum(train.y, floor)
+    if train.X.shape[1] == 0:
+        fit = WeibullFitter().fit(time, train.event)
+        return stats.weibull_min(np.full(len(test.y), fit.rho_), scale=fit.lambda_)
+    frame = pandas.DataFrame(train.X, columns=[f"x{k}" for k in range(train.X.shape[1])])
+    frame = frame.assign(time=time / time.mean(), event=train.event)
+    fit = WeibullAFTFitter().fit(frame, "time", "event")
+    weights = fit.params_["lambda_"]
+    eta = test.X @ weights[[f"x{k}" for k in range(test.X.shape[1])]].to_numpy() + weights["Intercept"]
+    return stats.weibull_min(np.exp(fit.params_["rho_"]["Intercept"]), scale=time.mean() * np.exp(eta))
+
+
+EVENT_GLMS = {"poisson": poisson_glm, "negative_binomial": negative_binomial_glm, "weibull": weibull_glm}
+
+
+def event_figures(said, train, test, discrete):
+    """Scores of distributions, one for each test row."""
+    y = test.y if discrete else np.maximum(test.y, LEAST_TIME * train.y.mean())
+    log_density = said.logpmf(y) if discrete else np.where(test.event == 1, said.logpdf(y), said.logsf(y))
+    pairs, concordant = concordance_pairs(test.y / test.exposure, test.event, said.mean())
+    return {
+        "mnlp": -log_density.mean(),
+        "coverage95": covered(said, y, test.event, discrete).mean(),
+        "concordance": concordant / pairs,
+    }
+
+
+def covered(said, y, event, discrete):
+    """1 where y lies in the central 95 %; of a censored row the probability of that, given survival so far."""
+    at = said.cdf(y)
+    inside = ((at >= 0.025) & ((said.cdf(y - 1) if discrete else at) < 0.975)) * 1.0
+    rest = np.maximum(0.975 - np.maximum(at, 0.025), 0.0) / np.maximum(1.0 - at, 0.025)
+    return np.where(event == 1, inside, rest)
+
+
+def expected_coverage(model, test, X):
+    """What a committee itself expects of its 95 % intervals of counts, which cannot be exactly 95 %."""
+    gbcm = GBCM.load(model)
+    said = gbcm.predict(X, exposure=test.exposure)
+    nodes, weights = roots_hermitenorm(HERMITE_NODES)
+    rate = np.exp(said["mean"][:, None] + np.sqrt(said["variance"])[:, None] * nodes) * test.exposure[:, None]
+    shape = gbcm.info()["hyperparameters"].get("likelihood.shape")
+    given = stats.poisson(rate) if shape is None else stats.nbinom(shape[0], shape[0] / (shape[0] + rate))
+    inside = given.cdf(said["upper95"][:, None]) - given.cdf(said["lower95"][:, None] - 1)
+    return float((inside @ weights / weights.sum()).mean())
+
+
+# --- Classes ---
+
+
+def class_baselines(train, test):
+    from sklearn.linear_model import LogisticRegression
+
+    labels, number = np.unique(train.y, return_inverse=True)
+    share = np.bincount(number) / len(number)
+    glm = LogisticRegression(max_iter=LOGISTIC_STEPS).fit(train.X, train.y)
+    truth = np.searchsorted(labels, test.y)
+    said = {"intercept": np.tile(share, (len(truth), 1)), "glm": glm.predict_proba(test.X)}
+    return {name: class_scores(truth, {"probability": p}).summary() for name, p in said.items()}
+
+
+# --- Rows of the table ---
+
+
+def baselines(task, likelihood, train, test):
+    """Figures of the intercept and of the GLM."""
+    if task == "classification":
+        return class_baselines(train, test)
+    discrete, glm = task == "counts", EVENT_GLMS[likelihood]
+    empty = [replace(rows, X=rows.X[:, :0]) for rows in (train, test)]
+    return {
+        "intercept": event_figures(glm(*empty), train, test, discrete),
+        "glm": event_figures(glm(train, test), train, test, discrete),
+    }
+
+
+def committee(case, likelihood, folder, *, query, seconds, options=()):
+    """Figures of a fitted committee on the test part."""
+    model = folder / f"{likelihood}-{query}"
+    asked = ("--task", case.task, "--likelihood", likelihood, "--query", query, "--workers", 2)
+    fit = bcmdist("fit", folder / "train.zarr", "--model", model, *asked, *options, seconds=seconds)
+    score = bcmdist("score", model, folder / "test.zarr", "--workers", 2)
+    return {f"fit_{name}": value for name, value in fit.items()} | score
+
+
+def rows_of(case, queries, seconds):
+    """Figures by row, as they are ready."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        import_parts(case, folder)
+        train, test = read_rows(folder)
+        found = {}
+        for likelihood in case.likelihoods:
+            if case.task != "classification" or not found:
+                found = baselines(case.task, likelihood, train, test)
+            for query in queries:
+                row = {"data": case.name, "likelihood": likelihood, "query": query}
+                row |= {"train_rows": len(train.y), "test_rows": len(test.y), **found}
+                try:
+                    row["ours"] = committee(case, likelihood, folder, query=query, seconds=seconds)
+                except TooSlow as error:
+                    row["stopped"] = str(error)
+                    yield row
+                    continue
+                if case.task == "counts":
+                    X = zarr.open_group(folder / "test.zarr", mode="r")["X"][...]
+                    row["expected95"] = expected_coverage(folder / f"{likelihood}-{query}", test, X)
+                yield row
+
+
+HEAD = (
+    "| data | likelihood | Q | train | test | intercept | GLM | ours | accuracy/coverage95 GLM | ours | "
+    "concordance GLM | ours | ECE GLM | ours | coverage95 expected | fit s |"
+)
+
+
+def line(row):
+    """A row of the table, in markdown."""
+    glm, ours = row["glm"], row.get("ours", {})
+    score = "log_loss" if "log_loss" in glm else "mnlp"
+    hit = "accuracy" if "accuracy" in glm else "coverage95"
+    cells = [row[n] for n in ("data", "likelihood", "query", "train_rows", "test_rows")]
+    cells += [row["intercept"][score], glm[score], ours.get(score), glm[hit], ours.get(hit)]
+    cells += [glm.get("concordance"), ours.get("concordance"), glm.get("ece"), ours.get("ece")]
+    cells += [row.get("expected95"), round(ours["fit_seconds"], 1) if ours else row["stopped"]]
+    return "| " + " | ".join(readable(cell) for cell in cells) + " |"
+
+
+def readable(cell):
+    if cell is None:
+        return ""
+    return f"{cell:.4f}".rstrip("0").rstrip(".") if isinstance(cell, float) else str(cell)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", action="append", choices=[case.name for case in CASES], help="may be repeated")
+    parser.add_argument("--quick", action="store_true", help=f"data sets of at most {QUICK_ROWS} rows")
+    parser.add_argument("--query", type=int, nargs="+", default=[500], help="query points [default: 500]")
+    parser.add_argument("--seconds", type=float, default=900.0, help="stop a fit after so long [default: 900]")
+    parser.add_argument("--json", metavar="FILE", help="write all figures")
+    options = parser.parse_args()
+    if "BCMDIST_DATA" not in os.environ:
+        parser.error("expected the folder of the data sets in BCMDIST_DATA, it is not set")
+    wanted = [c for c in CASES if c.name in (options.only or [c.name]) and (not options.quick or c.rows <= QUICK_ROWS)]
+    print(HEAD, "|---" * (HEAD.count("|") - 1) + "|", sep="\n", flush=True)
+    rows = []
+    for case in wanted:
+        for row in rows_of(case, options.query, options.seconds):
+            print(line(row), flush=True)
+            rows.append(row)
+            if options.json:
+                Path(options.json).write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    warnings.filterwarnings("ignore", module="lifelines|statsmodels")
+    main()
