@@ -19,7 +19,8 @@ SCORE_TOLERANCE = 1e-9
 # Closer than this, steps that stop improving are held up by rounding: counts of a million have scores of that size.
 ROUGH_TOLERANCE = 3e-5
 STALLED_STEPS, STALLED_SHARE = 5, 0.9
-# Relative change of the log posterior that rounding alone can produce.
+# Relative change of the log posterior that rounding alone can produce: its terms are about w (1 + |f|) each, and
+# cancel where counts are large.
 ROUNDING = 1e-13
 
 
@@ -67,14 +68,16 @@ def climb(K, obs, likelihood, prior_mean, newton, curvature, first=None):
     best, stalled = np.inf, 0
     for _ in range(NEWTON_STEPS):
         s = likelihood.score(obs, f)
-        gap = np.max(np.abs(s - a) / np.maximum(curvature(f), 1.0))
+        w = curvature(f)
+        gap = np.max(np.abs(s - a) / np.maximum(w, 1.0))
         stalled = 0 if gap < STALLED_SHARE * best else stalled + 1
         best = min(gap, best)
         if gap <= SCORE_TOLERANCE or (gap <= ROUGH_TOLERANCE and stalled == STALLED_STEPS):
             return f
         a_step = newton(f, f - prior_mean, s) - a
         f_step = K @ a_step
-        step, found = _line_search(value, a, f, a_step, f_step, prior_mean, obs, likelihood)
+        slack = ROUNDING * (1.0 + abs(value) + np.vdot(w, 1.0 + np.abs(f)))
+        step, found = _line_search(value - slack, a, f, a_step, f_step, prior_mean, obs, likelihood)
         if found is None:
             if gap <= ROUGH_TOLERANCE:
                 return f  # rounding, not divergence, keeps the step from improving
@@ -89,13 +92,13 @@ def climb(K, obs, likelihood, prior_mean, newton, curvature, first=None):
     )
 
 
-def _line_search(value, a, f, a_step, f_step, prior_mean, obs, likelihood):
-    """Largest step of 1, 1/2, 1/4, ... that does not lower the log posterior, and its value."""
+def _line_search(least, a, f, a_step, f_step, prior_mean, obs, likelihood):
+    """Largest step of 1, 1/2, 1/4, ... at which the log posterior is not below `least`, and its value."""
     step = 1.0
     for _ in range(NEWTON_HALVINGS):
         f_new = f + step * f_step
         new = likelihood.log_density(obs, f_new).sum() - 0.5 * np.vdot(a + step * a_step, f_new - prior_mean)
-        if new >= value - ROUNDING * (1.0 + abs(value)):
+        if new >= least:
             return step, new
         step /= 2.0
     return step, None

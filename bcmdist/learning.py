@@ -268,7 +268,7 @@ def _prior_center(point, inputs):
 
 
 def _bounds(point):
-    bounds = BOUNDS | LIKELIHOOD_BOUNDS
+    bounds = BOUNDS | LIKELIHOOD_BOUNDS | getattr(point.likelihood, "bounds", {})
     return np.concatenate([np.tile(bounds[n.rsplit(".", 1)[-1]], (len(v), 1)) for n, v in _parameters(point).items()])
 
 

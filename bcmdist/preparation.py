@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from bcmdist import memory
-from bcmdist.errors import BcmdistWarning, UnsupportedTarget
+from bcmdist.errors import BcmdistWarning, NotPositiveDefinite, UnsupportedTarget
 from bcmdist.kernels import expression, kernel_parts, parse_kernel
 from bcmdist.learning import AUTO_KERNELS, EFFORTS, learn, rescale, with_given
 from bcmdist.likelihoods import CLASS_LIKELIHOODS, SVM, TASKS, Gaussian, OneHot, Softmax, make_likelihood
@@ -157,9 +157,14 @@ def _hyperparameters(settings, parts, scaling, likelihood, classes, runtime, sto
             classes,
         )
         total = runtime.sum(task, blocks, label="learn")
+        reasons.add(total.reason)
         return (-np.inf if total.failures else total.value), total.gradient
 
-    learned = learn(objective, settings.kernel, likelihood, inputs=inputs, effort=effort)
+    reasons: set[str] = set()
+    try:
+        learned = learn(objective, settings.kernel, likelihood, inputs=inputs, effort=effort)
+    except NotPositiveDefinite as error:
+        raise NotPositiveDefinite(f"{error}; the last failure: {max(reasons)}") from error
     found = {
         "kernels_tried": learned.tried,
         "at_bounds": learned.at_bounds,

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from bcmdist import GBCM, SerialRuntime, Settings
-from bcmdist.errors import InvalidData, InvalidOption, MemoryLimit, UnsupportedTarget
+from bcmdist import GBCM, SerialRuntime, Settings, laplace
+from bcmdist.errors import InvalidData, InvalidOption, MemoryLimit, NotPositiveDefinite, UnsupportedTarget
 from bcmdist.likelihoods import CLASS_LIKELIHOODS, LIKELIHOODS, task_of
 
 ROWS = 200
@@ -224,3 +224,9 @@ def test_quantiles_at_any_level(make_data):
         assert np.all((told["quantile0.025"] <= told["quantile0.5"]) & (told["quantile0.5"] <= told["quantile0.9"]))
         with pytest.raises(InvalidOption, match="quantiles: expected levels between 0 and 1"):
             gbcm.predict(data["X"], quantiles=(1.5,))
+
+
+def test_learning_that_fails_everywhere_says_why(make_data, monkeypatch):
+    monkeypatch.setattr(laplace, "NEWTON_STEPS", 1)
+    with pytest.raises(NotPositiveDefinite, match=r"at any start; .* the last failure: .*\[0:50\]: expected the score"):
+        GBCM.fit(make_data(**columns("poisson")), settings("poisson", learn=True))

@@ -5,6 +5,7 @@ numbers 0 to C - 1.
 """
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import logsumexp, softmax
@@ -98,6 +99,12 @@ def _draws(classes):
     return qmc.MultivariateNormalQMC(np.zeros(classes), rng=np.random.default_rng(DRAWS_SEED)).random(DRAWS)
 
 
+# Least noise variance that learning may choose for targets of +1 and -1. Where equal rows have equal labels the
+# evidence of a regression grows without end as the noise goes to 0, though labels are no function values; on
+# validation rows of letter, ijcnn1 and glass, .03 to .1 gave the best log loss and accuracy.
+LEAST_LABEL_NOISE = 0.05
+
+
 @dataclass(frozen=True)
 class OneHot:
     """Regression on +1 for a row's own class and -1 for the others (GBCM paper, section 6.5).
@@ -109,6 +116,7 @@ class OneHot:
     processes: int
     noise_variance: np.ndarray
     name = "onehot"
+    bounds: ClassVar[dict] = {"noise_variance": (LEAST_LABEL_NOISE, 10.0)}
     scaling = "none"
     support = "whole numbers as class labels"
     companions = ()

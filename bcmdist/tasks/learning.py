@@ -23,9 +23,16 @@ class Evidence:
     value: float
     gradient: np.ndarray
     failures: int
+    reason: str = ""
+    """of a failure, in words"""
 
     def __add__(self, other: "Evidence") -> "Evidence":
-        return Evidence(self.value + other.value, self.gradient + other.gradient, self.failures + other.failures)
+        return Evidence(
+            self.value + other.value,
+            self.gradient + other.gradient,
+            self.failures + other.failures,
+            self.reason or other.reason,
+        )
 
 
 @dataclass(frozen=True)
@@ -51,8 +58,9 @@ class LocalEvidence:
         X, obs = scaling.inputs(rows.X), scaling.observations(class_numbers(rows.obs, self.classes), likelihood.scaling)
         try:
             value, gradient = local_evidence(kernel, Mean(self.mean), likelihood, X, obs)
-        except (NotPositiveDefinite, LaplaceNotConverged):
-            return Evidence(0.0, np.zeros(len(kernel.theta) + len(likelihood.parameters)), 1)
+        except (NotPositiveDefinite, LaplaceNotConverged) as error:
+            nothing = np.zeros(len(kernel.theta) + len(likelihood.parameters))
+            return Evidence(0.0, nothing, 1, f"{part.key}: {error}")
         return Evidence(value, gradient, 0)
 
 
