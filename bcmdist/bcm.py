@@ -9,22 +9,15 @@ passes; `fit` is all of them. `forget`, `reweight` and `merge` undo, weigh and j
 """
 
 import functools
-import hashlib
-import json
-import shutil
-import tempfile
-import weakref
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
-from bcmdist import __version__, diagnosis, passes, revision
+from bcmdist import __version__, diagnosis, opening, passes, revision
 from bcmdist.calibration import calibration_from, fit_calibration
 from bcmdist.committee import Committee, query_advice
-from bcmdist.dataset import LARGEST_OUTPUT_CHUNK, create_predictions, new_output, output_names, write_dataset
-from bcmdist.errors import DataChanged, InvalidData, InvalidDtype, InvalidOption, ModelExists
-from bcmdist.expert import zero_message
+from bcmdist.dataset import LARGEST_OUTPUT_CHUNK, create_predictions, new_output, output_names
+from bcmdist.errors import InvalidData, InvalidDtype, InvalidOption
 from bcmdist.joint import joint_latent, sample_latent
 from bcmdist.likelihoods import Observations, task_of
 from bcmdist.model import Model, from_arrays, named_parameters
@@ -36,7 +29,7 @@ from bcmdist.partition import (
     partitions,
     refuse_overlap,
 )
-from bcmdist.preparation import Stages, prepare_model, refuse_large_expert, refuse_large_prediction, survey
+from bcmdist.preparation import Stages, refuse_large_expert, refuse_large_prediction
 from bcmdist.runtime import Runtime
 from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.settings import Settings
@@ -44,14 +37,6 @@ from bcmdist.store import RUNNING, Commit, Entry, LocalStorage, ModelStore, reco
 from bcmdist.tasks.hearing import Contribution, EPExpert, Expert, HeldOut
 from bcmdist.tasks.loading import Fitted, committee_from
 from bcmdist.tasks.predicting import Predict, Score, predict_rows
-
-
-class _Scratch:
-    """A directory that lives as long as somebody refers to it."""
-
-    def __init__(self):
-        self.path = tempfile.mkdtemp(prefix="bcmdist-")
-        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
 
 @dataclass(frozen=True)
@@ -93,9 +78,9 @@ class GBCM:
             cannot be used (`bcmdist.errors`).
         """
         settings, runtime = settings or Settings(), runtime or SerialRuntime()
-        keep, source, model = _places(source, model)
+        keep, source, model = opening.places(source, model)
         data = open_data(source, x=settings.x, y=settings.y)
-        gbcm = _resume(data, settings, model, runtime) or _prepare(data, settings, model, runtime)
+        gbcm = _opened(data, settings, model, runtime)
         gbcm = replace(gbcm, _keep=keep).absorb(partitions(data, settings.rows_per_expert), runtime=runtime)
         return gbcm.refine(runtime=runtime) if settings.passes == "auto" else gbcm
 
@@ -106,9 +91,9 @@ class GBCM:
         Parameters and errors are those of `fit`.
         """
         settings, runtime = settings or Settings(), runtime or SerialRuntime()
-        keep, source, model = _places(source, model)
+        keep, source, model = opening.places(source, model)
         data = open_data(source, x=settings.x, y=settings.y)
-        gbcm = _resume(data, settings, model, runtime) or _prepare(data, settings, model, runtime)
+        gbcm = _opened(data, settings, model, runtime)
         return replace(gbcm, _keep=keep)
 
     @classmethod
@@ -164,8 +149,8 @@ class GBCM:
     def hear_with(self, task, parts, runtime, *, label) -> Contribution:
         """As `hear`, by another kind of expert."""
         contribution = runtime.sum(task, parts, label=label)
-        _refuse_changed(contribution.entries.values(), self.store.get_segment(self.facts["surveyed"]))
-        _refuse_changed(contribution.entries.values(), self.ledger)
+        opening.refuse_changed(contribution.entries.values(), self.store.get_segment(self.facts["surveyed"]))
+        opening.refuse_changed(contribution.entries.values(), self.ledger)
         return contribution
 
     @property
@@ -181,12 +166,12 @@ class GBCM:
             segments = (*segments, self.store.put_segment(entries))
         stages = stages or Stages()
         facts = self.facts | {"seconds": stages.added_to(self.facts["seconds"])} | facts
-        _write_commit(self.store, self.commit + 1, self.model, committee, segments, facts)
+        opening.write_commit(self.store, self.commit + 1, self.model, committee, segments, facts)
         return replace(self, committee=committee, commit=self.commit + 1, segments=segments, ledger=ledger, facts=facts)
 
     def written(self, store, committee, ledger, facts) -> "GBCM":
         """The first commit of another model directory with the same model."""
-        _write_commit(store, 1, self.model, committee, (store.put_segment(ledger),), facts)
+        opening.write_commit(store, 1, self.model, committee, (store.put_segment(ledger),), facts)
         return _from_commit(store, store.load(1))
 
     def partial_fit(self, source, *, y=None, runtime: Runtime | None = None) -> "GBCM":
@@ -421,54 +406,6 @@ class GBCM:
         runtime.check_same(functools.partial(record_digest, self.url, self.commit), url=self.url)
 
 
-def _places(source, model):
-    """What must be kept alive, the data's URL and the model's path, scratch ones where not given."""
-    keep = []
-    if isinstance(source, tuple):
-        keep.append(_Scratch())
-        path = Path(keep[-1].path, "data.zarr")
-        X, y = (np.asarray(part) for part in source)
-        if X.dtype.kind not in "fiub" or y.dtype.kind not in "fiub":
-            raise InvalidDtype(f"X, y: expected real numbers, got {X.dtype} and {y.dtype}; convert them to float64")
-        write_dataset(path, {"X": X, "y": y})
-        source = path
-    if model is None:
-        keep.append(_Scratch())
-        model = Path(keep[-1].path, "model")
-    return tuple(keep), source, model
-
-
-def _resume(data, settings, model, runtime):
-    """The unfinished (or finished) fit that a model directory holds, or None where it is empty.
-
-    Raises
-    ------
-    ModelExists
-        It holds something else.
-    DataChanged
-        The data are not those that were surveyed.
-    """
-    store = ModelStore(LocalStorage(model))
-    if store.head() == 0:
-        if store.foreign():
-            raise ModelExists(f"{model}: expected a new or empty directory, it holds other files; choose another one")
-        return None
-    gbcm = _from_commit(store, store.load())
-    if gbcm.facts["job"] != _job(data, settings):
-        raise ModelExists(
-            f"{model}: expected a new directory or the same fit to continue, it holds a fit of other data or "
-            "settings; choose another --model, or remove it"
-        )
-    _refuse_changed(survey(data, settings, runtime).entries.values(), store.get_segment(gbcm.facts["surveyed"]))
-    return gbcm
-
-
-def _job(data, settings):
-    """Hash of what a fit was asked to do."""
-    job = {"data": describe(data.url, data.x, data.y), "url": data.url, "settings": asdict(settings)}
-    return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()
-
-
 def _from_commit(store, commit: Commit):
     return GBCM(
         model=from_arrays(commit.arrays, commit.facts["model"]),
@@ -481,43 +418,7 @@ def _from_commit(store, commit: Commit):
     )
 
 
-def _write_commit(store, number, model, committee, segments, facts):
-    arrays, model_facts = model.to_arrays()
-    total = committee.total
-    arrays |= {"eta": total.eta, "precision": total.precision}
-    all_facts = {"model": model_facts, "fit": facts, "evidence": total.evidence, "rows": total.rows}
-    return store.commit(number, arrays=store.put_arrays(arrays), facts=all_facts, segments=segments)
-
-
-def _prepare(data, settings, model, runtime):
-    """A committee that has heard nothing, committed."""
-    store = ModelStore(LocalStorage(model))
-    runtime.check_same(functools.partial(describe, data.url, data.x, data.y), url=data.url)
-    with store.canary() as probe:
-        runtime.check_same(probe, url=store.storage.url)
-    stages = Stages()
-    with stages("survey"):
-        surveyed = survey(data, settings, runtime)
-    try:
-        prepared, found = prepare_model(data, surveyed, settings, runtime, store, stages)
-        facts = {"job": _job(data, settings), "data": data.url, "query_asked": settings.query, **found}
-        facts |= {"rows_per_expert": settings.rows_per_expert, "linearise": settings.linearise, "passes": []}
-        facts["approximation"] = settings.approximation
-
-        facts |= {"surveyed": store.put_segment(list(surveyed.entries.values())), "seconds": stages.seconds}
-        _write_commit(store, 1, prepared, Committee(zero_message(prepared.query, prepared.likelihood)), (), facts)
-    except BaseException:
-        store.discard_uncommitted()
-        raise
-    return _from_commit(store, store.load(1))
-
-
-def _refuse_changed(entries, surveyed):
-    """Raise `DataChanged` where rows differ from what was surveyed under the same key."""
-    before = {entry.key: entry.digest for entry in surveyed}
-    for entry in entries:
-        if before.get(entry.key, entry.digest) != entry.digest:
-            raise DataChanged(
-                f"{entry.key}: expected the rows that were surveyed ({before[entry.key][:12]}), read others "
-                f"({entry.digest[:12]}); do not change data that a model is being fitted to: fit a new --model"
-            )
+def _opened(data, settings, model, runtime):
+    """The fit that a model directory holds, or a new one that has heard nothing."""
+    commit = opening.resumed(data, settings, model, runtime) or opening.prepared(data, settings, model, runtime)
+    return _from_commit(ModelStore(LocalStorage(model)), commit)

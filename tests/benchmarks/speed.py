@@ -92,7 +92,7 @@ def scaling(folder, experts, n, repeats):
     """Wall time of the experts on one worker over that on two, warm; Dask's overhead on both."""
     data = write_rows(folder / "scaling.zarr", experts * n)
     gbcm = GBCM.prepare(data, Settings(kernel="matern32", learn=False, query=n, rows_per_expert=n), model=folder / "m")
-    task = Timed(Expert(gbcm._reference()))
+    task = Timed(Expert(gbcm.reference))
     parts = partitions(open_data(data), n)
     walls = {1: [], 2: []}
     overheads = {1: [], 2: []}

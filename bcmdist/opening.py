@@ -1,0 +1,121 @@
+"""How a fit begins: where its data and model lie, and its first commit or the one it continues.
+
+Nothing is written before the data have been surveyed; what a failed preparation has written is removed.
+"""
+
+import functools
+import hashlib
+import json
+import shutil
+import tempfile
+import weakref
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from bcmdist.committee import Committee
+from bcmdist.dataset import write_dataset
+from bcmdist.errors import DataChanged, InvalidDtype, ModelExists
+from bcmdist.expert import zero_message
+from bcmdist.partition import describe
+from bcmdist.preparation import Stages, prepare_model, survey
+from bcmdist.store import LocalStorage, ModelStore
+
+
+class _Scratch:
+    """A directory that lives as long as somebody refers to it."""
+
+    def __init__(self):
+        self.path = tempfile.mkdtemp(prefix="bcmdist-")
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+
+def places(source, model):
+    """What must be kept alive, the data's URL and the model's path, scratch ones where not given."""
+    keep = []
+    if isinstance(source, tuple):
+        keep.append(_Scratch())
+        path = Path(keep[-1].path, "data.zarr")
+        X, y = (np.asarray(part) for part in source)
+        if X.dtype.kind not in "fiub" or y.dtype.kind not in "fiub":
+            raise InvalidDtype(f"X, y: expected real numbers, got {X.dtype} and {y.dtype}; convert them to float64")
+        write_dataset(path, {"X": X, "y": y})
+        source = path
+    if model is None:
+        keep.append(_Scratch())
+        model = Path(keep[-1].path, "model")
+    return tuple(keep), source, model
+
+
+def resumed(data, settings, model, runtime):
+    """The unfinished (or finished) fit that a model directory holds, or None where it is empty.
+
+    Raises
+    ------
+    ModelExists
+        It holds something else.
+    DataChanged
+        The data are not those that were surveyed.
+    """
+    store = ModelStore(LocalStorage(model))
+    if store.head() == 0:
+        if store.foreign():
+            raise ModelExists(f"{model}: expected a new or empty directory, it holds other files; choose another one")
+        return None
+    commit = store.load()
+    if commit.facts["fit"]["job"] != _job(data, settings):
+        raise ModelExists(
+            f"{model}: expected a new directory or the same fit to continue, it holds a fit of other data or "
+            "settings; choose another --model, or remove it"
+        )
+    refuse_changed(survey(data, settings, runtime).entries.values(), store.get_segment(commit.facts["fit"]["surveyed"]))
+    return commit
+
+
+def _job(data, settings):
+    """Hash of what a fit was asked to do."""
+    job = {"data": describe(data.url, data.x, data.y), "url": data.url, "settings": asdict(settings)}
+    return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()
+
+
+def write_commit(store, number, model, committee, segments, facts):
+    """Commit a model, its committee, and what else is known; the reference of the commit."""
+    arrays, model_facts = model.to_arrays()
+    total = committee.total
+    arrays |= {"eta": total.eta, "precision": total.precision}
+    all_facts = {"model": model_facts, "fit": facts, "evidence": total.evidence, "rows": total.rows}
+    return store.commit(number, arrays=store.put_arrays(arrays), facts=all_facts, segments=segments)
+
+
+def prepared(data, settings, model, runtime):
+    """The first commit: a model, and a committee that has heard nothing."""
+    store = ModelStore(LocalStorage(model))
+    runtime.check_same(functools.partial(describe, data.url, data.x, data.y), url=data.url)
+    with store.canary() as probe:
+        runtime.check_same(probe, url=store.storage.url)
+    stages = Stages()
+    with stages("survey"):
+        surveyed = survey(data, settings, runtime)
+    try:
+        made, found = prepare_model(data, surveyed, settings, runtime, store, stages)
+        facts = {"job": _job(data, settings), "data": data.url, "query_asked": settings.query, **found}
+        facts |= {"rows_per_expert": settings.rows_per_expert, "linearise": settings.linearise, "passes": []}
+        facts["approximation"] = settings.approximation
+        facts |= {"surveyed": store.put_segment(list(surveyed.entries.values())), "seconds": stages.seconds}
+        write_commit(store, 1, made, Committee(zero_message(made.query, made.likelihood)), (), facts)
+    except BaseException:
+        store.discard_uncommitted()
+        raise
+    return store.load(1)
+
+
+def refuse_changed(entries, surveyed):
+    """Raise `DataChanged` where rows differ from what was surveyed under the same key."""
+    before = {entry.key: entry.digest for entry in surveyed}
+    for entry in entries:
+        if before.get(entry.key, entry.digest) != entry.digest:
+            raise DataChanged(
+                f"{entry.key}: expected the rows that were surveyed ({before[entry.key][:12]}), read others "
+                f"({entry.digest[:12]}); do not change data that a model is being fitted to: fit a new --model"
+            )
