@@ -36,6 +36,7 @@ from bcmdist.kernels import parse_kernel
 from bcmdist.likelihoods import Bernoulli, unweighted
 from bcmdist.mean import Mean
 from bcmdist.message import zero
+from bcmdist.observation import observe
 from bcmdist.prediction import predict_latent
 from bcmdist.query import prepare
 
@@ -118,7 +119,7 @@ def validated_width(X, y):
 
     def log_loss(width):
         mean, variance = latent(X[seen], y[seen], X[held], width=width, module=rows)
-        probability = Bernoulli().observe(mean, variance, 1.0)["probability"]
+        probability = observe(Bernoulli(), mean, variance, unweighted(np.zeros(len(mean))))["probability"]
         return -np.log(probability[np.arange(VALIDATION_ROWS), y[held].astype(int)]).mean()
 
     return min(WIDTHS * np.sqrt(X.shape[1]), key=log_loss)
