@@ -260,7 +260,7 @@ def import_(file, data, y, rows_per_chunk, part, holdout, seed, mask, mask_row, 
     "--likelihood",
     metavar="NAME",
     help="gaussian student_t gamma inverse_gaussian; bernoulli probit svm softmax softmax_coupled softmax_fisher "
-    "onehot; negative_binomial poisson; weibull exponential; binomial [default: the first of the task's; softmax for "
+    "onehot; negative_binomial poisson; weibull exponential; binomial [default: the first of the task's; onehot for "
     "more than two classes]",
 )
 @click.option(

@@ -177,9 +177,12 @@ def learn(objective: Objective, kernel_name, likelihood: AnyLikelihood, *, input
     )
 
 
-# Factors on all lengthscales and on all variances at which rescaling starts, and its evaluations.
+# Factor on all lengthscales with which rescaling tries first (on variances: its square), and its evaluations.
 RESCALE_STEP = np.log(2.0)
 RESCALE_EVALUATIONS = 20
+# Largest variance of softmax latents: odds of exp(14) at two standard deviations. Where classes do not overlap the
+# evidence grows beyond, and one pass suffers: on validation rows of letter, accuracy .87 at 30, .89 at 100, .64 at 1000.
+LARGEST_SOFTMAX_VARIANCE = 50.0
 
 
 def rescale(value: Callable[[Kernel], float], kernel: Kernel) -> Kernel:
@@ -189,12 +192,14 @@ def rescale(value: Callable[[Kernel], float], kernel: Kernel) -> Kernel:
     latents have another scale. Nelder-Mead from the kernel as it is.
     """
 
+    bounds = BOUNDS | {"variance": (BOUNDS["variance"][0], LARGEST_SOFTMAX_VARIANCE)}
+
     def scaled(logs):
         factors = {"lengthscale": np.exp(logs[0]), "variance": np.exp(logs[1])}
         values = {}
         for name, v in kernel.parameters.items():
             kind = name.rsplit(".", 1)[-1]
-            values[name] = (v * factors.get(kind, 1.0)).clip(*BOUNDS[kind])
+            values[name] = (v * factors.get(kind, 1.0)).clip(*bounds[kind])
         return kernel.with_parameters(values)
 
     def loss(logs):

@@ -31,6 +31,10 @@ SAMPLE_PER_QUERY = 10
 SAMPLE_LEAST = 1000
 # Rows of one partition whose evidence is computed while learning: the cost grows with the cube.
 LEARNING_BLOCK = 1000
+# What stands for more than two classes by default: ten times as fast as softmax, exact in one pass, and on validation
+# rows of letter, glass, wine, new_thyroid and svmguide2 better calibrated, mostly with a lower log loss too.
+MANY_CLASSES = "onehot"
+
 # The softmax evidence costs about 30 times as much per row: fewer and smaller blocks, for two parameters.
 RESCALE_BLOCK = 500
 RESCALE_BLOCKS = 2
@@ -61,7 +65,7 @@ def survey(data: Data, settings: Settings, runtime: Runtime) -> SurveyResult:
     task = settings.task
     likelihood = settings.likelihood
     if likelihood is None and task is not None:  # for classes: any labels
-        likelihood = "softmax" if task == "classification" else TASKS[task][0]
+        likelihood = MANY_CLASSES if task == "classification" else TASKS[task][0]
     look = Survey(settings.seed, max(SAMPLE_LEAST, SAMPLE_PER_QUERY * settings.query), likelihood)
     shared = min(settings.query, data.rows) + Mean(settings.mean).weights(data.inputs)
     kernels = kernel_parts(parse_kernel(_kernel_name(settings), inputs=data.inputs))
@@ -99,7 +103,7 @@ def _choose_likelihood(data, surveyed, settings):
     binary = labels is not None and labels <= {0.0, 1.0}
     task = settings.task or ("classification" if binary else "regression")
     two = binary or (labels is not None and len(labels) == 2)
-    name = settings.likelihood or (TASKS[task][0] if task != "classification" or two else "softmax")
+    name = settings.likelihood or (TASKS[task][0] if task != "classification" or two else MANY_CLASSES)
     if name not in CLASS_LIKELIHOODS:
         return make_likelihood(name), tuple(sorted(labels)) if task == "classification" and not binary else None
     if labels is None:

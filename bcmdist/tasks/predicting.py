@@ -70,7 +70,7 @@ def said_of(fitted: Fitted, mean, variance, obs):
     """What latent beliefs say of observations in the units of the model, by name."""
     likelihood = fitted.model.likelihood
     if likelihood.needs_calibration:
-        calibration = fitted.calibration or uncalibrated(max(2, likelihood.processes))
+        calibration = fitted.calibration or uncalibrated(2 if mean.ndim == 1 else mean.shape[1])
         p = calibration.probability(mean, marginal(variance))
     elif isinstance(likelihood, Softmax):
         p = likelihood.class_probability(mean, variance)
