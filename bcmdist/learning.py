@@ -180,8 +180,10 @@ def learn(objective: Objective, kernel_name, likelihood: AnyLikelihood, *, input
 # Factor on all lengthscales with which rescaling tries first (on variances: its square), and its evaluations.
 RESCALE_STEP = np.log(2.0)
 RESCALE_EVALUATIONS = 20
+
 # Largest variance of softmax latents: odds of exp(14) at two standard deviations. Where classes do not overlap the
-# evidence grows beyond, and one pass suffers: on validation rows of letter, accuracy .87 at 30, .89 at 100, .64 at 1000.
+# evidence grows beyond, and one pass suffers: on validation rows of letter, accuracy .87 at a variance of 30, .89 at
+# 100, .64 at 1000.
 LARGEST_SOFTMAX_VARIANCE = 50.0
 
 
