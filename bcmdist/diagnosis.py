@@ -30,7 +30,8 @@ def evidence_gradient(gbcm: "GBCM", runtime) -> dict[str, np.ndarray]:
     Raises
     ------
     InvalidOption
-        The likelihood has several processes, or is not Gaussian and the passes have not converged.
+        The likelihood has several processes, or is not Gaussian and the passes have not converged; or
+        partitions are weighted.
     """
     likelihood, reference = gbcm.model.likelihood, gbcm.reference
     how, done = gbcm.facts["approximation"], gbcm.facts["passes"]
@@ -39,6 +40,12 @@ def evidence_gradient(gbcm: "GBCM", runtime) -> dict[str, np.ndarray]:
         raise InvalidOption(
             f"gradient: expected one latent process and converged Laplace passes, got {likelihood.name} after "
             f"{len(done)} passes by {how}; fit with --passes auto"
+        )
+    weighted = [entry.key for entry in gbcm.ledger if entry.weight != 1.0]
+    if weighted:
+        raise InvalidOption(
+            f"gradient: expected partitions of weight 1, {weighted[0]} has another ({len(weighted)} have); give them "
+            "weight 1 first"
         )
     parts, belief, query = passes.heard_partitions(gbcm), gbcm.committee.posterior, gbcm.model.query
     if likelihood.exact:

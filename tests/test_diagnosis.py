@@ -97,3 +97,10 @@ def test_joint_predictions_have_the_marginals_of_predict(wave):
     samples = gbcm.sample(X[:20], size=2000, seed=1)
     assert samples.shape == (2000, 20)
     assert np.abs((samples.mean(axis=0) - mean) / np.sqrt(np.diag(covariance) / 2000)).max() < 5
+
+
+def test_gradient_is_of_partitions_that_count_once(wave, tmp_path):
+    path, *_ = wave
+    gbcm = GBCM.fit(path, GIVEN, model=tmp_path / "model")
+    with pytest.raises(InvalidOption, match=r"expected partitions of weight 1, .* has another \(1 have\)"):
+        gbcm.reweight({gbcm.ledger[0].key: 2.0}).evidence_gradient()

@@ -13,7 +13,7 @@ from bcmdist.model import Model
 from bcmdist.prediction import predict_latent
 from bcmdist.store import RUNNING, BlobReference, Entry, LocalStorage, ModelStore, Reference
 from bcmdist.tasks.loading import load_array, load_model
-from bcmdist.tasks.targets import model_observations
+from bcmdist.tasks.targets import model_observations, model_rows
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Expert:
 
     def __call__(self, part, rows):
         model = load_model(self.model)
-        X, obs = model.scaling.inputs(rows.X), model_observations(model, part, rows.obs)
+        X, obs = model_rows(model, part, rows)
         at = self.at.digest if self.at else ""
         entry = Entry(part.key, rows.digest, part.rows, part.weight, at)
         if self.at is None:
@@ -64,7 +64,7 @@ class RunningExpert:
 
     def __call__(self, part, rows):
         model = load_model(self.model)
-        X, obs = model.scaling.inputs(rows.X), model_observations(model, part, rows.obs)
+        X, obs = model_rows(model, part, rows)
         belief = Belief(load_array(self.mean), np.asfortranarray(load_array(self.factor)))
         message = running_message(model.query, model.likelihood, X, obs, belief)
         return Contribution(message, {part.key: Entry(part.key, rows.digest, part.rows, 1.0, RUNNING)})
@@ -87,7 +87,7 @@ class EPExpert:
 
     def __call__(self, part, rows):
         model = load_model(self.model)
-        X, obs = model.scaling.inputs(rows.X), model_observations(model, part, rows.obs)
+        X, obs = model_rows(model, part, rows)
         store = ModelStore(LocalStorage(self.model.url))
         sites = sites_from_array(store.get_array(part.sites)) if part.sites else None
         if sites is not None and self.eta is None:

@@ -7,7 +7,7 @@ from bcmdist.degrees import degrees_share
 from bcmdist.likelihoods import Likelihood
 from bcmdist.store import BlobReference, Reference
 from bcmdist.tasks.loading import load_array, load_fitted
-from bcmdist.tasks.targets import model_observations
+from bcmdist.tasks.targets import model_rows
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Degrees:
     def __call__(self, part, rows) -> float:
         fitted = load_fitted(self.fitted)
         model = fitted.model
-        X, obs = model.scaling.inputs(rows.X), model_observations(model, part, rows.obs)
+        X, obs = model_rows(model, part, rows)
         return part.weight * degrees_share(model.query, model.likelihood, X, obs, fitted.belief)
 
 
@@ -32,7 +32,7 @@ class Modes:
     def __call__(self, part, rows) -> ModeShare:
         fitted = load_fitted(self.fitted)
         model = fitted.model
-        X, obs = model.scaling.inputs(rows.X), model_observations(model, part, rows.obs)
+        X, obs = model_rows(model, part, rows)
         assert isinstance(model.likelihood, Likelihood)
         return mode_share(model.query, model.likelihood, X, obs, fitted.belief)
 
@@ -47,7 +47,7 @@ class Gradient:
     def __call__(self, part, rows):
         fitted = load_fitted(self.fitted)
         model = fitted.model
-        X, obs = model.scaling.inputs(rows.X), model_observations(model, part, rows.obs)
+        X, obs = model_rows(model, part, rows)
         assert isinstance(model.likelihood, Likelihood)
         shift = None if self.shift is None else load_array(self.shift)
         return expert_share(model.query, model.likelihood, X, obs, fitted.belief, shift)

@@ -21,6 +21,11 @@ def check_support(likelihood, part, obs):
         )
 
 
+def model_rows(model: Model, part, rows):
+    """Inputs (n, D) and observations of a partition in the units of the model, checked as `model_observations` does."""
+    return model.scaling.inputs(rows.X), model_observations(model, part, rows.obs)
+
+
 def model_observations(model: Model, part, obs):
     """Observations in the units of the model, checked.
 
