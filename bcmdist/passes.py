@@ -39,8 +39,15 @@ HELD_OUT_SHARE = 0.25  # of a partition
 
 
 def first_pass(facts):
-    """Changed facts once messages of a first pass have been added."""
-    return {"passes": [*facts["passes"], {"pass": 1}] if not facts["passes"] else facts["passes"], "objective": None}
+    """Changed facts once messages of a first pass have been added: further passes begin anew."""
+    done = facts["passes"]
+    fresh = not done or "change" in done[-1]
+    return {"passes": [*done, {"pass": 1}] if fresh else done, "objective": None}
+
+
+def passes_made(facts) -> int:
+    """Number of passes since messages of a first pass were last added, that one included."""
+    return facts["passes"][-1]["pass"] if facts["passes"] else 0
 
 
 def refine(gbcm: "GBCM", runtime, *, most=MOST_PASSES, tolerance=TOLERANCE) -> "GBCM":
@@ -62,9 +69,8 @@ def refine(gbcm: "GBCM", runtime, *, most=MOST_PASSES, tolerance=TOLERANCE) -> "
     previous = gbcm.facts.get("linearised_at")
     previous = gbcm.store.get_array(previous) if previous else None
     done = gbcm.facts["passes"]
-    while len(done) < most and done[-1].get("change", np.inf) > tolerance:
+    while (number := done[-1]["pass"] + 1) <= most and done[-1].get("change", np.inf) > tolerance:
         stages = Stages()
-        number = len(done) + 1
         with stages("passes"):
             heard, facts = _next_pass(gbcm, parts, values, runtime, label=f"pass {number}")
         objective, last = facts["objective"], gbcm.facts.get("objective")

@@ -78,19 +78,17 @@ def reweight(gbcm: "GBCM", weights: Mapping[str, float], runtime) -> "GBCM":
 
 def _revised(gbcm, committee, ledger, runtime):
     """The next commit with another ledger; one more pass where messages depend on each other."""
-    refined = any(entry.at for entry in ledger) or (gbcm.facts["approximation"] == "ep" and _passes(gbcm) > 1)
+    refined = any(entry.at for entry in ledger) or (
+        gbcm.facts["approximation"] == "ep" and len(gbcm.facts["passes"]) > 1
+    )
     before = committee.posterior.mean
     gbcm = gbcm.successor(committee, ledger, rewrite=True, objective=None)
     if not refined:
         return gbcm
-    gbcm = passes.refine(gbcm, runtime, most=_passes(gbcm) + 1, tolerance=-1.0)
+    gbcm = passes.refine(gbcm, runtime, most=passes.passes_made(gbcm.facts) + 1, tolerance=-1.0)
     belief = gbcm.committee.posterior
     error = passes.length(belief, belief.mean - before)
     return gbcm.successor(gbcm.committee, [], withdrawn_error=error)
-
-
-def _passes(gbcm):
-    return len(gbcm.facts["passes"])
 
 
 def _entries(gbcm, keys):
@@ -157,7 +155,7 @@ def _refuse_different(one, other):
     different = [name for name in ARRAYS if not np.array_equal(arrays[name], other_arrays[name])]
     different += [name for name in facts if facts[name] != other_facts[name]]
     for gbcm in (one, other):
-        if any(entry.at for entry in gbcm.ledger) or _passes(gbcm) > 1:
+        if any(entry.at for entry in gbcm.ledger) or len(gbcm.facts["passes"]) > 1:
             raise ModelsDiffer(
                 f"{gbcm.url}: expected messages of a first pass, its messages were linearised at what it believed; fit "
                 "it with --passes 1, merge, and refine then"

@@ -144,6 +144,19 @@ def test_refining_is_continued_after_it_was_cut_short(classes, tmp_path):
     assert len(rest.facts["passes"]) == len(whole.facts["passes"])
 
 
+def test_what_is_heard_after_the_passes_is_refined_too(classes, make_data, tmp_path):
+    path, X, y = classes
+    first, rest = make_data("first.zarr", X=X[:150], y=y[:150]), make_data("rest.zarr", X=X[150:], y=y[150:])
+    gbcm = GBCM.fit(first, settings(passes="auto"), model=tmp_path / "model")
+    more = gbcm.partial_fit(rest)
+    assert more.facts["passes"][-1] == {"pass": 1}
+    refined = more.refine()
+    assert len(refined.facts["passes"]) > len(more.facts["passes"])
+    assert {entry.at for entry in refined.ledger} == {refined.facts["linearised_at"]}
+    again = more.facts["passes"][-1]["pass"] + 1
+    assert refined.facts["passes"][len(more.facts["passes"])]["pass"] == again
+
+
 def test_dask_passes_are_the_serial_ones(classes, tmp_path, cluster):
     path, *_ = classes
     serial = GBCM.fit(path, settings(passes="auto"), model=tmp_path / "serial")
