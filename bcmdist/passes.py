@@ -91,7 +91,7 @@ def refine(gbcm: "GBCM", runtime, *, most=MOST_PASSES, tolerance=TOLERANCE) -> "
 def _next_pass(gbcm, parts, values, runtime, *, label):
     """Messages of one more pass, and what to remember of it."""
     if gbcm.facts["approximation"] == "ep":
-        total, changes = gbcm.committee.total, [entry["change"] for entry in gbcm.facts["passes"][1:]]
+        total, changes = gbcm.committee.total, [entry["change"] for entry in gbcm.facts["passes"] if "change" in entry]
         slow = len(changes) > 1 and changes[-1] > SLOW_SHARE * changes[-2]
         with gbcm.store.transient({"eta": total.eta, "precision": total.precision}) as references:
             task = EPExpert(gbcm.reference, **references, step=DAMPED_STEP if slow else 1.0)

@@ -145,7 +145,7 @@ def test_refining_is_continued_after_it_was_cut_short(classes, tmp_path):
 
 
 def test_what_is_heard_after_the_passes_is_refined_too(classes, make_data, tmp_path):
-    path, X, y = classes
+    _, X, y = classes
     first, rest = make_data("first.zarr", X=X[:150], y=y[:150]), make_data("rest.zarr", X=X[150:], y=y[150:])
     gbcm = GBCM.fit(first, settings(passes="auto"), model=tmp_path / "model")
     more = gbcm.partial_fit(rest)
