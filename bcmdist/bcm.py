@@ -19,7 +19,7 @@ from bcmdist.committee import Committee, query_advice
 from bcmdist.dataset import LARGEST_OUTPUT_CHUNK, create_predictions, new_output, output_names
 from bcmdist.errors import InvalidData, InvalidDtype, InvalidOption
 from bcmdist.joint import joint_latent, sample_latent
-from bcmdist.likelihoods import Observations, task_of
+from bcmdist.likelihoods import Observations, Softmax, task_of
 from bcmdist.model import Model, from_arrays, named_parameters
 from bcmdist.partition import (
     Partition,
@@ -174,8 +174,8 @@ class GBCM:
         opening.write_commit(store, 1, self.model, committee, (store.put_segment(ledger),), facts)
         return _from_commit(store, store.load(1))
 
-    def partial_fit(self, source, *, y=None, runtime: Runtime | None = None) -> "GBCM":
-        """Hear the rows of another data set of the same columns; partitions heard before are left out.
+    def partial_fit(self, source, *, runtime: Runtime | None = None) -> "GBCM":
+        """Hear the rows of another data set with arrays of the same names; partitions heard before are left out.
 
         Parameters
         ----------
@@ -185,11 +185,11 @@ class GBCM:
         ------
         As `absorb`.
         """
-        return self.absorb(self.partitions_of(source, y=y), runtime=runtime)
+        return self.absorb(self.partitions_of(source), runtime=runtime)
 
-    def partitions_of(self, source, *, y=None) -> list[Partition]:
+    def partitions_of(self, source) -> list[Partition]:
         """The partitions in which `partial_fit` hears a data set."""
-        return partitions(self._open(source, x=None, y=y or self.model.y_name), self.facts["rows_per_expert"])
+        return partitions(self._open(source, x=None, y=self.model.y_name), self.facts["rows_per_expert"])
 
     def refine(self, *, runtime: Runtime | None = None, most=passes.MOST_PASSES, tolerance=passes.TOLERANCE) -> "GBCM":
         """Make further passes until the committee stops moving (SYSTEMS I.5); see `passes.refine`."""
@@ -209,14 +209,17 @@ class GBCM:
 
     def _calibrated(self, runtime):
         """With probabilities for likelihoods that have none, from rows that are held out for the purpose."""
-        if not self.model.likelihood.needs_calibration or self.facts.get("calibration") or not self.ledger:
+        rows, before = self.committee.total.rows, self.facts.get("calibration")
+        if not self.model.likelihood.needs_calibration or not self.ledger:
+            return self
+        if before and abs(rows - before["rows"]) <= passes.RECALIBRATE_SHARE * before["rows"]:
             return self
         held_out, without = passes.without_some(self, runtime)
         arrays = {"eta": without.total.eta, "precision": without.total.precision}
         with self.store.transient(arrays) as references:
             task = HeldOut(self.reference, **references)
             found = fit_calibration(runtime.sum(task, held_out, label="calibrate"))
-        return self.successor(self.committee, [], calibration=asdict(found))
+        return self.successor(self.committee, [], calibration=asdict(found) | {"rows": rows})
 
     def predict(self, X, *, exposure=None, trials=None, quantiles=()) -> dict[str, np.ndarray]:
         """Predictions at the rows of X (n, D), in original units, by name.
@@ -234,9 +237,7 @@ class GBCM:
         companions = {"exposure": exposure, "trials": trials}
         for name, column in companions.items():
             if column is not None:
-                companions[name] = np.broadcast_to(np.asarray(column, dtype=float), len(scaled))
-                if not np.all(np.isfinite(companions[name]) & (companions[name] > 0)):
-                    raise InvalidData(f"{name}: expected positive numbers, got {column!r}; correct them")
+                companions[name] = _companion(name, column, len(scaled))
         obs = Observations(np.full(len(scaled), np.nan), np.ones(len(scaled)), **companions)
         bad = [q for q in quantiles if not 0 < q < 1]
         if bad or (quantiles and task_of(self.model.likelihood.name) == "classification"):
@@ -355,6 +356,13 @@ class GBCM:
             )
         return self.committee.posterior
 
+    @property
+    def degrees_of_freedom(self) -> float:
+        """Those of the data that are seen through the query set, of one latent process."""
+        likelihood = self.model.likelihood
+        coupled = isinstance(likelihood, Softmax) and likelihood.coupled
+        return self.committee.degrees_of_freedom / (likelihood.processes if coupled else 1)
+
     def info(self) -> dict:
         """What the model is and what it has heard, JSON-ready."""
         query = self.model.query
@@ -364,8 +372,8 @@ class GBCM:
             "commit": self.commit,
             "query": len(query.points),
             "inputs": self.model.inputs,
-            "p_eff": self.committee.degrees_of_freedom,
-            "advice": query_advice(self.committee.degrees_of_freedom, len(query.points), self.facts["query_asked"]),
+            "p_eff": self.degrees_of_freedom,
+            "advice": query_advice(self.degrees_of_freedom, len(query.points), self.facts["query_asked"]),
             "log_evidence": self.committee.log_evidence,
             "kernel": self.model.kernel_name,
             "mean": query.mean.name,
@@ -404,6 +412,19 @@ class GBCM:
     def _check_readable(self, runtime, data):
         runtime.check_same(functools.partial(describe, data.url, data.x, data.y), url=data.url)
         runtime.check_same(functools.partial(record_digest, self.url, self.commit), url=self.url)
+
+
+def _companion(name, column, rows):
+    """Exposure or trials of new rows, (n,)."""
+    try:
+        values = np.broadcast_to(np.asarray(column, dtype=float), rows)
+    except ValueError as error:
+        raise InvalidData(f"{name}: expected one number or {rows} of them, got {column!r}; correct them") from error
+    whole = name != "trials" or np.all(values == np.floor(values))
+    if not whole or not np.all(np.isfinite(values) & (values > 0)):
+        wanted = "positive whole numbers" if name == "trials" else "positive numbers"
+        raise InvalidData(f"{name}: expected {wanted}, got {column!r}; correct them")
+    return values
 
 
 def _from_commit(store, commit: Commit):

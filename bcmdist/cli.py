@@ -133,8 +133,9 @@ def _read_config(ctx, _, path):
             values = tomllib.load(file)
     except ValueError as error:  # not TOML, or not even text
         raise InvalidOption(f"{path}: expected TOML, got {error}; correct the file") from error
-    names = {name.removeprefix("--"): p for p in ctx.command.params for name in p.opts}
-    negated = {name.removeprefix("--"): p for p in ctx.command.params for name in p.secondary_opts}
+    options = [p for p in ctx.command.params if isinstance(p, click.Option)]
+    names = {name.removeprefix("--"): p for p in options for name in p.opts}
+    negated = {name.removeprefix("--"): p for p in options for name in p.secondary_opts}
     unknown = sorted(set(values) - set(names) - set(negated))
     if unknown:
         raise InvalidOption(f"{path}: expected names of options, got {', '.join(unknown)}; see --help")
@@ -398,11 +399,12 @@ def info(model, commit, ledger, p_eff_data, as_json):
 @cli.command()
 @click.argument("model")
 @click.argument("source")
-@click.option("--y", "y", help="Name of the target array [default: as in training].")
 @_runtime_options
 @_json_option
-def ingest(model, source, y, make_runtime, as_json):
+def ingest(model, source, make_runtime, as_json):
     """Let MODEL hear the rows of the Zarr data set SOURCE; partitions it knows are left out.
+
+    The arrays are named as in training.
 
     Example: bcmdist ingest model new.zarr
     """
@@ -411,10 +413,10 @@ def ingest(model, source, y, make_runtime, as_json):
 
     before = GBCM.load(model)
     with make_runtime() as runtime:
-        after = before.partial_fit(source, y=y, runtime=runtime)
+        after = before.partial_fit(source, runtime=runtime)
     new = after.ledger[len(before.ledger) :]
     rows, seconds = sum(entry.rows for entry in new), time.perf_counter() - start
-    figures = {"partitions": len(new), "rows": rows, "duplicates": len(before.partitions_of(source, y=y)) - len(new)}
+    figures = {"partitions": len(new), "rows": rows, "duplicates": len(before.partitions_of(source)) - len(new)}
     _report(figures | {"seconds": seconds, "rows_per_second": rows / seconds, "commit": after.commit}, as_json)
 
 

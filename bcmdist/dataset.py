@@ -101,7 +101,7 @@ def output_names(url) -> str:
 
 def _create_array(group, name, shape, dtype, rows_per_chunk, row):
     names = [row, "column", *(f"axis{k}" for k in range(2, len(shape)))][: len(shape)]
-    if name == "probability":
+    if name == "probability" and len(shape) > 1:
         names[1] = "class"
     return group.create_array(
         name,

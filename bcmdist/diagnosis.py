@@ -8,6 +8,7 @@ from bcmdist import passes
 from bcmdist.committee_evidence import committee_gradient, mode_shift
 from bcmdist.errors import InvalidOption
 from bcmdist.kernels import split_parameters
+from bcmdist.likelihoods import Softmax
 from bcmdist.model import named_parameters
 from bcmdist.tasks.second_look import Degrees, Gradient, Modes
 
@@ -20,8 +21,14 @@ def effective_parameters(gbcm: "GBCM", runtime) -> dict[str, float]:
 
     Where `data` is well above `query`, more query points would let the committee learn more.
     """
+    likelihood = gbcm.model.likelihood
+    if (isinstance(likelihood, Softmax) and likelihood.coupled) or not gbcm.ledger:
+        raise InvalidOption(
+            f"degrees of freedom of the data: expected a committee that has heard rows of classes apart, got "
+            f"{likelihood.name} after {len(gbcm.ledger)} partitions; leave them out"
+        )
     data = runtime.sum(Degrees(gbcm.reference), passes.heard_partitions(gbcm), label="degrees of freedom")
-    return {"data": data, "query": gbcm.committee.degrees_of_freedom}
+    return {"data": data, "query": gbcm.degrees_of_freedom}
 
 
 def evidence_gradient(gbcm: "GBCM", runtime) -> dict[str, np.ndarray]:
@@ -35,7 +42,7 @@ def evidence_gradient(gbcm: "GBCM", runtime) -> dict[str, np.ndarray]:
     """
     likelihood, reference = gbcm.model.likelihood, gbcm.reference
     how, done = gbcm.facts["approximation"], gbcm.facts["passes"]
-    converged = likelihood.exact or (how == "laplace" and done[-1].get("change", np.inf) <= passes.TOLERANCE)
+    converged = likelihood.exact or (how == "laplace" and done and done[-1].get("change", np.inf) <= passes.TOLERANCE)
     if likelihood.processes > 1 or not converged:
         raise InvalidOption(
             f"gradient: expected one latent process and converged Laplace passes, got {likelihood.name} after "

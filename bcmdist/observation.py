@@ -369,5 +369,6 @@ def unit_deviance(likelihood: Likelihood, obs: Observations, mean):
     """
     once = replace(obs, weight=np.ones(len(obs)))
     base = likelihood.distribution(once, np.zeros(len(obs))).mean()
-    f = logit(mean / obs.trials) if "trials" in likelihood.companions else np.log(mean / base)
+    shares = mean / np.maximum(np.asarray(obs.trials), 1.0)  # rows without trials say nothing, whatever their share
+    f = logit(np.clip(shares, 1e-15, 1.0 - 1e-15)) if "trials" in likelihood.companions else np.log(mean / base)
     return 2.0 * (likelihood.log_density(once, likelihood.saturated(once)) - likelihood.log_density(once, f))

@@ -36,6 +36,7 @@ ROUNDING = 1e-12
 # Rows held out to calibrate with, at most; Platt's map has one parameter per class.
 CALIBRATION_ROWS = 5000
 HELD_OUT_SHARE = 0.25  # of a partition
+RECALIBRATE_SHARE = 0.1  # change of the rows heard after which a calibration is out of date
 
 
 def first_pass(facts):
@@ -60,9 +61,10 @@ def refine(gbcm: "GBCM", runtime, *, most=MOST_PASSES, tolerance=TOLERANCE) -> "
     Returns
     -------
     The refined committee; `facts["passes"]` lists change and log evidence of each pass. A likelihood that
-    is exact after one pass is left as it is.
+    is exact after one pass, or has no probabilities of its own (svm), is left as it is.
     """
-    if not gbcm.ledger or gbcm.model.likelihood.exact or gbcm.facts["linearise"] == RUNNING:
+    likelihood = gbcm.model.likelihood
+    if likelihood.exact or likelihood.needs_calibration or gbcm.facts["linearise"] == RUNNING or not gbcm.ledger:
         return gbcm
     parts = heard_partitions(gbcm)
     values, halvings = _balanced(gbcm.committee.posterior.mean), 0

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from bcmdist import memory
-from bcmdist.errors import BcmdistWarning, NotPositiveDefinite, UnsupportedTarget
+from bcmdist.errors import BcmdistWarning, InvalidOption, NotPositiveDefinite, UnsupportedTarget
 from bcmdist.kernels import expression, kernel_parts, parse_kernel
 from bcmdist.learning import AUTO_KERNELS, EFFORTS, learn, rescale, with_given
 from bcmdist.likelihoods import CLASS_LIKELIHOODS, SVM, TASKS, Gaussian, OneHot, Softmax, make_likelihood
@@ -104,6 +104,11 @@ def _choose_likelihood(data, surveyed, settings):
     task = settings.task or ("classification" if binary else "regression")
     two = binary or (labels is not None and len(labels) == 2)
     name = settings.likelihood or (TASKS[task][0] if task != "classification" or two else MANY_CLASSES)
+    if name in (*CLASS_LIKELIHOODS, "svm") and (settings.approximation == "ep" or settings.linearise != "own"):
+        raise InvalidOption(
+            f"{data.url}: expected --approximation laplace and --linearise own with the likelihood {name}, got "
+            f"{settings.approximation} and {settings.linearise}; leave them out"
+        )
     if name not in CLASS_LIKELIHOODS:
         return make_likelihood(name), tuple(sorted(labels)) if task == "classification" and not binary else None
     if labels is None:

@@ -82,7 +82,8 @@ def _revised(gbcm, committee, ledger, runtime):
         gbcm.facts["approximation"] == "ep" and len(gbcm.facts["passes"]) > 1
     )
     before = committee.posterior.mean
-    gbcm = gbcm.successor(committee, ledger, rewrite=True, objective=None)
+    facts = passes.first_pass(gbcm.facts) if refined else {"objective": None}
+    gbcm = gbcm.successor(committee, ledger, rewrite=True, withdrawn_error=None, **facts)
     if not refined:
         return gbcm
     gbcm = passes.refine(gbcm, runtime, most=passes.passes_made(gbcm.facts) + 1, tolerance=-1.0)
@@ -144,8 +145,11 @@ def merge(one: "GBCM", other: "GBCM", model) -> "GBCM":
     store = ModelStore(LocalStorage(model))
     if store.head() or store.foreign():
         raise ModelExists(f"{model}: expected a new or empty directory; choose another --model")
+    for gbcm in (one, other):  # sites lie in blobs of their own
+        store.put_arrays({entry.sites: gbcm.store.get_array(entry.sites) for entry in gbcm.ledger if entry.sites})
+    base = one if one.ledger else other
     surveyed = {e.key: e for gbcm in (one, other) for e in gbcm.store.get_segment(gbcm.facts["surveyed"])}
-    facts = one.facts | {"surveyed": store.put_segment(list(surveyed.values())), "job": "merge"}
+    facts = base.facts | {"surveyed": store.put_segment(list(surveyed.values())), "job": "merge"}
     return one.written(store, one.committee.absorb(other.committee.total), [*one.ledger, *other.ledger], facts)
 
 
@@ -154,11 +158,12 @@ def _refuse_different(one, other):
     (arrays, facts), (other_arrays, other_facts) = one.model.to_arrays(), other.model.to_arrays()
     different = [name for name in ARRAYS if not np.array_equal(arrays[name], other_arrays[name])]
     different += [name for name in facts if facts[name] != other_facts[name]]
+    different += [name for name in ("approximation", "linearise") if one.facts[name] != other.facts[name]]
     for gbcm in (one, other):
         if any(entry.at for entry in gbcm.ledger) or len(gbcm.facts["passes"]) > 1:
             raise ModelsDiffer(
                 f"{gbcm.url}: expected messages of a first pass, its messages were linearised at what it believed; fit "
-                "it with --passes 1, merge, and refine then"
+                "it with --passes 1 and --linearise own, merge, and refine then"
             )
     if different:
         raise ModelsDiffer(

@@ -68,9 +68,10 @@ def _regression_summary(t):
 def event_scores(obs, mean, log_density, deviance, covered):
     """Totals of predictions of counts or lifetimes; all arguments (n,) or observations of n rows.
 
-    Concordant pairs are counted among the rows of a partition.
+    Concordant pairs are counted among the rows of a partition, of rates per exposure and shares of trials.
     """
-    pairs, concordant = concordance_pairs(obs.y / obs.exposure, obs.event, mean)
+    size = obs.exposure * np.maximum(obs.trials, 1.0)
+    pairs, concordant = concordance_pairs(obs.y / size, obs.event, mean / size)
     return Scores(
         {
             "rows": np.array(len(obs)),

@@ -71,7 +71,7 @@ class Settings:
                 f"likelihood: expected one of {', '.join(TASKS[self.task])} for {self.task}, got {self.likelihood}; "
                 "leave out one of them"
             )
-        if self.linearise == "running" and self.likelihood in CLASS_LIKELIHOODS:
+        if self.linearise == "running" and self.likelihood in (*CLASS_LIKELIHOODS, "svm"):
             raise InvalidOption(f"linearise: expected own with {self.likelihood}, got running; leave it out")
         if self.linearise == "running" and self.passes == "auto":
             raise InvalidOption("linearise: expected own with several passes, got running; leave out one of them")

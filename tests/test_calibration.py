@@ -83,3 +83,17 @@ def test_calibration_is_made_up_for_after_a_fit_was_cut_short(make_data, rng, tm
     assert GBCM.load(tmp_path / "model").facts.get("calibration") is None
     whole = GBCM.fit(path, settings, model=tmp_path / "model")
     assert whole.facts["calibration"]["slope"] > 0
+
+
+def test_a_store_sorted_by_class_is_calibrated_anew(make_data, rng, tmp_path):
+    X = rng.uniform(-2, 2, (400, 2))
+    y = (X[:, 0] > 0) * 1
+    order = np.argsort(y, kind="stable")
+    path = make_data("all.zarr", X=X[order], y=y[order])
+    first, second = (make_data(f"{c}.zarr", X=X[y == c], y=y[y == c]) for c in (0, 1))
+    settings = Settings(
+        task="classification", likelihood="onehot", kernel="se", learn=False, query=20, rows_per_expert=50
+    )
+    gbcm = GBCM.prepare(path, settings, model=tmp_path / "model").partial_fit(first).partial_fit(second)
+    whole = GBCM.fit(path, settings)
+    assert gbcm.score(path)["log_loss"] < whole.score(path)["log_loss"] + 0.05

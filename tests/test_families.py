@@ -6,6 +6,7 @@ import pytest
 from bcmdist import GBCM, SerialRuntime, Settings, laplace
 from bcmdist.errors import InvalidData, InvalidOption, MemoryLimit, NotPositiveDefinite, UnsupportedTarget
 from bcmdist.likelihoods import CLASS_LIKELIHOODS, LIKELIHOODS, task_of
+from bcmdist.partition import open_group
 
 ROWS = 200
 RNG_SEED = 7
@@ -230,3 +231,47 @@ def test_learning_that_fails_everywhere_says_why(make_data, monkeypatch):
     monkeypatch.setattr(laplace, "NEWTON_STEPS", 1)
     with pytest.raises(NotPositiveDefinite, match=r"at any start; .* the last failure: .*\[0:50\]: expected the score"):
         GBCM.fit(make_data(**columns("poisson")), settings("poisson", learn=True))
+
+
+def test_predictions_of_every_companion_go_to_zarr(make_data, tmp_path):
+    for likelihood in ("binomial", "negative_binomial", "weibull", "onehot"):
+        data = columns(likelihood)
+        path = make_data(f"{likelihood}.zarr", **data)
+        gbcm = GBCM.fit(path, settings(likelihood))
+        out = tmp_path / f"{likelihood}-out.zarr"
+        assert gbcm.predict_zarr(path, out) == ROWS
+        names = set(open_group(out).array_keys())
+        companions = {n: data[n] for n in ("exposure", "trials") if n in data}
+        told = gbcm.predict(data["X"], **companions)
+        assert names == set(told)
+        for name in names:
+            np.testing.assert_allclose(open_group(out)[name][...], told[name], rtol=1e-9)
+    data = columns("poisson")
+    gbcm = GBCM.fit(make_data("counts.zarr", **data), settings("poisson"))
+    wrong = make_data("wrong.zarr", X=data["X"], exposure=np.where(np.arange(ROWS) == 7, 0.0, 1.0))
+    with pytest.raises(UnsupportedTarget, match="exposure 0 at row 7"):
+        gbcm.predict_zarr(wrong, tmp_path / "wrong-out.zarr")
+    with pytest.raises(InvalidData, match="exposure: expected one number or 200 of them"):
+        gbcm.predict(data["X"], exposure=np.ones(3))
+
+
+def test_rows_without_trials_are_scored(make_data):
+    data = columns("binomial")
+    data["trials"][3] = data["y"][3] = 0
+    path = make_data(**data)
+    assert np.isfinite(GBCM.fit(path, settings("binomial")).score(path)["deviance"])
+
+
+def test_degrees_of_coupled_classes_are_those_of_one(make_data):
+    path = make_data(**columns("softmax"))
+    apart, coupled = (GBCM.fit(path, settings(name)).info()["p_eff"] for name in ("softmax", "softmax_coupled"))
+    assert 0.4 < coupled / apart < 1.1
+
+
+def test_approximations_of_many_classes_are_checked_before_anything_is_written(make_data, tmp_path):
+    path = make_data(**columns("softmax"))
+    for options in ({"approximation": "ep"}, {"linearise": "running"}):
+        given = Settings(task="classification", kernel="se", learn=False, query=20, **options)
+        with pytest.raises(InvalidOption, match=r"expected --approximation laplace and --linearise own with .* onehot"):
+            GBCM.fit(path, given, model=tmp_path / "model")
+        assert not (tmp_path / "model").exists()

@@ -143,3 +143,16 @@ def test_partial_fit_hears_once(wave, make_data, tmp_path):
     assert len(more.ledger) == len(gbcm.ledger) + 2
     assert more.partial_fit(new).commit == more.commit
     assert_same_committee(more.forget([e.key for e in more.ledger[-2:]]).committee, gbcm.committee)
+
+
+def test_merged_sites_can_be_refined_and_forgotten(classes, tmp_path):
+    path, *_ = classes
+    ep = replace(CLASSES, approximation="ep")
+    gbcm = GBCM.fit(path, ep, model=tmp_path / "model")
+    both = only(gbcm, path, [0, 3], tmp_path).merge(only(gbcm, path, [1, 2, 4], tmp_path), tmp_path / "both")
+    shutil.rmtree(gbcm.url)
+    assert_same_committee(both.committee, gbcm.committee)
+    laplace = GBCM.prepare(path, CLASSES, model=tmp_path / "laplace")
+    with pytest.raises(ModelsDiffer, match="they differ in approximation;"):
+        both.merge(laplace, tmp_path / "mixed")
+    assert both.forget([key(both, 1)]).refine().committee.total.rows == 190

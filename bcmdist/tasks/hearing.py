@@ -94,7 +94,7 @@ class EPExpert:
             message = repeated_message(model.query, X, sites)
         else:
             total = self._total()
-            if total is not None and part.weight != 1.0:  # of which it counts once while the others are heard
+            if total is not None and part.weight < 1.0:  # the cavity leaves out one whole copy of the rows
                 total -= repeated_message(model.query, X, sites).weighted(part.weight - 1.0)
             message, sites = ep_pass(model.query, model.likelihood, X, obs, total, sites, step=self.step)
         entry = Entry(

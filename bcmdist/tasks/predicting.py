@@ -12,7 +12,7 @@ from bcmdist.prediction import marginal, predict_latent
 from bcmdist.scores import Scores, class_scores, event_scores, real_scores
 from bcmdist.store import Reference
 from bcmdist.tasks.loading import Fitted, load_fitted
-from bcmdist.tasks.targets import model_observations
+from bcmdist.tasks.targets import check_support, model_observations
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,8 @@ class Predict:
 
     def __call__(self, part, rows) -> int:
         fitted = load_fitted(self.fitted)
+        if {"exposure", "trials"} & set(fitted.model.likelihood.companions):  # targets are not looked at
+            check_support(fitted.model.likelihood, part, replace(rows.obs, y=np.zeros(part.rows)))
         write_rows(self.out, part.start, predict_rows(fitted, rows.X, rows.obs))
         return part.rows
 
