@@ -68,7 +68,7 @@ class GBCM:
         source : path or URL of a Zarr group, or (X, y) with X (N, D) and y (N,)
         settings : Settings
         model : path of the model directory; kept in a temporary one by default. An unfinished fit
-            of the same data with the same settings is continued.
+            of the same Zarr data with the same settings is continued.
         runtime : `SerialRuntime` by default
 
         Raises
