@@ -197,7 +197,8 @@ class GBCM:
 
     def forget(self, keys, *, runtime: Runtime | None = None) -> "GBCM":
         """Withdraw what partitions have said; see `revision.forget`."""
-        return revision.forget(self, keys, runtime or SerialRuntime())
+        runtime = runtime or SerialRuntime()
+        return revision.forget(self, keys, runtime)._calibrated(runtime)
 
     def reweight(self, weights, *, runtime: Runtime | None = None) -> "GBCM":
         """Change how much partitions count, by key; see `revision.reweight`."""
@@ -231,7 +232,7 @@ class GBCM:
 
         Raises
         ------
-        InvalidData
+        InvalidData, InvalidDtype, InvalidOption
         """
         scaled = self._scaled(X)
         companions = {"exposure": exposure, "trials": trials}

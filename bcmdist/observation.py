@@ -24,20 +24,14 @@ LOW, HIGH = 0.025, 0.975
 
 # Moments by Gauss-Hermite: those of exp(f) and its square at latent standard deviations up to 2 within 1e-8.
 HERMITE_NODES = 64
-# Legendre nodes of a cdf, about its step and on either side, and in each panel of a log density. Measured for latent
-# standard deviations up to 3: cdfs within 2e-4 (inverse Gaussian; others 5e-6), log densities within 3e-6.
+# Legendre nodes of a cdf, about its step and on either side. Measured for latent standard deviations up to 3: cdfs
+# within 2e-4 (inverse Gaussian; others 5e-6).
 STEP_NODES = 56
 TAIL_NODES = 12
-DENSITY_NODES = 24
 # Half-width of the panel about the step of a cdf in f, in units of the width of p(y | f): exp(-12) is left outside.
 STEP_WIDTHS = 12.0
 # Beyond so many standard deviations of the belief lies a probability of 1e-14.
 BELIEF_SD = 7.5
-# A log density counts until it has fallen this far below its top (exp(-36) = 2e-16).
-FALL = 36.0
-# Bisections for the top of an integrand (of at most 600 to within 1e-9) and for where it has fallen.
-TOP_STEPS = 40
-REACH_STEPS = 8
 # A belief is not narrower than this share of 1 + |mean|: its nodes must differ in floating point.
 LEAST_SD = 1e-9
 

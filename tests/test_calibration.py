@@ -97,3 +97,12 @@ def test_a_store_sorted_by_class_is_calibrated_anew(make_data, rng, tmp_path):
     gbcm = GBCM.prepare(path, settings, model=tmp_path / "model").partial_fit(first).partial_fit(second)
     whole = GBCM.fit(path, settings)
     assert gbcm.score(path)["log_loss"] < whole.score(path)["log_loss"] + 0.05
+
+
+def test_forgetting_most_rows_calibrates_anew(make_data, rng):
+    X = rng.uniform(-2, 2, (400, 2))
+    path = make_data(X=X, y=(X[:, 0] + rng.standard_normal(400) > 0) * 1)
+    given = {"task": "classification", "likelihood": "onehot", "rows_per_expert": 50}
+    gbcm = GBCM.fit(path, Settings(kernel="se", learn=False, query=20, **given))
+    less = gbcm.forget([entry.key for entry in gbcm.ledger[:4]])
+    assert (gbcm.facts["calibration"]["rows"], less.facts["calibration"]["rows"]) == (400, 200)

@@ -16,8 +16,6 @@ from scipy.stats import qmc
 DRAWS = 256
 DRAWS_SEED = 20001  # the same for every row and every model, so that batches do not matter
 
-WEIGHTS = ("poisson", "fisher", "coupled")
-
 
 @dataclass(frozen=True)
 class Softmax:
