@@ -24,14 +24,16 @@ POOL = 59
 # gains over local prediction; arbitrary.
 LEAST_QUERY, MOST_QUERY, QUERY_STEP = 100, 2000, 50
 
-# Rows from which the degrees of freedom of all rows are estimated: a second or two.
+# Rows from which the degrees of freedom of all rows are estimated: a second or two, and enough, as an estimate of
+# half as many gives the most points anyway.
 DEGREES_ROWS = 2000
 
 
 def select_points(sample, count, *, kernel: Kernel, method="kmeans", targets=None, noise=None, seed=0):
     """At most `count` query points from sampled rows, by one of `QUERY_METHODS`.
 
-    Points which the others already determine to double precision are dropped.
+    Points which the others (or, where rows are chosen one by one, those before) already determine to double
+    precision are dropped.
 
     Parameters
     ----------
@@ -53,31 +55,33 @@ def select_points(sample, count, *, kernel: Kernel, method="kmeans", targets=Non
     """
     if method not in METHODS:
         raise InvalidOption(f"query method: expected one of {', '.join(METHODS)}, got {method!r}; give one")
-    points = METHODS[method](sample, targets, count, kernel, noise, seed)
-    K = kernel.cross(points, points)
-    if not np.any(np.diag(K) > 0):
+    if not np.any(kernel.diagonal(sample) > 0):
         raise InvalidOption("kernel: expected a positive variance at some rows, it is zero at all; choose another one")
-    return points[linalg.independent_rows(K)]
+    return METHODS[method](sample, targets, count, kernel, noise, seed)
+
+
+def _independent(points, kernel):
+    """Without the points that the others determine."""
+    return points[linalg.independent_rows(kernel.cross(points, points))]
 
 
 def _random(sample, targets, count, kernel, noise, seed):
     """Rows drawn without replacement."""
-    distinct = np.unique(sample, axis=0)
-    if count >= len(distinct):
-        return distinct
-    return distinct[np.random.default_rng(seed).choice(len(distinct), count, replace=False)]
+    points = np.unique(sample, axis=0)
+    if count < len(points):
+        points = points[np.random.default_rng(seed).choice(len(points), count, replace=False)]
+    return _independent(points, kernel)
 
 
 def _kmeans(sample, targets, count, kernel, noise, seed):
     """Centres of k-means in the metric of the kernel's lengthscales."""
     from sklearn.cluster import KMeans  # takes a second to import
 
-    distinct = np.unique(sample, axis=0)
-    if count >= len(distinct):
-        return distinct
-    metric = _metric(kernel, sample.shape[1])
-    means = KMeans(count, n_init=1, init="random", max_iter=KMEANS_ITERATIONS, random_state=seed)
-    return means.fit(distinct / metric).cluster_centers_ * metric
+    points, metric = np.unique(sample, axis=0), _metric(kernel, sample.shape[1])
+    if count < len(points):
+        means = KMeans(count, n_init=1, init="random", max_iter=KMEANS_ITERATIONS, random_state=seed)
+        points = means.fit(points / metric).cluster_centers_ * metric
+    return _independent(points, kernel)
 
 
 def _metric(kernel, inputs):
@@ -222,8 +226,8 @@ def estimated_degrees(sample, noise, rows, kernel) -> float:
     """P_eff = tr K (K + Psi)^-1 of `rows` rows, one process, from n of them (GBCM paper, 6.1; SYSTEMS I.8).
 
     A sampled row stands for N / n rows, as if of its own noise variance times n / N: sum lam / (lam + psi) over
-    the eigenvalues of the sample times N / n, which estimate those of all rows (Nystroem). At most n, and a fifth
-    too low where it comes to half of n.
+    the eigenvalues of the sample times N / n, which estimate those of all rows (Nystroem). At most n, so too
+    low where it comes near: by a fifth at half of n.
 
     Parameters
     ----------

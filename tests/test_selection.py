@@ -226,3 +226,12 @@ def test_a_fit_chooses_its_number(wave):
     assert GBCM.fit(path, settings, runtime=SerialRuntime(allowed_bytes=allowed)).info()["query"] == 150
     with pytest.raises(InvalidOption, match="query: expected one of auto, got 'many'"):
         Settings(query="many")
+
+
+@pytest.mark.parametrize("likelihood", ["bernoulli", "probit", "svm", "onehot", "softmax", "softmax_coupled"])
+def test_a_fit_of_classes_chooses_for_the_evidence(classes, likelihood):
+    path, X, y = classes
+    settings = Settings(likelihood=likelihood, query=25, query_method="evidence", learn=False, rows_per_expert=120)
+    gbcm = GBCM.fit(path, settings)
+    assert gbcm.info()["query"] == 25
+    assert np.mean(gbcm.predict(X)["label"] == y) > 0.8
