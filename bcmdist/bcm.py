@@ -374,7 +374,12 @@ class GBCM:
             "query": len(query.points),
             "inputs": self.model.inputs,
             "p_eff": self.degrees_of_freedom,
-            "advice": query_advice(self.degrees_of_freedom, len(query.points), self.facts["query_asked"]),
+            "advice": query_advice(
+                self.degrees_of_freedom,
+                len(query.points),
+                self.facts["query_asked"],
+                self.facts.get("degrees_estimated"),
+            ),
             "log_evidence": self.committee.log_evidence,
             "kernel": self.model.kernel_name,
             "mean": query.mean.name,

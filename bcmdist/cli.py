@@ -175,6 +175,14 @@ def _parse_set(_, __, assignments):
     return given
 
 
+def _parse_query(_, __, text):
+    """A number, or `auto`."""
+    try:
+        return text if text == "auto" else int(text)
+    except ValueError as error:
+        raise click.BadParameter(f"expected a whole number or auto, got {text!r}") from error
+
+
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__)
 def cli():
@@ -272,8 +280,21 @@ def import_(file, data, y, rows_per_chunk, part, holdout, seed, mask, mask_row, 
     help="se matern12 matern32 matern52 rq linear poly2 poly3 constant; -iso for one lengthscale; + and *.",
 )
 @click.option("--mean", type=click.Choice(["constant", "zero", "linear"]), default="constant", show_default=True)
-@click.option("--query", type=int, default=500, show_default=True, help="Query points Q.")
-@click.option("--query-method", type=click.Choice(["kmeans", "random"]), default="kmeans", show_default=True)
+@click.option(
+    "--query",
+    default="500",
+    show_default=True,
+    metavar="Q|auto",
+    callback=_parse_query,
+    help="Query points Q; auto: about two for each degree of freedom, as far as memory allows.",
+)
+@click.option(
+    "--query-method",
+    type=click.Choice(["kmeans", "random", "pivoted", "evidence"]),
+    default="kmeans",
+    show_default=True,
+    help="k-means centres; or rows: random, of largest prior variance given the others, or best for the evidence.",
+)
 @click.option("--rows-per-expert", type=int, default=1000, show_default=True)
 @click.option(
     "--passes",

@@ -99,7 +99,7 @@ def prepared(data, settings, model, runtime):
         surveyed = survey(data, settings, runtime)
     try:
         made, found = prepare_model(data, surveyed, settings, runtime, store, stages)
-        facts = {"job": _job(data, settings), "data": data.url, "query_asked": settings.query, **found}
+        facts = {"job": _job(data, settings), "data": data.url, **found}
         facts |= {"rows_per_expert": settings.rows_per_expert, "linearise": settings.linearise, "passes": []}
         facts["approximation"] = settings.approximation
         facts |= {"surveyed": store.put_segment(list(surveyed.entries.values())), "seconds": stages.seconds}

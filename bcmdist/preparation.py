@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from bcmdist import memory
-from bcmdist.errors import BcmdistWarning, InvalidOption, NotPositiveDefinite, UnsupportedTarget
+from bcmdist.errors import BcmdistWarning, InvalidOption, MemoryLimit, NotPositiveDefinite, UnsupportedTarget
 from bcmdist.kernels import expression, kernel_parts, parse_kernel
 from bcmdist.learning import AUTO_KERNELS, EFFORTS, learn, rescale, with_given
 from bcmdist.likelihoods import CLASS_LIKELIHOODS, SVM, TASKS, Gaussian, OneHot, Softmax, make_likelihood
@@ -18,13 +18,22 @@ from bcmdist.mean import Mean
 from bcmdist.model import Model, to_lists
 from bcmdist.partition import RUN_ROWS, Data, partitions
 from bcmdist.prediction import BLOCK_ROWS
-from bcmdist.query import prepare, select_points
+from bcmdist.query import prepare
 from bcmdist.runtime import Runtime
 from bcmdist.scaling import scaling_from, scaling_to_array
+from bcmdist.selection import (
+    LEAST_QUERY,
+    MOST_QUERY,
+    automatic_count,
+    select_points,
+    working_noise,
+    working_targets,
+)
 from bcmdist.settings import Settings
 from bcmdist.store import BlobReference, ModelStore
 from bcmdist.tasks.learning import ClassEvidence, LocalEvidence
 from bcmdist.tasks.survey import MOST_CLASSES, Survey, SurveyResult
+from bcmdist.tasks.targets import class_numbers
 
 # Rows sampled per query point for k-means, and the least: enough for centres to be stable.
 SAMPLE_PER_QUERY = 10
@@ -66,8 +75,8 @@ def survey(data: Data, settings: Settings, runtime: Runtime) -> SurveyResult:
     likelihood = settings.likelihood
     if likelihood is None and task is not None:  # for classes: any labels
         likelihood = MANY_CLASSES if task == "classification" else TASKS[task][0]
-    look = Survey(settings.seed, max(SAMPLE_LEAST, SAMPLE_PER_QUERY * settings.query), likelihood)
-    shared = min(settings.query, data.rows) + Mean(settings.mean).weights(data.inputs)
+    look = Survey(settings.seed, max(SAMPLE_LEAST, SAMPLE_PER_QUERY * _most_query(settings)), likelihood)
+    shared = min(_least_query(settings), data.rows) + Mean(settings.mean).weights(data.inputs)
     kernels = kernel_parts(parse_kernel(_kernel_name(settings), inputs=data.inputs))
     least = make_likelihood(likelihood or "gaussian", 2)  # so far the number of classes is not known
     _refuse_large_expert(parts, shared, kernels, runtime, least)
@@ -82,7 +91,7 @@ def prepare_model(
     likelihood, classes = _choose_likelihood(data, surveyed, settings)
     scaling = scaling_from(surveyed.x, surveyed.y, surveyed.exposure, likelihood.scaling)
     parts = partitions(data, settings.rows_per_expert)
-    shared = min(settings.query, data.rows) + Mean(settings.mean).weights(data.inputs)
+    shared = min(_least_query(settings), data.rows) + Mean(settings.mean).weights(data.inputs)
     kernels = kernel_parts(parse_kernel(_kernel_name(settings), inputs=data.inputs))
     _refuse_large_expert(parts, shared, kernels, runtime, likelihood)
     with stages("learn"):
@@ -90,10 +99,17 @@ def prepare_model(
             settings, parts, scaling, likelihood, classes, runtime, store
         )
     with stages("query"):
-        sample = scaling.inputs(surveyed.sample.X)
+        sample, mean = scaling.inputs(surveyed.sample.X), Mean(settings.mean)
+        obs = scaling.observations(class_numbers(surveyed.sample.obs, classes), likelihood.scaling)
+        noise, count = working_noise(likelihood, obs), settings.query
+        if count == "auto":
+            fits = _expert_fits(parts, mean.weights(data.inputs), kernel, runtime, likelihood)
+            count, found["degrees_estimated"] = automatic_count(sample, noise, data.rows, kernel, fits)
+        found["query_asked"] = count
+        targets = working_targets(likelihood, obs, noise, mean, sample)
         method, seed = settings.query_method, settings.seed
-        points = select_points(sample, settings.query, kernel=kernel, method=method, seed=seed)
-        query = prepare(points, kernel=kernel, mean=Mean(settings.mean))
+        points = select_points(sample, count, kernel=kernel, method=method, targets=targets, noise=noise, seed=seed)
+        query = prepare(points, kernel=kernel, mean=mean)
     return Model(scaling, query, likelihood, kernel_name, settings.x, settings.y, classes), found
 
 
@@ -126,7 +142,7 @@ def _warn(data, survey, settings):
     odd = [f"column {k} of {data.x} is constant and carries no information" for k in np.flatnonzero(survey.x.constant)]
     if survey.y.constant[0]:
         odd.append(f"all targets in {data.y} equal {survey.y.low[0]:g}")
-    if distinct < settings.query:
+    if settings.query != "auto" and distinct < settings.query:
         odd.append(f"{settings.query} query points were asked for, the data hold {distinct} distinct rows")
     for text in odd:
         warnings.warn(BcmdistWarning(f"{data.url}: {text}"), stacklevel=2)
@@ -208,6 +224,28 @@ def _learning_blocks(parts, rows, seed):
 def _kernel_name(settings):
     """The kernel's expression, or the one that stands for `auto` before learning."""
     return AUTO_KERNELS[0] if settings.kernel == "auto" else settings.kernel
+
+
+def _least_query(settings):
+    """Query points that a fit has at least, where the data hold as many rows."""
+    return LEAST_QUERY if settings.query == "auto" else settings.query
+
+
+def _most_query(settings):
+    return MOST_QUERY if settings.query == "auto" else settings.query
+
+
+def _expert_fits(parts, weights, kernel, runtime, likelihood):
+    """A function that says whether experts about so many query points and these mean weights may run."""
+
+    def fits(count):
+        try:
+            _refuse_large_expert(parts, count + weights, kernel_parts(kernel), runtime, likelihood)
+        except MemoryLimit:
+            return False
+        return True
+
+    return fits
 
 
 def refuse_large_expert(parts, query, runtime, likelihood):

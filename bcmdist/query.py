@@ -1,4 +1,4 @@
-"""The query set: the points through which all experts speak, and how to choose them.
+"""The query set: the points through which all experts speak (`selection` chooses them).
 
 `Query` is the prior prepared once for many uses: the factor L of the query covariance
 Kqq = L L' and everything needed to write any input in terms of the shared variables
@@ -14,13 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcmdist import linalg
-from bcmdist.errors import InvalidOption
 from bcmdist.kernels import Kernel
 from bcmdist.mean import Mean
-
-QUERY_METHODS = ("kmeans", "random")
-
-KMEANS_ITERATIONS = 25  # the committee needs spread-out points, not the optimal clustering
 
 
 @dataclass(frozen=True)
@@ -75,54 +70,3 @@ def prepare(points, *, kernel, mean) -> Query:
     Kqq = kernel.cross(points, points)
     factor, jitter = linalg.cholesky_with_jitter(Kqq, name="query covariance k(X^q, X^q)")
     return Query(points, kernel, mean, factor, jitter)
-
-
-def select_points(sample, count, *, kernel, method="kmeans", seed=0):
-    """At most `count` well-spread query points from sampled rows.
-
-    k-means centres, or random rows, in the metric of the kernel's lengthscales; points which the
-    others already determine to double precision are dropped.
-
-    Parameters
-    ----------
-    sample : (n, D)
-        Rows in scaled units.
-    kernel : Kernel
-        With its final hyper-parameters.
-
-    Returns
-    -------
-    (Q, D) with Q <= min(count, n)
-
-    Raises
-    ------
-    InvalidOption
-        The method has no such name, or the kernel is zero at all rows.
-    """
-    if method not in QUERY_METHODS:
-        raise InvalidOption(f"query method: expected one of {', '.join(QUERY_METHODS)}, got {method!r}; give one")
-    sample = np.unique(sample, axis=0)
-    if count < len(sample):
-        choose = _kmeans_centres if method == "kmeans" else _random_rows
-        sample = choose(sample, count, _metric(kernel, sample.shape[1]), seed)
-    K = kernel.cross(sample, sample)
-    if not np.any(np.diag(K) > 0):
-        raise InvalidOption("kernel: expected a positive variance at some rows, it is zero at all; choose another one")
-    return sample[linalg.independent_rows(K)]
-
-
-def _random_rows(sample, count, metric, seed):
-    return sample[np.random.default_rng(seed).choice(len(sample), count, replace=False)]
-
-
-def _kmeans_centres(sample, count, metric, seed):
-    from sklearn.cluster import KMeans  # takes a second to import
-
-    means = KMeans(count, n_init=1, init="random", max_iter=KMEANS_ITERATIONS, random_state=seed)
-    return means.fit(sample / metric).cluster_centers_ * metric
-
-
-def _metric(kernel, inputs):
-    """The shortest lengthscale of each input over the parts of a kernel, (D,)."""
-    scales = [np.broadcast_to(v, inputs) for n, v in kernel.parameters.items() if n.endswith("lengthscale")]
-    return np.min(scales, axis=0) if scales else np.ones(inputs)

@@ -7,7 +7,7 @@ from bcmdist.kernels import parse_kernel
 from bcmdist.learning import EFFORTS
 from bcmdist.likelihoods import CLASS_LIKELIHOODS, LIKELIHOODS, TASKS
 from bcmdist.mean import MEAN_NAMES
-from bcmdist.query import QUERY_METHODS
+from bcmdist.selection import QUERY_METHODS, has_working_targets
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,10 @@ class Settings:
     """expression of `parse_kernel`, or "auto" """
     mean: str = "constant"
     """prior mean: "zero", "constant" or "linear" """
-    query: int = 500
-    """query points Q, at most"""
+    query: int | str = 500
+    """query points Q, at most; or "auto": about two for each degree of freedom, as far as memory allows"""
     query_method: str = "kmeans"
-    """"kmeans" or "random" """
+    """how they are chosen: "kmeans", "random", by prior variance ("pivoted") or for the targets ("evidence")"""
     rows_per_expert: int = 1000
     passes: str = "1"
     """"1": the committee as published; "auto": further passes until it stops moving"""
@@ -61,9 +61,16 @@ class Settings:
         _expect_one_of("mean", self.mean, MEAN_NAMES)
         _expect_one_of("query_method", self.query_method, QUERY_METHODS)
         _expect_one_of("effort", self.effort, tuple(EFFORTS))
+        if isinstance(self.query, str):
+            _expect_one_of("query", self.query, ("auto",))
         for name in ("query", "rows_per_expert"):
-            if getattr(self, name) < 1:
+            if getattr(self, name) != "auto" and getattr(self, name) < 1:
                 raise InvalidOption(f"{name}: expected at least 1, got {getattr(self, name)}; give a positive number")
+        likelihood = self.likelihood or TASKS[self.task or "regression"][0]
+        if self.query_method == "evidence" and not has_working_targets(likelihood):
+            raise InvalidOption(
+                f"query_method: expected kmeans or pivoted with {likelihood}, got evidence; give one of these"
+            )
         if self.seed < 0:
             raise InvalidOption(f"seed: expected at least 0, got {self.seed}; give another one")
         if self.task and self.likelihood not in (None, *TASKS[self.task]):

@@ -20,6 +20,7 @@ from bcmdist.errors import (
     ModelNotFound,
     UnsupportedTarget,
 )
+from bcmdist.likelihoods import Observations
 from bcmdist.partition import open_data, partitions
 from bcmdist.tasks.survey import Sample
 from problems import assert_same_committee
@@ -167,14 +168,17 @@ def test_an_unfinished_fit_is_continued_and_another_refused(wave, tmp_path):
 
 def test_sample_does_not_depend_on_the_partitioning(rng):
     X, priority = rng.standard_normal((30, 2)), rng.random(30)
+    obs = Observations(X[:, 0], X[:, 1] ** 2, exposure=np.arange(30.0))
 
     def sample(rows):
-        return Sample(10, X[rows], priority[rows])
+        return Sample(10, X[rows], obs[rows], priority[rows])
 
     whole = sample(slice(0, 30)) + sample(slice(0, 0))
     parts = sample(slice(20, 30)) + (sample(slice(0, 4)) + sample(slice(4, 20)))
     np.testing.assert_array_equal(whole.X, parts.X)
     np.testing.assert_array_equal(np.sort(priority)[:10], parts.priority)
+    np.testing.assert_array_equal(parts.obs.y, parts.X[:, 0])  # rows stay whole
+    np.testing.assert_array_equal(parts.obs.exposure, whole.obs.exposure)
 
 
 # --- Metamorphic laws ---

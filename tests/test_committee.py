@@ -55,3 +55,4 @@ def test_advice():
     assert query_advice(20.2, 50, 50).endswith("enough")
     assert query_advice(190.0, 200, 200).endswith("the query set limits the fit; set --query to 400 or more")
     assert "which determine the others of 100: enough" in query_advice(35.0, 46, 100)
+    assert "200 query points (chosen for an estimated 93): enough" in query_advice(90.0, 200, 200, 93.4)

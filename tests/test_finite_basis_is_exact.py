@@ -7,7 +7,7 @@ from bcmdist.kernels import Linear, parse_kernel
 from bcmdist.likelihoods import Gaussian, unweighted
 from bcmdist.mean import Mean
 from bcmdist.prediction import predict_latent
-from bcmdist.query import select_points
+from bcmdist.selection import select_points
 from oracles import full_gp
 from problems import Problem, make_committee, make_kernel, regression_problem, split
 

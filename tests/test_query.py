@@ -2,37 +2,10 @@ import numpy as np
 import pytest
 
 from bcmdist.errors import InvalidOption, NotPositiveDefinite
-from bcmdist.kernels import Constant, parse_kernel
+from bcmdist.kernels import Constant
 from bcmdist.mean import Mean
-from bcmdist.query import prepare, select_points
+from bcmdist.query import prepare
 from problems import make_kernel
-
-
-@pytest.mark.parametrize("method", ["kmeans", "random"])
-def test_points_are_spread_distinct_and_repeatable(rng, method):
-    sample = rng.standard_normal((500, 2))
-    kernel = make_kernel("matern32")
-    points = select_points(sample, 40, kernel=kernel, method=method, seed=3)
-    assert points.shape == (40, 2)
-    np.testing.assert_array_equal(points, select_points(sample, 40, kernel=kernel, method=method, seed=3))
-    assert len(np.unique(points, axis=0)) == 40
-
-
-def test_points_follow_the_lengthscales(rng):
-    """Inputs with a long lengthscale do not matter, so centres do not spread along them."""
-    sample = rng.standard_normal((2000, 2))
-    kernel = parse_kernel("se", inputs=2)
-    kernel = kernel.with_parameters({"variance": np.ones(1), "lengthscale": np.array([0.3, 30.0])})
-    spread = select_points(sample, 20, kernel=kernel).std(axis=0)
-    assert spread[0] > 5 * spread[1]
-
-
-def test_duplicates_are_dropped_and_jitter_stays_zero(rng):
-    sample = rng.standard_normal((30, 2))
-    near = sample + 1e-9 * rng.standard_normal((30, 2))
-    points = select_points(np.vstack([sample, near, sample]), 100, kernel=make_kernel("se"))
-    assert len(points) == 30
-    assert prepare(points, kernel=make_kernel("se"), mean=Mean("zero")).jitter == 0.0
 
 
 def test_given_duplicates_get_the_same_value():
@@ -68,8 +41,6 @@ def test_a_kernel_that_is_no_covariance_is_refused():
         prepare(np.zeros((5, 1)), kernel=Broken(np.ones(1)), mean=Mean("zero"))
 
 
-def test_names_are_checked(rng):
-    with pytest.raises(InvalidOption, match="query method: expected one of kmeans, random, got 'grid'"):
-        select_points(rng.standard_normal((5, 1)), 2, kernel=make_kernel("se", inputs=1), method="grid")
+def test_names_are_checked():
     with pytest.raises(InvalidOption, match="mean: expected one of zero, constant, linear, got 'quadratic'"):
         Mean("quadratic")

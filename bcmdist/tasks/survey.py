@@ -1,10 +1,10 @@
 """Survey: one pass that checks every row and learns what scaling and the query set need."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
-from bcmdist.likelihoods import make_likelihood
+from bcmdist.likelihoods import Observations, make_likelihood
 from bcmdist.scaling import Moments, column_moments
 from bcmdist.store import Entry
 from bcmdist.tasks.targets import check_support
@@ -19,12 +19,20 @@ class Sample:
 
     size: int
     X: np.ndarray
+    obs: Observations
     priority: np.ndarray
+    """ascending"""
 
     def __add__(self, other: "Sample") -> "Sample":
         priority = np.concatenate([self.priority, other.priority])
         keep = np.argsort(priority)[: self.size]
-        return Sample(self.size, np.concatenate([self.X, other.X])[keep], priority[keep])
+        X, obs = np.concatenate([self.X, other.X]), _joined(self.obs, other.obs)
+        return Sample(self.size, X[keep], obs[keep], priority[keep])
+
+
+def _joined(a, b):
+    """Observations (n,) and (m,) -> (n + m,)."""
+    return Observations(*(np.concatenate([getattr(a, f.name), getattr(b, f.name)]) for f in fields(Observations)))
 
 
 @dataclass(frozen=True)
@@ -82,6 +90,6 @@ class Survey:
             column_moments(rows.obs.y[:, None]),
             column_moments(rows.obs.exposure[:, None]),
             _labels(rows.obs.y),
-            Sample(self.sample_rows, rows.X[keep].copy(), priority[keep]),
+            Sample(self.sample_rows, rows.X[keep], rows.obs[keep], priority[keep]),
             {part.key: Entry(part.key, rows.digest, part.rows)},
         )
