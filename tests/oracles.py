@@ -113,3 +113,24 @@ def laplace_evidence(K, likelihood, obs, f):
 def central_differences(function, theta, step=1e-5):
     """Gradient of a scalar function."""
     return np.array([(function(theta + h) - function(theta - h)) / (2 * step) for h in step * np.eye(len(theta))])
+
+
+def normal_prior_posterior_of_a_gp(X, y, *, prior, low, high, count):
+    """By quadrature on a grid: mean (3,) and sd (3,) of log v0, log w, log v1 of an `se` process with noise.
+
+    Each has the normal prior (mean, sd). Also the largest share of the mass in an outermost layer of the grid.
+    """
+    axis = np.linspace(low, high, count)
+    squares = (X[:, None, 0] - X[:, 0]) ** 2
+    density = np.empty((count,) * 3)
+    for j, log_w in enumerate(axis):
+        values, vectors = np.linalg.eigh(np.exp(-0.5 * np.exp(log_w) * squares))
+        spectrum = np.exp(axis)[:, None, None] * values.clip(0.0) + np.exp(axis)[:, None]
+        density[:, j] = -0.5 * (np.log(spectrum) + (vectors.T @ y) ** 2 / spectrum).sum(axis=-1)
+    log_prior = -0.5 * ((axis - prior[0]) / prior[1]) ** 2
+    density += log_prior[:, None, None] + log_prior[:, None] + log_prior
+    density = np.exp(density - density.max())
+    density /= density.sum()
+    margins = np.array([density.sum(axis=(1, 2)), density.sum(axis=(0, 2)), density.sum(axis=(0, 1))])
+    mean = margins @ axis
+    return mean, np.sqrt(margins @ axis**2 - mean**2), margins[:, [0, -1]].max()

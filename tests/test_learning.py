@@ -12,12 +12,12 @@ from bcmdist.likelihoods import Bernoulli, Gaussian, unweighted
 from bcmdist.mean import Mean
 
 
-def objective_of(X, y):
+def objective_of(X, y, mean="constant"):
     obs = unweighted(y)
 
     def objective(kernel, likelihood):
         try:
-            return local_evidence(kernel, Mean("constant"), likelihood, X, obs)
+            return local_evidence(kernel, Mean(mean), likelihood, X, obs)
         except NotPositiveDefinite:
             return -math.inf, np.zeros(len(kernel.theta) + len(likelihood.parameters))
 
@@ -98,3 +98,48 @@ def test_efforts_are_ordered():
     rows = [EFFORTS[name].rows for name in ("quick", "normal", "thorough")]
     assert rows == sorted(rows)
     assert learning.EFFORTS["normal"].rows == 5000
+
+
+def trend_and_wave(rng, rows=120):
+    """Targets with a plane through the origin, a wave in the first input, an offset and little noise."""
+    X = rng.uniform(-1.5, 1.5, (rows, 2))
+    return X, X @ [0.8, -0.5] + 0.4 * np.sin(6.0 * X[:, 0]) + 0.5 + 0.1 * rng.standard_normal(rows)
+
+
+def test_the_kernel_of_williams_and_rasmussen_learns_a_trend_and_a_wave(rng):
+    """Their eq. 3: with the linear terms predictions follow the trend beyond the data, without they return to 0."""
+    X, y = trend_and_wave(rng)
+    far = np.array([[4.0, -4.0], [-4.0, 4.0]])
+    said = {}
+    for name in ("se+linear-iso+constant", "se"):
+        found = learn(objective_of(X, y, mean="zero"), name, Gaussian(0.1), inputs=2, effort=EFFORTS["normal"])
+        S = found.kernel.cross(X, X) + found.likelihood.noise_variance * np.eye(len(X))
+        said[name] = found.kernel.cross(far, X) @ np.linalg.solve(S, y)
+        np.testing.assert_allclose(found.likelihood.noise_variance, 0.01, rtol=0.5)
+    assert list(found.kernel.parameters) == ["variance", "lengthscale"]
+    truth = far @ [0.8, -0.5] + 0.5
+    np.testing.assert_allclose(said["se+linear-iso+constant"], truth, atol=1.0)  # 5.7, -4.7; the wave has .4
+    assert np.abs(said["se"] - truth).max() > 2.0
+
+
+@pytest.mark.parametrize("name", ["se+linear+constant", "se+linear-iso+constant"])
+def test_parameters_bounds_and_prior_of_a_sum_go_together(rng, name):
+    X, y = trend_and_wave(rng, 40)
+    search = learning._Search(objective_of(X, y, mean="zero"), 2)
+    full = parse_kernel(name, inputs=2)
+    for kernel in (full, full.isotropic()):
+        point = search.at(name, kernel, Gaussian(0.3))
+        theta = learning._theta(point)
+        labels = list(learning._parameters(point))
+        assert labels[0] == "kernel.se.variance"
+        assert {"kernel.linear.lengthscale", "kernel.constant.variance"} < set(labels)
+        assert len(theta) == len(learning._bounds(point)) == len(learning._prior_center(point, 2))
+        np.testing.assert_allclose(np.exp(learning._prior_center(point, 2))[:-1], np.exp(theta)[:-1])
+        start, h = theta + 0.3 * rng.standard_normal(len(theta)), 1e-5
+
+        def value(theta, point=point):
+            return search._penalised(learning._moved(point, theta))
+
+        numeric = [(value(start + h * e)[0] - value(start - h * e)[0]) / (2.0 * h) for e in np.eye(len(theta))]
+        np.testing.assert_allclose(value(start)[1], numeric, rtol=1e-6, atol=1e-6)  # h^2, and rounding over h
+    assert learning._expanded(point, 2).kernel.parameters.keys() == full.parameters.keys()

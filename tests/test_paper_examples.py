@@ -4,13 +4,15 @@ import numpy as np
 import paper001_figure1 as figure1
 import paper001_figure2 as figure2
 import paper001_table1 as table1
+import paper003_robot_arm as arm
 import pytest
 from scipy.special import logsumexp, ndtr
 
 from bcmdist import GBCM, Settings
 from bcmdist.demo import AMPLITUDES, WIDTH, make_map, make_rows
-from bcmdist.likelihoods import Bernoulli, unweighted
-from oracles import laplace
+from bcmdist.likelihoods import Bernoulli, Gaussian, unweighted
+from oracles import full_gp, laplace
+from problems import make_kernel
 
 
 @pytest.mark.parametrize(("inputs", "sigma"), [(2, 0.1), (5, 0.5), (50, 0.1)])
@@ -86,3 +88,42 @@ def test_figure2_scores_at_training_inputs_in_their_own_units(make_data):
     positive = gbcm.predict(X)["probability"][:, 1] > 0.5
     expected = 100 * np.mean(positive == (make_map(figure2.DEFAULT_SEED)(X) > 0))
     assert figure2.right(gbcm, X) == pytest.approx(expected)
+
+
+def test_robot_arm_is_the_one_of_the_paper(rng):
+    rows = arm.robot_arm(4000, rng)
+    x1, x2 = rows.X[:, 0], rows.X[:, 1]
+    assert np.all((np.abs(x1) >= 0.453) & (np.abs(x1) <= 1.932) & (x2 >= 0.534) & (x2 <= 3.142))
+    assert abs((x1 > 0).mean() - 0.5) <= 4 * 0.5 / np.sqrt(4000)
+    elbow = 2.0 * np.exp(1j * x1)  # the arm's first part ends here, its second is 1.3 long
+    hand = rows.F[:, 0] + 1j * rows.F[:, 1]
+    np.testing.assert_allclose(np.abs(hand - elbow), 1.3)
+    np.testing.assert_allclose(np.angle((hand - elbow) / np.exp(1j * (x1 + x2))), 0.0, atol=1e-12)
+    np.testing.assert_allclose((rows.X[:, 2:4] - rows.X[:, :2]).std(axis=0), 0.02, rtol=0.05)
+    np.testing.assert_allclose(rows.X[:, 4:].std(axis=0), 1.0, rtol=0.05)
+    # Four deviations of a mean of 8000 squares.
+    assert arm.error(rows.Y, rows.F) == pytest.approx(1.0, abs=4 * np.sqrt(2 / 8000))
+
+
+def test_conjugate_gradients_find_the_noise_and_what_matters(rng):
+    rows = arm.robot_arm(120, rng)
+    kernel, likelihood, phi = arm.maximum_likelihood(
+        rows.X[:, [0, 1, 4]], rows.Y[:, 1], rng.uniform(-3, 0, (2, 5)), iterations=60
+    )
+    np.testing.assert_allclose(np.exp(phi), [*kernel.variance, *kernel.lengthscale**-2.0, *likelihood.noise_variance])
+    assert likelihood.noise_variance == pytest.approx(arm.NOISE, rel=0.5)
+    assert phi[3] < phi[1:3].min() - 3  # noise does not matter
+    value, gradient = arm.evidence_of(rows.X[:, [0, 1, 4]], rows.Y[:, 1])(kernel, likelihood)
+    assert np.isfinite(value)
+    assert np.abs(gradient).max() <= 0.5  # in nats: it stopped at an optimum
+
+
+def test_one_expert_about_the_test_rows_is_exact_and_four_are_near(rng):
+    train, test = arm.robot_arm(120, rng), arm.robot_arm(50, rng)
+    X, new, y = train.X[:, :2], test.X[:, :2], train.Y[:, 0]
+    kernel, likelihood = make_kernel("se", variance=5.0, lengthscale=1.8), Gaussian(np.full(1, arm.NOISE))
+    exact, _, _ = full_gp(kernel, lambda A: np.zeros((len(A), 1)), X, y, arm.NOISE, new)
+    one = arm.mean_of(kernel, likelihood, X, y, new, new, experts=1)
+    np.testing.assert_allclose(one, exact, atol=1e-6)  # jitter of the query covariance
+    four = arm.mean_of(kernel, likelihood, X, y, X[:80], new, experts=4)
+    np.testing.assert_allclose(four, exact, atol=0.01)  # a fifth of the noise

@@ -1,0 +1,131 @@
+"""Hamiltonian Monte Carlo with persistent momentum, for densities of which value and gradient are known.
+
+Williams & Rasmussen, "Gaussian Processes for Regression" (NIPS 1996), section 3.2. Momenta are not drawn
+anew but turned a little between short trajectories, so that they keep their direction over about
+1 / (1 - persistence) of them. That is a correct sampler only if a rejected trajectory turns the momentum
+round (Horowitz 1991), which the paper does not say.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from bcmdist.errors import InvalidOption
+
+LogDensity = Callable[[np.ndarray], tuple[float, np.ndarray]]
+"""From theta (P,) to a log density, up to a constant, and its gradient (P,); -inf where there is none."""
+
+
+@dataclass(frozen=True)
+class HMC:
+    """How a chain is run; the defaults are the paper's where it gives any."""
+
+    iterations: int = 3000
+    """trajectories in all; the paper says only "for the desired amount of time" """
+    burn_in: int = 1000
+    """of which the first are left out: a third in the paper"""
+    step: float = 0.05
+    """leapfrog step, the same for all parameters"""
+    persistence: float = 0.95
+    """weight of the momentum before in the momentum after"""
+    leapfrogs: int = 1
+    """steps of a trajectory; of one, persistence does all the work"""
+
+    def __post_init__(self):
+        if not 0 <= self.burn_in < self.iterations:
+            raise InvalidOption(
+                f"hmc: expected burn_in below iterations, got {self.burn_in} of {self.iterations}; run longer"
+            )
+        if not self.step > 0 or not 0 <= self.persistence < 1 or self.leapfrogs < 1:
+            raise InvalidOption(
+                "hmc: expected step > 0, persistence in [0, 1) and at least one leapfrog, got "
+                f"{self.step}, {self.persistence} and {self.leapfrogs}; correct them"
+            )
+
+
+@dataclass(frozen=True)
+class Chain:
+    """What was sampled after the burn-in."""
+
+    samples: np.ndarray
+    """(n, P)"""
+    log_density: np.ndarray
+    """at the samples, (n,)"""
+    acceptance: float
+    """share of trajectories accepted, burn-in included"""
+
+
+def sample(log_density: LogDensity, start, *, settings: HMC, seed) -> Chain:
+    """A chain of samples from exp(log_density), from one seed.
+
+    Turn the momentum, p <- a p + sqrt(1 - a^2) N(0, I); follow the dynamics; accept the end with probability
+    min(1, exp(H before - H after)), else stay and turn the momentum round. H = -log density + p'p/2.
+
+    Parameters
+    ----------
+    start : (P,)
+
+    Raises
+    ------
+    InvalidOption
+        There is no density at the start.
+    """
+    rng = np.random.default_rng(seed)
+    theta = np.array(start, dtype=float)
+    value, gradient = log_density(theta)
+    if not _usable(value, gradient):
+        raise InvalidOption(f"hmc: expected a finite log density at the start, got {value} at {theta}; start elsewhere")
+    momentum = rng.standard_normal(len(theta))
+    samples, values, accepted = [], [], 0
+    for iteration in range(settings.iterations):
+        fresh = rng.standard_normal(len(theta))
+        momentum = settings.persistence * momentum + math.sqrt(1.0 - settings.persistence**2) * fresh
+        here = theta, momentum, value, gradient
+        there = leapfrog(log_density, *here, step=settings.step, count=settings.leapfrogs)
+        fall = energy(*here) - energy(*there)
+        if math.log(1.0 - rng.uniform()) < fall:
+            theta, momentum, value, gradient = there
+            accepted += 1
+        else:
+            momentum = -momentum
+        if iteration >= settings.burn_in:
+            samples.append(theta)
+            values.append(value)
+    return Chain(np.array(samples), np.array(values), accepted / settings.iterations)
+
+
+def leapfrog(log_density: LogDensity, theta, momentum, value, gradient, *, step, count):
+    """The state (theta, momentum, value, gradient) `count` leapfrog steps on; value -inf where it meets no density.
+
+    p += step/2 g;  theta += step p;  p += step/2 g.  Reversible and volume-preserving; energy changes by O(step^2).
+    """
+    for _ in range(count):
+        momentum = momentum + 0.5 * step * gradient
+        theta = theta + step * momentum
+        value, gradient = log_density(theta)
+        if not _usable(value, gradient):
+            return theta, momentum, -math.inf, gradient
+        momentum = momentum + 0.5 * step * gradient
+    return theta, momentum, value, gradient
+
+
+def energy(theta, momentum, value, gradient) -> float:
+    """H of a state: potential and kinetic energy."""
+    return float(0.5 * momentum @ momentum - value)
+
+
+def with_normal_prior(log_likelihood: LogDensity, *, mean, sd) -> LogDensity:
+    """Log likelihood plus log N(theta; mean, sd^2), up to a constant, independent for all parameters."""
+
+    def log_posterior(theta):
+        value, gradient = log_likelihood(theta)
+        gap = (theta - mean) / sd
+        return value - 0.5 * gap @ gap, gradient - gap / sd
+
+    return log_posterior
+
+
+def _usable(value, gradient):
+    return math.isfinite(value) and bool(np.all(np.isfinite(gradient)))

@@ -1,0 +1,63 @@
+"""Equal mixtures of normal distributions, one mixture for each of n rows.
+
+Components are given as means and standard deviations (K, n). What is reported of a mixture is its own, and
+not that of the normal distribution with its moments: mixtures over hyper-parameters have heavier tails.
+"""
+
+import math
+
+import numpy as np
+from scipy.special import logsumexp, ndtr, ndtri
+
+# Bisections of a quantile: from the components' own quantiles, which enclose it, down to rounding.
+QUANTILE_HALVINGS = 60
+# Pairs of components times rows held in memory at a time.
+PAIRS_AT_A_TIME = 2**21
+
+
+def mixture_moments(means, variances):
+    """Mean and variance (n, ...): avg m and avg v + avg (m - mean)^2, components along the first axis.
+
+    The same as avg (v + m^2) - mean^2, without its loss of digits.
+    """
+    mean = means.mean(axis=0)
+    return mean, variances.mean(axis=0) + ((means - mean) ** 2).mean(axis=0)
+
+
+def mixture_cdf(means, sds, y):
+    """P(Y <= y), (n,)."""
+    return ndtr((y - means) / sds).mean(axis=0)
+
+
+def mixture_quantile(means, sds, q):
+    """The y with P(Y <= y) = q, (n,), by bisection between the least and the largest quantile of a component."""
+    own = means + ndtri(q) * sds
+    low, high = own.min(axis=0), own.max(axis=0)
+    for _ in range(QUANTILE_HALVINGS):
+        middle = 0.5 * (low + high)
+        below = mixture_cdf(means, sds, middle) < q
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return 0.5 * (low + high)
+
+
+def mixture_log_density(means, sds, y):
+    """log p(y), (n,): log of the average density."""
+    z = (y - means) / sds
+    return logsumexp(-0.5 * z**2 - np.log(sds), axis=0) - math.log(len(means)) - 0.5 * math.log(2.0 * math.pi)
+
+
+def mixture_crps(means, sds, y):
+    """Continuous ranked probability score of y, (n,): E|Y - y| - 1/2 E|Y - Y'| (Grimit et al. 2006, eq. 5)."""
+    pairs = np.empty(means.shape[1])
+    step = max(1, PAIRS_AT_A_TIME // len(means) ** 2)
+    for start in range(0, len(pairs), step):
+        m, v = means[:, start : start + step], sds[:, start : start + step] ** 2
+        gaps = _absolute(m[:, None] - m, np.sqrt(v[:, None] + v))
+        pairs[start : start + step] = gaps.mean(axis=(0, 1))
+    return _absolute(y - means, sds).mean(axis=0) - 0.5 * pairs
+
+
+def _absolute(mean, sd):
+    """E|N(mean, sd^2)|."""
+    z = mean / sd
+    return 2.0 * sd * np.exp(-0.5 * z**2) / math.sqrt(2.0 * math.pi) + mean * (2.0 * ndtr(z) - 1.0)

@@ -1,0 +1,198 @@
+"""Sampled hyper-parameters, and a committee for each sample (Williams & Rasmussen 1996, section 3.2).
+
+    mixture = sample_posterior("train.zarr", Settings(kernel="se+linear-iso+constant", mean="zero"), model="model")
+
+The chain lives in the coordinates of the paper: logs of v_0, v_1, a_0, a_1 and w_l = 1 / lengthscale_l^2, of
+scaled inputs and targets. A step, a starting point and a prior mean apply to these, and not to lengthscales.
+
+    MODEL/prepared      an empty committee: scaling, likelihood, classes
+    MODEL/chains        one commit for each chain, with its samples and how it was run
+    MODEL/members/0000  a model directory for each sample that is kept
+    MODEL/mixture.json  their names, once all are there
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+
+from bcmdist import opening
+from bcmdist.bcm import GBCM
+from bcmdist.errors import InvalidOption, ModelExists
+from bcmdist.hmc import HMC, Chain, sample, with_normal_prior
+from bcmdist.kernels import Kernel, expression, split_parameters
+from bcmdist.learning import Objective
+from bcmdist.likelihoods import SVM, AnyLikelihood, Softmax
+from bcmdist.mixture import CONTENTS, Mixture, refuse_unmixable
+from bcmdist.model import named_parameters, to_lists, with_named
+from bcmdist.partition import Partition, open_data, partitions
+from bcmdist.runtime import Runtime
+from bcmdist.runtime.serial import SerialRuntime
+from bcmdist.scaling import scaling_to_array
+from bcmdist.settings import Settings
+from bcmdist.store import BlobReference, LocalStorage, ModelStore
+from bcmdist.tasks.learning import LocalEvidence
+
+# The prior of every log parameter, in the coordinates of the paper.
+PRIOR_MEAN, PRIOR_SD = -3.0, 3.0
+# Where chains begin: at the paper's place, all but the first this far from it in every direction.
+START_NOISE_AND_W, START_OTHERS = -2.0, 0.0
+START_SPREAD = 1.0
+# No density beyond: ten deviations of the prior, where exp can still be squared.
+LARGEST_LOG = 30.0
+
+MakeObjective = Callable[[GBCM, list[Partition], Runtime], Objective]
+"""From a prepared committee, partitions and a runtime to an objective of kernel and likelihood."""
+
+
+class Coordinates:
+    """The paper's log parameters of a kernel and a likelihood: log w = -2 log lengthscale, others as they are."""
+
+    def __init__(self, kernel: Kernel, likelihood: AnyLikelihood):
+        self.kernel, self.likelihood = kernel, likelihood
+        named = named_parameters(kernel, likelihood)
+        every = [(n, k if len(v) > 1 else None) for n, v in named.items() for k in range(len(v))]
+        self.slope = np.array([-2.0 if n.endswith("lengthscale") else 1.0 for n, _ in every])
+        self.names = [n.replace("lengthscale", "w") + ("" if k is None else f"[{k}]") for n, k in every]
+
+    def at(self, phi):
+        """Kernel and likelihood at a point phi (P,)."""
+        named = named_parameters(self.kernel, self.likelihood)
+        return with_named(self.kernel, self.likelihood, split_parameters(named, np.exp(phi / self.slope)))
+
+    def log_density(self, objective: Objective):
+        """Log posterior density, and its gradient, from an objective whose gradient is in log parameters."""
+
+        def log_likelihood(phi):
+            if np.abs(phi).max() > LARGEST_LOG:
+                return -np.inf, np.zeros_like(phi)
+            value, gradient = objective(*self.at(phi))
+            return value, gradient / self.slope
+
+        return with_normal_prior(log_likelihood, mean=PRIOR_MEAN, sd=PRIOR_SD)
+
+    def start(self, chain):
+        """Where a chain begins: the paper's place for the first, about it for others."""
+        # a_1 is a scale of outputs like v_0, though it is written as a lengthscale here.
+        w = (self.slope < 0) & ["linear" not in name for name in self.names]
+        noise = [name == "likelihood.noise_variance" for name in self.names]
+        place = np.where(w | noise, START_NOISE_AND_W, START_OTHERS)
+        return place + START_SPREAD * (chain > 0) * np.random.default_rng([chain, 1]).standard_normal(len(place))
+
+
+def sample_posterior(
+    source,
+    settings: Settings,
+    *,
+    model=None,
+    samples=50,
+    chains=2,
+    hmc: HMC | None = None,
+    runtime: Runtime | None = None,
+    objective: MakeObjective | None = None,
+) -> Mixture:
+    """Committees at samples from the posterior of the hyper-parameters given a data set.
+
+    Parameters
+    ----------
+    source : path or URL of a Zarr group, or (X, y)
+    settings : with a kernel by name, and nothing `set`; its seed is that of the chains too
+    model : directory; a temporary one by default. What is there of the same job is not computed again.
+    samples : committees in all, evenly spaced along the chains
+    chains : at least 2 for a `split_rhat` that says something
+    objective : by default the sum of the evidences of all partitions, each on its own: exact for one partition.
+        For more it takes them for independent, which is not the evidence of the committee.
+
+    Raises
+    ------
+    InvalidOption
+        Settings that cannot be sampled.
+    ModelExists
+        `model` holds something else.
+    """
+    runtime, hmc = runtime or SerialRuntime(), hmc or HMC()
+    _refuse(settings, samples, chains, hmc)
+    keep, source, model = opening.places(source, model)
+    prepared = GBCM.prepare(source, replace(settings, learn=False), model=Path(model, "prepared"), runtime=runtime)
+    refuse_unmixable(prepared.model.likelihood)
+    if isinstance(prepared.model.likelihood, Softmax | SVM):
+        raise InvalidOption(
+            f"hmc: expected a likelihood with a gradient of its evidence, got {prepared.model.likelihood.name}; "
+            "use onehot, bernoulli or probit"
+        )
+    parts = partitions(open_data(source, x=settings.x, y=settings.y), settings.rows_per_expert)
+    value = (objective or local_objective)(prepared, parts, runtime)
+    coordinates = Coordinates(prepared.model.query.kernel, prepared.model.likelihood)
+    run = [_chain(Path(model, "chains"), coordinates, value, hmc, settings, k, prepared) for k in range(chains)]
+    names = [f"members/{number:04d}" for number in range(samples)]
+    for name, phi in zip(names, thinned(run, samples), strict=True):
+        values = {n: v.tolist() for n, v in named_parameters(*coordinates.at(phi)).items()}
+        GBCM.fit(source, replace(settings, learn=False, set=values), model=Path(model, name), runtime=runtime)
+    LocalStorage(model).put_if_absent(CONTENTS, json.dumps(names).encode())
+    return replace(Mixture.load(model), _keep=keep)
+
+
+def load_chains(model) -> tuple[list[str], list[Chain]]:
+    """Names of the parameters whose logs were sampled, and the chains, of a mixture's directory.
+
+    Raises
+    ------
+    ModelNotFound
+    """
+    store = ModelStore(LocalStorage(Path(model, "chains")))
+    commits = [store.load(number) for number in store.numbers()] or [store.load()]
+    return commits[0].facts["names"], [_from_commit(commit) for commit in commits]
+
+
+def local_objective(prepared: GBCM, parts: list[Partition], runtime: Runtime) -> Objective:
+    """Sum of the evidences of partitions, each on its own."""
+    model, store = prepared.model, prepared.store
+    arrays = {"scaling": scaling_to_array(model.scaling)}
+    scaling = BlobReference(store.storage.url, store.put_arrays(arrays)["scaling"])
+
+    def objective(kernel, likelihood):
+        name, mean, classes = expression(kernel), model.query.mean.name, model.classes
+        task = LocalEvidence(scaling, name, to_lists(kernel), mean, likelihood.name, to_lists(likelihood), classes)
+        total = runtime.sum(task, parts, label="sample")
+        return (-np.inf if total.failures else total.value), total.gradient
+
+    return objective
+
+
+def thinned(chains: list[Chain], samples):
+    """`samples` rows evenly spaced along the chains laid end to end, the last one included, (samples, P)."""
+    every = np.concatenate([chain.samples for chain in chains])
+    return every[(np.arange(1, samples + 1) * len(every)) // samples - 1]
+
+
+def _chain(folder, coordinates, objective, hmc, settings, number, prepared):
+    """A chain that was sampled before, or a new one, which is committed."""
+    store = ModelStore(LocalStorage(folder))
+    job = {"hmc": asdict(hmc), "settings": asdict(settings), "data": prepared.facts["job"], "chain": number}
+    if number + 1 in store.numbers():
+        commit = store.load(number + 1)
+        if commit.facts["job"] != job:
+            raise ModelExists(f"{folder}: expected chains of this job, it holds others; choose another model directory")
+        return _from_commit(commit)
+    density = coordinates.log_density(objective)
+    chain = sample(density, coordinates.start(number), settings=hmc, seed=[settings.seed, number])
+    arrays = store.put_arrays({"samples": chain.samples, "log_density": chain.log_density})
+    facts = {"job": job, "names": coordinates.names, "acceptance": chain.acceptance}
+    store.commit(number + 1, arrays=arrays, facts=facts, segments=())
+    return chain
+
+
+def _from_commit(commit):
+    return Chain(commit.arrays["samples"], commit.arrays["log_density"], commit.facts["acceptance"])
+
+
+def _refuse(settings, samples, chains, hmc):
+    if settings.kernel == "auto" or settings.set or not settings.learn:
+        raise InvalidOption("hmc: expected a kernel by name and learn without set; name one and leave out the rest")
+    available = chains * (hmc.iterations - hmc.burn_in)
+    if chains < 1 or not 1 <= samples <= available:
+        raise InvalidOption(
+            f"hmc: expected at least one chain and 1 to {available} samples of {chains}, got {samples}; correct them"
+        )
