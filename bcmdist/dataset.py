@@ -37,6 +37,26 @@ def write_dataset(url, columns: Mapping[str, np.ndarray], *, rows_per_chunk=ROWS
             array[...] = column
 
 
+def create_dataset(url, examples: Mapping[str, np.ndarray], rows, *, rows_per_chunk, attributes):
+    """Empty data set of so many rows, which tasks are to write.
+
+    Parameters
+    ----------
+    examples : what stands in one row, (1, ...), by name
+    """
+    group = zarr.open_group(url, mode="w-", attributes=attributes | {ALL_STORED: True})
+    for name, example in examples.items():
+        _create_array(group, name, (rows, *example.shape[1:]), example.dtype, rows_per_chunk, "row")
+
+
+def write_array(url, name, values, *, along, rows_per_chunk=ROWS_PER_CHUNK, attributes):
+    """Add an array with attributes of its own to a group; `along` names what its first axis counts."""
+    group = zarr.open_group(url, mode="r+")
+    array = _create_array(group, name, values.shape, values.dtype, rows_per_chunk, along)
+    array[...] = values
+    array.update_attributes(attributes)
+
+
 @contextlib.contextmanager
 def new_output(url):
     """Where to write a group that is to appear at `url`: all of it, or nothing.
