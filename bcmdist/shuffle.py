@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -157,7 +158,7 @@ class Shuffle:
                 head = file.read(HEAD_BYTES)
                 head += file.read(int.from_bytes(head[8:], "little"))
                 rows, layout = _layout(head)
-            except (ValueError, TypeError) as error:
+            except Exception as error:  # whatever numpy makes of what is there
                 raise DataDamaged(
                     f"{path}: expected a sorted run ({error}); remove it and repeat the command"
                 ) from error
@@ -219,7 +220,8 @@ def _layout(head):
     file = io.BytesIO(head)
     np.lib.format.read_magic(file)
     (rows,), _, layout = np.lib.format.read_array_header_1_0(file)
-    if layout.names is None or layout.itemsize % 8:
+    fields: Any = layout.fields or {}
+    if layout.itemsize % 8 or [fields[name][0] for name in ("key", "row")] != [np.int64] * 2:
         raise ValueError(f"its records are {layout}")
     return rows, layout
 
