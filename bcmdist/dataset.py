@@ -9,6 +9,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import zarr
@@ -20,6 +21,8 @@ from bcmdist.partition import ALL_STORED, Data, absolute_url, open_group
 ROWS_PER_CHUNK = 4096
 # Predictions are written in the chunks of X, unless those are so large that a task would not fit.
 LARGEST_OUTPUT_CHUNK = 8192
+# Store chunks of zeros too. Zarr keeps this with the array in memory, not with the one on disk.
+EMPTY_TOO: Any = {"write_empty_chunks": True}
 
 
 def write_dataset(url, columns: Mapping[str, np.ndarray], *, rows_per_chunk=ROWS_PER_CHUNK, attributes=None):
@@ -35,6 +38,26 @@ def write_dataset(url, columns: Mapping[str, np.ndarray], *, rows_per_chunk=ROWS
         for name, column in columns.items():
             array = _create_array(group, name, column.shape, column.dtype, rows_per_chunk, "row")
             array[...] = column
+
+
+def create_dataset(url, examples: Mapping[str, np.ndarray], rows, *, rows_per_chunk, attributes):
+    """Empty data set of so many rows, which tasks are to write.
+
+    Parameters
+    ----------
+    examples : what stands in one row, (1, ...), by name
+    """
+    group = zarr.open_group(url, mode="w-", attributes=attributes | {ALL_STORED: True})
+    for name, example in examples.items():
+        _create_array(group, name, (rows, *example.shape[1:]), example.dtype, rows_per_chunk, "row")
+
+
+def write_array(url, name, values, *, along, rows_per_chunk=ROWS_PER_CHUNK, attributes):
+    """Add an array with attributes of its own to a group; `along` names what its first axis counts."""
+    group = zarr.open_group(url, mode="r+")
+    array = _create_array(group, name, values.shape, values.dtype, rows_per_chunk, along)
+    array[...] = values
+    array.update_attributes(attributes)
 
 
 @contextlib.contextmanager
@@ -88,10 +111,11 @@ def create_predictions(place, data: Data, columns: Mapping[str, np.ndarray], att
 
 
 def write_rows(url, start, columns: Mapping[str, np.ndarray]):
-    """Write predictions from row `start` on."""
+    """Write rows of an output from row `start` on."""
     group = zarr.open_group(absolute_url(url), mode="r+")
     for name, values in columns.items():
-        group[name][start : start + len(values)] = values  # type: ignore[index]
+        array = group[name].with_config(EMPTY_TOO)  # type: ignore[union-attr]
+        array[start : start + len(values)] = values
 
 
 def output_names(url) -> str:
@@ -110,7 +134,7 @@ def _create_array(group, name, shape, dtype, rows_per_chunk, row):
         chunks=(max(1, min(rows_per_chunk, shape[0])), *shape[1:]),
         compressors=[ZstdCodec(level=1), Crc32cCodec()],
         dimension_names=names,
-        config={"write_empty_chunks": True},
+        config=EMPTY_TOO,
     )
 
 

@@ -47,6 +47,10 @@ class DataExists(BcmdistError, FileExistsError):
     """An output would overwrite something."""
 
 
+class DiskFull(BcmdistError, OSError):
+    """A disk, or a quota on it, has no room for what was to be written."""
+
+
 class ModelNotFound(BcmdistError, FileNotFoundError):
     """A path holds no model directory."""
 

@@ -85,6 +85,25 @@ class Partition:
 
 
 @dataclass(frozen=True)
+class Span:
+    """Rows start to stop of an output that is to be written; nothing is read for it."""
+
+    start: int
+    stop: int
+
+    @property
+    def rows(self):
+        return self.stop - self.start
+
+    @property
+    def key(self):
+        return f"output[{self.start}:{self.stop}]"
+
+
+Work = Partition | Span
+
+
+@dataclass(frozen=True)
 class Rows:
     """What a partition holds, in original units."""
 

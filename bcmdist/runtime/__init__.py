@@ -7,7 +7,7 @@ whatever the number of workers, the order of events, or the workers that die on 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from bcmdist.partition import Partition
+from bcmdist.partition import Work
 from bcmdist.tasks import Task
 
 Progress = Callable[[str, int, int], None]
@@ -26,8 +26,8 @@ class Runtime(Protocol):
     threads: int
     """Tasks that run at the same time."""
 
-    def sum(self, task: Task, parts: Sequence[Partition], *, label: str) -> Any:
-        """Sum of a task over partitions, at least one."""
+    def sum(self, task: Task, parts: Sequence[Work], *, label: str) -> Any:
+        """Sum of a task over partitions, or over spans, at least one."""
 
     def check_same(self, probe: Callable[[], str], *, url: str) -> None:
         """Raise `WorkerCannotRead` where `probe` returns another text on a worker than here."""

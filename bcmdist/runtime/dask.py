@@ -35,7 +35,7 @@ from bcmdist.errors import (
     WorkerCannotRead,
     WorkerLost,
 )
-from bcmdist.partition import Partition
+from bcmdist.partition import Work
 from bcmdist.runtime import Progress, silent
 from bcmdist.tasks import run_batch
 
@@ -115,7 +115,7 @@ class DaskRuntime:
         """Sum of a task over partitions; batches run anywhere, results add up in a fixed tree."""
         tree = _Tree(self._client, label)
         waiting = iter(_batches(parts, self.threads))
-        flying: dict[distributed.Future, list[Partition]] = {}
+        flying: dict[distributed.Future, list[Work]] = {}
         done = 0
         self.progress(label, 0, len(parts))
         try:

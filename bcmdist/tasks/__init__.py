@@ -1,8 +1,9 @@
 """What a worker computes: functions from one partition to something that adds.
 
 A task is a small immutable value (a few hundred bytes: references and options, never data) that
-maps a partition and its rows to a monoid element. Tasks are pure: run twice, lost, or run in any
-order, they give the same answer, and only the runtime decides where.
+maps a partition and its rows, or a span of an output that it writes, to a monoid element. Tasks are
+pure: run twice, lost, or run in any order, they give the same answer, and only the runtime decides
+where.
 """
 
 import functools
@@ -11,25 +12,30 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from bcmdist.errors import EPNotConverged, LaplaceNotConverged, NotPositiveDefinite
-from bcmdist.partition import Partition, Rows, read_all
+from bcmdist.partition import Rows, Span, Work, read_all
 
 
 class Task(Protocol):
-    """A function of one partition whose results can be added."""
+    """A function of one partition, or of one span, whose results can be added."""
 
-    def __call__(self, part: Partition, rows: Rows) -> Any:
-        """The partition's share of the sum."""
+    def __call__(self, part: Any, rows: Any) -> Any:
+        """The share of the sum of a `Partition` with its `Rows`, or of a `Span` with None."""
 
 
-def shares(task: Task, parts: Sequence[Partition]) -> Iterator[Any]:
-    """A task's value for each partition, in order."""
-    for part, rows in read_all(parts):
+def shares(task: Task, parts: Sequence[Work]) -> Iterator[Any]:
+    """A task's value for each partition, or for each span, in order."""
+    for part, rows in _with_rows(parts):
         try:
             yield task(part, rows)
         except (NotPositiveDefinite, LaplaceNotConverged, EPNotConverged) as error:
             raise type(error)(f"{part.key}: {error}") from error
 
 
-def run_batch(task: Task, batch: Sequence[Partition]):
-    """Sum of a task over some partitions: what one worker does in one go."""
+def _with_rows(parts) -> Iterator[tuple[Work, Rows | None]]:
+    spans = [part for part in parts if isinstance(part, Span)]
+    return ((span, None) for span in spans) if spans else read_all(parts)
+
+
+def run_batch(task: Task, batch: Sequence[Work]):
+    """Sum of a task over some partitions or spans: what one worker does in one go."""
     return functools.reduce(operator.add, shares(task, batch))
