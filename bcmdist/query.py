@@ -37,6 +37,11 @@ class Query:
     """in units of the kernel"""
 
     @property
+    def jitter_share(self):
+        """The jitter in units of the mean variance of the query values."""
+        return float(self.jitter / self.kernel.diagonal(self.points).mean())
+
+    @property
     def shared(self):
         """Number S = Q + P of shared variables."""
         return len(self.points) + self.mean.weights(self.points.shape[1])
@@ -63,17 +68,21 @@ class Query:
         return self.kernel.diagonal(X) - np.einsum("ij,ij->i", Vq, Vq)
 
 
-def prepare(points, *, kernel, mean) -> Query:
+def prepare(points, *, kernel, mean, jitters=linalg.JITTER_LADDER) -> Query:
     """Query set at given points, (Q, D) in scaled units.
+
+    Parameters
+    ----------
+    jitters : shares of the mean variance to try, ascending; a single one where nothing else may be chosen
 
     Raises
     ------
     NotPositiveDefinite
-        No jitter of the ladder makes the query covariance positive definite.
+        None of them makes the query covariance positive definite.
     """
     points = np.array(points, dtype=float)
     Kqq = kernel.cross(points, points)
-    factor, jitter = linalg.cholesky_with_jitter(Kqq, name="query covariance k(X^q, X^q)")
+    factor, jitter = linalg.cholesky_with_jitter(Kqq, name="query covariance k(X^q, X^q)", ladder=jitters)
     return Query(points, kernel, mean, factor, jitter)
 
 
@@ -104,7 +113,7 @@ def select_points(sample, count, *, kernel, method="kmeans", seed=0):
     sample = np.unique(sample, axis=0)
     if count < len(sample):
         choose = _kmeans_centres if method == "kmeans" else _random_rows
-        sample = choose(sample, count, _metric(kernel, sample.shape[1]), seed)
+        sample = choose(sample, count, metric(kernel, sample.shape[1]), seed)
     K = kernel.cross(sample, sample)
     if not np.any(np.diag(K) > 0):
         raise InvalidOption("kernel: expected a positive variance at some rows, it is zero at all; choose another one")
@@ -122,7 +131,7 @@ def _kmeans_centres(sample, count, metric, seed):
     return means.fit(sample / metric).cluster_centers_ * metric
 
 
-def _metric(kernel, inputs):
+def metric(kernel, inputs):
     """The shortest lengthscale of each input over the parts of a kernel, (D,)."""
     scales = [np.broadcast_to(v, inputs) for n, v in kernel.parameters.items() if n.endswith("lengthscale")]
     return np.min(scales, axis=0) if scales else np.ones(inputs)

@@ -54,6 +54,9 @@ class Sum(Node):
         Ks, pullbacks = zip(*(part.cross_and_pullback(X, Z) for part in self.parts), strict=True)
         return sum(Ks), lambda G: np.concatenate([pullback(G) for pullback in pullbacks])
 
+    def input_gradient(self, X, Z, G):
+        return sum(part.input_gradient(X, Z, G) for part in self.parts)
+
 
 @dataclass(frozen=True)
 class Product(Node):
@@ -68,13 +71,19 @@ class Product(Node):
     def cross_and_pullback(self, X, Z):
         Ks, pullbacks = zip(*(part.cross_and_pullback(X, Z) for part in self.parts), strict=True)
 
-        def others(k):
-            return math.prod(K for j, K in enumerate(Ks) if j != k)
-
         def pullback(G):
-            return np.concatenate([part(G * others(k)) for k, part in enumerate(pullbacks)])
+            return np.concatenate([part(G * _others(Ks, k)) for k, part in enumerate(pullbacks)])
 
         return math.prod(Ks), pullback
+
+    def input_gradient(self, X, Z, G):
+        Ks = [part.cross(X, Z) for part in self.parts]
+        return sum(part.input_gradient(X, Z, G * _others(Ks, k)) for k, part in enumerate(self.parts))
+
+
+def _others(Ks, k):
+    """Product of all factors but one."""
+    return math.prod(K for j, K in enumerate(Ks) if j != k)
 
 
 def kernel_parts(kernel) -> int:
