@@ -140,7 +140,7 @@ class CommitteeObjective(EvidenceObjective):
 
     @property
     def identity(self):
-        located = hashlib.sha256(np.ascontiguousarray(self.points)).hexdigest()
+        located = hashlib.sha256(self.points.tobytes()).hexdigest()
         return _identity(self.parts, "committee", self.scaling.digest, self.mean, self.classes, located, self.jitter)
 
     def __call__(self, kernel, likelihood):
@@ -217,8 +217,8 @@ class CommitteeObjective(EvidenceObjective):
             values, previous, last = belief.mean, values, objective
         raise LaplaceNotConverged(
             f"joint mode of the committee: expected passes to move it by at most {MODE_TOLERANCE:g} standard "
-            f"deviations, after {MOST_PASSES} they still move it by {change:.1e}; lower the kernel's variance, or check "
-            "the targets"
+            f"deviations, after {MOST_PASSES} they still move it by {change:.1e}; lower the kernel's variance, or "
+            "check the targets"
         )
 
     def _gradient(self, trial, likelihood, belief):

@@ -15,7 +15,7 @@ from bcmdist.committee import Belief
 from bcmdist.committee_evidence import ModeShare, expert_share, mode_share, points_share
 from bcmdist.expert import conditional_message, expert_message
 from bcmdist.kernels import Kernel, expression
-from bcmdist.likelihoods import Likelihood
+from bcmdist.likelihoods import Likelihood, Observations
 from bcmdist.mean import Mean
 from bcmdist.query import Query, prepare
 from bcmdist.store import BlobReference, LocalStorage, ModelStore
@@ -50,7 +50,7 @@ class Trial:
         """
         return _query(self.points, self.jitter, self.mean, self.kernel, self.kernel_parameters)
 
-    def case(self, rows):
+    def case(self, rows) -> tuple[Query, Likelihood, np.ndarray, Observations]:
         """Query set, likelihood, inputs (n, D) and observations in the units of the model."""
         parameters = json.loads(self.likelihood_parameters)
         likelihood = models.likelihood_from(self.likelihood, parameters, self.classes)
