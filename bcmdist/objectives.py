@@ -206,7 +206,7 @@ class CommitteeObjective(EvidenceObjective):
             with self.store.transient({"at": values}) as references:
                 heard = self.runtime.sum(TrialMessage(trial, references["at"]), self.parts, label="learn")
             objective = heard.objective - 0.5 * float(values @ values)
-            if previous is not None and objective < last - ROUNDING * abs(last):
+            if previous is not None and change > ROUGH_TOLERANCE and objective < last - ROUNDING * abs(last):
                 values = 0.5 * (values + previous)
                 continue
             committee, last_change = Committee(heard.message), change
@@ -223,7 +223,7 @@ class CommitteeObjective(EvidenceObjective):
 
     def _gradient(self, trial, likelihood, belief):
         with self._moment(trial, likelihood, belief) as (moment, shift):
-            total = self.runtime.sum(TrialGradient(trial, moment), self.parts, label="learn")
+            total = self.runtime.sum(TrialGradient(trial, moment), self.parts, label="gradient")
         return committee_gradient(trial.query(), belief, total, shift)
 
     @contextmanager
