@@ -158,7 +158,7 @@ class CommitteeObjective(EvidenceObjective):
                 committee = self._hear(trial, likelihood)
                 belief, query = committee.posterior, trial.query()
                 with self._moment(trial, likelihood, belief) as (moment, shift):
-                    total = self.runtime.sum(TrialPointsGradient(trial, moment), self.parts, label="query points")
+                    total = self.runtime.sum(TrialPointsGradient(trial, moment), self.parts, label="learn")
                 return committee.log_evidence, points_gradient(query, belief, total, shift)
         except (NotPositiveDefinite, LaplaceNotConverged) as error:
             return self._failed(str(error), points.shape)
@@ -223,7 +223,7 @@ class CommitteeObjective(EvidenceObjective):
 
     def _gradient(self, trial, likelihood, belief):
         with self._moment(trial, likelihood, belief) as (moment, shift):
-            total = self.runtime.sum(TrialGradient(trial, moment), self.parts, label="gradient")
+            total = self.runtime.sum(TrialGradient(trial, moment), self.parts, label="learn")
         return committee_gradient(trial.query(), belief, total, shift)
 
     @contextmanager
@@ -234,7 +234,7 @@ class CommitteeObjective(EvidenceObjective):
             if likelihood.exact:
                 yield moment, None
                 return
-            shift = mode_shift(belief, self.runtime.sum(TrialModes(trial, moment), self.parts, label="modes"))
+            shift = mode_shift(belief, self.runtime.sum(TrialModes(trial, moment), self.parts, label="learn"))
             with self.store.transient({"shift": shift}) as further:
                 yield Moment(**references, **further), shift
 

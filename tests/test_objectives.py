@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from bcmdist.partition import open_data, partitions, read_all
 from bcmdist.remembered import Remembered
 from bcmdist.scaling import Scaling, scaling_to_array
 from bcmdist.store import BlobReference, LocalStorage, ModelStore
+from bcmdist.tasks.trial import TrialMessage
 from oracles import central_differences, laplace_evidence, pitc_covariance
 from problems import make_kernel
 
@@ -171,6 +174,24 @@ def test_passes_that_do_not_converge_are_a_failure(case, monkeypatch):
     monkeypatch.setattr("bcmdist.objectives.MOST_PASSES", 2)
     assert objective(make_kernel("se"), Poisson())[0] == -np.inf
     assert "joint mode of the committee" in objective.reasons[0]
+
+
+class FarOut(SerialRuntime):
+    """Begins the passes at a belief from which full steps overshoot."""
+
+    def sum(self, task, parts, *, label):
+        total = super().sum(task, parts, label=label)
+        if not isinstance(task, TrialMessage) or task.at:
+            return total
+        return replace(total, message=replace(total.message, eta=40.0 * total.message.eta))
+
+
+def test_steps_towards_the_mode_are_halved(case):
+    objective, _ = case(LIKELIHOODS[3])
+    kernel = make_kernel("se")
+    calm, _ = objective(kernel, LIKELIHOODS[3])
+    objective.runtime = FarOut()
+    assert objective(kernel, LIKELIHOODS[3])[0] == pytest.approx(calm, rel=1e-9)
 
 
 def test_nothing_is_left_in_the_store(case):
