@@ -10,7 +10,9 @@ message, `mode_share`, comes first: the weights change with the mode, and the mo
     Laplace:   shift = mode_shift(belief, sum mode_share(..., belief))
                total = sum expert_share(..., belief, shift);  committee_gradient(query, belief, total, shift)
 
-The query points and the jitter on their covariance are held fixed.
+The query points are held fixed, and so is the jitter on their covariance in units of their mean variance.
+`points_share` and `points_gradient` are the same for the query points: derivatives in their coordinates,
+everything else held fixed.
 """
 
 from dataclasses import dataclass
@@ -38,6 +40,10 @@ class ModeShare:
         if self.precision is None or other.precision is None:
             return ModeShare(self.pull + other.pull, None)
         return ModeShare(self.pull + other.pull, self.precision + other.precision)
+
+    def weighted(self, weight) -> "ModeShare":
+        """The same rows, each counted `weight` times."""
+        return ModeShare(weight * self.pull, None if self.precision is None else weight * self.precision)
 
 
 def mode_share(query: Query, likelihood: Likelihood, X, obs: Observations, belief: Belief) -> ModeShare:
@@ -90,17 +96,19 @@ def expert_share(query: Query, likelihood: Likelihood, X, obs: Observations, bel
     """
     if len(X) == 0:
         return np.zeros(len(query.kernel.theta) + sum(map(len, likelihood.parameters.values())))
-    V = query.whiten(X)
     K, pullback = query.kernel.cross_and_pullback(X, X)
-    Lam = linalg.mirror(query.residual_lower(V, K.copy(order="F")))
-    if isinstance(likelihood, Gaussian):
-        adjoints, tail = _gaussian(query, V, Lam, likelihood, obs, belief)
-    else:
-        assert shift is not None, "the mode of a likelihood that is not Gaussian moves"
-        adjoints, tail = _laplace(query, V, Lam, likelihood, obs, belief, shift)
-    to_rows, to_cross, to_query = adjoints
+    (to_rows, to_cross, to_query), tail = _derivatives(query, likelihood, X, K.copy(order="F"), obs, belief, shift)
     _, cross_pullback = query.kernel.cross_and_pullback(X, query.points)
     return np.concatenate([pullback(to_rows) + cross_pullback(to_cross) + _query_pullback(query, to_query), tail])
+
+
+def points_share(query: Query, likelihood: Likelihood, X, obs: Observations, belief: Belief, shift=None):
+    """Part of the gradient in the coordinates of the query points due to some rows, as in `expert_share`: (Q, D)."""
+    if len(X) == 0:
+        return np.zeros_like(query.points)
+    K = query.kernel.cross(X, X)
+    (_, to_cross, to_query), _ = _derivatives(query, likelihood, X, K, obs, belief, shift)
+    return query.kernel.input_gradient(X, query.points, to_cross) + _query_gradient(query, to_query)
 
 
 def committee_gradient(query: Query, belief: Belief, total, shift=None):
@@ -109,8 +117,18 @@ def committee_gradient(query: Query, belief: Belief, total, shift=None):
     return total + np.pad(own, (0, len(total) - len(own)))
 
 
+def points_gradient(query: Query, belief: Belief, total, shift=None):
+    """The gradient (Q, D) in the query points from the sum (Q, D) of all `points_share`."""
+    return total + _query_gradient(query, _prior_adjoint(query, belief, shift))
+
+
 def prior_share(query: Query, belief: Belief, shift=None):
-    """The prior of the shared variables, in the kernel's parameters: adjoint 1/2 L^-T (mu mu' + Sigma - I) L^-1 of Kqq.
+    """The prior of the shared variables, in the kernel's parameters."""
+    return _query_pullback(query, _prior_adjoint(query, belief, shift))
+
+
+def _prior_adjoint(query, belief, shift):
+    """1/2 (mu mu' + Sigma - I), of which L^-T A L^-1 is the derivative in Kqq.
 
     A Laplace committee has (mu + shift)(mu + shift)' - shift shift' in place of mu mu'.
     """
@@ -118,7 +136,17 @@ def prior_share(query: Query, belief: Belief, shift=None):
     A = linalg.inverse(belief.factor)[:Q, :Q] - np.eye(Q)
     for sign, total in _totals(belief, shift):
         A += sign * np.outer(total[:Q], total[:Q])
-    return 0.5 * _query_pullback(query, A)
+    return 0.5 * A
+
+
+def _derivatives(query, likelihood, X, K, obs, belief, shift):
+    """`_adjoints` at the rows X with K = k(X, X), and derivatives in the likelihood's log parameters."""
+    V = query.whiten(X)
+    Lam = linalg.mirror(query.residual_lower(V, K))
+    if isinstance(likelihood, Gaussian):
+        return _gaussian(query, V, Lam, likelihood, obs, belief)
+    assert shift is not None, "the mode of a likelihood that is not Gaussian moves"
+    return _laplace(query, V, Lam, likelihood, obs, belief, shift)
 
 
 def _gaussian(query, V, Lam, likelihood, obs, belief):
@@ -188,7 +216,20 @@ def _times_inverse(B, L):
 
 
 def _query_pullback(query, A):
-    """Derivatives in the kernel's log parameters from the adjoint L^-T A L^-1 of k(Xq, Xq)."""
+    """Derivatives in the kernel's log parameters from the adjoint L^-T A L^-1 of Kqq."""
     _, pullback = query.kernel.cross_and_pullback(query.points, query.points)
+    return pullback(_covariance_adjoint(query, A))
+
+
+def _query_gradient(query, A):
+    """Derivatives in the query points, which are both arguments of k(Xq, Xq)."""
+    G = _covariance_adjoint(query, A)
+    return query.kernel.input_gradient(query.points, query.points, G + G.T)
+
+
+def _covariance_adjoint(query, A):
+    """Adjoint of k(Xq, Xq) from the adjoint L^-T A L^-1 of Kqq: the jitter is a share of its mean diagonal."""
     right = _times_inverse(A, query.factor)
-    return pullback(linalg.solve_lower_transposed(query.factor, np.asfortranarray(right)))
+    G = linalg.solve_lower_transposed(query.factor, np.asfortranarray(right))
+    G[np.diag_indices_from(G)] += query.jitter_share * np.trace(G) / len(G)
+    return G

@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bcmdist import passes
-from bcmdist.committee_evidence import committee_gradient, mode_shift
 from bcmdist.errors import InvalidOption
 from bcmdist.kernels import split_parameters
 from bcmdist.likelihoods import Softmax
 from bcmdist.model import named_parameters
-from bcmdist.tasks.second_look import Degrees, Gradient, Modes
+from bcmdist.objectives import CommitteeObjective
+from bcmdist.scaling import scaling_to_array
+from bcmdist.tasks.second_look import Degrees
 
 if TYPE_CHECKING:
     from bcmdist.bcm import GBCM
@@ -37,29 +38,26 @@ def evidence_gradient(gbcm: "GBCM", runtime) -> dict[str, np.ndarray]:
     Raises
     ------
     InvalidOption
-        The likelihood has several processes, or is not Gaussian and the passes have not converged; or
-        partitions are weighted.
+        The likelihood has several processes, or is not Gaussian and the passes have not converged.
     """
-    likelihood, reference = gbcm.model.likelihood, gbcm.reference
-    how, done = gbcm.facts["approximation"], gbcm.facts["passes"]
+    model, how, done = gbcm.model, gbcm.facts["approximation"], gbcm.facts["passes"]
+    query, likelihood = model.query, model.likelihood
     converged = likelihood.exact or (how == "laplace" and done and done[-1].get("change", np.inf) <= passes.TOLERANCE)
     if likelihood.processes > 1 or not converged:
         raise InvalidOption(
             f"gradient: expected one latent process and converged Laplace passes, got {likelihood.name} after "
             f"{len(done)} passes by {how}; fit with --passes auto"
         )
-    weighted = [entry.key for entry in gbcm.ledger if entry.weight != 1.0]
-    if weighted:
-        raise InvalidOption(
-            f"gradient: expected partitions of weight 1, {weighted[0]} has another ({len(weighted)} have); give them "
-            "weight 1 first"
+    with gbcm.store.transient({"scaling": scaling_to_array(model.scaling)}) as references:
+        objective = CommitteeObjective(
+            runtime,
+            passes.heard_partitions(gbcm),
+            scaling=references["scaling"],
+            mean=query.mean.name,
+            points=query.points,
+            jitter=query.jitter_share,
+            store=gbcm.store,
+            classes=model.classes,
         )
-    parts, belief, query = passes.heard_partitions(gbcm), gbcm.committee.posterior, gbcm.model.query
-    if likelihood.exact:
-        total, shift = runtime.sum(Gradient(reference, None), parts, label="gradient"), None
-    else:
-        shift = mode_shift(belief, runtime.sum(Modes(reference), parts, label="modes"))
-        with gbcm.store.transient({"shift": shift}) as references:
-            total = runtime.sum(Gradient(reference, references["shift"]), parts, label="gradient")
-    flat = committee_gradient(query, belief, total, shift)
+        flat = objective.gradient(query.kernel, likelihood, gbcm.committee.posterior)
     return split_parameters(named_parameters(query.kernel, likelihood), flat)

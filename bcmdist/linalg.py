@@ -48,8 +48,8 @@ def cholesky(A, *, name):
     )
 
 
-def cholesky_with_jitter(K, *, name):
-    """Factor of `K + jitter I` with the smallest jitter of the ladder that is safe.
+def cholesky_with_jitter(K, *, name, ladder=JITTER_LADDER):
+    """Factor of `K + jitter I` with the smallest jitter of the ladder, in shares of the mean diagonal, that is safe.
 
     Safe means that the factorisation succeeds and that its smallest squared pivot is above what
     rounding can produce, `n eps max(diag)`.
@@ -63,7 +63,7 @@ def cholesky_with_jitter(K, *, name):
     scale = diagonal.mean()
     floor = len(K) * np.finfo(float).eps * diagonal.max()
     error: NotPositiveDefinite | None = None
-    for step in JITTER_LADDER:
+    for step in ladder:
         jitter = step * scale
         try:
             L = cholesky(K + jitter * np.eye(len(K)), name=name)
@@ -73,7 +73,7 @@ def cholesky_with_jitter(K, *, name):
         if np.min(np.diag(L)) ** 2 > floor:
             return L, jitter
     raise NotPositiveDefinite(
-        f"{name}: no jitter up to {JITTER_LADDER[-1]:g} of the mean diagonal makes it positive "
+        f"{name}: no jitter up to {ladder[-1]:g} of the mean diagonal makes it positive "
         f"definite; last attempt: {error or 'pivots at rounding level'}"
     )
 

@@ -32,6 +32,11 @@ class Query:
     """in units of the kernel"""
 
     @property
+    def jitter_share(self):
+        """The jitter in units of the mean variance of the query values."""
+        return float(self.jitter / self.kernel.diagonal(self.points).mean())
+
+    @property
     def shared(self):
         """Number S = Q + P of shared variables."""
         return len(self.points) + self.mean.weights(self.points.shape[1])
@@ -58,15 +63,19 @@ class Query:
         return self.kernel.diagonal(X) - np.einsum("ij,ij->i", Vq, Vq)
 
 
-def prepare(points, *, kernel, mean) -> Query:
+def prepare(points, *, kernel, mean, jitters=linalg.JITTER_LADDER) -> Query:
     """Query set at given points, (Q, D) in scaled units.
+
+    Parameters
+    ----------
+    jitters : shares of the mean variance to try, ascending; a single one where nothing else may be chosen
 
     Raises
     ------
     NotPositiveDefinite
-        No jitter of the ladder makes the query covariance positive definite.
+        None of them makes the query covariance positive definite.
     """
     points = np.array(points, dtype=float)
     Kqq = kernel.cross(points, points)
-    factor, jitter = linalg.cholesky_with_jitter(Kqq, name="query covariance k(X^q, X^q)")
+    factor, jitter = linalg.cholesky_with_jitter(Kqq, name="query covariance k(X^q, X^q)", ladder=jitters)
     return Query(points, kernel, mean, factor, jitter)

@@ -12,7 +12,7 @@ import numpy as np
 from bcmdist import linalg
 from bcmdist.committee import POINTS_PER_DEGREE
 from bcmdist.errors import InvalidOption
-from bcmdist.kernels import Kernel
+from bcmdist.kernels import Kernel, metric
 from bcmdist.likelihoods import Softmax, task_of
 
 KMEANS_ITERATIONS = 25  # the committee needs spread-out points, not the optimal clustering
@@ -77,17 +77,11 @@ def _kmeans(sample, targets, count, kernel, noise, seed):
     """Centres of k-means in the metric of the kernel's lengthscales."""
     from sklearn.cluster import KMeans  # takes a second to import
 
-    points, metric = np.unique(sample, axis=0), _metric(kernel, sample.shape[1])
+    points, unit = np.unique(sample, axis=0), metric(kernel, sample.shape[1])
     if count < len(points):
         means = KMeans(count, n_init=1, init="random", max_iter=KMEANS_ITERATIONS, random_state=seed)
-        points = means.fit(points / metric).cluster_centers_ * metric
+        points = means.fit(points / unit).cluster_centers_ * unit
     return _independent(points, kernel)
-
-
-def _metric(kernel, inputs):
-    """The shortest lengthscale of each input over the parts of a kernel, (D,)."""
-    scales = [np.broadcast_to(v, inputs) for n, v in kernel.parameters.items() if n.endswith("lengthscale")]
-    return np.min(scales, axis=0) if scales else np.ones(inputs)
 
 
 class _Given:

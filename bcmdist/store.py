@@ -75,7 +75,7 @@ class LocalStorage:
             return False
         finally:
             os.unlink(temporary)
-        _fsync_directory(path.parent)
+        sync_directory(path.parent)
         return True
 
     def get(self, name):
@@ -99,10 +99,11 @@ def _make_directory(path):
         return
     _make_directory(path.parent)
     path.mkdir(exist_ok=True)
-    _fsync_directory(path.parent)
+    sync_directory(path.parent)
 
 
-def _fsync_directory(path):
+def sync_directory(path):
+    """Make the names in a directory durable."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from bcmdist import GBCM, Settings
+from bcmdist import GBCM, Settings, passes
 from bcmdist.committee import Committee
 from bcmdist.degrees import degrees_share
 from bcmdist.errors import InvalidOption
@@ -99,8 +99,21 @@ def test_joint_predictions_have_the_marginals_of_predict(wave):
     assert np.abs((samples.mean(axis=0) - mean) / np.sqrt(np.diag(covariance) / 2000)).max() < 5
 
 
-def test_gradient_is_of_partitions_that_count_once(wave, tmp_path):
+def test_gradient_counts_partitions_by_their_weight(wave):
+    """Two of one partition are a partition that stands twice in the data."""
     path, *_ = wave
-    gbcm = GBCM.fit(path, GIVEN, model=tmp_path / "model")
-    with pytest.raises(InvalidOption, match=r"expected partitions of weight 1, .* has another \(1 have\)"):
-        gbcm.reweight({gbcm.ledger[0].key: 2.0}).evidence_gradient()
+    gbcm = GBCM.fit(path, GIVEN)
+    query, likelihood, scaling = gbcm.model.query, gbcm.model.likelihood, gbcm.model.scaling
+    weighted = gbcm.reweight({gbcm.ledger[0].key: 2.0}).evidence_gradient()
+
+    def evidence(variance):
+        moved = prepare(query.points, kernel=query.kernel.with_parameters({"variance": variance}), mean=query.mean)
+        first, *others = (
+            expert_message(moved, likelihood, scaling.inputs(rows.X), scaling.observations(rows.obs, "affine"))
+            for _, rows in read_all(passes.heard_partitions(gbcm))
+        )
+        return Committee(sum(others, first + first)).log_evidence
+
+    h, variance = 1e-5, query.kernel.variance
+    numeric = (evidence(variance * np.exp(h)) - evidence(variance * np.exp(-h))) / (2 * h)
+    assert weighted["kernel.variance"][0] == pytest.approx(numeric, rel=1e-5)

@@ -28,6 +28,10 @@ def check_kernel(kernel, X, Z, rng):
     np.testing.assert_allclose(cross, kernel.cross(X, Z), rtol=1e-14)
     numeric = central_differences(lambda t: (G * kernel.with_theta(t).cross(X, Z)).sum(), kernel.theta)
     np.testing.assert_allclose(pullback(G), numeric, rtol=1e-6, atol=1e-7)  # error of the differences
+    numeric = central_differences(lambda z: (G * kernel.cross(X, z.reshape(Z.shape))).sum(), Z.ravel())
+    found = kernel.input_gradient(X, Z, G)
+    assert found.shape == Z.shape
+    np.testing.assert_allclose(found.ravel(), numeric, rtol=1e-6, atol=1e-6)  # error of the differences
     assert kernel.isotropic().cross(X, Z).shape == (len(X), len(Z))
 
 

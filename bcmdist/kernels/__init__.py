@@ -13,7 +13,7 @@ import numpy as np
 
 from bcmdist.errors import InvalidOption
 from bcmdist.kernels.basis import DEGREES, Constant, Linear, Polynomial
-from bcmdist.kernels.combined import Product, Sum, expression, kernel_parts
+from bcmdist.kernels.combined import Product, Sum, expression, kernel_parts, metric
 from bcmdist.kernels.interface import Kernel, Leaf, Pullback, split_parameters
 from bcmdist.kernels.stationary import PROFILES, RationalQuadratic, Stationary, squared_distance
 
@@ -32,6 +32,7 @@ __all__ = [
     "Sum",
     "expression",
     "kernel_parts",
+    "metric",
     "parse_kernel",
     "split_parameters",
     "squared_distance",

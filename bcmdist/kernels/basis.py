@@ -43,6 +43,9 @@ class Linear(Leaf):
     def cross_and_pullback(self, X, Z):
         return self.cross(X, Z), lambda G: inner_pullback(X, Z, G, self.lengthscale)
 
+    def input_gradient(self, X, Z, G):
+        return G.T @ X / self.lengthscale**2
+
 
 @dataclass(frozen=True)
 class Polynomial(Leaf):
@@ -76,6 +79,11 @@ class Polynomial(Leaf):
 
         return K, pullback
 
+    def input_gradient(self, X, Z, G):
+        base = 1.0 + inner_products(X, Z, self.lengthscale)
+        slope = self.degree * self.variance * base ** (self.degree - 1)
+        return (G * slope).T @ X / self.lengthscale**2
+
 
 @dataclass(frozen=True)
 class Constant(Leaf):
@@ -91,3 +99,6 @@ class Constant(Leaf):
 
     def cross_and_pullback(self, X, Z):
         return self.cross(X, Z), lambda G: self.variance * G.sum()
+
+    def input_gradient(self, X, Z, G):
+        return np.zeros_like(Z)

@@ -54,6 +54,9 @@ class Sum(Node):
         Ks, pullbacks = zip(*(part.cross_and_pullback(X, Z) for part in self.parts), strict=True)
         return sum(Ks), lambda G: np.concatenate([pullback(G) for pullback in pullbacks])
 
+    def input_gradient(self, X, Z, G):
+        return sum(part.input_gradient(X, Z, G) for part in self.parts)
+
 
 @dataclass(frozen=True)
 class Product(Node):
@@ -68,18 +71,40 @@ class Product(Node):
     def cross_and_pullback(self, X, Z):
         Ks, pullbacks = zip(*(part.cross_and_pullback(X, Z) for part in self.parts), strict=True)
 
-        def others(k):
-            return math.prod(K for j, K in enumerate(Ks) if j != k)
-
         def pullback(G):
-            return np.concatenate([part(G * others(k)) for k, part in enumerate(pullbacks)])
+            return np.concatenate([part(G * _others(Ks, k)) for k, part in enumerate(pullbacks)])
 
         return math.prod(Ks), pullback
+
+    def input_gradient(self, X, Z, G):
+        Ks = [part.cross(X, Z) for part in self.parts]
+        return sum(part.input_gradient(X, Z, G * _others(Ks, k)) for k, part in enumerate(self.parts))
+
+
+def _others(Ks, k):
+    """Product of all factors but one."""
+    return math.prod(K for j, K in enumerate(Ks) if j != k)
 
 
 def kernel_parts(kernel) -> int:
     """Number of kernels that a sum or product joins."""
     return sum(map(kernel_parts, kernel.parts)) if isinstance(kernel, Node) else 1
+
+
+def metric(kernel, inputs):
+    """The shortest lengthscale of each input over the parts of a kernel that look at distances, (D,); ones without."""
+    if isinstance(kernel, Node):
+        scales = [metric(part, inputs) for part in kernel.parts if _has_metric(part)]
+        return np.min(scales or [np.ones(inputs)], axis=0)
+    if isinstance(kernel, Stationary | RationalQuadratic):
+        return np.broadcast_to(kernel.lengthscale, inputs).copy()
+    return np.ones(inputs)
+
+
+def _has_metric(kernel):
+    if isinstance(kernel, Node):
+        return any(map(_has_metric, kernel.parts))
+    return isinstance(kernel, Stationary | RationalQuadratic)
 
 
 def expression(kernel) -> str:

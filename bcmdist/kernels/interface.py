@@ -35,6 +35,13 @@ class Kernel(ABC):
         """`cross(X, Z)` and its `Pullback`."""
 
     @abstractmethod
+    def input_gradient(self, X, Z, G):
+        """Derivatives of the sum of `G_ij k(x_i, z_j)` in the coordinates of Z: (n, D), (m, D), (n, m) -> (m, D).
+
+        Where a rough kernel has no derivative, at coincident points, it is 0.
+        """
+
+    @abstractmethod
     def isotropic(self) -> "Kernel":
         """One lengthscale for all inputs: the geometric mean."""
 

@@ -38,6 +38,11 @@ def lengthscale_pullback(X, Z, H, lengthscale):
     return per_lengthscale(per_input, lengthscale)
 
 
+def distance_gradient(X, Z, H, lengthscale):
+    """Derivatives of the sum of `H_ij r_ij^2` in the coordinates of Z: entry j, d is 2 H_ij (z_jd - x_id) / l_d^2."""
+    return 2.0 * (H.sum(axis=0)[:, None] * Z - H.T @ X) / lengthscale**2
+
+
 # Radial profiles: the value, and its derivative with respect to the squared distance r2, from r2.
 # Where r2 = 0 a slope of 0 stands for a limit that is multiplied by r2.
 
@@ -101,6 +106,10 @@ class Stationary(Leaf):
 
         return K, pullback
 
+    def input_gradient(self, X, Z, G):
+        _, slope = PROFILES[self.profile](squared_distance(X, Z, self.lengthscale))
+        return distance_gradient(X, Z, self.variance * slope() * G, self.lengthscale)
+
 
 @dataclass(frozen=True)
 class RationalQuadratic(Leaf):
@@ -128,3 +137,8 @@ class RationalQuadratic(Leaf):
             return np.concatenate([[GK.sum()], alpha, lengthscale])
 
         return K, pullback
+
+    def input_gradient(self, X, Z, G):
+        u = squared_distance(X, Z, self.lengthscale) / (2.0 * self.alpha)
+        slope = -0.5 * self.variance * np.exp(-(self.alpha + 1.0) * np.log1p(u))
+        return distance_gradient(X, Z, slope * G, self.lengthscale)
