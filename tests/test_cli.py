@@ -49,7 +49,9 @@ def test_the_whole_job(tmp_path, rng):
     assert (fit["rows"], fit["partitions"], fit["commit"]) == (240, 4, 2)
     code, score, _ = run("score", model, test, "--serial", "--json")
     assert code == 0
-    assert list(score) == ["rows", "method", "rmse", "nmse", "mae", "mnlp", "crps", "coverage95", "interval_score"]
+    numbers = ["rmse", "nmse", "mae", "mnlp", "crps", "coverage50", "coverage80", "coverage95", "interval_score"]
+    assert list(score) == ["rows", "method", *numbers, "pit_distance", "pit"]
+    assert len(score["pit"]) == 20
     assert score["nmse"] < 0.1
     code, predict, _ = run("predict", model, test, "--out", tmp_path / "p.zarr", "--serial", "--json")
     assert (code, predict["rows"], predict["method"]) == (0, 60, "committee")
