@@ -359,19 +359,27 @@ def predict(model, data, out, method, x, make_runtime, as_json):
 @click.option("--method", type=click.Choice(["committee"]), default="committee", show_default=True)
 @click.option("--x", "x", help="Name of the input array [default: as in training].")
 @click.option("--y", "y", help="Name of the target array [default: as in training].")
+@click.option("--picture", metavar="FILE.png", help="Draw how far the stated probabilities can be trusted.")
 @_runtime_options
 @_json_option
-def score(model, data, method, x, y, make_runtime, as_json):
+def score(model, data, method, x, y, picture, make_runtime, as_json):
     """Score the predictions of MODEL against the targets of DATA, in original units.
 
     Example: bcmdist score model test.zarr
     """
+    from bcmdist import pictures
     from bcmdist.bcm import GBCM
 
     gbcm = GBCM.load(model)
+    if picture:
+        pictures.check(picture)
     with make_runtime() as runtime:
-        figures = gbcm.score(data, x=x, y=y, runtime=runtime)
-    _report({"rows": figures.pop("rows"), "method": method, **figures}, as_json)
+        scores = gbcm.scores(data, x=x, y=y, runtime=runtime)
+    figures = {"rows": int(scores.totals["rows"]), "method": method, **scores.summary()}
+    if picture:
+        pictures.score_picture(picture, scores)
+        figures["picture"] = picture
+    _report(figures, as_json)
 
 
 @cli.command()

@@ -76,6 +76,19 @@ def test_classification_scores(classes, tmp_path):
     assert list(score) == ["rows", "method", "accuracy", "log_loss", "brier", "ece", "auc"]
 
 
+@pytest.mark.parametrize("kind", ["wave", "classes"])
+def test_pictures_of_scores(kind, request, tmp_path):
+    pytest.importorskip("matplotlib")
+    path, *_ = request.getfixturevalue(kind)
+    call("fit", path, "--model", tmp_path / "m", *FIT)
+    figures = call("score", tmp_path / "m", path, "--serial", "--picture", tmp_path / "s.png")
+    assert figures["picture"] == str(tmp_path / "s.png")
+    assert (tmp_path / "s.png").read_bytes()[:4] == b"\x89PNG"
+    for name, said in [("s.doc", "expected a name that ends in"), ("no/s.png", "expected a directory at")]:
+        command = ["score", str(tmp_path / "m"), path, "--serial", "--picture", str(tmp_path / name)]
+        assert f"InvalidOption: picture: {said}" in CliRunner().invoke(cli, command).stderr
+
+
 def test_config_file_and_set(wave, tmp_path):
     path, *_ = wave
     config = tmp_path / "fit.toml"
