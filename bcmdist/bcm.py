@@ -330,6 +330,10 @@ class GBCM:
         """Gradient of `committee.log_evidence` in the log hyper-parameters, by name; see `diagnosis`."""
         return diagnosis.evidence_gradient(self, runtime or SerialRuntime())
 
+    def calibration(self, *, seed=0) -> dict:
+        """How often f lies in the intervals reported, under the model's Gaussian process; see `diagnosis`."""
+        return diagnosis.calibration(self, allowed_bytes=SerialRuntime().allowed_bytes, seed=seed)
+
     def predict_joint(self, X):
         """Mean (n,) and covariance (n, n) of the latent f at the rows of X (n, D), in original units.
 

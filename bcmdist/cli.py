@@ -387,8 +387,9 @@ def score(model, data, method, x, y, picture, make_runtime, as_json):
 @click.option("--at", "commit", type=int, metavar="N", help="As of commit N [default: the newest].")
 @click.option("--ledger", is_flag=True, help="List the partitions it has heard.")
 @click.option("--p-eff-data", is_flag=True, help="Read the data again for their own effective degrees of freedom.")
+@click.option("--calibration", is_flag=True, help="Compute how often intervals hold f, with some of the rows.")
 @_json_option
-def info(model, commit, ledger, p_eff_data, as_json):
+def info(model, commit, ledger, p_eff_data, calibration, as_json):
     """Tell what MODEL is and what it has heard.
 
     Example: bcmdist info model --json
@@ -399,6 +400,8 @@ def info(model, commit, ledger, p_eff_data, as_json):
     figures = gbcm.info()
     if p_eff_data:
         figures["p_eff_data"] = gbcm.effective_parameters()["data"]
+    if calibration:
+        figures["calibration"] = gbcm.calibration()
     if ledger:
         figures["ledger"] = [{"key": e.key, "rows": e.rows, "weight": e.weight} for e in gbcm.ledger]
     _report(figures, as_json)

@@ -89,6 +89,15 @@ def test_pictures_of_scores(kind, request, tmp_path):
         assert f"InvalidOption: picture: {said}" in CliRunner().invoke(cli, command).stderr
 
 
+def test_calibration_in_info(wave, tmp_path):
+    path, *_ = wave
+    call("fit", path, "--model", tmp_path / "m", *FIT)
+    told = call("info", tmp_path / "m", "--calibration")["calibration"]
+    assert set(told) >= {"rows", "coverage50", "coverage80", "coverage95", "variance_ratio"}
+    assert "calibration" not in call("info", tmp_path / "m")
+    assert "coverage95 0." in CliRunner().invoke(cli, ["info", str(tmp_path / "m"), "--calibration"]).output
+
+
 def test_config_file_and_set(wave, tmp_path):
     path, *_ = wave
     config = tmp_path / "fit.toml"
