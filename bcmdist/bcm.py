@@ -32,6 +32,7 @@ from bcmdist.partition import (
 from bcmdist.preparation import Stages, refuse_large_expert, refuse_large_prediction
 from bcmdist.runtime import Runtime
 from bcmdist.runtime.serial import SerialRuntime
+from bcmdist.scores import Scores
 from bcmdist.settings import Settings
 from bcmdist.store import RUNNING, Commit, Entry, LocalStorage, ModelStore, record_digest
 from bcmdist.tasks.hearing import Contribution, EPExpert, Expert, HeldOut
@@ -296,7 +297,7 @@ class GBCM:
             runtime.check_same(functools.partial(output_names, place), url=out)
             return runtime.sum(Predict(self.reference, place), aligned_partitions(data, rows), label="predict")
 
-    def score(self, source, *, x=None, y=None, runtime: Runtime | None = None) -> dict[str, float]:
+    def score(self, source, *, x=None, y=None, runtime: Runtime | None = None) -> dict:
         """Scores of the predictions against the targets of a Zarr data set, in original units.
 
         Parameters
@@ -305,16 +306,21 @@ class GBCM:
 
         Returns
         -------
-        `rows`, and `rmse nmse mae mnlp crps coverage95 interval_score` or
-        `accuracy log_loss brier ece auc`
+        `rows`, and `rmse nmse mae mnlp crps coverage50 coverage80 coverage95 interval_score pit_distance pit`,
+        `accuracy log_loss brier ece auc` or, of counts and lifetimes, `mnlp deviance coverage50 coverage80
+        coverage95 concordance mae interval_score pit_distance pit`; numbers, but for the list `pit` (`bcmdist.pit`)
         """
+        scores = self.scores(source, x=x, y=y, runtime=runtime)
+        return {"rows": int(scores.totals["rows"]), **scores.summary()}
+
+    def scores(self, source, *, x=None, y=None, runtime: Runtime | None = None) -> Scores:
+        """The totals behind `score`, which add."""
         runtime = runtime or SerialRuntime()
         data = self._open(source, x=x, y=y or self.model.y_name)
         refuse_large_prediction(data, self.model.query, runtime)
         self._check_readable(runtime, data)
         parts = aligned_partitions(data, min(data.chunk_rows, LARGEST_OUTPUT_CHUNK))
-        scores = runtime.sum(Score(self.reference), parts, label="score")
-        return {"rows": data.rows, **scores.summary()}
+        return runtime.sum(Score(self.reference), parts, label="score")
 
     def effective_parameters(self, *, runtime: Runtime | None = None) -> dict[str, float]:
         """Degrees of freedom of the data and as seen through the query set; see `diagnosis`."""
@@ -323,6 +329,10 @@ class GBCM:
     def evidence_gradient(self, *, runtime: Runtime | None = None) -> dict[str, np.ndarray]:
         """Gradient of `committee.log_evidence` in the log hyper-parameters, by name; see `diagnosis`."""
         return diagnosis.evidence_gradient(self, runtime or SerialRuntime())
+
+    def calibration(self, *, seed=0) -> dict:
+        """How often f lies in the intervals reported, under the model's Gaussian process; see `diagnosis`."""
+        return diagnosis.calibration(self, allowed_bytes=SerialRuntime().allowed_bytes, seed=seed)
 
     def predict_joint(self, X):
         """Mean (n,) and covariance (n, n) of the latent f at the rows of X (n, D), in original units.

@@ -380,19 +380,27 @@ def predict(model, data, out, method, x, make_runtime, as_json):
 @click.option("--method", type=click.Choice(["committee"]), default="committee", show_default=True)
 @click.option("--x", "x", help="Name of the input array [default: as in training].")
 @click.option("--y", "y", help="Name of the target array [default: as in training].")
+@click.option("--picture", metavar="FILE.png", help="Draw how far the stated probabilities can be trusted.")
 @_runtime_options
 @_json_option
-def score(model, data, method, x, y, make_runtime, as_json):
+def score(model, data, method, x, y, picture, make_runtime, as_json):
     """Score the predictions of MODEL against the targets of DATA, in original units.
 
     Example: bcmdist score model test.zarr
     """
+    from bcmdist import pictures
     from bcmdist.bcm import GBCM
 
     gbcm = GBCM.load(model)
+    if picture:
+        pictures.check(picture)
     with make_runtime() as runtime:
-        figures = gbcm.score(data, x=x, y=y, runtime=runtime)
-    _report({"rows": figures.pop("rows"), "method": method, **figures}, as_json)
+        scores = gbcm.scores(data, x=x, y=y, runtime=runtime)
+    figures = {"rows": int(scores.totals["rows"]), "method": method, **scores.summary()}
+    if picture:
+        pictures.score_picture(picture, scores)
+        figures["picture"] = picture
+    _report(figures, as_json)
 
 
 @cli.command()
@@ -400,8 +408,9 @@ def score(model, data, method, x, y, make_runtime, as_json):
 @click.option("--at", "commit", type=int, metavar="N", help="As of commit N [default: the newest].")
 @click.option("--ledger", is_flag=True, help="List the partitions it has heard.")
 @click.option("--p-eff-data", is_flag=True, help="Read the data again for their own effective degrees of freedom.")
+@click.option("--calibration", is_flag=True, help="Compute how often intervals hold f, with some of the rows.")
 @_json_option
-def info(model, commit, ledger, p_eff_data, as_json):
+def info(model, commit, ledger, p_eff_data, calibration, as_json):
     """Tell what MODEL is and what it has heard.
 
     Example: bcmdist info model --json
@@ -412,6 +421,8 @@ def info(model, commit, ledger, p_eff_data, as_json):
     figures = gbcm.info()
     if p_eff_data:
         figures["p_eff_data"] = gbcm.effective_parameters()["data"]
+    if calibration:
+        figures["calibration"] = gbcm.calibration()
     if ledger:
         figures["ledger"] = [{"key": e.key, "rows": e.rows, "weight": e.weight} for e in gbcm.ledger]
     _report(figures, as_json)

@@ -16,6 +16,7 @@ from bcmdist.bcm import GBCM
 from bcmdist.dataset import write_dataset
 from bcmdist.errors import DataExists, InvalidOption
 from bcmdist.partition import open_data, open_group, partitions
+from bcmdist.scores import class_scores
 from bcmdist.settings import Settings
 
 INPUTS = 5
@@ -146,6 +147,7 @@ def draw(out, figures) -> list[str]:
     """
     curve, reliability = str(out / "learning_curve.png"), str(out / "reliability.png")
     pictures.learning_curve(curve, figures["curve"], majority_share=figures["majority_share"])
-    probability = open_group(out / "predictions.zarr")["probability"][:, 1]
-    pictures.reliability_diagram(reliability, probability, open_group(out / "test.zarr")["y"][...])
+    probability = open_group(out / "predictions.zarr")["probability"][...]
+    scores = class_scores(open_group(out / "test.zarr")["y"][...], {"probability": probability})
+    pictures.reliability_diagram(reliability, scores)
     return [curve, reliability]

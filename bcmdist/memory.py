@@ -47,6 +47,13 @@ def joint_bytes(rows, shared, *, kernels, samples=0):
     return prediction_bytes(rows, shared, kernels=kernels) + FLOAT * (square + 2 * rows * samples)
 
 
+def reliability_bytes(rows, points, largest, shared, *, kernels):
+    """Peak bytes of the reliability of a committee of so many rows, the largest partition with `largest`, at so
+    many points: designs, unit messages and smoother of all rows, and the covariances of one partition."""
+    between = max(largest, points) * largest
+    return FLOAT * (rows * (2 * shared + points) + 4 * points * shared + 5 * shared**2 + (5 + 2 * kernels) * between)
+
+
 def refuse_above(projected_bytes, allowed_bytes, *, what, remedy):
     """Raise `MemoryLimit` with both numbers where a task would not fit."""
     need = projected_bytes + BASE_BYTES

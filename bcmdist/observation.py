@@ -14,6 +14,7 @@ from functools import partial
 
 import numpy as np
 from scipy.special import logit, ndtr, ndtri, roots_hermitenorm, roots_legendre
+from scoringrules import crps_normal, crps_quantile
 
 from bcmdist.likelihoods import Gaussian, Likelihood, Observations, TwoClass
 from bcmdist.likelihoods.interface import LARGEST_EXPONENT
@@ -105,21 +106,6 @@ def observe(likelihood: Likelihood, mean, variance, obs: Observations) -> dict[s
         once = predictive(likelihood, mean, variance, replace(obs, trials=np.ones(len(obs))))
         named["probability"] = once.mean
     return named
-
-
-def covered(likelihood: Likelihood, mean, variance, obs: Observations):
-    """1 where y lies in the 95 % interval, else 0, (n,).
-
-    Of a lifetime censored at c all that is known is T > c: the probability that the model then gives to the interval.
-    """
-    said = predictive(likelihood, mean, variance, obs)
-    at = said.cdf(obs.y)
-    below = said.cdf(obs.y - 1.0) if likelihood.discrete else at
-    inside = ((at >= LOW) & (below < HIGH)) * 1.0
-    if "event" not in likelihood.companions:
-        return inside
-    left = np.maximum(1.0 - at, 1.0 - HIGH)  # where c lies beyond the interval, the share is 0 anyway
-    return np.where(obs.event == 1, inside, np.maximum(HIGH - np.maximum(at, LOW), 0.0) / left)
 
 
 @dataclass(frozen=True)
@@ -346,14 +332,11 @@ CRPS_LEVELS = (np.arange(20) + 0.5) / 20.0
 
 
 def crps(said: Predictive, y):
-    """Continuous ranked probability score of y, (n,): twice the pinball loss averaged over quantile levels."""
+    """Continuous ranked probability score of y, (n,): of mixtures from their quantiles at `CRPS_LEVELS`."""
     if isinstance(said, _Normal):
-        sd = np.sqrt(said.v)
-        z = (y - said.m) / sd
-        density = np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
-        return sd * (z * (2.0 * ndtr(z) - 1.0) + 2.0 * density - 1.0 / np.sqrt(np.pi))
-    gaps = [(level, y - said.quantile(level)) for level in CRPS_LEVELS]
-    return 2.0 * np.mean([np.where(gap >= 0, level * gap, (level - 1.0) * gap) for level, gap in gaps], axis=0)
+        return crps_normal(y, said.m, np.sqrt(said.v), backend="numpy")
+    quantiles = np.column_stack([said.quantile(level) for level in CRPS_LEVELS])
+    return crps_quantile(y, quantiles, CRPS_LEVELS, backend="numpy")
 
 
 def unit_deviance(likelihood: Likelihood, obs: Observations, mean):

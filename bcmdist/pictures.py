@@ -1,8 +1,11 @@
-"""Pictures of the demo, where matplotlib is installed (the extra `plot`)."""
+"""Pictures of the demo and of scores, where matplotlib is installed (the extra `plot`)."""
 
 from pathlib import Path
 
-from bcmdist.errors import MissingExtra
+import numpy as np
+
+from bcmdist import pit
+from bcmdist.errors import InvalidOption, MissingExtra
 from bcmdist.scores import CALIBRATION_BINS
 
 HOW_TO_GET = "pictures need matplotlib: pip install 'bcmdist[plot]'"
@@ -17,6 +20,21 @@ def _pyplot():
     from matplotlib import pyplot
 
     return pyplot
+
+
+def check(path):
+    """Refuse a picture that could not be written, before there is anything to draw.
+
+    Raises
+    ------
+    MissingExtra, InvalidOption
+    """
+    known = _pyplot().Figure().canvas.get_supported_filetypes()
+    kind = Path(path).suffix.removeprefix(".").lower()
+    if kind not in known:
+        raise InvalidOption(f"picture: expected a name that ends in one of {', '.join(sorted(known))}, got {path}")
+    if not Path(path).absolute().parent.is_dir():
+        raise InvalidOption(f"picture: expected a directory at {Path(path).absolute().parent}, found none; make it")
 
 
 def learning_curve(path, curve, *, majority_share):
@@ -34,23 +52,43 @@ def learning_curve(path, curve, *, majority_share):
     pyplot.close(figure)
 
 
-def reliability_diagram(path, probability, labels):
-    """Observed share of class 1 against the predicted probability, with the rows in each bin."""
-    import numpy as np
+def score_picture(path, scores):
+    """How far the predictions that were scored can be trusted: of classes, or of numbers."""
+    draw = reliability_diagram if "bin_rows" in scores.totals else calibration_picture
+    draw(path, scores)
 
+
+def reliability_diagram(path, scores):
+    """Observed share of a class against its predicted probability, with the rows in each bin.
+
+    Of two classes the second one, of more the likeliest one.
+    """
+    t = scores.totals
+    rows, filled = t["bin_rows"], t["bin_rows"] > 0
+    judged = "class 1" if len(t["rank_rows"]) == 1 else "the likeliest class"
     pyplot = _pyplot()
-    bins = np.minimum((probability * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
-    rows = np.bincount(bins, minlength=CALIBRATION_BINS)
-    filled = rows > 0
-    predicted = np.bincount(bins, probability, CALIBRATION_BINS)[filled] / rows[filled]
-    observed = np.bincount(bins, labels, CALIBRATION_BINS)[filled] / rows[filled]
     figure, (top, bottom) = pyplot.subplots(
         2, 1, figsize=(4.5, 5.5), height_ratios=(3, 1), sharex=True, layout="constrained"
     )
     top.plot([0, 1], [0, 1], color="0.6", linestyle="--")
-    top.plot(predicted, observed, "o-")
-    top.set(ylabel="observed share of class 1", title="Reliability")
+    top.plot(t["bin_probability"][filled] / rows[filled], t["bin_positives"][filled] / rows[filled], "o-")
+    top.set(ylabel=f"observed share of {judged}", title="Reliability")
     bottom.bar((np.arange(CALIBRATION_BINS) + 0.5) / CALIBRATION_BINS, rows, width=0.9 / CALIBRATION_BINS)
-    bottom.set(xlabel="predicted probability of class 1", ylabel="rows", xlim=(0, 1))
+    bottom.set(xlabel=f"predicted probability of {judged}", ylabel="rows", xlim=(0, 1))
+    figure.savefig(Path(path), dpi=120)
+    pyplot.close(figure)
+
+
+def calibration_picture(path, scores):
+    """Histogram of the probability integral transform, and coverage of intervals against their probability."""
+    t = scores.totals
+    pyplot = _pyplot()
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
+    left.bar((np.arange(pit.BINS) + 0.5) / pit.BINS, t["pit"] / t["rows"] * pit.BINS, width=0.9 / pit.BINS)
+    left.axhline(1.0, color="0.6", linestyle="--")
+    left.set(xlabel="probability integral transform", ylabel="density of rows", xlim=(0, 1))
+    right.plot([0, 1], [0, 1], color="0.6", linestyle="--")
+    right.plot(pit.LEVELS, t["covered"] / t["rows"], "o-")
+    right.set(xlabel="probability of the interval", ylabel="share of rows inside", xlim=(0, 1), ylim=(0, 1))
     figure.savefig(Path(path), dpi=120)
     pyplot.close(figure)

@@ -57,6 +57,11 @@ class Query:
         """
         return linalg.subtract_outer_lower(K, V[:, : len(self.points)])
 
+    def residual(self, V, X, V2, X2):
+        """cov(f, f' | v) between the rows of X (n, D) and of X2 (m, D) with designs V and V2, (n, m)."""
+        Q = len(self.points)
+        return self.kernel.cross(X, X2) - V[:, :Q] @ V2[:, :Q].T
+
     def residual_variance(self, V, X):
         """Diagonal of cov(f | v) at the rows of X, (n,)."""
         Vq = V[:, : len(self.points)]

@@ -7,6 +7,9 @@ totals; `Scores.summary` turns the grand total into the figures users read.
 from dataclasses import dataclass
 
 import numpy as np
+from scoringrules import interval_score
+
+from bcmdist import pit
 
 # Width-1/15 bins of P(y = 1) for the expected calibration error; the customary number.
 CALIBRATION_BINS = 15
@@ -25,19 +28,20 @@ class Scores:
     def __add__(self, other: "Scores") -> "Scores":
         return Scores({name: value + other.totals[name] for name, value in self.totals.items()})
 
-    def summary(self) -> dict[str, float]:
-        """The figures: of a regression, of classes or of counts and lifetimes, whichever the totals are of."""
+    def summary(self) -> dict:
+        """The figures: of a regression, of classes or of counts and lifetimes, whichever the totals are of.
+
+        Numbers, but for the list `pit`.
+        """
         for mark, summary in [("rank_rows", _class_summary), ("pairs", _event_summary)]:
             if mark in self.totals:
                 return summary(self.totals)
         return _regression_summary(self.totals)
 
 
-def real_scores(y, prediction, log_density, *, train_mean, crps):
+def real_scores(y, prediction, log_density, where: pit.Places, *, train_mean, crps):
     """Totals of predictions of real or positive y (n,), all in original units."""
     error = y - prediction["observation_mean"]
-    low, high = prediction["lower95"], prediction["upper95"]
-    outside = np.maximum(low - y, 0.0) + np.maximum(y - high, 0.0)
     return Scores(
         {
             "rows": np.array(len(y)),
@@ -46,8 +50,8 @@ def real_scores(y, prediction, log_density, *, train_mean, crps):
             "absolute": np.abs(error).sum(),
             "negative_log": -log_density.sum(),
             "crps": crps.sum(),
-            "covered": np.array(((y >= low) & (y <= high)).sum()),
-            "interval": (high - low + (2.0 / 0.05) * outside).sum(),
+            "interval": _interval_total(y, prediction),
+            **_place_totals(where),
         }
     )
 
@@ -60,27 +64,50 @@ def _regression_summary(t):
         "mae": float(t["absolute"] / n),
         "mnlp": float(t["negative_log"] / n),
         "crps": float(t["crps"] / n),
-        "coverage95": float(t["covered"] / n),
+        **_coverages(t),
         "interval_score": float(t["interval"] / n),
+        **_place_summary(t),
     }
 
 
-def event_scores(obs, mean, log_density, deviance, covered):
+def _interval_total(y, prediction):
+    """Sum of the interval scores of the 95 % intervals (Gneiting & Raftery 2007, eq. 43)."""
+    return interval_score(y, prediction["lower95"], prediction["upper95"], 0.05, backend="numpy").sum()
+
+
+def _place_totals(where):
+    covered = np.array([pit.covered(where, level).sum() for level in pit.LEVELS])
+    return {"covered": covered, "pit": pit.histogram(where)}
+
+
+def _coverages(t):
+    return {f"coverage{100 * p:.0f}": float(c / t["rows"]) for p, c in zip(pit.LEVELS, t["covered"], strict=True)}
+
+
+def _place_summary(t):
+    shares = t["pit"] / t["rows"]
+    return {"pit_distance": pit.distance_to_uniform(shares), "pit": shares.tolist()}
+
+
+def event_scores(obs, prediction, log_density, deviance, where: pit.Places):
     """Totals of predictions of counts or lifetimes; all arguments (n,) or observations of n rows.
 
     Concordant pairs are counted among the rows of a partition, of rates per exposure and shares of trials.
+    An interval is scored against what was observed, so that there is no score of censored rows.
     """
-    size = obs.exposure * np.maximum(obs.trials, 1.0)
+    size, mean = obs.exposure * np.maximum(obs.trials, 1.0), prediction["observation_mean"]
     pairs, concordant = concordance_pairs(obs.y / size, obs.event, mean / size)
     return Scores(
         {
             "rows": np.array(len(obs)),
             "negative_log": -log_density.sum(),
             "deviance": deviance.sum(),
-            "covered": covered.sum(),
             "absolute": np.abs(obs.y - mean).sum(),
             "pairs": np.array(pairs),
             "concordant": np.array(concordant),
+            "censored": np.sum(~where.seen),
+            "interval": _interval_total(obs.y, prediction),
+            **_place_totals(where),
         }
     )
 
@@ -90,9 +117,11 @@ def _event_summary(t):
     return {
         "mnlp": float(t["negative_log"] / n),
         "deviance": float(t["deviance"] / n),
-        "coverage95": float(t["covered"] / n),
+        **_coverages(t),
         "concordance": float(t["concordant"] / t["pairs"]) if t["pairs"] else float("nan"),
         "mae": float(t["absolute"] / n),
+        "interval_score": float(t["interval"] / n) if not t["censored"] else float("nan"),
+        **_place_summary(t),
     }
 
 

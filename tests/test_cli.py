@@ -49,7 +49,9 @@ def test_the_whole_job(tmp_path, rng):
     assert (fit["rows"], fit["partitions"], fit["commit"]) == (240, 4, 2)
     code, score, _ = run("score", model, test, "--serial", "--json")
     assert code == 0
-    assert list(score) == ["rows", "method", "rmse", "nmse", "mae", "mnlp", "crps", "coverage95", "interval_score"]
+    numbers = ["rmse", "nmse", "mae", "mnlp", "crps", "coverage50", "coverage80", "coverage95", "interval_score"]
+    assert list(score) == ["rows", "method", *numbers, "pit_distance", "pit"]
+    assert len(score["pit"]) == 20
     assert score["nmse"] < 0.1
     code, predict, _ = run("predict", model, test, "--out", tmp_path / "p.zarr", "--serial", "--json")
     assert (code, predict["rows"], predict["method"]) == (0, 60, "committee")
@@ -72,6 +74,28 @@ def test_classification_scores(classes, tmp_path):
     code, score, _ = run("score", tmp_path / "m", path, "--serial", "--json")
     assert code == 0
     assert list(score) == ["rows", "method", "accuracy", "log_loss", "brier", "ece", "auc"]
+
+
+@pytest.mark.parametrize("kind", ["wave", "classes"])
+def test_pictures_of_scores(kind, request, tmp_path):
+    pytest.importorskip("matplotlib")
+    path, *_ = request.getfixturevalue(kind)
+    call("fit", path, "--model", tmp_path / "m", *FIT)
+    figures = call("score", tmp_path / "m", path, "--serial", "--picture", tmp_path / "s.png")
+    assert figures["picture"] == str(tmp_path / "s.png")
+    assert (tmp_path / "s.png").read_bytes()[:4] == b"\x89PNG"
+    for name, said in [("s.doc", "expected a name that ends in"), ("no/s.png", "expected a directory at")]:
+        command = ["score", str(tmp_path / "m"), path, "--serial", "--picture", str(tmp_path / name)]
+        assert f"InvalidOption: picture: {said}" in CliRunner().invoke(cli, command).stderr
+
+
+def test_calibration_in_info(wave, tmp_path):
+    path, *_ = wave
+    call("fit", path, "--model", tmp_path / "m", *FIT)
+    told = call("info", tmp_path / "m", "--calibration")["calibration"]
+    assert set(told) >= {"rows", "coverage50", "coverage80", "coverage95", "variance_ratio"}
+    assert "calibration" not in call("info", tmp_path / "m")
+    assert "coverage95 0." in CliRunner().invoke(cli, ["info", str(tmp_path / "m"), "--calibration"]).output
 
 
 def test_config_file_and_set(wave, tmp_path):

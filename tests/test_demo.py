@@ -4,6 +4,7 @@ import pytest
 from bcmdist import pictures
 from bcmdist.demo import AMPLITUDES, DEFAULT_SEED, WIDTH, draw, make_map, make_rows, new_directory
 from bcmdist.errors import MissingExtra
+from bcmdist.scores import class_scores
 
 
 def test_map_is_that_of_appendix_c(rng):
@@ -43,6 +44,10 @@ def test_pictures_are_written(tmp_path, rng):
     curve = [{"rows": 1000 * k, "accuracy": 0.9, "log_loss": 0.1 / k} for k in (1, 2, 4)]
     pictures.learning_curve(tmp_path / "a.png", curve, majority_share=0.6)
     p = rng.uniform(size=500)
-    pictures.reliability_diagram(tmp_path / "b.png", p, rng.uniform(size=500) < p)
-    for name in ("a.png", "b.png"):
+    two, three = np.column_stack([1 - p, p]), rng.dirichlet(np.ones(3), 500)
+    pictures.reliability_diagram(
+        tmp_path / "b.png", class_scores((rng.uniform(size=500) < p) * 1, {"probability": two})
+    )
+    pictures.reliability_diagram(tmp_path / "c.png", class_scores(rng.integers(0, 3, 500), {"probability": three}))
+    for name in ("a.png", "b.png", "c.png"):
         assert (tmp_path / name).stat().st_size > 5000

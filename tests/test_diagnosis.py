@@ -1,16 +1,18 @@
 import numpy as np
 import pytest
+import zarr
 
-from bcmdist import GBCM, Settings, passes
+from bcmdist import GBCM, Settings, diagnosis, passes
 from bcmdist.committee import Committee
 from bcmdist.degrees import degrees_share
-from bcmdist.errors import InvalidOption
+from bcmdist.errors import DataChanged, InvalidOption, MemoryLimit
 from bcmdist.expert import conditional_message, expert_message, zero_message
 from bcmdist.laplace import laplace_mode
-from bcmdist.likelihoods import Bernoulli, Gaussian
+from bcmdist.likelihoods import Bernoulli, Gaussian, unweighted
 from bcmdist.mean import Mean
 from bcmdist.partition import open_data, partitions, read_all
 from bcmdist.query import prepare
+from bcmdist.reliability import Heard, reliability
 from oracles import pitc_covariance
 from problems import class_problem, make_committee, make_kernel, regression_problem, split
 
@@ -117,3 +119,62 @@ def test_gradient_counts_partitions_by_their_weight(wave):
     h, variance = 1e-5, query.kernel.variance
     numeric = (evidence(variance * np.exp(h)) - evidence(variance * np.exp(-h))) / (2 * h)
     assert weighted["kernel.variance"][0] == pytest.approx(numeric, rel=1e-5)
+
+
+# --- Calibration ---
+
+
+def test_calibration_of_a_fit_is_that_of_its_rows(wave):
+    path, X, y = wave
+    gbcm = GBCM.fit(path, GIVEN)
+    told = gbcm.calibration()
+    assert (told["rows"], told["partitions"]) == (240, len(gbcm.ledger))
+    names = ["coverage50", "coverage80", "coverage95", "variance_ratio"]
+    assert list(told) == ["rows", "partitions", *names, "at_rows"]
+    assert list(told["at_rows"]) == names
+    assert 0.5 < told["coverage95"] < 1
+    scaling = gbcm.model.scaling
+    obs = scaling.observations(unweighted(y), "affine")
+    heard = [Heard(scaling.inputs(X[b]), obs[b]) for b in split(240, [50, 100, 150, 200])]
+    found = reliability(gbcm.model.query, gbcm.model.likelihood, heard, gbcm.model.query.points)
+    assert told["coverage95"] == pytest.approx(found.coverage(0.95), rel=1e-9)
+    assert told["variance_ratio"] == pytest.approx(found.variance_ratio, rel=1e-9)
+    found = reliability(gbcm.model.query, gbcm.model.likelihood, heard, scaling.inputs(X))
+    assert told["at_rows"]["coverage80"] == pytest.approx(found.coverage(0.8), rel=1e-9)
+    np.testing.assert_allclose(  # as reported by predictions
+        found.reported * scaling.y_scale**2, gbcm.predict(X)["variance"], rtol=1e-9
+    )
+
+
+def test_calibration_takes_whole_partitions_of_a_seed(wave, monkeypatch):
+    path, *_ = wave
+    gbcm = GBCM.fit(path, GIVEN)
+    monkeypatch.setattr(diagnosis, "CALIBRATION_ROWS", 130)
+    told = [gbcm.calibration(seed=seed) for seed in (0, 0, 1, 2)]
+    assert told[0] == told[1]
+    assert {t["rows"] for t in told} <= {100, 90, 130}
+    assert len({t["coverage95"] for t in told}) > 1
+    monkeypatch.setattr(diagnosis, "CALIBRATION_ROWS", 80)
+    with pytest.raises(InvalidOption, match=r"two partitions of together at most 80 rows .* the smallest with 40"):
+        gbcm.calibration()
+
+
+def test_calibration_counts_weights(wave, tmp_path):
+    path, *_ = wave
+    gbcm = GBCM.fit(path, GIVEN, model=tmp_path / "model")
+    doubled = gbcm.reweight({entry.key: 2.0 for entry in gbcm.ledger})
+    assert doubled.calibration()["variance_ratio"] > gbcm.calibration()["variance_ratio"] + 0.1
+
+
+def test_what_cannot_be_calibrated_is_refused(wave, classes):
+    path, *_ = wave
+    with pytest.raises(InvalidOption, match=r"expected a gaussian likelihood, .* got bernoulli; score held-out rows"):
+        GBCM.fit(classes[0], GIVEN).calibration()
+    with pytest.raises(InvalidOption, match=r"got 0, the smallest with 0"):
+        GBCM.prepare(path, GIVEN).calibration()
+    gbcm = GBCM.fit(path, GIVEN)
+    with pytest.raises(MemoryLimit, match="calibration of 240 rows"):
+        diagnosis.calibration(gbcm, allowed_bytes=1e6)
+    zarr.open_group(path, mode="r+")["X"][7, 0] = 0.123
+    with pytest.raises(DataChanged):
+        gbcm.calibration()

@@ -25,7 +25,7 @@ from bcmdist.likelihoods import (
     Weibull,
     make_likelihood,
 )
-from bcmdist.observation import covered, observe, predictive
+from bcmdist.observation import observe, predictive
 
 MIXED = [
     StudentT(0.01, 2.5),
@@ -231,46 +231,6 @@ def test_no_rows():
     for name in LIKELIHOODS:
         for values in observe(make_likelihood(name), np.zeros(0), np.zeros(0), none).values():
             assert len(values) == 0
-
-
-# --- Coverage ---
-
-
-@pytest.mark.parametrize("likelihood", [Gaussian(0.2), *MIXED], ids=lambda x: x.name)
-def test_covered_is_lying_between_the_limits(likelihood, rng):
-    told = observe(likelihood, MEAN, SD**2, rows())
-    shift = 1.0 if likelihood.discrete else 1e-3
-    for limit, inner in (("lower95", shift), ("upper95", -shift)):
-        y = told[limit]
-        scale = 1.0 if likelihood.discrete else np.maximum(np.abs(y), 1e-12)
-        for step, inside in ((0.0, True), (inner, True), (-inner, False)):
-            at = y + step * scale
-            obs = Observations(at, np.ones(6), EXPOSURE, TRIALS)
-            within = (at >= told["lower95"]) & (at <= told["upper95"])
-            if likelihood.discrete or step:
-                np.testing.assert_array_equal(covered(likelihood, MEAN, SD**2, obs), within * 1.0)
-            assert inside or not np.any(within)
-
-
-def test_a_censored_row_is_covered_with_the_probability_left():
-    likelihood, m, v = Weibull(1.5), np.array([0.2]), np.array([0.3])
-    said = predictive(likelihood, m, v, rows()[:1])
-    low, high = said.quantile(0.025)[0], said.quantile(0.975)[0]
-    for c in (0.0, 0.5 * low, 0.5, 2.0, 1.1 * high):
-        obs = Observations(np.array([c]), np.ones(1), event=np.zeros(1))
-        at = said.cdf(np.array([c]))[0]
-        exact = max(said.cdf(np.array([high]))[0] - max(said.cdf(np.array([low]))[0], at), 0.0) / (1.0 - at)
-        np.testing.assert_allclose(covered(likelihood, m, v, obs), exact, atol=1e-5)
-
-
-def test_coverage_of_censored_lifetimes_drawn_from_the_model_is_95_percent(rng):
-    n, likelihood = 20_000, Weibull(1.5)
-    m, v = np.full(n, 0.1), np.full(n, 0.4)
-    life = np.exp(rng.normal(m, np.sqrt(v))) * rng.weibull(1.5, n)
-    clock = rng.exponential(1.5, n)
-    obs = Observations(np.minimum(life, clock), np.ones(n), event=(life <= clock) * 1.0)
-    assert 0.3 < obs.event.mean() < 0.8
-    assert abs(covered(likelihood, m, v, obs).mean() - 0.95) < 0.006  # four standard errors of 20,000 rows
 
 
 @pytest.mark.slow

@@ -1,19 +1,21 @@
 import numpy as np
 import pytest
 from scipy import integrate
-from scipy.stats import norm
+from scipy.stats import norm, poisson
 from sklearn import metrics
 
-from bcmdist.likelihoods import Gaussian, unweighted
-from bcmdist.observation import crps, predictive
-from bcmdist.scores import class_scores, concordance_pairs, real_scores
+from bcmdist.likelihoods import Gaussian, Observations, Poisson, StudentT, Weibull, unweighted
+from bcmdist.observation import crps, observe, predictive, unit_deviance
+from bcmdist.pit import places
+from bcmdist.scores import class_scores, concordance_pairs, event_scores, real_scores
 
 
 def regression_scores(y, p, *, train_mean):
     """Scores of Gaussian predictions without noise."""
-    said = predictive(Gaussian(1e-12), p["observation_mean"], p["observation_variance"], unweighted(y))
-    log_density = said.log_density(unweighted(y))
-    return real_scores(y, p, log_density, train_mean=train_mean, crps=crps(said, y))
+    likelihood, obs = Gaussian(1e-12), unweighted(y)
+    said = predictive(likelihood, p["observation_mean"], p["observation_variance"], obs)
+    where = places(likelihood, said, obs)
+    return real_scores(y, p, said.log_density(obs), where, train_mean=train_mean, crps=crps(said, y))
 
 
 @pytest.fixture
@@ -33,6 +35,12 @@ def test_regression_scores_against_their_definitions(regression):
     assert s["nmse"] == pytest.approx(((y - mean) ** 2).mean() / ((y - 0.1) ** 2).mean())
     assert s["mnlp"] == pytest.approx(-norm.logpdf(y, mean, sd).mean())
     assert s["coverage95"] == pytest.approx(((p["lower95"] <= y) & (y <= p["upper95"])).mean())
+    for level, name in [(0.5, "coverage50"), (0.8, "coverage80")]:
+        low, high = (norm.ppf(q, mean, sd) for q in (0.5 - level / 2, 0.5 + level / 2))
+        assert s[name] == pytest.approx(((low <= y) & (y <= high)).mean())
+    shares = np.histogram(norm.cdf(y, mean, sd), bins=20, range=(0, 1))[0] / 200
+    np.testing.assert_allclose(s["pit"], shares, rtol=1e-12)
+    assert s["pit_distance"] == pytest.approx(np.abs(np.cumsum(shares) - np.arange(1, 21) / 20).max())
     crps = [
         integrate.quad(
             lambda x, k=k: (norm.cdf(x, mean[k], sd[k]) - (x >= y[k])) ** 2, -12, 12, points=[y[k]], limit=200
@@ -76,6 +84,48 @@ def test_scores_add(regression):
     ]
     for name, value in (halves[0] + halves[1]).summary().items():
         assert value == pytest.approx(whole[name], rel=1e-12)
+
+
+def scored_events(likelihood, mean, variance, obs):
+    """Scores of counts or lifetimes under beliefs N(mean, variance)."""
+    told, said = observe(likelihood, mean, variance, obs), predictive(likelihood, mean, variance, obs)
+    deviance = unit_deviance(likelihood, obs, told["observation_mean"])
+    return event_scores(obs, told, said.log_density(obs), deviance, places(likelihood, said, obs))
+
+
+def test_scores_of_counts_add_and_are_those_of_their_distribution(rng):
+    n = 400
+    obs = Observations(rng.poisson(3.0, n) * 1.0, np.ones(n))
+    mean, variance = np.full(n, np.log(3.0)), np.full(n, 1e-12)
+    whole = scored_events(Poisson(), mean, variance, obs).summary()
+    one, other = (scored_events(Poisson(), mean[r], variance[r], obs[r]) for r in (slice(0, 90), slice(90, n)))
+    parts = (one + other).summary()
+    for name in set(whole) - {"concordance"}:  # pairs are those within a partition
+        np.testing.assert_allclose(parts[name], whole[name], rtol=1e-12, atol=1e-15)
+    said = poisson(3.0)
+    for level, name in [(0.5, "coverage50"), (0.8, "coverage80"), (0.95, "coverage95")]:
+        low, high = said.ppf(0.5 - level / 2), said.ppf(0.5 + level / 2)
+        assert whole[name] == pytest.approx(((obs.y >= low) & (obs.y <= high)).mean())
+    pinball = [metrics.mean_pinball_loss(obs.y, np.full(n, said.ppf(a)), alpha=a) for a in (0.025, 0.975)]
+    assert whole["interval_score"] == pytest.approx(2 / 0.05 * sum(pinball))
+
+
+def test_intervals_of_censored_rows_are_not_scored():
+    ones = np.ones(3)
+    for event, finite in [(ones, True), (np.array([1.0, 0.0, 1.0]), False)]:
+        obs = Observations(np.array([0.5, 1.0, 2.0]), ones, event=event)
+        score = scored_events(Weibull(1.5), 0.1 * ones, 0.2 * ones, obs).summary()
+        assert np.isfinite(score["interval_score"]) == finite
+        assert sum(score["pit"]) == pytest.approx(1.0)
+
+
+def test_crps_of_a_mixture_is_that_of_its_distribution():
+    likelihood, y = StudentT(0.3, 5.0), np.array([-2.0, 0.1, 1.0])
+    said = predictive(likelihood, np.zeros(3), np.full(3, 0.2), unweighted(y))
+    z = np.linspace(-15, 15, 6001)
+    F = predictive(likelihood, np.zeros(6001), np.full(6001, 0.2), unweighted(z)).cdf(z)
+    exact = [np.trapezoid((F - (z >= at)) ** 2, z) for at in y]
+    np.testing.assert_allclose(crps(said, y), exact, rtol=0.03)  # 20 levels bring it to about 2 %
 
 
 def test_one_class_has_no_ranking():

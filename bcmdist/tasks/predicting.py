@@ -7,7 +7,8 @@ import numpy as np
 from bcmdist.calibration import uncalibrated
 from bcmdist.dataset import write_rows
 from bcmdist.likelihoods import Likelihood, Softmax, task_of
-from bcmdist.observation import covered, crps, observe, predictive, unit_deviance
+from bcmdist.observation import crps, observe, predictive, unit_deviance
+from bcmdist.pit import places
 from bcmdist.prediction import marginal, predict_latent
 from bcmdist.scores import Scores, class_scores, event_scores, real_scores
 from bcmdist.store import Reference
@@ -39,14 +40,14 @@ def score_rows(fitted: Fitted, X, obs) -> Scores:
     said = predictive(model.likelihood, mean, variance, obs)
     jacobian = model.scaling.log_jacobian(kind)
     log_density = said.log_density(obs) + (obs.event * jacobian if task == "lifetimes" else jacobian)
-    if task != "regression":
-        deviance = unit_deviance(model.likelihood, obs, said.mean)
-        inside = covered(model.likelihood, mean, variance, obs)
-        return event_scores(replace(obs, y=obs.y * scale), said.mean * scale, log_density, deviance, inside)
+    where = places(model.likelihood, said, obs)
     named = {name: model.scaling.original(name, values, kind) for name, values in seen.items()}
+    if task != "regression":
+        deviance = unit_deviance(model.likelihood, obs, seen["observation_mean"])
+        return event_scores(replace(obs, y=obs.y * scale), named, log_density, deviance, where)
     y = obs.y * scale + model.scaling.y_mean
     train_mean = model.scaling.y_scale if kind == "scale" else model.scaling.y_mean
-    return real_scores(y, named, log_density, train_mean=train_mean, crps=crps(said, obs.y) * scale)
+    return real_scores(y, named, log_density, where, train_mean=train_mean, crps=crps(said, obs.y) * scale)
 
 
 @dataclass(frozen=True)
