@@ -19,28 +19,24 @@ def bcmdist(*arguments, seconds=None):
 
 def run(command, *, seconds=None, environment=None):
     """The JSON that a command prints. With all its workers it is stopped after so many seconds."""
+    environment = os.environ | (environment or {})
+    out = None
     with tempfile.TemporaryFile("w+") as log:
-        process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            start_new_session=True,
-            env=os.environ | (environment or {}),
-        )
-        try:
-            out, _ = process.communicate(timeout=seconds)
-        except BaseException as error:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            if not isinstance(error, subprocess.TimeoutExpired):
+        pipes = {"stdout": subprocess.PIPE, "stderr": log, "text": True}
+        with subprocess.Popen(command, **pipes, start_new_session=True, env=environment) as process:
+            try:
+                out, _ = process.communicate(timeout=seconds)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+            except BaseException:
+                os.killpg(process.pid, signal.SIGKILL)
                 raise
-            out = None
         log.seek(0)
         said = log.read()
+    last = " ".join(said.split()[-12:])
     if out is None:
-        raise Unfinished(f"stopped after {seconds:g} s; {' '.join(said.split()[-12:])}")
+        raise Unfinished(f"stopped after {seconds:g} s" + (f"; {last}" if last else ""))
     if process.returncode:
         print(" ".join(command), said, sep="\n", file=sys.stderr)
-        raise Unfinished(f"failed: {' '.join(said.split()[-12:])}")
+        raise Unfinished(f"failed: {last}")
     return json.loads(out)
