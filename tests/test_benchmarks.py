@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from accuracy import BY_NAME, Case, Row, at_most, in_deviations, table, verdict
 from sklearn.datasets import make_friedman1
+from threadpoolctl import threadpool_limits
 
+import baselines
 from baselines import LEAST_PROBABILITY, Said, class_figures, dense, dense_gp, figures_of, regression_figures
 from bcmdist import GBCM, Settings
 from bcmdist.mean import Mean
@@ -62,10 +64,19 @@ def test_baselines_see_what_is_there(method, task):
     if task == "classification":
         y = 3.0 + (y > np.median(y)) * 2.0
     X = np.column_stack([X, np.ones(len(X))])
-    found = figures_of(method, {"X": X[:300], "y": y[:300]}, {"X": X[300:], "y": y[300:]}, task, np.inf)
+    with threadpool_limits(1):
+        found = figures_of(method, {"X": X[:300], "y": y[:300]}, {"X": X[300:], "y": y[300:]}, task, np.inf)
     explained = 1 - found["nmse"] if task == "regression" else 2 * found["accuracy"] - 1
     assert explained >= {"intercept": -0.2, "linear": 0.5, "hgb": 0.5}[method]
     assert found["seconds"] > 0
+
+
+def test_a_library_that_is_not_installed_is_said(monkeypatch, capsys, make_data):
+    data = make_data(X=np.zeros((4, 1)), y=np.arange(4.0))
+    monkeypatch.setitem(sys.modules, "gpboost", None)
+    monkeypatch.setattr(sys, "argv", ["baselines.py", "gpboost", data, data, "--task", "regression"])
+    baselines.main()
+    assert json.loads(capsys.readouterr().out) == {"none": "not installed: gpboost"}
 
 
 def row(method="bcmdist", failed="", **figures):
