@@ -2,7 +2,9 @@
 
 import argparse
 import json
+import os
 import sys
+from pathlib import Path
 
 import accuracy
 import numpy as np
@@ -139,6 +141,18 @@ def test_a_set_that_is_absent_is_a_row(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(sys, "argv", ["accuracy.py", "--sets", "pol"])
     accuracy.main()
     assert f"skipped: not in {tmp_path}" in capsys.readouterr().out
+
+
+@pytest.mark.slow  # 12 processes
+@pytest.mark.parametrize("name", ["uci_yacht", "meuse", "crabs"])
+def test_splits_differ(name, real_data):
+    real_data(name)
+    options = argparse.Namespace(splits=2, limit=60)
+    data = Path(os.environ["BCMDIST_DATA"])
+    found = accuracy.measure(BY_NAME[name], ["intercept"], options, data, lambda row, number: None)["intercept"]
+    score = "mnlp" if BY_NAME[name].task == "regression" else "log_loss"
+    assert found.failed == ""
+    assert found.error(score) > 0
 
 
 @pytest.mark.slow

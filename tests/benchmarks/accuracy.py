@@ -60,8 +60,8 @@ class Case:
     """from and to, by figure"""
     rivals: dict[str, tuple[str, float]] = field(default_factory=dict)
     """a method, and at most how many times its figure is enough"""
-    write: Callable[[Path, Path], None] | None = None
-    """writes the parts of a file that `import` does not take as it is"""
+    write: Callable[[Path, Path], Path | None] | None = None
+    """of a file that `import` does not take as it is: writes one that it takes and names it, or both parts"""
 
 
 def at_most(bar):
@@ -93,7 +93,7 @@ def log_zinc(file, folder):
     with np.load(file) as arrays:
         columns = {"X": arrays["X"], "y": np.log(arrays["y"][:, 3])}
     np.savez(folder / "log_zinc.npz", **columns)
-    import_parts(folder / "log_zinc.npz", folder, split_options(BY_NAME["meuse"], 0))
+    return folder / "log_zinc.npz"
 
 
 CASES = (
@@ -269,10 +269,9 @@ def measure(case, methods, options, data, report):
     for number in range(min(case.splits, options.splits)):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            if case.write:
-                case.write(file, folder)
-            else:
-                import_parts(file, folder, split_options(case, number))
+            source = case.write(file, folder) if case.write else file
+            if source:
+                import_parts(source, folder, split_options(case, number))
             y_train, y_test = (targets(folder / f"{part}.zarr") for part in ("train", "test"))
             for row in rows.values():
                 if row.failed:
