@@ -10,9 +10,6 @@ the intercept and the GLM are fitted by the libraries of the extra `benchmark`. 
 import argparse
 import json
 import os
-import signal
-import subprocess
-import sys
 import tempfile
 import warnings
 from dataclasses import dataclass, replace
@@ -27,6 +24,7 @@ from scipy.special import roots_hermitenorm
 from bcmdist import GBCM
 from bcmdist.dataset import write_dataset
 from bcmdist.scores import class_scores, concordance_pairs
+from commands import Unfinished, bcmdist
 
 HOLDOUT = ("--holdout", 0.3333, "--seed", 0)
 MNIST_INPUTS = 40
@@ -65,33 +63,6 @@ CASES = (
     Case("letter", "classification", ("softmax", "onehot"), 20_000, own_split=True),
     Case("mnist", "classification", ("softmax", "onehot"), 70_000, own_split=True),
 )
-
-
-class Unfinished(Exception):
-    """A command failed or had to be stopped."""
-
-
-def bcmdist(*arguments, seconds=None):
-    """Run a command; its figures. With all its workers it is stopped after so many seconds."""
-    command = [sys.executable, "-m", "bcmdist.cli", *map(str, arguments), "--json"]
-    with tempfile.TemporaryFile("w+") as log:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True)
-        try:
-            out, _ = process.communicate(timeout=seconds)
-        except BaseException as error:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            if not isinstance(error, subprocess.TimeoutExpired):
-                raise
-            out = None
-        log.seek(0)
-        said = log.read()
-    if out is None:
-        raise Unfinished(f"stopped after {seconds:g} s; {' '.join(said.split()[-12:])}")
-    if process.returncode:
-        print(" ".join(command), said, sep="\n", file=sys.stderr)
-        raise Unfinished(f"failed: {' '.join(said.split()[-12:])}")
-    return json.loads(out)
 
 
 # --- Data ---

@@ -1,0 +1,169 @@
+"""The accuracy benchmark: its baselines' arithmetic, its verdicts, and that it runs."""
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+import accuracy
+import numpy as np
+import pytest
+from accuracy import BY_NAME, Case, Row, at_most, in_deviations, table, verdict
+from sklearn.datasets import make_friedman1
+from threadpoolctl import threadpool_limits
+
+import baselines
+from baselines import LEAST_PROBABILITY, Said, class_figures, dense, dense_gp, figures_of, regression_figures
+from bcmdist import GBCM, Settings
+from bcmdist.mean import Mean
+from commands import Unfinished, run
+from oracles import full_gp
+from problems import make_kernel
+
+
+@pytest.mark.parametrize("block", [7, 100])
+def test_dense_gp_by_blocks(rng, block):
+    X, Xs, y = rng.standard_normal((60, 2)), rng.standard_normal((20, 2)), rng.standard_normal(60)
+    kernel, H = make_kernel("matern32"), Mean("linear").design
+    mean, covariance, _ = full_gp(kernel, H, X, y, 0.1, Xs)
+    m, v = dense_gp(kernel, H, X, y, 0.1, Xs, block=block)
+    # Rounding amplified by the condition number of K, about 1e5 with the vague trend.
+    np.testing.assert_allclose(m, mean, atol=1e-9)
+    np.testing.assert_allclose(v, np.diag(covariance), atol=1e-9)
+
+
+def test_dense_gp_of_a_model_with_one_expert_scores_the_same(rng, make_data):
+    X = rng.uniform(-2, 2, (60, 2))
+    rows = {"X": X, "y": 3.0 + 20.0 * np.sin(X).sum(axis=1) + rng.standard_normal(60)}
+    train, test = ({n: v[part] for n, v in rows.items()} for part in (slice(40), slice(40, None)))
+    # Query points at all rows: the committee is the exact GP, but for its jitter.
+    gbcm = GBCM.fit(make_data("train.zarr", **train), Settings(kernel="se", learn=False, query=40))
+    wanted = gbcm.score(make_data("test.zarr", **test))
+    found = dense(gbcm.url, train, test)
+    for name in ("rmse", "nmse", "mnlp", "crps", "coverage95"):
+        assert found[name] == pytest.approx(wanted[name], rel=1e-5), name
+
+
+def test_constant_predictions_have_closed_scores(rng):
+    y_train, y = rng.standard_normal(50), rng.standard_normal(30)
+    found = regression_figures(Said(np.full(30, y_train.mean()), np.ones(30)), y_train, y)
+    assert found["nmse"] == pytest.approx(1.0)
+    error = y - y_train.mean()
+    assert found["mnlp"] == pytest.approx(0.5 * (error**2).mean() + 0.5 * np.log(2 * np.pi))
+    assert found["coverage95"] == (np.abs(error) < 1.959964).mean()
+
+
+def test_a_class_said_to_be_impossible_costs_a_finite_log_loss():
+    found = class_figures(np.array([[1.0, 0.0], [1.0, 0.0]]), np.array([0, 1]))
+    assert found["log_loss"] == pytest.approx(-0.5 * np.log(LEAST_PROBABILITY), rel=1e-6)
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+@pytest.mark.parametrize("method", ["intercept", "linear", "hgb"])
+def test_baselines_see_what_is_there(method, task):
+    X, y = make_friedman1(400, 5, noise=0.5, random_state=0)
+    if task == "classification":
+        y = 3.0 + (y > np.median(y)) * 2.0
+    X = np.column_stack([X, np.ones(len(X))])
+    with threadpool_limits(1):
+        found = figures_of(method, {"X": X[:300], "y": y[:300]}, {"X": X[300:], "y": y[300:]}, task, np.inf)
+    explained = 1 - found["nmse"] if task == "regression" else 2 * found["accuracy"] - 1
+    assert explained >= {"intercept": -0.2, "linear": 0.5, "hgb": 0.5}[method]
+    assert found["seconds"] > 0
+
+
+def test_a_library_that_is_not_installed_is_said(monkeypatch, capsys, make_data):
+    data = make_data(X=np.zeros((4, 1)), y=np.arange(4.0))
+    monkeypatch.setitem(sys.modules, "gpboost", None)
+    monkeypatch.setattr(sys, "argv", ["baselines.py", "gpboost", data, data, "--task", "regression"])
+    baselines.main()
+    assert json.loads(capsys.readouterr().out) == {"none": "not installed: gpboost"}
+
+
+def row(method="bcmdist", failed="", **figures):
+    case = Case("some", "regression", "own", bars={"nmse": at_most(0.5)}, rivals={"rmse": ("lightgbm", 1.02)})
+    return Row(case, method, (8, 2), [figures | {"note": "", "seconds": 1.0}] if figures else [], failed)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "said"),
+    [
+        (row(nmse=0.5, rmse=1.02), row("lightgbm", rmse=1.0), "yes"),
+        (row(nmse=0.5, rmse=1.03), row("lightgbm", rmse=1.0), "no: rmse 1.03 > 1.02 by lightgbm"),
+        (row(nmse=0.6, rmse=1.0), row("lightgbm", rmse=1.0), "no: nmse 0.6 not in [-inf, 0.5]"),
+        (row(nmse=0.5, rmse=1.0), row("lightgbm", failed="not installed"), "so far; not known: rmse of lightgbm"),
+        (row(failed="stopped"), row("lightgbm", rmse=1.0), "no"),
+    ],
+)
+def test_verdicts(ours, theirs, said):
+    assert verdict(ours.case, {"bcmdist": ours, "lightgbm": theirs}) == said
+
+
+def test_averages_over_splits_have_standard_errors():
+    several = Row(BY_NAME["uci_yacht"], "hgb", (8, 2), [{"rmse": v, "note": ""} for v in (1.0, 2.0, 3.0)])
+    assert several.mean("rmse") == 2.0
+    assert several.error("rmse") == pytest.approx(np.std([1, 2, 3], ddof=1) / np.sqrt(3))
+    assert "| 2 ± 0.6 |" in table("regression", [several])
+
+
+def test_standard_deviations_of_the_targets_as_units(rng):
+    y_train, y, mean = rng.standard_normal(40), rng.standard_normal(9), rng.standard_normal(9)
+    once = regression_figures(Said(mean, np.ones(9)), y_train, y)
+    scaled = regression_figures(Said(7 * mean, np.full(9, 49.0)), 7 * y_train, 7 * y)
+    assert in_deviations(scaled, 7.0) == pytest.approx(once)
+
+
+def test_names_of_sets_and_methods():
+    assert accuracy.names_of(BY_NAME)("pol,kin40k") == ("pol", "kin40k")
+    with pytest.raises(argparse.ArgumentTypeError, match="got poll"):
+        accuracy.names_of(BY_NAME)("poll")
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [("import time; time.sleep(60)", "stopped after 0.5 s"), ("raise OSError('no disk')", "OSError: no disk")],
+)
+def test_commands_that_hang_or_fail(program, said):
+    with pytest.raises(Unfinished, match=said):
+        run([sys.executable, "-c", program], seconds=0.5 if "sleep" in program else None)
+
+
+def test_without_data_it_says_what_to_set(monkeypatch, capsys):
+    monkeypatch.delenv("BCMDIST_DATA", raising=False)
+    monkeypatch.setattr(sys, "argv", ["accuracy.py", "--quick"])
+    accuracy.main()
+    assert "set BCMDIST_DATA" in capsys.readouterr().out
+
+
+def test_a_set_that_is_absent_is_a_row(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("BCMDIST_DATA", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["accuracy.py", "--sets", "pol"])
+    accuracy.main()
+    assert f"skipped: not in {tmp_path}" in capsys.readouterr().out
+
+
+@pytest.mark.slow  # 12 processes
+@pytest.mark.parametrize("name", ["uci_yacht", "meuse", "crabs"])
+def test_splits_differ(name, real_data):
+    real_data(name)
+    options = argparse.Namespace(splits=2, limit=60)
+    data = Path(os.environ["BCMDIST_DATA"])
+    found = accuracy.measure(BY_NAME[name], ["linear"], options, data, lambda row, number: None)["linear"]
+    score = "mnlp" if BY_NAME[name].task == "regression" else "log_loss"
+    assert found.failed == ""
+    assert found.error(score) > 0
+
+
+@pytest.mark.slow
+def test_quick_mode(monkeypatch, capsys, tmp_path, real_data):
+    for name in accuracy.QUICK_SETS:
+        real_data(name)
+    out = tmp_path / "results.json"
+    monkeypatch.setattr(sys, "argv", ["accuracy.py", "--quick", "--partition", "chunks", "--out", str(out)])
+    accuracy.main()
+    rows = json.loads(out.read_text())
+    assert [(r["set"], r["method"], r["failed"]) for r in rows] == [
+        (name, method, "") for name in accuracy.QUICK_SETS for method in accuracy.QUICK_METHODS
+    ]
+    assert rows[0]["mean"]["rmse"] < rows[1]["mean"]["rmse"]
