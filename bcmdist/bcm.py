@@ -13,23 +13,20 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from bcmdist import __version__, diagnosis, opening, passes, revision
+from bcmdist import diagnosis, inference, opening, passes, revision, spatial
 from bcmdist.calibration import calibration_from, fit_calibration
 from bcmdist.committee import Committee, query_advice
-from bcmdist.dataset import LARGEST_OUTPUT_CHUNK, create_predictions, new_output, output_names
 from bcmdist.errors import InvalidData, InvalidDtype, InvalidOption
 from bcmdist.joint import joint_latent, sample_latent
 from bcmdist.likelihoods import Observations, Softmax, task_of
 from bcmdist.model import Model, from_arrays, named_parameters
 from bcmdist.partition import (
     Partition,
-    aligned_partitions,
-    describe,
     open_data,
     partitions,
     refuse_overlap,
 )
-from bcmdist.preparation import Stages, refuse_large_expert, refuse_large_prediction
+from bcmdist.preparation import Stages, refuse_large_expert
 from bcmdist.runtime import Runtime
 from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.scores import Scores
@@ -37,7 +34,8 @@ from bcmdist.settings import Settings
 from bcmdist.store import RUNNING, Commit, Entry, LocalStorage, ModelStore, record_digest
 from bcmdist.tasks.hearing import Contribution, EPExpert, Expert, HeldOut
 from bcmdist.tasks.loading import Fitted, committee_from
-from bcmdist.tasks.predicting import Predict, Score, predict_rows
+from bcmdist.tasks.local import load_predictor
+from bcmdist.tasks.predicting import predict_rows
 
 
 @dataclass(frozen=True)
@@ -82,8 +80,13 @@ class GBCM:
         keep, source, model = opening.places(source, model)
         data = open_data(source, x=settings.x, y=settings.y)
         gbcm = _opened(data, settings, model, runtime)
-        gbcm = replace(gbcm, _keep=keep).absorb(partitions(data, settings.rows_per_expert), runtime=runtime)
-        return gbcm.refine(runtime=runtime) if settings.passes == "auto" else gbcm
+        gbcm = replace(gbcm, _keep=keep)
+        spread = settings.partition == "spatial"
+        gbcm = spatial.arrange(gbcm, data, runtime) if spread else gbcm
+        parts = spatial.cell_partitions(gbcm) if spread else partitions(data, settings.rows_per_expert)
+        gbcm = gbcm.absorb(parts, runtime=runtime)
+        gbcm = gbcm.refine(runtime=runtime) if settings.passes == "auto" else gbcm
+        return spatial.surround(gbcm, runtime) if spread else gbcm
 
     @classmethod
     def prepare(cls, source, settings=None, *, model=None, runtime: Runtime | None = None) -> "GBCM":
@@ -223,7 +226,7 @@ class GBCM:
             found = fit_calibration(runtime.sum(task, held_out, label="calibrate"))
         return self.successor(self.committee, [], calibration=asdict(found) | {"rows": rows})
 
-    def predict(self, X, *, exposure=None, trials=None, quantiles=()) -> dict[str, np.ndarray]:
+    def predict(self, X, *, exposure=None, trials=None, quantiles=(), method=None) -> dict[str, np.ndarray]:
         """Predictions at the rows of X (n, D), in original units, by name.
 
         `mean` and `variance` of the latent f, (n,), or (n, C) of C classes; for classes `probability`
@@ -247,9 +250,11 @@ class GBCM:
                 f"quantiles: expected levels between 0 and 1 of numbers, got {list(quantiles)} of a "
                 f"{self.model.likelihood.name} model; correct or leave them out"
             )
-        return predict_rows(self._fitted(), np.asarray(X, dtype=float), obs, tuple(quantiles))
+        return predict_rows(self._fitted(self._method(method)), np.asarray(X, dtype=float), obs, tuple(quantiles))
 
-    def _fitted(self):
+    def _fitted(self, method):
+        if method == "local":
+            return load_predictor(self.reference, method)
         return Fitted(self.model, self.committee.posterior, calibration_from(self.facts.get("calibration")))
 
     def _scaled(self, X):
@@ -269,40 +274,28 @@ class GBCM:
             )
         return self.model.scaling.inputs(X)
 
-    def predict_zarr(self, source, out, *, x=None, runtime: Runtime | None = None) -> int:
+    def predict_zarr(self, source, out, *, x=None, method=None, runtime: Runtime | None = None) -> int:
         """Predict at every row of a Zarr data set into a new Zarr group; the number of rows.
 
         Parameters
         ----------
         x : name of the input array; the one of the training data by default
+        method : "committee", or "local" with the rows around each new point; as recorded at fit by default
 
         Raises
         ------
         DataExists, DataNotFound, InvalidData, WorkerCannotRead
         """
-        runtime = runtime or SerialRuntime()
         data = self._open(source, x=x, y=None)
-        example = self.predict(np.zeros((1, data.inputs)))
-        attributes = {
-            "model": self.url,
-            "commit": self.commit,
-            "method": "committee",
-            "software": f"bcmdist {__version__}",
-            "units": f"those of {self.model.y_name} in the training data; variances in their square",
-        }
-        refuse_large_prediction(data, self.model.query, runtime)
-        self._check_readable(runtime, data)
-        with new_output(out) as place:
-            rows = create_predictions(place, data, example, attributes)
-            runtime.check_same(functools.partial(output_names, place), url=out)
-            return runtime.sum(Predict(self.reference, place), aligned_partitions(data, rows), label="predict")
+        return inference.predict_zarr(self, data, out, self._method(method), runtime or SerialRuntime())
 
-    def score(self, source, *, x=None, y=None, runtime: Runtime | None = None) -> dict:
+    def score(self, source, *, x=None, y=None, method=None, runtime: Runtime | None = None) -> dict:
         """Scores of the predictions against the targets of a Zarr data set, in original units.
 
         Parameters
         ----------
         x, y : names of the input and target arrays; those of the training data by default
+        method : as in `predict_zarr`
 
         Returns
         -------
@@ -310,17 +303,16 @@ class GBCM:
         `accuracy log_loss brier ece auc` or, of counts and lifetimes, `mnlp deviance coverage50 coverage80
         coverage95 concordance mae interval_score pit_distance pit`; numbers, but for the list `pit` (`bcmdist.pit`)
         """
-        scores = self.scores(source, x=x, y=y, runtime=runtime)
+        scores = self.scores(source, x=x, y=y, method=method, runtime=runtime)
         return {"rows": int(scores.totals["rows"]), **scores.summary()}
 
-    def scores(self, source, *, x=None, y=None, runtime: Runtime | None = None) -> Scores:
+    def scores(self, source, *, x=None, y=None, method=None, runtime: Runtime | None = None) -> Scores:
         """The totals behind `score`, which add."""
-        runtime = runtime or SerialRuntime()
         data = self._open(source, x=x, y=y or self.model.y_name)
-        refuse_large_prediction(data, self.model.query, runtime)
-        self._check_readable(runtime, data)
-        parts = aligned_partitions(data, min(data.chunk_rows, LARGEST_OUTPUT_CHUNK))
-        return runtime.sum(Score(self.reference), parts, label="score")
+        return inference.scores(self, data, self._method(method), runtime or SerialRuntime())
+
+    def _method(self, method):
+        return inference.chosen_method(self, method)
 
     def effective_parameters(self, *, runtime: Runtime | None = None) -> dict[str, float]:
         """Degrees of freedom of the data and as seen through the query set; see `diagnosis`."""
@@ -403,9 +395,16 @@ class GBCM:
             "jitter": query.jitter,
             "kernels_tried": self.facts["kernels_tried"],
             "at_bounds": self.facts["at_bounds"],
+            "method": self.facts.get("method", "committee"),
+            "cells": self._cells_info(),
             "seconds_by_stage": self.facts["seconds"],
             "model": self.url,
         }
+
+    def _cells_info(self):
+        cells = self.facts.get("cells") or {}
+        shown = {name: cells[name] for name in ("core", "around", "border_jump") if name in cells}
+        return shown | {"count": self.model.cells.cells} if self.model.cells else None
 
     def _open(self, source, *, x, y):
         data = open_data(source, x=x or self.model.x_name, y=y)
@@ -424,10 +423,6 @@ class GBCM:
     def reference(self):
         """What tasks carry instead of this committee."""
         return self.store.reference(self.commit)
-
-    def _check_readable(self, runtime, data):
-        runtime.check_same(functools.partial(describe, data.url, data.x, data.y), url=data.url)
-        runtime.check_same(functools.partial(record_digest, self.url, self.commit), url=self.url)
 
 
 def _companion(name, column, rows):

@@ -122,6 +122,13 @@ def _runtime(scheduler, workers, serial):
     return DaskRuntime(scheduler, workers=workers, progress=ProgressBar())
 
 
+_method_option = click.option(
+    "--method",
+    type=click.Choice(["committee", "local"]),
+    help="From the committee alone, or with the rows around each new point [default: local where cells were fitted].",
+)
+
+
 def _read_config(ctx, _, path):
     """Options from a TOML file become defaults: what the command line says wins."""
     if path is None:
@@ -317,7 +324,13 @@ def import_(file, data, y, rows_per_chunk, part, holdout, seed, mask, mask_row, 
     show_default=True,
     help="First pass: each expert at its own mode, or under the belief of the moment (then order matters).",
 )
-@click.option("--partition", type=click.Choice(["chunks"]), default="chunks", show_default=True)
+@click.option(
+    "--partition",
+    type=click.Choice(["chunks", "spatial"]),
+    default="chunks",
+    show_default=True,
+    help="Rows as they are stored, or cells of near rows, which are copied into their order and give local prediction.",
+)
 @click.option("--learn/--no-learn", default=True, show_default=True, help="Learn hyper-parameters.")
 @click.option(
     "--set",
@@ -334,7 +347,7 @@ def import_(file, data, y, rows_per_chunk, part, holdout, seed, mask, mask_row, 
 @click.option("--prepare-only", is_flag=True, help="Commit an empty committee and stop.")
 @_runtime_options
 @_json_option
-def fit(data, model, given, partition, prepare_only, make_runtime, as_json, **options):
+def fit(data, model, given, prepare_only, make_runtime, as_json, **options):
     """Fit a committee to the Zarr data set DATA.
 
     Example: bcmdist fit train.zarr --model model --task regression --query 1000
@@ -355,7 +368,7 @@ def fit(data, model, given, partition, prepare_only, make_runtime, as_json, **op
 @click.argument("model")
 @click.argument("data")
 @click.option("--out", required=True, metavar="PRED.zarr", help="New Zarr group for the predictions.")
-@click.option("--method", type=click.Choice(["committee"]), default="committee", show_default=True)
+@_method_option
 @click.option("--x", "x", help="Name of the input array [default: as in training].")
 @_runtime_options
 @_json_option
@@ -366,10 +379,12 @@ def predict(model, data, out, method, x, make_runtime, as_json):
     """
     start = time.perf_counter()
     from bcmdist.bcm import GBCM
+    from bcmdist.inference import chosen_method
 
     gbcm = GBCM.load(model)
+    method = chosen_method(gbcm, method)
     with make_runtime() as runtime:
-        rows = gbcm.predict_zarr(data, out, x=x, runtime=runtime)
+        rows = gbcm.predict_zarr(data, out, x=x, method=method, runtime=runtime)
     figures = {"rows": rows, "seconds": time.perf_counter() - start, "out": out, "method": method}
     _report(figures, as_json)
 
@@ -377,7 +392,7 @@ def predict(model, data, out, method, x, make_runtime, as_json):
 @cli.command()
 @click.argument("model")
 @click.argument("data")
-@click.option("--method", type=click.Choice(["committee"]), default="committee", show_default=True)
+@_method_option
 @click.option("--x", "x", help="Name of the input array [default: as in training].")
 @click.option("--y", "y", help="Name of the target array [default: as in training].")
 @click.option("--picture", metavar="FILE.png", help="Draw how far the stated probabilities can be trusted.")
@@ -390,12 +405,14 @@ def score(model, data, method, x, y, picture, make_runtime, as_json):
     """
     from bcmdist import pictures
     from bcmdist.bcm import GBCM
+    from bcmdist.inference import chosen_method
 
     gbcm = GBCM.load(model)
+    method = chosen_method(gbcm, method)
     if picture:
         pictures.check(picture)
     with make_runtime() as runtime:
-        scores = gbcm.scores(data, x=x, y=y, runtime=runtime)
+        scores = gbcm.scores(data, x=x, y=y, method=method, runtime=runtime)
     figures = {"rows": int(scores.totals["rows"]), "method": method, **scores.summary()}
     if picture:
         pictures.score_picture(picture, scores)

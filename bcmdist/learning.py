@@ -1,8 +1,9 @@
-"""Hyper-parameters that maximise the summed log evidence of a few partitions.
+"""Hyper-parameters that maximise a log evidence, for the kernel that does so best.
 
-For each kernel several starts with one lengthscale for all inputs, then lengthscales per input from
-the best: a single start with many lengthscales often ends in a bad optimum. The objective carries a weak
-log-normal prior on every parameter, which only matters where the data say nothing.
+Several starts with one lengthscale for all inputs, then lengthscales per input from the best: a single start
+with many lengthscales often ends in a bad optimum. Where the rows depend on the metric, as in spatial cells, further
+rounds follow on rows that are near in the metric learned so far, and who wins is decided by rows left out. The
+objective carries a weak log-normal prior on every parameter, which only matters where the data say nothing.
 """
 
 import itertools
@@ -21,9 +22,11 @@ from bcmdist.model import named_parameters, with_named
 
 Objective = Callable[[Kernel, AnyLikelihood], tuple[float, np.ndarray]]
 """Summed log evidence and its gradient in log parameters (kernel first); -inf where it fails."""
+Judge = Callable[[Kernel, AnyLikelihood], float]
+"""Log predictive density of rows left out, in nats; -inf where it fails."""
 
-# Kernels that `auto` chooses from, in the order in which ties are resolved: smooth and rough.
-AUTO_KERNELS = ("se", "matern32")
+# Kernels that `auto` chooses from; the first has its starts, the others begin where it ended.
+AUTO_KERNELS = ("matern32", "se", "matern52", "matern12")
 
 # Standard deviation of the log-normal prior: a factor of 20 either way is one deviation. Weak.
 PRIOR_SD = 3.0
@@ -43,14 +46,24 @@ class Effort:
     """How much work learning may do."""
 
     rows: int
-    """rows whose evidence is summed, about"""
+    """rows whose evidence is summed, about, where they are taken as they come"""
+    block: int
+    """rows of a neighbourhood"""
+    per_density: int
+    """neighbourhoods at each density"""
+    rounds: int
+    """of neighbourhoods in the metric learned so far"""
     isotropic_steps: int
     """optimiser iterations per start with one lengthscale"""
     steps: int
     """optimiser iterations with lengthscales per input"""
 
 
-EFFORTS = {"quick": Effort(2000, 10, 20), "normal": Effort(5000, 10, 50), "thorough": Effort(20_000, 30, 150)}
+EFFORTS = {
+    "quick": Effort(2000, 400, 1, 1, 10, 20),
+    "normal": Effort(5000, 500, 2, 2, 10, 50),
+    "thorough": Effort(20_000, 1000, 2, 3, 30, 150),
+}
 
 
 @dataclass(frozen=True)
@@ -66,7 +79,9 @@ class Learned:
     at_bounds: list[str]
     """parameters that ended at a bound"""
     tried: dict[str, float]
-    """best objective of each kernel tried"""
+    """best objective of each kernel tried, all over the same rows"""
+    noise_factor: float = 1.0
+    """by which rows left out have multiplied the noise variance"""
 
 
 @dataclass(frozen=True)
@@ -138,43 +153,83 @@ def _stop_when_idle():
     return callback
 
 
-def learn(objective: Objective, kernel_name, likelihood: AnyLikelihood, *, inputs, effort: Effort) -> Learned:
+def learn(
+    objective_for: Callable[[Kernel | None], Objective],
+    kernel_name,
+    likelihood: AnyLikelihood,
+    *,
+    inputs,
+    effort: Effort,
+    judge_for: Callable[[Kernel], Judge] | None = None,
+) -> Learned:
     """Maximise an objective over the parameters of a kernel and a likelihood.
 
     Parameters
     ----------
+    objective_for : the objective over rows that are near in the metric of a kernel (None: of the inputs)
     kernel_name : expression of `parse_kernel`, or "auto" to choose among `AUTO_KERNELS`
+    judge_for : where the rows depend on the metric: decides between one lengthscale and many and settles the noise
 
     Raises
     ------
     NotPositiveDefinite
         The objective could not be evaluated at any start.
     """
-    search = _Search(objective, inputs)
+    search = _Search(objective_for(None), inputs)
     names = AUTO_KERNELS if kernel_name == "auto" else (kernel_name,)
-    coarse = [_best_isotropic(search, name, likelihood, effort) for name in names]
-    if not any(math.isfinite(point.objective) for point in coarse):
-        raise NotPositiveDefinite(
-            f"learning: the evidence of {kernel_name!r} could not be computed at any start; likely causes: "
-            "(a) a kernel that is no covariance, (b) duplicate rows without noise; give hyper-parameters with "
-            "--no-learn and --set"
-        )
-    fine = [search.climb(_expanded(point, inputs), effort.steps) for point in coarse]
-    best = max(fine, key=_objective)
-    # A kernel that lost may have missed inputs that the winner found: it gets another chance from there.
-    others = [
-        search.climb(_renamed(search, best, p.name, inputs), effort.isotropic_steps) for p in fine if p is not best
-    ]
+    coarse = _isotropic(search, names, likelihood, effort)
+    if judge_for is not None:
+        search.objective = objective_for(coarse.kernel)
+        coarse = search.at(coarse.name, coarse.kernel, coarse.likelihood)
+    best = search.climb(_expanded(coarse, inputs), effort.steps)
+    # A kernel that lost may have missed inputs that the winner found: all get a chance from there.
+    others = [search.climb(_renamed(search, best, n, inputs), effort.isotropic_steps) for n in names if n != best.name]
+    tried = _best_by_name([best, *others])
     best = max([best, *others], key=_objective)
+    if judge_for is None:
+        return _learned(search, best, tried)
+    for _ in range(effort.rounds):
+        search.objective = objective_for(best.kernel)
+        best = search.climb(search.at(best.name, best.kernel, best.likelihood), effort.steps)
+    plain = search.at(best.name, _with_name(coarse, best.name, inputs), coarse.likelihood)
+    plain = search.climb(plain, effort.isotropic_steps)
+    judge = judge_for(best.kernel)
+    winner = max([best, plain], key=lambda point: judge(point.kernel, point.likelihood))
+    winner, factor = _noise_settled(judge, winner)
+    return _learned(search, _expanded(winner, inputs), tried, factor)
+
+
+def _learned(search, best, tried, factor=1.0):
     return Learned(
-        best.name,
-        best.kernel,
-        best.likelihood,
-        best.objective,
-        search.evaluations,
-        _at_bounds(best),
-        _best_by_name([*fine, *others]),
+        best.name, best.kernel, best.likelihood, best.objective, search.evaluations, _at_bounds(best), tried, factor
     )
+
+
+# Factors on the noise variance that rows left out may ask for: evidence over a few hundred rows misses the rare
+# neighbours that disagree.
+NOISE_STEP = 2.0
+MOST_NOISE_STEPS = 12
+
+
+def _noise_settled(judge, point):
+    """A point at the noise variance at which rows left out are likeliest, and the factor, a power of `NOISE_STEP`."""
+    if "noise_variance" not in point.likelihood.parameters:
+        return point, 1.0
+
+    def moved(steps):
+        values = dict(point.likelihood.parameters)
+        noise = values["noise_variance"] * NOISE_STEP**steps
+        values["noise_variance"] = noise.clip(*LIKELIHOOD_BOUNDS["noise_variance"])
+        return point.likelihood.with_parameters(values)
+
+    scores = {0: judge(point.kernel, point.likelihood)}
+    for direction in (1, -1):
+        for steps in range(direction, direction * (MOST_NOISE_STEPS + 1), direction):
+            scores[steps] = judge(point.kernel, moved(steps))
+            if scores[steps] <= scores[steps - direction]:
+                break
+    steps = max(scores, key=lambda s: scores[s])
+    return _Point(point.name, point.kernel, moved(steps), point.objective), NOISE_STEP**steps
 
 
 # Factor on all lengthscales with which rescaling tries first (on variances: its square), and its evaluations.
@@ -217,13 +272,39 @@ def rescale(value: Callable[[Kernel], float], kernel: Kernel) -> Kernel:
 START_LENGTHSCALES = (1.0, 0.25)
 
 
-def _best_isotropic(search, name, likelihood, effort):
-    kernel = parse_kernel(name, inputs=search.inputs).isotropic()
+def _isotropic(search, names, likelihood, effort):
+    """The best point with one lengthscale.
+
+    Raises
+    ------
+    NotPositiveDefinite
+    """
+    kernel = parse_kernel(names[0], inputs=search.inputs).isotropic()
     starts = []
     for factor in START_LENGTHSCALES:
         values = {n: v * factor if n.endswith("lengthscale") else v for n, v in kernel.parameters.items()}
-        starts.append(search.at(name, kernel.with_parameters(values), likelihood))
-    return max((search.climb(s, effort.isotropic_steps) for s in starts), key=_objective)
+        starts.append(search.at(names[0], kernel.with_parameters(values), likelihood))
+    points = [search.climb(start, effort.isotropic_steps) for start in starts]
+    for name in names[1:]:
+        start = max(points, key=_objective)
+        kernel = _with_name(start, name, search.inputs)
+        points.append(search.climb(search.at(name, kernel, start.likelihood), effort.isotropic_steps))
+    best = max(points, key=_objective)
+    if math.isfinite(best.objective):
+        return best
+    raise NotPositiveDefinite(
+        f"learning: the evidence of {' or '.join(names)} could not be computed at any start; likely causes: "
+        "(a) a kernel that is no covariance, (b) duplicate rows without noise; give hyper-parameters with "
+        "--no-learn and --set"
+    )
+
+
+def _with_name(point, name, inputs):
+    """Another of the `AUTO_KERNELS`, which have the same parameters, at the parameters of a point."""
+    kernel = parse_kernel(name, inputs=inputs)
+    if len(point.kernel.theta) != len(kernel.theta):
+        kernel = kernel.isotropic()
+    return kernel.with_parameters(point.kernel.parameters)
 
 
 def _best_by_name(points):
@@ -238,8 +319,7 @@ def _objective(point):
 
 def _renamed(search, point, name, inputs):
     """Another of the `AUTO_KERNELS`, which have the same parameters, where `point` is."""
-    kernel = parse_kernel(name, inputs=inputs).with_parameters(point.kernel.parameters)
-    return search.at(name, kernel, point.likelihood)
+    return search.at(name, _with_name(point, name, inputs), point.likelihood)
 
 
 def _expanded(point, inputs):

@@ -38,6 +38,18 @@ def prediction_bytes(rows, shared, *, kernels):
     return FLOAT * ((5 + 2 * kernels) * rows * shared + 4 * shared**2)
 
 
+# Rows that the local experts of a partition read together, in multiples of what one of them sees; and the factors
+# that are kept.
+SHARED_READING = 8
+KEPT_BYTES = 2**28
+
+
+def local_bytes(around, rows, shared, *, kernels):
+    """Peak bytes of predicting a partition of `rows` rows with local experts of `around` rows each."""
+    square = (7 + 2 * kernels) * around**2
+    return FLOAT * (square + (2 * SHARED_READING * around + 3 * rows) * shared + 4 * shared**2) + KEPT_BYTES
+
+
 def joint_bytes(rows, shared, *, kernels, samples=0):
     """Peak bytes of a joint prediction: k(X, X) with temporaries, V, factors; and of its samples.
 

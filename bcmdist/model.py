@@ -8,13 +8,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bcmdist.cells import CellTree
 from bcmdist.kernels import Kernel, parse_kernel
 from bcmdist.likelihoods import AnyLikelihood, make_likelihood
 from bcmdist.mean import Mean
 from bcmdist.query import Query
 from bcmdist.scaling import Scaling
 
-ARRAYS = ("query_points", "query_factor", "x_mean", "x_scale")  # of a model in a commit
+# Of a model in a commit: always, and where there are cells.
+ARRAYS = ("query_points", "query_factor", "x_mean", "x_scale")
+CELL_ARRAYS = ("cell_direction", "cell_threshold", "cell_child", "cell_first")
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,8 @@ class Model:
     y_name: str
     classes: tuple[float, ...] | None = None
     """labels of the classes, ascending, where the targets are classes that the likelihood numbers"""
+    cells: CellTree | None = None
+    """of scaled inputs, where partitions are spatial"""
 
     @property
     def inputs(self):
@@ -44,6 +49,9 @@ class Model:
             "x_mean": self.scaling.x_mean,
             "x_scale": self.scaling.x_scale,
         }
+        if self.cells is not None:
+            tree = (self.cells.direction, self.cells.threshold, self.cells.child, self.cells.first)
+            arrays |= dict(zip(CELL_ARRAYS, tree, strict=True))
         facts = {
             "kernel": self.kernel_name,
             "kernel_parameters": to_lists(self.query.kernel),
@@ -74,6 +82,7 @@ def from_arrays(arrays, facts) -> Model:
         facts["x"],
         facts["y"],
         classes and tuple(classes),
+        CellTree(*(arrays[name] for name in CELL_ARRAYS)) if CELL_ARRAYS[0] in arrays else None,
     )
 
 

@@ -20,7 +20,7 @@ from bcmdist.errors import DataChanged, InvalidDtype, ModelExists
 from bcmdist.expert import zero_message
 from bcmdist.partition import describe
 from bcmdist.preparation import Stages, prepare_model, survey
-from bcmdist.store import LocalStorage, ModelStore
+from bcmdist.store import SCRATCH, LocalStorage, ModelStore
 
 
 class _Scratch:
@@ -97,16 +97,21 @@ def prepared(data, settings, model, runtime):
     stages = Stages()
     with stages("survey"):
         surveyed = survey(data, settings, runtime)
+    job = _job(data, settings)
+    scratch = Path(store.storage.url, SCRATCH, job[:12])
+    scratch.mkdir(parents=True, exist_ok=True)
     try:
-        made, found = prepare_model(data, surveyed, settings, runtime, store, stages)
-        facts = {"job": _job(data, settings), "data": data.url, **found}
+        made, found = prepare_model(data, surveyed, settings, runtime, store, stages, str(scratch))
+        facts = {"job": job, "data": data.url, **found}
         facts |= {"rows_per_expert": settings.rows_per_expert, "linearise": settings.linearise, "passes": []}
         facts["approximation"] = settings.approximation
         facts |= {"surveyed": store.put_segment(list(surveyed.entries.values())), "seconds": stages.seconds}
         write_commit(store, 1, made, Committee(zero_message(made.query, made.likelihood)), (), facts)
     except BaseException:
+        shutil.rmtree(scratch.parent, ignore_errors=True)
         store.discard_uncommitted()
         raise
+    shutil.rmtree(scratch.parent, ignore_errors=True)
     return store.load(1)
 
 

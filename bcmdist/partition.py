@@ -295,6 +295,33 @@ def read_all(parts: Sequence[Partition]) -> Iterator[tuple[Partition, Rows]]:
             yield part, Rows(X, obs, _digest(X, y, obs.weight, *others))
 
 
+def row_numbers(part: Partition):
+    """Where the rows of a reordered data set stood before, (n,) int64."""
+    return np.asarray(open_group(part.data.url)["row"][part.start : part.stop])
+
+
+def read_rows(data: Data, rows) -> tuple[np.ndarray, Observations]:
+    """Inputs (n, D) and observations of some rows (n,) of a data set, ascending, in original units.
+
+    Raises
+    ------
+    DataDamaged, InvalidData
+    """
+    group = open_group(data.url)
+
+    def column(name):
+        try:
+            return np.asarray(group[name].oindex[rows], dtype=float)
+        except (ValueError, RuntimeError, OSError) as error:
+            raise DataDamaged(
+                f"{data.url}: expected to read {len(rows)} rows of {name} between {rows[0]} and {rows[-1]}, failed: "
+                f"{error}; restore the chunk from a copy"
+            ) from error
+
+    y = np.full(len(rows), np.nan) if data.y is None else column(data.y)
+    return column(data.x), Observations(y, **({"weight": np.ones(len(y))} | {n: column(n) for n in data.companions}))
+
+
 def _runs(parts):
     """Neighbouring partitions of one data set, up to `RUN_ROWS` rows together."""
     run: list[Partition] = []

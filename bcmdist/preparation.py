@@ -3,22 +3,28 @@
 One pass over the data checks every row; nothing is written before it has passed.
 """
 
+import functools
 import time
 import warnings
 from contextlib import contextmanager
+from dataclasses import asdict
 
 import numpy as np
 
 from bcmdist import memory
+from bcmdist.blocks import Blocks, CellBlocks, ChunkBlocks
+from bcmdist.cells import grow
 from bcmdist.errors import BcmdistWarning, InvalidOption, MemoryLimit, NotPositiveDefinite, UnsupportedTarget
-from bcmdist.kernels import expression, kernel_parts, parse_kernel
+from bcmdist.kernels import expression, kernel_parts, metric, parse_kernel
 from bcmdist.learning import AUTO_KERNELS, EFFORTS, learn, rescale, with_given
 from bcmdist.likelihoods import CLASS_LIKELIHOODS, SVM, TASKS, Gaussian, OneHot, Softmax, make_likelihood
 from bcmdist.mean import Mean
 from bcmdist.model import Model, to_lists
+from bcmdist.objectives import LocalObjective
 from bcmdist.partition import RUN_ROWS, Data, partitions
 from bcmdist.prediction import BLOCK_ROWS
 from bcmdist.query import prepare
+from bcmdist.remembered import Remembered
 from bcmdist.runtime import Runtime
 from bcmdist.scaling import scaling_from, scaling_to_array
 from bcmdist.selection import (
@@ -31,15 +37,21 @@ from bcmdist.selection import (
 )
 from bcmdist.settings import Settings
 from bcmdist.store import BlobReference, ModelStore
-from bcmdist.tasks.learning import ClassEvidence, LocalEvidence
+from bcmdist.surroundings import sizes_for
+from bcmdist.tasks.learning import ClassEvidence, LeftOut
 from bcmdist.tasks.survey import MOST_CLASSES, Survey, SurveyResult
 from bcmdist.tasks.targets import class_numbers
 
 # Rows sampled per query point for k-means, and the least: enough for centres to be stable.
 SAMPLE_PER_QUERY = 10
 SAMPLE_LEAST = 1000
-# Rows of one partition whose evidence is computed while learning: the cost grows with the cube.
-LEARNING_BLOCK = 1000
+# Rows sampled for the tree of cells at most, and the least of them that a cell is cut from.
+TREE_SAMPLE = 200_000
+LEAST_SAMPLED = 8
+# Neighbourhoods in which rows are left out to settle what the evidence leaves open, and rows in the middle of each.
+JUDGED_BLOCKS = 16
+CENTRAL_ROWS = 100
+EVALUATIONS = "evaluations.jsonl"
 # What stands for more than two classes by default: ten times as fast as softmax, exact in one pass, and on validation
 # rows of letter, glass, wine, new_thyroid and svmguide2 better calibrated, mostly with a lower log loss too.
 MANY_CLASSES = "onehot"
@@ -75,7 +87,8 @@ def survey(data: Data, settings: Settings, runtime: Runtime) -> SurveyResult:
     likelihood = settings.likelihood
     if likelihood is None and task is not None:  # for classes: any labels
         likelihood = MANY_CLASSES if task == "classification" else TASKS[task][0]
-    look = Survey(settings.seed, max(SAMPLE_LEAST, SAMPLE_PER_QUERY * _most_query(settings)), likelihood)
+    sample = TREE_SAMPLE if settings.partition == "spatial" else SAMPLE_LEAST
+    look = Survey(settings.seed, max(sample, SAMPLE_PER_QUERY * _most_query(settings)), likelihood)
     shared = min(_least_query(settings), data.rows) + Mean(settings.mean).weights(data.inputs)
     kernels = kernel_parts(parse_kernel(_kernel_name(settings), inputs=data.inputs))
     least = make_likelihood(likelihood or "gaussian", 2)  # so far the number of classes is not known
@@ -84,9 +97,20 @@ def survey(data: Data, settings: Settings, runtime: Runtime) -> SurveyResult:
 
 
 def prepare_model(
-    data: Data, surveyed: SurveyResult, settings: Settings, runtime: Runtime, store: ModelStore, stages: Stages
+    data: Data,
+    surveyed: SurveyResult,
+    settings: Settings,
+    runtime: Runtime,
+    store: ModelStore,
+    stages: Stages,
+    scratch: str,
 ) -> tuple[Model, dict]:
-    """Settle a model on surveyed data; also what learning found, JSON-ready."""
+    """Settle a model on surveyed data; also what learning found, JSON-ready.
+
+    Parameters
+    ----------
+    scratch : directory that all workers share, where learning keeps what it needs to resume
+    """
     _warn(data, surveyed, settings)
     likelihood, classes = _choose_likelihood(data, surveyed, settings)
     scaling = scaling_from(surveyed.x, surveyed.y, surveyed.exposure, likelihood.scaling)
@@ -94,12 +118,30 @@ def prepare_model(
     shared = min(_least_query(settings), data.rows) + Mean(settings.mean).weights(data.inputs)
     kernels = kernel_parts(parse_kernel(_kernel_name(settings), inputs=data.inputs))
     _refuse_large_expert(parts, shared, kernels, runtime, likelihood)
+    sample, mean, effort = scaling.inputs(surveyed.sample.X), Mean(settings.mean), EFFORTS[settings.effort]
     with stages("learn"):
+        array = store.put_arrays({"scaling": scaling_to_array(scaling)})["scaling"]
+        reference = BlobReference(store.storage.url, array)
+        blocks: Blocks = ChunkBlocks(parts, effort.rows, settings.seed)
+        judged = None
+        if settings.partition == "spatial":
+            blocks = near = CellBlocks(
+                data,
+                parts,
+                sample,
+                reference=reference,
+                size=effort.block,
+                per_density=effort.per_density,
+                runtime=runtime,
+                store=store,
+                url=scratch,
+                seed=settings.seed,
+            )
+            judged = functools.partial(near.around, shares=np.ones(JUDGED_BLOCKS))
         kernel_name, kernel, likelihood, found = _hyperparameters(
-            settings, parts, scaling, likelihood, classes, runtime, store
+            settings, blocks, judged, reference, data.inputs, likelihood, classes, runtime, f"{scratch}/{EVALUATIONS}"
         )
     with stages("query"):
-        sample, mean = scaling.inputs(surveyed.sample.X), Mean(settings.mean)
         obs = scaling.observations(class_numbers(surveyed.sample.obs, classes), likelihood.scaling)
         noise, count = working_noise(likelihood, obs), settings.query
         if count == "auto":
@@ -110,7 +152,25 @@ def prepare_model(
         method, seed = settings.query_method, settings.seed
         points = select_points(sample, count, kernel=kernel, method=method, targets=targets, noise=noise, seed=seed)
         query = prepare(points, kernel=kernel, mean=mean)
-    return Model(scaling, query, likelihood, kernel_name, settings.x, settings.y, classes), found
+    cells = None
+    if settings.partition == "spatial":
+        with stages("cells"):
+            cells, found["cells"] = _grow_cells(sample, kernel, data.rows, settings)
+    return Model(scaling, query, likelihood, kernel_name, settings.x, settings.y, classes, cells), found
+
+
+def _grow_cells(sample, kernel, rows, settings):
+    """The tree of cells for all rows from a sample of them, and its sizes."""
+    sizes = sizes_for(sample.shape[1], settings.effort)
+    share = min(1.0, len(sample) / rows)
+    tree = grow(
+        sample,
+        metric(kernel, sample.shape[1]),
+        cell_rows=max(LEAST_SAMPLED, share * sizes.core),
+        partition_rows=max(LEAST_SAMPLED, share * settings.rows_per_expert),
+        seed=settings.seed,
+    )
+    return tree, asdict(sizes)
 
 
 def _choose_likelihood(data, surveyed, settings):
@@ -148,56 +208,61 @@ def _warn(data, survey, settings):
         warnings.warn(BcmdistWarning(f"{data.url}: {text}"), stacklevel=2)
 
 
-def _hyperparameters(settings, parts, scaling, likelihood, classes, runtime, store):
+def _hyperparameters(settings, blocks, judged, reference, inputs, likelihood, classes, runtime, log):
     """Kernel name, kernel and likelihood, learned or given, and what was found on the way."""
-    inputs = len(scaling.x_mean)
     if not settings.learn:
         name = _kernel_name(settings)
         kernel, likelihood = with_given(parse_kernel(name, inputs=inputs), likelihood, settings.set)
         return name, kernel, likelihood, {"kernels_tried": {}, "at_bounds": [], "evaluations": 0}
-    effort = EFFORTS[settings.effort]
-    blocks = _learning_blocks(parts, effort.rows, settings.seed)
     wanted, likelihood = likelihood, _learned_as(likelihood)
     classes = classes or ((0.0, 1.0) if likelihood is not wanted else None)
-    laplace, kernels = (
-        not isinstance(likelihood, Gaussian),
-        kernel_parts(parse_kernel(_kernel_name(settings), inputs=1)),
-    )
+    about = {"scaling": reference, "mean": settings.mean, "classes": classes}
+    objective = LocalObjective(runtime, blocks(None), **about)
+    kernels = kernel_parts(parse_kernel(_kernel_name(settings), inputs=1))
     memory.refuse_above(
-        memory.evidence_bytes(max(b.rows for b in blocks), inputs, kernels=kernels, laplace=laplace),
+        memory.evidence_bytes(
+            max(b.rows for b in objective.parts), inputs, kernels=kernels, laplace=not isinstance(likelihood, Gaussian)
+        ),
         runtime.allowed_bytes,
         what="learning",
         remedy="give workers more memory or lower --rows-per-expert",
     )
-    reference = BlobReference(store.storage.url, store.put_arrays({"scaling": scaling_to_array(scaling)})["scaling"])
+    remembered = Remembered(objective, log)
 
-    def objective(kernel, likelihood):
-        task = LocalEvidence(
-            reference,
-            expression(kernel),
-            to_lists(kernel),
-            settings.mean,
-            likelihood.name,
-            to_lists(likelihood),
-            classes,
-        )
-        total = runtime.sum(task, blocks, label="learn")
-        reasons.add(total.reason)
-        return (-np.inf if total.failures else total.value), total.gradient
+    def objective_for(kernel):
+        if kernel is not None:
+            objective.parts = blocks(kernel)
+        return remembered
 
-    reasons: set[str] = set()
+    def judge_for(kernel):
+        neighbourhoods = judged(kernel)
+
+        def judge(kernel, likelihood):
+            names = expression(kernel), to_lists(kernel), settings.mean, likelihood.name, to_lists(likelihood)
+            return runtime.sum(LeftOut(reference, *names, classes, CENTRAL_ROWS), neighbourhoods, label="judge")
+
+        return judge
+
     try:
-        learned = learn(objective, settings.kernel, likelihood, inputs=inputs, effort=effort)
+        learned = learn(
+            objective_for,
+            settings.kernel,
+            likelihood,
+            inputs=inputs,
+            effort=EFFORTS[settings.effort],
+            judge_for=judge_for if judged else None,
+        )
     except NotPositiveDefinite as error:
-        raise NotPositiveDefinite(f"{error}; the last failure: {max(reasons)}") from error
+        raise NotPositiveDefinite(f"{error}; the last failure: {(remembered.reasons or ['none'])[-1]}") from error
     found = {
         "kernels_tried": learned.tried,
         "at_bounds": learned.at_bounds,
         "evaluations": learned.evaluations,
+        "noise_factor": learned.noise_factor,
     }
     if not isinstance(wanted, Softmax):
         return learned.kernel_name, learned.kernel, learned.likelihood if likelihood is wanted else wanted, found
-    small = [block.head(RESCALE_BLOCK) for block in blocks[:RESCALE_BLOCKS]]
+    small = [block.head(RESCALE_BLOCK) for block in objective.parts[:RESCALE_BLOCKS]]
 
     def softmax_evidence(kernel):
         task = ClassEvidence(reference, expression(kernel), to_lists(kernel), settings.mean, classes)
@@ -211,14 +276,6 @@ def _learned_as(likelihood):
     if isinstance(likelihood, Softmax | SVM):
         return OneHot(max(2, likelihood.processes), noise_variance=np.full(1, 0.1))
     return likelihood
-
-
-def _learning_blocks(parts, rows, seed):
-    """Some partitions, cut to `LEARNING_BLOCK` rows, of about `rows` rows in all."""
-    blocks = [part.head(LEARNING_BLOCK) for part in parts]
-    count = min(len(blocks), max(1, round(rows * len(blocks) / sum(block.rows for block in blocks))))
-    chosen = np.random.default_rng(seed).choice(len(blocks), count, replace=False)
-    return [blocks[k] for k in np.sort(chosen)]
 
 
 def _kernel_name(settings):
@@ -277,6 +334,18 @@ def refuse_large_prediction(data, query, runtime):
         runtime.allowed_bytes,
         what=f"prediction with {query.shared} shared variables",
         remedy="lower --query when fitting, or give workers more memory",
+    )
+
+
+def refuse_large_local(gbcm, data, runtime):
+    """Raise `MemoryLimit` where the local experts of a partition would not fit a worker thread."""
+    query, around = gbcm.model.query, gbcm.facts["cells"]["around"]
+    need = memory.local_bytes(around, gbcm.facts["rows_per_expert"], query.shared, kernels=kernel_parts(query.kernel))
+    memory.refuse_above(
+        need + _reading_bytes(data),
+        runtime.allowed_bytes,
+        what=f"local experts of {around} rows and {query.shared} shared variables",
+        remedy="predict with --method committee, fit with a lower --effort, or give workers more memory",
     )
 
 

@@ -27,6 +27,9 @@ class Settings:
     query_method: str = "kmeans"
     """how they are chosen: "kmeans", "random", by prior variance ("pivoted") or for the targets ("evidence")"""
     rows_per_expert: int = 1000
+    partition: str = "chunks"
+    """"chunks": rows as they are stored; "spatial": cells of rows that are near in the learned metric, which also
+    gives local prediction"""
     passes: str = "1"
     """"1": the committee as published; "auto": further passes until it stops moving"""
     approximation: str = "laplace"
@@ -51,6 +54,7 @@ class Settings:
         _expect_one_of("task", self.task, (None, *TASKS))
         _expect_one_of("likelihood", self.likelihood, (None, *LIKELIHOODS, *CLASS_LIKELIHOODS))
         object.__setattr__(self, "passes", str(self.passes))
+        _expect_one_of("partition", self.partition, ("chunks", "spatial"))
         _expect_one_of("passes", self.passes, ("1", "auto"))
         _expect_one_of("linearise", self.linearise, ("own", "running"))
         _expect_one_of("approximation", self.approximation, ("laplace", "ep"))

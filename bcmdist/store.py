@@ -30,6 +30,8 @@ from bcmdist.errors import InvalidOption, ModelDamaged, ModelExists, ModelNotFou
 
 FORMAT = 1
 RUNNING = "running"  # an entry whose message depends on what was heard before it
+# Beside blobs and commits: the rows in the order of spatial cells, and what a fit needs on its way.
+CELL_DATA, SCRATCH = "cells.zarr", "scratch"
 RECORD_NAME = re.compile(r"\d{8}\.json")
 
 
@@ -172,7 +174,8 @@ class ModelStore:
 
     def foreign(self) -> list[str]:
         """Names in the directory that are not ours."""
-        return sorted(set(self.storage.names("")) - {"blobs", "commits", "canary"})
+        names = (n for n in self.storage.names("") if not n.startswith(f"{CELL_DATA}.partial-"))
+        return sorted(set(names) - {"blobs", "commits", "canary", CELL_DATA, SCRATCH})
 
     @contextlib.contextmanager
     def canary(self):

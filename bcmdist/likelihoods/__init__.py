@@ -11,7 +11,7 @@ from bcmdist.errors import InvalidOption
 from bcmdist.likelihoods.classes import SVM, Bernoulli, Probit, TwoClass, logistic_average
 from bcmdist.likelihoods.counts import Binomial, NegativeBinomial, Poisson
 from bcmdist.likelihoods.gaussian import Gaussian, StudentT
-from bcmdist.likelihoods.interface import Likelihood, Observations, slopes, unweighted
+from bcmdist.likelihoods.interface import Likelihood, Observations, joined, slopes, unweighted
 from bcmdist.likelihoods.lifetimes import Exponential, Weibull
 from bcmdist.likelihoods.multiclass import OneHot, Softmax
 from bcmdist.likelihoods.positive import Gamma, InverseGaussian
@@ -39,6 +39,7 @@ __all__ = [
     "StudentT",
     "TwoClass",
     "Weibull",
+    "joined",
     "logistic_average",
     "make_likelihood",
     "slopes",

@@ -53,6 +53,11 @@ class Observations:
         return Observations(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
+def joined(a: Observations, b: Observations) -> Observations:
+    """Observations of n and then of m rows."""
+    return Observations(*(np.concatenate([getattr(a, f.name), getattr(b, f.name)]) for f in fields(Observations)))
+
+
 def unweighted(y):
     """Observations of weight one from targets (n,)."""
     return Observations(np.asarray(y, dtype=float), np.ones(len(y)))

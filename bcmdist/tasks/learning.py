@@ -9,6 +9,7 @@ from bcmdist import softmax
 from bcmdist.errors import LaplaceNotConverged, NotPositiveDefinite
 from bcmdist.evidence import local_evidence
 from bcmdist.expert import prior_covariance
+from bcmdist.leaving import left_out_density
 from bcmdist.likelihoods import Softmax
 from bcmdist.mean import Mean
 from bcmdist.store import BlobReference
@@ -36,12 +37,8 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class LocalEvidence:
-    """Log evidence of a partition on its own at given hyper-parameters.
-
-    A partition at which the hyper-parameters fail numerically counts as a failure and not as an
-    error: the optimiser has stepped too far.
-    """
+class _Tried:
+    """Hyper-parameters to be tried on a partition."""
 
     scaling: BlobReference
     kernel: str
@@ -51,17 +48,46 @@ class LocalEvidence:
     likelihood_parameters: dict[str, list[float]]
     classes: tuple[float, ...] | None
 
-    def __call__(self, part, rows):
+    def _given(self, rows):
+        """Kernel and likelihood, and the rows as they see them."""
         kernel = models.kernel_from(self.kernel, self.kernel_parameters, inputs=rows.X.shape[1])
         likelihood = models.likelihood_from(self.likelihood, self.likelihood_parameters, self.classes)
         scaling = load_scaling(self.scaling)
-        X, obs = scaling.inputs(rows.X), scaling.observations(class_numbers(rows.obs, self.classes), likelihood.scaling)
+        obs = scaling.observations(class_numbers(rows.obs, self.classes), likelihood.scaling)
+        return kernel, likelihood, scaling.inputs(rows.X), obs
+
+
+@dataclass(frozen=True)
+class LocalEvidence(_Tried):
+    """Log evidence of a partition on its own at given hyper-parameters.
+
+    A partition at which the hyper-parameters fail numerically counts as a failure and not as an
+    error: the optimiser has stepped too far.
+    """
+
+    def __call__(self, part, rows):
+        kernel, likelihood, X, obs = self._given(rows)
         try:
             value, gradient = local_evidence(kernel, Mean(self.mean), likelihood, X, obs)
         except (NotPositiveDefinite, LaplaceNotConverged) as error:
             nothing = np.zeros(len(kernel.theta) + len(likelihood.parameters))
             return Evidence(0.0, nothing, 1, f"{part.key}: {error}")
         return Evidence(value, gradient, 0)
+
+
+@dataclass(frozen=True)
+class LeftOut(_Tried):
+    """How well the first rows of a neighbourhood, its centre, are predicted from the others; -inf where it fails."""
+
+    central: int
+
+    def __call__(self, part, rows):
+        kernel, likelihood, X, obs = self._given(rows)
+        K = prior_covariance(kernel.cross(X, X), Mean(self.mean), X)
+        try:
+            return left_out_density(K, likelihood, obs, min(self.central, len(X)))
+        except (NotPositiveDefinite, LaplaceNotConverged):
+            return -np.inf
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,11 @@ from bcmdist.committee import Belief, Committee
 from bcmdist.errors import ModelDamaged
 from bcmdist.message import Message
 from bcmdist.model import Model
+from bcmdist.partition import open_data
+from bcmdist.prediction import predict_latent
 from bcmdist.scaling import Scaling, scaling_from_array
-from bcmdist.store import BlobReference, LocalStorage, ModelStore, Reference
+from bcmdist.store import CELL_DATA, BlobReference, LocalStorage, ModelStore, Reference
+from bcmdist.surroundings import Arrangement, Sizes
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,10 @@ class Fitted:
     belief: Belief
     calibration: Calibration | None = None
 
+    def latent(self, X):
+        """Mean and variance of f at scaled inputs X (n, D); see `predict_latent`."""
+        return predict_latent(self.model.query, self.belief, X)
+
 
 @lru_cache(maxsize=2)
 def load_scaling(reference: BlobReference) -> Scaling:
@@ -33,8 +40,9 @@ def load_scaling(reference: BlobReference) -> Scaling:
 
 def load_model(reference: Reference) -> Model:
     """The prepared model of a commit."""
-    record = _record(reference)
-    hashes = tuple((name, record["arrays"][name]) for name in models.ARRAYS)
+    record = load_record(reference)
+    names = (name for name in (*models.ARRAYS, *models.CELL_ARRAYS) if name in record["arrays"])
+    hashes = tuple((name, record["arrays"][name]) for name in names)
     return _model(reference.url, hashes, json.dumps(record["facts"]["model"]))
 
 
@@ -45,7 +53,7 @@ def _model(url, hashes, facts) -> Model:
     return models.from_arrays({name: store.get_array(digest) for name, digest in hashes}, json.loads(facts))
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=8)
 def load_array(reference: BlobReference):
     """The array behind a reference."""
     return ModelStore(LocalStorage(reference.url)).get_array(reference.digest)
@@ -54,14 +62,25 @@ def load_array(reference: BlobReference):
 @lru_cache(maxsize=2)
 def load_fitted(reference: Reference) -> Fitted:
     """Model and belief of a commit."""
-    store, record = ModelStore(LocalStorage(reference.url)), _record(reference)
+    store, record = ModelStore(LocalStorage(reference.url)), load_record(reference)
     arrays = {name: store.get_array(record["arrays"][name]) for name in ("eta", "precision")}
     belief = committee_from(arrays, record["facts"]).posterior
     return Fitted(load_model(reference), belief, calibration_from(record["facts"]["fit"].get("calibration")))
 
 
+@lru_cache(maxsize=4)
+def load_arrangement(reference: Reference) -> Arrangement:
+    """The arrangement of a commit with spatial partitions."""
+    cells, model = load_record(reference)["facts"]["fit"]["cells"], load_model(reference)
+    assert model.cells is not None, "a model of spatial partitions has cells"
+    edges = ModelStore(LocalStorage(reference.url)).get_array(cells["edges"])
+    data = open_data(f"{reference.url}/{CELL_DATA}")
+    return Arrangement(data, model.cells, edges, Sizes(cells["core"], cells["around"]))
+
+
 @lru_cache(maxsize=8)
-def _record(reference):
+def load_record(reference: Reference) -> dict:
+    """The record of a commit."""
     store = ModelStore(LocalStorage(reference.url))
     found = store.reference(reference.number)
     if found != reference:

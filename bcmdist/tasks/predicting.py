@@ -8,11 +8,14 @@ from bcmdist.calibration import uncalibrated
 from bcmdist.dataset import write_rows
 from bcmdist.likelihoods import Likelihood, Softmax, task_of
 from bcmdist.observation import crps, observe, predictive, unit_deviance
+from bcmdist.partition import row_numbers
 from bcmdist.pit import places
-from bcmdist.prediction import marginal, predict_latent
+from bcmdist.prediction import marginal
 from bcmdist.scores import Scores, class_scores, event_scores, real_scores
+from bcmdist.shuffle import Run, Shuffle
 from bcmdist.store import Reference
 from bcmdist.tasks.loading import Fitted, load_fitted
+from bcmdist.tasks.local import load_predictor
 from bcmdist.tasks.targets import check_support, model_observations
 
 
@@ -21,16 +24,17 @@ class Score:
     """Totals of the scores of a partition under a fitted model."""
 
     fitted: Reference
+    method: str
 
     def __call__(self, part, rows) -> Scores:
-        fitted = load_fitted(self.fitted)
+        fitted = load_predictor(self.fitted, self.method)
         return score_rows(fitted, rows.X, model_observations(fitted.model, part, rows.obs))
 
 
 def score_rows(fitted: Fitted, X, obs) -> Scores:
     """Scores of the predictions at rows of X against observations in the units of the model, in original units."""
     model, kind = fitted.model, fitted.model.likelihood.scaling
-    mean, variance = predict_latent(model.query, fitted.belief, model.scaling.inputs(X))
+    mean, variance = fitted.latent(model.scaling.inputs(X))
     seen = said_of(fitted, mean, variance, obs)
     task = task_of(model.likelihood.name)
     if task == "classification":
@@ -63,10 +67,30 @@ class Predict:
 
     def __call__(self, part, rows) -> int:
         fitted = load_fitted(self.fitted)
-        if {"exposure", "trials"} & set(fitted.model.likelihood.companions):  # targets are not looked at
-            check_support(fitted.model.likelihood, part, replace(rows.obs, y=np.zeros(part.rows)))
+        _check_companions(fitted, part, rows)
         write_rows(self.out, part.start, predict_rows(fitted, rows.X, rows.obs))
         return part.rows
+
+
+@dataclass(frozen=True)
+class PredictInCells:
+    """Write the local predictions of a partition in the order of cells as a run of the rows they stand for."""
+
+    fitted: Reference
+    shuffle: Shuffle
+
+    def __call__(self, part, rows) -> int:
+        fitted = load_predictor(self.fitted, "local")
+        _check_companions(fitted, part, rows)
+        row = row_numbers(part)
+        self.shuffle.write(f"{part.start}-{part.stop}", Run(row, row, predict_rows(fitted, rows.X, rows.obs)))
+        return part.rows
+
+
+def _check_companions(fitted, part, rows):
+    """Targets are not looked at."""
+    if {"exposure", "trials"} & set(fitted.model.likelihood.companions):
+        check_support(fitted.model.likelihood, part, replace(rows.obs, y=np.zeros(part.rows)))
 
 
 def said_of(fitted: Fitted, mean, variance, obs):
@@ -90,7 +114,7 @@ def predict_rows(fitted: Fitted, X, obs, quantiles=()):
     """
     model = fitted.model
     kind = model.likelihood.scaling
-    mean, variance = predict_latent(model.query, fitted.belief, model.scaling.inputs(X))
+    mean, variance = fitted.latent(model.scaling.inputs(X))
     seen = said_of(fitted, mean, variance, model.scaling.observations(obs, kind))
     named = {"mean": mean, "variance": marginal(variance)} | seen
     if quantiles:

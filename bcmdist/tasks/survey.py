@@ -1,10 +1,10 @@
 """Survey: one pass that checks every row and learns what scaling and the query set need."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
-from bcmdist.likelihoods import Observations, make_likelihood
+from bcmdist.likelihoods import Observations, joined, make_likelihood
 from bcmdist.scaling import Moments, column_moments
 from bcmdist.store import Entry
 from bcmdist.tasks.targets import check_support
@@ -26,13 +26,8 @@ class Sample:
     def __add__(self, other: "Sample") -> "Sample":
         priority = np.concatenate([self.priority, other.priority])
         keep = np.argsort(priority)[: self.size]
-        X, obs = np.concatenate([self.X, other.X]), _joined(self.obs, other.obs)
+        X, obs = np.concatenate([self.X, other.X]), joined(self.obs, other.obs)
         return Sample(self.size, X[keep], obs[keep], priority[keep])
-
-
-def _joined(a, b):
-    """Observations (n,) and (m,) -> (n + m,)."""
-    return Observations(*(np.concatenate([getattr(a, f.name), getattr(b, f.name)]) for f in fields(Observations)))
 
 
 @dataclass(frozen=True)

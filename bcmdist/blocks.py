@@ -1,0 +1,99 @@
+"""Which rows learning looks at: blocks of a few hundred rows, each the data of a small Gaussian process.
+
+`ChunkBlocks` are the first rows of some partitions. `CellBlocks` are neighbourhoods in the metric learned so far,
+at densities from all rows to a uniform sample: a dense one shows what happens between neighbours, a thin
+one how far correlation reaches. From a uniform sample alone lengthscales come out too long, from dense cells
+alone too short.
+"""
+
+import itertools
+import os
+from typing import Protocol
+
+import numpy as np
+
+from bcmdist.dataset import write_dataset
+from bcmdist.kernels import Kernel, metric
+from bcmdist.partition import Data, Partition, open_data, open_group
+from bcmdist.runtime import Runtime
+from bcmdist.store import BlobReference, ModelStore
+from bcmdist.tasks.nearest import Nearest, all_rows
+
+# Rows of one partition whose evidence is computed while learning: the cost grows with the cube.
+LEARNING_BLOCK = 1000
+# Each density of the data is this share of the one before.
+THINNING = 0.25
+
+
+class Blocks(Protocol):
+    """Where the blocks of a round come from."""
+
+    def __call__(self, kernel: Kernel | None) -> list[Partition]:
+        """Blocks to maximise an evidence over, near in the metric of a kernel; none is known at first."""
+
+
+class ChunkBlocks:
+    """Some partitions, cut to `LEARNING_BLOCK` rows, of about `rows` rows in all; always the same."""
+
+    def __init__(self, parts, rows, seed):
+        blocks = [part.head(LEARNING_BLOCK) for part in parts]
+        count = min(len(blocks), max(1, round(rows * len(blocks) / sum(block.rows for block in blocks))))
+        chosen = np.random.default_rng(seed).choice(len(blocks), count, replace=False)
+        self.parts = [blocks[k] for k in np.sort(chosen)]
+
+    def __call__(self, kernel):
+        return self.parts
+
+
+class CellBlocks:
+    """Neighbourhoods of `size` rows, `per_density` at each density; others in every round.
+
+    Parameters
+    ----------
+    parts : all partitions of the data
+    sample : rows of the data in scaled units, (n, D), in random order; centres are among them
+    url : directory on a disk that all workers share, where the blocks of a round are kept; those that are there
+        are taken as they are
+    """
+
+    def __init__(
+        self,
+        data: Data,
+        parts: list[Partition],
+        sample: np.ndarray,
+        *,
+        reference: BlobReference,
+        size: int,
+        per_density: int,
+        runtime: Runtime,
+        store: ModelStore,
+        url: str,
+        seed: int,
+    ):
+        self.data, self.all_parts, self.sample, self.size, self.per_density = data, parts, sample, size, per_density
+        self.runtime, self.store, self.url, self.reference, self.seed = runtime, store, url, reference, seed
+        self.round = 0
+
+    def __call__(self, kernel):
+        least = min(1.0, self.size / self.data.rows)
+        densities = 1 + int(np.ceil(np.log(least) / np.log(THINNING) - 1e-9))
+        shares = np.geomspace(1.0, least, densities) if densities > 1 else np.ones(1)
+        return self.around(kernel, np.tile(shares, self.per_density))
+
+    def around(self, kernel, shares) -> list[Partition]:
+        """Neighbourhoods of new centres, each among a share of all rows, the nearest rows first."""
+        unit = np.ones(self.data.inputs) if kernel is None else metric(kernel, self.data.inputs)
+        self.round += 1
+        place = f"{self.url}/round-{self.round}.zarr"
+        if not os.path.exists(place):
+            rng = np.random.default_rng([self.seed, self.round])
+            centres = self.sample[rng.integers(len(self.sample), size=len(shares))] / unit
+            arrays = {"centres": np.column_stack([centres, shares]), "metric": unit}
+            with self.store.transient(arrays) as references:
+                task = Nearest(self.reference, **references, size=self.size, seed=self.seed + self.round)
+                X, obs, sizes = all_rows(self.runtime.sum(task, self.all_parts, label="neighbourhoods"))
+            columns = {"X": X, "y": obs.y} | {name: getattr(obs, name) for name in self.data.companions}
+            write_dataset(place, columns, rows_per_chunk=self.size, attributes={"sizes": sizes})
+        blocks = open_data(place)
+        edges = np.cumsum([0, *open_group(place).attrs["sizes"]]).tolist()
+        return [Partition(blocks, a, b) for a, b in itertools.pairwise(edges) if b > a]

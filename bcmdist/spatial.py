@@ -1,0 +1,149 @@
+"""Spatial partitions in a fit, and local prediction for a data set.
+
+arrange       rows in the order of the model's cells, beside the model; partitions are cells of these
+surround      halos for local prediction, its calibration, and how far neighbouring cells disagree
+in_cells      new rows in the order of cells, for as long as they are needed
+"""
+
+import contextlib
+import hashlib
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bcmdist import opening
+from bcmdist.calibration import fit_calibration
+from bcmdist.dataset import LARGEST_OUTPUT_CHUNK, ROWS_PER_CHUNK
+from bcmdist.errors import DataChanged
+from bcmdist.kernels import metric
+from bcmdist.partition import Data, Partition, aligned_partitions, partitions
+from bcmdist.preparation import Stages
+from bcmdist.reordering import reorder
+from bcmdist.store import CELL_DATA, SCRATCH
+from bcmdist.tasks.loading import load_arrangement
+from bcmdist.tasks.local import CellRouter, Centroids, Halo, Jumps, LeftOutRows
+
+if TYPE_CHECKING:
+    from bcmdist.bcm import GBCM
+
+# Partitions whose rows are left out to calibrate probabilities, and at whose borders jumps are measured.
+CALIBRATED_PARTITIONS = 8
+MEASURED_PARTITIONS = 4
+
+
+def arrange(gbcm: "GBCM", data: Data, runtime) -> "GBCM":
+    """The commit that knows the rows in the order of cells.
+
+    Raises
+    ------
+    DataChanged
+        Rows are not those that were surveyed.
+    DiskFull
+        Nothing of it is left.
+    """
+    if "edges" in gbcm.facts["cells"]:
+        return gbcm
+    stages, place = Stages(), f"{gbcm.url}/{CELL_DATA}"
+    job = hashlib.sha256(f"{gbcm.facts['job']} {gbcm.facts['surveyed']} {gbcm.reference.digest}".encode()).hexdigest()
+    with stages("cells"):
+        parts = partitions(data, gbcm.facts["rows_per_expert"])
+        router = CellRouter(gbcm.reference)
+        copy, edges, read = reorder(
+            data, router, _cells(gbcm), place, gbcm.store, runtime, chunk_rows=ROWS_PER_CHUNK, parts=parts, job=job
+        )
+        try:
+            opening.refuse_changed(read.values(), gbcm.store.get_segment(gbcm.facts["surveyed"]))
+        except DataChanged:
+            shutil.rmtree(place)
+            raise
+        known = {"edges": gbcm.store.put_arrays({"": edges})[""], "array": f"{copy.url}/{copy.x}"}
+    return gbcm.successor(gbcm.committee, [], stages=stages, cells=gbcm.facts["cells"] | known)
+
+
+def cell_partitions(gbcm: "GBCM") -> list[Partition]:
+    """The partitions of an arranged model."""
+    return load_arrangement(gbcm.reference).partitions(2 * gbcm.facts["rows_per_expert"])
+
+
+def surround(gbcm: "GBCM", runtime) -> "GBCM":
+    """The commit from which local predictions can be made."""
+    if "halos" in gbcm.facts["cells"]:
+        return gbcm
+    stages = Stages()
+    with stages("halos"):
+        gbcm = _with_halos(gbcm, runtime, stages)
+    stages = Stages()
+    with stages("halos"):
+        parts = _some(_whole(gbcm), CALIBRATED_PARTITIONS)
+        facts = {}
+        if gbcm.model.likelihood.needs_calibration:
+            left_out = runtime.sum(LeftOutRows(gbcm.reference), parts, label="calibrate")
+            facts["local_calibration"] = asdict(fit_calibration(left_out))
+        squares, points = runtime.sum(Jumps(gbcm.reference), _some(parts, MEASURED_PARTITIONS), label="borders")
+        jump = float(np.sqrt(squares / points)) if points else 0.0
+    return gbcm.successor(
+        gbcm.committee, [], stages=stages, cells=gbcm.facts["cells"] | {"border_jump": jump}, method="local", **facts
+    )
+
+
+def _with_halos(gbcm, runtime, stages):
+    parts = _whole(gbcm)
+    table = runtime.sum(Centroids(gbcm.reference), parts, label="centroids")
+    with np.errstate(invalid="ignore"):
+        centroids = table[:, :-1] / table[:, -1:] / metric(gbcm.model.query.kernel, gbcm.model.inputs)
+    with gbcm.store.transient({"centroids": centroids}) as references:
+        names = runtime.sum(Halo(gbcm.reference, **references), parts, label="halos").by_partition
+    empty = gbcm.store.put_arrays({"": np.zeros(0, np.int64)})[""]
+    hashes = [names.get(number, empty) for number in range(len(table))]
+    table = np.array([list(bytes.fromhex(name)) for name in hashes], dtype=np.uint8)
+    known = {"halos": gbcm.store.put_arrays({"": table})[""]}
+    return gbcm.successor(gbcm.committee, [], stages=stages, cells=gbcm.facts["cells"] | known)
+
+
+def _whole(gbcm):
+    """Partitions as the tree cuts them, those that hold rows."""
+    arrangement = load_arrangement(gbcm.reference)
+    return arrangement.partitions(arrangement.data.rows)
+
+
+def _cells(gbcm):
+    """Number of the model's cells."""
+    assert gbcm.model.cells is not None, "a model of spatial partitions has cells"
+    return gbcm.model.cells.cells
+
+
+def _some(parts, count):
+    """Some partitions, evenly spread."""
+    return [parts[k] for k in np.unique(np.linspace(0, len(parts) - 1, min(count, len(parts))).astype(int))]
+
+
+@contextlib.contextmanager
+def in_cells(gbcm: "GBCM", data: Data, runtime) -> Iterator[tuple[list[Partition], str]]:
+    """Partitions of a copy of new rows in the order of cells, each within one partition of the model; its directory.
+
+    The copy has an array `row` for where a row stood. The directory is removed in the end.
+    """
+    scratch = f"{gbcm.url}/{SCRATCH}/{uuid.uuid4().hex}"
+    os.makedirs(scratch)
+    parts = aligned_partitions(data, min(data.chunk_rows, LARGEST_OUTPUT_CHUNK))
+    try:
+        copy, edges, _ = reorder(
+            data,
+            CellRouter(gbcm.reference),
+            _cells(gbcm),
+            f"{scratch}/rows.zarr",
+            gbcm.store,
+            runtime,
+            chunk_rows=ROWS_PER_CHUNK,
+            parts=parts,
+            job=scratch,
+        )
+        arrangement = replace(load_arrangement(gbcm.reference), data=copy, edges=edges)
+        yield arrangement.partitions(LARGEST_OUTPUT_CHUNK), scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)

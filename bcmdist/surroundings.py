@@ -1,0 +1,95 @@
+"""Surroundings: which rows the local expert of a cell sees.
+
+The rows of a cell, its *core*, own the new points that fall into it; around them stands a *halo* of the rows
+nearest to any row of the core, from whichever partitions. Both are settled when a model is fitted, so
+that no prediction depends on the points it is asked for together with.
+"""
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+
+from bcmdist.cells import CellTree
+from bcmdist.partition import KEY, Data, Partition
+
+# Rows among which a halo is looked for, from the partitions that are nearest.
+CANDIDATE_ROWS = 32_000
+# Rows of a core that stand for all of them when its neighbours are looked for.
+PROBES = 128
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Rows of a core, and of core and halo together, about."""
+
+    core: int
+    around: int
+
+
+# Rows that a local expert sees: with few inputs fewer rows surround a point.
+LEAST_AROUND, AROUND_PER_INPUT, MOST_AROUND = 400, 100, 1200
+CORE = 80
+EFFORT_FACTORS = {"quick": 0.5, "normal": 1.0, "thorough": 3.0}
+
+
+def sizes_for(inputs, effort) -> Sizes:
+    """Sizes for so many inputs."""
+    around = min(LEAST_AROUND + AROUND_PER_INPUT * inputs, MOST_AROUND)
+    return Sizes(CORE, int(EFFORT_FACTORS[effort] * around))
+
+
+def nearest_rows(core, candidates, count):
+    """Positions of the `count` candidates (m, D) that are nearest to any row of a core (n, D), ascending."""
+    if len(candidates) <= count:
+        return np.arange(len(candidates))
+    probes = core[np.linspace(0, len(core) - 1, min(len(core), PROBES)).astype(int)].astype(np.float32)
+    Z = candidates.astype(np.float32)
+    gap = (np.einsum("ij,ij->i", probes, probes) - 2.0 * (Z @ probes.T)).min(axis=1) + np.einsum("ij,ij->i", Z, Z)
+    return np.sort(np.argpartition(gap, count)[:count])
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """The rows of a model in the order of its cells."""
+
+    data: Data
+    """the copy in the order of cells; rows below are rows of it"""
+    tree: CellTree
+    edges: np.ndarray
+    """(cells + 1,): where cells begin"""
+    sizes: Sizes
+
+    @property
+    def bounds(self):
+        """Where partitions begin, (partitions + 1,)."""
+        return self.edges[self.tree.first]
+
+    def partition_of(self, cells):
+        """Numbers of the partitions to which cells belong."""
+        return np.searchsorted(self.tree.first, cells, side="right") - 1
+
+    def number(self, part):
+        """Number of the partition in whose rows `part` begins."""
+        return int(np.searchsorted(self.bounds, part.start, side="right")) - 1
+
+    def partitions(self, most) -> list[Partition]:
+        """All partitions that hold rows; of more than `most` rows, which may coincide, in several parts."""
+        found = []
+        for a, b in zip(self.bounds[:-1].tolist(), self.bounds[1:].tolist(), strict=True):
+            parts = -(-(b - a) // most)
+            cuts = [a + (b - a) * k // parts for k in range(parts)] + [b] if parts else []
+            found += [Partition(self.data, x, y) for x, y in itertools.pairwise(cuts)]
+        return found
+
+    def core(self, cell):
+        """Rows of a cell; of more than a local expert may see, some that are evenly spread."""
+        a, b = self.edges[cell : cell + 2]
+        return np.unique(np.linspace(a, b - 1, min(b - a, self.sizes.around)).astype(np.int64))
+
+
+def heard_pieces(ledger, array) -> np.ndarray:
+    """(pieces, 3): start, stop and weight of the partitions of one array in a ledger, ascending."""
+    found = [(KEY.fullmatch(entry.key), entry.weight) for entry in ledger]
+    pieces = [(int(m["start"]), int(m["stop"]), weight) for m, weight in found if m and m["array"] == array]
+    return np.array(sorted(pieces), dtype=float).reshape(-1, 3)
