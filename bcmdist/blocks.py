@@ -46,7 +46,7 @@ class ChunkBlocks:
 
 
 class CellBlocks:
-    """Neighbourhoods of `size` rows, `per_density` at each density; others in every round.
+    """Neighbourhoods of `size` rows, `per_density` at each density (at first one); others in every round.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class CellBlocks:
         least = min(1.0, self.size / self.data.rows)
         densities = 1 + int(np.ceil(np.log(least) / np.log(THINNING) - 1e-9))
         shares = np.geomspace(1.0, least, densities) if densities > 1 else np.ones(1)
-        return self.around(kernel, np.tile(shares, self.per_density))
+        return self.around(kernel, np.tile(shares, 1 if kernel is None else self.per_density))
 
     def around(self, kernel, shares) -> list[Partition]:
         """Neighbourhoods of new centres, each among a share of all rows, the nearest rows first."""

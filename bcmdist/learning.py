@@ -208,6 +208,7 @@ def _learned(search, best, tried, factor=1.0):
 # Factors on the noise variance that rows left out may ask for: evidence over a few hundred rows misses the rare
 # neighbours that disagree.
 NOISE_STEP = 2.0
+NOISE_GAIN_NATS = 1.0  # the least for which a step is taken
 MOST_NOISE_STEPS = 12
 
 
@@ -226,7 +227,7 @@ def _noise_settled(judge, point):
     for direction in (1, -1):
         for steps in range(direction, direction * (MOST_NOISE_STEPS + 1), direction):
             scores[steps] = judge(point.kernel, moved(steps))
-            if scores[steps] <= scores[steps - direction]:
+            if scores[steps] < scores[steps - direction] + NOISE_GAIN_NATS:
                 break
     steps = max(scores, key=lambda s: scores[s])
     return _Point(point.name, point.kernel, moved(steps), point.objective), NOISE_STEP**steps
