@@ -49,7 +49,8 @@ from bcmdist.mixture import Mixture
 from bcmdist.partition import read_all
 from bcmdist.posterior import LARGEST_LOG, Coordinates, load_chains, sample_posterior
 from bcmdist.prediction import predict_latent
-from bcmdist.query import prepare, select_points
+from bcmdist.query import prepare
+from bcmdist.selection import select_points
 
 R1, R2 = 2.0, 1.3
 NOISE = 0.0025

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcmdist.normals import (
+    mixture_cdf,
     mixture_crps,
     mixture_log_density,
     mixture_moments,
     mixture_quantile,
 )
+from bcmdist.pit import Places
 from bcmdist.scores import Scores, class_scores, real_scores
 from bcmdist.store import Reference
 from bcmdist.tasks.loading import load_fitted
@@ -39,7 +41,9 @@ class MixtureScore:
         means, sds = components(said)
         y = rows.obs.y
         log_density, crps = mixture_log_density(means, sds, y), mixture_crps(means, sds, y)
-        return real_scores(y, prediction, log_density, train_mean=model.scaling.y_mean, crps=crps)
+        at = mixture_cdf(means, sds, y)
+        where = Places(at, at, np.ones(len(y), dtype=bool))
+        return real_scores(y, prediction, log_density, where, train_mean=model.scaling.y_mean, crps=crps)
 
 
 def stacked(predictions: Iterable[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
