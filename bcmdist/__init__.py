@@ -30,6 +30,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bcmdist.bcm import GBCM as GBCM
     from bcmdist.errors import BcmdistError as BcmdistError
+    from bcmdist.hmc import HMC as HMC
+    from bcmdist.mixture import Mixture as Mixture
+    from bcmdist.posterior import sample_posterior as sample_posterior
     from bcmdist.runtime.dask import DaskRuntime as DaskRuntime
     from bcmdist.runtime.serial import SerialRuntime as SerialRuntime
     from bcmdist.settings import Settings as Settings
@@ -40,10 +43,13 @@ _HOME = {
     "GBCM": "bcmdist.bcm",
     "Settings": "bcmdist.settings",
     "BcmdistError": "bcmdist.errors",
+    "HMC": "bcmdist.hmc",
+    "Mixture": "bcmdist.mixture",
     "DaskRuntime": "bcmdist.runtime.dask",
     "SerialRuntime": "bcmdist.runtime.serial",
+    "sample_posterior": "bcmdist.posterior",
 }
-__all__ = ["GBCM", "BcmdistError", "DaskRuntime", "SerialRuntime", "Settings"]
+__all__ = ["GBCM", "HMC", "BcmdistError", "DaskRuntime", "Mixture", "SerialRuntime", "Settings", "sample_posterior"]
 
 
 def __getattr__(name):

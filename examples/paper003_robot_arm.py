@@ -35,6 +35,7 @@ from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
 from bcmdist import Settings
+from bcmdist.chains import load_chains
 from bcmdist.committee import Committee
 from bcmdist.diagnostics import effective_sample_size, split_rhat
 from bcmdist.errors import NotPositiveDefinite
@@ -47,7 +48,7 @@ from bcmdist.mean import Mean
 from bcmdist.message import zero
 from bcmdist.mixture import Mixture
 from bcmdist.partition import read_all
-from bcmdist.posterior import LARGEST_LOG, Coordinates, load_chains, sample_posterior
+from bcmdist.posterior import LARGEST_LOG, Coordinates, sample_posterior
 from bcmdist.prediction import predict_latent
 from bcmdist.query import prepare
 from bcmdist.selection import select_points
