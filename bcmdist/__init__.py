@@ -18,6 +18,7 @@ W : of a Laplace expert, the weights -d2 log p / df2; in code `w`
 pass : one reading of the data; the first linearises each expert on its own, later ones at the committee's mean
 site : a Gaussian that stands for the likelihood of one row
 deviance : twice the log density lost against a model with a parameter per row, mean over rows
+mixture : committees at samples of the hyper-parameters, its *members*, whose predictions count alike
 jitter : added to the query covariance only, once, and reported
 NMSE, MNLP : mean squared error over the mean squared deviation from the training mean; mean
     negative log predictive density, in nats like all logarithms here

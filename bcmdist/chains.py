@@ -11,6 +11,8 @@ from bcmdist.store import Commit, LocalStorage, ModelStore
 FOLDER = "chains"
 # Both halves of a chain need a variance.
 LEAST_SAMPLES = 4
+# Above, chains have not forgotten where they began; a customary number.
+LARGEST_RHAT = 1.1
 
 
 def chain_store(model) -> ModelStore:
@@ -45,3 +47,13 @@ def mixing(chains: list[Chain]) -> dict[str, float]:
     if every.shape[1] < LEAST_SAMPLES or not np.ptp(every, axis=1).all():
         return figures
     return figures | {"rhat": float(split_rhat(every).max()), "ess": float(effective_sample_size(every).min())}
+
+
+def mixing_advice(figures: dict[str, float]) -> str:
+    """What figures of `mixing` say about averages over the samples, in words."""
+    if figures["rhat"] <= LARGEST_RHAT:
+        return f"chains have mixed: R-hat is at most {figures['rhat']:.2f}"
+    return (
+        f"chains have not mixed: R-hat is expected to be at most {LARGEST_RHAT}, got {figures['rhat']:.2f}; sample "
+        "longer (--effort thorough), or with another HMC(step=...), whose acceptance should be near 0.9 or above"
+    )

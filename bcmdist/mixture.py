@@ -14,7 +14,7 @@ import numpy as np
 
 from bcmdist import __version__
 from bcmdist.bcm import GBCM
-from bcmdist.chains import load_chains, mixing
+from bcmdist.chains import load_chains, mixing, mixing_advice
 from bcmdist.dataset import LARGEST_OUTPUT_CHUNK, create_predictions, new_output, output_names
 from bcmdist.errors import InvalidOption, ModelNotFound
 from bcmdist.likelihoods import Gaussian, task_of
@@ -158,8 +158,10 @@ class Mixture:
         centres = {name: np.exp(np.log([one[name] for one in named]).mean(axis=0)).tolist() for name in named[0]}
         figures = {name: first[name] for name in SHARED} | averages | {"hyperparameters": centres}
         figures |= {"jitter": max(one["jitter"] for one in every), "samples": len(every)}
-        sampled = mixing(load_chains(self.contents.url)[1]) if self.contents else {}
-        return figures | sampled | {"model": self.url}
+        if self.contents:
+            sampled = mixing(load_chains(self.contents.url)[1])
+            figures |= {**sampled, "advice": mixing_advice(sampled)}
+        return figures | {"model": self.url}
 
     @property
     def url(self) -> str:

@@ -84,7 +84,7 @@ class Sizes:
     starts: int = 3
     iterations: int = 100
     samples: int = 50
-    hmc: HMC = HMC(iterations=2400, burn_in=800)  # noqa: RUF009
+    hmc: HMC = HMC(iterations=6000, burn_in=2000)  # noqa: RUF009
 
 
 QUICK = Sizes(rows=60, draws=2, starts=2, iterations=20, samples=4, hmc=HMC(iterations=60, burn_in=20))

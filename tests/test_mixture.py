@@ -12,7 +12,7 @@ import zarr
 from scipy import integrate, stats
 
 from bcmdist import GBCM, Settings, posterior
-from bcmdist.chains import load_chains, mixing
+from bcmdist.chains import load_chains, mixing, mixing_advice
 from bcmdist.errors import BcmdistError, InvalidData, InvalidOption, ModelDamaged, ModelExists, ModelNotFound
 from bcmdist.hmc import HMC, Chain
 from bcmdist.kernels import parse_kernel
@@ -233,7 +233,7 @@ def test_a_mixture_stays_what_it_was_when_its_members_go_on(sampled, make_data, 
 def test_info_averages_over_members(sampled):
     info = sampled.info()
     every = [member.info() for member in sampled.members]
-    assert set(info) > {"acceptance", "rhat", "ess", "jitter", "kernel", "query"}
+    assert set(info) > {"acceptance", "rhat", "ess", "advice", "jitter", "kernel", "query"}
     assert (info["samples"], info["rows"], info["partitions"], info["commit"]) == (4, 60, 3, 2)
     assert info["p_eff"] == pytest.approx(np.mean([one["p_eff"] for one in every]))
     noise = np.log([one["hyperparameters"]["likelihood.noise_variance"][0] for one in every])
@@ -248,6 +248,14 @@ def test_chains_that_never_moved_have_no_rhat():
     assert figures["acceptance"] == 0.0
     assert np.isnan(figures["rhat"])
     assert np.isnan(mixing([Chain(np.zeros((1, 2)), np.zeros(1), 0.0)])["rhat"])
+    assert "have not mixed" in mixing_advice(figures)
+
+
+def test_chains_are_said_to_have_mixed_where_they_have(rng):
+    same = [Chain(rng.standard_normal((500, 2)), np.zeros(500), 0.9) for _ in range(2)]
+    assert mixing_advice(mixing(same)).startswith("chains have mixed: R-hat is at most 1.0")
+    apart = [same[0], replace(same[1], samples=same[1].samples + 3.0)]
+    assert "at most 1.1, got" in mixing_advice(mixing(apart))
 
 
 def test_a_directory_of_a_committee_is_refused(data, tmp_path):
