@@ -19,9 +19,9 @@ What the paper leaves open:
 - Starts: how many. Three here; as in the paper all end alike.
 - Scaling: not said for table 1. Its v1 = .0022 is the noise variance .0025 of targets as they are, and so v0 and
   the w are of inputs and targets as they are.
-- HMC: how long, and the error, which is "similar". At a step of .05 chains as long as ours have not mixed over what
-  hardly matters, the weights of noise inputs and of the linear terms: look at R-hat, and at how far apart the
-  predictions of two chains are all the same.
+- HMC: how long, and the error, which is "similar". At a step of .05 our chains have barely mixed over what hardly
+  matters, the weights of noise inputs and of the linear terms: look at R-hat, and at how far apart the predictions
+  of two chains are all the same.
 
 The last column is not in the paper: a committee of 4 experts of 50 rows about 100 query points.
 """
