@@ -22,6 +22,8 @@ from bcmdist.tasks.nearest import Nearest, all_rows
 
 # Rows of one partition whose evidence is computed while learning: the cost grows with the cube.
 LEARNING_BLOCK = 1000
+# Rounds in which one neighbourhood at each density will do: what is found there is refined later.
+ROUGH_ROUNDS = 2
 # Each density of the data is this share of the one before.
 THINNING = 0.25
 
@@ -79,7 +81,7 @@ class CellBlocks:
         least = min(1.0, self.size / self.data.rows)
         densities = 1 + int(np.ceil(np.log(least) / np.log(THINNING) - 1e-9))
         shares = np.geomspace(1.0, least, densities) if densities > 1 else np.ones(1)
-        return self.around(kernel, np.tile(shares, 1 if kernel is None else self.per_density), self.size)
+        return self.around(kernel, np.tile(shares, 1 if self.round < ROUGH_ROUNDS else self.per_density), self.size)
 
     def around(self, kernel, shares, size) -> list[Partition]:
         """Neighbourhoods of `size` rows around new centres, each among a share of all rows, the nearest rows first."""

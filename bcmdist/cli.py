@@ -418,7 +418,7 @@ def predict(model, data, out, method, x, make_runtime, as_json):
     from bcmdist.inference import chosen_method
 
     gbcm = _load(model)
-    method = chosen_method(gbcm, method)
+    method = chosen_method(gbcm.facts, method)
     with make_runtime() as runtime:
         rows = gbcm.predict_zarr(data, out, x=x, method=method, runtime=runtime)
     figures = {"rows": rows, "seconds": time.perf_counter() - start, "out": out, "method": method}
@@ -443,7 +443,7 @@ def score(model, data, method, x, y, picture, make_runtime, as_json):
     from bcmdist.inference import chosen_method
 
     gbcm = _load(model)
-    method = chosen_method(gbcm, method)
+    method = chosen_method(gbcm.facts, method)
     if picture:
         pictures.check(picture)
     with make_runtime() as runtime:

@@ -112,7 +112,7 @@ class Mixture:
 
         Parameters and errors are those of `GBCM.predict_zarr`; there is one method, "committee".
         """
-        chosen_method(self, method)
+        chosen_method(self.facts, method)
         runtime, first = runtime or SerialRuntime(), self.members[0]
         data = self._opened(source, x, None, runtime)
         attributes = {
@@ -143,7 +143,7 @@ class Mixture:
 
     def scores(self, source, *, x=None, y=None, method=None, runtime: Runtime | None = None) -> Scores:
         """The totals behind `score`, which add."""
-        chosen_method(self, method)
+        chosen_method(self.facts, method)
         runtime = runtime or SerialRuntime()
         data = self._opened(source, x, y or self.members[0].model.y_name, runtime)
         parts = aligned_partitions(data, min(data.chunk_rows, LARGEST_OUTPUT_CHUNK))
