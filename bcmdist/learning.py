@@ -213,7 +213,7 @@ MOST_NOISE_STEPS = 12
 
 
 def _noise_settled(judge, point):
-    """A point at the noise variance at which rows left out are likeliest, and the factor, a power of `NOISE_STEP`."""
+    """A point at the noise variance at which rows left out are likeliest, and the factor: a power of `NOISE_STEP`, or up to a bound."""
     if "noise_variance" not in point.likelihood.parameters:
         return point, 1.0
 
@@ -228,9 +228,12 @@ def _noise_settled(judge, point):
         for steps in range(direction, direction * (MOST_NOISE_STEPS + 1), direction):
             scores[steps] = judge(point.kernel, moved(steps))
             if scores[steps] < scores[steps - direction] + NOISE_GAIN_NATS:
+                del scores[steps]
                 break
     steps = max(scores, key=lambda s: scores[s])
-    return _Point(point.name, point.kernel, moved(steps), point.objective), NOISE_STEP**steps
+    likelihood = moved(steps)
+    factor = likelihood.parameters["noise_variance"][0] / point.likelihood.parameters["noise_variance"][0]
+    return _Point(point.name, point.kernel, likelihood, point.objective), float(factor)
 
 
 # Factor on all lengthscales with which rescaling tries first (on variances: its square), and its evaluations.
