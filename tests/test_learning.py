@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from bcmdist import learning
-from bcmdist.errors import NotPositiveDefinite
+from bcmdist.errors import LaplaceNotConverged, NotPositiveDefinite
 from bcmdist.evidence import local_evidence
 from bcmdist.kernels import parse_kernel
 from bcmdist.leaving import left_out_density
@@ -20,7 +20,7 @@ def objective_of(X, y, mean="constant"):
     def objective(kernel, likelihood):
         try:
             return local_evidence(kernel, Mean(mean), likelihood, X, obs)
-        except NotPositiveDefinite:
+        except (NotPositiveDefinite, LaplaceNotConverged):
             return -math.inf, np.zeros(len(kernel.theta) + len(likelihood.parameters))
 
     return objective
