@@ -1,9 +1,9 @@
 """Which rows learning looks at: blocks of a few hundred rows, each the data of a small Gaussian process.
 
-`ChunkBlocks` are the first rows of some partitions. `SubsetBlocks` are one uniform sample. `CellBlocks` are neighbourhoods in the metric learned so far,
-at densities from all rows to a uniform sample: a dense one shows what happens between neighbours, a thin
-one how far correlation reaches. From a uniform sample alone lengthscales come out too long, from dense cells
-alone too short.
+`ChunkBlocks` are the first rows of some partitions, `SubsetBlocks` one uniform sample. `CellBlocks` are
+neighbourhoods in the metric learned so far, at densities from all rows to a uniform sample: a dense one shows what
+happens between neighbours, a thin one how far correlation reaches. From a uniform sample alone lengthscales come out
+too long, from dense cells alone too short.
 """
 
 import itertools

@@ -221,7 +221,8 @@ MOST_NOISE_STEPS = 12
 
 
 def _noise_settled(judge, point):
-    """A point at the noise variance at which rows left out are likeliest, and the factor: a power of `NOISE_STEP`, or up to a bound."""
+    """A point at the noise variance at which rows left out are likeliest, and the factor: a power of
+    `NOISE_STEP`, or what leads to a bound."""
     if "noise_variance" not in point.likelihood.parameters:
         return point, 1.0
 

@@ -4,6 +4,7 @@ Nothing is written before the data have been surveyed. What a failed preparation
 is killed or interrupted leaves its evaluations behind, and the same job on the same rows takes them up.
 """
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -117,6 +118,8 @@ def prepared(data, settings, model, runtime):
     except Exception:
         shutil.rmtree(scratch.parent, ignore_errors=True)
         store.discard_uncommitted()
+        with contextlib.suppress(OSError):  # holds something, or is gone
+            Path(store.storage.url).rmdir()
         raise
     shutil.rmtree(scratch.parent, ignore_errors=True)
     return store.load(1)

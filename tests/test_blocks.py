@@ -45,7 +45,9 @@ def test_neighbourhoods_add_in_any_order_and_grouping(ranks, size, edges):
     """Those of rows in three parts; one part may be empty, as may all of them be smaller than `size`."""
     i, j = sorted(edges)
     a, b, c = (some(20, ranks[s], s.start) for s in (slice(0, i), slice(i, j), slice(j, 20)))
-    a, b, c = (Neighbourhoods((Neighbourhood(size, p.X[:size], p.obs[slice(size)], p.distance[:size]),)) for p in (a, b, c))
+    a, b, c = (
+        Neighbourhoods((Neighbourhood(size, p.X[:size], p.obs[slice(size)], p.distance[:size]),)) for p in (a, b, c)
+    )
     (whole,) = ((a + b) + c).blocks
     assert_same(whole, (a + (b + c)).blocks[0])
     assert_same(whole, (c + (b + a)).blocks[0])

@@ -8,8 +8,8 @@ from bcmdist import learning
 from bcmdist.errors import LaplaceNotConverged, NotPositiveDefinite
 from bcmdist.evidence import local_evidence
 from bcmdist.kernels import parse_kernel
-from bcmdist.leaving import left_out_density
 from bcmdist.learning import AUTO_KERNELS, EFFORTS, learn
+from bcmdist.leaving import left_out_density
 from bcmdist.likelihoods import Bernoulli, Gaussian, NegativeBinomial, Poisson, make_likelihood, unweighted
 from bcmdist.mean import Mean
 
@@ -61,7 +61,9 @@ def test_many_inputs_that_do_not_matter(rng):
     """A single start with 20 lengthscales is lost here; the isotropic stage comes first."""
     X = rng.standard_normal((300, 20))
     y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(300)
-    found = learn(always(objective_of(X, (y - y.mean()) / y.std())), "se", Gaussian(0.1), inputs=20, effort=EFFORTS["normal"])
+    found = learn(
+        always(objective_of(X, (y - y.mean()) / y.std())), "se", Gaussian(0.1), inputs=20, effort=EFFORTS["normal"]
+    )
     lengthscale = found.kernel.lengthscale
     assert lengthscale[0] < lengthscale[1:].min() / 2
 
@@ -210,9 +212,7 @@ def test_the_judge_takes_one_lengthscale_where_many_overfit(rng):
     y = np.tanh(X.sum(axis=1) / np.sqrt(20)) * 1.5 + 0.1 * rng.standard_normal(140)
     judge = Scored(left_out_judge(X[40:], y[40:], 100))
     objective = objective_of(X[:40], y[:40])
-    found = learn(
-        always(objective), "se", Gaussian(0.1), inputs=20, effort=EFFORTS["normal"], judge_for=always(judge)
-    )
+    found = learn(always(objective), "se", Gaussian(0.1), inputs=20, effort=EFFORTS["normal"], judge_for=always(judge))
     assert judge.scores[True] > judge.scores[False] + 1.0
     assert np.ptp(found.kernel.lengthscale) == 0.0
     assert found.kernel.lengthscale.shape == (20,)
