@@ -172,18 +172,25 @@ def prepare_model(
                 store=store,
                 classes=classes,
             )
-            if settings.query_method == "optimised":
-                objective.points = improved_points(objective, kernel, likelihood, points, MOVING_STEPS)
-            known = Remembered(objective, f"{scratch}/{EVALUATIONS}")
-            best = polish(known, kernel_name, kernel, likelihood, inputs=data.inputs, steps=POLISH_STEPS)
-            likelihood, found["at_bounds"] = best.likelihood, best.at_bounds
-            found["evaluations"] += best.evaluations
-            query = prepare(objective.points, kernel=best.kernel, mean=mean, jitters=(objective.jitter,))
+            log = f"{scratch}/{EVALUATIONS}"
+            query, likelihood = _polished(objective, query, kernel_name, likelihood, settings.query_method, found, log)
     cells = None
     if settings.partition == "spatial":
         with stages("cells"):
             cells, found["cells"] = _grow_cells(sample, kernel, data.rows, settings)
     return Model(scaling, query, likelihood, kernel_name, settings.x, settings.y, classes, cells), found
+
+
+def _polished(objective, query, kernel_name, likelihood, query_method, found, log):
+    """Query set and likelihood at which the evidence of the whole committee is higher; adds to what was found."""
+    if query_method == "optimised":
+        objective.points = improved_points(objective, query.kernel, likelihood, query.points, MOVING_STEPS)
+    known, inputs = Remembered(objective, log), query.points.shape[1]
+    best = polish(known, kernel_name, query.kernel, likelihood, inputs=inputs, steps=POLISH_STEPS)
+    found["evaluations"] += best.evaluations
+    found["at_bounds"] = best.at_bounds
+    jitters = (objective.jitter,)  # of the objective: another one would be another committee
+    return prepare(objective.points, kernel=best.kernel, mean=query.mean, jitters=jitters), best.likelihood
 
 
 def _grow_cells(sample, kernel, rows, settings):
