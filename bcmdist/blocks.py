@@ -1,9 +1,9 @@
 """Which rows learning looks at: blocks of a few hundred rows, each the data of a small Gaussian process.
 
-`ChunkBlocks` are the first rows of some partitions. `CellBlocks` are neighbourhoods in the metric learned so far,
-at densities from all rows to a uniform sample: a dense one shows what happens between neighbours, a thin
-one how far correlation reaches. From a uniform sample alone lengthscales come out too long, from dense cells
-alone too short.
+`ChunkBlocks` are the first rows of some partitions, `SubsetBlocks` one uniform sample. `CellBlocks` are
+neighbourhoods in the metric learned so far, at densities from all rows to a uniform sample: a dense one shows what
+happens between neighbours, a thin one how far correlation reaches. From a uniform sample alone lengthscales come out
+too long, from dense cells alone too short.
 """
 
 import itertools
@@ -43,6 +43,20 @@ class ChunkBlocks:
         count = min(len(blocks), max(1, round(rows * len(blocks) / sum(block.rows for block in blocks))))
         chosen = np.random.default_rng(seed).choice(len(blocks), count, replace=False)
         self.parts = [_kept(blocks[k]) for k in np.sort(chosen)]
+
+    def __call__(self, kernel):
+        return self.parts
+
+
+class SubsetBlocks:
+    """One block of rows (n, D) sampled from all, in original units, kept at `url`; the one that is there already."""
+
+    def __init__(self, X, obs, companions, url):
+        place = f"{url}/subset.zarr"
+        if not os.path.exists(place):
+            _write(place, X, obs, companions, rows_per_chunk=len(X))
+        blocks = open_data(place)
+        self.parts = [_kept(Partition(blocks, 0, blocks.rows))]
 
     def __call__(self, kernel):
         return self.parts
@@ -95,11 +109,15 @@ class CellBlocks:
             with self.store.transient(arrays) as references:
                 task = Nearest(self.reference, **references, size=size, seed=self.seed + self.round)
                 X, obs, sizes = all_rows(self.runtime.sum(task, self.all_parts, label="neighbourhoods"))
-            columns = {"X": X, "y": obs.y} | {name: getattr(obs, name) for name in self.data.companions}
-            write_dataset(place, columns, rows_per_chunk=size, attributes={"sizes": sizes})
+            _write(place, X, obs, self.data.companions, rows_per_chunk=size, attributes={"sizes": sizes})
         blocks = open_data(place)
         edges = np.cumsum([0, *open_group(place).attrs["sizes"]]).tolist()
         return [_kept(Partition(blocks, a, b)) for a, b in itertools.pairwise(edges) if b > a]
+
+
+def _write(place, X, obs, companions, *, rows_per_chunk, attributes=None):
+    columns = {"X": X, "y": obs.y} | {name: getattr(obs, name) for name in companions}
+    write_dataset(place, columns, rows_per_chunk=rows_per_chunk, attributes=attributes)
 
 
 def _kept(part):

@@ -297,10 +297,11 @@ def import_(file, data, y, rows_per_chunk, part, holdout, seed, mask, mask_row, 
 )
 @click.option(
     "--query-method",
-    type=click.Choice(["kmeans", "random", "pivoted", "evidence"]),
+    type=click.Choice(["kmeans", "random", "pivoted", "evidence", "optimised"]),
     default="kmeans",
     show_default=True,
-    help="k-means centres; or rows: random, of largest prior variance given the others, or best for the evidence.",
+    help="k-means centres; or rows: random, of largest prior variance given the others, or best for the evidence; "
+    "optimised, with --objective committee: k-means centres moved to raise its evidence.",
 )
 @click.option("--rows-per-expert", type=int, default=1000, show_default=True)
 @click.option(
@@ -349,6 +350,13 @@ def import_(file, data, y, rows_per_chunk, part, holdout, seed, mask, mask_row, 
 )
 @click.option("--samples", type=int, default=50, show_default=True, help="With hmc: committees in all.")
 @click.option("--chains", type=int, default=2, show_default=True, help="With hmc: chains to sample from.")
+@click.option(
+    "--objective",
+    type=click.Choice(["local", "committee", "subset"]),
+    default="local",
+    show_default=True,
+    help="Learn from blocks on their own; from there on from the whole committee; or from one random subset.",
+)
 @click.option("--effort", type=click.Choice(["quick", "normal", "thorough"]), default="normal", show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--x", "x", default="X", show_default=True, help="Name of the input array.")

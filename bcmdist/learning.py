@@ -179,13 +179,15 @@ def learn(
     """
     search = _Search(objective_for(None), inputs)
     names = AUTO_KERNELS if kernel_name == "auto" else (kernel_name,)
-    coarse = _isotropic(search, names, likelihood, effort)
+    points = _isotropic(search, names, likelihood, effort)
+    coarse = max(points, key=_objective)
     if judge_for is not None:
         search.objective = objective_for(coarse.kernel)
         coarse = search.at(coarse.name, coarse.kernel, coarse.likelihood)
     best = search.climb(_expanded(coarse, inputs), effort.steps)
     # A kernel that lost may have missed inputs that the winner found: all get a chance from there.
-    others = [search.climb(_renamed(search, best, n, inputs), effort.isotropic_steps) for n in names if n != best.name]
+    places = {p.name: [best, _expanded(p, inputs)] for p in points if p.name != best.name}
+    others = [search.climb(_begun(search, n, at), effort.isotropic_steps) for n, at in places.items()]
     tried = _best_by_name([best, *others])
     best = max([best, *others], key=_objective)
     if judge_for is None:
@@ -199,6 +201,12 @@ def learn(
     winner = max([best, plain], key=lambda point: judge(point.kernel, point.likelihood))
     winner, settled = _settled(judge, winner)
     return _learned(search, _expanded(winner, inputs), tried, settled)
+
+
+def polish(objective: Objective, kernel_name, kernel, likelihood: AnyLikelihood, *, inputs, steps) -> Learned:
+    """Climb another objective for a few iterations from where learning has ended; never to where it is lower."""
+    search = _Search(objective, inputs)
+    return _learned(search, search.climb(search.at(kernel_name, kernel, likelihood), steps), {})
 
 
 def _learned(search, best, tried, settled=None):
@@ -302,7 +310,7 @@ START_LENGTHSCALES = (1.0, 0.25)
 
 
 def _isotropic(search, names, likelihood, effort):
-    """The best point with one lengthscale.
+    """The points that each kernel reaches with one lengthscale, any of which may have failed but not all.
 
     Raises
     ------
@@ -315,12 +323,11 @@ def _isotropic(search, names, likelihood, effort):
         starts.append(search.at(names[0], kernel.with_parameters(values), likelihood))
     points = [search.climb(start, effort.isotropic_steps) for start in starts]
     for name in names[1:]:
-        start = max(points, key=_objective)
-        kernel = _with_name(start, name, search.inputs)
-        points.append(search.climb(search.at(name, kernel, start.likelihood), effort.isotropic_steps))
-    best = max(points, key=_objective)
-    if math.isfinite(best.objective):
-        return best
+        # A smooth kernel is lost where a rough one ends, with its longer lengthscales: it may start anew.
+        start = _begun(search, name, [max(points, key=_objective), *starts])
+        points.append(search.climb(start, effort.isotropic_steps))
+    if any(math.isfinite(point.objective) for point in points):
+        return points
     raise NotPositiveDefinite(
         f"learning: the evidence of {' or '.join(names)} could not be computed at any start; likely causes: "
         "(a) a kernel that is no covariance, (b) duplicate rows without noise; give hyper-parameters with "
@@ -350,9 +357,10 @@ def _objective(point):
     return point.objective
 
 
-def _renamed(search, point, name, inputs):
-    """Another of the `AUTO_KERNELS`, which have the same parameters, where `point` is."""
-    return search.at(name, _with_name(point, name, inputs), point.likelihood)
+def _begun(search, name, places):
+    """Another of the `AUTO_KERNELS`, which have the same parameters, at that of some places where it does best."""
+    points = [search.at(name, _with_name(place, name, search.inputs), place.likelihood) for place in places]
+    return max(points, key=_objective)
 
 
 def _expanded(point, inputs):

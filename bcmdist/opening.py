@@ -1,8 +1,10 @@
 """How a fit begins: where its data and model lie, and its first commit or the one it continues.
 
-Nothing is written before the data have been surveyed; what a failed preparation has written is removed.
+Nothing is written before the data have been surveyed. What a failed preparation has written is removed; one that
+is killed or interrupted leaves its evaluations behind, and the same job on the same rows takes them up.
 """
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -79,6 +81,12 @@ def _job(data, settings):
     return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()
 
 
+def _job_on(job, surveyed):
+    """Hash of a job with the rows that it found."""
+    rows = sorted((entry.key, entry.digest) for entry in surveyed.entries.values())
+    return hashlib.sha256(json.dumps([job, rows]).encode()).hexdigest()
+
+
 def write_commit(store, number, model, committee, segments, facts):
     """Commit a model, its committee, and what else is known; the reference of the commit."""
     arrays, model_facts = model.to_arrays()
@@ -98,7 +106,7 @@ def prepared(data, settings, model, runtime):
     with stages("survey"):
         surveyed = survey(data, settings, runtime)
     job = _job(data, settings)
-    scratch = Path(store.storage.url, SCRATCH, job[:12])
+    scratch = Path(store.storage.url, SCRATCH, _job_on(job, surveyed)[:12])
     scratch.mkdir(parents=True, exist_ok=True)
     try:
         made, found = prepare_model(data, surveyed, settings, runtime, store, stages, str(scratch))
@@ -107,9 +115,11 @@ def prepared(data, settings, model, runtime):
         facts["approximation"] = settings.approximation
         facts |= {"surveyed": store.put_segment(list(surveyed.entries.values())), "seconds": stages.seconds}
         write_commit(store, 1, made, Committee(zero_message(made.query, made.likelihood)), (), facts)
-    except BaseException:
+    except Exception:
         shutil.rmtree(scratch.parent, ignore_errors=True)
         store.discard_uncommitted()
+        with contextlib.suppress(OSError):  # holds something, or is gone
+            Path(store.storage.url).rmdir()
         raise
     shutil.rmtree(scratch.parent, ignore_errors=True)
     return store.load(1)

@@ -25,7 +25,8 @@ class Settings:
     query: int | str = 500
     """query points Q, at most; or "auto": about two for each degree of freedom, as far as memory allows"""
     query_method: str = "kmeans"
-    """how they are chosen: "kmeans", "random", by prior variance ("pivoted") or for the targets ("evidence")"""
+    """how they are chosen: "kmeans", "random", by prior variance ("pivoted") or for the targets ("evidence"); with the
+    objective "committee" also "optimised": k-means, then moved to raise the committee's evidence"""
     rows_per_expert: int = 1000
     partition: str = "chunks"
     """"chunks": rows as they are stored; "spatial": cells of rows that are near in the learned metric, which also
@@ -42,6 +43,9 @@ class Settings:
     """False: keep the default hyper-parameters, or those of `set`"""
     set: dict[str, float | list[float]] = field(default_factory=dict)
     """with `learn=False`: hyper-parameters in units of the scaled data, by the names `info` prints"""
+    objective: str = "local"
+    """what learning maximises: "local", the summed evidence of blocks of rows on their own; "committee", from there on
+    the evidence of the whole committee (PITC); or "subset", the evidence of one random block of `effort`'s rows"""
     effort: str = "normal"
     """"quick", "normal" or "thorough" learning"""
     seed: int = 0
@@ -63,7 +67,13 @@ class Settings:
                 f"approximation: expected laplace with {self.likelihood or self.linearise}, got ep; leave it out"
             )
         _expect_one_of("mean", self.mean, MEAN_NAMES)
-        _expect_one_of("query_method", self.query_method, QUERY_METHODS)
+        _expect_one_of("objective", self.objective, ("local", "committee", "subset"))
+        if self.objective != "local" and not self.learn:
+            raise InvalidOption(f"objective: expected learning, got {self.objective} with no-learn; leave out one")
+        if self.objective == "committee":
+            self._refuse_committee_objective()
+        moved = ("optimised",) if self.objective == "committee" else ()
+        _expect_one_of("query_method", self.query_method, (*QUERY_METHODS, *moved))
         _expect_one_of("effort", self.effort, tuple(EFFORTS))
         if isinstance(self.query, str):
             _expect_one_of("query", self.query, ("auto",))
@@ -90,6 +100,13 @@ class Settings:
             parse_kernel(self.kernel, inputs=1)
         if self.set and self.learn:
             raise InvalidOption("set: expected learn=False (--no-learn) with given hyper-parameters; add it")
+
+    def _refuse_committee_objective(self):
+        """A committee is known while learning where its partitions do not depend on what is learned."""
+        if self.partition == "spatial":
+            raise InvalidOption("objective: expected local or subset with spatial cells, got committee; give one")
+        if self.likelihood in (*CLASS_LIKELIHOODS, "svm"):
+            raise InvalidOption(f"objective: expected local or subset with {self.likelihood}, got committee; give one")
 
 
 def _expect_one_of(name, value, allowed):

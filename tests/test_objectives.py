@@ -7,7 +7,7 @@ from bcmdist import SerialRuntime
 from bcmdist.errors import InvalidOption
 from bcmdist.evidence import local_evidence
 from bcmdist.kernels import parse_kernel, split_parameters
-from bcmdist.learning import Effort, learn
+from bcmdist.learning import EFFORTS, learn
 from bcmdist.likelihoods import Bernoulli, Gaussian, NegativeBinomial, Observations, OneHot, Poisson, make_likelihood
 from bcmdist.mean import Mean
 from bcmdist.objectives import CommitteeObjective, LocalObjective, improved_points
@@ -219,9 +219,10 @@ def test_query_points_improve(case):
 
 def test_learning_climbs_the_committee_and_remembers_it(case, tmp_path):
     objective, local = case(Gaussian(0.05), jitter=1e-8)
-    effort = Effort(rows=ROWS, isotropic_steps=2, steps=2)
+    effort = replace(EFFORTS["quick"], isotropic_steps=2, steps=2)
     start = objective(parse_kernel("se-iso", inputs=INPUTS), Gaussian(0.5))[0]
-    found = learn(Remembered(objective, tmp_path / "log"), "se", Gaussian(0.5), inputs=INPUTS, effort=effort)
+    log = Remembered(objective, tmp_path / "log")
+    found = learn(lambda _: log, "se", Gaussian(0.5), inputs=INPUTS, effort=effort)
     assert found.objective > start
     again = Remembered(objective, tmp_path / "log")
     again(found.kernel, found.likelihood)

@@ -42,7 +42,7 @@ def problem(rng):
 
 
 def climb(objective):
-    return learn(objective, "se", Gaussian(0.5), inputs=2, effort=EFFORTS["quick"])
+    return learn(lambda _: objective, "se", Gaussian(0.5), inputs=2, effort=EFFORTS["quick"])
 
 
 def test_a_killed_run_resumes_where_it_was(problem, tmp_path):

@@ -1,0 +1,236 @@
+"""Learning from a data set to hyper-parameters: resumed, cleaned up, refused, and with other objectives."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bcmdist import GBCM, SerialRuntime, Settings, learning, memory
+from bcmdist.dataset import write_dataset
+from bcmdist.errors import InvalidOption, MemoryLimit, NotPositiveDefinite
+from bcmdist.store import SCRATCH
+from bcmdist.tasks.learning import LocalEvidence
+from bcmdist.tasks.trial import TrialGradient
+
+SETTINGS = Settings(kernel="se", query=20, rows_per_expert=60, effort="quick")
+SPATIAL = replace(SETTINGS, partition="spatial")
+
+
+class Killed(BaseException):
+    """Stands for a lost machine."""
+
+
+class Counting(SerialRuntime):
+    """Counts evaluations of an evidence, and dies after some."""
+
+    def __init__(self, lives=10_000, **options):
+        super().__init__(**options)
+        self.lives, self.evaluations = lives, 0
+
+    def sum(self, task, parts, *, label):
+        if isinstance(task, LocalEvidence | TrialGradient):
+            if self.evaluations == self.lives:
+                raise Killed
+            self.evaluations += 1
+        return super().sum(task, parts, label=label)
+
+
+def prepared(path, settings, model, lives=10_000):
+    runtime = Counting(lives)
+    return GBCM.prepare(path, settings, model=model, runtime=runtime), runtime.evaluations
+
+
+def killed(path, settings, model, lives):
+    with pytest.raises(Killed):
+        prepared(path, settings, model, lives)
+
+
+def assert_same_model(a, b):
+    np.testing.assert_array_equal(a.model.query.kernel.theta, b.model.query.kernel.theta)
+    np.testing.assert_array_equal(a.model.query.points, b.model.query.points)
+    for name, value in a.model.likelihood.parameters.items():
+        np.testing.assert_array_equal(value, b.model.likelihood.parameters[name])
+    for fact in ("kernels_tried", "at_bounds", "noise_factor", "evaluations"):
+        assert a.facts[fact] == b.facts[fact]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [SETTINGS, SPATIAL, replace(SETTINGS, objective="subset"), replace(SETTINGS, objective="committee")],
+    ids=["chunks", "spatial", "subset", "committee"],
+)
+def test_a_killed_preparation_resumes_where_it_was(wave, tmp_path, settings):
+    """Every evaluation is made once over all runs, and the hyper-parameters are the same bit for bit."""
+    path, *_ = wave
+    whole, evaluations = prepared(path, settings, tmp_path / "whole")
+    assert evaluations > 15
+    model = tmp_path / "model"
+    killed(path, settings, model, 7)
+    assert (model / SCRATCH).exists()
+    killed(path, settings, model, evaluations - 7 - 2)
+    found, missing = prepared(path, settings, model)
+    assert missing == 2
+    assert_same_model(found, whole)
+    assert not (model / SCRATCH).exists()
+
+
+def test_another_job_takes_up_nothing(wave, tmp_path):
+    path, *_ = wave
+    model = tmp_path / "model"
+    killed(path, SPATIAL, model, 9)
+    other = replace(SPATIAL, seed=1)
+    whole, evaluations = prepared(path, other, tmp_path / "whole")
+    found, computed = prepared(path, other, model)
+    assert computed == evaluations
+    assert_same_model(found, whole)
+    assert not (model / SCRATCH).exists()  # not that of the other job either
+
+
+def test_other_rows_take_up_nothing(wave, tmp_path):
+    _, X, y = wave
+    data, model = str(tmp_path / "rows.zarr"), tmp_path / "model"
+    write_dataset(data, {"X": X, "y": y}, rows_per_chunk=60)
+    killed(data, SPATIAL, model, 9)
+    (tmp_path / "rows.zarr").rename(tmp_path / "old.zarr")
+    turned = np.r_[1:60, 0, 60:240]  # the same moments: the scaling may not tell
+    write_dataset(data, {"X": X, "y": y[turned]}, rows_per_chunk=60)
+    whole, evaluations = prepared(data, SPATIAL, tmp_path / "whole")
+    found, computed = prepared(data, SPATIAL, model)
+    assert computed == evaluations
+    assert_same_model(found, whole)
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, SPATIAL], ids=["chunks", "spatial"])
+def test_nothing_is_left_where_learning_fails(wave, tmp_path, monkeypatch, settings):
+    path, *_ = wave
+
+    def fail(*_):
+        raise NotPositiveDefinite("not today")
+
+    monkeypatch.setattr("bcmdist.tasks.learning.local_evidence", fail)
+    with pytest.raises(NotPositiveDefinite, match=r"learning: the evidence of se .* last failure: .*not today"):
+        GBCM.prepare(path, settings, model=tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def test_learning_that_would_not_fit_is_refused_before_it_begins(wave, tmp_path):
+    path, *_ = wave
+    settings = replace(SPATIAL, rows_per_expert=20)  # experts fit; the neighbourhoods of learning do not
+    need = memory.evidence_bytes(240, 2, kernels=1, laplace=False)
+    runtime = Counting(lives=0, allowed_bytes=memory.BASE_BYTES + 0.9 * need)
+    with pytest.raises(MemoryLimit, match=r"learning: .*lower --rows-per-expert or --effort"):
+        GBCM.prepare(path, settings, model=tmp_path / "model", runtime=runtime)
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.fixture
+def counts(make_data, rng):
+    X = rng.uniform(-2, 2, (240, 2))
+    return make_data("counts.zarr", X=X, y=rng.poisson(np.exp(1.0 + np.sin(2 * X[:, 0]))))
+
+
+@pytest.mark.parametrize("task", ["regression", pytest.param("counts", marks=pytest.mark.slow)])
+def test_polishing_raises_the_evidence_of_the_committee(wave, counts, task):
+    """About the same query points."""
+    path = wave[0] if task == "regression" else counts
+    settings = replace(SETTINGS, task=task, query=12, passes="auto" if task == "counts" else "1")
+    local, committee = (GBCM.fit(path, replace(settings, objective=name)) for name in ("local", "committee"))
+    np.testing.assert_array_equal(local.model.query.points, committee.model.query.points)
+    assert committee.committee.log_evidence > local.committee.log_evidence + 0.1
+    assert committee.facts["evaluations"] > local.facts["evaluations"]
+
+
+def test_points_that_were_moved_raise_it_further(wave):
+    settings = replace(SETTINGS, query=12, objective="committee")
+    moved = GBCM.fit(wave[0], replace(settings, query_method="optimised"))
+    still = GBCM.fit(wave[0], settings)
+    assert np.abs(moved.model.query.points - still.model.query.points).max() > 1e-3
+    assert moved.committee.log_evidence > still.committee.log_evidence + 0.1
+
+
+def test_the_committee_that_was_polished_is_the_one_that_is_fitted(wave, monkeypatch):
+    """Its evidence is what was climbed, less the prior of the hyper-parameters, which is at most one."""
+    import bcmdist.preparation as module
+
+    polished = []
+    original = module.polish
+
+    def kept(*args, **options):
+        polished.append(original(*args, **options))
+        return polished[-1]
+
+    monkeypatch.setattr(module, "polish", kept)
+    gbcm = GBCM.fit(wave[0], replace(SETTINGS, query=12, objective="committee"))
+    (learned,) = polished
+    point = learning._Point("se", learned.kernel, learned.likelihood, 0.0)
+    gap = (learning._theta(point) - learning._prior_center(point, 2)) / learning.PRIOR_SD
+    assert gbcm.committee.log_evidence - 0.5 * gap @ gap == pytest.approx(learned.objective, rel=1e-9)
+
+
+def test_a_subset_learns_from_all_rows_at_once(wave, tmp_path):
+    """There are fewer rows than effort allows: the evidence is that of the exact Gaussian process."""
+    path, *_ = wave
+    subset = GBCM.prepare(path, replace(SETTINGS, objective="subset"), model=tmp_path / "subset")
+    whole = GBCM.prepare(path, replace(SETTINGS, rows_per_expert=240), model=tmp_path / "whole")
+    for name, value in subset.info()["hyperparameters"].items():
+        np.testing.assert_allclose(value, whole.info()["hyperparameters"][name], rtol=1e-6)  # the order of rows
+    spatial = GBCM.prepare(path, replace(SPATIAL, objective="subset"))
+    np.testing.assert_array_equal(spatial.model.query.kernel.theta, subset.model.query.kernel.theta)
+    few = GBCM.prepare(path, replace(SETTINGS, objective="subset", seed=1))
+    np.testing.assert_allclose(few.model.query.kernel.theta, subset.model.query.kernel.theta, rtol=1e-5)
+
+
+def test_a_subset_is_drawn_from_all_rows(make_data, rng, monkeypatch):
+    """Of at most as many rows as the effort allows, with their companions."""
+    import bcmdist.preparation as module
+
+    monkeypatch.setitem(module.EFFORTS, "quick", replace(module.EFFORTS["quick"], rows=50))
+    seen, original = [], module.SubsetBlocks
+
+    def kept(X, obs, *args):
+        seen.append((X, obs))
+        return original(X, obs, *args)
+
+    monkeypatch.setattr(module, "SubsetBlocks", kept)
+    X = np.column_stack([np.arange(300.0), rng.standard_normal(300)])
+    path = make_data("weighted.zarr", X=X, y=np.sin(X[:, 1]), weight=1.0 + np.arange(300.0))
+    GBCM.prepare(path, replace(SETTINGS, objective="subset"))
+    ((rows, obs),) = seen
+    assert rows.shape == (50, 2)
+    assert 100 < rows[:, 0].mean() < 200
+    assert rows[:, 0].min() < 60 < 240 < rows[:, 0].max()
+    np.testing.assert_array_equal(obs.weight, 1.0 + rows[:, 0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", ["committee", "subset"])
+def test_objectives_are_the_same_on_both_runtimes(wave, cluster, objective):
+    path, *_ = wave
+    settings = replace(SETTINGS, kernel="se-iso", objective=objective)
+    a, b = (GBCM.prepare(path, settings, runtime=runtime).info() for runtime in (SerialRuntime(), cluster))
+    for name, value in a["hyperparameters"].items():
+        np.testing.assert_allclose(value, b["hyperparameters"][name], rtol=1e-4)  # optimiser tolerance
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"objective": "other"}, "objective: expected one of local, committee, subset, got 'other'"),
+        ({"objective": "subset", "learn": False}, "objective: expected learning, got subset"),
+        ({"objective": "committee", "partition": "spatial"}, "objective: expected local or subset with spatial cells"),
+        ({"objective": "committee", "likelihood": "softmax"}, "objective: expected local or subset with softmax"),
+        ({"query_method": "optimised"}, "query_method: expected one of .*, got 'optimised'"),
+    ],
+)
+def test_objectives_that_do_not_go_with_other_options_are_refused(changes, message):
+    with pytest.raises(InvalidOption, match=message):
+        Settings(**changes)
+
+
+def test_a_committee_of_classes_is_refused_before_learning(make_data, rng, tmp_path):
+    X = rng.standard_normal((90, 2))
+    path = make_data("three.zarr", X=X, y=np.arange(90) % 3)
+    settings = replace(SETTINGS, task="classification", objective="committee")
+    with pytest.raises(InvalidOption, match="expected --objective local or subset with the likelihood onehot"):
+        GBCM.prepare(path, settings, model=tmp_path / "model", runtime=Counting(lives=0))
+    assert not (tmp_path / "model").exists()
