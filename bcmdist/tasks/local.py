@@ -1,5 +1,6 @@
 """Local prediction as tasks: halos when a model is fitted, predictions in the order of cells, and what they err."""
 
+import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -149,6 +150,7 @@ class Neighbours:
         self.model, self.belief, self.arrangement = model, belief, arrangement
         self.halos, self.heard, self.store = halos, heard, store
         self._kept: OrderedDict[int, LocalExpert | None] = OrderedDict()
+        self._lock = threading.Lock()  # a worker's threads share it
 
     def latent(self, X):
         """Mean and variance of f at scaled inputs X (n, D), as `predict_latent` gives them."""
@@ -182,14 +184,16 @@ class Neighbours:
         """Local experts of cells; those of one partition share what they read."""
         owners = self.arrangement.partition_of(cells)
         for owner in np.unique(owners):
-            mine = sorted(cells[owners == owner].tolist(), key=lambda cell: cell not in self._kept)  # before they go
-            rows = {cell: self._rows(cell, owner) for cell in mine if cell not in self._kept}
+            mine = cells[owners == owner].tolist()
+            kept = self._recall(mine)
+            rows = {cell: self._rows(cell, owner) for cell in mine if cell not in kept}
             together = np.unique(np.concatenate([np.zeros(0, np.int64), *rows.values()]))
             read = self._read(together) if len(together) else None
             for cell in mine:
                 if cell in rows:
-                    self._keep(cell, self._expert(read, np.searchsorted(together, rows[cell])))
-                yield cell, self._kept[cell]
+                    kept[cell] = self._expert(read, np.searchsorted(together, rows[cell]))
+                    self._keep(cell, kept[cell])
+                yield cell, kept.pop(cell)
 
     def _rows(self, cell, owner):
         """Rows of core and halo that the committee has heard, ascending."""
@@ -220,10 +224,19 @@ class Neighbours:
         own = np.asfortranarray(V[some])
         return local_expert(self.model.query, self.model.likelihood, X[some], own, obs[some], self.belief)
 
+    def _recall(self, cells):
+        """Those of some experts that are kept, by cell."""
+        with self._lock:
+            found = [cell for cell in cells if cell in self._kept]
+            for cell in found:
+                self._kept.move_to_end(cell)
+            return {cell: self._kept[cell] for cell in found}
+
     def _keep(self, cell, expert):
-        self._kept[cell] = expert
-        while len(self._kept) > 1 and sum(kept.nbytes for kept in self._kept.values() if kept) > KEPT_BYTES:
-            self._kept.popitem(last=False)
+        with self._lock:
+            self._kept[cell] = expert
+            while len(self._kept) > 1 and sum(kept.nbytes for kept in self._kept.values() if kept) > KEPT_BYTES:
+                self._kept.popitem(last=False)
 
 
 @dataclass(frozen=True)
