@@ -22,7 +22,7 @@ from bcmdist.dataset import LARGEST_OUTPUT_CHUNK, ROWS_PER_CHUNK
 from bcmdist.errors import DataChanged, InvalidData
 from bcmdist.kernels import metric
 from bcmdist.partition import Data, Partition, aligned_partitions, partitions
-from bcmdist.preparation import Stages
+from bcmdist.preparation import Stages, refuse_large_local
 from bcmdist.reordering import reorder
 from bcmdist.store import CELL_DATA, SCRATCH
 from bcmdist.surroundings import heard_pieces
@@ -48,10 +48,13 @@ def arrange(gbcm: "GBCM", data: Data, runtime) -> "GBCM":
         Some of them have been heard as they are stored.
     DiskFull
         Nothing of it is left.
+    MemoryLimit
+        The local experts would not fit.
     """
     if "edges" in gbcm.facts["cells"]:
         return gbcm
     _refuse_heard(gbcm)
+    refuse_large_local(gbcm, data, runtime)
     stages, place = Stages(), f"{gbcm.url}/{CELL_DATA}"
     job = hashlib.sha256(f"{gbcm.facts['job']} {gbcm.facts['surveyed']} {gbcm.reference.digest}".encode()).hexdigest()
     with stages("cells"):

@@ -12,7 +12,15 @@ import zarr
 
 from bcmdist import GBCM, SerialRuntime, Settings, shuffle, spatial
 from bcmdist.dataset import write_dataset
-from bcmdist.errors import BcmdistWarning, DataChanged, DiskFull, InvalidData, InvalidOption, UnsupportedTarget
+from bcmdist.errors import (
+    BcmdistWarning,
+    DataChanged,
+    DiskFull,
+    InvalidData,
+    InvalidOption,
+    MemoryLimit,
+    UnsupportedTarget,
+)
 from bcmdist.local import local_expert, predict_local
 from bcmdist.partition import read_rows
 from bcmdist.prediction import predict_latent
@@ -491,6 +499,17 @@ def test_several_passes(three, make_data):
     gbcm = GBCM.fit((X, (y > 2) * 1), replace(CLASSES, passes="auto"))
     assert len(gbcm.facts["passes"]) > 1
     assert np.mean(gbcm.predict(X)["label"] == (y > 2)) > 0.9
+
+
+def test_local_experts_that_do_not_fit_are_refused_before_rows_are_copied(wiggle, fresh, tmp_path):
+    small = SerialRuntime(allowed_bytes=520 * 2**20)
+    with pytest.raises(MemoryLimit, match=r"local experts of 300 rows .*--partition chunks"):
+        GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m", runtime=small)
+    assert left_in(tmp_path / "m") == ["blobs", "commits"]
+    gbcm = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m")
+    with pytest.raises(MemoryLimit, match="predict with --method committee"):
+        gbcm.score(fresh[0], runtime=small)
+    assert gbcm.score(fresh[0], method="committee", runtime=small)["rows"] == 300
 
 
 def test_softmax_coupled_is_refused_at_once():
