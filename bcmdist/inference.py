@@ -83,6 +83,7 @@ def _refuse(gbcm, data, method, runtime):
         refuse_large_local(gbcm, data, runtime)
     runtime.check_same(functools.partial(describe, data.url, data.x, data.y), url=data.url)
     runtime.check_same(functools.partial(record_digest, gbcm.url, gbcm.commit), url=gbcm.url)
-    if method == "local":  # later rows stand in another order, and in a place that is gone when it is named
+    looked_at = data.y is not None or {"exposure", "trials"} & set(gbcm.model.likelihood.companions)
+    if method == "local" and looked_at:  # later rows stand in another order, in a place that is gone when it is named
         parts = aligned_partitions(data, min(data.chunk_rows, LARGEST_OUTPUT_CHUNK))
         runtime.sum(Check(gbcm.reference), parts, label="check")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import zarr
 
-from bcmdist import GBCM, SerialRuntime, Settings, shuffle, spatial
+from bcmdist import GBCM, SerialRuntime, Settings, learning, shuffle, spatial
 from bcmdist.dataset import write_dataset
 from bcmdist.errors import (
     BcmdistWarning,
@@ -422,14 +422,22 @@ def test_conflicting_duplicates(make_data, rng):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::bcmdist.errors.BcmdistWarning")
-def test_a_lengthscale_at_its_bound_is_reported(make_data, rng):
+def test_a_lengthscale_at_its_bound_is_reported(make_data, rng, monkeypatch):
+    monkeypatch.setitem(learning.BOUNDS, "lengthscale", (1e-2, 3.0))
     X = rng.uniform(-1, 1, (500, 2))  # the second column says nothing
     settings = Settings(kernel="se", query=30, rows_per_expert=200, partition="spatial", effort="quick")
     gbcm, _ = spatial_fit(make_data, settings, X=X, y=np.sin(5 * X[:, 0]) + 0.05 * rng.standard_normal(500))
-    lengthscales = gbcm.info()["hyperparameters"]["kernel.lengthscale"]
-    assert lengthscales[1] > 5 * lengthscales[0]
-    if max(lengthscales) >= 99.0:
-        assert any("lengthscale" in name for name in gbcm.info()["at_bounds"])
+    assert gbcm.info()["hyperparameters"]["kernel.lengthscale"][1] == pytest.approx(3.0, rel=1e-3)
+    assert gbcm.info()["at_bounds"] == ["kernel.lengthscale[1]"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::bcmdist.errors.BcmdistWarning")
+def test_learning_from_targets_without_noise(make_data, rng):
+    X = rng.uniform(-1, 1, (400, 1))
+    settings = Settings(kernel="se", query=20, rows_per_expert=200, partition="spatial", effort="quick")
+    _, found = spatial_fit(make_data, settings, X=X, y=np.sin(3 * X[:, 0]))
+    np.testing.assert_allclose(found["mean"], np.sin(3 * X[:7, 0]), atol=1e-2)
 
 
 CLASSES = replace(GIVEN, task="classification", set={"kernel.lengthscale": 0.5}, rows_per_expert=150)
@@ -494,6 +502,16 @@ def test_counts_and_lifetimes(make_data, tmp_path, rng, task, likelihood):
         np.testing.assert_allclose(group[name][...], values, rtol=1e-9)
 
 
+def test_exposures_that_cannot_be_are_named_where_they_stand(make_data, tmp_path, rng):
+    X = rng.uniform(-2, 2, (300, 2))
+    settings = replace(GIVEN, task="counts", likelihood="poisson", set={"kernel.lengthscale": 0.5})
+    gbcm = GBCM.fit((X, rng.poisson(3.0, 300)), settings, model=tmp_path / "m")
+    bad = make_data("bad.zarr", rows_per_chunk=100, X=X, exposure=np.where(np.arange(300) == 217, -1.0, 1.0))
+    with pytest.raises(UnsupportedTarget, match=r"bad.zarr: .* at row 217"):
+        gbcm.predict_zarr(bad, tmp_path / "p.zarr")
+    assert not (tmp_path / "p.zarr").exists()
+
+
 def test_several_passes(three, make_data):
     _, X, y = three
     gbcm = GBCM.fit((X, (y > 2) * 1), replace(CLASSES, passes="auto"))
@@ -502,7 +520,7 @@ def test_several_passes(three, make_data):
 
 
 def test_local_experts_that_do_not_fit_are_refused_before_rows_are_copied(wiggle, fresh, tmp_path):
-    small = SerialRuntime(allowed_bytes=520 * 2**20)
+    small = SerialRuntime(allowed_bytes=500 * 2**20)
     with pytest.raises(MemoryLimit, match=r"local experts of 300 rows .*--partition chunks"):
         GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m", runtime=small)
     assert left_in(tmp_path / "m") == ["blobs", "commits"]
