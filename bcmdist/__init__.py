@@ -18,6 +18,7 @@ W : of a Laplace expert, the weights -d2 log p / df2; in code `w`
 pass : one reading of the data; the first linearises each expert on its own, later ones at the committee's mean
 site : a Gaussian that stands for the likelihood of one row
 deviance : twice the log density lost against a model with a parameter per row, mean over rows
+mixture : committees at samples of the hyper-parameters, its *members*, whose predictions count alike
 jitter : added to the query covariance only, once, and reported
 NMSE, MNLP : mean squared error over the mean squared deviation from the training mean; mean
     negative log predictive density, in nats like all logarithms here
@@ -30,6 +31,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bcmdist.bcm import GBCM as GBCM
     from bcmdist.errors import BcmdistError as BcmdistError
+    from bcmdist.hmc import HMC as HMC
+    from bcmdist.mixture import Mixture as Mixture
+    from bcmdist.posterior import sample_posterior as sample_posterior
     from bcmdist.runtime.dask import DaskRuntime as DaskRuntime
     from bcmdist.runtime.serial import SerialRuntime as SerialRuntime
     from bcmdist.settings import Settings as Settings
@@ -40,10 +44,13 @@ _HOME = {
     "GBCM": "bcmdist.bcm",
     "Settings": "bcmdist.settings",
     "BcmdistError": "bcmdist.errors",
+    "HMC": "bcmdist.hmc",
+    "Mixture": "bcmdist.mixture",
     "DaskRuntime": "bcmdist.runtime.dask",
     "SerialRuntime": "bcmdist.runtime.serial",
+    "sample_posterior": "bcmdist.posterior",
 }
-__all__ = ["GBCM", "BcmdistError", "DaskRuntime", "SerialRuntime", "Settings"]
+__all__ = ["GBCM", "HMC", "BcmdistError", "DaskRuntime", "Mixture", "SerialRuntime", "Settings", "sample_posterior"]
 
 
 def __getattr__(name):

@@ -312,7 +312,7 @@ class GBCM:
         return inference.scores(self, data, self._method(method), runtime or SerialRuntime())
 
     def _method(self, method):
-        return inference.chosen_method(self, method)
+        return inference.chosen_method(self.facts, method)
 
     def effective_parameters(self, *, runtime: Runtime | None = None) -> dict[str, float]:
         """Degrees of freedom of the data and as seen through the query set; see `diagnosis`."""

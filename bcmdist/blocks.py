@@ -8,6 +8,7 @@ alone too short.
 
 import itertools
 import os
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -21,6 +22,8 @@ from bcmdist.tasks.nearest import Nearest, all_rows
 
 # Rows of one partition whose evidence is computed while learning: the cost grows with the cube.
 LEARNING_BLOCK = 1000
+# Rounds in which one neighbourhood at each density will do: what is found there is refined later.
+ROUGH_ROUNDS = 2
 # Each density of the data is this share of the one before.
 THINNING = 0.25
 
@@ -39,7 +42,7 @@ class ChunkBlocks:
         blocks = [part.head(LEARNING_BLOCK) for part in parts]
         count = min(len(blocks), max(1, round(rows * len(blocks) / sum(block.rows for block in blocks))))
         chosen = np.random.default_rng(seed).choice(len(blocks), count, replace=False)
-        self.parts = [blocks[k] for k in np.sort(chosen)]
+        self.parts = [_kept(blocks[k]) for k in np.sort(chosen)]
 
     def __call__(self, kernel):
         return self.parts
@@ -78,10 +81,10 @@ class CellBlocks:
         least = min(1.0, self.size / self.data.rows)
         densities = 1 + int(np.ceil(np.log(least) / np.log(THINNING) - 1e-9))
         shares = np.geomspace(1.0, least, densities) if densities > 1 else np.ones(1)
-        return self.around(kernel, np.tile(shares, 1 if kernel is None else self.per_density))
+        return self.around(kernel, np.tile(shares, 1 if self.round < ROUGH_ROUNDS else self.per_density), self.size)
 
-    def around(self, kernel, shares) -> list[Partition]:
-        """Neighbourhoods of new centres, each among a share of all rows, the nearest rows first."""
+    def around(self, kernel, shares, size) -> list[Partition]:
+        """Neighbourhoods of `size` rows around new centres, each among a share of all rows, the nearest rows first."""
         unit = np.ones(self.data.inputs) if kernel is None else metric(kernel, self.data.inputs)
         self.round += 1
         place = f"{self.url}/round-{self.round}.zarr"
@@ -90,10 +93,15 @@ class CellBlocks:
             centres = self.sample[rng.integers(len(self.sample), size=len(shares))] / unit
             arrays = {"centres": np.column_stack([centres, shares]), "metric": unit}
             with self.store.transient(arrays) as references:
-                task = Nearest(self.reference, **references, size=self.size, seed=self.seed + self.round)
+                task = Nearest(self.reference, **references, size=size, seed=self.seed + self.round)
                 X, obs, sizes = all_rows(self.runtime.sum(task, self.all_parts, label="neighbourhoods"))
             columns = {"X": X, "y": obs.y} | {name: getattr(obs, name) for name in self.data.companions}
-            write_dataset(place, columns, rows_per_chunk=self.size, attributes={"sizes": sizes})
+            write_dataset(place, columns, rows_per_chunk=size, attributes={"sizes": sizes})
         blocks = open_data(place)
         edges = np.cumsum([0, *open_group(place).attrs["sizes"]]).tolist()
-        return [Partition(blocks, a, b) for a, b in itertools.pairwise(edges) if b > a]
+        return [_kept(Partition(blocks, a, b)) for a, b in itertools.pairwise(edges) if b > a]
+
+
+def _kept(part):
+    """A partition whose rows are kept in memory where it is read."""
+    return replace(part, data=replace(part.data, kept=True))

@@ -340,6 +340,15 @@ def import_(file, data, y, rows_per_chunk, part, holdout, seed, mask, mask_row, 
     callback=_parse_set,
     help="With --no-learn: a hyper-parameter as `info` prints it, in units of the scaled data.",
 )
+@click.option(
+    "--hyperparameters",
+    type=click.Choice(["evidence", "hmc"]),
+    default="evidence",
+    show_default=True,
+    help="Learned: those of the largest evidence; or samples (Hamiltonian Monte Carlo) with a committee for each.",
+)
+@click.option("--samples", type=int, default=50, show_default=True, help="With hmc: committees in all.")
+@click.option("--chains", type=int, default=2, show_default=True, help="With hmc: chains to sample from.")
 @click.option("--effort", type=click.Choice(["quick", "normal", "thorough"]), default="normal", show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--x", "x", default="X", show_default=True, help="Name of the input array.")
@@ -347,7 +356,7 @@ def import_(file, data, y, rows_per_chunk, part, holdout, seed, mask, mask_row, 
 @click.option("--prepare-only", is_flag=True, help="Commit an empty committee and stop.")
 @_runtime_options
 @_json_option
-def fit(data, model, given, prepare_only, make_runtime, as_json, **options):
+def fit(data, model, given, prepare_only, hyperparameters, samples, chains, make_runtime, as_json, **options):
     """Fit a committee to the Zarr data set DATA.
 
     Example: bcmdist fit train.zarr --model model --task regression --query 1000
@@ -357,11 +366,39 @@ def fit(data, model, given, prepare_only, make_runtime, as_json, **options):
     from bcmdist.settings import Settings
 
     settings = Settings(set=given, **options)
+    work = GBCM.prepare if prepare_only else GBCM.fit
+    if hyperparameters == "hmc":
+        work = _sampling(prepare_only, samples=samples, chains=chains)
     with make_runtime() as runtime:
-        work = GBCM.prepare if prepare_only else GBCM.fit
         info = work(data, settings, model=model, runtime=runtime).info()
     info["seconds"] = time.perf_counter() - start
     _report(info, as_json)
+
+
+def _sampling(prepare_only, **how):
+    from bcmdist.posterior import sample_posterior
+
+    if prepare_only:
+        raise InvalidOption("--prepare-only: expected hyper-parameters by evidence, got hmc; leave out one of them")
+    return functools.partial(sample_posterior, **how)
+
+
+def _load(model):
+    """What MODEL holds: a committee, or a mixture of them."""
+    from bcmdist.bcm import GBCM
+    from bcmdist.mixture import Mixture, is_mixture
+
+    return Mixture.load(model) if is_mixture(model) else GBCM.load(model)
+
+
+def _refuse_mixture(model, what):
+    from bcmdist.mixture import is_mixture
+
+    if is_mixture(model):
+        raise InvalidOption(
+            f"{model}: expected a single committee to {what}, it holds a mixture of sampled ones, which stays as it "
+            "is; name one of its members/, or fit another --model to the data that you want it to hold"
+        )
 
 
 @cli.command()
@@ -378,11 +415,10 @@ def predict(model, data, out, method, x, make_runtime, as_json):
     Example: bcmdist predict model new.zarr --out predictions.zarr
     """
     start = time.perf_counter()
-    from bcmdist.bcm import GBCM
     from bcmdist.inference import chosen_method
 
-    gbcm = GBCM.load(model)
-    method = chosen_method(gbcm, method)
+    gbcm = _load(model)
+    method = chosen_method(gbcm.facts, method)
     with make_runtime() as runtime:
         rows = gbcm.predict_zarr(data, out, x=x, method=method, runtime=runtime)
     figures = {"rows": rows, "seconds": time.perf_counter() - start, "out": out, "method": method}
@@ -404,11 +440,10 @@ def score(model, data, method, x, y, picture, make_runtime, as_json):
     Example: bcmdist score model test.zarr
     """
     from bcmdist import pictures
-    from bcmdist.bcm import GBCM
     from bcmdist.inference import chosen_method
 
-    gbcm = GBCM.load(model)
-    method = chosen_method(gbcm, method)
+    gbcm = _load(model)
+    method = chosen_method(gbcm.facts, method)
     if picture:
         pictures.check(picture)
     with make_runtime() as runtime:
@@ -434,7 +469,9 @@ def info(model, commit, ledger, p_eff_data, calibration, as_json):
     """
     from bcmdist.bcm import GBCM
 
-    gbcm = GBCM.load(model, commit=commit)
+    if commit is not None or ledger or p_eff_data or calibration:
+        _refuse_mixture(model, "look into")
+    gbcm = _load(model) if commit is None else GBCM.load(model, commit=commit)
     figures = gbcm.info()
     if p_eff_data:
         figures["p_eff_data"] = gbcm.effective_parameters()["data"]
@@ -460,6 +497,7 @@ def ingest(model, source, make_runtime, as_json):
     start = time.perf_counter()
     from bcmdist.bcm import GBCM
 
+    _refuse_mixture(model, "ingest into")
     before = GBCM.load(model)
     with make_runtime() as runtime:
         after = before.partial_fit(source, runtime=runtime)
@@ -482,6 +520,7 @@ def forget(model, keys, make_runtime, as_json):
     start = time.perf_counter()
     from bcmdist.bcm import GBCM
 
+    _refuse_mixture(model, "forget")
     with make_runtime() as runtime:
         after = GBCM.load(model).forget(keys, runtime=runtime)
     figures = {"forgotten": len(set(keys)), "rows": after.committee.total.rows, "partitions": len(after.ledger)}
@@ -503,6 +542,8 @@ def merge(model_a, model_b, model, as_json):
     """
     from bcmdist.bcm import GBCM
 
+    for one in (model_a, model_b):
+        _refuse_mixture(one, "merge")
     _report(GBCM.load(model_a).merge(GBCM.load(model_b), model).info(), as_json)
 
 

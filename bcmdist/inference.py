@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from bcmdist.bcm import GBCM
 
 
-def chosen_method(gbcm: "GBCM", method) -> str:
-    """The method that was asked for, or the one recorded at fit.
+def chosen_method(facts: dict, method) -> str:
+    """The method that was asked for, or the one recorded among the facts of a fit.
 
     Raises
     ------
     InvalidOption
         There is no such method, or the model has no cells for it.
     """
-    method = method or gbcm.facts.get("method", "committee")
+    method = method or facts.get("method", "committee")
     if method not in METHODS:
         raise InvalidOption(f"method: expected one of {', '.join(METHODS)}, got {method!r}; give one of these")
-    if method == "local" and not surrounded(gbcm.facts):
+    if method == "local" and not surrounded(facts):
         raise InvalidOption(
             "method: expected a model fitted with --partition spatial for local prediction, this one has no cells; use "
             "--method committee"

@@ -9,7 +9,7 @@ objective carries a weak log-normal prior on every parameter, which only matters
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.optimize import minimize
@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 from bcmdist.errors import InvalidOption, NotPositiveDefinite
 from bcmdist.kernels import Kernel, parse_kernel, split_parameters
 from bcmdist.likelihoods import BOUNDS as LIKELIHOOD_BOUNDS
-from bcmdist.likelihoods import AnyLikelihood, make_likelihood
+from bcmdist.likelihoods import AnyLikelihood, Gaussian, OneHot, make_likelihood
 from bcmdist.model import named_parameters, with_named
 
 Objective = Callable[[Kernel, AnyLikelihood], tuple[float, np.ndarray]]
@@ -27,6 +27,8 @@ Judge = Callable[[Kernel, AnyLikelihood], float]
 
 # Kernels that `auto` chooses from; the first has its starts, the others begin where it ended.
 AUTO_KERNELS = ("matern32", "se", "matern52", "matern12")
+# Lengthscales at which they explain the same data, in proportion: rough kernels have longer ones. Only for starts.
+PROPORTIONS = {"se": 0.6, "matern52": 0.8, "matern32": 1.0, "matern12": 2.5}
 
 # Standard deviation of the log-normal prior: a factor of 20 either way is one deviation. Weak.
 PRIOR_SD = 3.0
@@ -80,8 +82,8 @@ class Learned:
     """parameters that ended at a bound"""
     tried: dict[str, float]
     """best objective of each kernel tried, all over the same rows"""
-    noise_factor: float = 1.0
-    """by which rows left out have multiplied the noise variance"""
+    settled: dict[str, float] = field(default_factory=dict)
+    """factors by which rows left out have raised variances: of the "noise" and of the "kernel" """
 
 
 @dataclass(frozen=True)
@@ -195,42 +197,68 @@ def learn(
     plain = search.climb(plain, effort.isotropic_steps)
     judge = judge_for(best.kernel)
     winner = max([best, plain], key=lambda point: judge(point.kernel, point.likelihood))
-    winner, factor = _noise_settled(judge, winner)
-    return _learned(search, _expanded(winner, inputs), tried, factor)
+    winner, settled = _settled(judge, winner)
+    return _learned(search, _expanded(winner, inputs), tried, settled)
 
 
-def _learned(search, best, tried, factor=1.0):
+def _learned(search, best, tried, settled=None):
     return Learned(
-        best.name, best.kernel, best.likelihood, best.objective, search.evaluations, _at_bounds(best), tried, factor
+        best.name,
+        best.kernel,
+        best.likelihood,
+        best.objective,
+        search.evaluations,
+        _at_bounds(best),
+        tried,
+        settled or {},
     )
 
 
-# Factors on the noise variance that rows left out may ask for: evidence over a few hundred rows misses the rare
-# neighbours that disagree.
-NOISE_STEP = 2.0
-NOISE_GAIN_NATS = 1.0  # the least for which a step is taken
-MOST_NOISE_STEPS = 12
+# Rows left out may raise the noise and the kernel's variance by factors, since evidence over a few hundred rows misses
+# rare neighbours that disagree: powers of these, as long as each gains so much. They may not lower them: one row in
+# thousands that would have been seen to disagree can cost more than all others gain.
+SETTLED = {"noise": 2.0, "kernel": math.sqrt(2.0)}
+SETTLING_GAIN_NATS = 1.0
+SETTLING_ROUNDS = 2
+MOST_STEPS = 15
 
 
-def _noise_settled(judge, point):
-    """A point at the noise variance at which rows left out are likeliest, and the factor, a power of `NOISE_STEP`."""
-    if "noise_variance" not in point.likelihood.parameters:
-        return point, 1.0
+def _settled(judge, point):
+    """A point at the variances at which rows left out are likeliest, and the factors by which they have grown."""
+    if not isinstance(point.likelihood, Gaussian | OneHot):
+        return point, {}
+    steps = dict.fromkeys(SETTLED if isinstance(point.likelihood, Gaussian) else ["noise"], 0)
+    best = judge(point.kernel, point.likelihood)
+    for _ in range(SETTLING_ROUNDS):
+        before = dict(steps)
+        for name in steps:
+            for _ in range(MOST_STEPS):
+                further = steps | {name: steps[name] + 1}
+                moved = _with_variances(point, further)
+                value = judge(moved.kernel, moved.likelihood)
+                if value < best + SETTLING_GAIN_NATS:
+                    break
+                steps, best = further, value
+        if steps == before:
+            break
+    return _with_variances(point, steps), {name: SETTLED[name] ** step for name, step in steps.items()}
 
-    def moved(steps):
-        values = dict(point.likelihood.parameters)
-        noise = values["noise_variance"] * NOISE_STEP**steps
-        values["noise_variance"] = noise.clip(*LIKELIHOOD_BOUNDS["noise_variance"])
-        return point.likelihood.with_parameters(values)
 
-    scores = {0: judge(point.kernel, point.likelihood)}
-    for direction in (1, -1):
-        for steps in range(direction, direction * (MOST_NOISE_STEPS + 1), direction):
-            scores[steps] = judge(point.kernel, moved(steps))
-            if scores[steps] < scores[steps - direction] + NOISE_GAIN_NATS:
-                break
-    steps = max(scores, key=lambda s: scores[s])
-    return _Point(point.name, point.kernel, moved(steps), point.objective), NOISE_STEP**steps
+def _with_variances(point, steps):
+    """A point with its noise and its kernel's variances times powers of `SETTLED`, within bounds."""
+
+    def moved(parameters, name):
+        factor = SETTLED[name] ** steps.get(name, 0)
+        bounds = LIKELIHOOD_BOUNDS["noise_variance"] if name == "noise" else BOUNDS["variance"]
+        return {n: (v * factor).clip(*bounds) if n.endswith("variance") else v for n, v in parameters.items()}
+
+    kernel = point.kernel.with_parameters(moved(point.kernel.parameters, "kernel"))
+    return _Point(
+        point.name,
+        kernel,
+        point.likelihood.with_parameters(moved(point.likelihood.parameters, "noise")),
+        point.objective,
+    )
 
 
 # Factor on all lengthscales with which rescaling tries first (on variances: its square), and its evaluations.
@@ -301,11 +329,15 @@ def _isotropic(search, names, likelihood, effort):
 
 
 def _with_name(point, name, inputs):
-    """Another of the `AUTO_KERNELS`, which have the same parameters, at the parameters of a point."""
+    """Another of the `AUTO_KERNELS`, which have the same parameters, about where a point is."""
     kernel = parse_kernel(name, inputs=inputs)
     if len(point.kernel.theta) != len(kernel.theta):
         kernel = kernel.isotropic()
-    return kernel.with_parameters(point.kernel.parameters)
+    values = dict(point.kernel.parameters)
+    if name != point.name:
+        longer = PROPORTIONS[name] / PROPORTIONS[point.name]
+        values["lengthscale"] = (longer * values["lengthscale"]).clip(*BOUNDS["lengthscale"])
+    return kernel.with_parameters(values)
 
 
 def _best_by_name(points):

@@ -6,41 +6,59 @@ afterwards would be wrong (SYSTEMS I.7).
 """
 
 import functools
-import json
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
+from bcmdist import __version__
 from bcmdist.bcm import GBCM
-from bcmdist.dataset import LARGEST_OUTPUT_CHUNK
+from bcmdist.chains import load_chains, mixing, mixing_advice
+from bcmdist.dataset import LARGEST_OUTPUT_CHUNK, create_predictions, new_output, output_names
 from bcmdist.errors import InvalidOption, ModelNotFound
+from bcmdist.inference import chosen_method
 from bcmdist.likelihoods import Gaussian, task_of
 from bcmdist.partition import aligned_partitions, describe, open_data
 from bcmdist.preparation import refuse_large_prediction
 from bcmdist.runtime import Runtime
 from bcmdist.runtime.serial import SerialRuntime
-from bcmdist.store import LocalStorage, record_digest
-from bcmdist.tasks.mixing import MixtureScore, mixed, stacked
+from bcmdist.scores import Scores
+from bcmdist.store import LocalStorage, Reference, record_digest
+from bcmdist.tasks.mixing import (
+    CONTENTS,
+    Contents,
+    Members,
+    MixturePredict,
+    MixtureScore,
+    mixed,
+    references,
+    stacked,
+)
 
-CONTENTS = "mixture.json"  # names of the members' directories; written when all of them are there
+# Figures of `GBCM.info` that members have in common.
+SHARED = ("rows", "partitions", "commit", "query", "inputs", "kernel", "mean", "likelihood", "classes", "approximation")
+PREPARED = "prepared"  # what the members have in common, the first that is written
 
 
 class Stored(Sequence[GBCM]):
     """Committees in model directories, each loaded when it is asked for and not kept."""
 
-    def __init__(self, urls: Sequence[str]):
-        self.urls = tuple(urls)
+    def __init__(self, stored: Sequence[Reference]):
+        self.stored = tuple(stored)
 
     def __len__(self):
-        return len(self.urls)
+        return len(self.stored)
 
     def __getitem__(self, k):
-        return Stored(self.urls[k]) if isinstance(k, slice) else GBCM.load(self.urls[k])
+        return Stored(self.stored[k]) if isinstance(k, slice) else _load(self.stored[k])
 
     def __iter__(self) -> Iterator[GBCM]:
-        return (GBCM.load(url) for url in self.urls)
+        return map(_load, self.stored)
+
+
+def _load(reference):
+    return GBCM.load(reference.url, commit=reference.number)
 
 
 @dataclass(frozen=True)
@@ -49,6 +67,8 @@ class Mixture:
 
     members: Sequence[GBCM]
     """fitted to the same data with the same settings, but for the hyper-parameters"""
+    contents: Contents | None = None
+    """where the members are listed; None of a mixture made by hand, which is for a few"""
     _keep: tuple = ()
 
     def __post_init__(self):
@@ -65,12 +85,13 @@ class Mixture:
         ModelNotFound
         """
         try:
-            names = json.loads(LocalStorage(model).get(CONTENTS))
+            text = LocalStorage(model).get(CONTENTS)
         except FileNotFoundError as error:
             raise ModelNotFound(
                 f"{model}: expected a mixture, found no {CONTENTS}; sample one or let sampling finish, or load a GBCM"
             ) from error
-        return cls(Stored([str(Path(model, name)) for name in names]))
+        contents = Contents(LocalStorage(model).url, hashlib.sha256(text).hexdigest())
+        return cls(Stored(references(contents)), contents)
 
     def predict(self, X, *, quantiles=()) -> dict[str, np.ndarray]:
         """Predictions at the rows of X (n, D), in original units, by the names of `GBCM.predict`.
@@ -84,13 +105,31 @@ class Mixture:
         InvalidData, InvalidDtype, InvalidOption
         """
         said = stacked(member.predict(X, quantiles=quantiles) for member in self.members)
-        out = mixed(said, quantiles)
-        classes = self.members[0].model.classes
-        if classes is not None:
-            out["label"] = np.asarray(classes, dtype=int)[out["label"]]
-        return out
+        return mixed(said, quantiles, classes=self.members[0].model.classes)
 
-    def score(self, source, *, x=None, y=None, runtime: Runtime | None = None) -> dict[str, float]:
+    def predict_zarr(self, source, out, *, x=None, method=None, runtime: Runtime | None = None) -> int:
+        """Predict at every row of a Zarr data set into a new Zarr group; the number of rows.
+
+        Parameters and errors are those of `GBCM.predict_zarr`; there is one method, "committee".
+        """
+        chosen_method(self.facts, method)
+        runtime, first = runtime or SerialRuntime(), self.members[0]
+        data = self._opened(source, x, None, runtime)
+        attributes = {
+            "model": self.url,
+            "members": [[one.url, one.number] for one in references(self._carried)],
+            "method": "committee",
+            "software": f"bcmdist {__version__}",
+            "units": f"those of {first.model.y_name} in the training data; variances in their square",
+        }
+        with new_output(out) as place:
+            example = Mixture([first]).predict(np.zeros((1, data.inputs)))
+            rows = create_predictions(place, data, example, attributes)
+            runtime.check_same(functools.partial(output_names, place), url=out)
+            task = MixturePredict(self._carried, place)
+            return runtime.sum(task, aligned_partitions(data, rows), label="predict")
+
+    def score(self, source, *, x=None, y=None, method=None, runtime: Runtime | None = None) -> dict:
         """Scores against the targets of a Zarr data set, in original units, by the names of `GBCM.score`.
 
         The log density of a row is the log of its average density over members.
@@ -99,16 +138,69 @@ class Mixture:
         ----------
         x, y : names of the input and target arrays; those of the training data by default
         """
-        runtime, first = runtime or SerialRuntime(), self.members[0]
-        data = open_data(source, x=x or first.model.x_name, y=y or first.model.y_name)
+        scores = self.scores(source, x=x, y=y, method=method, runtime=runtime)
+        return {"rows": int(scores.totals["rows"]), **scores.summary()}
+
+    def scores(self, source, *, x=None, y=None, method=None, runtime: Runtime | None = None) -> Scores:
+        """The totals behind `score`, which add."""
+        chosen_method(self.facts, method)
+        runtime = runtime or SerialRuntime()
+        data = self._opened(source, x, y or self.members[0].model.y_name, runtime)
+        parts = aligned_partitions(data, min(data.chunk_rows, LARGEST_OUTPUT_CHUNK))
+        return runtime.sum(MixtureScore(self._carried), parts, label="score")
+
+    def info(self) -> dict:
+        """What the members have in common, and averages over them, JSON-ready.
+
+        `p_eff` and `log_evidence` are means, `hyperparameters` geometric means (of their logs, which are sampled).
+        `samples` is the number of members, the rest as `chains.mixing` says.
+        """
+        every = [member.info() for member in self.members]
+        first, named = every[0], [one["hyperparameters"] for one in every]
+        averages = {name: float(np.mean([one[name] for one in every])) for name in ("p_eff", "log_evidence")}
+        centres = {name: np.exp(np.log([one[name] for one in named]).mean(axis=0)).tolist() for name in named[0]}
+        figures = {name: first[name] for name in SHARED} | averages | {"hyperparameters": centres}
+        figures |= {"jitter": max(one["jitter"] for one in every), "samples": len(every)}
+        if self.contents:
+            sampled = mixing(load_chains(self.contents.url)[1])
+            figures |= {**sampled, "advice": mixing_advice(sampled)}
+        return figures | {"model": self.url}
+
+    @property
+    def facts(self) -> dict:
+        """None: members have been fitted each for itself, in chunks."""
+        return {}
+
+    @property
+    def url(self) -> str:
+        """Of its directory, or of its first member where it was made by hand."""
+        return self.contents.url if self.contents else self.members[0].url
+
+    @property
+    def _carried(self) -> Members:
+        """What tasks carry instead of the members."""
+        return self.contents or tuple(member.reference for member in self.members)
+
+    def _opened(self, source, x, y, runtime):
+        """A data set to predict, once it is clear that this can be done everywhere."""
+        first = self.members[0]
+        data = open_data(source, x=x or first.model.x_name, y=y)
         first.predict(np.zeros((1, data.inputs)))  # refuses other columns
         refuse_large_prediction(data, first.model.query, runtime)
         runtime.check_same(functools.partial(describe, data.url, data.x, data.y), url=data.url)
-        runtime.check_same(functools.partial(record_digest, first.url, first.commit), url=first.url)
-        references = tuple(member.reference for member in self.members)
-        parts = aligned_partitions(data, min(data.chunk_rows, LARGEST_OUTPUT_CHUNK))
-        scores = runtime.sum(MixtureScore(references), parts, label="score")
-        return {"rows": data.rows, **scores.summary()}
+        runtime.check_same(functools.partial(_visible, self._carried), url=self.url)
+        return data
+
+
+def is_mixture(model) -> bool:
+    """Whether a directory holds a mixture, or one that is being sampled."""
+    return bool({CONTENTS, PREPARED} & set(LocalStorage(model).names("")))
+
+
+def _visible(members: Members) -> str:
+    """Hashes of the records of members, first and last: everyone who works with them must see the same."""
+    listed = references(members)
+    return " ".join(record_digest(one.url, one.number) for one in (listed[0], listed[-1]))
 
 
 def refuse_unmixable(likelihood):

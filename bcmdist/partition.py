@@ -8,6 +8,7 @@ reference, a few hundred bytes; the rows are read by whoever needs them, checked
 of their content.
 """
 
+import functools
 import hashlib
 import itertools
 import os
@@ -27,6 +28,7 @@ from bcmdist.errors import (
     MisalignedChunks,
     MissingExtra,
 )
+from bcmdist.kept import Kept
 from bcmdist.likelihoods import Observations
 
 # Rows that one task reads in one go: enough to decode a large chunk few times, little enough to
@@ -38,6 +40,10 @@ COMPANIONS = ("weight", "exposure", "trials", "event")
 
 # Larger numbers overflow when they are squared.
 LARGEST = 1e150
+
+# Memory for the rows of partitions that are kept, and what the rows of one take, about.
+KEPT_BYTES = 2**27
+_kept: "Kept[Rows]" = Kept(KEPT_BYTES, lambda rows: rows.X.nbytes + 5 * rows.obs.y.nbytes)
 
 # Attribute of groups that we wrote: every chunk was stored, so one that is not there was lost.
 ALL_STORED = "bcmdist_all_chunks_stored"
@@ -57,6 +63,8 @@ class Data:
     """rows per chunk (per shard, where there are shards) of X"""
     companions: tuple[str, ...]
     """those of `COMPANIONS` that are there"""
+    kept: bool = False
+    """whoever reads its partitions keeps their rows: few, and read again and again"""
 
 
 @dataclass(frozen=True)
@@ -284,15 +292,28 @@ def refuse_overlap(parts: Iterable[Partition], keys: Iterable[str]):
 def read_all(parts: Sequence[Partition]) -> Iterator[tuple[Partition, Rows]]:
     """Each partition with its rows; neighbours are read in one go, up to `RUN_ROWS` rows."""
     for run in _runs(parts):
-        first, last = run[0], run[-1]
-        whole = _read(first.data, first.start, last.stop)
-        for part in run:
-            rows = slice(part.start - first.start, part.stop - first.start)
-            X, y = whole["X"][rows], whole["y"][rows]
-            companions = {name: whole[name][rows] for name in COMPANIONS if name in whole}
-            obs = Observations(y, **({"weight": np.ones(len(y))} | companions))
-            others = [companions[name] for name in COMPANIONS[1:] if name in companions]
-            yield part, Rows(X, obs, _digest(X, y, obs.weight, *others))
+        if run[0].data.kept:
+            yield from ((part, _kept.get(part, functools.partial(_read_one, part))) for part in run)
+        else:
+            yield from _read_run(run)
+
+
+def _read_one(part):
+    ((_, rows),) = _read_run([part])
+    return rows
+
+
+def _read_run(run):
+    """Neighbouring partitions with their rows."""
+    first, last = run[0], run[-1]
+    whole = _read(first.data, first.start, last.stop)
+    for part in run:
+        rows = slice(part.start - first.start, part.stop - first.start)
+        X, y = whole["X"][rows], whole["y"][rows]
+        companions = {name: whole[name][rows] for name in COMPANIONS if name in whole}
+        obs = Observations(y, **({"weight": np.ones(len(y))} | companions))
+        others = [companions[name] for name in COMPANIONS[1:] if name in companions]
+        yield part, Rows(X, obs, _digest(X, y, obs.weight, *others))
 
 
 def row_numbers(part: Partition):

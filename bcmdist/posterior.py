@@ -8,10 +8,12 @@ scaled inputs and targets. A step, a starting point and a prior mean apply to th
     MODEL/prepared      an empty committee: scaling, likelihood, classes
     MODEL/chains        one commit for each chain, with its samples and how it was run
     MODEL/members/0000  a model directory for each sample that is kept
-    MODEL/mixture.json  their names, once all are there
+    MODEL/mixture.json  their names and commits, once all are there
 """
 
+import contextlib
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -20,28 +22,36 @@ import numpy as np
 
 from bcmdist import opening
 from bcmdist.bcm import GBCM
+from bcmdist.chains import FOLDER, chain_from, chain_store
 from bcmdist.errors import InvalidOption, ModelExists
 from bcmdist.hmc import HMC, Chain, sample, with_normal_prior
-from bcmdist.kernels import Kernel, expression, split_parameters
+from bcmdist.kernels import Kernel, split_parameters
 from bcmdist.learning import Objective
 from bcmdist.likelihoods import SVM, AnyLikelihood, Softmax
-from bcmdist.mixture import CONTENTS, Mixture, refuse_unmixable
-from bcmdist.model import named_parameters, to_lists, with_named
+from bcmdist.mixture import PREPARED, Mixture, refuse_unmixable
+from bcmdist.model import named_parameters, with_named
+from bcmdist.objectives import CommitteeObjective, LocalObjective
 from bcmdist.partition import Partition, open_data, partitions
 from bcmdist.runtime import Runtime
 from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.scaling import scaling_to_array
 from bcmdist.settings import Settings
-from bcmdist.store import BlobReference, LocalStorage, ModelStore
-from bcmdist.tasks.learning import LocalEvidence
+from bcmdist.store import BlobReference, LocalStorage
+from bcmdist.tasks.mixing import CONTENTS
 
 # The prior of every log parameter, in the coordinates of the paper.
 PRIOR_MEAN, PRIOR_SD = -3.0, 3.0
 # Where chains begin: at the paper's place, all but the first this far from it in every direction.
 START_NOISE_AND_W, START_OTHERS = -2.0, 0.0
 START_SPREAD = 1.0
+# Trajectories of a chain, and how many of the first are left out, by effort.
+LENGTHS = {"quick": (300, 100), "normal": (3000, 1000), "thorough": (9000, 3000)}
+# Jitter of the query covariance at all samples, at least: enough for any lengthscale, so that none is ruled out.
+LEAST_JITTER = 1e-10
 # No density beyond: ten deviations of the prior, where exp can still be squared.
 LARGEST_LOG = 30.0
+
+MEMBERS = "members"
 
 MakeObjective = Callable[[GBCM, list[Partition], Runtime], Objective]
 """From a prepared committee, partitions and a runtime to an objective of kernel and likelihood."""
@@ -102,8 +112,10 @@ def sample_posterior(
     model : directory; a temporary one by default. What is there of the same job is not computed again.
     samples : committees in all, evenly spaced along the chains
     chains : at least 2 for a `split_rhat` that says something
-    objective : by default the sum of the evidences of all partitions, each on its own: exact for one partition.
-        For more it takes them for independent, which is not the evidence of the committee.
+    hmc : by default chains as long as `settings.effort` says
+    objective : by default the evidence of the committee about its query points where a Gaussian likelihood has
+        several partitions. Else the sum of the evidences of partitions on their own: exact for one partition; more
+        it takes for independent, which is not the evidence of their committee.
 
     Raises
     ------
@@ -112,53 +124,57 @@ def sample_posterior(
     ModelExists
         `model` holds something else.
     """
-    runtime, hmc = runtime or SerialRuntime(), hmc or HMC()
+    runtime, hmc = runtime or SerialRuntime(), hmc or HMC(*LENGTHS[settings.effort])
     _refuse(settings, samples, chains, hmc)
     keep, source, model = opening.places(source, model)
-    prepared = GBCM.prepare(source, replace(settings, learn=False), model=Path(model, "prepared"), runtime=runtime)
-    refuse_unmixable(prepared.model.likelihood)
-    if isinstance(prepared.model.likelihood, Softmax | SVM):
-        raise InvalidOption(
-            f"hmc: expected a likelihood with a gradient of its evidence, got {prepared.model.likelihood.name}; "
-            "use onehot, bernoulli or probit"
-        )
+    prepared = _prepared(source, settings, model, runtime)
     parts = partitions(open_data(source, x=settings.x, y=settings.y), settings.rows_per_expert)
-    value = (objective or local_objective)(prepared, parts, runtime)
+    value = (objective or default_objective)(prepared, parts, runtime)
     coordinates = Coordinates(prepared.model.query.kernel, prepared.model.likelihood)
-    run = [_chain(Path(model, "chains"), coordinates, value, hmc, settings, k, prepared) for k in range(chains)]
-    names = [f"members/{number:04d}" for number in range(samples)]
-    for name, phi in zip(names, thinned(run, samples), strict=True):
-        values = {n: v.tolist() for n, v in named_parameters(*coordinates.at(phi)).items()}
-        GBCM.fit(source, replace(settings, learn=False, set=values), model=Path(model, name), runtime=runtime)
-    LocalStorage(model).put_if_absent(CONTENTS, json.dumps(names).encode())
+    run = [_chain(model, coordinates, value, hmc, settings, k, prepared) for k in range(chains)]
+    listed = []
+    for number, phi in enumerate(thinned(run, samples)):
+        name, values = f"{MEMBERS}/{number:04d}", named_parameters(*coordinates.at(phi))
+        given = replace(settings, learn=False, set={n: v.tolist() for n, v in values.items()})
+        fitted = GBCM.fit(source, given, model=Path(model, name), runtime=runtime).reference
+        listed.append([name, fitted.number, fitted.digest])
+    text, storage = json.dumps(listed).encode(), LocalStorage(model)
+    if not storage.put_if_absent(CONTENTS, text) and storage.get(CONTENTS) != text:
+        raise ModelExists(f"{model}: expected a mixture of these samples, it holds another; choose another directory")
     return replace(Mixture.load(model), _keep=keep)
 
 
-def load_chains(model) -> tuple[list[str], list[Chain]]:
-    """Names of the parameters whose logs were sampled, and the chains, of a mixture's directory.
-
-    Raises
-    ------
-    ModelNotFound
-    """
-    store = ModelStore(LocalStorage(Path(model, "chains")))
-    commits = [store.load(number) for number in store.numbers()] or [store.load()]
-    return commits[0].facts["names"], [_from_commit(commit) for commit in commits]
+def default_objective(prepared: GBCM, parts: list[Partition], runtime: Runtime) -> Objective:
+    """The evidence of the committee where it has several Gaussian experts, else `local_objective`."""
+    likelihood = prepared.model.likelihood
+    several = len(parts) > 1 and likelihood.exact and likelihood.processes == 1
+    return (committee_objective if several else local_objective)(prepared, parts, runtime)
 
 
 def local_objective(prepared: GBCM, parts: list[Partition], runtime: Runtime) -> Objective:
     """Sum of the evidences of partitions, each on its own."""
-    model, store = prepared.model, prepared.store
-    arrays = {"scaling": scaling_to_array(model.scaling)}
-    scaling = BlobReference(store.storage.url, store.put_arrays(arrays)["scaling"])
+    model = prepared.model
+    return LocalObjective(runtime, parts, scaling=_scaling(prepared), mean=model.query.mean.name, classes=model.classes)
 
-    def objective(kernel, likelihood):
-        name, mean, classes = expression(kernel), model.query.mean.name, model.classes
-        task = LocalEvidence(scaling, name, to_lists(kernel), mean, likelihood.name, to_lists(likelihood), classes)
-        total = runtime.sum(task, parts, label="sample")
-        return (-np.inf if total.failures else total.value), total.gradient
 
-    return objective
+def committee_objective(prepared: GBCM, parts: list[Partition], runtime: Runtime) -> Objective:
+    """The evidence of the committee of all partitions about the query points it was prepared with."""
+    query = prepared.model.query
+    return CommitteeObjective(
+        runtime,
+        parts,
+        scaling=_scaling(prepared),
+        mean=query.mean.name,
+        points=query.points,
+        jitter=max(query.jitter_share, LEAST_JITTER),
+        store=prepared.store,
+        classes=prepared.model.classes,
+    )
+
+
+def _scaling(prepared):
+    digests = prepared.store.put_arrays({"scaling": scaling_to_array(prepared.model.scaling)})
+    return BlobReference(prepared.url, digests["scaling"])
 
 
 def thinned(chains: list[Chain], samples):
@@ -167,15 +183,15 @@ def thinned(chains: list[Chain], samples):
     return every[(np.arange(1, samples + 1) * len(every)) // samples - 1]
 
 
-def _chain(folder, coordinates, objective, hmc, settings, number, prepared):
+def _chain(model, coordinates, objective, hmc, settings, number, prepared):
     """A chain that was sampled before, or a new one, which is committed."""
-    store = ModelStore(LocalStorage(folder))
+    store = chain_store(model)
     job = {"hmc": asdict(hmc), "settings": asdict(settings), "data": prepared.facts["job"], "chain": number}
     if number + 1 in store.numbers():
         commit = store.load(number + 1)
         if commit.facts["job"] != job:
-            raise ModelExists(f"{folder}: expected chains of this job, it holds others; choose another model directory")
-        return _from_commit(commit)
+            raise ModelExists(f"{model}: expected chains of this job, it holds others; choose another model directory")
+        return chain_from(commit)
     density = coordinates.log_density(objective)
     chain = sample(density, coordinates.start(number), settings=hmc, seed=[settings.seed, number])
     arrays = store.put_arrays({"samples": chain.samples, "log_density": chain.log_density})
@@ -184,8 +200,32 @@ def _chain(folder, coordinates, objective, hmc, settings, number, prepared):
     return chain
 
 
-def _from_commit(commit):
-    return Chain(commit.arrays["samples"], commit.arrays["log_density"], commit.facts["acceptance"])
+def _prepared(source, settings, model, runtime) -> GBCM:
+    """The empty committee of a directory for a mixture; nothing is left of one that cannot be sampled."""
+    other = set(LocalStorage(model).names("")) - {PREPARED, FOLDER, MEMBERS, CONTENTS}
+    if other:
+        raise ModelExists(
+            f"{model}: expected a new or empty directory, or chains of this job, it holds {min(other)}; choose another"
+        )
+    place = Path(model, PREPARED)
+    prepared = GBCM.prepare(source, replace(settings, learn=False), model=place, runtime=runtime)
+    try:
+        _refuse_unsampled(prepared.model.likelihood)
+    except InvalidOption:
+        shutil.rmtree(place)
+        with contextlib.suppress(OSError):  # it holds something else
+            Path(model).rmdir()
+        raise
+    return prepared
+
+
+def _refuse_unsampled(likelihood):
+    refuse_unmixable(likelihood)
+    if isinstance(likelihood, Softmax | SVM):
+        raise InvalidOption(
+            f"hmc: expected a likelihood with a gradient of its evidence, got {likelihood.name}; "
+            "use onehot, bernoulli or probit"
+        )
 
 
 def _refuse(settings, samples, chains, hmc):

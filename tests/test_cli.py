@@ -11,6 +11,7 @@ import pytest
 import zarr
 from click.testing import CliRunner
 
+from bcmdist import posterior
 from bcmdist.cli import cli
 
 FIT = ["--no-learn", "--serial", "--query", "30", "--rows-per-expert", "60", "--kernel", "se"]
@@ -298,3 +299,46 @@ def test_a_key_that_is_not_there(tmp_path, make_data, rng):
     assert result.exit_code == 1
     assert "bcmdist: InvalidOption: " in result.stderr
     assert "bcmdist info --ledger" in result.stderr
+
+
+def test_sampled_hyperparameters(wave, tmp_path, monkeypatch):
+    monkeypatch.setitem(posterior.LENGTHS, "quick", (30, 10))
+    path, *_ = wave
+    model, sampling = tmp_path / "m", ["--hyperparameters", "hmc", "--samples", 3, "--chains", 2, "--effort", "quick"]
+    options = ["--serial", "--query", 20, "--rows-per-expert", 120, "--kernel", "se"]
+    fit = call("fit", path, "--model", model, *sampling, *options)
+    wanted = "rows partitions query seconds log_evidence kernel hyperparameters p_eff jitter model commit"
+    assert set(fit) > {*wanted.split(), "samples", "acceptance", "rhat", "ess"}
+    assert (fit["rows"], fit["partitions"], fit["samples"]) == (240, 3, 3)
+    again = call("fit", path, "--model", model, *sampling, *options)
+    assert again["hyperparameters"] == fit["hyperparameters"]
+    info = call("info", model)
+    assert set(info) > {"rows", "partitions", "commit", "query", "p_eff", "hyperparameters", "likelihood", "kernel"}
+    assert info["rhat"] == fit["rhat"]
+    score = call("score", model, path, "--serial")
+    assert {"rows", "method", "rmse", "nmse", "mae", "mnlp", "crps", "coverage95", "interval_score"} < set(score)
+    said = call("predict", model, path, "--out", tmp_path / "p.zarr", "--serial")
+    assert set(said) == {"rows", "seconds", "out", "method"}
+    assert said["rows"] == 240
+    for command in [
+        ("ingest", model, path, "--serial"),
+        ("forget", model, "key", "--serial"),
+        ("merge", model, model, "--model", tmp_path / "n"),
+        ("info", model, "--ledger"),
+        ("info", model, "--at", 1),
+    ]:
+        result = CliRunner().invoke(cli, list(map(str, command)))
+        assert result.exit_code == 1
+        assert "InvalidOption" in result.stderr
+        assert "it holds a mixture of sampled ones, which stays as it is; name one of its members/" in result.stderr
+    (model / "mixture.json").unlink()
+    assert "let sampling finish" in CliRunner().invoke(cli, ["score", str(model), path, "--serial"]).stderr
+
+
+def test_sampling_that_is_none(wave, tmp_path):
+    path, *_ = wave
+    command = ["fit", path, "--model", str(tmp_path / "m"), "--hyperparameters", "hmc", "--serial"]
+    for options, said in [([], "expected a kernel by name"), (["--prepare-only"], "--prepare-only: expected")]:
+        result = CliRunner().invoke(cli, [*command, *options])
+        assert f"InvalidOption: {'hmc: ' if not options else ''}{said}" in result.stderr
+    assert not (tmp_path / "m").exists()

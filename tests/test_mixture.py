@@ -1,19 +1,23 @@
 """Committees mixed over samples of their hyper-parameters."""
 
 import json
+import pickle
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import zarr
 from scipy import integrate, stats
 
 from bcmdist import GBCM, Settings, posterior
-from bcmdist.errors import BcmdistError, InvalidData, InvalidOption, ModelExists, ModelNotFound
+from bcmdist.chains import load_chains, mixing, mixing_advice
+from bcmdist.errors import BcmdistError, InvalidData, InvalidOption, ModelDamaged, ModelExists, ModelNotFound
 from bcmdist.hmc import HMC, Chain
 from bcmdist.kernels import parse_kernel
 from bcmdist.likelihoods import Gaussian
-from bcmdist.mixture import CONTENTS, Mixture
+from bcmdist.mixture import Mixture
 from bcmdist.normals import (
     mixture_cdf,
     mixture_crps,
@@ -21,8 +25,11 @@ from bcmdist.normals import (
     mixture_moments,
     mixture_quantile,
 )
-from bcmdist.posterior import Coordinates, load_chains, local_objective, sample_posterior, thinned
+from bcmdist.objectives import LocalObjective
+from bcmdist.partition import open_data, partitions
+from bcmdist.posterior import Coordinates, default_objective, local_objective, sample_posterior, thinned
 from bcmdist.runtime.serial import SerialRuntime
+from bcmdist.tasks.mixing import CONTENTS, references
 
 SETTINGS = Settings(kernel="se+linear-iso+constant", mean="zero", query=60, rows_per_expert=60)
 SHORT = HMC(iterations=30, burn_in=10)
@@ -98,6 +105,7 @@ def test_a_mixture_of_one_is_that_one(pair, data):
     for name, value in one.items():
         np.testing.assert_allclose(mixture[name], value, rtol=1e-10)
     scores, expected = Mixture(pair[:1]).score(data), pair[0].score(data)
+    np.testing.assert_allclose(scores.pop("pit"), expected.pop("pit"), rtol=1e-9)
     assert scores == pytest.approx(expected, rel=1e-9)
 
 
@@ -148,7 +156,113 @@ def test_what_cannot_be_mixed_is_refused(make_data, rng, pair):
         Mixture(pair).score(path)
 
 
+@pytest.mark.parametrize("kind", ["wave", "classes"])
+def test_predictions_in_a_store_are_those_of_predict(kind, request, make_data, tmp_path):
+    path, X, y = request.getfixturevalue(kind)
+    if kind == "classes":
+        path = make_data("labels.zarr", X=X, y=np.where(y > 0, 7.0, 3.0))
+    settings = Settings(kernel="se", query=20, learn=False, task="classification" if kind == "classes" else None)
+    mixture = Mixture([GBCM.fit(path, replace(settings, seed=seed)) for seed in (0, 1)])
+    assert mixture.predict_zarr(path, tmp_path / "p.zarr") == 240
+    group, expected = zarr.open_group(tmp_path / "p.zarr", mode="r"), mixture.predict(X)
+    assert set(group.array_keys()) == set(expected)
+    for name, value in expected.items():
+        np.testing.assert_allclose(group[name][:], value, rtol=1e-9, atol=1e-12)
+    assert [url for url, _ in group.attrs["members"]] == [member.url for member in mixture.members]
+
+
+def test_coverage_is_counted_in_the_mixture_itself(pair, data):
+    X, y = (zarr.open_group(data, mode="r")[name][:] for name in ("X", "y"))
+    said, score = Mixture(pair).predict(X, quantiles=(0.1, 0.25, 0.75, 0.9)), Mixture(pair).score(data)
+    for level, low, high in [(95, "lower95", "upper95"), (80, "quantile0.1", "quantile0.9")]:
+        assert score[f"coverage{level}"] == pytest.approx(np.mean((said[low] <= y) & (y <= said[high])))
+
+
 # --- Sampling ---
+
+
+@pytest.fixture
+def sampled(data, tmp_path):
+    """A stored mixture of four members with three experts each."""
+    hmc = HMC(iterations=12, burn_in=4)
+    settings = replace(SETTINGS, query=20, rows_per_expert=20)
+    return sample_posterior(data, settings, model=tmp_path / "sampled", samples=4, hmc=hmc)
+
+
+def test_a_cluster_samples_predicts_and_scores_the_same(sampled, data, tmp_path, cluster):
+    hmc = HMC(iterations=12, burn_in=4)
+    settings = replace(SETTINGS, query=20, rows_per_expert=20)
+    there = sample_posterior(data, settings, model=tmp_path / "there", samples=4, hmc=hmc, runtime=cluster)
+    for a, b in zip(sampled.members, there.members, strict=True):
+        for name, value in a.info()["hyperparameters"].items():
+            np.testing.assert_allclose(b.info()["hyperparameters"][name], value, rtol=1e-6)  # sums in another order
+    there.predict_zarr(data, tmp_path / "p.zarr", runtime=cluster)
+    X = zarr.open_group(data, mode="r")["X"][:]
+    for name, value in there.predict(X).items():
+        np.testing.assert_allclose(zarr.open_group(tmp_path / "p.zarr")[name][:], value, rtol=1e-9)
+    here, scores = there.score(data), there.score(data, runtime=cluster)
+    np.testing.assert_allclose(scores.pop("pit"), here.pop("pit"))
+    assert scores == pytest.approx(here)
+
+
+def test_tasks_do_not_grow_with_the_members(sampled, data, monkeypatch):
+    sizes = []
+
+    class Weigh(SerialRuntime):
+        def sum(self, task, parts, *, label):
+            sizes.append(len(pickle.dumps(task)))
+            return super().sum(task, parts, label=label)
+
+    sampled.score(data, runtime=Weigh())
+    replace(sampled, members=sampled.members[:1]).score(data, runtime=Weigh())
+    assert sizes[0] == sizes[1] < 1000
+
+
+def test_a_mixture_stays_what_it_was_when_its_members_go_on(sampled, make_data, rng):
+    X = np.zeros((1, 2))
+    before = sampled.predict(X)["mean"]
+    more = make_data("more.zarr", X=rng.uniform(-2, 2, (30, 2)), y=np.zeros(30))
+    assert sampled.members[0].partial_fit(more).commit == 3
+    np.testing.assert_array_equal(Mixture.load(sampled.url).predict(X)["mean"], before)
+    path = Path(sampled.url, CONTENTS)
+    path.write_text(json.dumps(json.loads(path.read_text())[:2]))
+    with pytest.raises(ModelDamaged, match=r"expected mixture\.json .* use a shared one"):
+        references.__wrapped__(sampled.contents)
+
+
+def test_info_averages_over_members(sampled):
+    info = sampled.info()
+    every = [member.info() for member in sampled.members]
+    assert set(info) > {"acceptance", "rhat", "ess", "advice", "jitter", "kernel", "query"}
+    assert (info["samples"], info["rows"], info["partitions"], info["commit"]) == (4, 60, 3, 2)
+    assert info["p_eff"] == pytest.approx(np.mean([one["p_eff"] for one in every]))
+    noise = np.log([one["hyperparameters"]["likelihood.noise_variance"][0] for one in every])
+    assert np.log(info["hyperparameters"]["likelihood.noise_variance"]) == pytest.approx(noise.mean())
+    assert info["acceptance"] == np.mean([chain.acceptance for chain in load_chains(sampled.url)[1]])
+    json.dumps(info)
+
+
+def test_chains_that_never_moved_have_no_rhat():
+    still = Chain(np.zeros((4, 2)), np.zeros(4), 0.0)
+    figures = mixing([still, still])
+    assert figures["acceptance"] == 0.0
+    assert np.isnan(figures["rhat"])
+    assert np.isnan(mixing([Chain(np.zeros((1, 2)), np.zeros(1), 0.0)])["rhat"])
+    assert "have not mixed" in mixing_advice(figures)
+
+
+def test_chains_are_said_to_have_mixed_where_they_have(rng):
+    same = [Chain(rng.standard_normal((500, 2)), np.zeros(500), 0.9) for _ in range(2)]
+    assert mixing_advice(mixing(same)).startswith("chains have mixed: R-hat is at most 1.0")
+    apart = [same[0], replace(same[1], samples=same[1].samples + 3.0)]
+    assert "at most 1.1, got" in mixing_advice(mixing(apart))
+
+
+def test_a_directory_of_a_committee_is_refused(data, tmp_path):
+    GBCM.fit(data, replace(SETTINGS, learn=False), model=tmp_path / "m")
+    with pytest.raises(ModelExists, match=r"expected a new or empty directory.* it holds blobs"):
+        sample_posterior(data, SETTINGS, model=tmp_path / "m", hmc=SHORT, samples=1)
+    assert not (tmp_path / "m" / "prepared").exists()
 
 
 def test_sampled_committees_are_at_the_samples_and_a_second_run_finds_them(data, tmp_path, monkeypatch):
@@ -221,20 +335,54 @@ def test_jobs_that_are_none_write_nothing(data, tmp_path, settings, options, tex
 
 
 @pytest.mark.parametrize("likelihood", ["svm", "poisson"])
-def test_likelihoods_without_gradient_or_mixture_are_refused(make_data, rng, likelihood):
+def test_likelihoods_without_gradient_or_mixture_are_refused(make_data, rng, tmp_path, likelihood):
     path = make_data("two.zarr", X=rng.uniform(-2, 2, (30, 1)), y=(rng.uniform(size=30) > 0.5) * 1.0)
+    settings = Settings(kernel="se", query=10, likelihood=likelihood)
     with pytest.raises(BcmdistError, match=rf"expected .*got {likelihood}"):
-        sample_posterior(path, Settings(kernel="se", query=10, likelihood=likelihood), hmc=SHORT, samples=1)
+        sample_posterior(path, settings, model=tmp_path / "m", hmc=SHORT, samples=1)
+    assert not (tmp_path / "m").exists()
 
 
-def test_gradient_in_the_coordinates_of_the_paper(data):
-    prepared = GBCM.prepare(data, Settings(kernel="se+linear-iso+constant", mean="zero", learn=False, query=20))
-    objective = local_objective(prepared, prepared.partitions_of(data), SerialRuntime())
+@pytest.mark.parametrize("rows_per_expert", [60, 20])
+def test_gradient_in_the_coordinates_of_the_paper(data, rows_per_expert):
+    settings = Settings(
+        kernel="se+linear-iso+constant", mean="zero", learn=False, query=20, rows_per_expert=rows_per_expert
+    )
+    prepared = GBCM.prepare(data, settings)
+    parts = partitions(open_data(data), rows_per_expert)
+    objective = default_objective(prepared, parts, SerialRuntime())
     coordinates = Coordinates(prepared.model.query.kernel, prepared.model.likelihood)
     density, phi, h = coordinates.log_density(objective), coordinates.start(1), 1e-5
     _, gradient = density(phi)
     numeric = [(density(phi + h * e)[0] - density(phi - h * e)[0]) / (2.0 * h) for e in np.eye(6)]
     np.testing.assert_allclose(gradient, numeric, rtol=1e-6, atol=1e-6)  # h^2 and rounding over h
+
+
+def test_several_partitions_are_sampled_by_the_evidence_of_their_committee(data):
+    settings = Settings(kernel="se", learn=False, query=20, rows_per_expert=20)
+    prepared, parts = GBCM.prepare(data, settings), partitions(open_data(data), 20)
+    at = prepared.model.query.kernel, prepared.model.likelihood
+    value, _ = default_objective(prepared, parts, SerialRuntime())(*at)
+    assert len(parts) == 3
+    assert value == pytest.approx(prepared.absorb(parts).committee.log_evidence, rel=1e-6)  # jitter 1e-10
+    assert value != pytest.approx(local_objective(prepared, parts, SerialRuntime())(*at)[0], rel=0.01)
+    one, _ = default_objective(prepared, parts[:1], SerialRuntime())(*at)
+    assert one == local_objective(prepared, parts[:1], SerialRuntime())(*at)[0]
+
+
+def test_long_lengthscales_are_not_ruled_out(data):
+    prepared = GBCM.prepare(data, replace(SETTINGS, kernel="se", learn=False, query=40, rows_per_expert=20))
+    objective = default_objective(prepared, partitions(open_data(data), 20), SerialRuntime())
+    coordinates = Coordinates(prepared.model.query.kernel, prepared.model.likelihood)
+    for w in (-25.0, -10.0, 10.0):
+        value, _ = objective(*coordinates.at(np.array([0.0, w, w, -2.0])))
+        assert np.isfinite(value), objective.reasons
+
+
+def test_classes_in_several_partitions_are_sampled_on_their_own(classes):
+    path, *_ = classes
+    prepared = GBCM.prepare(path, Settings(kernel="se", learn=False, query=20, rows_per_expert=60))
+    assert isinstance(default_objective(prepared, prepared.partitions_of(path), SerialRuntime()), LocalObjective)
 
 
 def test_chains_begin_where_the_paper_says():
@@ -267,4 +415,5 @@ def test_an_objective_of_ones_own(data, tmp_path):
     _, (chain,) = load_chains(tmp_path / "m")
     np.testing.assert_allclose(chain.samples.mean(axis=0), -3.0, atol=0.8)
     np.testing.assert_allclose(chain.samples.std(axis=0), 3.0, rtol=0.2)
-    assert json.loads((tmp_path / "m" / CONTENTS).read_text()) == ["members/0000"]
+    ((name, number, _),) = json.loads((tmp_path / "m" / CONTENTS).read_text())
+    assert (name, number) == ("members/0000", 2)

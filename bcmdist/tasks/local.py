@@ -1,7 +1,6 @@
 """Local prediction as tasks: halos when a model is fitted, predictions in the order of cells, and what they err."""
 
-import threading
-from collections import OrderedDict
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -10,6 +9,7 @@ import numpy as np
 
 from bcmdist.calibration import HeldOutRows, calibration_from
 from bcmdist.committee import Belief
+from bcmdist.kept import Kept
 from bcmdist.kernels import metric, squared_distance
 from bcmdist.leaving import left_out
 from bcmdist.likelihoods import Gaussian, OneHot
@@ -23,6 +23,7 @@ from bcmdist.surroundings import CANDIDATE_ROWS, Arrangement, heard_pieces, near
 from bcmdist.tasks.loading import Fitted, load_arrangement, load_array, load_fitted, load_model, load_record
 from bcmdist.tasks.targets import model_observations
 
+NO_ROWS = np.zeros(0, np.int64)
 # Points on each border between two cells at which their predictions are compared.
 BORDER_POINTS = 10
 
@@ -149,8 +150,7 @@ class Neighbours:
     def __init__(self, model: Model, belief: Belief, arrangement: Arrangement, halos, heard, store: ModelStore):
         self.model, self.belief, self.arrangement = model, belief, arrangement
         self.halos, self.heard, self.store = halos, heard, store
-        self._kept: OrderedDict[int, LocalExpert | None] = OrderedDict()
-        self._lock = threading.Lock()  # a worker's threads share it
+        self._kept: Kept[LocalExpert | None] = Kept(KEPT_BYTES, lambda expert: expert.nbytes if expert else 0)
 
     def latent(self, X):
         """Mean and variance of f at scaled inputs X (n, D), as `predict_latent` gives them."""
@@ -185,15 +185,13 @@ class Neighbours:
         owners = self.arrangement.partition_of(cells)
         for owner in np.unique(owners):
             mine = cells[owners == owner].tolist()
-            kept = self._recall(mine)
+            kept = self._kept.known(mine)  # they stay, even where others take their room
             rows = {cell: self._rows(cell, owner) for cell in mine if cell not in kept}
-            together = np.unique(np.concatenate([np.zeros(0, np.int64), *rows.values()]))
+            together = np.unique(np.concatenate([NO_ROWS, *rows.values()]))
             read = self._read(together) if len(together) else None
-            for cell in mine:
-                if cell in rows:
-                    kept[cell] = self._expert(read, np.searchsorted(together, rows[cell]))
-                    self._keep(cell, kept[cell])
-                yield cell, kept.pop(cell)
+            for cell, own in rows.items():
+                yield cell, self._kept.get(cell, functools.partial(self._expert, read, together, own))
+            yield from kept.items()
 
     def _rows(self, cell, owner):
         """Rows of core and halo that the committee has heard, ascending."""
@@ -217,26 +215,14 @@ class Neighbours:
         scaled = self.model.scaling.inputs(X)
         return scaled, self.model.query.whiten(scaled), obs
 
-    def _expert(self, read, some):
-        if not len(some):
+    def _expert(self, read, together, rows):
+        if not len(rows):
             return None
-        X, V, obs = read
+        if not np.isin(rows, together).all():  # it was kept when rows were read, and is not any more
+            read, together = self._read(rows), rows
+        (X, V, obs), some = read, np.searchsorted(together, rows)
         own = np.asfortranarray(V[some])
         return local_expert(self.model.query, self.model.likelihood, X[some], own, obs[some], self.belief)
-
-    def _recall(self, cells):
-        """Those of some experts that are kept, by cell."""
-        with self._lock:
-            found = [cell for cell in cells if cell in self._kept]
-            for cell in found:
-                self._kept.move_to_end(cell)
-            return {cell: self._kept[cell] for cell in found}
-
-    def _keep(self, cell, expert):
-        with self._lock:
-            self._kept[cell] = expert
-            while len(self._kept) > 1 and sum(kept.nbytes for kept in self._kept.values() if kept) > KEPT_BYTES:
-                self._kept.popitem(last=False)
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from scipy import linalg
 from bcmdist import GBCM
 from bcmdist.likelihoods import Gaussian, unweighted
 from bcmdist.observation import crps, observe, predictive
+from bcmdist.pit import places
 from bcmdist.scores import class_scores, real_scores
 
 THREADS = 2
@@ -405,7 +406,8 @@ def regression_figures(said, y_train, y_test):
     normal = predictive(nothing, mean, variance, obs)
     named = observe(nothing, mean, variance, obs)
     log_density, loss = normal.log_density(obs), crps(normal, y_test)
-    return real_scores(y_test, named, log_density, train_mean=y_train.mean(), crps=loss).summary()
+    where = places(nothing, normal, obs)
+    return real_scores(y_test, named, log_density, where, train_mean=y_train.mean(), crps=loss).summary()
 
 
 def class_figures(probability, number):
