@@ -123,7 +123,7 @@ class GBCM:
         UnsupportedTarget, MemoryLimit, WorkerCannotRead, WorkerLost, LaplaceNotConverged
         """
         runtime = runtime or SerialRuntime()
-        heard = {entry.key for entry in self.ledger}
+        heard = {entry.key for entry in self.ledger} | spatial.heard_in_cells(self)
         parts = [part for part in dict.fromkeys(parts) if part.key not in heard]
         if not parts:
             return self._calibrated(runtime)

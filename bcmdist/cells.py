@@ -12,6 +12,8 @@ import numpy as np
 
 # Rows from which a direction is computed: enough for a principal component.
 DIRECTION_ROWS = 2000
+# Gaps between rows below this share of the largest coordinate may be rounding: no cut goes through them.
+ROUNDING = 1e-10
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class CellTree:
     direction: np.ndarray
     """(nodes, D), of scaled inputs"""
     threshold: np.ndarray
-    """(nodes,); rows with a smaller product go left"""
+    """(nodes,); rows with a smaller product go left; midway between two rows"""
     child: np.ndarray
     """(nodes, 2): a node, or -1 - cell"""
     first: np.ndarray
@@ -38,7 +40,7 @@ class CellTree:
         waiting = [(0, np.arange(len(X)))] if len(self.threshold) else []
         while waiting:
             node, rows = waiting.pop()
-            right = X[rows] @ self.direction[node] >= self.threshold[node]
+            right = _along(X[rows], self.direction[node]) >= self.threshold[node]
             for side, own in ((0, rows[~right]), (1, rows[right])):
                 child = self.child[node, side]
                 if child < 0:
@@ -46,6 +48,11 @@ class CellTree:
                 elif len(own):
                     waiting.append((child, own))
         return cell
+
+
+def _along(X, direction):
+    """X d, (n,), by a sum that is the same for a row whatever other rows there are (BLAS does not promise it)."""
+    return np.einsum("ij,j->i", np.ascontiguousarray(X), direction)
 
 
 def grow(X, metric, *, cell_rows, partition_rows, seed=0) -> CellTree:
@@ -62,7 +69,7 @@ def grow(X, metric, *, cell_rows, partition_rows, seed=0) -> CellTree:
     """
     growing = _Growing(X / metric, np.random.default_rng(seed))
     partitions = max(1, round(len(X) / partition_rows))
-    growing.partitions(np.arange(len(X)), partitions, max(1, round(partition_rows / cell_rows)))
+    growing.partitions(np.arange(len(X)), partitions, max(1, round(len(X) / (partitions * cell_rows))))
     D = X.shape[1]
     return CellTree(
         np.array(growing.direction).reshape(-1, D) / metric,
@@ -104,14 +111,13 @@ class _Growing:
     def _cut(self, rows, parts, grow):
         """A node with half of the parts on either side; None where all rows coincide."""
         across = self._widest(rows)
-        along = self.Z[rows] @ across
+        along = _along(self.Z[rows], across)
         order = np.sort(along)
-        threshold = order[round(len(rows) * (parts // 2) / parts)]
-        if threshold == order[0]:  # ties at the low end: cut above them
-            above = order[order > threshold]
-            if len(above) == 0:
-                return None
-            threshold = above[0]
+        gaps = 1 + np.flatnonzero(np.diff(order) > ROUNDING * np.abs(self.Z[rows]).max())
+        if len(gaps) == 0:
+            return None
+        cut = gaps[np.abs(gaps - len(rows) * (parts // 2) / parts).argmin()]
+        threshold = 0.5 * (order[cut - 1] + order[cut])
         node = len(self.threshold)
         self.direction.append(across)
         self.threshold.append(threshold)

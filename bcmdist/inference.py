@@ -13,10 +13,10 @@ from bcmdist.preparation import refuse_large_local, refuse_large_prediction
 from bcmdist.reordering import restore
 from bcmdist.scores import Scores
 from bcmdist.shuffle import Shuffle
-from bcmdist.spatial import in_cells
+from bcmdist.spatial import in_cells, surrounded
 from bcmdist.store import record_digest
 from bcmdist.tasks.local import METHODS
-from bcmdist.tasks.predicting import Predict, PredictInCells, Score
+from bcmdist.tasks.predicting import Check, Predict, PredictInCells, Score
 
 if TYPE_CHECKING:
     from bcmdist.bcm import GBCM
@@ -33,7 +33,7 @@ def chosen_method(facts: dict, method) -> str:
     method = method or facts.get("method", "committee")
     if method not in METHODS:
         raise InvalidOption(f"method: expected one of {', '.join(METHODS)}, got {method!r}; give one of these")
-    if method == "local" and "halos" not in (facts.get("cells") or {}):
+    if method == "local" and not surrounded(facts):
         raise InvalidOption(
             "method: expected a model fitted with --partition spatial for local prediction, this one has no cells; use "
             "--method committee"
@@ -83,3 +83,7 @@ def _refuse(gbcm, data, method, runtime):
         refuse_large_local(gbcm, data, runtime)
     runtime.check_same(functools.partial(describe, data.url, data.x, data.y), url=data.url)
     runtime.check_same(functools.partial(record_digest, gbcm.url, gbcm.commit), url=gbcm.url)
+    looked_at = data.y is not None or {"exposure", "trials"} & set(gbcm.model.likelihood.companions)
+    if method == "local" and looked_at:  # later rows stand in another order, in a place that is gone when it is named
+        parts = aligned_partitions(data, min(data.chunk_rows, LARGEST_OUTPUT_CHUNK))
+        runtime.sum(Check(gbcm.reference), parts, label="check")

@@ -32,7 +32,7 @@ class Site:
     """L, (n, n)"""
 
     def times(self, C):
-        """T C for C (n, m), and C'T C's diagonal."""
+        """T C for C (n, m), and C'T C's diagonal; without a root, may overwrite C."""
         scaled = np.asfortranarray(C if self.root is None else self.root[:, None] * C)
         s = linalg.solve_lower(self.factor, scaled)
         explained = np.einsum("ij,ij->j", s, s)
@@ -60,7 +60,7 @@ class LocalExpert:
 
 
 def local_expert(query: Query, likelihood: AnyLikelihood, X, V, obs, belief: Belief) -> LocalExpert:
-    """The rows X (n, D), scaled, whitened as V (n, S), with targets `obs`, under a committee's belief.
+    """The rows X (n, D), n >= 1, scaled, whitened as V (n, S), with targets `obs`, under a committee's belief.
 
     Raises
     ------

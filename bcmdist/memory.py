@@ -44,9 +44,10 @@ SHARED_READING = 8
 KEPT_BYTES = 2**28
 
 
-def local_bytes(around, rows, shared, *, kernels):
-    """Peak bytes of predicting a partition of `rows` rows with local experts of `around` rows each."""
-    square = (7 + 2 * kernels) * around**2
+def local_bytes(around, rows, shared, *, kernels, classes=1):
+    """Peak bytes of predicting a partition of `rows` rows with local experts of `around` rows each, which have a
+    factor of each class."""
+    square = (6 + 2 * kernels + classes + (2 if classes > 1 else 0)) * around**2
     return FLOAT * (square + (2 * SHARED_READING * around + 3 * rows) * shared + 4 * shared**2) + KEPT_BYTES
 
 

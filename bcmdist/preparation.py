@@ -379,13 +379,20 @@ def refuse_large_prediction(data, query, runtime):
 
 def refuse_large_local(gbcm, data, runtime):
     """Raise `MemoryLimit` where the local experts of a partition would not fit a worker thread."""
-    query, around = gbcm.model.query, gbcm.facts["cells"]["around"]
-    need = memory.local_bytes(around, gbcm.facts["rows_per_expert"], query.shared, kernels=kernel_parts(query.kernel))
+    query, around, likelihood = gbcm.model.query, gbcm.facts["cells"]["around"], gbcm.model.likelihood
+    need = memory.local_bytes(
+        around,
+        gbcm.facts["rows_per_expert"],
+        query.shared,
+        kernels=kernel_parts(query.kernel),
+        classes=likelihood.processes if isinstance(likelihood, Softmax) else 1,
+    )
     memory.refuse_above(
         need + _reading_bytes(data),
         runtime.allowed_bytes,
         what=f"local experts of {around} rows and {query.shared} shared variables",
-        remedy="predict with --method committee, fit with a lower --effort, or give workers more memory",
+        remedy="predict with --method committee, fit with a lower --effort or --partition chunks, or give workers more "
+        "memory",
     )
 
 

@@ -45,8 +45,9 @@ def reorder(
     Parameters
     ----------
     cells : number of cells that `router` knows
-    place : path on a disk that all workers share, for arrays `X`, `y` (where there is one), the companions, and
-        `row` (N,) int64, where a row stood in `data`; what is there is used if it was made by the same job
+    place : path on a disk that all workers share, for arrays of the same names (inputs, targets where there are
+        any, companions), and `row` (N,) int64, where a row stood in `data`; what is there is used if it was made
+        by the same job
     store : carries the offsets to the tasks
     chunk_rows : rows per chunk
     job : hash of the survey and the router
@@ -61,6 +62,9 @@ def reorder(
     DiskFull, DataExists, DataDamaged, InvalidOption, WorkerCannotRead
     """
     where = absolute_url(place)
+    taken = {"row", "edges"} & {data.x, data.y}
+    if taken:
+        raise InvalidOption(f"{data.url}: expected arrays of other names, got {min(taken)}; rename it")
     if "://" in where:
         raise InvalidOption(f"place: expected a path on a disk that all workers share, got {place}; give one")
     scratch = f"{where}.partial-{hashlib.sha256(job.encode()).hexdigest()[:12]}"
@@ -125,7 +129,7 @@ def _create(out, data, moved, chunk_rows, job):
     """Empty group with what is known before the rows come; the offsets of the cells."""
     edges = np.concatenate([[0], np.cumsum(moved.counts)])
     one = np.zeros(1)
-    columns = {"X": np.zeros((1, data.inputs)), "row": np.zeros(1, np.int64)} | ({"y": one} if data.y else {})
+    columns = {data.x: np.zeros((1, data.inputs)), "row": np.zeros(1, np.int64)} | ({data.y: one} if data.y else {})
     columns |= dict.fromkeys(data.companions, one)
     create_dataset(out, columns, edges[-1], rows_per_chunk=chunk_rows, attributes={"job": job})
     entries = [[entry.key, entry.digest, entry.rows] for entry in moved.entries.values()]
@@ -138,9 +142,9 @@ def _reordered(data, where, job):
     group = open_group(where)
     if group.attrs.get("job") != job:
         raise DataExists(f"{where}: expected the reordered data of this job, it holds others; remove it and repeat")
-    open_data(where, y="row")  # no chunk of `row` is missing
+    open_data(where, x=data.x, y="row")  # no chunk of `row` is missing
     try:
         edges, entries = group["edges"][...], group["edges"].attrs["entries"]
     except (ValueError, RuntimeError, OSError, KeyError) as error:
         raise DataDamaged(f"{where}: expected to read edges, failed: {error}; remove it and repeat") from error
-    return open_data(where, y="y" if data.y else None), edges, {key: Entry(key, *rest) for key, *rest in entries}
+    return open_data(where, x=data.x, y=data.y), edges, {key: Entry(key, *rest) for key, *rest in entries}

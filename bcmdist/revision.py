@@ -149,7 +149,9 @@ def merge(one: "GBCM", other: "GBCM", model) -> "GBCM":
         store.put_arrays({entry.sites: gbcm.store.get_array(entry.sites) for entry in gbcm.ledger if entry.sites})
     base = one if one.ledger else other
     surveyed = {e.key: e for gbcm in (one, other) for e in gbcm.store.get_segment(gbcm.facts["surveyed"])}
-    facts = base.facts | {"surveyed": store.put_segment(list(surveyed.values())), "job": "merge"}
+    of_one_fit = ("cells", "method", "local_calibration")  # the halos lie in its directory
+    facts = {name: fact for name, fact in base.facts.items() if name not in of_one_fit}
+    facts |= {"surveyed": store.put_segment(list(surveyed.values())), "job": "merge"}
     return one.written(store, one.committee.absorb(other.committee.total), [*one.ledger, *other.ledger], facts)
 
 

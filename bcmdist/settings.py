@@ -96,6 +96,11 @@ class Settings:
             raise InvalidOption(f"linearise: expected own with {self.likelihood}, got running; leave it out")
         if self.linearise == "running" and self.passes == "auto":
             raise InvalidOption("linearise: expected own with several passes, got running; leave out one of them")
+        if self.partition == "spatial" and self.likelihood == "softmax_coupled":
+            raise InvalidOption(
+                "partition: expected chunks with softmax_coupled, got spatial, whose local experts keep classes apart; "
+                "give --partition chunks, or --likelihood softmax or onehot"
+            )
         if self.kernel != "auto":
             parse_kernel(self.kernel, inputs=1)
         if self.set and self.learn:

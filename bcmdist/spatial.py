@@ -19,12 +19,13 @@ import numpy as np
 from bcmdist import opening
 from bcmdist.calibration import fit_calibration
 from bcmdist.dataset import LARGEST_OUTPUT_CHUNK, ROWS_PER_CHUNK
-from bcmdist.errors import DataChanged
+from bcmdist.errors import DataChanged, InvalidData
 from bcmdist.kernels import metric
 from bcmdist.partition import Data, Partition, aligned_partitions, partitions
-from bcmdist.preparation import Stages
+from bcmdist.preparation import Stages, refuse_large_local
 from bcmdist.reordering import reorder
 from bcmdist.store import CELL_DATA, SCRATCH
+from bcmdist.surroundings import heard_pieces
 from bcmdist.tasks.loading import load_arrangement
 from bcmdist.tasks.local import CellRouter, Centroids, Halo, Jumps, LeftOutRows
 
@@ -43,11 +44,17 @@ def arrange(gbcm: "GBCM", data: Data, runtime) -> "GBCM":
     ------
     DataChanged
         Rows are not those that were surveyed.
+    InvalidData
+        Some of them have been heard as they are stored.
     DiskFull
         Nothing of it is left.
+    MemoryLimit
+        The local experts would not fit.
     """
     if "edges" in gbcm.facts["cells"]:
         return gbcm
+    _refuse_heard(gbcm)
+    refuse_large_local(gbcm, data, runtime)
     stages, place = Stages(), f"{gbcm.url}/{CELL_DATA}"
     job = hashlib.sha256(f"{gbcm.facts['job']} {gbcm.facts['surveyed']} {gbcm.reference.digest}".encode()).hexdigest()
     with stages("cells"):
@@ -72,11 +79,12 @@ def cell_partitions(gbcm: "GBCM") -> list[Partition]:
 
 def surround(gbcm: "GBCM", runtime) -> "GBCM":
     """The commit from which local predictions can be made."""
-    if "halos" in gbcm.facts["cells"]:
+    if surrounded(gbcm.facts):
         return gbcm
-    stages = Stages()
-    with stages("halos"):
-        gbcm = _with_halos(gbcm, runtime, stages)
+    if "halos" not in gbcm.facts["cells"]:
+        stages = Stages()
+        with stages("halos"):
+            gbcm = _with_halos(gbcm, runtime, stages)
     stages = Stages()
     with stages("halos"):
         parts = _some(_whole(gbcm), CALIBRATED_PARTITIONS)
@@ -89,6 +97,30 @@ def surround(gbcm: "GBCM", runtime) -> "GBCM":
     return gbcm.successor(
         gbcm.committee, [], stages=stages, cells=gbcm.facts["cells"] | {"border_jump": jump}, method="local", **facts
     )
+
+
+def surrounded(facts) -> bool:
+    """Whether local predictions can be made: `surround` was there to its end."""
+    return "border_jump" in (facts.get("cells") or {})
+
+
+def heard_in_cells(gbcm: "GBCM") -> set[str]:
+    """Keys of the partitions as surveyed whose rows have been heard in the order of cells."""
+    array = (gbcm.facts.get("cells") or {}).get("array")
+    if array is None or not len(heard_pieces(gbcm.ledger, array)):
+        return set()
+    return {entry.key for entry in gbcm.store.get_segment(gbcm.facts["surveyed"])}
+
+
+def _refuse_heard(gbcm):
+    """Rows that were ingested as they are stored would count twice."""
+    surveyed = {entry.key for entry in gbcm.store.get_segment(gbcm.facts["surveyed"])}
+    heard = [entry.key for entry in gbcm.ledger if entry.key in surveyed]
+    if heard:
+        raise InvalidData(
+            f"{gbcm.url}: expected rows that were not heard yet, {heard[0]} has been ingested as it is stored (and "
+            f"{len(heard) - 1} more); forget these, or fit a new --model"
+        )
 
 
 def _with_halos(gbcm, runtime, stages):
@@ -147,3 +179,5 @@ def in_cells(gbcm: "GBCM", data: Data, runtime) -> Iterator[tuple[list[Partition
         yield arrangement.partitions(LARGEST_OUTPUT_CHUNK), scratch
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+        with contextlib.suppress(OSError):  # others are at work
+            os.rmdir(os.path.dirname(scratch))

@@ -43,8 +43,8 @@ def nearest_rows(core, candidates, count):
     """Positions of the `count` candidates (m, D) that are nearest to any row of a core (n, D), ascending."""
     if len(candidates) <= count:
         return np.arange(len(candidates))
-    probes = core[np.linspace(0, len(core) - 1, min(len(core), PROBES)).astype(int)].astype(np.float32)
-    Z = candidates.astype(np.float32)
+    probes, origin = core[np.linspace(0, len(core) - 1, min(len(core), PROBES)).astype(int)], core.mean(axis=0)
+    probes, Z = (probes - origin).astype(np.float32), (candidates - origin).astype(np.float32)
     gap = (np.einsum("ij,ij->i", probes, probes) - 2.0 * (Z @ probes.T)).min(axis=1) + np.einsum("ij,ij->i", Z, Z)
     return np.sort(np.argpartition(gap, count)[:count])
 

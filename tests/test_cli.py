@@ -77,6 +77,42 @@ def test_classification_scores(classes, tmp_path):
     assert list(score) == ["rows", "method", "accuracy", "log_loss", "brier", "ece", "auc"]
 
 
+def test_cells_and_methods(wave, tmp_path):
+    path, *_ = wave
+    given = ["--set", "kernel.lengthscale=0.5", "--set", "likelihood.noise_variance=0.01", "--effort", "quick"]
+    fit = call("fit", path, "--model", tmp_path / "m", *FIT, *given, "--partition", "spatial")
+    keys = "rows partitions query seconds log_evidence kernel hyperparameters p_eff jitter model commit"
+    assert set(keys.split()) <= set(fit)
+    assert fit["method"] == "local"
+    assert fit["cells"]["count"] >= 2
+    assert {"cells", "halos", "experts"} <= set(fit["seconds_by_stage"])
+    info = call("info", tmp_path / "m")
+    assert (info["method"], info["cells"]) == (fit["method"], fit["cells"])
+    assert "local" in CliRunner().invoke(cli, ["info", str(tmp_path / "m")]).output
+    for options, method in [([], "local"), (["--method", "committee"], "committee"), (["--method", "local"], "local")]:
+        out = tmp_path / f"{len(options)}{method}.zarr"
+        score = call("score", tmp_path / "m", path, "--serial", *options)
+        assert list(score)[:2] == ["rows", "method"]
+        assert {"rmse", "nmse", "mae", "mnlp", "crps", "coverage95", "interval_score"} <= set(score)
+        predict = call("predict", tmp_path / "m", path, "--out", out, "--serial", *options)
+        assert set(predict) == {"rows", "seconds", "out", "method"}
+        assert (score["rows"], score["method"], predict["rows"], predict["method"]) == (240, method, 240, method)
+        assert zarr.open_group(out, mode="r").attrs["method"] == method
+    ingested = call("ingest", tmp_path / "m", path, "--serial")
+    assert (ingested["partitions"], ingested["rows"], ingested["duplicates"]) == (0, 0, 5)
+    call("fit", path, "--model", tmp_path / "chunks", *FIT)
+    command = ["score", str(tmp_path / "chunks"), path, "--serial", "--method", "local"]
+    refused = CliRunner().invoke(cli, command)
+    assert refused.exit_code == 1
+    assert "InvalidOption: method: expected a model fitted with --partition spatial" in refused.stderr
+    assert "use --method committee" in refused.stderr
+    coupled = ["fit", path, "--model", str(tmp_path / "no"), "--partition", "spatial", "--serial", "--likelihood"]
+    refused = CliRunner().invoke(cli, [*coupled, "softmax_coupled"])
+    assert refused.exit_code == 1
+    assert "--likelihood softmax or onehot" in refused.stderr
+    assert not (tmp_path / "no").exists()
+
+
 @pytest.mark.parametrize("kind", ["wave", "classes"])
 def test_pictures_of_scores(kind, request, tmp_path):
     pytest.importorskip("matplotlib")

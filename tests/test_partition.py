@@ -1,4 +1,5 @@
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -7,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bcmdist.errors import DataDamaged, DataNotFound, InvalidData, InvalidDtype, InvalidOption, MisalignedChunks
-from bcmdist.partition import Data, aligned_partitions, open_data, partitions, read_all
+from bcmdist.partition import (
+    Data,
+    Partition,
+    aligned_partitions,
+    open_data,
+    partitions,
+    read_all,
+    read_rows,
+    row_numbers,
+)
 
 MANY = {"rows": st.integers(1, 5000), "chunk_rows": st.integers(1, 3000), "wanted": st.integers(1, 1500)}
 
@@ -218,3 +228,35 @@ def test_no_zarr_group(tmp_path, place):
         path.mkdir()
     with pytest.raises(DataNotFound, match=r"expected a Zarr group at .*a.zarr, found none .* `bcmdist import"):
         open_data(path)
+
+
+def test_some_rows_are_those_of_the_whole(make_data, rng):
+    columns = {"X": rng.standard_normal((90, 3)), "y": rng.standard_normal(90), "exposure": rng.uniform(1, 2, 90)}
+    data = open_data(make_data("d.zarr", rows_per_chunk=20, **columns))
+    for rows in [np.array([0, 19, 20, 63, 89]), np.arange(90), np.array([41])]:
+        X, obs = read_rows(data, rows)
+        np.testing.assert_array_equal(X, columns["X"][rows])
+        np.testing.assert_array_equal(obs.y, columns["y"][rows])
+        np.testing.assert_array_equal(obs.exposure, columns["exposure"][rows])
+        np.testing.assert_array_equal(obs.weight, 1.0)
+        assert X.dtype == obs.y.dtype == np.float64
+    inputs_only = open_data(data.url, y=None)
+    assert np.all(np.isnan(read_rows(inputs_only, np.array([3, 4]))[1].y))
+
+
+def test_a_damaged_chunk_is_refused_by_who_reads_some_rows(make_data, rng):
+    data = open_data(make_data("d.zarr", rows_per_chunk=20, X=rng.standard_normal((90, 3)), y=np.zeros(90)))
+    chunk = Path(data.url, "X/c/2/0")
+    flipped = bytearray(chunk.read_bytes())
+    flipped[30] ^= 1
+    chunk.write_bytes(flipped)
+    assert read_rows(data, np.array([0, 39, 60]))[0].shape == (3, 3)
+    with pytest.raises(DataDamaged, match=r"expected to read 2 rows of X between 10 and 45, failed: .*restore"):
+        read_rows(data, np.array([10, 45]))
+
+
+def test_row_numbers_of_a_reordered_data_set(make_data, rng):
+    row = rng.permutation(90)
+    data = open_data(make_data("d.zarr", rows_per_chunk=20, X=np.zeros((90, 1)), y=np.zeros(90), row=row))
+    np.testing.assert_array_equal(row_numbers(Partition(data, 17, 66)), row[17:66])
+    assert row_numbers(Partition(data, 17, 66)).dtype == np.int64

@@ -74,7 +74,7 @@ def load_arrangement(reference: Reference) -> Arrangement:
     cells, model = load_record(reference)["facts"]["fit"]["cells"], load_model(reference)
     assert model.cells is not None, "a model of spatial partitions has cells"
     edges = ModelStore(LocalStorage(reference.url)).get_array(cells["edges"])
-    data = open_data(f"{reference.url}/{CELL_DATA}")
+    data = open_data(f"{reference.url}/{CELL_DATA}", x=model.x_name, y=model.y_name)
     return Arrangement(data, model.cells, edges, Sizes(cells["core"], cells["around"]))
 
 

@@ -38,7 +38,7 @@ class Scatter:
 
     def __call__(self, part, rows) -> Moved:
         cells = self.router(rows.X)
-        columns = {"X": rows.X} | ({"y": rows.obs.y} if part.data.y is not None else {})
+        columns = {part.data.x: rows.X} | ({part.data.y: rows.obs.y} if part.data.y is not None else {})
         columns |= {name: getattr(rows.obs, name) for name in part.data.companions}
         self.shuffle.write(run_name(part, rows.digest), Run(cells, np.arange(part.start, part.stop), columns))
         counts = np.bincount(cells, minlength=self.cells)

@@ -20,6 +20,21 @@ from bcmdist.tasks.targets import check_support, model_observations
 
 
 @dataclass(frozen=True)
+class Check:
+    """Refuse observations that a model cannot have; returns the number of rows."""
+
+    fitted: Reference
+
+    def __call__(self, part, rows) -> int:
+        fitted = load_fitted(self.fitted)
+        if part.data.y is None:
+            _check_companions(fitted, part, rows)
+        else:
+            model_observations(fitted.model, part, rows.obs)
+        return part.rows
+
+
+@dataclass(frozen=True)
 class Score:
     """Totals of the scores of a partition under a fitted model."""
 
@@ -81,7 +96,6 @@ class PredictInCells:
 
     def __call__(self, part, rows) -> int:
         fitted = load_predictor(self.fitted, "local")
-        _check_companions(fitted, part, rows)
         row = row_numbers(part)
         self.shuffle.write(f"{part.start}-{part.stop}", Run(row, row, predict_rows(fitted, rows.X, rows.obs)))
         return part.rows

@@ -1,0 +1,109 @@
+"""Surroundings: which rows a local expert sees, against brute force."""
+
+import numpy as np
+import pytest
+
+from bcmdist.cells import CellTree
+from bcmdist.partition import Data, Partition
+from bcmdist.store import Entry
+from bcmdist.surroundings import EFFORT_FACTORS, PROBES, Arrangement, Sizes, heard_pieces, nearest_rows, sizes_for
+
+
+def arrangement(edges, first, around=10):
+    tree = CellTree(np.zeros((0, 1)), np.zeros(0), np.zeros((0, 2), int), np.array(first))
+    return Arrangement(Data("cells.zarr", "X", "y", edges[-1], 1, 4, ()), tree, np.array(edges), Sizes(4, around))
+
+
+def distances(core, candidates):
+    return np.sqrt(((candidates[:, None] - core) ** 2).sum(axis=2)).min(axis=1)
+
+
+def nearest_by_brute_force(core, candidates, count):
+    return np.sort(np.argsort(distances(core, candidates))[:count])
+
+
+@pytest.mark.parametrize("inputs", [1, 3, 20])
+@pytest.mark.parametrize("count", [1, 40, 399])
+def test_nearest_rows(rng, inputs, count):
+    core, candidates = rng.standard_normal((PROBES, inputs)), 2 * rng.standard_normal((400, inputs))
+    found = nearest_rows(core, candidates, count)
+    assert len(np.unique(found)) == count
+    assert np.all(np.diff(found) > 0)
+    best = distances(core, candidates[nearest_by_brute_force(core, candidates, count)])
+    # Single precision: rows may change places where squared distances differ by 1e-6.
+    np.testing.assert_allclose(np.sort(distances(core, candidates[found])), np.sort(best), atol=3e-3)
+
+
+def test_nearest_rows_of_a_large_core_are_about_right(rng):
+    """Not all its rows are asked, but they are spread over it: by chance a third of them would be right."""
+    core, candidates = rng.standard_normal((5 * PROBES, 2)), 2 * rng.standard_normal((600, 2))
+    found = nearest_rows(core, candidates, 200)
+    assert len(np.intersect1d(found, nearest_by_brute_force(core, candidates, 200))) > 130
+
+
+def test_far_from_the_origin_nearest_rows_are_still_nearest(rng):
+    """Single precision has 7 digits: they must not go into where the origin lies."""
+    core, candidates = rng.standard_normal((50, 2)), 2 * rng.standard_normal((400, 2))
+    found = nearest_rows(core + 3000.0, candidates + 3000.0, 100)
+    assert len(np.intersect1d(found, nearest_by_brute_force(core, candidates, 100))) >= 99
+
+
+def test_fewer_candidates_than_wanted_are_all_taken(rng):
+    core, candidates = rng.standard_normal((4, 2)), rng.standard_normal((7, 2))
+    for count in (7, 8, 100):
+        assert nearest_rows(core, candidates, count).tolist() == list(range(7))
+    assert nearest_rows(core, candidates[:0], 3).tolist() == []
+    assert nearest_rows(core[:1], candidates, 1).tolist() == [int(((candidates - core[0]) ** 2).sum(axis=1).argmin())]
+
+
+def test_partitions_are_runs_of_cells_without_the_empty_ones():
+    a = arrangement([0, 0, 5, 9, 9, 9, 12, 12], [0, 2, 3, 5, 7])
+    assert a.bounds.tolist() == [0, 5, 9, 9, 12]
+    assert [(p.start, p.stop) for p in a.partitions(100)] == [(0, 5), (5, 9), (9, 12)]
+    assert [a.number(p) for p in a.partitions(100)] == [0, 1, 3]
+    assert a.partition_of(np.arange(7)).tolist() == [0, 0, 1, 2, 2, 3, 3]
+
+
+def test_partitions_that_are_too_large_are_cut_and_keep_their_number():
+    a = arrangement([0, 0, 25, 30], [0, 1, 2, 3])
+    parts = a.partitions(10)
+    assert [(p.start, p.stop) for p in parts] == [(0, 8), (8, 16), (16, 25), (25, 30)]
+    assert [a.number(p) for p in parts] == [1, 1, 1, 2]
+    assert max(p.rows for p in a.partitions(7)) <= 7
+    assert sum(p.rows for p in a.partitions(1)) == 30
+
+
+def test_a_first_partition_without_rows_is_passed_over():
+    a = arrangement([0, 0, 3], [0, 1, 2])
+    assert a.number(Partition(a.data, 0, 3)) == 1
+    assert a.core(0).tolist() == []
+
+
+def test_a_core_is_capped_and_evenly_spread():
+    a = arrangement([0, 4, 104], [0, 2], around=10)
+    assert a.core(0).tolist() == [0, 1, 2, 3]
+    core = a.core(1)
+    assert len(core) == 10
+    assert (core[0], core[-1]) == (4, 103)
+    assert np.abs(np.diff(core) - 11).max() <= 1
+    assert a.core(1).dtype == np.int64
+
+
+def test_heard_pieces_are_those_of_the_array_in_order():
+    ledger = [
+        Entry("/m/cells.zarr/X[50:90]", "a", 40, 0.5),
+        Entry("/m/cells.zarr/X[0:50]", "b", 50),
+        Entry("/other.zarr/X[0:10]", "c", 10),
+        Entry("/m/cells.zarr/X2[0:10]", "d", 10),
+    ]
+    assert heard_pieces(ledger, "/m/cells.zarr/X").tolist() == [[0, 50, 1.0], [50, 90, 0.5]]
+    assert heard_pieces([], "/m/cells.zarr/X").shape == (0, 3)
+
+
+def test_sizes_grow_with_inputs_and_effort():
+    assert list(EFFORT_FACTORS) == ["quick", "normal", "thorough"]
+    sizes = [sizes_for(inputs, "normal").around for inputs in (1, 4, 100)]
+    assert sizes == sorted(sizes)
+    efforts = [sizes_for(3, effort) for effort in EFFORT_FACTORS]
+    assert [s.around for s in efforts] == sorted(s.around for s in efforts)
+    assert all(s.core < s.around for s in efforts)
