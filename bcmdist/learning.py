@@ -249,7 +249,14 @@ def _settled(judge, point):
                 steps, best = further, value
         if steps == before:
             break
-    return _with_variances(point, steps), {name: SETTLED[name] ** step for name, step in steps.items()}
+    after = _with_variances(point, steps)
+    return after, {name: _variance(after, name) / _variance(point, name) for name in steps}
+
+
+def _variance(point, name):
+    """The noise variance of a point, or the first variance of its kernel."""
+    parameters = (point.likelihood if name == "noise" else point.kernel).parameters
+    return float(next(v[0] for n, v in parameters.items() if n.endswith("variance")))
 
 
 def _with_variances(point, steps):

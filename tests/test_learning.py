@@ -182,7 +182,7 @@ def test_parameters_of_a_likelihood_are_learned(rng, judged):
             effort=EFFORTS["quick"],
             judge_for=judge_for if judged else None,
         )
-        assert found.noise_factor == 1.0
+        assert found.settled == {}
         value = found.likelihood.parameters[parameter][0]
         assert truth / 1.6 < value < truth * 1.6
 
@@ -261,52 +261,58 @@ def test_noise_is_settled_upwards_where_neighbours_left_out_disagree(rng, disagr
     objective = objective_of(X, y)
     judge = left_out_judge(*pairs(rng, 60, disagreement), 100)
     found = learn(always(objective), "se", Gaussian(0.1), inputs=1, effort=EFFORTS["quick"], judge_for=always(judge))
-    noise = found.likelihood.noise_variance[0] / found.noise_factor
+    noise = found.likelihood.noise_variance[0] / found.settled["noise"]
     assert noise == pytest.approx(0.01, rel=0.4)  # that of the rows whose evidence was climbed
     if disagreement:
-        assert found.noise_factor > 8.0
+        assert found.settled["noise"] > 8.0
         assert found.likelihood.noise_variance[0] == pytest.approx(0.26, rel=0.5)  # steps are powers of two
     else:
-        assert found.noise_factor == 1.0
+        assert found.settled["noise"] == 1.0
 
 
 def settled(slope, likelihood, best=math.inf):
-    """The point and the factor for a judge that gains so many nats with each doubling of the noise."""
+    """The point and the factors for a judge that gains so many nats with each doubling of the noise."""
     kernel = parse_kernel("se", inputs=1)
 
     def judge(_, likelihood):
         steps = np.log2(likelihood.noise_variance[0])
         return slope * min(steps, 2.0 * best - steps)
 
-    return learning._noise_settled(judge, learning._Point("se", kernel, likelihood, 0.0))
+    return learning._settled(judge, learning._Point("se", kernel, likelihood, 0.0))
 
 
-@pytest.mark.parametrize("slope", [0.9, -0.9, 0.0])
-def test_noise_stays_where_a_step_gains_less_than_a_nat(slope):
-    point, factor = settled(slope, Gaussian(0.1))
-    assert factor == 1.0
+@pytest.mark.parametrize("slope", [0.9, -3.0, 0.0])
+def test_noise_stays_where_a_step_gains_less_than_a_nat_and_never_falls(slope):
+    point, factors = settled(slope, Gaussian(0.1))
+    assert factors == {"noise": 1.0, "kernel": 1.0}
     assert point.likelihood.noise_variance[0] == 0.1
 
 
-@pytest.mark.parametrize("best", [-6, -4, 0, 2])
-def test_noise_goes_both_ways_to_the_best_power_of_two(best):
-    point, factor = settled(3.0, Gaussian(2.0**-4), best)
-    assert factor == 2.0 ** (best + 4)
+@pytest.mark.parametrize("best", [-4, 0, 2])
+def test_noise_rises_to_the_best_power_of_two(best):
+    point, factors = settled(3.0, Gaussian(2.0**-4), best)
+    assert factors["noise"] == 2.0 ** (best + 4)
     assert point.likelihood.noise_variance[0] == pytest.approx(2.0**best, rel=1e-12)
 
 
 def test_noise_stays_between_its_bounds():
-    for slope in (3.0, -3.0):
-        point, factor = settled(slope, Gaussian(0.1))
-        noise = point.likelihood.noise_variance[0]
-        low, high = learning.LIKELIHOOD_BOUNDS["noise_variance"]
-        assert low <= noise <= high
-        assert noise / 0.1 == pytest.approx(factor)
+    point, factors = settled(3.0, Gaussian(0.1))
+    noise = point.likelihood.noise_variance[0]
+    assert noise <= learning.LIKELIHOOD_BOUNDS["noise_variance"][1]
+    assert noise / 0.1 == pytest.approx(factors["noise"])
+
+
+def test_the_variance_of_the_kernel_is_settled_too():
+    kernel = parse_kernel("se", inputs=1)
+    judge = lambda kernel, _: -5.0 * abs(np.log2(kernel.variance[0]) - 2.0)  # noqa: E731
+    point, factors = learning._settled(judge, learning._Point("se", kernel, Gaussian(0.1), 0.0))
+    assert point.kernel.variance[0] == pytest.approx(4.0)
+    assert factors == {"noise": 1.0, "kernel": pytest.approx(4.0)}
 
 
 def test_likelihoods_without_noise_are_not_settled():
     point = learning._Point("se", parse_kernel("se", inputs=1), Poisson(), 0.0)
-    assert learning._noise_settled(lambda *_: pytest.fail("judged"), point) == (point, 1.0)
+    assert learning._settled(lambda *_: pytest.fail("judged"), point) == (point, {})
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])

@@ -50,7 +50,7 @@ def assert_same_model(a, b):
     np.testing.assert_array_equal(a.model.query.points, b.model.query.points)
     for name, value in a.model.likelihood.parameters.items():
         np.testing.assert_array_equal(value, b.model.likelihood.parameters[name])
-    for fact in ("kernels_tried", "at_bounds", "noise_factor", "evaluations"):
+    for fact in ("kernels_tried", "at_bounds", "settled", "evaluations"):
         assert a.facts[fact] == b.facts[fact]
 
 
