@@ -16,13 +16,8 @@ class Kept(Generic[Value]):
         self._values: OrderedDict[Hashable, Value] = OrderedDict()
         self._lock = Lock()
 
-    def known(self, keys) -> dict:
-        """The values of those of some keys that are there."""
-        with self._lock:
-            found = [key for key in keys if key in self._values]
-            for key in found:
-                self._values.move_to_end(key)
-            return {key: self._values[key] for key in found}
+    def __contains__(self, key):
+        return key in self._values
 
     def get(self, key, make: Callable[[], Value]) -> Value:
         """The value of a key, made where it is not there; two threads may make it at the same time."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import zarr
 
-from bcmdist import GBCM, SerialRuntime, Settings, learning, shuffle
+from bcmdist import GBCM, SerialRuntime, Settings, learning, shuffle, surroundings
 from bcmdist.dataset import write_dataset
 from bcmdist.errors import (
     BcmdistWarning,
@@ -544,7 +544,8 @@ def test_targets_that_cannot_be_are_named_where_they_stand(three, make_data, tmp
     assert left_in(tmp_path / "m") == WHOLE
 
 
-def test_experts_that_were_dropped_meanwhile_are_made_anew_or_still_there(wiggle, tmp_path, rng):
+def test_experts_that_were_dropped_meanwhile_are_made_anew_or_still_there(wiggle, tmp_path, rng, monkeypatch):
+    monkeypatch.setitem(surroundings.EFFORT_FACTORS, "quick", 0.15)  # so that cells do not see each other's rows
     gbcm = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m")
     X = gbcm.model.scaling.inputs(rng.uniform(-2, 2, (200, 2)))
     exact = load_neighbours(gbcm.reference).latent(X)

@@ -185,13 +185,11 @@ class Neighbours:
         owners = self.arrangement.partition_of(cells)
         for owner in np.unique(owners):
             mine = cells[owners == owner].tolist()
-            kept = self._kept.known(mine)  # they stay, even where others take their room
-            rows = {cell: self._rows(cell, owner) for cell in mine if cell not in kept}
-            together = np.unique(np.concatenate([NO_ROWS, *rows.values()]))
+            rows = {cell: self._rows(cell, owner) for cell in mine}
+            together = np.unique(np.concatenate([rows[cell] for cell in mine if cell not in self._kept] or [NO_ROWS]))
             read = self._read(together) if len(together) else None
-            for cell, own in rows.items():
-                yield cell, self._kept.get(cell, functools.partial(self._expert, read, together, own))
-            yield from kept.items()
+            for cell in mine:
+                yield cell, self._kept.get(cell, functools.partial(self._expert, read, together, rows[cell]))
 
     def _rows(self, cell, owner):
         """Rows of core and halo that the committee has heard, ascending."""
