@@ -223,34 +223,48 @@ def _learned(search, best, tried, settled=None):
 
 
 # Rows left out may raise the noise and the kernel's variance by factors, since evidence over a few hundred rows misses
-# rare neighbours that disagree: powers of these, as long as each gains so much. They may not lower them: one row in
-# thousands that would have been seen to disagree can cost more than all others gain.
-SETTLED = {"noise": 2.0, "kernel": math.sqrt(2.0)}
+# rare neighbours that disagree. They may not lower them: one row in thousands that would have been seen to disagree
+# can cost more than all others gain. All powers of the factor up to a variance of `LARGEST_SETTLED` are tried.
+SETTLED = {"noise": 4.0, "kernel": math.sqrt(2.0)}
+LARGEST_SETTLED = {"noise": 1.0, "kernel": 8.0}
 SETTLING_GAIN_NATS = 1.0
-SETTLING_ROUNDS = 2
-MOST_STEPS = 15
 
 
 def _settled(judge, point):
     """A point at the variances at which rows left out are likeliest, and the factors by which they have grown."""
     if not isinstance(point.likelihood, Gaussian | OneHot):
         return point, {}
-    steps = dict.fromkeys(SETTLED if isinstance(point.likelihood, Gaussian) else ["noise"], 0)
-    best = judge(point.kernel, point.likelihood)
-    for _ in range(SETTLING_ROUNDS):
-        before = dict(steps)
-        for name in steps:
-            for _ in range(MOST_STEPS):
-                further = steps | {name: steps[name] + 1}
-                moved = _with_variances(point, further)
-                value = judge(moved.kernel, moved.likelihood)
-                if value < best + SETTLING_GAIN_NATS:
-                    break
-                steps, best = further, value
-        if steps == before:
-            break
-    after = _with_variances(point, steps)
-    return after, {name: _variance(after, name) / _variance(point, name) for name in steps}
+    names = list(SETTLED) if isinstance(point.likelihood, Gaussian) else ["noise"]
+    best, value = point, judge(point.kernel, point.likelihood)
+    for name in names:
+        start, steps = best, 0
+        while _variance(start, name) * SETTLED[name] ** (steps + 1) <= LARGEST_SETTLED[name] * _unit(point, name):
+            steps += 1
+            tried = _with_variance(start, name, SETTLED[name] ** steps)
+            found = judge(tried.kernel, tried.likelihood)
+            if found >= value + SETTLING_GAIN_NATS:
+                best, value = tried, found
+    return best, {name: _variance(best, name) / _variance(point, name) for name in names}
+
+
+def _unit(point, name):
+    """What the largest variance is measured in: scaled targets, or the kernel's own variance."""
+    return 1.0 if name == "noise" else _variance(point, name)
+
+
+def _with_variance(point, name, factor):
+    """A point with its noise, or its kernel's variances, times a factor, within bounds."""
+    bounds = LIKELIHOOD_BOUNDS["noise_variance"] if name == "noise" else BOUNDS["variance"]
+
+    def moved(parameters):
+        return {n: (v * factor).clip(*bounds) if n.endswith("variance") else v for n, v in parameters.items()}
+
+    kernel, likelihood = point.kernel, point.likelihood
+    if name == "noise":
+        likelihood = likelihood.with_parameters(moved(likelihood.parameters))
+    else:
+        kernel = kernel.with_parameters(moved(kernel.parameters))
+    return _Point(point.name, kernel, likelihood, point.objective)
 
 
 def _variance(point, name):

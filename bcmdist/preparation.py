@@ -52,7 +52,7 @@ LEAST_SAMPLED = 8
 # They are many and far apart, so that rare neighbours that disagree are among them.
 JUDGED_BLOCKS = 100
 JUDGED_ROWS = 250
-CENTRAL_ROWS = 15
+CENTRAL_ROWS = 40
 EVALUATIONS = "evaluations.jsonl"
 # Iterations that climb the evidence of the whole committee, and those that move query points: each of their
 # evaluations passes over all rows twice.

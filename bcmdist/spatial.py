@@ -21,6 +21,7 @@ from bcmdist.calibration import fit_calibration
 from bcmdist.dataset import LARGEST_OUTPUT_CHUNK, ROWS_PER_CHUNK
 from bcmdist.errors import DataChanged, InvalidData
 from bcmdist.kernels import metric
+from bcmdist.likelihoods import task_of
 from bcmdist.partition import Data, Partition, aligned_partitions, partitions
 from bcmdist.preparation import Stages, refuse_large_local
 from bcmdist.reordering import reorder
@@ -89,7 +90,7 @@ def surround(gbcm: "GBCM", runtime) -> "GBCM":
     with stages("halos"):
         parts = _some(_whole(gbcm), CALIBRATED_PARTITIONS)
         facts = {}
-        if gbcm.model.likelihood.needs_calibration:
+        if task_of(gbcm.model.likelihood.name) == "classification":
             left_out = runtime.sum(LeftOutRows(gbcm.reference), parts, label="calibrate")
             facts["local_calibration"] = asdict(fit_calibration(left_out))
         squares, points = runtime.sum(Jumps(gbcm.reference), _some(parts, MEASURED_PARTITIONS), label="borders")

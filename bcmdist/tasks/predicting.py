@@ -110,7 +110,7 @@ def _check_companions(fitted, part, rows):
 def said_of(fitted: Fitted, mean, variance, obs):
     """What latent beliefs say of observations in the units of the model, by name."""
     likelihood = fitted.model.likelihood
-    if likelihood.needs_calibration:
+    if likelihood.needs_calibration or fitted.calibration is not None:
         calibration = fitted.calibration or uncalibrated(2 if mean.ndim == 1 else mean.shape[1])
         p = calibration.probability(mean, marginal(variance))
     elif isinstance(likelihood, Softmax):
