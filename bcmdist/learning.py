@@ -38,8 +38,8 @@ PRIOR_SD = 3.0
 BOUNDS = {"lengthscale": (1e-2, 1e3), "variance": (1e-4, 1e3), "alpha": (1e-2, 1e3)}
 AT_BOUND = 1e-3  # in log units
 
-# Learning stops when iterations gain less: a tenth of a nat is evidence for nothing.
-GAIN_NATS = 0.1
+# Learning stops when iterations gain less: half a nat is evidence for nothing.
+GAIN_NATS = 0.5
 IDLE_STEPS = 2
 
 
@@ -170,7 +170,8 @@ def learn(
     ----------
     objective_for : the objective over rows that are near in the metric of a kernel (None: of the inputs)
     kernel_name : expression of `parse_kernel`, or "auto" to choose among `AUTO_KERNELS`
-    judge_for : where the rows depend on the metric: decides between one lengthscale and many and settles the noise
+    judge_for : where the rows depend on the metric: decides between one lengthscale and many, and between the two
+        kernels of largest evidence, and settles the noise
 
     Raises
     ------
@@ -189,16 +190,19 @@ def learn(
     places = {p.name: [best, _expanded(p, inputs)] for p in points if p.name != best.name}
     others = [search.climb(_begun(search, n, at), effort.isotropic_steps) for n, at in places.items()]
     tried = _best_by_name([best, *others])
-    best = max([best, *others], key=_objective)
+    best, *others = sorted([best, *others], key=_objective, reverse=True)
     if judge_for is None:
         return _learned(search, best, tried)
     for _ in range(effort.rounds):
         search.objective = objective_for(best.kernel)
-        best = search.climb(search.at(best.name, best.kernel, best.likelihood), effort.steps)
+        best = search.climb(search.at(best.name, best.kernel, best.likelihood), effort.steps // 2)
     plain = search.at(best.name, _with_name(coarse, best.name, inputs), coarse.likelihood)
-    plain = search.climb(plain, effort.isotropic_steps)
+    contenders = [plain, *(_begun(search, second.name, [best, second]) for second in others[:1])]
     judge = judge_for(best.kernel)
-    winner = max([best, plain], key=lambda point: judge(point.kernel, point.likelihood))
+    winner = max(
+        [best, *(search.climb(point, effort.isotropic_steps) for point in contenders)],
+        key=lambda point: judge(point.kernel, point.likelihood),
+    )
     winner, settled = _settled(judge, winner)
     return _learned(search, _expanded(winner, inputs), tried, settled)
 

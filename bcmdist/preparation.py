@@ -197,7 +197,7 @@ def _polished(objective, query, kernel_name, likelihood, query_method, found, lo
 
 def _grow_cells(sample, kernel, rows, settings):
     """The tree of cells for all rows from a sample of them, and its sizes."""
-    sizes = sizes_for(sample.shape[1], settings.effort)
+    sizes = sizes_for(rows, sample.shape[1], settings.effort)
     share = min(1.0, len(sample) / rows)
     tree = grow(
         sample,

@@ -27,16 +27,19 @@ class Sizes:
     around: int
 
 
-# Rows that a local expert sees: with few inputs fewer rows surround a point.
-LEAST_AROUND, AROUND_PER_INPUT, MOST_AROUND = 400, 100, 1200
+# Rows that a local expert sees: with few inputs fewer rows surround a point, and with many rows there are many experts,
+# each at the cost of a cube. At `FEW_ROWS` as many as inputs ask for, then fewer by a power of the rows.
+LEAST_AROUND, AROUND_PER_INPUT, MOST_AROUND = 400, 140, 1500
+FEW_ROWS, THINNING_POWER = 10_000, 0.25
 CORE = 80
 EFFORT_FACTORS = {"quick": 0.5, "normal": 1.0, "thorough": 3.0}
 
 
-def sizes_for(inputs, effort) -> Sizes:
-    """Sizes for so many inputs."""
+def sizes_for(rows, inputs, effort) -> Sizes:
+    """Sizes for data of so many rows and inputs."""
     around = min(LEAST_AROUND + AROUND_PER_INPUT * inputs, MOST_AROUND)
-    return Sizes(CORE, int(EFFORT_FACTORS[effort] * around))
+    affordable = MOST_AROUND * (FEW_ROWS / max(rows, FEW_ROWS)) ** THINNING_POWER
+    return Sizes(CORE, int(EFFORT_FACTORS[effort] * min(around, affordable)))
 
 
 def nearest_rows(core, candidates, count):

@@ -102,8 +102,8 @@ def test_heard_pieces_are_those_of_the_array_in_order():
 
 def test_sizes_grow_with_inputs_and_effort():
     assert list(EFFORT_FACTORS) == ["quick", "normal", "thorough"]
-    sizes = [sizes_for(inputs, "normal").around for inputs in (1, 4, 100)]
+    sizes = [sizes_for(1000, inputs, "normal").around for inputs in (1, 4, 100)]
     assert sizes == sorted(sizes)
-    efforts = [sizes_for(3, effort) for effort in EFFORT_FACTORS]
+    efforts = [sizes_for(1000, 3, effort) for effort in EFFORT_FACTORS]
     assert [s.around for s in efforts] == sorted(s.around for s in efforts)
     assert all(s.core < s.around for s in efforts)

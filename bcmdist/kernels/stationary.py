@@ -14,10 +14,11 @@ CANCELLATION_SHARE = 1e-3
 def squared_distance(X, Z, lengthscale):
     """Squared distances of inputs divided by `lengthscale`, (n, m), Fortran-ordered.
 
-    One matrix product of augmented inputs, `[-2x, |x|^2, 1] [z, 1, |z|^2]'`; entries that lose
-    too many digits in it are recomputed from differences, so that coincident points get exactly 0.
+    One matrix product of augmented inputs, `[-2x, |x|^2, 1] [z, 1, |z|^2]'`, about the centre of Z; entries that
+    lose too many digits in it are recomputed from differences, so that coincident points get exactly 0.
     """
-    Xs, Zs = X / lengthscale, Z / lengthscale
+    centre = Z.mean(axis=0) if len(Z) else 0.0
+    Xs, Zs = (X - centre) / lengthscale, (Z - centre) / lengthscale
     x2, z2 = np.einsum("ij,ij->i", Xs, Xs), np.einsum("ij,ij->i", Zs, Zs)
     left = np.column_stack([-2.0 * Xs, x2, np.ones_like(x2)])
     right = np.column_stack([Zs, np.ones_like(z2), z2])

@@ -114,11 +114,14 @@ class DaskRuntime:
     def sum(self, task, parts, *, label):
         """Sum of a task over partitions; batches run anywhere, results add up in a fixed tree."""
         tree = _Tree(self._client, label)
-        waiting = iter(_batches(parts, self.threads))
+        batches = _batches(parts, self.threads)
+        waiting = iter(batches)
         flying: dict[distributed.Future, list[Work]] = {}
         done = 0
         self.progress(label, 0, len(parts))
         try:
+            if len(batches) <= BATCHES_PER_THREAD * self.threads:
+                return self._at_once(tree, task, batches, flying, label)
             while True:
                 while len(flying) < WINDOW * self.threads and (batch := next(waiting, None)):
                     flying[tree.submit(run_batch, task, batch)] = batch
@@ -137,6 +140,19 @@ class DaskRuntime:
         finally:
             if self._client.status == "running":
                 self._client.cancel(list(flying))
+
+    def _at_once(self, tree, task, batches, flying, label):
+        """The sum of few batches: all are in flight, and only the end is waited for. Learning does this often."""
+        flying |= {tree.submit(run_batch, task, batch): batch for batch in batches}
+        total = tree.total()
+        self._wait([total])
+        if total.status != "finished":
+            for future, batch in flying.items():
+                _raise_failure(future, batch)
+        parts = [part for batch in batches for part in batch]
+        flying.clear()
+        self.progress(label, len(parts), len(parts))
+        return self._result(total, parts)
 
     def _result(self, future, parts):
         self._wait([future])
