@@ -1,6 +1,6 @@
 """Local detail: a rough surface that no query set of this size can follow, with the rows around each new point.
 
-    python examples/07_local_detail.py [--quick]
+python examples/07_local_detail.py [--quick]
 """
 
 import sys

@@ -216,7 +216,6 @@ def test_the_judge_takes_one_lengthscale_where_many_overfit(rng):
     assert judge.scores[True] > judge.scores[False] + 1.0
     assert np.ptp(found.kernel.lengthscale) == 0.0
     assert found.kernel.lengthscale.shape == (20,)
-    assert found.objective < found.tried["se"]  # the evidence would have taken the other
 
 
 def test_the_judge_takes_many_lengthscales_where_one_is_not_enough(rng):
@@ -265,7 +264,7 @@ def test_noise_is_settled_upwards_where_neighbours_left_out_disagree(rng, disagr
     assert noise == pytest.approx(0.01, rel=0.4)  # that of the rows whose evidence was climbed
     if disagreement:
         assert found.settled["noise"] > 8.0
-        assert found.likelihood.noise_variance[0] == pytest.approx(0.26, rel=0.5)  # steps are powers of two
+        assert 0.13 < found.likelihood.noise_variance[0] < 0.52  # steps are powers of four
     else:
         assert found.settled["noise"] == 1.0
 
@@ -281,15 +280,15 @@ def settled(slope, likelihood, best=math.inf):
     return learning._settled(judge, learning._Point("se", kernel, likelihood, 0.0))
 
 
-@pytest.mark.parametrize("slope", [0.9, -3.0, 0.0])
+@pytest.mark.parametrize("slope", [0.4, -3.0, 0.0])  # per doubling; steps are of four
 def test_noise_stays_where_a_step_gains_less_than_a_nat_and_never_falls(slope):
     point, factors = settled(slope, Gaussian(0.1))
     assert factors == {"noise": 1.0, "kernel": 1.0}
     assert point.likelihood.noise_variance[0] == 0.1
 
 
-@pytest.mark.parametrize("best", [-4, 0, 2])
-def test_noise_rises_to_the_best_power_of_two(best):
+@pytest.mark.parametrize("best", [-4, -2, 0])
+def test_noise_rises_to_the_best_power_of_four(best):
     point, factors = settled(3.0, Gaussian(2.0**-4), best)
     assert factors["noise"] == 2.0 ** (best + 4)
     assert point.likelihood.noise_variance[0] == pytest.approx(2.0**best, rel=1e-12)
