@@ -36,13 +36,18 @@ class Blocks(Protocol):
 
 
 class ChunkBlocks:
-    """Some partitions, cut to `LEARNING_BLOCK` rows, of about `rows` rows in all; always the same."""
+    """Some partitions, cut to `LEARNING_BLOCK` rows, of about `rows` rows in all; always the same.
 
-    def __init__(self, parts, rows, seed):
+    Parameters
+    ----------
+    content : names what the partitions hold, so that their rows may be kept in memory
+    """
+
+    def __init__(self, parts, rows, seed, content):
         blocks = [part.head(LEARNING_BLOCK) for part in parts]
         count = min(len(blocks), max(1, round(rows * len(blocks) / sum(block.rows for block in blocks))))
         chosen = np.random.default_rng(seed).choice(len(blocks), count, replace=False)
-        self.parts = [_kept(blocks[k]) for k in np.sort(chosen)]
+        self.parts = [_kept(blocks[k], content) for k in np.sort(chosen)]
 
     def __call__(self, kernel):
         return self.parts
@@ -56,7 +61,7 @@ class SubsetBlocks:
         if not os.path.exists(place):
             _write(place, X, obs, companions, rows_per_chunk=len(X))
         blocks = open_data(place)
-        self.parts = [_kept(Partition(blocks, 0, blocks.rows))]
+        self.parts = [_kept(Partition(blocks, 0, blocks.rows), place)]
 
     def __call__(self, kernel):
         return self.parts
@@ -112,7 +117,7 @@ class CellBlocks:
             _write(place, X, obs, self.data.companions, rows_per_chunk=size, attributes={"sizes": sizes})
         blocks = open_data(place)
         edges = np.cumsum([0, *open_group(place).attrs["sizes"]]).tolist()
-        return [_kept(Partition(blocks, a, b)) for a, b in itertools.pairwise(edges) if b > a]
+        return [_kept(Partition(blocks, a, b), place) for a, b in itertools.pairwise(edges) if b > a]
 
 
 def _write(place, X, obs, companions, *, rows_per_chunk, attributes=None):
@@ -120,6 +125,6 @@ def _write(place, X, obs, companions, *, rows_per_chunk, attributes=None):
     write_dataset(place, columns, rows_per_chunk=rows_per_chunk, attributes=attributes)
 
 
-def _kept(part):
-    """A partition whose rows are kept in memory where it is read."""
-    return replace(part, data=replace(part.data, kept=True))
+def _kept(part, content):
+    """A partition whose rows are kept in memory where it is read, by a name of their content."""
+    return replace(part, data=replace(part.data, kept=content))

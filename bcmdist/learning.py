@@ -17,13 +17,12 @@ from scipy.optimize import minimize
 from bcmdist.errors import InvalidOption, NotPositiveDefinite
 from bcmdist.kernels import Kernel, parse_kernel, split_parameters
 from bcmdist.likelihoods import BOUNDS as LIKELIHOOD_BOUNDS
-from bcmdist.likelihoods import AnyLikelihood, Gaussian, OneHot, make_likelihood
+from bcmdist.likelihoods import AnyLikelihood, make_likelihood
 from bcmdist.model import named_parameters, with_named
+from bcmdist.settling import Judge, settled
 
 Objective = Callable[[Kernel, AnyLikelihood], tuple[float, np.ndarray]]
 """Summed log evidence and its gradient in log parameters (kernel first); -inf where it fails."""
-Judge = Callable[[Kernel, AnyLikelihood], float]
-"""Log predictive density of rows left out, in nats; -inf where it fails."""
 
 # Kernels that `auto` chooses from; the first has its starts, the others begin where it ended.
 AUTO_KERNELS = ("matern32", "se", "matern52", "matern12")
@@ -203,8 +202,9 @@ def learn(
         [best, *(search.climb(point, effort.isotropic_steps) for point in contenders)],
         key=lambda point: judge(point.kernel, point.likelihood),
     )
-    winner, settled = _settled(judge, winner)
-    return _learned(search, _expanded(winner, inputs), tried, settled)
+    kernel, likelihood, factors = settled(judge, winner.kernel, winner.likelihood, BOUNDS["variance"][1])
+    winner = _Point(winner.name, kernel, likelihood, winner.objective)
+    return _learned(search, _expanded(winner, inputs), tried, factors)
 
 
 def polish(objective: Objective, kernel_name, kernel, likelihood: AnyLikelihood, *, inputs, steps) -> Learned:
@@ -213,7 +213,7 @@ def polish(objective: Objective, kernel_name, kernel, likelihood: AnyLikelihood,
     return _learned(search, search.climb(search.at(kernel_name, kernel, likelihood), steps), {})
 
 
-def _learned(search, best, tried, settled=None):
+def _learned(search, best, tried, factors=None):
     return Learned(
         best.name,
         best.kernel,
@@ -222,75 +222,7 @@ def _learned(search, best, tried, settled=None):
         search.evaluations,
         _at_bounds(best),
         tried,
-        settled or {},
-    )
-
-
-# Rows left out may raise the noise and the kernel's variance by factors, since evidence over a few hundred rows misses
-# rare neighbours that disagree. They may not lower them: one row in thousands that would have been seen to disagree
-# can cost more than all others gain. All powers of the factor up to a variance of `LARGEST_SETTLED` are tried.
-SETTLED = {"noise": 4.0, "kernel": math.sqrt(2.0)}
-LARGEST_SETTLED = {"noise": 1.0, "kernel": 8.0}
-SETTLING_GAIN_NATS = 1.0
-
-
-def _settled(judge, point):
-    """A point at the variances at which rows left out are likeliest, and the factors by which they have grown."""
-    if not isinstance(point.likelihood, Gaussian | OneHot):
-        return point, {}
-    names = list(SETTLED) if isinstance(point.likelihood, Gaussian) else ["noise"]
-    best, value = point, judge(point.kernel, point.likelihood)
-    for name in names:
-        start, steps = best, 0
-        while _variance(start, name) * SETTLED[name] ** (steps + 1) <= LARGEST_SETTLED[name] * _unit(point, name):
-            steps += 1
-            tried = _with_variance(start, name, SETTLED[name] ** steps)
-            found = judge(tried.kernel, tried.likelihood)
-            if found >= value + SETTLING_GAIN_NATS:
-                best, value = tried, found
-    return best, {name: _variance(best, name) / _variance(point, name) for name in names}
-
-
-def _unit(point, name):
-    """What the largest variance is measured in: scaled targets, or the kernel's own variance."""
-    return 1.0 if name == "noise" else _variance(point, name)
-
-
-def _with_variance(point, name, factor):
-    """A point with its noise, or its kernel's variances, times a factor, within bounds."""
-    bounds = LIKELIHOOD_BOUNDS["noise_variance"] if name == "noise" else BOUNDS["variance"]
-
-    def moved(parameters):
-        return {n: (v * factor).clip(*bounds) if n.endswith("variance") else v for n, v in parameters.items()}
-
-    kernel, likelihood = point.kernel, point.likelihood
-    if name == "noise":
-        likelihood = likelihood.with_parameters(moved(likelihood.parameters))
-    else:
-        kernel = kernel.with_parameters(moved(kernel.parameters))
-    return _Point(point.name, kernel, likelihood, point.objective)
-
-
-def _variance(point, name):
-    """The noise variance of a point, or the first variance of its kernel."""
-    parameters = (point.likelihood if name == "noise" else point.kernel).parameters
-    return float(next(v[0] for n, v in parameters.items() if n.endswith("variance")))
-
-
-def _with_variances(point, steps):
-    """A point with its noise and its kernel's variances times powers of `SETTLED`, within bounds."""
-
-    def moved(parameters, name):
-        factor = SETTLED[name] ** steps.get(name, 0)
-        bounds = LIKELIHOOD_BOUNDS["noise_variance"] if name == "noise" else BOUNDS["variance"]
-        return {n: (v * factor).clip(*bounds) if n.endswith("variance") else v for n, v in parameters.items()}
-
-    kernel = point.kernel.with_parameters(moved(point.kernel.parameters, "kernel"))
-    return _Point(
-        point.name,
-        kernel,
-        point.likelihood.with_parameters(moved(point.likelihood.parameters, "noise")),
-        point.objective,
+        factors or {},
     )
 
 

@@ -63,8 +63,9 @@ class Data:
     """rows per chunk (per shard, where there are shards) of X"""
     companions: tuple[str, ...]
     """those of `COMPANIONS` that are there"""
-    kept: bool = False
-    """whoever reads its partitions keeps their rows: few, and read again and again"""
+    kept: str = ""
+    """where given, whoever reads its partitions keeps their rows under this name of their content: few, and read again
+    and again"""
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ SAMPLE_PER_QUERY = 10
 SAMPLE_LEAST = 1000
 # Rows sampled for the tree of cells at most, and the least of them that a cell is cut from.
 TREE_SAMPLE = 200_000
+SAMPLE_BYTES = 2**26  # they travel, some of them at a time
 LEAST_SAMPLED = 8
 # Neighbourhoods in which rows are left out to settle what the evidence leaves open, and rows in the middle of each.
 # They are many and far apart, so that rare neighbours that disagree are among them.
@@ -93,7 +94,8 @@ def survey(data: Data, settings: Settings, runtime: Runtime) -> SurveyResult:
     likelihood = settings.likelihood
     if likelihood is None and task is not None:  # for classes: any labels
         likelihood = MANY_CLASSES if task == "classification" else TASKS[task][0]
-    sample = TREE_SAMPLE if settings.partition == "spatial" else SAMPLE_LEAST
+    affordable = SAMPLE_BYTES // (memory.FLOAT * data.inputs)
+    sample = min(TREE_SAMPLE, affordable) if settings.partition == "spatial" else SAMPLE_LEAST
     subset = EFFORTS[settings.effort].rows if settings.objective == "subset" else 0
     look = Survey(settings.seed, max(sample, subset, SAMPLE_PER_QUERY * _most_query(settings)), likelihood)
     shared = min(_least_query(settings), data.rows) + Mean(settings.mean).weights(data.inputs)
@@ -129,7 +131,7 @@ def prepare_model(
     with stages("learn"):
         array = store.put_arrays({"scaling": scaling_to_array(scaling)})["scaling"]
         reference = BlobReference(store.storage.url, array)
-        blocks: Blocks = ChunkBlocks(parts, effort.rows, settings.seed)
+        blocks: Blocks = ChunkBlocks(parts, effort.rows, settings.seed, scratch)
         judged = None
         if settings.objective == "subset":
             X, obs = surveyed.sample.X[: effort.rows], surveyed.sample.obs[np.arange(min(effort.rows, len(sample)))]

@@ -20,6 +20,7 @@ from bcmdist.errors import InvalidOption, ModelExists, ModelsDiffer
 from bcmdist.expert import zero_message
 from bcmdist.model import ARRAYS
 from bcmdist.partition import from_key, refuse_overlap
+from bcmdist.spatial import heard_in_cells
 from bcmdist.store import RUNNING, BlobReference, LocalStorage, ModelStore
 
 if TYPE_CHECKING:
@@ -141,6 +142,14 @@ def merge(one: "GBCM", other: "GBCM", model) -> "GBCM":
                 f"{other.url}: expected rows that {one.url} has not heard, both have heard {entry.key} (there as "
                 f"{shared[entry.digest]}); forget it in one of them"
             )
+    for cells, stored in ((one, other), (other, one)):
+        in_cells = heard_in_cells(cells)
+        again = [entry.key for entry in stored.ledger if entry.key in in_cells]
+        if again or (in_cells and heard_in_cells(stored)):
+            raise ModelsDiffer(
+                f"{stored.url}: expected rows that {cells.url} has not heard, it has heard them in the order of cells "
+                f"({(again or sorted(in_cells))[0]}); forget them in one of them"
+            )
     refuse_overlap([], [entry.key for entry in (*one.ledger, *other.ledger)])
     store = ModelStore(LocalStorage(model))
     if store.head() or store.foreign():
@@ -151,6 +160,9 @@ def merge(one: "GBCM", other: "GBCM", model) -> "GBCM":
     surveyed = {e.key: e for gbcm in (one, other) for e in gbcm.store.get_segment(gbcm.facts["surveyed"])}
     of_one_fit = ("cells", "method", "local_calibration")  # the halos lie in its directory
     facts = {name: fact for name, fact in base.facts.items() if name not in of_one_fit}
+    arrays = [gbcm.facts["cells"]["array"] for gbcm in (one, other) if heard_in_cells(gbcm)]
+    if arrays:
+        facts["cells"] = {"array": arrays[0]}  # by which its rows are known
     facts |= {"surveyed": store.put_segment(list(surveyed.values())), "job": "merge"}
     return one.written(store, one.committee.absorb(other.committee.total), [*one.ledger, *other.ledger], facts)
 

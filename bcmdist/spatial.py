@@ -52,11 +52,13 @@ def arrange(gbcm: "GBCM", data: Data, runtime) -> "GBCM":
     MemoryLimit
         The local experts would not fit.
     """
-    if "edges" in gbcm.facts["cells"]:
-        return gbcm
     _refuse_heard(gbcm)
+    place = f"{gbcm.url}/{CELL_DATA}"
+    if "edges" in gbcm.facts["cells"]:
+        _refuse_moved(gbcm, f"{place}/{gbcm.model.x_name}")
+        return gbcm
     refuse_large_local(gbcm, data, runtime)
-    stages, place = Stages(), f"{gbcm.url}/{CELL_DATA}"
+    stages = Stages()
     job = hashlib.sha256(f"{gbcm.facts['job']} {gbcm.facts['surveyed']} {gbcm.reference.digest}".encode()).hexdigest()
     with stages("cells"):
         parts = partitions(data, gbcm.facts["rows_per_expert"])
@@ -121,6 +123,16 @@ def _refuse_heard(gbcm):
         raise InvalidData(
             f"{gbcm.url}: expected rows that were not heard yet, {heard[0]} has been ingested as it is stored (and "
             f"{len(heard) - 1} more); forget these, or fit a new --model"
+        )
+
+
+def _refuse_moved(gbcm, array):
+    """Cells are known by the path of the model: under another one they would be heard again."""
+    known = gbcm.facts["cells"]["array"]
+    if known != array:
+        raise InvalidData(
+            f"{gbcm.url}: expected the model where its cells were heard, as {known}, it is now {array}; go on "
+            "under its first path, or fit a new --model"
         )
 
 

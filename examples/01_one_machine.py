@@ -26,7 +26,8 @@ def main(rows):
         write_store(test, 2000, seed=2)
         with DaskRuntime(workers=2) as runtime:
             gbcm = GBCM.fit(train, Settings(query=300), model=model, runtime=runtime)
-            print("scores", {name: round(value, 4) for name, value in gbcm.score(test, runtime=runtime).items()})
+            scores = gbcm.score(test, runtime=runtime)
+            print({name: round(scores[name], 4) for name in ("rmse", "nmse", "mnlp", "coverage95")})
         print(gbcm.info()["advice"])
 
         again = GBCM.load(model)  # in another process, without the training data

@@ -268,13 +268,13 @@ def test_a_dense_block_is_narrow_in_the_metric_and_a_thin_one_is_wide(setting, c
 
 def test_chunks_are_the_same_whatever_the_kernel(setting):
     parts = partitions(setting[0], 20)
-    blocks = ChunkBlocks(parts, 50, 0)
+    blocks = ChunkBlocks(parts, 50, 0, "a")
     assert blocks(None) == blocks(KERNEL)
     assert len(blocks(None)) == 2  # of 20 rows: nearest to 50 are 40 or 60
     assert {part.key for part in blocks(None)} <= {part.key for part in parts}
-    assert [part.key for part in ChunkBlocks(parts, 10**6, 0)(None)] == [part.key for part in parts]
+    assert [part.key for part in ChunkBlocks(parts, 10**6, 0, "a")(None)] == [part.key for part in parts]
     assert all(part.data.kept for part in blocks(None))
-    assert len(ChunkBlocks(parts, 1, 0)(None)) == 1
+    assert len(ChunkBlocks(parts, 1, 0, "a")(None)) == 1
 
 
 def test_a_subset_is_one_block_that_is_kept(setting, tmp_path):

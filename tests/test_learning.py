@@ -10,7 +10,7 @@ from bcmdist.evidence import local_evidence
 from bcmdist.kernels import parse_kernel
 from bcmdist.learning import AUTO_KERNELS, EFFORTS, learn
 from bcmdist.leaving import left_out_density
-from bcmdist.likelihoods import Bernoulli, Gaussian, NegativeBinomial, Poisson, make_likelihood, unweighted
+from bcmdist.likelihoods import Bernoulli, Gaussian, NegativeBinomial, make_likelihood, unweighted
 from bcmdist.mean import Mean
 
 
@@ -267,51 +267,6 @@ def test_noise_is_settled_upwards_where_neighbours_left_out_disagree(rng, disagr
         assert 0.13 < found.likelihood.noise_variance[0] < 0.52  # steps are powers of four
     else:
         assert found.settled["noise"] == 1.0
-
-
-def settled(slope, likelihood, best=math.inf):
-    """The point and the factors for a judge that gains so many nats with each doubling of the noise."""
-    kernel = parse_kernel("se", inputs=1)
-
-    def judge(_, likelihood):
-        steps = np.log2(likelihood.noise_variance[0])
-        return slope * min(steps, 2.0 * best - steps)
-
-    return learning._settled(judge, learning._Point("se", kernel, likelihood, 0.0))
-
-
-@pytest.mark.parametrize("slope", [0.4, -3.0, 0.0])  # per doubling; steps are of four
-def test_noise_stays_where_a_step_gains_less_than_a_nat_and_never_falls(slope):
-    point, factors = settled(slope, Gaussian(0.1))
-    assert factors == {"noise": 1.0, "kernel": 1.0}
-    assert point.likelihood.noise_variance[0] == 0.1
-
-
-@pytest.mark.parametrize("best", [-4, -2, 0])
-def test_noise_rises_to_the_best_power_of_four(best):
-    point, factors = settled(3.0, Gaussian(2.0**-4), best)
-    assert factors["noise"] == 2.0 ** (best + 4)
-    assert point.likelihood.noise_variance[0] == pytest.approx(2.0**best, rel=1e-12)
-
-
-def test_noise_stays_between_its_bounds():
-    point, factors = settled(3.0, Gaussian(0.1))
-    noise = point.likelihood.noise_variance[0]
-    assert noise <= learning.LIKELIHOOD_BOUNDS["noise_variance"][1]
-    assert noise / 0.1 == pytest.approx(factors["noise"])
-
-
-def test_the_variance_of_the_kernel_is_settled_too():
-    kernel = parse_kernel("se", inputs=1)
-    judge = lambda kernel, _: -5.0 * abs(np.log2(kernel.variance[0]) - 2.0)  # noqa: E731
-    point, factors = learning._settled(judge, learning._Point("se", kernel, Gaussian(0.1), 0.0))
-    assert point.kernel.variance[0] == pytest.approx(4.0)
-    assert factors == {"noise": 1.0, "kernel": pytest.approx(4.0)}
-
-
-def test_likelihoods_without_noise_are_not_settled():
-    point = learning._Point("se", parse_kernel("se", inputs=1), Poisson(), 0.0)
-    assert learning._settled(lambda *_: pytest.fail("judged"), point) == (point, {})
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])

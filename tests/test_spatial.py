@@ -19,6 +19,7 @@ from bcmdist.errors import (
     InvalidData,
     InvalidOption,
     MemoryLimit,
+    ModelsDiffer,
     UnsupportedTarget,
 )
 from bcmdist.local import local_expert, predict_local
@@ -562,3 +563,37 @@ def test_experts_that_were_dropped_meanwhile_are_made_anew_or_still_there(wiggle
         assert one is not None
         assert other is not None
     load_neighbours.cache_clear()
+
+
+# --- Rows that were heard in the order of cells are not heard again ---
+
+
+def test_a_model_under_another_path_does_not_hear_its_cells_again(wiggle, fresh, tmp_path):
+    path = wiggle[0]
+    GBCM.fit(path, GIVEN, model=tmp_path / "m")
+    (tmp_path / "link").symlink_to(tmp_path / "m")
+    with pytest.raises(InvalidData, match="go on under its first path"):
+        GBCM.fit(path, GIVEN, model=tmp_path / "link")
+
+
+def test_rows_ingested_between_arrangement_and_fit_are_not_heard_again(wiggle, tmp_path):
+    path = wiggle[0]
+    with pytest.raises(Killed):
+        GBCM.fit(path, GIVEN, model=tmp_path / "m", runtime=Interrupted("experts", after=False))
+    GBCM.load(tmp_path / "m").partial_fit(path)
+    with pytest.raises(InvalidData, match="has been ingested as it is stored"):
+        GBCM.fit(path, GIVEN, model=tmp_path / "m")
+
+
+def test_merging_knows_rows_in_cells(wiggle, tmp_path):
+    path = wiggle[0]
+    GBCM.prepare(path, GIVEN, model=tmp_path / "a")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    empty = GBCM.load(tmp_path / "b")
+    cells = GBCM.fit(path, GIVEN, model=tmp_path / "a")
+    merged = cells.merge(empty, tmp_path / "merged")
+    assert merged.partial_fit(path).committee.total.rows == cells.committee.total.rows
+    stored = empty.partial_fit(path)
+    for one, other in ((cells, stored), (stored, cells)):
+        with pytest.raises(ModelsDiffer, match="in the order of cells"):
+            one.merge(other, tmp_path / "again")

@@ -3,7 +3,7 @@
 A batch of neighbouring partitions is one Dask task, whose result is already a partial sum and
 stays on its worker; every `FAN_IN` results are added by another task, and so on up the tree, in an
 order that depends on the number of partitions and threads only. At most `WINDOW` batches per
-thread are in flight.
+thread are in flight, or all of them where they are few.
 
 On retry: tasks are pure, Dask recomputes what a dead worker held. On duplicate: results are keyed
 by the batch, a second run replaces the first. On loss of all workers or of the scheduler: an
@@ -146,8 +146,8 @@ class DaskRuntime:
         flying |= {tree.submit(run_batch, task, batch): batch for batch in batches}
         total = tree.total()
         self._wait([total])
-        if total.status != "finished":
-            for future, batch in flying.items():
+        for future, batch in flying.items():
+            if future.status in ("error", "cancelled"):  # others may still be running
                 _raise_failure(future, batch)
         parts = [part for batch in batches for part in batch]
         flying.clear()

@@ -1,0 +1,60 @@
+"""Settling variances by rows left out, after their evidence has been maximised.
+
+Rows left out may raise the noise and the kernel's variance, since evidence over a few hundred rows misses rare
+neighbours that disagree. They may not lower them: one row in thousands that would have been seen to disagree can cost
+more than all others gain.
+"""
+
+import math
+from collections.abc import Callable
+
+from bcmdist.kernels import Kernel
+from bcmdist.likelihoods import AnyLikelihood, Gaussian, OneHot
+
+Judge = Callable[[Kernel, AnyLikelihood], float]
+"""Log predictive density of rows left out, in nats; -inf where it fails."""
+
+# Factors whose powers are tried, all up to the largest noise variance (of scaled targets) and the largest growth of
+# the kernel's variance; and the least gain for which a power is taken.
+NOISE_FACTOR, LARGEST_NOISE = 4.0, 1.0
+KERNEL_FACTOR, LARGEST_GROWTH = math.sqrt(2.0), 8.0
+GAIN_NATS = 1.0
+
+
+def settled(judge: Judge, kernel: Kernel, likelihood: AnyLikelihood, largest_variance):
+    """Kernel and likelihood at the variances at which rows left out are likeliest, and the factors of growth.
+
+    Gaussian targets settle "noise" and "kernel", one-hot targets the noise only; others nothing. Nothing is settled
+    where rows left out cannot be judged.
+
+    Parameters
+    ----------
+    largest_variance : bound of a kernel's variance
+    """
+    value = judge(kernel, likelihood) if isinstance(likelihood, Gaussian | OneHot) else -math.inf
+    if not math.isfinite(value):
+        return kernel, likelihood, {}
+    assert isinstance(likelihood, Gaussian | OneHot)
+    start, factors = likelihood, {"noise": 1.0}
+    for factor in _powers(NOISE_FACTOR, LARGEST_NOISE / likelihood.noise_variance[0]):
+        noisier = start.with_parameters({"noise_variance": factor * start.noise_variance})
+        found = judge(kernel, noisier)
+        if found >= value + GAIN_NATS:
+            value, likelihood, factors["noise"] = found, noisier, factor
+    variances = {name: v for name, v in kernel.parameters.items() if name.endswith("variance")}
+    if isinstance(likelihood, OneHot) or not variances:
+        return kernel, likelihood, factors
+    least, factors["kernel"] = kernel, 1.0
+    for factor in _powers(KERNEL_FACTOR, LARGEST_GROWTH):
+        grown = {name: (factor * v).clip(max=largest_variance) for name, v in variances.items()}
+        wider = least.with_parameters(least.parameters | grown)
+        found = judge(wider, likelihood)
+        if found >= value + GAIN_NATS:
+            value, kernel, factors["kernel"] = found, wider, factor
+    return kernel, likelihood, factors
+
+
+def _powers(factor, largest):
+    """factor, factor^2, ... up to a largest one."""
+    steps = int(math.log(max(largest, 1.0)) / math.log(factor) + 1e-9)
+    return [factor**k for k in range(1, steps + 1)]
