@@ -168,6 +168,7 @@ def test_one_class_and_any_two_labels_work(make_data, labels):
 
 
 @pytest.mark.filterwarnings("ignore::bcmdist.errors.BcmdistWarning")  # all targets equal
+@pytest.mark.slow
 def test_awkward_data_work(make_data):
     """Counts up to a million, nothing but zeros, all lives censored, separable classes, saturated latents."""
     rng = np.random.default_rng(RNG_SEED)

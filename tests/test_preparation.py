@@ -59,6 +59,7 @@ def assert_same_model(a, b):
     [SETTINGS, SPATIAL, replace(SETTINGS, objective="subset"), replace(SETTINGS, objective="committee")],
     ids=["chunks", "spatial", "subset", "committee"],
 )
+@pytest.mark.slow
 def test_a_killed_preparation_resumes_where_it_was(wave, tmp_path, settings):
     """Every evaluation is made once over all runs, and the hyper-parameters are the same bit for bit."""
     path, *_ = wave
@@ -74,6 +75,7 @@ def test_a_killed_preparation_resumes_where_it_was(wave, tmp_path, settings):
     assert not (model / SCRATCH).exists()
 
 
+@pytest.mark.slow
 def test_another_job_takes_up_nothing(wave, tmp_path):
     path, *_ = wave
     model = tmp_path / "model"
@@ -86,6 +88,7 @@ def test_another_job_takes_up_nothing(wave, tmp_path):
     assert not (model / SCRATCH).exists()  # not that of the other job either
 
 
+@pytest.mark.slow
 def test_other_rows_take_up_nothing(wave, tmp_path):
     _, X, y = wave
     data, model = str(tmp_path / "rows.zarr"), tmp_path / "model"
