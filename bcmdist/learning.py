@@ -24,7 +24,7 @@ from bcmdist.settling import Judge, settled
 Objective = Callable[[Kernel, AnyLikelihood], tuple[float, np.ndarray]]
 """Summed log evidence and its gradient in log parameters (kernel first); -inf where it fails."""
 
-# Kernels that `auto` chooses from; the first has its starts, the others begin where it ended.
+# Kernels that `auto` chooses from; those after the first begin at its starts or where another has ended.
 AUTO_KERNELS = ("matern32", "se", "matern52", "matern12")
 # Lengthscales at which they explain the same data, in proportion: rough kernels have longer ones. Only for starts.
 PROPORTIONS = {"se": 0.6, "matern52": 0.8, "matern32": 1.0, "matern12": 2.5}

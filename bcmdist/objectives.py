@@ -49,9 +49,25 @@ ROUNDING = 1e-12
 
 
 class EvidenceObjective(ABC):
-    """Value and gradient of an evidence over some partitions."""
+    """Value and gradient of an evidence over some partitions.
 
-    def __init__(self, parts: Sequence[Partition]):
+    Parameters
+    ----------
+    scaling : of a `scaling_to_array`
+    mean : name of the prior mean
+    classes : labels of the classes, where the targets are classes that the likelihood numbers
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        parts: Sequence[Partition],
+        *,
+        scaling: BlobReference,
+        mean: str,
+        classes: tuple[float, ...] | None = None,
+    ):
+        self.runtime, self.scaling, self.mean, self.classes = runtime, scaling, mean, classes
         self.parts = list(parts)
         """may be replaced between evaluations"""
         self.reasons: list[str] = []
@@ -72,26 +88,7 @@ class EvidenceObjective(ABC):
 
 
 class LocalObjective(EvidenceObjective):
-    """Sum of the log evidences of partitions on their own: the committee's, if they were independent.
-
-    Parameters
-    ----------
-    scaling : of a `scaling_to_array`
-    mean : name of the prior mean
-    classes : labels of the classes, where the targets are classes that the likelihood numbers
-    """
-
-    def __init__(
-        self,
-        runtime: Runtime,
-        parts: Sequence[Partition],
-        *,
-        scaling: BlobReference,
-        mean: str,
-        classes: tuple[float, ...] | None = None,
-    ):
-        super().__init__(parts)
-        self.runtime, self.scaling, self.mean, self.classes = runtime, scaling, mean, classes
+    """Sum of the log evidences of partitions on their own: the committee's, if they were independent."""
 
     @property
     def identity(self):
@@ -113,7 +110,7 @@ class CommitteeObjective(EvidenceObjective):
 
     Parameters
     ----------
-    scaling, mean, classes : as of `LocalObjective`
+    scaling, mean, classes : as of `EvidenceObjective`
     points : (Q, D) in scaled units
     jitter : share of the mean variance of the query values, fixed so that the objective is smooth; take
         that of a query set prepared where the search begins, `Query.jitter_share`. Where it does not
@@ -133,8 +130,7 @@ class CommitteeObjective(EvidenceObjective):
         store: ModelStore,
         classes: tuple[float, ...] | None = None,
     ):
-        super().__init__(parts)
-        self.runtime, self.scaling, self.mean, self.classes = runtime, scaling, mean, classes
+        super().__init__(runtime, parts, scaling=scaling, mean=mean, classes=classes)
         self.points, self.jitter, self.store = np.array(points, dtype=float), jitter, store
 
     @property

@@ -46,7 +46,7 @@ def arrange(gbcm: "GBCM", data: Data, runtime) -> "GBCM":
     DataChanged
         Rows are not those that were surveyed.
     InvalidData
-        Some of them have been heard as they are stored.
+        Some of them have been heard as they are stored, or the model is under another path than its cells.
     DiskFull
         Nothing of it is left.
     MemoryLimit

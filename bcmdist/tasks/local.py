@@ -154,12 +154,15 @@ class Neighbours:
 
     def latent(self, X):
         """Mean and variance of f at scaled inputs X (n, D), as `predict_latent` gives them."""
-        cells = self.arrangement.tree.route(X)
-        mean, variance = predict_latent(self.model.query, self.belief, X)
+        cells, query = self.arrangement.tree.route(X), self.model.query
+        mean, variance = (np.repeat(one, len(X), axis=0) for one in predict_latent(query, self.belief, X[:1]))
         for cell, expert in self._experts(np.unique(cells)):
-            if expert is not None:
-                here = cells == cell
-                mean[here], variance[here] = predict_local(self.model.query, self.belief, expert, X[here])
+            here = cells == cell
+            mean[here], variance[here] = (
+                predict_latent(query, self.belief, X[here])
+                if expert is None
+                else predict_local(query, self.belief, expert, X[here])
+            )
         return mean, variance
 
     def jump(self, cell, X, start):
