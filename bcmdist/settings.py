@@ -72,8 +72,12 @@ class Settings:
             raise InvalidOption(f"objective: expected learning, got {self.objective} with no-learn; leave out one")
         if self.objective == "committee":
             self._refuse_committee_objective()
-        moved = ("optimised",) if self.objective == "committee" else ()
-        _expect_one_of("query_method", self.query_method, (*QUERY_METHODS, *moved))
+        _expect_one_of("query_method", self.query_method, (*QUERY_METHODS, "optimised"))
+        if self.query_method == "optimised" and self.objective != "committee":
+            raise InvalidOption(
+                f"query_method: expected objective committee with optimised, got {self.objective}; give --objective "
+                "committee, or another method"
+            )
         _expect_one_of("effort", self.effort, tuple(EFFORTS))
         if isinstance(self.query, str):
             _expect_one_of("query", self.query, ("auto",))

@@ -251,6 +251,23 @@ def test_errors_of_experts_name_the_partition(wave, cluster):
     assert cluster.sum(Rows(), parts, label="after") == 240  # the cluster is still of use
 
 
+@dataclass(frozen=True)
+class SlowThenFail:
+    """The first partition takes a while, the others fail at once."""
+
+    def __call__(self, part, rows):
+        if part.start == 0:
+            return Slow()(part, rows)
+        return Fail()(part, rows)
+
+
+def test_an_error_is_told_while_others_are_still_running(wave, cluster):
+    path, *_ = wave
+    parts = partitions(open_data(path), 50)[:2]
+    with pytest.raises(NotPositiveDefinite, match=r"\[50:100\]: R: not today"):
+        cluster.sum(SlowThenFail(), parts, label="fail")
+
+
 # --- Refusals ---
 
 

@@ -222,7 +222,7 @@ def test_objectives_are_the_same_on_both_runtimes(wave, cluster, objective):
         ({"objective": "subset", "learn": False}, "objective: expected learning, got subset"),
         ({"objective": "committee", "partition": "spatial"}, "objective: expected local or subset with spatial cells"),
         ({"objective": "committee", "likelihood": "softmax"}, "objective: expected local or subset with softmax"),
-        ({"query_method": "optimised"}, "query_method: expected one of .*, got 'optimised'"),
+        ({"query_method": "optimised"}, "query_method: expected objective committee with optimised, got local; give"),
     ],
 )
 def test_objectives_that_do_not_go_with_other_options_are_refused(changes, message):
