@@ -31,7 +31,7 @@ from bcmdist.runtime import Runtime
 from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.scores import Scores
 from bcmdist.settings import Settings
-from bcmdist.store import RUNNING, Commit, Entry, LocalStorage, ModelStore, record_digest
+from bcmdist.store import RUNNING, Commit, Entry, ModelStore, open_store, record_digest
 from bcmdist.tasks.hearing import Contribution, EPExpert, Expert, HeldOut
 from bcmdist.tasks.loading import Fitted, committee_from
 from bcmdist.tasks.local import load_predictor
@@ -108,7 +108,7 @@ class GBCM:
         ------
         ModelNotFound, ModelDamaged, VersionMismatch
         """
-        store = ModelStore(LocalStorage(model))
+        store = open_store(model)
         return _from_commit(store, store.load(commit))
 
     def absorb(self, parts: list[Partition], *, runtime: Runtime | None = None) -> "GBCM":
@@ -160,7 +160,7 @@ class GBCM:
     @property
     def store(self) -> ModelStore:
         """The model directory."""
-        return ModelStore(LocalStorage(self.url))
+        return open_store(self.url)
 
     def successor(self, committee, entries, *, rewrite=False, stages=None, **facts) -> "GBCM":
         """The next commit: another committee, further ledger entries (or all of them) and changed facts."""
@@ -453,4 +453,4 @@ def _from_commit(store, commit: Commit):
 def _opened(data, settings, model, runtime):
     """The fit that a model directory holds, or a new one that has heard nothing."""
     commit = opening.resumed(data, settings, model, runtime) or opening.prepared(data, settings, model, runtime)
-    return _from_commit(ModelStore(LocalStorage(model)), commit)
+    return _from_commit(open_store(model), commit)

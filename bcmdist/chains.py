@@ -6,7 +6,7 @@ import numpy as np
 
 from bcmdist.diagnostics import effective_sample_size, split_rhat
 from bcmdist.hmc import Chain
-from bcmdist.store import Commit, LocalStorage, ModelStore
+from bcmdist.store import Commit, ModelStore, open_store
 
 FOLDER = "chains"
 # Both halves of a chain need a variance.
@@ -17,7 +17,7 @@ LARGEST_RHAT = 1.1
 
 def chain_store(model) -> ModelStore:
     """The commits of a mixture's chains; chain k is commit k + 1."""
-    return ModelStore(LocalStorage(Path(model, FOLDER)))
+    return open_store(Path(model, FOLDER))
 
 
 def chain_from(commit: Commit) -> Chain:

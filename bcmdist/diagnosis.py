@@ -10,9 +10,10 @@ from bcmdist.kernels import kernel_parts, split_parameters
 from bcmdist.likelihoods import Gaussian, Softmax
 from bcmdist.model import named_parameters
 from bcmdist.objectives import CommitteeObjective
-from bcmdist.partition import from_key, read_all
+from bcmdist.partition import from_key
 from bcmdist.pit import LEVELS
 from bcmdist.reliability import Heard, Reliability, reliability
+from bcmdist.rows import read_all
 from bcmdist.scaling import scaling_to_array
 from bcmdist.store import Entry
 from bcmdist.tasks.second_look import Degrees

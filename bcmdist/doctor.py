@@ -12,8 +12,9 @@ import numpy as np
 
 from bcmdist.dataset import write_dataset
 from bcmdist.errors import BcmdistError
-from bcmdist.partition import open_data, partitions, read_all
-from bcmdist.store import LocalStorage
+from bcmdist.partition import open_data, partitions
+from bcmdist.rows import read_all
+from bcmdist.storage import open_storage
 
 PACKAGES = ("numpy", "scipy", "zarr", "dask", "distributed", "scikit-learn", "threadpoolctl")
 OPTIONAL = ("matplotlib", "pandas", "pyarrow")
@@ -69,7 +70,7 @@ def _blas():
 
 def _storage():
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
-        storage = LocalStorage(folder)
+        storage = open_storage(folder)
         if not storage.put_if_absent("probe", b"1") or storage.put_if_absent("probe", b"2"):
             raise RuntimeError(
                 f"expected files in {Path.cwd()} to be created only once, they were overwritten; use another disk"

@@ -41,14 +41,14 @@ def prediction_bytes(rows, shared, *, kernels):
 # Rows that the local experts of a partition read together, in multiples of what one of them sees; and the factors
 # that are kept.
 SHARED_READING = 8
-KEPT_BYTES = 2**28
+LOCAL_BYTES = 2**28
 
 
 def local_bytes(around, rows, shared, *, kernels, classes=1):
     """Peak bytes of predicting a partition of `rows` rows with local experts of `around` rows each, which have a
     factor of each class."""
     square = (6 + 2 * kernels + classes + (2 if classes > 1 else 0)) * around**2
-    return FLOAT * (square + (2 * SHARED_READING * around + 3 * rows) * shared + 4 * shared**2) + KEPT_BYTES
+    return FLOAT * (square + (2 * SHARED_READING * around + 3 * rows) * shared + 4 * shared**2) + LOCAL_BYTES
 
 
 def joint_bytes(rows, shared, *, kernels, samples=0):

@@ -24,7 +24,8 @@ from bcmdist.preparation import refuse_large_prediction
 from bcmdist.runtime import Runtime
 from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.scores import Scores
-from bcmdist.store import LocalStorage, Reference, record_digest
+from bcmdist.storage import open_storage
+from bcmdist.store import Reference, record_digest
 from bcmdist.tasks.mixing import (
     CONTENTS,
     Contents,
@@ -85,12 +86,12 @@ class Mixture:
         ModelNotFound
         """
         try:
-            text = LocalStorage(model).get(CONTENTS)
+            text = open_storage(model).get(CONTENTS)
         except FileNotFoundError as error:
             raise ModelNotFound(
                 f"{model}: expected a mixture, found no {CONTENTS}; sample one or let sampling finish, or load a GBCM"
             ) from error
-        contents = Contents(LocalStorage(model).url, hashlib.sha256(text).hexdigest())
+        contents = Contents(open_storage(model).url, hashlib.sha256(text).hexdigest())
         return cls(Stored(references(contents)), contents)
 
     def predict(self, X, *, quantiles=()) -> dict[str, np.ndarray]:
@@ -194,7 +195,7 @@ class Mixture:
 
 def is_mixture(model) -> bool:
     """Whether a directory holds a mixture, or one that is being sampled."""
-    return bool({CONTENTS, PREPARED} & set(LocalStorage(model).names("")))
+    return bool({CONTENTS, PREPARED} & set(open_storage(model).names("")))
 
 
 def _visible(members: Members) -> str:

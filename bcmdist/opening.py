@@ -22,7 +22,7 @@ from bcmdist.errors import DataChanged, InvalidDtype, ModelExists
 from bcmdist.expert import zero_message
 from bcmdist.partition import describe
 from bcmdist.preparation import Stages, prepare_model, survey
-from bcmdist.store import SCRATCH, LocalStorage, ModelStore
+from bcmdist.store import SCRATCH, open_store
 
 
 class _Scratch:
@@ -60,7 +60,7 @@ def resumed(data, settings, model, runtime):
     DataChanged
         The data are not those that were surveyed.
     """
-    store = ModelStore(LocalStorage(model))
+    store = open_store(model)
     if store.head() == 0:
         if store.foreign():
             raise ModelExists(f"{model}: expected a new or empty directory, it holds other files; choose another one")
@@ -98,7 +98,7 @@ def write_commit(store, number, model, committee, segments, facts):
 
 def prepared(data, settings, model, runtime):
     """The first commit: a model, and a committee that has heard nothing."""
-    store = ModelStore(LocalStorage(model))
+    store = open_store(model)
     runtime.check_same(functools.partial(describe, data.url, data.x, data.y), url=data.url)
     with store.canary() as probe:
         runtime.check_same(probe, url=store.storage.url)

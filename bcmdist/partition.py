@@ -8,12 +8,10 @@ reference, a few hundred bytes; the rows are read by whoever needs them, checked
 of their content.
 """
 
-import functools
-import hashlib
 import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,22 +26,9 @@ from bcmdist.errors import (
     MisalignedChunks,
     MissingExtra,
 )
-from bcmdist.kept import Kept
-from bcmdist.likelihoods import Observations
-
-# Rows that one task reads in one go: enough to decode a large chunk few times, little enough to
-# be small beside an expert's matrices.
-RUN_ROWS = 16_384
 
 # Arrays that may stand beside the targets, in the order of the fields of `Observations`.
 COMPANIONS = ("weight", "exposure", "trials", "event")
-
-# Larger numbers overflow when they are squared.
-LARGEST = 1e150
-
-# Memory for the rows of partitions that are kept, and what the rows of one take, about.
-KEPT_BYTES = 2**27
-_kept: "Kept[Rows]" = Kept(KEPT_BYTES, lambda rows: rows.X.nbytes + 5 * rows.obs.y.nbytes)
 
 # Attribute of groups that we wrote: every chunk was stored, so one that is not there was lost.
 ALL_STORED = "bcmdist_all_chunks_stored"
@@ -112,18 +97,6 @@ class Span:
 Work = Partition | Span
 
 
-@dataclass(frozen=True)
-class Rows:
-    """What a partition holds, in original units."""
-
-    X: np.ndarray
-    """(n, D), float64"""
-    obs: Observations
-    """targets nan where only inputs are wanted"""
-    digest: str
-    """SHA-256 of the values of X, y and the companions"""
-
-
 def absolute_url(url):
     """The same place under a name that does not depend on the working directory."""
     url = str(url).removeprefix("file://")
@@ -166,7 +139,7 @@ def open_data(url, *, x="X", y="y") -> Data:
     companions = tuple(name for name in COMPANIONS if name in group)
     for name in [y] * (y is not None) + list(companions):
         _check_companion(url, x, X, name, _array(group, url, name))
-    return Data(absolute_url(url), x, y, X.shape[0], X.shape[1], _chunk_rows(X), companions)
+    return Data(absolute_url(url), x, y, X.shape[0], X.shape[1], chunk_rows(X), companions)
 
 
 def describe(url, x, y) -> str:
@@ -206,7 +179,8 @@ def _refuse_missing_chunks(url, name, array):
         )
 
 
-def _chunk_rows(array):
+def chunk_rows(array):
+    """Rows per chunk, or per shard where there are shards."""
     return (array.shards or array.chunks)[0]
 
 
@@ -220,7 +194,7 @@ def _check_companion(url, x, X, name, array):
         raise InvalidData(
             f"{url}: expected {X.shape[0]} rows in {name} as in {x}, got {array.shape[0]}; they must be the same rows"
         )
-    ours, theirs = _chunk_rows(X), _chunk_rows(array)
+    ours, theirs = chunk_rows(X), chunk_rows(array)
     if max(ours, theirs) % min(ours, theirs) and min(ours, theirs) < X.shape[0]:
         raise MisalignedChunks(
             f"{url}: expected chunks of {name} that nest with the {ours} rows per chunk of {x}, got {theirs} "
@@ -288,130 +262,3 @@ def refuse_overlap(parts: Iterable[Partition], keys: Iterable[str]):
                 f"{second}: expected rows that were not heard yet, {key} holds some of them; cut partitions with the "
                 "same --rows-per-expert"
             )
-
-
-def read_all(parts: Sequence[Partition]) -> Iterator[tuple[Partition, Rows]]:
-    """Each partition with its rows; neighbours are read in one go, up to `RUN_ROWS` rows."""
-    for run in _runs(parts):
-        if run[0].data.kept:
-            yield from ((part, _kept.get(part, functools.partial(_read_one, part))) for part in run)
-        else:
-            yield from _read_run(run)
-
-
-def _read_one(part):
-    ((_, rows),) = _read_run([part])
-    return rows
-
-
-def _read_run(run):
-    """Neighbouring partitions with their rows."""
-    first, last = run[0], run[-1]
-    whole = _read(first.data, first.start, last.stop)
-    for part in run:
-        rows = slice(part.start - first.start, part.stop - first.start)
-        X, y = whole["X"][rows], whole["y"][rows]
-        companions = {name: whole[name][rows] for name in COMPANIONS if name in whole}
-        obs = Observations(y, **({"weight": np.ones(len(y))} | companions))
-        others = [companions[name] for name in COMPANIONS[1:] if name in companions]
-        yield part, Rows(X, obs, _digest(X, y, obs.weight, *others))
-
-
-def row_numbers(part: Partition):
-    """Where the rows of a reordered data set stood before, (n,) int64."""
-    return np.asarray(open_group(part.data.url)["row"][part.start : part.stop])
-
-
-def read_rows(data: Data, rows) -> tuple[np.ndarray, Observations]:
-    """Inputs (n, D) and observations of some rows (n,) of a data set, ascending, in original units.
-
-    Raises
-    ------
-    DataDamaged, InvalidData
-    """
-    group = open_group(data.url)
-
-    def column(name):
-        try:
-            return np.asarray(group[name].oindex[rows], dtype=float)
-        except (ValueError, RuntimeError, OSError) as error:
-            raise DataDamaged(
-                f"{data.url}: expected to read {len(rows)} rows of {name} between {rows[0]} and {rows[-1]}, failed: "
-                f"{error}; restore the chunk from a copy"
-            ) from error
-
-    y = np.full(len(rows), np.nan) if data.y is None else column(data.y)
-    return column(data.x), Observations(y, **({"weight": np.ones(len(y))} | {n: column(n) for n in data.companions}))
-
-
-def _runs(parts):
-    """Neighbouring partitions of one data set, up to `RUN_ROWS` rows together."""
-    run: list[Partition] = []
-    for part in parts:
-        joins = run and part.data == run[-1].data and part.start == run[-1].stop
-        if run and not (joins and part.stop - run[0].start <= RUN_ROWS):
-            yield run
-            run = []
-        run.append(part)
-    if run:
-        yield run
-
-
-def _read(data, start, stop):
-    """Checked X (n, D), y (n,) and companions (n,) of some rows by name, float64."""
-    group = open_group(data.url)
-    rows = slice(start, stop)
-    columns = {"X": _read_column(group, data, data.x, rows)}
-    unknown = np.full(len(columns["X"]), np.nan)
-    columns["y"] = unknown if data.y is None else _read_column(group, data, data.y, rows)
-    columns |= {name: _read_column(group, data, name, rows) for name in data.companions}
-    bad = np.flatnonzero(columns.get("weight", np.ones(1)) <= 0)
-    if len(bad):
-        raise InvalidData(
-            f"{data.url}: expected positive weights, got {columns['weight'][bad[0]]} at row {start + bad[0]}; drop the "
-            "row"
-        )
-    return columns
-
-
-def _read_column(group, data, name, rows):
-    try:
-        column = np.asarray(group[name][rows], dtype=float)
-    except (ValueError, RuntimeError, OSError) as error:
-        raise DataDamaged(
-            f"{data.url}: expected to read chunk {_damaged_chunk(group[name], rows)} of {name} (rows {rows.start} to "
-            f"{rows.stop - 1} were wanted), failed: {error}; restore the chunk from a copy"
-        ) from error
-    _check_finite(data, name, column, rows.start)
-    return column
-
-
-def _damaged_chunk(array, rows):
-    """Number of the first chunk along the rows that cannot be read."""
-    size = _chunk_rows(array)
-    for chunk in range(rows.start // size, -(-rows.stop // size)):
-        try:
-            array[chunk * size : (chunk + 1) * size]
-        except (ValueError, RuntimeError, OSError):
-            return chunk
-    return rows.start // size
-
-
-def _check_finite(data, name, column, start):
-    bad = np.argwhere(~(np.abs(column) <= LARGEST))
-    if len(bad) == 0:
-        return
-    row = start + int(bad[0, 0])
-    place = f"row {row}" + (f", column {bad[0, 1]}" if column.ndim == 2 else "")
-    raise InvalidData(
-        f"{data.url}: expected finite numbers (up to {LARGEST:g}) in {name}, got {column[tuple(bad[0])]} at {place} "
-        f"(chunk {row // data.chunk_rows}; {len(bad)} such values in rows {start} to {start + len(column) - 1}); "
-        "fill or drop these rows"
-    )
-
-
-def _digest(*columns):
-    digest = hashlib.sha256()
-    for column in columns:
-        digest.update(np.ascontiguousarray(column).data)
-    return digest.hexdigest()

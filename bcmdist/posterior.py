@@ -36,7 +36,8 @@ from bcmdist.runtime import Runtime
 from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.scaling import scaling_to_array
 from bcmdist.settings import Settings
-from bcmdist.store import BlobReference, LocalStorage
+from bcmdist.storage import open_storage
+from bcmdist.store import BlobReference
 from bcmdist.tasks.mixing import CONTENTS
 
 # The prior of every log parameter, in the coordinates of the paper.
@@ -138,7 +139,7 @@ def sample_posterior(
         given = replace(settings, learn=False, set={n: v.tolist() for n, v in values.items()})
         fitted = GBCM.fit(source, given, model=Path(model, name), runtime=runtime).reference
         listed.append([name, fitted.number, fitted.digest])
-    text, storage = json.dumps(listed).encode(), LocalStorage(model)
+    text, storage = json.dumps(listed).encode(), open_storage(model)
     if not storage.put_if_absent(CONTENTS, text) and storage.get(CONTENTS) != text:
         raise ModelExists(f"{model}: expected a mixture of these samples, it holds another; choose another directory")
     return replace(Mixture.load(model), _keep=keep)
@@ -202,7 +203,7 @@ def _chain(model, coordinates, objective, hmc, settings, number, prepared):
 
 def _prepared(source, settings, model, runtime) -> GBCM:
     """The empty committee of a directory for a mixture; nothing is left of one that cannot be sampled."""
-    other = set(LocalStorage(model).names("")) - {PREPARED, FOLDER, MEMBERS, CONTENTS}
+    other = set(open_storage(model).names("")) - {PREPARED, FOLDER, MEMBERS, CONTENTS}
     if other:
         raise ModelExists(
             f"{model}: expected a new or empty directory, or chains of this job, it holds {min(other)}; choose another"

@@ -21,10 +21,11 @@ from bcmdist.likelihoods import CLASS_LIKELIHOODS, SVM, TASKS, Gaussian, OneHot,
 from bcmdist.mean import Mean
 from bcmdist.model import Model, to_lists
 from bcmdist.objectives import CommitteeObjective, LocalObjective, improved_points
-from bcmdist.partition import RUN_ROWS, Data, partitions
+from bcmdist.partition import Data, partitions
 from bcmdist.prediction import BLOCK_ROWS
 from bcmdist.query import prepare
 from bcmdist.remembered import Remembered
+from bcmdist.rows import RUN_ROWS
 from bcmdist.runtime import Runtime
 from bcmdist.scaling import scaling_from, scaling_to_array
 from bcmdist.selection import (

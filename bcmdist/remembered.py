@@ -19,7 +19,7 @@ from bcmdist.errors import InvalidOption
 from bcmdist.kernels import expression
 from bcmdist.model import to_lists
 from bcmdist.objectives import EvidenceObjective
-from bcmdist.store import sync_directory
+from bcmdist.storage import sync_directory
 
 
 class Remembered:

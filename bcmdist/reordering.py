@@ -20,7 +20,7 @@ from bcmdist.dataset import create_dataset, write_array
 from bcmdist.errors import DataDamaged, DataExists, DiskFull, InvalidOption
 from bcmdist.partition import Data, Partition, Span, absolute_url, open_data, open_group
 from bcmdist.shuffle import Shuffle, room_for
-from bcmdist.store import Entry, LocalStorage, ModelStore
+from bcmdist.store import Entry, ModelStore, open_store
 from bcmdist.tasks.moving import Gather, Router, Scatter, run_name
 
 # What the rows of one output task may take: every task opens every run, so few large ones; some three copies
@@ -101,7 +101,7 @@ def restore(shuffle: Shuffle, out, rows: int, rows_per_chunk: int, runtime) -> N
 def _scatter(task, scratch, runtime, parts):
     """Sorted runs of partitions; those of other rows, from a time when the data were others, go."""
     task.shuffle.create()
-    with ModelStore(LocalStorage(scratch)).canary() as probe:
+    with open_store(scratch).canary() as probe:
         runtime.check_same(probe, url=scratch)
     moved = runtime.sum(task, parts, label="sort")
     task.shuffle.keep(run_name(part, moved.entries[part.key].digest) for part in parts)

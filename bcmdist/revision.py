@@ -21,7 +21,7 @@ from bcmdist.expert import zero_message
 from bcmdist.model import ARRAYS
 from bcmdist.partition import from_key, refuse_overlap
 from bcmdist.spatial import heard_in_cells
-from bcmdist.store import RUNNING, BlobReference, LocalStorage, ModelStore
+from bcmdist.store import RUNNING, BlobReference, open_store
 
 if TYPE_CHECKING:
     from bcmdist.bcm import GBCM
@@ -151,7 +151,7 @@ def merge(one: "GBCM", other: "GBCM", model) -> "GBCM":
                 f"({(again or sorted(in_cells))[0]}); forget them in one of them"
             )
     refuse_overlap([], [entry.key for entry in (*one.ledger, *other.ledger)])
-    store = ModelStore(LocalStorage(model))
+    store = open_store(model)
     if store.head() or store.foreign():
         raise ModelExists(f"{model}: expected a new or empty directory; choose another --model")
     for gbcm in (one, other):  # sites lie in blobs of their own

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from bcmdist.errors import DataDamaged, DiskFull
+from bcmdist.storage import sync_directory
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 # An odd number whose powers, modulo 2^64, weigh the words of a record (2^64 divided by the golden ratio).
@@ -137,7 +138,7 @@ class Shuffle:
             )
         for name in here - wanted:
             self._path(name).unlink(missing_ok=True)
-        _fsync_directory(self.url)
+        sync_directory(self.url)
 
     def row_bytes(self) -> int:
         """What a row takes in a run: 1 where there are no runs."""
@@ -248,11 +249,3 @@ def room_for(place, wanted):
             f"{place}: expected room for {wanted / 1e6:.3g} MB, got: {error.strerror}; free some, then repeat the "
             "command"
         ) from error
-
-
-def _fsync_directory(path):
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -15,102 +15,21 @@ import functools
 import hashlib
 import io
 import json
-import os
 import re
-import tempfile
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
-from bcmdist.errors import InvalidOption, ModelDamaged, ModelExists, ModelNotFound, VersionMismatch
+from bcmdist.errors import ModelDamaged, ModelExists, ModelNotFound, VersionMismatch
+from bcmdist.storage import Storage, open_storage
 
 FORMAT = 1
 RUNNING = "running"  # an entry whose message depends on what was heard before it
 # Beside blobs and commits: the rows in the order of spatial cells, and what a fit needs on its way.
 CELL_DATA, SCRATCH = "cells.zarr", "scratch"
 RECORD_NAME = re.compile(r"\d{8}\.json")
-
-
-class Storage(Protocol):
-    """Named byte strings that are written once. Names are relative, with `/` between parts."""
-
-    url: str
-
-    def put_if_absent(self, name: str, data: bytes) -> bool:
-        """Write durably; False, and no effect, where the name is taken."""
-
-    def get(self, name: str) -> bytes:
-        """The bytes; FileNotFoundError where there are none."""
-
-    def names(self, folder: str) -> list[str]:
-        """Sorted last parts of the names in a folder."""
-
-    def remove(self, name: str) -> None:
-        """Forget a name, and folders that it leaves empty; no error where there is none."""
-
-
-class LocalStorage:
-    """A directory: temporary file, fsync, link (which fails if taken), unlink, fsync of the directory."""
-
-    def __init__(self, root):
-        if "://" in str(root) or not str(root):
-            raise InvalidOption(f"model: expected a path on a disk that all workers share, got {str(root)!r}; give one")
-        self.url = os.path.abspath(root)
-
-    def put_if_absent(self, name, data):
-        path = Path(self.url, name)
-        if path.exists():
-            return False
-        _make_directory(path.parent)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.link(temporary, path)
-        except FileExistsError:
-            return False
-        finally:
-            os.unlink(temporary)
-        sync_directory(path.parent)
-        return True
-
-    def get(self, name):
-        return Path(self.url, name).read_bytes()
-
-    def names(self, folder):
-        path = Path(self.url, folder)
-        return sorted(n for n in os.listdir(path) if not n.startswith(".tmp-")) if path.is_dir() else []
-
-    def remove(self, name):
-        path = Path(self.url, name)
-        path.unlink(missing_ok=True)
-        for folder in (path.parent, Path(self.url)):
-            with contextlib.suppress(OSError):  # not empty, or gone
-                folder.rmdir()
-
-
-def _make_directory(path):
-    """Make a directory and its parents, each entry durable."""
-    if path.is_dir():
-        return
-    _make_directory(path.parent)
-    path.mkdir(exist_ok=True)
-    sync_directory(path.parent)
-
-
-def sync_directory(path):
-    """Make the names in a directory durable."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @dataclass(frozen=True)
@@ -323,9 +242,14 @@ class ModelStore:
         return data
 
 
+def open_store(url) -> ModelStore:
+    """The model directory at a path."""
+    return ModelStore(open_storage(url))
+
+
 def record_digest(url, number) -> str:
     """Hash of the record of a commit: everyone who works with it must see the same."""
-    return ModelStore(LocalStorage(url)).reference(number).digest
+    return open_store(url).reference(number).digest
 
 
 def _read_text(storage, name):

@@ -47,10 +47,10 @@ from bcmdist.likelihoods import Gaussian, unweighted
 from bcmdist.mean import Mean
 from bcmdist.message import zero
 from bcmdist.mixture import Mixture
-from bcmdist.partition import read_all
 from bcmdist.posterior import LARGEST_LOG, Coordinates, sample_posterior
 from bcmdist.prediction import predict_latent
 from bcmdist.query import prepare
+from bcmdist.rows import read_all
 from bcmdist.selection import select_points
 
 R1, R2 = 2.0, 1.3

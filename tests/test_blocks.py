@@ -12,9 +12,10 @@ from bcmdist import SerialRuntime
 from bcmdist.blocks import ROUGH_ROUNDS, THINNING, CellBlocks, ChunkBlocks, SubsetBlocks
 from bcmdist.kernels import parse_kernel
 from bcmdist.likelihoods import Observations
-from bcmdist.partition import COMPANIONS, Rows, open_data, partitions, read_all
+from bcmdist.partition import COMPANIONS, open_data, partitions
+from bcmdist.rows import Rows, read_all
 from bcmdist.scaling import Scaling, scaling_to_array
-from bcmdist.store import BlobReference, LocalStorage, ModelStore
+from bcmdist.store import BlobReference, open_store
 from bcmdist.tasks.nearest import Nearest, Neighbourhood, Neighbourhoods, all_rows
 
 SCALING = Scaling(np.array([3.0, -200.0]), np.array([2.0, 50.0]), 0.0, 1.0)
@@ -66,7 +67,7 @@ def setting(make_data, tmp_path, rng):
     columns = {"X": SCALING.x_mean + SCALING.x_scale * rng.standard_normal((ROWS, 2)), "y": y}
     columns |= {name: getattr(obs, name) for name in COMPANIONS}
     columns |= {"weight": y + 1.0, "exposure": y + 2.0, "trials": y + 3.0, "event": y % 2}
-    store = ModelStore(LocalStorage(tmp_path / "model"))
+    store = open_store(tmp_path / "model")
     reference = BlobReference(store.storage.url, store.put_arrays({"s": scaling_to_array(SCALING)})["s"])
     return open_data(make_data("rows.zarr", rows_per_chunk=10, **columns)), columns, store, reference
 

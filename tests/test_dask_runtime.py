@@ -372,18 +372,18 @@ def test_fit_is_refused_where_workers_cannot_see_the_model(wave, tmp_path, clust
 
 
 def _blind():
-    import bcmdist.store as store
+    from bcmdist import storage
 
     def get(self, name):
         raise FileNotFoundError(f"{self.url}/{name}")
 
-    store.original_get, store.LocalStorage.get = store.LocalStorage.get, get
+    storage.original_get, storage.LocalStorage.get = storage.LocalStorage.get, get
 
 
 def _see_again():
-    import bcmdist.store as store
+    from bcmdist import storage
 
-    store.LocalStorage.get = store.original_get
+    storage.LocalStorage.get = storage.original_get
 
 
 def _hide(path, elsewhere):

@@ -10,9 +10,10 @@ from bcmdist.expert import conditional_message, expert_message, zero_message
 from bcmdist.laplace import laplace_mode
 from bcmdist.likelihoods import Bernoulli, Gaussian, unweighted
 from bcmdist.mean import Mean
-from bcmdist.partition import open_data, partitions, read_all
+from bcmdist.partition import open_data, partitions
 from bcmdist.query import prepare
 from bcmdist.reliability import Heard, reliability
+from bcmdist.rows import read_all
 from oracles import pitc_covariance
 from problems import class_problem, make_committee, make_kernel, regression_problem, split
 

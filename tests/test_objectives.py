@@ -11,10 +11,11 @@ from bcmdist.learning import EFFORTS, learn
 from bcmdist.likelihoods import Bernoulli, Gaussian, NegativeBinomial, Observations, OneHot, Poisson, make_likelihood
 from bcmdist.mean import Mean
 from bcmdist.objectives import CommitteeObjective, LocalObjective, improved_points
-from bcmdist.partition import open_data, partitions, read_all
+from bcmdist.partition import open_data, partitions
 from bcmdist.remembered import Remembered
+from bcmdist.rows import read_all
 from bcmdist.scaling import Scaling, scaling_to_array
-from bcmdist.store import BlobReference, LocalStorage, ModelStore
+from bcmdist.store import BlobReference, open_store
 from bcmdist.tasks.trial import TrialMessage
 from oracles import central_differences, laplace_evidence, pitc_covariance
 from problems import make_kernel
@@ -36,7 +37,7 @@ def case(make_data, tmp_path, rng):
         weight = rng.uniform(0.5, 2.0, ROWS)
         path = make_data(f"{likelihood.name}.zarr", rows_per_chunk=6, X=X, y=y, weight=weight)
         parts = partitions(open_data(path), rows_per_expert)
-        store = ModelStore(LocalStorage(tmp_path / "model"))
+        store = open_store(tmp_path / "model")
         scaling = BlobReference(store.storage.url, store.put_arrays({"s": scaling_to_array(SCALING)})["s"])
         common = {"scaling": scaling, "mean": "constant"}
         points = rng.uniform(-2, 2, (7, INPUTS)) if points is None else points

@@ -8,16 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bcmdist.errors import DataDamaged, DataNotFound, InvalidData, InvalidDtype, InvalidOption, MisalignedChunks
-from bcmdist.partition import (
-    Data,
-    Partition,
-    aligned_partitions,
-    open_data,
-    partitions,
-    read_all,
-    read_rows,
-    row_numbers,
-)
+from bcmdist.partition import Data, Partition, aligned_partitions, open_data, partitions
+from bcmdist.rows import read_all, read_rows, row_numbers
 
 MANY = {"rows": st.integers(1, 5000), "chunk_rows": st.integers(1, 3000), "wanted": st.integers(1, 1500)}
 

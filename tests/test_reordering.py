@@ -21,7 +21,7 @@ from bcmdist.opening import refuse_changed
 from bcmdist.partition import Partition, Span, open_data, partitions
 from bcmdist.reordering import reorder, restore
 from bcmdist.shuffle import Run, Shuffle, room_for
-from bcmdist.store import LocalStorage, ModelStore
+from bcmdist.store import open_store
 from bcmdist.tasks import run_batch
 from bcmdist.tasks.moving import Gather, Scatter
 
@@ -77,7 +77,7 @@ class Killed(BaseException):
 
 @pytest.fixture
 def store(tmp_path):
-    return ModelStore(LocalStorage(tmp_path / "model"))
+    return open_store(tmp_path / "model")
 
 
 @pytest.fixture

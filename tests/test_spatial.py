@@ -23,8 +23,8 @@ from bcmdist.errors import (
     UnsupportedTarget,
 )
 from bcmdist.local import local_expert, predict_local
-from bcmdist.partition import read_rows
 from bcmdist.prediction import predict_latent
+from bcmdist.rows import read_rows
 from bcmdist.tasks.loading import load_arrangement
 from bcmdist.tasks.local import load_neighbours
 from problems import assert_same_committee

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from bcmdist.errors import ModelDamaged, ModelExists, ModelNotFound, VersionMismatch
-from bcmdist.store import Entry, LocalStorage, ModelStore
+from bcmdist.store import Entry, open_store
 
 
 @pytest.fixture
 def store(tmp_path):
-    return ModelStore(LocalStorage(tmp_path / "model"))
+    return open_store(tmp_path / "model")
 
 
 def put(store, number, value=1.0, entries=()):

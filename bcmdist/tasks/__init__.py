@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from bcmdist.errors import EPNotConverged, LaplaceNotConverged, NotPositiveDefinite
-from bcmdist.partition import Rows, Span, Work, read_all
+from bcmdist.partition import Span, Work
+from bcmdist.rows import Rows, read_all
 
 
 class Task(Protocol):

@@ -11,7 +11,7 @@ from bcmdist.expert import conditional_message, expert_message, running_message
 from bcmdist.message import Message
 from bcmdist.model import Model
 from bcmdist.prediction import predict_latent
-from bcmdist.store import RUNNING, BlobReference, Entry, LocalStorage, ModelStore, Reference
+from bcmdist.store import RUNNING, BlobReference, Entry, Reference, open_store
 from bcmdist.tasks.loading import load_array, load_model
 from bcmdist.tasks.targets import model_observations, model_rows
 
@@ -88,7 +88,7 @@ class EPExpert:
     def __call__(self, part, rows):
         model = load_model(self.model)
         X, obs = model_rows(model, part, rows)
-        store = ModelStore(LocalStorage(self.model.url))
+        store = open_store(self.model.url)
         sites = sites_from_array(store.get_array(part.sites)) if part.sites else None
         if sites is not None and self.eta is None:
             message = repeated_message(model.query, X, sites)

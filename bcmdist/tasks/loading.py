@@ -15,7 +15,7 @@ from bcmdist.model import Model
 from bcmdist.partition import open_data
 from bcmdist.prediction import predict_latent
 from bcmdist.scaling import Scaling, scaling_from_array
-from bcmdist.store import CELL_DATA, BlobReference, LocalStorage, ModelStore, Reference
+from bcmdist.store import CELL_DATA, BlobReference, Reference, open_store
 from bcmdist.surroundings import Arrangement, Sizes
 
 
@@ -35,7 +35,7 @@ class Fitted:
 @lru_cache(maxsize=2)
 def load_scaling(reference: BlobReference) -> Scaling:
     """The scaling behind a reference."""
-    return scaling_from_array(ModelStore(LocalStorage(reference.url)).get_array(reference.digest))
+    return scaling_from_array(open_store(reference.url).get_array(reference.digest))
 
 
 def load_model(reference: Reference) -> Model:
@@ -49,20 +49,20 @@ def load_model(reference: Reference) -> Model:
 @lru_cache(maxsize=2)
 def _model(url, hashes, facts) -> Model:
     """A model by its content: commits that share it share the factor in memory."""
-    store = ModelStore(LocalStorage(url))
+    store = open_store(url)
     return models.from_arrays({name: store.get_array(digest) for name, digest in hashes}, json.loads(facts))
 
 
 @lru_cache(maxsize=8)
 def load_array(reference: BlobReference):
     """The array behind a reference."""
-    return ModelStore(LocalStorage(reference.url)).get_array(reference.digest)
+    return open_store(reference.url).get_array(reference.digest)
 
 
 @lru_cache(maxsize=2)
 def load_fitted(reference: Reference) -> Fitted:
     """Model and belief of a commit."""
-    store, record = ModelStore(LocalStorage(reference.url)), load_record(reference)
+    store, record = open_store(reference.url), load_record(reference)
     arrays = {name: store.get_array(record["arrays"][name]) for name in ("eta", "precision")}
     belief = committee_from(arrays, record["facts"]).posterior
     return Fitted(load_model(reference), belief, calibration_from(record["facts"]["fit"].get("calibration")))
@@ -73,7 +73,7 @@ def load_arrangement(reference: Reference) -> Arrangement:
     """The arrangement of a commit with spatial partitions."""
     cells, model = load_record(reference)["facts"]["fit"]["cells"], load_model(reference)
     assert model.cells is not None, "a model of spatial partitions has cells"
-    edges = ModelStore(LocalStorage(reference.url)).get_array(cells["edges"])
+    edges = open_store(reference.url).get_array(cells["edges"])
     data = open_data(f"{reference.url}/{CELL_DATA}", x=model.x_name, y=model.y_name)
     return Arrangement(data, model.cells, edges, Sizes(cells["core"], cells["around"]))
 
@@ -81,7 +81,7 @@ def load_arrangement(reference: Reference) -> Arrangement:
 @lru_cache(maxsize=8)
 def load_record(reference: Reference) -> dict:
     """The record of a commit."""
-    store = ModelStore(LocalStorage(reference.url))
+    store = open_store(reference.url)
     found = store.reference(reference.number)
     if found != reference:
         raise ModelDamaged(

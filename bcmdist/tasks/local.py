@@ -14,11 +14,12 @@ from bcmdist.kernels import metric, squared_distance
 from bcmdist.leaving import left_out
 from bcmdist.likelihoods import Gaussian, OneHot
 from bcmdist.local import LocalExpert, local_expert, predict_local
-from bcmdist.memory import KEPT_BYTES
+from bcmdist.memory import LOCAL_BYTES
 from bcmdist.model import Model
-from bcmdist.partition import Partition, read_all, read_rows
+from bcmdist.partition import Partition
 from bcmdist.prediction import predict_latent
-from bcmdist.store import BlobReference, LocalStorage, ModelStore, Reference
+from bcmdist.rows import read_all, read_rows
+from bcmdist.store import BlobReference, ModelStore, Reference, open_store
 from bcmdist.surroundings import CANDIDATE_ROWS, Arrangement, heard_pieces, nearest_rows
 from bcmdist.tasks.loading import Fitted, load_arrangement, load_array, load_fitted, load_model, load_record
 from bcmdist.tasks.targets import model_observations
@@ -85,7 +86,7 @@ class Halo:
             halos.append(np.sort(where[others[nearest_rows(core, candidates[others], most)]]) if most else where[:0])
         offsets = np.cumsum([0, *map(len, halos)])
         blob = np.concatenate([offsets, *halos]).astype(np.int64)
-        return Names({number: ModelStore(LocalStorage(self.model.url)).put_arrays({"": blob})[""]})
+        return Names({number: open_store(self.model.url).put_arrays({"": blob})[""]})
 
     def _near(self, arrangement, number):
         """The partitions nearest to one, itself first, of `CANDIDATE_ROWS` rows together."""
@@ -108,7 +109,7 @@ def _scaled_inputs(part, model):
 def load_neighbours(reference: Reference) -> "Neighbours":
     """Local predictions of a commit that knows its halos."""
     fitted, arrangement, record = load_fitted(reference), load_arrangement(reference), load_record(reference)
-    store = ModelStore(LocalStorage(reference.url))
+    store = open_store(reference.url)
     halos = [bytes(row).hex() for row in store.get_array(record["facts"]["fit"]["cells"]["halos"])]
     ledger = [entry for segment in record["segments"] for entry in store.get_segment(segment)]
     heard = heard_pieces(ledger, record["facts"]["fit"]["cells"]["array"])
@@ -150,7 +151,7 @@ class Neighbours:
     def __init__(self, model: Model, belief: Belief, arrangement: Arrangement, halos, heard, store: ModelStore):
         self.model, self.belief, self.arrangement = model, belief, arrangement
         self.halos, self.heard, self.store = halos, heard, store
-        self._kept: Kept[LocalExpert | None] = Kept(KEPT_BYTES, lambda expert: expert.nbytes if expert else 0)
+        self._kept: Kept[LocalExpert | None] = Kept(LOCAL_BYTES, lambda expert: expert.nbytes if expert else 0)
 
     def latent(self, X):
         """Mean and variance of f at scaled inputs X (n, D), as `predict_latent` gives them."""

@@ -20,7 +20,8 @@ from bcmdist.normals import (
 )
 from bcmdist.pit import Places
 from bcmdist.scores import Scores, class_scores, real_scores
-from bcmdist.store import LocalStorage, Reference
+from bcmdist.storage import open_storage
+from bcmdist.store import Reference
 from bcmdist.tasks.loading import load_fitted
 from bcmdist.tasks.predicting import predict_rows
 from bcmdist.tasks.targets import model_observations
@@ -56,7 +57,7 @@ def references(members: Members) -> tuple[Reference, ...]:
     """
     if isinstance(members, tuple):
         return members
-    text = LocalStorage(members.url).get(CONTENTS)
+    text = open_storage(members.url).get(CONTENTS)
     if (found := hashlib.sha256(text).hexdigest()) != members.digest:
         raise ModelDamaged(
             f"{members.url}: expected {CONTENTS} {members.digest[:12]}, found {found[:12]}; this machine sees another "

@@ -8,9 +8,9 @@ from bcmdist.calibration import uncalibrated
 from bcmdist.dataset import write_rows
 from bcmdist.likelihoods import Likelihood, Softmax, task_of
 from bcmdist.observation import crps, observe, predictive, unit_deviance
-from bcmdist.partition import row_numbers
 from bcmdist.pit import places
 from bcmdist.prediction import marginal
+from bcmdist.rows import row_numbers
 from bcmdist.scores import Scores, class_scores, event_scores, real_scores
 from bcmdist.shuffle import Run, Shuffle
 from bcmdist.store import Reference

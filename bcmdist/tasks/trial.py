@@ -18,7 +18,7 @@ from bcmdist.kernels import Kernel, expression
 from bcmdist.likelihoods import Likelihood, Observations
 from bcmdist.mean import Mean
 from bcmdist.query import Query, prepare
-from bcmdist.store import BlobReference, LocalStorage, ModelStore
+from bcmdist.store import BlobReference, open_store
 from bcmdist.tasks.hearing import Contribution
 from bcmdist.tasks.loading import load_array, load_scaling
 from bcmdist.tasks.targets import class_numbers
@@ -78,7 +78,7 @@ def make_trial(kernel: Kernel, likelihood: Likelihood, **fixed) -> Trial:
 
 @lru_cache(maxsize=2)
 def _query(points, jitter, mean, kernel, parameters):
-    located = ModelStore(LocalStorage(points.url)).get_array(points.digest)
+    located = open_store(points.url).get_array(points.digest)
     prior = models.kernel_from(kernel, json.loads(parameters), inputs=located.shape[1])
     return prepare(located, kernel=prior, mean=Mean(mean), jitters=(jitter,))
 
@@ -104,7 +104,7 @@ class Moment:
 @lru_cache(maxsize=2)
 def _belief(mean, factor):
     def read(blob):
-        return ModelStore(LocalStorage(blob.url)).get_array(blob.digest)
+        return open_store(blob.url).get_array(blob.digest)
 
     return Belief(read(mean), np.asfortranarray(read(factor)))
 
