@@ -101,7 +101,7 @@ def test_digest_names_the_content(make_data, rng):
 def test_neighbours_are_read_in_one_go(wave, monkeypatch):
     path, *_ = wave
     reads = []
-    import bcmdist.partition as module
+    import bcmdist.rows as module
 
     original = module._read
     monkeypatch.setattr(module, "_read", lambda data, a, b: reads.append((a, b)) or original(data, a, b))
