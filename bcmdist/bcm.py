@@ -8,7 +8,9 @@
 passes; `fit` is all of them. `forget`, `reweight` and `merge` undo, weigh and join what was heard.
 """
 
+import contextlib
 import functools
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
@@ -17,6 +19,7 @@ from bcmdist import diagnosis, inference, opening, passes, revision, spatial
 from bcmdist.calibration import calibration_from, fit_calibration
 from bcmdist.committee import Committee, query_advice
 from bcmdist.errors import InvalidData, InvalidDtype, InvalidOption
+from bcmdist.ingest import Tally, ingest
 from bcmdist.joint import joint_latent, sample_latent
 from bcmdist.likelihoods import Observations, Softmax, task_of
 from bcmdist.model import Model, from_arrays, named_parameters
@@ -26,12 +29,13 @@ from bcmdist.partition import (
     partitions,
     refuse_overlap,
 )
-from bcmdist.preparation import Stages, refuse_large_expert
+from bcmdist.preparation import Stages
 from bcmdist.runtime import Runtime
 from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.scores import Scores
 from bcmdist.settings import Settings
-from bcmdist.store import RUNNING, Commit, Entry, ModelStore, open_store, record_digest
+from bcmdist.sources import Listed, Source, open_source
+from bcmdist.store import Commit, Entry, ModelStore, open_store
 from bcmdist.tasks.hearing import Contribution, EPExpert, Expert, HeldOut
 from bcmdist.tasks.loading import Fitted, committee_from
 from bcmdist.tasks.local import load_predictor
@@ -111,6 +115,10 @@ class GBCM:
         store = open_store(model)
         return _from_commit(store, store.load(commit))
 
+    def newest(self) -> "GBCM":
+        """The committee of the same directory at its newest commit."""
+        return replace(GBCM.load(self.url), _keep=self._keep)
+
     def absorb(self, parts: list[Partition], *, runtime: Runtime | None = None) -> "GBCM":
         """Hear partitions, and commit; those in the ledger already are left out.
 
@@ -122,25 +130,17 @@ class GBCM:
             Partitions have other columns than the training data, or share rows with what was heard.
         UnsupportedTarget, MemoryLimit, WorkerCannotRead, WorkerLost, LaplaceNotConverged
         """
-        runtime = runtime or SerialRuntime()
         heard = {entry.key for entry in self.ledger} | spatial.heard_in_cells(self)
         parts = [part for part in dict.fromkeys(parts) if part.key not in heard]
-        if not parts:
-            return self._calibrated(runtime)
-        self._refuse_unlike(parts)
+        self.refuse_unlike(parts)
         refuse_overlap(parts, heard)
-        refuse_large_expert(parts, self.model.query, runtime, self.model.likelihood)
-        runtime.check_same(functools.partial(record_digest, self.url, self.commit), url=self.url)
-        if self.facts["linearise"] == RUNNING:
-            return passes.absorb_in_turn(self, parts, runtime)
-        stages = Stages()
-        with stages("experts"):
-            contribution = self.hear(parts, runtime, label="experts")
-        with stages("committee"):
-            committee = self.committee.absorb(contribution.message)
-            entries = sorted(contribution.entries.values(), key=lambda entry: entry.key)
-            next_one = self.successor(committee, entries, stages=stages, **passes.first_pass(self.facts))
-        return next_one._calibrated(runtime)
+        return self.ingest(Listed(tuple(parts)), runtime=runtime)[0] if parts else self._calibrated(runtime)
+
+    def ingest(self, source: Source, wishes=None, *, runtime: Runtime | None = None) -> tuple["GBCM", Tally]:
+        """Hear what a source delivers, once each, and commit on the way; see `bcmdist.ingest`."""
+        runtime = runtime or SerialRuntime()
+        gbcm, tally = ingest(self, source, runtime, wishes)
+        return gbcm._calibrated(runtime), tally
 
     def hear(self, parts, runtime, *, at=None, label) -> Contribution:
         """Messages of partitions under this model, checked against the survey; nothing is committed.
@@ -179,21 +179,25 @@ class GBCM:
         return _from_commit(store, store.load(1))
 
     def partial_fit(self, source, *, runtime: Runtime | None = None) -> "GBCM":
-        """Hear the rows of another data set with arrays of the same names; partitions heard before are left out.
+        """Hear the rows of another source with arrays of the same names; partitions heard before are left out.
 
         Parameters
         ----------
-        source : path or URL of a Zarr group
+        source : path or URL of a Zarr group, of a directory of them, or of a stream; see `bcmdist.sources`
 
         Raises
         ------
-        As `absorb`.
+        ChunkConflict
+            A partition that was heard holds other rows now.
+        InvalidData, UnsupportedTarget, MemoryLimit, WorkerCannotRead, WorkerLost, LaplaceNotConverged
         """
-        return self.absorb(self.partitions_of(source), runtime=runtime)
+        with contextlib.closing(self.source(source)) as opened:
+            return self.ingest(opened, runtime=runtime)[0]
 
-    def partitions_of(self, source) -> list[Partition]:
-        """The partitions in which `partial_fit` hears a data set."""
-        return partitions(self._open(source, x=None, y=self.model.y_name), self.facts["rows_per_expert"])
+    def source(self, url, *, watch=False) -> Source:
+        """A source of rows for this model; `watch`: one that may grow."""
+        rows, model = self.facts["rows_per_expert"], self.model
+        return open_source(url, x=model.x_name, y=model.y_name, rows_per_expert=rows, watch=watch)
 
     def refine(self, *, runtime: Runtime | None = None, most=passes.MOST_PASSES, tolerance=passes.TOLERANCE) -> "GBCM":
         """Make further passes until the committee stops moving (SYSTEMS I.5); see `passes.refine`."""
@@ -408,10 +412,11 @@ class GBCM:
 
     def _open(self, source, *, x, y):
         data = open_data(source, x=x or self.model.x_name, y=y)
-        self._refuse_unlike([Partition(data, 0, data.rows)])
+        self.refuse_unlike([Partition(data, 0, data.rows)])
         return data
 
-    def _refuse_unlike(self, parts):
+    def refuse_unlike(self, parts: Iterable[Partition]):
+        """Raise `InvalidData` where partitions have other columns than the training data."""
         for data in dict.fromkeys(part.data for part in parts):
             if data.inputs != self.model.inputs:
                 raise InvalidData(

@@ -4,14 +4,17 @@ Every command takes `--json` (one object on stdout; progress and logs go to stde
 0 done, 1 refused or failed, 2 usage. Heavy packages are imported by the commands that use them.
 """
 
+import contextlib
 import functools
 import json
 import math
 import os
+import signal
 import sys
 import time
 import traceback
 import warnings
+from dataclasses import asdict
 
 import click
 
@@ -493,26 +496,58 @@ def info(model, commit, ledger, p_eff_data, calibration, as_json):
 @cli.command()
 @click.argument("model")
 @click.argument("source")
+@click.option("--watch", is_flag=True, help="Wait for more rows until told to stop (Ctrl-C), and take complete ones only.")
+@click.option("--max-partitions", type=int, metavar="N", help="Stop after N new partitions.")
+@click.option("--commit-every", type=int, metavar="N", help="New partitions per commit [default: a few seconds' worth].")
+@click.option("--half-life", type=float, metavar="ROWS", help="Rows of the source after which a row counts half.")
+@click.option("--window", type=int, metavar="ROWS", help="Newest rows of the source that count at all.")
+@click.option("--keep", type=int, metavar="N", help="Commits to keep; older ones are pruned [default: 20].")
+@click.option(
+    "--on-error",
+    type=click.Choice(["stop", "skip"]),
+    default="stop",
+    show_default=True,
+    help="Partitions that fail: report and fail in the end, or go on without them and say so in the model.",
+)
 @_runtime_options
 @_json_option
-def ingest(model, source, make_runtime, as_json):
-    """Let MODEL hear the rows of the Zarr data set SOURCE; partitions it knows are left out.
+def ingest(model, source, watch, make_runtime, as_json, on_error, **wishes):
+    """Let MODEL hear the rows of SOURCE, once each; partitions it knows are left out.
 
-    The arrays are named as in training.
+    SOURCE is a Zarr data set, a directory of them, or redis://HOST:PORT/STREAM; the arrays are named as in training.
 
     Example: bcmdist ingest model new.zarr
     """
     start = time.perf_counter()
     from bcmdist.bcm import GBCM
+    from bcmdist.ingest import Wishes
 
     _refuse_mixture(model, "ingest into")
+    wishes = {name: value for name, value in wishes.items() if value is not None}
     before = GBCM.load(model)
-    with make_runtime() as runtime:
-        after = before.partial_fit(source, runtime=runtime)
-    new = after.ledger[len(before.ledger) :]
-    rows, seconds = sum(entry.rows for entry in new), time.perf_counter() - start
-    figures = {"partitions": len(new), "rows": rows, "duplicates": len(before.partitions_of(source)) - len(new)}
-    _report(figures | {"seconds": seconds, "rows_per_second": rows / seconds, "commit": after.commit}, as_json)
+    with make_runtime() as runtime, contextlib.closing(before.source(source, watch=watch)) as opened, _told() as stop:
+        wanted = Wishes(watch=watch, skip=on_error == "skip", stop=stop, **wishes)
+        after, tally = before.ingest(opened, wanted, runtime=runtime)
+    seconds = time.perf_counter() - start
+    figures = {**asdict(tally), "seconds": seconds, "rows_per_second": tally.rows / seconds, "commit": after.commit}
+    _report(figures, as_json)
+
+
+@contextlib.contextmanager
+def _told():
+    """Whether this process was told to stop; the first time it finishes what is under way."""
+    told: list[int] = []
+
+    def note(number, frame):
+        told.append(number)
+        signal.signal(number, before[number])
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(told)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @cli.command()

@@ -41,6 +41,10 @@ class Committee:
         """The committee that has never heard `message`: what was added is subtracted."""
         return Committee(self.total - message)
 
+    def aged(self, factor) -> "Committee":
+        """The committee for which all that it has heard counts `factor` times."""
+        return self if factor == 1.0 else Committee(self.total.weighted(factor))
+
     @cached_property
     def posterior(self) -> Belief:
         """N(Lambda^-1 eta, Lambda^-1) with Lambda = I + precision (GBCM paper, eqs. 14-15)."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bcmdist.committee import Committee
+from bcmdist.drift import weights
 from bcmdist.partition import Partition, from_key
 from bcmdist.preparation import Stages
 from bcmdist.store import RUNNING, BlobReference, Entry
@@ -82,7 +83,7 @@ def refine(gbcm: "GBCM", runtime, *, most=MOST_PASSES, tolerance=TOLERANCE) -> "
         committee = Committee(heard.message)
         change = length(committee.posterior, committee.posterior.mean - values)
         entry = {"pass": number, "change": change, "log_evidence": committee.log_evidence, "halvings": halvings}
-        entries = sorted(heard.entries.values(), key=lambda e: e.key)
+        entries = [_as_before(heard.entries[old.key], old) for old in gbcm.ledger]
         done = [*done, entry]
         gbcm = gbcm.successor(committee, entries, rewrite=True, stages=stages, passes=done, **facts)
         parts = heard_partitions(gbcm)
@@ -143,8 +144,13 @@ def length(belief, move) -> float:
 
 def heard_partitions(gbcm: "GBCM") -> list[Partition]:
     """The partitions of the ledger, with the weights at which they count."""
-    y = gbcm.model.y_name
-    return [from_key(entry.key, y=y, weight=entry.weight, sites=entry.sites) for entry in gbcm.ledger]
+    y, counts = gbcm.model.y_name, weights(gbcm.facts, gbcm.ledger)
+    return [from_key(entry.key, y=y, weight=counts[entry.key], sites=entry.sites) for entry in gbcm.ledger]
+
+
+def _as_before(entry: Entry, old: Entry) -> Entry:
+    """What a pass says of a partition, with what was known of it."""
+    return replace(entry, weight=old.weight, position=old.position, arrival=old.arrival)
 
 
 def without_some(gbcm: "GBCM", runtime) -> tuple[list[Partition], Committee]:

@@ -8,20 +8,23 @@ Hyper-parameters and query points still remember the rows they were chosen on.
 """
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bcmdist import passes
+from bcmdist import opening
 from bcmdist.committee import Committee
+from bcmdist.drift import weights
 from bcmdist.errors import InvalidOption, ModelExists, ModelsDiffer
 from bcmdist.expert import zero_message
+from bcmdist.message import Message
 from bcmdist.model import ARRAYS
 from bcmdist.partition import from_key, refuse_overlap
 from bcmdist.spatial import heard_in_cells
-from bcmdist.store import RUNNING, BlobReference, open_store
+from bcmdist.store import RUNNING, BlobReference, Entry, open_store
 
 if TYPE_CHECKING:
     from bcmdist.bcm import GBCM
@@ -45,35 +48,37 @@ def forget(gbcm: "GBCM", keys: Iterable[str], runtime) -> "GBCM":
     if len(gone) == len(gbcm.ledger):
         committee = Committee(zero_message(gbcm.model.query, gbcm.model.likelihood))
     else:
-        heard = _messages(gbcm, {entry.key: entry.weight for entry in gone}, runtime)
+        heard = messages(gbcm, weights(gbcm.facts, gone), runtime)
         committee = gbcm.committee.withdraw(heard)
     return _revised(gbcm, committee, [entry for entry in gbcm.ledger if entry not in gone], runtime)
 
 
-def reweight(gbcm: "GBCM", weights: Mapping[str, float], runtime) -> "GBCM":
+def reweight(gbcm: "GBCM", wanted: Mapping[str, float], runtime) -> "GBCM":
     """The committee with other weights of some partitions, committed.
 
     A partition of weight w counts as w copies of its rows would, were they independent.
 
     Parameters
     ----------
-    weights : new weights by key, positive
+    wanted : new weights by key, positive; what fades with its position fades from there
 
     Raises
     ------
     InvalidOption, DataChanged
     """
-    bad = {key: weight for key, weight in weights.items() if not (np.isfinite(weight) and weight > 0)}
+    bad = {key: weight for key, weight in wanted.items() if not (np.isfinite(weight) and weight > 0)}
     if bad:
         key, weight = next(iter(bad.items()))
         raise InvalidOption(f"{key}: expected a positive weight, got {weight}; forget the partition to remove it")
-    old = {entry.key: entry.weight for entry in _entries(gbcm, weights)}
-    changes = {key: weights[key] - old[key] for key in old if weights[key] != old[key]}
-    if not changes:
+    old = _entries(gbcm, wanted)
+    new = [replace(entry, weight=wanted[entry.key]) for entry in old if wanted[entry.key] != entry.weight]
+    if not new:
         return gbcm
-    change = _messages(gbcm, changes, runtime)
+    before, after = weights(gbcm.facts, old), weights(gbcm.facts, new)
+    change = messages(gbcm, {key: after[key] - before[key] for key in after}, runtime)
     committee = gbcm.committee.absorb(replace(change, rows=0))
-    ledger = [replace(entry, weight=weights.get(entry.key, entry.weight)) for entry in gbcm.ledger]
+    changed = {entry.key: entry for entry in new}
+    ledger = [changed.get(entry.key, entry) for entry in gbcm.ledger]
     return _revised(gbcm, committee, ledger, runtime)
 
 
@@ -112,15 +117,29 @@ def _entries(gbcm, keys):
     return [known[key] for key in keys]
 
 
-def _messages(gbcm, weights, runtime):
-    """Weighted sum of messages recomputed where they were linearised."""
-    known = {entry.key: entry for entry in gbcm.ledger}
+def messages(gbcm: "GBCM", counts: Mapping[str, float], runtime, *, ledger: Sequence[Entry] | None = None) -> Message:
+    """Sum of messages, each counted so many times, recomputed where they were linearised.
+
+    Parameters
+    ----------
+    counts : by key
+    ledger : where the keys are; that of the committee by default
+
+    Raises
+    ------
+    DataChanged
+        The rows are not those that were heard.
+    """
+    ledger = gbcm.ledger if ledger is None else ledger
+    known = {entry.key: entry for entry in ledger}
     total = zero_message(gbcm.model.query, gbcm.model.likelihood)
-    keys = sorted(weights, key=lambda key: known[key].at)
+    keys = sorted(counts, key=lambda key: known[key].at)
     for at, group in itertools.groupby(keys, key=lambda key: known[key].at):
-        parts = [from_key(k, y=gbcm.model.y_name, weight=weights[k], sites=known[k].sites) for k in group]
+        parts = [from_key(k, y=gbcm.model.y_name, weight=counts[k], sites=known[k].sites) for k in group]
         reference = BlobReference(gbcm.url, at) if at else None
-        total += gbcm.hear(parts, runtime, at=reference, label="recompute").message
+        heard = gbcm.hear(parts, runtime, at=reference, label="recompute")
+        opening.refuse_changed(heard.entries.values(), ledger)
+        total += heard.message
     return total
 
 

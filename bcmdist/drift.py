@@ -1,0 +1,138 @@
+"""Drift: how much old rows count, and whether new ones still look as the model expects.
+
+Weights follow from where rows stand in their source and from nothing else, so that partitions that come late, twice
+or in another order give the same committee. With a half-life of H rows a partition that ends at row t counts
+
+    2 ** ((t - T) / H)
+
+where T is the newest row heard; with a window of W rows it counts once while t > T - W, and then not at all.
+"""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bcmdist.errors import InvalidOption
+from bcmdist.store import Entry
+
+# What is noted of a partition before it is heard, in the order of `Entry.arrival`.
+NUMBERS_NOTED = ("log_score", "coverage95", "pit_mean")
+CLASSES_NOTED = ("log_score", "accuracy")
+# The share of arrivals, the newest ones, that are compared with those before, and the least number for it.
+RECENT_SHARE = 0.1
+LEAST_COMPARED = 10
+
+
+@dataclass(frozen=True)
+class Fading:
+    """How the weight of rows follows from their position in a source."""
+
+    source: str = ""
+    """whose positions count; rows heard before it began stand at position 0"""
+    position: int = 0
+    """T, the newest row heard"""
+    half_life: float | None = None
+    """rows; None: no decay"""
+    window: int | None = None
+    """rows; None: no end"""
+
+    def __post_init__(self):
+        for name, value in (("--half-life", self.half_life), ("--window", self.window)):
+            if value is not None and not (np.isfinite(value) and value > 0):
+                raise InvalidOption(f"{name}: expected a positive number of rows, got {value}; correct it")
+
+    def weight(self, position: int | None) -> float:
+        """What a partition that ends at a position counts, as long as it is in the window."""
+        return 1.0 if self.half_life is None else 2.0 ** (((position or 0) - self.position) / self.half_life)
+
+    def expired(self, position: int | None) -> bool:
+        """Whether the window has left a partition that ends at a position."""
+        return self.window is not None and (position or 0) <= self.position - self.window
+
+    def at(self, position: int) -> "Fading":
+        """The same once rows up to a position have been heard; it never goes back."""
+        return replace(self, position=max(self.position, position))
+
+    def aged(self, later: "Fading") -> float:
+        """By what the weights of all rows change until T is later."""
+        return 1.0 if self.half_life is None else 2.0 ** ((self.position - later.position) / self.half_life)
+
+    @property
+    def fades(self):
+        """Whether rows lose weight at all."""
+        return self.half_life is not None or self.window is not None
+
+
+def fading_from(facts) -> Fading:
+    """The fading that the facts of a commit describe."""
+    return Fading(**(facts.get("fading") or {}))
+
+
+def chosen_fading(facts, source, half_life, window) -> Fading:
+    """How rows of a source fade: as the model does already, or as asked for.
+
+    Raises
+    ------
+    InvalidOption
+        The model fades in another way, or with another source.
+    """
+    known = fading_from(facts)
+    if not known.fades:
+        return Fading(source, 0, half_life, window)
+    asked = (half_life or known.half_life, window or known.window)
+    if asked != (known.half_life, known.window) or source != known.source:
+        raise InvalidOption(
+            f"--half-life, --window: expected {known.half_life} and {known.window} with rows of {known.source}, as this "
+            f"model was told first, got {half_life} and {window} with {source}; leave them out, or ingest into another "
+            "model"
+        )
+    return known
+
+
+def to_facts(fading: Fading) -> dict[str, Any]:
+    """What `fading_from` reads."""
+    return {"fading": asdict(fading) if fading.fades else None}
+
+
+def weights(facts, entries: Iterable[Entry]) -> dict[str, float]:
+    """What the partitions of a ledger count now, by key."""
+    fading = fading_from(facts)
+    return {entry.key: entry.weight * fading.weight(entry.position) for entry in entries}
+
+
+def noted(scores) -> tuple[float, ...]:
+    """What is noted of a partition from its scores, finite: `NUMBERS_NOTED`, or `CLASSES_NOTED` of classes."""
+    t, n = scores.totals, float(scores.totals["rows"])
+    log_score = float(np.nan_to_num(-t["negative_log"] / n))
+    if "right" in t:
+        return log_score, float(t["right"] / n)
+    bins = len(t["pit"])
+    middle = (np.arange(bins) + 0.5) / bins
+    return log_score, float(t["covered"][-1] / n), float(t["pit"] @ middle / t["pit"].sum())
+
+
+def arrivals(entries: Iterable[Entry]) -> np.ndarray:
+    """What was noted of partitions, in the order in which they were committed: (n, 2 or 3)."""
+    return np.array([entry.arrival for entry in entries if entry.arrival])
+
+
+def summary(entries: Iterable[Entry]) -> dict[str, float] | None:
+    """The newest arrivals beside those before them; None where there are too few.
+
+    `log_score_change` is the difference of the mean log scores in its standard errors: far below zero, the model no
+    longer expects what arrives.
+    """
+    table = arrivals(entries)
+    recent = max(LEAST_COMPARED, round(RECENT_SHARE * len(table)))
+    if len(table) < 2 * recent:
+        return None
+    old, new = table[:-recent], table[-recent:]
+    error = np.sqrt(old[:, 0].var(ddof=1) / len(old) + new[:, 0].var(ddof=1) / len(new))
+    names = NUMBERS_NOTED if table.shape[1] == len(NUMBERS_NOTED) else CLASSES_NOTED
+    shown: dict[str, float] = {"arrivals": len(table), "recent": recent}
+    for name, before, now in zip(names, old.mean(axis=0), new.mean(axis=0), strict=True):
+        shown |= {name: float(before), f"{name}_recent": float(now)}
+    shown["log_score_change"] = float((new[:, 0].mean() - old[:, 0].mean()) / error) if error > 0 else 0.0
+    return shown

@@ -1,0 +1,358 @@
+"""Ingestion: partitions are read, heard, committed and acknowledged, in this order; each counts once.
+
+    source -> Delivery -> runtime.each(Arrival) -> Pending -> commit (put if absent) -> ack
+
+State, ledger and offset of the source are one record. Whatever dies, whenever: what was not committed is delivered
+again, what was is in the ledger. A partition that comes twice, late or in another order changes nothing; one that
+comes with other bytes under the same key is refused. Of two ingesters one loses the race for a commit number: it reads
+the winner's state, leaves out what that has heard, adds its own message to it (messages commute) and tries again. A
+writer that slept through all this finds its number taken. There are no locks, and no clock decides anything but when
+it is time to commit.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from bcmdist import opening, passes
+from bcmdist.drift import Fading, chosen_fading, fading_from, to_facts
+from bcmdist.errors import BcmdistError, ChunkConflict, CommitConflict, InvalidOption, PoisonChunk
+from bcmdist.partition import Partition, unheard
+from bcmdist.pending import Batch, Pending, rest_of
+from bcmdist.preparation import Stages, refuse_large_expert
+from bcmdist.revision import messages
+from bcmdist.sources import Delivery, Source
+from bcmdist.spatial import heard_in_cells
+from bcmdist.store import RUNNING, Entry, record_digest
+from bcmdist.tasks.arriving import Arrival, Digests, Found
+from bcmdist.tasks.hearing import EPExpert, Expert
+
+if TYPE_CHECKING:
+    from bcmdist.bcm import GBCM
+
+# Without --commit-every: this long after the last commit at the earliest, and only so often that commits take at most
+# one part in `COMMIT_SHARE` of the time. What is heard between two commits is what a crash makes us hear again.
+COMMIT_SECONDS = 5.0
+COMMIT_SHARE = 20
+# Older commits than these are pruned on the way, unless somebody holds them.
+KEEP_COMMITS = 20
+# Partitions of one task: neighbours are read together and their messages travel as one.
+GROUP = 16
+# Seconds between two looks at a source that had nothing new.
+POLL_SECONDS = 0.5
+# The first pause of the loser of a commit, on average; it doubles up to `LONGEST_PAUSE`.
+PAUSE, LONGEST_PAUSE = 0.01, 1.0
+
+
+def never() -> bool:
+    """Do not stop."""
+    return False
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """How to ingest.
+
+    Raises
+    ------
+    InvalidOption
+    """
+
+    watch: bool = False
+    """wait for more, until told to stop"""
+    max_partitions: int | None = None
+    """stop after so many new ones"""
+    commit_every: int | None = None
+    """new partitions per commit; None: by time"""
+    half_life: float | None = None
+    """rows after which a row counts half"""
+    window: int | None = None
+    """newest rows that count at all"""
+    keep: int = KEEP_COMMITS
+    """commits that are not pruned"""
+    skip: bool = False
+    """go on without partitions that fail; by default they are an error in the end"""
+    stop: Callable[[], bool] = never
+    """asked between partitions"""
+
+    def __post_init__(self):
+        for name in ("max_partitions", "commit_every", "keep"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                option = name.replace("_", "-")
+                raise InvalidOption(f"--{option}: expected at least 1, got {value}; give a positive number")
+
+
+@dataclass
+class Tally:
+    """What an ingestion did, JSON-ready."""
+
+    partitions: int = 0
+    """new ones that were committed"""
+    rows: int = 0
+    duplicates: int = 0
+    """partitions that were known"""
+    expired: int = 0
+    """partitions that came when the window had left them"""
+    retries: int = 0
+    """commits that somebody else was faster with"""
+    skipped: list[str] = field(default_factory=list)
+    """keys of partitions that failed"""
+
+
+def ingest(gbcm: "GBCM", source: Source, runtime, wishes: Wishes | None = None) -> tuple["GBCM", Tally]:
+    """Let a committee hear what a source delivers, once each.
+
+    Raises
+    ------
+    ChunkConflict
+        A key that was heard comes with other rows.
+    DataChanged, InvalidData, InvalidOption, MemoryLimit, PoisonChunk, SchedulerLost, SourceUnreachable, ...
+        What was good has been committed; the offset stays before what failed.
+    """
+    wishes = wishes or Wishes()
+    runtime.check_same(_record(gbcm), url=gbcm.url)
+    with gbcm.store.hold(gbcm.commit):
+        loop = _Loop(gbcm, source, runtime, wishes)
+        loop.run()
+    return loop.gbcm, loop.tally
+
+
+def _record(gbcm):
+    import functools
+
+    return functools.partial(record_digest, gbcm.url, gbcm.commit)
+
+
+class _Loop:
+    """One ingestion: what it knows between a reading and the commit that follows."""
+
+    def __init__(self, gbcm: "GBCM", source: Source, runtime, wishes: Wishes):
+        self.gbcm, self.source, self.runtime, self.wishes = gbcm, source, runtime, wishes
+        fading = chosen_fading(gbcm.facts, source.name, wishes.half_life, wishes.window)
+        self.fading = fading
+        self.pending = Pending(fading)
+        self.expert = EPExpert(gbcm.reference) if gbcm.facts["approximation"] == "ep" else Expert(gbcm.reference)
+        self.surveyed = {entry.key: entry for entry in gbcm.store.get_segment(gbcm.facts["surveyed"])}
+        self.known = {entry.key: entry.digest for entry in gbcm.ledger}
+        self.in_cells = heard_in_cells(gbcm)
+        self.read_to = gbcm.offsets.get(source.name) if wishes.watch else None
+        self.given = 0
+        """new partitions that were handed out"""
+        self.tally = Tally()
+        self.failures: list[BcmdistError] = []
+        self.stages = Stages()
+        self.committed, self.commit_seconds = time.monotonic(), 0.0
+
+    def run(self):
+        """Until the source is empty, or somebody says stop."""
+        while True:
+            begun = self.given
+            for outcome in self.runtime.each(self._work(), label="ingest"):
+                self._take(outcome)
+            self.commit()
+            if self.failures and not self.wishes.skip:
+                raise self.failures[0]
+            if not self.wishes.watch or self._enough():
+                return
+            if self.given == begun:
+                self._progress()
+                time.sleep(POLL_SECONDS)
+
+    def _enough(self):
+        return self.wishes.stop() or (self.wishes.max_partitions or self.given + 1) <= self.given
+
+    def _work(self) -> Iterator[tuple[Any, list]]:
+        """Tasks with the partitions they are for, as somebody asks for them."""
+        while not self._enough():
+            deliveries = self.source.read(self.read_to, self._most())
+            if not deliveries:
+                return
+            for delivery in deliveries:
+                self.read_to = delivery.offset
+                known, fresh = self._sorted(delivery)
+                self.pending.begin(delivery.offset, [part.key for part in (*known, *fresh)], _keys(delivery))
+                yield from ((Digests(), group) for group in _groups(known))
+                for group in _groups(fresh):
+                    fading = self.pending.fading.at(max(self._position(part) or 0 for part in group))
+                    weighted = [replace(part, weight=fading.weight(self._position(part))) for part in group]
+                    self.given += len(group)
+                    yield Arrival(self.expert, self.gbcm.reference), weighted
+                if self._stopped():
+                    return
+
+    def _stopped(self):
+        """Whether a failure forbids to read on: others than poison tend to come again and again."""
+        return not self.wishes.skip and any(not isinstance(error, PoisonChunk) for error in self.failures)
+
+    def _most(self):
+        most = min(GROUP, self.wishes.commit_every or GROUP)
+        return most if self.wishes.max_partitions is None else min(most, self.wishes.max_partitions - self.given)
+
+    def _sorted(self, delivery: Delivery):
+        """The partitions of a delivery: those to compare with what was heard under their key, and new ones."""
+        known = [part for part in delivery.parts if part.key in self.known]
+        self.tally.duplicates += len(known) + sum(part.key in self.in_cells for part in delivery.parts)
+        others = [p for p in delivery.parts if p.key not in self.known and p.key not in self.in_cells]
+        others = [part for part in others if part.key not in self.pending]
+        self.gbcm.refuse_unlike([part for part in others if isinstance(part, Partition)])
+        fresh = []
+        for part in unheard(others, [*self.known, *self.in_cells]):
+            if self.fading.expired(self._position(part)):
+                self.tally.expired += 1
+            else:
+                fresh.append(part)
+        refuse_large_expert(fresh, self.gbcm.model.query, self.runtime, self.gbcm.model.likelihood)
+        return known, fresh
+
+    def _position(self, part) -> int | None:
+        """Where in its source a partition ends, as far as it matters."""
+        if not self.fading.fades:
+            return None
+        if isinstance(part, Partition):
+            position = part.stop if part.data.url == self.source.name else None
+        else:
+            position = part.position
+        if position is None:
+            raise InvalidOption(
+                f"--half-life, --window: expected a source whose rows are numbered, such as a Zarr data set, got "
+                f"{self.source.name}; leave them out"
+            )
+        return position
+
+    def _take(self, outcome):
+        """What came of a task."""
+        keys = [part.key for part in outcome.parts]
+        if outcome.error is not None:
+            self.failures.append(outcome.error)
+            self.tally.skipped += keys
+            if self.wishes.skip:
+                self.pending.finish(keys)
+        elif isinstance(outcome.result, Found):
+            _refuse_conflict(outcome.result.by_key, self.known)
+            self.pending.finish(keys)
+        else:
+            self._add(outcome)
+        if self._due():
+            self.commit()
+        self._progress()
+
+    def _add(self, outcome):
+        heard = outcome.result
+        surveyed = [self.surveyed[key] for key in heard.entries if key in self.surveyed]
+        opening.refuse_changed(heard.entries.values(), surveyed)
+        positions = {part.key: self._position(part) for part in outcome.parts}
+        entries = {key: replace(e, weight=1.0, position=positions[key]) for key, e in heard.entries.items()}
+        fading = self.pending.fading
+        if self.fading.fades:
+            fading = fading.at(max(position or 0 for position in positions.values()))
+        self.pending.add(heard.message, fading, entries, [replace(part, weight=1.0) for part in outcome.parts])
+
+    def _due(self):
+        if self.wishes.commit_every is not None:
+            return len(self.pending.entries) >= self.wishes.commit_every
+        wait = max(COMMIT_SECONDS, COMMIT_SHARE * self.commit_seconds)
+        return time.monotonic() - self.committed >= wait
+
+    def _progress(self):
+        waiting = self.source.lag(self.read_to) if self.wishes.watch else None
+        done = self.tally.partitions + len(self.pending.entries)
+        label = "ingest" if waiting is None else f"ingest, {waiting} waiting"
+        self.runtime.progress(label, done, max(done, self.given))
+
+    def commit(self):
+        """Commit what is pending, whoever else does; then acknowledge it."""
+        batch = self.pending.take()
+        advanced = batch.offset is not None and batch.offset != self.gbcm.offsets.get(self.source.name)
+        if batch.message is not None or (self.wishes.watch and advanced):
+            start, pause = time.monotonic(), PAUSE
+            while True:
+                try:
+                    self.gbcm = self._successor(batch)
+                    break
+                except CommitConflict:
+                    self.tally.retries += 1
+                    time.sleep(random.uniform(0.0, 2.0 * pause))
+                    pause = min(2.0 * pause, LONGEST_PAUSE)
+                    self.gbcm = self.gbcm.newest()
+                    batch = self._without_known(batch)
+            self.gbcm.store.prune(self.wishes.keep)
+            self.commit_seconds = time.monotonic() - start
+        self.committed = time.monotonic()
+        self.known |= {entry.key: entry.digest for entry in self.gbcm.ledger}
+        self.fading = fading_from(self.gbcm.facts) if self.fading.fades else self.fading
+        self.tally.partitions += batch.partitions
+        self.tally.rows += sum(entry.rows for entry in batch.entries.values())
+        self.source.ack(batch.offset, batch.keys)
+
+    def _without_known(self, batch: Batch) -> Batch:
+        """What is left of a batch now that somebody else has committed."""
+        theirs = {entry.key: entry.digest for entry in self.gbcm.ledger}
+        mine = {entry.key: entry.digest for entry in batch.entries.values()}
+        _refuse_conflict(mine, theirs)
+        left = unheard([part for key, part in batch.parts.items() if key not in theirs], theirs)
+        gone = len(batch.parts) - sum(part.key in batch.parts for part in left)
+        if not gone:
+            return batch
+        self.tally.duplicates += gone
+        if not left:
+            return rest_of(batch, None, {}, [])
+        weights = [replace(part, weight=batch.fading.weight(self._position(part))) for part in left]
+        heard = self.gbcm.hear(weights, self.runtime, label="hear again")
+        known = batch.entries
+        entries = {
+            part.key: replace(
+                heard.entries[part.key],
+                weight=1.0,
+                position=self._position(part),
+                arrival=known[part.key].arrival if part.key in known else (),
+            )
+            for part in left
+        }
+        return rest_of(batch, heard.message, entries, left)
+
+    def _successor(self, batch: Batch) -> "GBCM":
+        """The commit after the newest one we know, with a batch absorbed and old rows faded."""
+        gbcm, entries = self.gbcm, sorted(batch.entries.values(), key=lambda entry: entry.key)
+        before = fading_from(gbcm.facts) if fading_from(gbcm.facts).fades else self.fading
+        after = before.at(batch.fading.position)
+        stages = Stages()
+        with stages("committee"):
+            committee = gbcm.committee.aged(before.aged(after))
+            if batch.message is not None:
+                committee = committee.absorb(batch.message.weighted(batch.fading.aged(after)))
+            ledger: list[Entry] = [*gbcm.ledger, *entries]
+            gone = [entry for entry in ledger if after.expired(entry.position)] if after.window else []
+            if gone:
+                old = {entry.key: entry.weight * after.weight(entry.position) for entry in gone}
+                committee = committee.withdraw(messages(gbcm, old, self.runtime, ledger=ledger))
+        offsets = gbcm.offsets if batch.offset is None else gbcm.offsets | {self.source.name: batch.offset}
+        facts: dict[str, Any] = to_facts(after)
+        if entries:
+            facts |= passes.first_pass(gbcm.facts)
+        if self.tally.skipped:
+            facts["skipped"] = sorted({*gbcm.facts.get("skipped", ()), *self.tally.skipped})
+        if gone:
+            left = [entry for entry in ledger if not after.expired(entry.position)]
+            return gbcm.successor(committee, left, rewrite=True, stages=stages, offsets=offsets, **facts)
+        return gbcm.successor(committee, entries, stages=stages, offsets=offsets, **facts)
+
+
+def _groups(parts) -> Iterator[list]:
+    return (parts[k : k + GROUP] for k in range(0, len(parts), GROUP))
+
+
+def _keys(delivery):
+    return [part.key for part in delivery.parts]
+
+
+def _refuse_conflict(found, known):
+    """Raise where a key was heard with other rows."""
+    for key, digest in found.items():
+        if known.get(key, digest) != digest:
+            raise ChunkConflict(
+                f"{key}: expected the rows that were heard under this key ({known[key][:12]}), got others "
+                f"({digest[:12]}); give changed data another name, or forget the key first"
+            )

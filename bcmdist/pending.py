@@ -1,0 +1,96 @@
+"""Pending: what has been delivered and heard but is not committed yet.
+
+Deliveries are read in order and finish in any order. What is heard adds up; the offset that may be committed is that of
+the last delivery before which, and with which, everything is done. So a crash makes a source deliver some partitions
+again, which the ledger knows, and never lets it leave one out.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from bcmdist.drift import Fading
+from bcmdist.message import Message
+from bcmdist.store import Entry
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one commit is to add."""
+
+    message: Message | None
+    """sum of the messages, weighted as of the newest position; None where there is nothing new"""
+    entries: dict[str, Entry]
+    parts: dict[str, Any]
+    """the partitions themselves, by key"""
+    keys: tuple[str, ...]
+    """all that was delivered, also what was known: to be acknowledged"""
+    offset: Any
+    """JSON-ready; None: as before"""
+    fading: Fading
+
+    @property
+    def partitions(self):
+        """How many are new."""
+        return len(self.entries)
+
+
+@dataclass
+class Pending:
+    """Collects what was heard until somebody takes it."""
+
+    fading: Fading
+    """its position is the newest one collected"""
+    message: Message | None = None
+    entries: dict[str, Entry] = field(default_factory=dict)
+    parts: dict[str, Any] = field(default_factory=dict)
+    keys: list[str] = field(default_factory=list)
+    offset: Any = None
+    open: "OrderedDict[int, tuple[Any, set[str], list[str]]]" = field(default_factory=OrderedDict)
+    """deliveries that are not done, in order: offset, keys that are missing, all keys"""
+    begun: int = 0
+
+    def begin(self, offset, missing: Iterable[str], keys: Iterable[str]):
+        """A delivery was read: it is done once the `missing` of its `keys` are heard."""
+        self.open[self.begun] = (offset, set(missing), list(keys))
+        self.begun += 1
+        self._close()
+
+    def add(self, message: Message, fading: Fading, entries: dict[str, Entry], parts: Iterable[Any]):
+        """Partitions were heard; their messages are weighted as of the position of `fading`."""
+        later = self.fading.at(fading.position)
+        aged = message.weighted(fading.aged(later))
+        self.message = aged if self.message is None else self.message.weighted(self.fading.aged(later)) + aged
+        self.fading = later
+        self.entries |= entries
+        self.parts |= {part.key: part for part in parts}
+        self.finish(entries)
+
+    def finish(self, keys: Iterable[str]):
+        """Nothing more is to be done for these keys."""
+        keys = set(keys)
+        for _, missing, _ in self.open.values():
+            missing -= keys
+        self._close()
+
+    def _close(self):
+        while self.open and not (first := next(iter(self.open.values())))[1]:
+            self.open.popitem(last=False)
+            self.offset = first[0]
+            self.keys += first[2]
+
+    def take(self) -> Batch:
+        """All that was collected; begins anew."""
+        batch = Batch(self.message, self.entries, self.parts, tuple(self.keys), self.offset, self.fading)
+        self.message, self.entries, self.parts, self.keys = None, {}, {}, []
+        return batch
+
+    def __contains__(self, key):
+        """Whether a key is on its way or waits to be committed."""
+        return key in self.entries or any(key in missing for _, missing, _ in self.open.values())
+
+
+def rest_of(batch: Batch, message: Message | None, entries: dict[str, Entry], parts: Iterable[Any]) -> Batch:
+    """A batch with other contents and the same place in its source."""
+    return replace(batch, message=message, entries=entries, parts={part.key: part for part in parts})
