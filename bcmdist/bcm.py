@@ -11,7 +11,7 @@ passes; `fit` is all of them. `forget`, `reweight` and `merge` undo, weigh and j
 import contextlib
 import functools
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 
@@ -34,7 +34,8 @@ from bcmdist.runtime import Runtime
 from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.scores import Scores
 from bcmdist.settings import Settings
-from bcmdist.sources import Listed, Source, open_source
+from bcmdist.sources import Source, open_source
+from bcmdist.sources.listed import Listed
 from bcmdist.store import Commit, Entry, ModelStore, open_store
 from bcmdist.tasks.hearing import Contribution, EPExpert, Expert, HeldOut
 from bcmdist.tasks.loading import Fitted, committee_from
@@ -60,6 +61,8 @@ class GBCM:
     """partitions heard so far"""
     facts: dict
     """what the fit found out, JSON-ready: job, kernels tried, seconds per stage"""
+    offsets: dict = field(default_factory=dict)
+    """where to read on, JSON-ready, by the name of a source"""
     _keep: tuple = ()
 
     @classmethod
@@ -162,20 +165,30 @@ class GBCM:
         """The model directory."""
         return open_store(self.url)
 
-    def successor(self, committee, entries, *, rewrite=False, stages=None, **facts) -> "GBCM":
-        """The next commit: another committee, further ledger entries (or all of them) and changed facts."""
-        segments = () if rewrite else self.segments
-        ledger = (*(() if rewrite else self.ledger), *entries)
-        if entries:
-            segments = (*segments, self.store.put_segment(entries))
+    def successor(self, committee, entries, *, rewrite=False, stages=None, offsets=None, **facts) -> "GBCM":
+        """The next commit: another committee, further ledger entries (or all of them) and changed facts.
+
+        `offsets` of sources that are read on from elsewhere now; the others stay.
+
+        Raises
+        ------
+        CommitConflict
+            Somebody else has made the next commit.
+        """
+        store, ledger = self.store, (*(() if rewrite else self.ledger), *entries)
+        segments = store.extended(() if rewrite else self.segments, entries)
+        offsets = self.offsets | (offsets or {})
         stages = stages or Stages()
         facts = self.facts | {"seconds": stages.added_to(self.facts["seconds"])} | facts
-        opening.write_commit(self.store, self.commit + 1, self.model, committee, segments, facts)
-        return replace(self, committee=committee, commit=self.commit + 1, segments=segments, ledger=ledger, facts=facts)
+        heard = {"segments": segments, "partitions": len(ledger), "offsets": offsets}
+        opening.write_commit(store, self.commit + 1, self.model, committee, facts, **heard)
+        made = {"segments": segments, "ledger": ledger, "offsets": offsets, "facts": facts}
+        return replace(self, committee=committee, commit=self.commit + 1, **made)
 
     def written(self, store, committee, ledger, facts) -> "GBCM":
         """The first commit of another model directory with the same model."""
-        opening.write_commit(store, 1, self.model, committee, (store.put_segment(ledger),), facts)
+        heard = {"segments": store.extended((), ledger), "partitions": len(ledger)}
+        opening.write_commit(store, 1, self.model, committee, facts, **heard)
         return _from_commit(store, store.load(1))
 
     def partial_fit(self, source, *, runtime: Runtime | None = None) -> "GBCM":
@@ -452,6 +465,7 @@ def _from_commit(store, commit: Commit):
         segments=commit.segments,
         ledger=commit.ledger,
         facts=commit.facts["fit"],
+        offsets=commit.offsets,
     )
 
 

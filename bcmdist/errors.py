@@ -59,6 +59,10 @@ class ModelExists(BcmdistError, FileExistsError):
     """A model directory already holds another model."""
 
 
+class CommitConflict(BcmdistError, FileExistsError):
+    """Another writer has made the commit that this one was about to make; nothing was written."""
+
+
 class ModelsDiffer(BcmdistError, ValueError):
     """Two models cannot be joined, because they differ or share data."""
 

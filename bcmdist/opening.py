@@ -87,13 +87,25 @@ def _job_on(job, surveyed):
     return hashlib.sha256(json.dumps([job, rows]).encode()).hexdigest()
 
 
-def write_commit(store, number, model, committee, segments, facts):
-    """Commit a model, its committee, and what else is known; the reference of the commit."""
+def write_commit(store, number, model, committee, facts, *, segments=(), partitions=0, offsets=None):
+    """Commit a model, its committee, and what else is known; the reference of the commit.
+
+    Parameters
+    ----------
+    segments, partitions : hashes of the ledger's segments, and the number of its entries
+    offsets : where to read on, by the name of a source
+
+    Raises
+    ------
+    CommitConflict
+    """
     arrays, model_facts = model.to_arrays()
     total = committee.total
     arrays |= {"eta": total.eta, "precision": total.precision}
     all_facts = {"model": model_facts, "fit": facts, "evidence": total.evidence, "rows": total.rows}
-    return store.commit(number, arrays=store.put_arrays(arrays), facts=all_facts, segments=segments)
+    all_facts["partitions"] = partitions
+    digests = store.put_arrays(arrays)
+    return store.commit(number, arrays=digests, facts=all_facts, segments=segments, offsets=offsets or {})
 
 
 def prepared(data, settings, model, runtime):
@@ -114,7 +126,7 @@ def prepared(data, settings, model, runtime):
         facts |= {"rows_per_expert": settings.rows_per_expert, "linearise": settings.linearise, "passes": []}
         facts["approximation"] = settings.approximation
         facts |= {"surveyed": store.put_segment(list(surveyed.entries.values())), "seconds": stages.seconds}
-        write_commit(store, 1, made, Committee(zero_message(made.query, made.likelihood)), (), facts)
+        write_commit(store, 1, made, Committee(zero_message(made.query, made.likelihood)), facts)
     except Exception:
         shutil.rmtree(scratch.parent, ignore_errors=True)
         store.discard_uncommitted()

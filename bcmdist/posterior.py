@@ -197,7 +197,7 @@ def _chain(model, coordinates, objective, hmc, settings, number, prepared):
     chain = sample(density, coordinates.start(number), settings=hmc, seed=[settings.seed, number])
     arrays = store.put_arrays({"samples": chain.samples, "log_density": chain.log_density})
     facts = {"job": job, "names": coordinates.names, "acceptance": chain.acceptance}
-    store.commit(number + 1, arrays=arrays, facts=facts, segments=())
+    store.commit(number + 1, arrays=arrays, facts=facts, segments=(), offsets={})
     return chain
 
 

@@ -18,14 +18,16 @@ import json
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from typing import Any
 
 import numpy as np
 
-from bcmdist.errors import ModelDamaged, ModelExists, ModelNotFound, VersionMismatch
+from bcmdist import __version__
+from bcmdist.errors import CommitConflict, ModelDamaged, ModelNotFound, VersionMismatch
 from bcmdist.storage import Storage, open_storage
 
-FORMAT = 1
+FORMAT = 2  # 1 had no offsets, and no positions in the ledger; it is read as if it had none to tell
 RUNNING = "running"  # an entry whose message depends on what was heard before it
 # Beside blobs and commits: the rows in the order of spatial cells, and what a fit needs on its way.
 CELL_DATA, SCRATCH = "cells.zarr", "scratch"
@@ -45,6 +47,8 @@ class Entry:
     the shared values in the blob of this hash"""
     sites: str = ""
     """hash of the blob with the Gaussian sites of its rows (expectation propagation)"""
+    position: int | None = None
+    """rows of its source up to its end, where it came from one"""
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,8 @@ class Commit:
     segments: tuple[str, ...]
     """hashes of the ledger's segments"""
     ledger: tuple[Entry, ...]
+    offsets: dict[str, Any]
+    """where to read on, JSON-ready, by the name of a source"""
 
 
 @dataclass(frozen=True)
@@ -134,18 +140,19 @@ class ModelStore:
         """The array of a blob, checked against its name."""
         return np.load(io.BytesIO(self._get_blob(digest)), allow_pickle=False)
 
-    def commit(self, number, *, arrays: Mapping[str, str], facts, segments) -> Reference:
+    def commit(self, number, *, arrays: Mapping[str, str], facts, segments, offsets) -> Reference:
         """Write record `number`.
 
         Parameters
         ----------
         arrays : hashes by name, from `put_arrays`
         facts : JSON-ready
-        segments : hashes of ledger segments, from `put_segment`
+        segments : hashes of ledger segments, from `extended`
+        offsets : JSON-ready, by the name of a source
 
         Raises
         ------
-        ModelExists
+        CommitConflict
             Somebody else has written this number.
         """
         body = {
@@ -154,18 +161,35 @@ class ModelStore:
             "arrays": dict(arrays),
             "facts": facts,
             "segments": list(segments),
+            "offsets": offsets,
+            "software": __version__,
         }
         text = _canonical(body | {"checksum": _sha(_canonical(body))})
         if not self.storage.put_if_absent(_record_name(number), text):
-            raise ModelExists(
+            raise CommitConflict(
                 f"{self.storage.url}: expected to write commit {number}, but it is taken; another process works "
-                "on this model: let it finish, or choose another directory"
+                "on this model: load it again and repeat, or choose another directory"
             )
         return Reference(self.storage.url, number, _sha(text))
 
     def put_segment(self, entries: list[Entry]) -> str:
         """Store ledger entries as one immutable blob; its hash."""
-        return self._put_blob(_canonical([[e.key, e.digest, e.rows, e.weight, e.at, e.sites] for e in entries]))
+        return self._put_blob(_canonical([astuple(entry) for entry in entries]))
+
+    def extended(self, segments, entries: list[Entry]) -> tuple[str, ...]:
+        """Segments of a ledger with further entries at its end, as a binary counter grows.
+
+        The last segment is merged with what is new while it has less than twice as many entries. Each segment is
+        then at least twice as long as the next: a ledger of n entries has at most 1 + log2 n, and an entry is
+        rewritten only into a segment that is half as long again, so at most log n / log 1.5 times.
+        """
+        segments, entries = list(segments), list(entries)
+        while segments and entries:
+            last = self.get_segment(segments[-1])
+            if len(last) >= 2 * len(entries):
+                break
+            segments, entries = segments[:-1], last + entries
+        return (*segments, self.put_segment(entries)) if entries else tuple(segments)
 
     def get_segment(self, digest) -> list[Entry]:
         """The ledger entries of a blob, checked against its name."""
@@ -189,7 +213,20 @@ class ModelStore:
         record = self.record(self.head() if number is None else number)
         arrays = {name: self.get_array(digest) for name, digest in record["arrays"].items()}
         ledger = tuple(entry for segment in record["segments"] for entry in self.get_segment(segment))
-        return Commit(record["number"], arrays, record["facts"], tuple(record["segments"]), ledger)
+        return Commit(record["number"], arrays, record["facts"], tuple(record["segments"]), ledger, record["offsets"])
+
+    def history(self) -> list[dict]:
+        """What every commit holds, oldest first, from the records alone.
+
+        `number`, `format`, `rows`, `partitions` (rows and ledger entries heard; None where a record does not tell)
+        and `offsets`.
+        """
+        records = [self.record(number) for number in self.numbers()]
+        return [
+            {name: record[name] for name in ("number", "format", "offsets")}
+            | {name: record["facts"].get(name) for name in ("rows", "partitions")}
+            for record in records
+        ]
 
     def _record_bytes(self, number):
         try:
@@ -215,12 +252,12 @@ class ModelStore:
             raise ModelDamaged(damaged) from error
         if _sha(_canonical(record)) != checksum or record["number"] != number:
             raise ModelDamaged(damaged)
-        if record["format"] != FORMAT:
+        if record["format"] > FORMAT:
             raise VersionMismatch(
-                f"{self.storage.url}: expected model format {FORMAT}, got {record['format']}; use the version of "
-                "bcmdist that wrote it, or fit again"
+                f"{self.storage.url}: expected model format {FORMAT} or older, got {record['format']}; use bcmdist "
+                f"{record.get('software', 'of the version that wrote it')} or newer, this is {__version__}"
             )
-        return record
+        return {"offsets": {}} | record
 
     def _put_blob(self, data):
         digest = _sha(data)

@@ -1,11 +1,13 @@
+import itertools
 import json
+import math
 import os
 import stat
 
 import numpy as np
 import pytest
 
-from bcmdist.errors import ModelDamaged, ModelExists, ModelNotFound, VersionMismatch
+from bcmdist.errors import CommitConflict, ModelDamaged, ModelNotFound, VersionMismatch
 from bcmdist.store import Entry, open_store
 
 
@@ -16,7 +18,8 @@ def store(tmp_path):
 
 def put(store, number, value=1.0, entries=()):
     arrays = store.put_arrays({"a": np.full(3, value), "b": np.eye(2)})
-    return store.commit(number, arrays=arrays, facts={"value": value}, segments=[store.put_segment(list(entries))])
+    segments = [store.put_segment(list(entries))]
+    return store.commit(number, arrays=arrays, facts={"value": value}, segments=segments, offsets={"source": number})
 
 
 def test_commits_come_back_bit_for_bit(store):
@@ -28,13 +31,14 @@ def test_commits_come_back_bit_for_bit(store):
     assert commit.arrays["a"].tobytes() == np.full(3, 1 / 3).tobytes()
     assert commit.facts == {"value": 1 / 3}
     assert commit.ledger == (entry,)
+    assert commit.offsets == {"source": 1}
     assert store.load().number == 2
 
 
 def test_a_number_is_taken_once(store):
     put(store, 1, 1.0)
     before = store.storage.get("commits/00000001.json")
-    with pytest.raises(ModelExists, match="expected to write commit 1, but it is taken"):
+    with pytest.raises(CommitConflict, match="expected to write commit 1, but it is taken"):
         put(store, 1, 2.0)
     assert store.storage.get("commits/00000001.json") == before
 
@@ -125,10 +129,49 @@ def test_a_newer_format_is_refused(store, tmp_path):
     del record["checksum"]
     record["format"] = 99
     path.write_bytes(_canonical(record | {"checksum": _sha(_canonical(record))}))
-    with pytest.raises(VersionMismatch, match="expected model format 1, got 99"):
+    with pytest.raises(VersionMismatch, match=r"expected model format 2 or older, got 99; use bcmdist \d"):
         store.load()
 
 
 def test_arrays_of_objects_are_never_unpickled(store):
     with pytest.raises(ValueError, match="Object arrays cannot be saved"):
         store.put_arrays({"a": np.array([print], dtype=object)})
+
+
+def entries(count, start=0):
+    return [Entry(f"k{i}", f"d{i}", 1, position=i) for i in range(start, start + count)]
+
+
+@pytest.mark.parametrize(
+    "sizes", [[1] * 100, [100, *range(99, 0, -1)], [1, 2, 3, 50, 1, 1, 0, 7], [0], [64, *[1] * 70]]
+)
+def test_segments_grow_as_a_binary_counter(store, sizes):
+    segments, count, written, put = (), 0, 0, store.put_segment
+
+    def counted(lines):
+        nonlocal written
+        written += len(lines)
+        return put(lines)
+
+    store.put_segment = counted
+    for size in sizes:
+        segments = store.extended(segments, entries(size, count))
+        count += size
+        lengths = [len(store.get_segment(s)) for s in segments]
+        assert all(a >= 2 * b for a, b in itertools.pairwise(lengths))
+        assert len(segments) <= 1 + math.log2(max(count, 1))
+    assert [e for s in segments for e in store.get_segment(s)] == entries(count)
+    assert written <= max(count, 1) * (1 + math.log(max(count, 1), 1.5))
+
+
+def test_a_ledger_of_many_old_segments_is_merged_by_the_next_commit(store):
+    segments = [store.put_segment(entries(1, i)) for i in range(40)]
+    assert len(store.extended(segments, entries(1, 40))) == 1
+
+
+def test_history_reads_no_arrays(store):
+    put(store, 1)
+    put(store, 2)
+    for name in store.storage.names("blobs"):
+        store.storage.remove(f"blobs/{name}")
+    assert [(line["number"], line["offsets"]) for line in store.history()] == [(1, {"source": 1}), (2, {"source": 2})]
