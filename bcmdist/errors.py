@@ -91,6 +91,10 @@ class SchedulerUnreachable(BcmdistError, TimeoutError):
     """No Dask scheduler, or no worker, answered in time."""
 
 
+class SchedulerLost(SchedulerUnreachable):
+    """The Dask scheduler, or every worker, went away while it worked; what was committed is safe."""
+
+
 class WorkerCannotRead(BcmdistError, OSError):
     """A Dask worker does not see the data or the model under the client's path."""
 
@@ -101,6 +105,10 @@ class VersionMismatch(BcmdistError, RuntimeError):
 
 class WorkerLost(BcmdistError, RuntimeError):
     """A partition was given up because workers died while they computed it."""
+
+
+class PoisonChunk(WorkerLost):
+    """A partition was given up because every worker that computed it died, also where nothing else was to blame."""
 
 
 class MissingExtra(BcmdistError, ImportError):

@@ -11,6 +11,7 @@ error says so; nothing was committed.
 """
 
 import asyncio
+import collections
 import contextlib
 import logging
 import multiprocessing
@@ -36,12 +37,14 @@ from bcmdist.errors import (
     WorkerLost,
 )
 from bcmdist.partition import Work
-from bcmdist.runtime import Progress, silent
+from bcmdist.runtime import Outcome, Progress, silent
+from bcmdist.runtime.flights import Flights, lost
 from bcmdist.tasks import run_batch
 
 PACKAGES = ("bcmdist", "numpy", "zarr")  # whose versions must agree
 CONNECT_SECONDS = 10
 WORKERS_SECONDS = 60  # how long to wait for a first, or a new, worker
+CONNECTION_LOST = "scheduler-connection-lost"  # why Dask cancels futures when the scheduler goes away
 WINDOW = 3  # batches in flight per thread: one runs, one is ready, one is on its way
 FAN_IN = 8
 SUM_PRIORITY = 10  # above batches: sums free memory
@@ -140,6 +143,43 @@ class DaskRuntime:
         finally:
             if self._client.status == "running":
                 self._client.cancel(list(flying))
+
+    def each(self, work, *, label):
+        """Outcome of each pair of a task and partitions, in the order of completion."""
+        flights = Flights(self._client, label)
+        waiting = iter(work)
+        again: collections.deque = collections.deque()
+        try:
+            while True:
+                while len(flights) < WINDOW * self.threads:
+                    pair = again.popleft() if again else next(waiting, None)
+                    if pair is None:
+                        break
+                    flights.submit(*pair)
+                if not flights:
+                    return
+                for flight, result, error in flights.landed():
+                    if error is None:
+                        flights.done += len(flight.parts)
+                        yield Outcome(flight.parts, result)
+                    else:
+                        yield from self._failed(flight, error, flights, again)
+        finally:
+            flights.cancel()
+
+    def _failed(self, flight, error, flights, again):
+        if isinstance(error, FutureCancelledError):
+            if self._client.status != "running" or error.reason == CONNECTION_LOST:
+                raise lost(flights.pulse.label, flights.done) from error
+            again.append((flight.task, flight.parts))  # the workers were restarted
+        elif not isinstance(error, (BcmdistError, distributed.KilledWorker)):
+            raise error
+        elif len(flight.parts) > 1:
+            again.extend((flight.task, [part]) for part in flight.parts)
+        elif isinstance(error, BcmdistError):
+            yield Outcome(flight.parts, error=error)
+        else:
+            yield Outcome(flight.parts, error=WorkerLost(f"{flight.parts[0].key}: {error}"))
 
     def _at_once(self, tree, task, batches, flying, label):
         """The sum of few batches: all are in flight, and only the end is waited for. Learning does this often."""

@@ -2,8 +2,9 @@
 
 import psutil
 
-from bcmdist.runtime import Progress, silent
-from bcmdist.tasks import shares
+from bcmdist.errors import BcmdistError
+from bcmdist.runtime import Outcome, Progress, silent
+from bcmdist.tasks import run_batch, shares
 
 
 class SerialRuntime:
@@ -24,6 +25,11 @@ class SerialRuntime:
             self.progress(label, done, len(parts))
         return total
 
+    def each(self, work, *, label):
+        """Outcome of each pair of a task and partitions, one after the other."""
+        for task, parts in work:
+            yield from _outcomes(task, parts)
+
     def check_same(self, probe, *, url):
         """Run `probe`: this process sees what it sees, or raises."""
         probe()
@@ -33,3 +39,15 @@ class SerialRuntime:
 
     def __exit__(self, *_):
         pass
+
+
+def _outcomes(task, parts):
+    try:
+        outcome = Outcome(parts, run_batch(task, parts))
+    except BcmdistError as error:
+        if len(parts) > 1:
+            for part in parts:
+                yield from _outcomes(task, [part])
+            return
+        outcome = Outcome(parts, error=error)
+    yield outcome
