@@ -84,9 +84,9 @@ def chosen_fading(facts, source, half_life, window) -> Fading:
     asked = (half_life or known.half_life, window or known.window)
     if asked != (known.half_life, known.window) or source != known.source:
         raise InvalidOption(
-            f"--half-life, --window: expected {known.half_life} and {known.window} with rows of {known.source}, as this "
-            f"model was told first, got {half_life} and {window} with {source}; leave them out, or ingest into another "
-            "model"
+            f"--half-life, --window: expected {known.half_life} and {known.window} with rows of {known.source}, as "
+            f"this model was told first, got {half_life} and {window} with {source}; leave them out, or ingest into "
+            "another model"
         )
     return known
 

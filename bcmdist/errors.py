@@ -35,6 +35,10 @@ class DataChanged(BcmdistError, ValueError):
     """Rows are not the ones that were surveyed before."""
 
 
+class ChunkConflict(DataChanged):
+    """A partition that was heard comes again under its key with other rows."""
+
+
 class DataDamaged(BcmdistError, OSError):
     """A chunk of an array cannot be decoded or does not match its checksum."""
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from bcmdist import opening, passes
-from bcmdist.drift import Fading, chosen_fading, fading_from, to_facts
+from bcmdist.drift import chosen_fading, fading_from, to_facts
 from bcmdist.errors import BcmdistError, ChunkConflict, CommitConflict, InvalidOption, PoisonChunk
 from bcmdist.partition import Partition, unheard
 from bcmdist.pending import Batch, Pending, rest_of
@@ -25,7 +25,7 @@ from bcmdist.preparation import Stages, refuse_large_expert
 from bcmdist.revision import messages
 from bcmdist.sources import Delivery, Source
 from bcmdist.spatial import heard_in_cells
-from bcmdist.store import RUNNING, Entry, record_digest
+from bcmdist.store import Entry, record_digest
 from bcmdist.tasks.arriving import Arrival, Digests, Found
 from bcmdist.tasks.hearing import EPExpert, Expert
 
@@ -38,8 +38,8 @@ COMMIT_SECONDS = 5.0
 COMMIT_SHARE = 20
 # Older commits than these are pruned on the way, unless somebody holds them.
 KEEP_COMMITS = 20
-# Partitions of one task: neighbours are read together and their messages travel as one.
-GROUP = 16
+# Partitions of one task at most: neighbours are read together and their messages travel as one.
+GROUP = 4
 # Seconds between two looks at a source that had nothing new.
 POLL_SECONDS = 0.5
 # The first pause of the loser of a commit, on average; it doubles up to `LONGEST_PAUSE`.
@@ -166,46 +166,59 @@ class _Loop:
 
     def _work(self) -> Iterator[tuple[Any, list]]:
         """Tasks with the partitions they are for, as somebody asks for them."""
-        while not self._enough():
+        while not self._enough() and not self._stopped():
             deliveries = self.source.read(self.read_to, self._most())
             if not deliveries:
                 return
-            for delivery in deliveries:
-                self.read_to = delivery.offset
-                known, fresh = self._sorted(delivery)
-                self.pending.begin(delivery.offset, [part.key for part in (*known, *fresh)], _keys(delivery))
-                yield from ((Digests(), group) for group in _groups(known))
-                for group in _groups(fresh):
-                    fading = self.pending.fading.at(max(self._position(part) or 0 for part in group))
-                    weighted = [replace(part, weight=fading.weight(self._position(part))) for part in group]
-                    self.given += len(group)
-                    yield Arrival(self.expert, self.gbcm.reference), weighted
-                if self._stopped():
-                    return
+            known, fresh = self._begun(deliveries)
+            yield from ((Digests(), group) for group in self._groups(known))
+            for group in self._groups(fresh):
+                yield self._hearing(), group
+            self._progress()
+
+    def _begun(self, deliveries: list[Delivery]):
+        """Partitions of deliveries: those to compare with what was heard under their key, and new ones."""
+        known, fresh = [], []
+        for delivery in deliveries:
+            old = [part for part in delivery.parts if part.key in self.known]
+            new = self._new(delivery.parts)
+            self.pending.begin(delivery.offset, [p.key for p in (*old, *new)], [p.key for p in delivery.parts])
+            self.read_to = delivery.offset
+            known += old
+            fresh += new
+        self.tally.duplicates += len(known)
+        self.given += len(fresh)
+        return known, fresh
+
+    def _new(self, parts):
+        """What of some partitions nobody has heard, as far as the window goes."""
+        self.tally.duplicates += sum(part.key in self.in_cells for part in parts)
+        parts = [part for part in parts if part.key not in self.known and part.key not in self.pending]
+        self.gbcm.refuse_unlike(parts)
+        left = unheard(parts, [*self.known, *self.in_cells])
+        expired = [part for part in left if self.fading.expired(self._position(part))]
+        self.tally.expired += len(expired)
+        fresh = [part for part in left if part not in expired]
+        if fresh:
+            refuse_large_expert(fresh, self.gbcm.model.query, self.runtime, self.gbcm.model.likelihood)
+        return fresh
+
+    def _groups(self, parts) -> Iterator[list]:
+        """Neighbours that are computed together: few, so that no thread is idle for long; alone where rows fade."""
+        size = 1 if self.fading.half_life else max(1, min(GROUP, -(-len(parts) // self.runtime.threads)))
+        return (parts[k : k + size] for k in range(0, len(parts), size))
+
+    def _hearing(self):
+        """The task for new partitions; what a model is first fitted to is not noted as having arrived."""
+        return Arrival(self.expert, self.gbcm.reference) if self.source.name else self.expert
 
     def _stopped(self):
         """Whether a failure forbids to read on: others than poison tend to come again and again."""
         return not self.wishes.skip and any(not isinstance(error, PoisonChunk) for error in self.failures)
 
     def _most(self):
-        most = min(GROUP, self.wishes.commit_every or GROUP)
+        most = min(GROUP * self.runtime.threads, self.wishes.commit_every or GROUP * self.runtime.threads)
         return most if self.wishes.max_partitions is None else min(most, self.wishes.max_partitions - self.given)
-
-    def _sorted(self, delivery: Delivery):
-        """The partitions of a delivery: those to compare with what was heard under their key, and new ones."""
-        known = [part for part in delivery.parts if part.key in self.known]
-        self.tally.duplicates += len(known) + sum(part.key in self.in_cells for part in delivery.parts)
-        others = [p for p in delivery.parts if p.key not in self.known and p.key not in self.in_cells]
-        others = [part for part in others if part.key not in self.pending]
-        self.gbcm.refuse_unlike([part for part in others if isinstance(part, Partition)])
-        fresh = []
-        for part in unheard(others, [*self.known, *self.in_cells]):
-            if self.fading.expired(self._position(part)):
-                self.tally.expired += 1
-            else:
-                fresh.append(part)
-        refuse_large_expert(fresh, self.gbcm.model.query, self.runtime, self.gbcm.model.likelihood)
-        return known, fresh
 
     def _position(self, part) -> int | None:
         """Where in its source a partition ends, as far as it matters."""
@@ -245,10 +258,8 @@ class _Loop:
         opening.refuse_changed(heard.entries.values(), surveyed)
         positions = {part.key: self._position(part) for part in outcome.parts}
         entries = {key: replace(e, weight=1.0, position=positions[key]) for key, e in heard.entries.items()}
-        fading = self.pending.fading
-        if self.fading.fades:
-            fading = fading.at(max(position or 0 for position in positions.values()))
-        self.pending.add(heard.message, fading, entries, [replace(part, weight=1.0) for part in outcome.parts])
+        newest = max((position or 0 for position in positions.values()), default=0)
+        self.pending.add(heard.message, replace(self.fading, position=newest), entries, outcome.parts)
 
     def _due(self):
         if self.wishes.commit_every is not None:
@@ -299,8 +310,8 @@ class _Loop:
         self.tally.duplicates += gone
         if not left:
             return rest_of(batch, None, {}, [])
-        weights = [replace(part, weight=batch.fading.weight(self._position(part))) for part in left]
-        heard = self.gbcm.hear(weights, self.runtime, label="hear again")
+        counts = [replace(part, weight=batch.fading.weight(self._position(part))) for part in left]
+        heard = self.gbcm.hear(counts, self.runtime, label="hear again")
         known = batch.entries
         entries = {
             part.key: replace(
@@ -338,14 +349,6 @@ class _Loop:
             left = [entry for entry in ledger if not after.expired(entry.position)]
             return gbcm.successor(committee, left, rewrite=True, stages=stages, offsets=offsets, **facts)
         return gbcm.successor(committee, entries, stages=stages, offsets=offsets, **facts)
-
-
-def _groups(parts) -> Iterator[list]:
-    return (parts[k : k + GROUP] for k in range(0, len(parts), GROUP))
-
-
-def _keys(delivery):
-    return [part.key for part in delivery.parts]
 
 
 def _refuse_conflict(found, known):

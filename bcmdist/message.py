@@ -51,6 +51,8 @@ class Message:
 
     def weighted(self, weight) -> "Message":
         """The same rows, each counted `weight` times; the number of rows stays."""
+        if weight == 1.0:
+            return self
         return Message(weight * self.eta, weight * self.precision, weight * self.evidence, self.rows)
 
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bcmdist import passes
-from bcmdist import opening
+from bcmdist import opening, passes
 from bcmdist.committee import Committee
 from bcmdist.drift import weights
 from bcmdist.errors import InvalidOption, ModelExists, ModelsDiffer

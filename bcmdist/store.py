@@ -48,7 +48,12 @@ class Entry:
     sites: str = ""
     """hash of the blob with the Gaussian sites of its rows (expectation propagation)"""
     position: int | None = None
-    """rows of its source up to its end, where it came from one"""
+    """rows of its source up to its end, where they are numbered and count"""
+    arrival: tuple[float, ...] = ()
+    """how well its rows were predicted before it was heard (`bcmdist.drift`)"""
+
+
+ARRIVAL = 7  # its place in an entry
 
 
 @dataclass(frozen=True)
@@ -193,7 +198,8 @@ class ModelStore:
 
     def get_segment(self, digest) -> list[Entry]:
         """The ledger entries of a blob, checked against its name."""
-        return [Entry(*line) for line in json.loads(self._get_blob(digest))]
+        lines = json.loads(self._get_blob(digest))
+        return [Entry(*line[:ARRIVAL], *map(tuple, line[ARRIVAL:])) for line in lines]
 
     def record(self, number) -> dict:
         """The record of a commit, checked.

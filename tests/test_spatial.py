@@ -238,7 +238,7 @@ def test_the_training_rows_are_not_heard_again_as_they_are_stored(wiggle, tmp_pa
     gbcm = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m")
     assert gbcm.partial_fit(wiggle[0]).committee.total.rows == ROWS
     with pytest.raises(InvalidData, match="expected rows that were not heard yet"):
-        gbcm.absorb([replace(gbcm.partitions_of(wiggle[0])[0], stop=50)])
+        gbcm.absorb([replace(partitions(open_data(wiggle[0]), gbcm.facts["rows_per_expert"])[0], stop=50)])
 
 
 def test_rows_ingested_as_they_are_stored_are_not_heard_again_in_cells(wiggle, tmp_path):

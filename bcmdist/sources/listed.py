@@ -15,9 +15,10 @@ class Listed:
     """none: there is nothing to read on from"""
 
     def read(self, after, most):
-        """At most so many partitions, one delivery each."""
+        """At most so many partitions."""
         start = after or 0
-        return [Delivery((part,), start + k) for k, part in enumerate(self.parts[start : start + most], start=1)]
+        parts = self.parts[start : start + most]
+        return [Delivery(parts, start + len(parts))] if parts else []
 
     def ack(self, offset, keys):
         """Nobody waits for it."""
