@@ -33,7 +33,10 @@ class Storage(Protocol):
         """Names of what unfinished puts into a folder have left, or are about to finish."""
 
     def remove(self, name: str) -> None:
-        """Forget a name, and folders that it leaves empty; no error where there is none. Not durable."""
+        """Forget a name, and folders that it leaves empty; no error where there is none. Durable after `settle`."""
+
+    def settle(self, folder: str) -> None:
+        """Make what was removed from a folder stay removed."""
 
 
 class LocalStorage:
@@ -118,6 +121,10 @@ class LocalStorage:
             with contextlib.suppress(OSError):  # not empty, or gone
                 self.disk.rmdir(folder)
                 self._durable.discard(folder)
+
+    def settle(self, folder):
+        with contextlib.suppress(FileNotFoundError):
+            sync_directory(os.path.join(self.url, folder), self.disk)
 
     def _make_folder(self, folder):
         if self.disk.access(folder, os.F_OK):

@@ -102,7 +102,7 @@ class ModelStore:
     def numbers(self) -> list[int]:
         """Numbers of all commits, ascending: those that are not pruned, or that somebody holds."""
         recorded, pruned = self.recorded(), self.pruned()
-        held = self._holding() if recorded and recorded[0] <= pruned else {}
+        held = self.held() if recorded and recorded[0] <= pruned else {}
         return [number for number in recorded if number > pruned or number in held]
 
     def recorded(self) -> list[int]:
@@ -142,7 +142,7 @@ class ModelStore:
         with contextlib.suppress(OSError):
             self.storage.put_if_absent(name, _canonical(this_process()))
         try:
-            if number <= self.pruned():
+            if 0 < number <= self.pruned():
                 raise ModelNotFound(f"{self.storage.url}: expected commit {number}, it was pruned; load a later one")
             yield
         finally:
@@ -152,23 +152,17 @@ class ModelStore:
     def held(self) -> dict[int, list[str]]:
         """Who holds commits, by number; holds of processes that have ended are removed."""
         found: dict[int, list[str]] = {}
-        for number, names in self._holding().items():
-            for name in names:
-                try:
-                    holder = read_holder(self.storage.get(name))
-                except FileNotFoundError:  # let go
-                    continue
-                if is_dead(holder):
-                    self.storage.remove(name)
-                else:
-                    who = f"process {holder['pid']} on {holder.get('host')}" if holder else f"unreadable {name}"
-                    found.setdefault(number, []).append(who)
-        return found
-
-    def _holding(self):
-        found: dict[int, list[str]] = {}
         for name in self.storage.names("holds"):
-            found.setdefault(int(name.partition("-")[0]), []).append(f"holds/{name}")
+            try:
+                holder = read_holder(self.storage.get(f"holds/{name}"))
+            except FileNotFoundError:  # let go
+                continue
+            if is_dead(holder):
+                with contextlib.suppress(OSError):  # a disk that can only be read
+                    self.storage.remove(f"holds/{name}")
+            else:
+                who = f"process {holder['pid']} on {holder.get('host')}" if holder else f"unreadable holds/{name}"
+                found.setdefault(int(name.partition("-")[0]), []).append(who)
         return found
 
     def foreign(self) -> list[str]:
