@@ -43,6 +43,17 @@ from bcmdist.tasks.local import load_predictor
 from bcmdist.tasks.predicting import predict_rows
 
 
+def _holding(method):
+    """Of a committee that is used piece by piece: pruning keeps its commit meanwhile, and what is not committed yet."""
+
+    @functools.wraps(method)
+    def holding(self, *args, **options):
+        with self.store.hold(self.commit):
+            return method(self, *args, **options)
+
+    return holding
+
+
 @dataclass(frozen=True)
 class GBCM:
     """A committee with its model and ledger, as of one commit of a model directory.
@@ -122,6 +133,7 @@ class GBCM:
         """The committee of the same directory at its newest commit."""
         return replace(GBCM.load(self.url), _keep=self._keep)
 
+    @_holding
     def absorb(self, parts: list[Partition], *, runtime: Runtime | None = None) -> "GBCM":
         """Hear partitions, and commit; those in the ledger already are left out.
 
@@ -212,15 +224,18 @@ class GBCM:
         rows, model = self.facts["rows_per_expert"], self.model
         return open_source(url, x=model.x_name, y=model.y_name, rows_per_expert=rows, watch=watch)
 
+    @_holding
     def refine(self, *, runtime: Runtime | None = None, most=passes.MOST_PASSES, tolerance=passes.TOLERANCE) -> "GBCM":
         """Make further passes until the committee stops moving (SYSTEMS I.5); see `passes.refine`."""
         return passes.refine(self, runtime or SerialRuntime(), most=most, tolerance=tolerance)
 
+    @_holding
     def forget(self, keys, *, runtime: Runtime | None = None) -> "GBCM":
         """Withdraw what partitions have said; see `revision.forget`."""
         runtime = runtime or SerialRuntime()
         return revision.forget(self, keys, runtime)._calibrated(runtime)
 
+    @_holding
     def reweight(self, weights, *, runtime: Runtime | None = None) -> "GBCM":
         """Change how much partitions count, by key; see `revision.reweight`."""
         return revision.reweight(self, weights, runtime or SerialRuntime())
@@ -291,6 +306,7 @@ class GBCM:
             )
         return self.model.scaling.inputs(X)
 
+    @_holding
     def predict_zarr(self, source, out, *, x=None, method=None, runtime: Runtime | None = None) -> int:
         """Predict at every row of a Zarr data set into a new Zarr group; the number of rows.
 
@@ -323,6 +339,7 @@ class GBCM:
         scores = self.scores(source, x=x, y=y, method=method, runtime=runtime)
         return {"rows": int(scores.totals["rows"]), **scores.summary()}
 
+    @_holding
     def scores(self, source, *, x=None, y=None, method=None, runtime: Runtime | None = None) -> Scores:
         """The totals behind `score`, which add."""
         data = self._open(source, x=x, y=y or self.model.y_name)
@@ -331,10 +348,12 @@ class GBCM:
     def _method(self, method):
         return inference.chosen_method(self.facts, method)
 
+    @_holding
     def effective_parameters(self, *, runtime: Runtime | None = None) -> dict[str, float]:
         """Degrees of freedom of the data and as seen through the query set; see `diagnosis`."""
         return diagnosis.effective_parameters(self, runtime or SerialRuntime())
 
+    @_holding
     def evidence_gradient(self, *, runtime: Runtime | None = None) -> dict[str, np.ndarray]:
         """Gradient of `committee.log_evidence` in the log hyper-parameters, by name; see `diagnosis`."""
         return diagnosis.evidence_gradient(self, runtime or SerialRuntime())

@@ -104,7 +104,7 @@ def write_commit(store, number, model, committee, facts, *, segments=(), partiti
     arrays |= {"eta": total.eta, "precision": total.precision}
     all_facts = {"model": model_facts, "fit": facts, "evidence": total.evidence, "rows": total.rows}
     all_facts["partitions"] = partitions
-    digests = store.put_arrays(arrays)
+    digests = store.put_arrays(arrays, before=store.arrays_before(number))
     return store.commit(number, arrays=digests, facts=all_facts, segments=segments, offsets=offsets or {})
 
 

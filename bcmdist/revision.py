@@ -173,7 +173,7 @@ def merge(one: "GBCM", other: "GBCM", model) -> "GBCM":
     if store.head() or store.foreign():
         raise ModelExists(f"{model}: expected a new or empty directory; choose another --model")
     for gbcm in (one, other):  # sites lie in blobs of their own
-        store.put_arrays({entry.sites: gbcm.store.get_array(entry.sites) for entry in gbcm.ledger if entry.sites})
+        store.copy_blobs(gbcm.store, {entry.sites for entry in gbcm.ledger if entry.sites})
     base = one if one.ledger else other
     surveyed = {e.key: e for gbcm in (one, other) for e in gbcm.store.get_segment(gbcm.facts["surveyed"])}
     of_one_fit = ("cells", "method", "local_calibration")  # the halos lie in its directory

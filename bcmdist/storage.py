@@ -5,11 +5,14 @@ A name is put if it is absent: of two writers one wins, and nothing is overwritt
 
 import contextlib
 import os
-import tempfile
-from pathlib import Path
-from typing import Protocol
+import uuid
+from typing import Any, Protocol
 
 from bcmdist.errors import InvalidOption
+
+TEMPORARY = ".tmp-"
+READ_BYTES = 1 << 24  # at a time; arbitrary
+FOLDER_TRIES = 100  # arbitrary: how often others may remove a folder under our hands
 
 
 class Storage(Protocol):
@@ -26,68 +29,128 @@ class Storage(Protocol):
     def names(self, folder: str) -> list[str]:
         """Sorted last parts of the names in a folder."""
 
+    def temporary(self, folder: str) -> list[str]:
+        """Names of what unfinished puts into a folder have left, or are about to finish."""
+
     def remove(self, name: str) -> None:
-        """Forget a name, and folders that it leaves empty; no error where there is none."""
+        """Forget a name, and folders that it leaves empty; no error where there is none. Durable after `settle`."""
+
+    def settle(self, folder: str) -> None:
+        """Make what was removed from a folder stay removed."""
 
 
 class LocalStorage:
-    """A directory: temporary file, fsync, link (which fails if taken), unlink, fsync of the directory."""
+    """A directory: temporary file, fsync, link (which fails if taken), unlink, fsync of the directories.
 
-    def __init__(self, root):
+    A put that has returned, True or False, is durable, whoever made the folders on its way: after a power cut the
+    name is there with these bytes. What has not returned is there wholly or not at all.
+
+    Parameters
+    ----------
+    disk : what does the primitive operations; `os`, or a model of a disk that loses what was not synced
+    """
+
+    def __init__(self, root, disk: Any = os):
         if "://" in str(root) or not str(root):
             raise InvalidOption(f"model: expected a path on a disk that all workers share, got {str(root)!r}; give one")
         self.url = os.path.abspath(root)
+        self.disk = disk
+        self._durable: set[str] = set()
 
     def put_if_absent(self, name, data):
-        path = Path(self.url, name)
-        if path.exists():
-            return False
-        _make_directory(path.parent)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
+        path = os.path.join(self.url, name)
+        folder = os.path.dirname(path)
+        for _ in range(FOLDER_TRIES - 1):
+            with contextlib.suppress(FileNotFoundError):  # somebody has removed the folder, which was empty
+                return self._put(folder, path, data)
+        return self._put(folder, path, data)
+
+    def _put(self, folder, path, data):
+        self._make_folder(folder)
+        absent = not self.disk.access(path, os.F_OK) and self._link(folder, path, data)
+        sync_directory(folder, self.disk)
+        self._sync_above(folder)
+        return absent
+
+    def _link(self, folder, path, data):
+        temporary = os.path.join(folder, f"{TEMPORARY}{uuid.uuid4().hex}")
+        handle = self.disk.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.link(temporary, path)
+            try:
+                view = memoryview(data)
+                while view:
+                    view = view[self.disk.write(handle, view) :]
+                self.disk.fsync(handle)
+            finally:
+                self.disk.close(handle)
+            self.disk.link(temporary, path)
         except FileExistsError:
             return False
         finally:
-            os.unlink(temporary)
-        sync_directory(path.parent)
+            with contextlib.suppress(FileNotFoundError):
+                self.disk.unlink(temporary)
         return True
 
     def get(self, name):
-        return Path(self.url, name).read_bytes()
+        handle = self.disk.open(os.path.join(self.url, name), os.O_RDONLY)
+        try:
+            parts = []
+            while part := self.disk.read(handle, READ_BYTES):
+                parts.append(part)
+            return b"".join(parts)
+        finally:
+            self.disk.close(handle)
 
     def names(self, folder):
-        path = Path(self.url, folder)
-        return sorted(n for n in os.listdir(path) if not n.startswith(".tmp-")) if path.is_dir() else []
+        return sorted(n for n in self._listed(folder) if not n.startswith(TEMPORARY))
+
+    def temporary(self, folder):
+        return [f"{folder}/{n}" for n in self._listed(folder) if n.startswith(TEMPORARY)]
+
+    def _listed(self, folder):
+        try:
+            return self.disk.listdir(os.path.join(self.url, folder))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
 
     def remove(self, name):
-        path = Path(self.url, name)
-        path.unlink(missing_ok=True)
-        for folder in (path.parent, Path(self.url)):
+        path = os.path.join(self.url, name)
+        with contextlib.suppress(FileNotFoundError):
+            self.disk.unlink(path)
+        for folder in (os.path.dirname(path), self.url):
             with contextlib.suppress(OSError):  # not empty, or gone
-                folder.rmdir()
+                self.disk.rmdir(folder)
+                self._durable.discard(folder)
+
+    def settle(self, folder):
+        with contextlib.suppress(FileNotFoundError):
+            sync_directory(os.path.join(self.url, folder), self.disk)
+
+    def _make_folder(self, folder):
+        if self.disk.access(folder, os.F_OK):
+            return
+        self._make_folder(os.path.dirname(folder))
+        with contextlib.suppress(FileExistsError):
+            self.disk.mkdir(folder)
+
+    def _sync_above(self, folder):
+        """Make the folders themselves durable, once: they may be new, of somebody who has not got as far as this."""
+        if folder in self._durable:
+            return
+        with contextlib.suppress(PermissionError):  # then it is not ours, and has been there
+            sync_directory(os.path.dirname(folder), self.disk)
+        if folder != self.url:
+            self._sync_above(os.path.dirname(folder))
+        self._durable.add(folder)
 
 
-def _make_directory(path):
-    """Make a directory and its parents, each entry durable."""
-    if path.is_dir():
-        return
-    _make_directory(path.parent)
-    path.mkdir(exist_ok=True)
-    sync_directory(path.parent)
-
-
-def sync_directory(path):
+def sync_directory(path, disk: Any = os):
     """Make the names in a directory durable."""
-    handle = os.open(path, os.O_RDONLY)
+    handle = disk.open(path, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        disk.fsync(handle)
     finally:
-        os.close(handle)
+        disk.close(handle)
 
 
 def open_storage(url) -> Storage:

@@ -2,12 +2,15 @@
 
     MODEL/blobs/<sha256>             immutable arrays (.npy bytes) and ledger segments (JSON)
     MODEL/commits/00000001.json      one record: what a commit consists of, by hash
+    MODEL/pruned/00000001            numbers up to this one are taken, and gone (see `pruning`)
+    MODEL/holds/00000002-<random>    somebody works with this commit (see `holds`)
 
 A commit exists if and only if its record does, and a record is put if absent: state and ledger
 therefore appear together or not at all, a number is taken once, and nothing is overwritten.
 Blobs are named by their content and written before the record that names them; a crash leaves
-at most blobs that nobody names. On retry the same bytes get the same name; on duplicate delivery
-of a record the second put fails and says so; a lost record is a commit that never was.
+at most blobs that nobody names. A blob belongs to who has put it, until it is committed: the same
+content again is another blob, but for what the commit before has named. On duplicate delivery of a
+record the second put fails and says so; a lost record is a commit that never was.
 """
 
 import contextlib
@@ -25,13 +28,17 @@ import numpy as np
 
 from bcmdist import __version__
 from bcmdist.errors import CommitConflict, ModelDamaged, ModelNotFound, VersionMismatch
+from bcmdist.holds import is_dead, read_holder, this_process
+from bcmdist.pruning import prune
 from bcmdist.storage import Storage, open_storage
 
 FORMAT = 2  # 1 had no offsets, and no positions in the ledger; it is read as if it had none to tell
 RUNNING = "running"  # an entry whose message depends on what was heard before it
 # Beside blobs and commits: the rows in the order of spatial cells, and what a fit needs on its way.
 CELL_DATA, SCRATCH = "cells.zarr", "scratch"
+OURS = {"blobs", "commits", "canary", "holds", "pruned", CELL_DATA, SCRATCH}
 RECORD_NAME = re.compile(r"\d{8}\.json")
+BLANKS = b" \t"
 
 
 @dataclass(frozen=True)
@@ -98,14 +105,75 @@ class ModelStore:
         return max(self.numbers(), default=0)
 
     def numbers(self) -> list[int]:
-        """Numbers of all commits, ascending."""
+        """Numbers of all commits, ascending: those that are not pruned, or that somebody holds."""
+        recorded, pruned = self.recorded(), self.pruned()
+        held = self.held() if recorded and recorded[0] <= pruned else {}
+        return [number for number in recorded if number > pruned or number in held]
+
+    def recorded(self) -> list[int]:
+        """Numbers of all records, ascending, also of those that pruning is about to remove."""
         names = self.storage.names("commits")
         return [int(n.removesuffix(".json")) for n in names if RECORD_NAME.fullmatch(n)]
+
+    def remove_record(self, number):
+        """Remove the record of a commit."""
+        self.storage.remove(_record_name(number))
+
+    def pruned(self) -> int:
+        """The largest number that was pruned; it and all below it are taken for ever."""
+        return max((int(name) for name in self.storage.names("pruned")), default=0)
+
+    def pruned_name(self, number) -> str:
+        """Where it is written that numbers are pruned."""
+        return f"pruned/{number:08d}"
+
+    def prune(self, keep: int) -> dict:
+        """Remove all but the newest `keep` commits; see `pruning.prune`."""
+        return prune(self, keep)
+
+    @contextlib.contextmanager
+    def hold(self, number):
+        """While this is open, pruning keeps commit `number`, and blobs that nobody names yet.
+
+        Who reads a commit piece by piece, or puts blobs and commits them, holds the commit he started from.
+        Where nothing can be written (a model on a read-only disk) there is no hold.
+
+        Raises
+        ------
+        ModelNotFound
+            It has been pruned.
+        """
+        name = f"holds/{number:08d}-{uuid.uuid4().hex}"
+        with contextlib.suppress(OSError):
+            self.storage.put_if_absent(name, _canonical(this_process()))
+        try:
+            if 0 < number <= self.pruned():
+                raise ModelNotFound(f"{self.storage.url}: expected commit {number}, it was pruned; load a later one")
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                self.storage.remove(name)
+
+    def held(self) -> dict[int, list[str]]:
+        """Who holds commits, by number; holds of processes that have ended are removed."""
+        found: dict[int, list[str]] = {}
+        for name in self.storage.names("holds"):
+            try:
+                holder = read_holder(self.storage.get(f"holds/{name}"))
+            except FileNotFoundError:  # let go
+                continue
+            if is_dead(holder):
+                with contextlib.suppress(OSError):  # a disk that can only be read
+                    self.storage.remove(f"holds/{name}")
+            else:
+                who = f"process {holder['pid']} on {holder.get('host')}" if holder else f"unreadable holds/{name}"
+                found.setdefault(int(name.partition("-")[0]), []).append(who)
+        return found
 
     def foreign(self) -> list[str]:
         """Names in the directory that are not ours."""
         names = (n for n in self.storage.names("") if not n.startswith(f"{CELL_DATA}.partial-"))
-        return sorted(set(names) - {"blobs", "commits", "canary", CELL_DATA, SCRATCH})
+        return sorted(set(names) - OURS)
 
     @contextlib.contextmanager
     def canary(self):
@@ -122,13 +190,12 @@ class ModelStore:
 
     @contextlib.contextmanager
     def transient(self, arrays: Mapping[str, np.ndarray]):
-        """References of arrays that tasks need for a moment, by name; blobs that were new are removed again."""
-        before = set(self.storage.names("blobs"))
+        """References of arrays that tasks need for a moment, by name; their blobs are removed again."""
         digests = self.put_arrays(arrays)
         try:
             yield {name: BlobReference(self.storage.url, digest) for name, digest in digests.items()}
         finally:
-            for digest in set(digests.values()) - before:
+            for digest in digests.values():
                 self.storage.remove(f"blobs/{digest}")
 
     def discard_uncommitted(self):
@@ -137,9 +204,33 @@ class ModelStore:
             for name in self.storage.names("blobs"):
                 self.storage.remove(f"blobs/{name}")
 
-    def put_arrays(self, arrays: Mapping[str, np.ndarray]) -> dict[str, str]:
-        """Store arrays as blobs; their hashes by name."""
-        return {name: self._put_blob(_npy_bytes(array)) for name, array in arrays.items()}
+    def put_arrays(
+        self, arrays: Mapping[str, np.ndarray], *, before: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
+        """Store arrays as blobs; their hashes by name.
+
+        before : those of the commit before, which are not stored again where they are the same
+        """
+        before = before or {}
+        return {name: self._put_blob(_npy_bytes(array), before.get(name)) for name, array in arrays.items()}
+
+    def arrays_before(self, number) -> dict[str, str]:
+        """Hashes by name of the arrays that the commit before `number` names; none before the first.
+
+        Raises
+        ------
+        CommitConflict
+            It has been pruned, so that others have made commit `number`.
+        """
+        try:
+            return self.record(number - 1)["arrays"] if number > 1 else {}
+        except ModelNotFound as error:
+            raise self._taken(number) from error
+
+    def copy_blobs(self, other: "ModelStore", digests):
+        """Copy blobs of another model directory into this, which is new, under the same names."""
+        for digest in digests:
+            self.storage.put_if_absent(f"blobs/{digest}", other._get_blob(digest))
 
     def get_array(self, digest):
         """The array of a blob, checked against its name."""
@@ -170,12 +261,16 @@ class ModelStore:
             "software": __version__,
         }
         text = _canonical(body | {"checksum": _sha(_canonical(body))})
-        if not self.storage.put_if_absent(_record_name(number), text):
-            raise CommitConflict(
-                f"{self.storage.url}: expected to write commit {number}, but it is taken; another process works "
-                "on this model: load it again and repeat, or choose another directory"
-            )
+        made = number > self.pruned() and self.storage.put_if_absent(_record_name(number), text)
+        if not made or number <= self.pruned():
+            raise self._taken(number)
         return Reference(self.storage.url, number, _sha(text))
+
+    def _taken(self, number):
+        return CommitConflict(
+            f"{self.storage.url}: expected to write commit {number}, but it is taken; another process works "
+            "on this model: load it again and repeat, or choose another directory"
+        )
 
     def put_segment(self, entries: list[Entry]) -> str:
         """Store ledger entries as one immutable blob; its hash."""
@@ -216,10 +311,23 @@ class ModelStore:
 
     def load(self, number=None) -> Commit:
         """A commit with its arrays and ledger; the newest by default."""
-        record = self.record(self.head() if number is None else number)
+        if number is None:
+            return self._newest()
+        if number <= self.pruned() and number not in self.numbers():
+            raise self._not_found(number)
+        record = self.record(number)
         arrays = {name: self.get_array(digest) for name, digest in record["arrays"].items()}
         ledger = tuple(entry for segment in record["segments"] for entry in self.get_segment(segment))
         return Commit(record["number"], arrays, record["facts"], tuple(record["segments"]), ledger, record["offsets"])
+
+    def _newest(self):
+        while True:
+            number = self.head()
+            try:
+                return self.load(number)
+            except (ModelNotFound, ModelDamaged):
+                if self.head() == number:  # else it has been pruned meanwhile
+                    raise
 
     def history(self) -> list[dict]:
         """What every commit holds, oldest first, from the records alone.
@@ -238,16 +346,19 @@ class ModelStore:
         try:
             return self.storage.get(_record_name(number))
         except FileNotFoundError as error:
-            numbers = self.numbers()
-            if numbers:
-                raise ModelNotFound(
-                    f"{self.storage.url}: expected commit {number}, it holds {numbers[0]} to {numbers[-1]}; name one "
-                    "of these"
-                ) from error
-            raise ModelNotFound(
-                f"{self.storage.url}: expected a model directory, found no commits; check the path, or make one "
-                "with `bcmdist fit DATA.zarr --model DIR`"
-            ) from error
+            raise self._not_found(number) from error
+
+    def _not_found(self, number):
+        numbers = self.numbers()
+        if numbers:
+            return ModelNotFound(
+                f"{self.storage.url}: expected commit {number}, it holds {numbers[0]} to {numbers[-1]}; name one "
+                "of these"
+            )
+        return ModelNotFound(
+            f"{self.storage.url}: expected a model directory, found no commits; check the path, or make one "
+            "with `bcmdist fit DATA.zarr --model DIR`"
+        )
 
     def _check(self, number, text):
         damaged = f"{self.storage.url}: commit {number} does not match its checksum; restore it from a copy"
@@ -265,10 +376,17 @@ class ModelStore:
             )
         return {"offsets": {}} | record
 
-    def _put_blob(self, data):
+    def _put_blob(self, data, before=None):
+        """Store bytes under a name that nobody else has; or its name in the commit before, where they are the same.
+
+        Blanks behind the data give them another name; readers of .npy and JSON do not see them.
+        """
         digest = _sha(data)
-        self.storage.put_if_absent(f"blobs/{digest}", data)
-        return digest
+        if digest == before or self.storage.put_if_absent(f"blobs/{digest}", data):
+            return digest
+        if before is not None and _without_blanks(self._get_blob(before)) == data:
+            return before
+        return self._put_blob(data + bytes(BLANKS[bit == "1"] for bit in f"{uuid.uuid4().int:0128b}"))
 
     def _get_blob(self, digest):
         try:
@@ -307,6 +425,11 @@ def _npy_bytes(array):
     buffer = io.BytesIO()
     np.save(buffer, np.asarray(array), allow_pickle=False)
     return buffer.getvalue()
+
+
+def _without_blanks(blob):
+    """A blob without the 128 blanks that `_put_blob` may have put behind it."""
+    return blob[:-128] if not blob[-128:].strip(BLANKS) else blob
 
 
 def _canonical(value):

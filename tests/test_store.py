@@ -1,13 +1,15 @@
 import itertools
 import json
 import math
+import multiprocessing
 import os
 import stat
 
 import numpy as np
 import pytest
 
-from bcmdist.errors import CommitConflict, ModelDamaged, ModelNotFound, VersionMismatch
+from bcmdist.errors import CommitConflict, InvalidOption, ModelDamaged, ModelNotFound, VersionMismatch
+from bcmdist.holds import is_dead, this_process
 from bcmdist.store import Entry, open_store
 
 
@@ -17,7 +19,7 @@ def store(tmp_path):
 
 
 def put(store, number, value=1.0, entries=()):
-    arrays = store.put_arrays({"a": np.full(3, value), "b": np.eye(2)})
+    arrays = store.put_arrays({"a": np.full(3, value), "b": np.eye(2)}, before=store.arrays_before(number))
     segments = [store.put_segment(list(entries))]
     return store.commit(number, arrays=arrays, facts={"value": value}, segments=segments, offsets={"source": number})
 
@@ -46,7 +48,7 @@ def test_a_number_is_taken_once(store):
 def test_arrays_that_did_not_change_are_stored_once(store):
     put(store, 1, 1.0)
     put(store, 2, 2.0)
-    assert len(store.storage.names("blobs")) == 4  # two values of a, one of b, one empty segment
+    assert len(store.storage.names("blobs")) == 5  # two values of a, one of b, two empty segments
 
 
 def test_a_blob_without_a_record_is_no_commit(store):
@@ -92,7 +94,7 @@ def test_every_put_is_synced_and_linked(store, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", record)
     store.storage.put_if_absent("commits/x", b"data")
-    assert synced == [True, True, False, True]  # where two directories were made; the file; its directory
+    assert synced == [False, True, True, True]  # the file; its directory, the model's, and the one that holds this
 
 
 def flip(path, position=-10):
@@ -143,7 +145,7 @@ def entries(count, start=0):
 
 
 @pytest.mark.parametrize(
-    "sizes", [[1] * 100, [100, *range(99, 0, -1)], [1, 2, 3, 50, 1, 1, 0, 7], [0], [64, *[1] * 70]]
+    "sizes", [[1] * 100, [*range(20, 0, -1)], [1, 2, 3, 50, 1, 1, 0, 7], [0], [64, *[1] * 70]]
 )
 def test_segments_grow_as_a_binary_counter(store, sizes):
     segments, count, written, put = (), 0, 0, store.put_segment
@@ -175,3 +177,132 @@ def test_history_reads_no_arrays(store):
     for name in store.storage.names("blobs"):
         store.storage.remove(f"blobs/{name}")
     assert [(line["number"], line["offsets"]) for line in store.history()] == [(1, {"source": 1}), (2, {"source": 2})]
+
+
+def heads(store):
+    return store.numbers(), store.pruned()
+
+
+def test_pruning_removes_what_only_old_commits_name(store):
+    for number in range(1, 6):
+        put(store, number, number, entries(1, number))
+    found = store.prune(2)
+    assert (found["kept"], found["removed"], found["held"], found["tidied"]) == ([4, 5], [1, 2, 3], {}, 0)
+    assert found["blobs"] == 6  # three values of a, three segments
+    assert heads(store) == ([4, 5], 3)
+    assert [store.load(n).arrays["a"][0] for n in (4, 5)] == [4.0, 5.0]
+    with pytest.raises(ModelNotFound, match="expected commit 2, it holds 4 to 5"):
+        store.load(2)
+    assert len(store.storage.names("blobs")) == 5
+    assert store.prune(2) == {"kept": [4, 5], "removed": [], "held": {}, "blobs": 0, "tidied": 0}
+
+
+def test_the_newest_commit_cannot_be_pruned(store):
+    put(store, 1)
+    with pytest.raises(InvalidOption, match="expected at least 1 commit, got 0"):
+        store.prune(0)
+    assert store.prune(7)["kept"] == [1]
+    with pytest.raises(ModelNotFound, match="found no commits"):
+        open_store(store.storage.url + "2").prune(1)
+
+
+def test_a_held_commit_stays_until_it_is_let_go(store):
+    for number in range(1, 5):
+        put(store, number, number)
+    with store.hold(2):
+        found = store.prune(1)
+        assert (found["kept"], found["removed"]) == ([2, 4], [1, 3])
+        assert list(found["held"]) == ["2"]
+        assert f"process {os.getpid()} on " in found["held"]["2"][0]
+        assert store.load(2).arrays["a"][0] == 2.0
+        assert store.numbers() == [2, 4]
+    assert store.numbers() == [4]
+    assert store.prune(1)["removed"] == [2]
+    with pytest.raises(ModelNotFound, match="expected commit 2, it was pruned; load a later one"), store.hold(2):
+        pass
+    assert store.storage.names("holds") == []
+
+
+def test_holds_of_dead_processes_are_none(store):
+    put(store, 1)
+    put(store, 2)
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        pool.apply(hold_for_ever, (store.storage.url, 1))
+        assert list(store.prune(1)["held"]) == ["1"]
+        pool.terminate()
+        pool.join()
+    found = store.prune(1)
+    assert (found["held"], found["removed"]) == ({}, [1])
+    assert store.storage.names("holds") == []
+
+
+def hold_for_ever(url, number):
+    hold_for_ever.kept = open_store(url).hold(number)
+    hold_for_ever.kept.__enter__()
+
+
+@pytest.mark.parametrize(
+    ("change", "dead"),
+    [
+        ({}, False),
+        ({"host": "elsewhere"}, False),  # nobody here knows
+        ({"boot": "before"}, True),
+        ({"started": -1}, True),  # its number came again
+        ({"namespace": "pid:[1]", "started": -1}, False),
+    ],
+)
+def test_whose_process_is_dead(change, dead):
+    assert is_dead(this_process() | change) == dead
+
+
+def test_what_a_hold_says_may_be_unreadable(store):
+    put(store, 1)
+    put(store, 2)
+    store.storage.put_if_absent("holds/00000001-x", b"torn{")
+    assert store.prune(1)["held"] == {"1": ["unreadable holds/00000001-x"]}
+
+
+def test_loose_blobs_and_temporary_files_go_when_nobody_holds(store):
+    put(store, 1)
+    store.put_arrays({"c": np.ones(4)})
+    open(os.path.join(store.storage.url, "blobs", ".tmp-killed"), "wb").close()
+    with store.hold(1):
+        assert store.prune(1)["tidied"] == 0
+    assert store.prune(1)["tidied"] == 2
+    store.load()
+
+
+def test_a_number_that_was_pruned_stays_taken(store):
+    late = {"arrays": store.put_arrays({"a": np.ones(3)}), "facts": {}, "segments": [], "offsets": {}}
+    for number in range(1, 5):
+        put(store, number, number)
+    store.prune(1)
+    with pytest.raises(CommitConflict, match="commit 2, but it is taken"):
+        store.commit(2, **late)
+    with pytest.raises(CommitConflict, match="commit 2, but it is taken"):
+        store.arrays_before(2)
+    assert store.recorded() == [4]
+
+
+def test_the_same_content_of_two_writers_is_two_blobs(store):
+    (one,), (two,) = (store.put_arrays({"a": np.arange(3.0)}).values() for _ in range(2))
+    assert one != two
+    assert store.get_array(one).tobytes() == store.get_array(two).tobytes()
+    assert store.put_arrays({"a": np.arange(3.0)}, before={"a": two}) == {"a": two}
+    segments = [store.put_segment(entries(2)) for _ in range(2)]
+    assert len(set(segments)) == 2
+    assert store.get_segment(segments[0]) == store.get_segment(segments[1]) == entries(2)
+
+
+def test_blobs_that_are_named_by_blobs_stay(store):
+    """The ledger names sites, the facts of spatial cells a table of names."""
+    names = [store.put_arrays({"": np.full(2, float(i))})[""] for i in range(3)]
+    table = store.put_arrays({"": np.array([list(bytes.fromhex(name)) for name in names[:2]], dtype=np.uint8)})[""]
+    segments = store.extended((), [Entry("k", "d", 1, sites=names[2])])
+    facts = {"fit": {"cells": {"halos": table}}}
+    for number in (1, 2):
+        store.commit(number, arrays={}, facts=facts, segments=segments, offsets={})
+    assert store.prune(1)["tidied"] == 0
+    assert [store.get_array(name)[0] for name in names] == [0.0, 1.0, 2.0]
+    store.commit(3, arrays={}, facts={}, segments=[], offsets={})
+    assert store.prune(1)["blobs"] == 5
