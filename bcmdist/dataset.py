@@ -15,8 +15,8 @@ import numpy as np
 import zarr
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
-from bcmdist.errors import DataExists
-from bcmdist.partition import ALL_STORED, Data, absolute_url, open_group
+from bcmdist.errors import DataExists, InvalidData
+from bcmdist.partition import ALL_STORED, COMPANIONS, ROWS_COMPLETE, Data, absolute_url, chunk_keys, open_group
 
 ROWS_PER_CHUNK = 4096
 # Predictions are written in the chunks of X, unless those are so large that a task would not fit.
@@ -38,6 +38,68 @@ def write_dataset(url, columns: Mapping[str, np.ndarray], *, rows_per_chunk=ROWS
         for name, column in columns.items():
             array = _create_array(group, name, column.shape, column.dtype, rows_per_chunk, "row")
             array[...] = column
+
+
+def append_rows(url, X, y, *, rows_per_chunk=ROWS_PER_CHUNK, **companions):
+    """Add rows to a data set of arrays X and y, which is made where there is none; one writer at a time.
+
+    Rows are written, and after that counted by the group's `rows_complete`: readers see all of them or none, and those
+    of a writer that died in between are written over by the next one. It is the caller who knows which those were.
+
+    Parameters
+    ----------
+    X : (n, D)
+    y : (n,)
+    companions : `weight`, `exposure`, `trials` or `event`, (n,); the same in every call
+    rows_per_chunk : of a new data set
+
+    Raises
+    ------
+    InvalidData
+        The data set has other arrays, or the arrays have other shapes.
+    """
+    columns = {name: np.asarray(values) for name, values in {"X": X, "y": y, **companions}.items()}
+    group = zarr.open_group(absolute_url(url), mode="a")
+    if ROWS_COMPLETE not in group.attrs and "X" not in group:
+        for name, column in columns.items():
+            array = _create_array(group, name, (rows_per_chunk, *column.shape[1:]), float, rows_per_chunk, "row")
+            array.resize((0, *column.shape[1:]))
+        group.update_attributes({ALL_STORED: True, ROWS_COMPLETE: 0})
+    start: Any = group.attrs.get(ROWS_COMPLETE, group["X"].shape[0])  # type: ignore[union-attr]
+    _refuse_other_columns(url, group, columns)
+    if ROWS_COMPLETE not in group.attrs:
+        group.update_attributes({ROWS_COMPLETE: start})
+    for name, column in columns.items():
+        array = group[name].with_config(EMPTY_TOO)  # type: ignore[union-attr]
+        array.resize((start + len(column), *column.shape[1:]))
+        array[start:] = column
+        _make_durable(url, array, start)
+    group.update_attributes({ROWS_COMPLETE: start + len(columns["X"])})
+
+
+def _refuse_other_columns(url, group, columns):
+    known = {name: group[name].shape[1:] for name in ("X", "y", *COMPANIONS) if name in group}
+    new = {name: column.shape[1:] for name, column in columns.items()}
+    lengths = {name: len(column) for name, column in columns.items()}
+    if known != new or len(set(lengths.values())) > 1:
+        raise InvalidData(
+            f"{url}: expected rows of {known} (shape of a row by array), got {new} with lengths {lengths}; give the "
+            "same arrays with one row each"
+        )
+
+
+def _make_durable(url, array, start):
+    """Have the disk keep the chunks from row `start` on, before anything counts on them."""
+    if "://" in absolute_url(url):
+        return
+    folder = os.path.join(absolute_url(url), array.path)
+    files = [os.path.join(folder, key) for key in chunk_keys(array, start, array.shape[0])]
+    for path in (*files, *{os.path.dirname(file) for file in files}, os.path.join(folder, "zarr.json")):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def create_dataset(url, examples: Mapping[str, np.ndarray], rows, *, rows_per_chunk, attributes):

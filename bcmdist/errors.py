@@ -43,6 +43,18 @@ class DataDamaged(BcmdistError, OSError):
     """A chunk of an array cannot be decoded or does not match its checksum."""
 
 
+class MissingChunk(DataDamaged):
+    """A chunk, or an entry of a stream, that was there is not there any more."""
+
+
+class UnsafeData(BcmdistError, ValueError):
+    """Data declare sizes beyond a limit, or lead out of their place; nothing was decoded."""
+
+
+class SourceUnreachable(BcmdistError, OSError):
+    """A source of data did not answer, after retries."""
+
+
 class DataNotFound(BcmdistError, FileNotFoundError):
     """A path or URL holds no Zarr group with the named arrays."""
 

@@ -8,14 +8,15 @@ reference, a few hundred bytes; the rows are read by whoever needs them, checked
 of their content.
 """
 
+import bisect
 import itertools
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import numpy as np
 import zarr
+from zarr.core.sync import sync
 
 from bcmdist.errors import (
     DataDamaged,
@@ -26,12 +27,17 @@ from bcmdist.errors import (
     MisalignedChunks,
     MissingExtra,
 )
+from bcmdist.stream import is_entry, open_entry
 
 # Arrays that may stand beside the targets, in the order of the fields of `Observations`.
 COMPANIONS = ("weight", "exposure", "trials", "event")
 
 # Attribute of groups that we wrote: every chunk was stored, so one that is not there was lost.
 ALL_STORED = "bcmdist_all_chunks_stored"
+
+# Attribute of groups to which rows are appended: so many are written, whatever the shape of the arrays says. A writer
+# that resizes first and writes then advances it last; rows beyond it do not exist yet for whoever reads.
+ROWS_COMPLETE = "rows_complete"
 
 
 @dataclass(frozen=True)
@@ -122,24 +128,88 @@ def open_group(url):
 
 
 def open_data(url, *, x="X", y="y") -> Data:
-    """Open a data set and check all that can be checked without reading rows.
+    """Open a data set, or an entry of a stream, and check all that can be checked without reading rows.
 
-    `y=None` opens it for its inputs only.
+    `y=None` opens it for its inputs only. Where rows are being appended, `rows` are those written (`ROWS_COMPLETE`).
+
+    Raises
+    ------
+    DataNotFound, InvalidData, InvalidDtype, MisalignedChunks; of an entry also MissingChunk, SourceUnreachable,
+    UnsafeData
+    """
+    if is_entry(url):
+        rows, inputs, companions = open_entry(url, x, y, COMPANIONS)
+        return Data(url, x, y, rows, inputs, rows, companions)
+    group, arrays = _open_arrays(url, x, y)
+    complete = group.attrs.get(ROWS_COMPLETE)
+    rows = arrays[x].shape[0] if complete is None else int(complete)
+    for name, array in arrays.items():
+        if array.shape[0] != rows if complete is None else array.shape[0] < rows:
+            raise InvalidData(
+                f"{url}: expected {rows} rows in {name} as in {x}, got {array.shape[0]}; they must be the same rows"
+            )
+        if group.attrs.get(ALL_STORED):
+            _refuse_missing_chunks(url, name, array, rows)
+    if rows == 0 or arrays[x].shape[1] == 0:
+        raise InvalidData(
+            f"{url}: expected at least one row and one column in {x}, got shape {(rows, arrays[x].shape[1])}; add data"
+        )
+    return _data(url, x, y, arrays, rows)
+
+
+def open_growing(url, *, x="X", y="y", start=0, most=None) -> Data:
+    """As `open_data`, of a data set to which somebody may be adding rows; `rows` are those certainly complete.
+
+    These are the rows that the group's `ROWS_COMPLETE` counts. Where it has none, rows of whole chunks that are stored
+    in all arrays: zarr reads a chunk that is not there yet as zeros. Rows before `start` are taken to be complete, and
+    those from `start + most` on are not looked at.
 
     Raises
     ------
     DataNotFound, InvalidData, InvalidDtype, MisalignedChunks
     """
+    group, arrays = _open_arrays(url, x, y)
+    rows = min(array.shape[0] for array in arrays.values())
+    complete = group.attrs.get(ROWS_COMPLETE)
+    if complete is not None:
+        rows = min(rows, int(complete))
+    elif start < rows:
+        wanted = rows if most is None else min(rows, start + most)
+        rows = min(_whole_rows(array, start, wanted) for array in arrays.values())
+    return _data(url, x, y, arrays, rows)
+
+
+def announced_rows(url, *, x="X") -> int:
+    """Rows that a data set has or is getting: those of its shape."""
+    return _array(open_group(url), url, x).shape[0]
+
+
+def missing_chunk(url, *, x="X", y="y") -> str | None:
+    """Name of the first chunk of a data set that is not stored; None where all are."""
+    _, arrays = _open_arrays(url, x, y)
+    for name, array in arrays.items():
+        if array.nchunks_initialized < array.nchunks:
+            lost = (key for key in chunk_keys(array, 0, array.shape[0]) if not _is_stored(array, key))
+            return f"{name}/{next(lost, 'unnamed')}"
+    return None
+
+
+def _open_arrays(url, x, y):
+    """Group, and X, y and the companions by name, each right in itself."""
     group = open_group(url)
     X = _array(group, url, x)
     if X.ndim != 2:
         raise InvalidData(f"{url}: expected {x} with shape (N, D), got {X.shape}; store one row per observation")
-    if X.shape[0] == 0 or X.shape[1] == 0:
-        raise InvalidData(f"{url}: expected at least one row and one column in {x}, got shape {X.shape}; add data")
-    companions = tuple(name for name in COMPANIONS if name in group)
-    for name in [y] * (y is not None) + list(companions):
-        _check_companion(url, x, X, name, _array(group, url, name))
-    return Data(absolute_url(url), x, y, X.shape[0], X.shape[1], chunk_rows(X), companions)
+    arrays = {x: X}
+    for name in [y] * (y is not None) + [name for name in COMPANIONS if name in group]:
+        arrays[name] = _array(group, url, name)
+        _check_companion(url, x, X, name, arrays[name])
+    return group, arrays
+
+
+def _data(url, x, y, arrays, rows):
+    companions = tuple(name for name in COMPANIONS if name in arrays)
+    return Data(absolute_url(url), x, y, rows, arrays[x].shape[1], chunk_rows(arrays[x]), companions)
 
 
 def describe(url, x, y) -> str:
@@ -162,21 +232,42 @@ def _array(group, url, name):
         raise InvalidDtype(
             f"{url}: expected real numbers in {name}, got dtype {array.dtype}; convert it to float64 first"
         )
-    if group.attrs.get(ALL_STORED):
-        _refuse_missing_chunks(url, name, array)
     return array
 
 
-def _refuse_missing_chunks(url, name, array):
-    """Zarr reads a chunk that is not there as zeros; here it must be there."""
-    missing = array.nchunks - array.nchunks_initialized
-    if missing:
-        keys = (array.metadata.encode_chunk_key(c) for c in np.ndindex(*array.cdata_shape))
-        lost = [key for key in keys if "://" not in absolute_url(url) and not os.path.exists(f"{url}/{name}/{key}")]
-        named = ", ".join(lost[:3]) or "unnamed"
+def _refuse_missing_chunks(url, name, array, rows):
+    """Zarr reads a chunk that is not there as zeros; here those of the first rows must be there."""
+    if array.nchunks == array.nchunks_initialized:
+        return
+    keys = list(chunk_keys(array, 0, rows))
+    lost = [key for key in keys if not _is_stored(array, key)]
+    if lost:
         raise DataDamaged(
-            f"{url}: expected {array.nchunks} chunks of {name}, {missing} are missing ({named}); restore a copy"
+            f"{url}: expected {len(keys)} chunks of {name}, {len(lost)} are missing ({', '.join(lost[:3])}); restore a "
+            "copy"
         )
+
+
+def chunk_keys(array, start, stop):
+    """Keys of the chunks (of the shards, where there are shards) in which rows start to stop lie."""
+    shape = array.shards or array.chunks
+    along = range(start // shape[0], -(-stop // shape[0]))
+    across = itertools.product(*(range(-(-n // size)) for n, size in zip(array.shape[1:], shape[1:], strict=True)))
+    return (array.metadata.encode_chunk_key(where) for where in ((k, *c) for c in list(across) for k in along))
+
+
+def _is_stored(array, key):
+    return sync(array.store.exists(f"{array.path}/{key}".lstrip("/")))
+
+
+def _whole_rows(array, start, stop):
+    """Rows in whole chunks that are stored, from the chunk of `start` on, until about `stop`."""
+    size = chunk_rows(array)
+    first, last = start // size, min(-(-stop // size), array.shape[0] // size)
+    for chunk in range(first, last):
+        if not all(_is_stored(array, key) for key in chunk_keys(array, chunk * size, (chunk + 1) * size)):
+            return chunk * size
+    return max(first, last) * size
 
 
 def chunk_rows(array):
@@ -189,10 +280,6 @@ def _check_companion(url, x, X, name, array):
         raise InvalidData(
             f"{url}: expected {name} with shape (N,), got {array.shape}; store one target per array and choose "
             "it with --y"
-        )
-    if array.shape[0] != X.shape[0]:
-        raise InvalidData(
-            f"{url}: expected {X.shape[0]} rows in {name} as in {x}, got {array.shape[0]}; they must be the same rows"
         )
     ours, theirs = chunk_rows(X), chunk_rows(array)
     if max(ours, theirs) % min(ours, theirs) and min(ours, theirs) < X.shape[0]:
@@ -210,9 +297,22 @@ def partitions(data: Data, rows_per_expert: int) -> list[Partition]:
         chunks = itertools.pairwise([*range(0, data.rows, data.chunk_rows), data.rows])
         edges = [e for a, b in chunks for e in _even_edges(a, b, rows_per_expert)]
     else:
-        run = data.chunk_rows * max(1, round(rows_per_expert / data.chunk_rows))
-        edges = list(range(0, data.rows, run))
+        edges = list(range(0, data.rows, _run_rows(data, rows_per_expert)))
     return [Partition(data, a, b) for a, b in itertools.pairwise([*edges, data.rows])]
+
+
+def steady_partitions(data: Data, rows_per_expert: int) -> list[Partition]:
+    """Those of `partitions` that stay what they are however many rows are added; the last rows may be left over."""
+    if data.chunk_rows > rows_per_expert:  # the last chunk is cut as it will be when it is full
+        whole = replace(data, rows=-(-data.rows // data.chunk_rows) * data.chunk_rows)
+    else:
+        whole = replace(data, rows=data.rows - data.rows % _run_rows(data, rows_per_expert))
+    cut = partitions(whole, rows_per_expert) if whole.rows else []
+    return [replace(part, data=data) for part in cut if part.stop <= data.rows]
+
+
+def _run_rows(data, rows_per_expert):
+    return data.chunk_rows * max(1, round(rows_per_expert / data.chunk_rows))
 
 
 def _even_edges(start, stop, rows):
@@ -249,13 +349,47 @@ def from_key(key, *, y, weight=1.0, sites="") -> Partition:
     return Partition(data, start, stop, weight, sites)
 
 
+def unheard(parts: Iterable[Partition], keys: Iterable[str]) -> list[Partition]:
+    """What is left of partitions without the rows that `keys` name, in order.
+
+    A partition of which nothing was heard is left as it is; one that was heard is left out; of one that was heard in
+    part there remain one or more ranges of rows: [900:1000] without [900:950] is [950:1000].
+    """
+    parts = list(parts)
+    arrays = {_range(part.key)[0] for part in parts}
+    ranges = sorted(_range(key) for key in keys if key.rpartition("[")[0] in arrays)
+    heard: dict[str, list[tuple[int, int]]] = {array: [] for array in arrays}
+    for array, start, stop in ranges:
+        before = heard[array]
+        if before and start <= before[-1][1]:
+            before[-1] = (before[-1][0], max(stop, before[-1][1]))
+        else:
+            before.append((start, stop))
+    return [rest for part in parts for rest in _without(part, heard[_range(part.key)[0]])]
+
+
+def _without(part, ranges):
+    """What ranges of rows, ascending and apart, leave of a partition."""
+    first = bisect.bisect_right(ranges, part.start, key=lambda a_b: a_b[1])
+    last = bisect.bisect_left(ranges, part.stop, key=lambda a_b: a_b[0])
+    inside = ranges[first:last]
+    if not inside:
+        return [part]
+    starts = [part.start, *(stop for _, stop in inside)]
+    stops = [*(start for start, _ in inside), part.stop]
+    return [replace(part, start=a, stop=b) for a, b in zip(starts, stops, strict=True) if a < b]
+
+
+def _range(key):
+    """Array, start and stop that a key names."""
+    match = KEY.fullmatch(key)
+    assert match, "keys are made by Partition.key"
+    return match["array"], int(match["start"]), int(match["stop"])
+
+
 def refuse_overlap(parts: Iterable[Partition], keys: Iterable[str]):
     """Raise `InvalidData` where partitions share rows with each other or with those of `keys`."""
-    ranges = []
-    for key in [*keys, *(part.key for part in parts)]:
-        match = KEY.fullmatch(key)
-        assert match, "keys are made by Partition.key"
-        ranges.append((match["array"], int(match["start"]), int(match["stop"]), key))
+    ranges = [(*_range(key), key) for key in [*keys, *(part.key for part in parts)]]
     for (array, _, stop, key), (other, start, _, second) in itertools.pairwise(sorted(ranges)):
         if array == other and start < stop:
             raise InvalidData(

@@ -11,6 +11,7 @@ from bcmdist.errors import DataDamaged, InvalidData
 from bcmdist.kept import Kept
 from bcmdist.likelihoods import Observations
 from bcmdist.partition import COMPANIONS, Data, Partition, chunk_rows, open_group
+from bcmdist.stream import is_entry, read_entry
 
 # Rows that one task reads in one go: enough to decode a large chunk few times, little enough to
 # be small beside an expert's matrices.
@@ -105,7 +106,7 @@ def _runs(parts):
 
 def _read(data, start, stop):
     """Checked X (n, D), y (n,) and companions (n,) of some rows by name, float64."""
-    group = open_group(data.url)
+    group = read_entry(data.url, data.x, data.y, COMPANIONS) if is_entry(data.url) else open_group(data.url)
     rows = slice(start, stop)
     columns = {"X": _read_column(group, data, data.x, rows)}
     unknown = np.full(len(columns["X"]), np.nan)

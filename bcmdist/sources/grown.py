@@ -1,0 +1,56 @@
+"""A Zarr data set, perhaps growing along its rows: the offset is the number of rows delivered.
+
+Partitions are those of a fit, under the same keys. While rows may be added (`watch`) only those are delivered that are
+certainly written (`partition.open_growing`) and that growth leaves as they are: the last rows wait until their
+partition is full, or until a read without `watch`. A writer that is not `dataset.append_rows` writes whole
+chunks, chunks of zeros too (`write_empty_chunks`), or advances the attribute `rows_complete` of the group itself, after
+its rows.
+"""
+
+from bcmdist.errors import DataChanged
+from bcmdist.partition import absolute_url, announced_rows, open_data, open_growing, partitions, steady_partitions
+from bcmdist.sources.delivery import Delivery
+
+
+class GrownArray:
+    """Partitions of one data set in the order of its rows.
+
+    Retries, duplicates and loss: a read changes nothing, so it may be repeated, and there is nothing to acknowledge.
+    """
+
+    def __init__(self, url, *, x, y, rows_per_expert, watch):
+        self.name = absolute_url(url)
+        self.x, self.y, self.rows_per_expert, self.watch = x, y, rows_per_expert, watch
+
+    def read(self, after, most):
+        after = after or 0
+        found = self._partitions(after, most)
+        later = [part for part in found if part.stop > after]
+        return [Delivery((part,), part.stop, part.stop) for part in later[:most]]
+
+    def _partitions(self, after, most):
+        if not self.watch:
+            data = open_data(self.name, x=self.x, y=self.y)
+            self._refuse_shrunk(data.rows, after)
+            return partitions(data, self.rows_per_expert)
+        self._refuse_shrunk(announced_rows(self.name, x=self.x), after)
+        # Partitions hold up to 1.5 times the wanted rows; one more may have begun before `after`.
+        enough = 2 * (most + 1) * self.rows_per_expert
+        data = open_growing(self.name, x=self.x, y=self.y, start=after, most=enough)
+        return steady_partitions(data, self.rows_per_expert)
+
+    def _refuse_shrunk(self, rows, after):
+        if rows < after:
+            raise DataChanged(
+                f"{self.name}: expected at least the {after} rows that were delivered before, it has {rows}; give the "
+                "data set that was ingested, or ingest another one under a path of its own"
+            )
+
+    def ack(self, offset, keys):
+        pass
+
+    def lag(self, after):
+        return max(0, announced_rows(self.name, x=self.x) - (after or 0))
+
+    def close(self):
+        pass

@@ -1,0 +1,176 @@
+"""A Redis Stream read by a consumer group: each entry is a partition, see `bcmdist.stream`.
+
+Consumers of a group share its entries; one model, one group. An entry is pending from when a consumer was given it
+until it is acknowledged, after the commit: those of a consumer that died are taken over when they have been idle for a
+while, and our own are found again after a lost connection. Entries are never deleted here. Where the group is gone it
+is made anew from the first entry, and the ledger knows what was heard.
+"""
+
+import os
+import socket
+import uuid
+
+from bcmdist.errors import InvalidData, MissingChunk, UnsafeData
+from bcmdist.partition import COMPANIONS, Data, Partition
+from bcmdist.sources.delivery import Delivery
+from bcmdist.stream import ENTRY, connect, patiently, place_of, redis_errors, shape_of
+
+# Seconds after which an entry that was not acknowledged is taken from its consumer.
+IDLE_SECONDS = 30.0
+
+# Entries that are asked for in one go: with their rows they pass through memory.
+AT_ONCE = 64
+
+
+class RedisStream:
+    """Entries of one stream, for one consumer of a group.
+
+    Retries, duplicates and loss: a read whose answer is lost leaves entries pending for us, which the next read finds;
+    entries come twice where a consumer is slow or the group was made anew. `ack` may be repeated.
+    """
+
+    def __init__(self, url, *, x, y, group, consumer=None, idle_seconds=IDLE_SECONDS):
+        self.place = place_of(url)
+        self.name = self.place.url
+        self.x, self.y, self.group = x, y, group
+        self.consumer = consumer or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self.idle_seconds = idle_seconds
+        self._errors = redis_errors()
+        self._ours: dict[str, tuple[Partition, int | None] | None] = {}
+        """entries pending for us by id, with partition and position as soon as they were looked at"""
+        self._given: set[str] = set()
+        """those of them that were delivered by this object"""
+        self._found = False
+        """whether `_ours` holds all that the server has noted as ours"""
+
+    def read(self, after, most):
+        if not self._found:
+            self._find_ours()
+        self._take_over()
+        missing = most - len(self._waiting(after))
+        if missing > 0:
+            self._take_new(min(missing, AT_ONCE))
+        numbers = self._waiting(after)[:most]
+        self._look_at([number for number in numbers if self._ours[number] is None])
+        return [self._deliver(number, max(after or "0-0", number, key=_order)) for number in numbers]
+
+    def _deliver(self, number, offset):
+        self._given.add(number)
+        looked_at = self._ours[number]
+        assert looked_at is not None, "by read, just before"
+        part, position = looked_at
+        return Delivery((part,), offset, position)
+
+    def _waiting(self, after):
+        """Ids to deliver, in order: those later than `after`, and those before it that never were (late ones)."""
+        ours = sorted(self._ours, key=_order)
+        return [n for n in ours if n not in self._given or after is None or _order(n) > _order(after)]
+
+    def _find_ours(self):
+        """Note entries that this consumer was given before it, or its connection, was cut off."""
+        last = "-"
+        self._found = True
+        while lines := self._pending(last, 1000, consumername=self.consumer):
+            for number in lines:
+                self._ours.setdefault(number, None)
+            last = f"({lines[-1]}"
+
+    def _take_over(self):
+        """Make entries ours that nobody, or we ourselves, acknowledged for long: XAUTOCLAIM, but told what is gone."""
+        idle = round(1000 * self.idle_seconds)
+        numbers = self._pending("-", AT_ONCE, idle=idle)
+        if numbers:
+            self._command(
+                lambda client: client.xclaim(self.place.stream, self.group, self.consumer, idle, numbers, justid=True)
+            )
+        for number in numbers:  # also those that are gone, which the claim leaves out: whoever reads them says so
+            self._ours.setdefault(number, None)
+
+    def _take_new(self, count):
+        """Make up to `count` entries ours that no consumer was given."""
+        reply = self._command(
+            lambda client: client.xreadgroup(self.group, self.consumer, {self.place.stream: ">"}, count=count)
+        )
+        streams = reply.values() if isinstance(reply, dict) else [entries for _, entries in reply or []]
+        for entries in streams:
+            for number, fields in entries:
+                self._ours[number.decode()] = self._part(number.decode(), fields)
+
+    def _look_at(self, numbers):
+        """Partitions of entries of which only the id is known."""
+        for number in numbers:
+            entries = self._command(lambda client, number=number: client.xrange(self.place.stream, number, number))
+            self._ours[number] = self._part(number, entries[0][1] if entries else None)
+
+    def _part(self, number, fields):
+        """Partition and position of an entry; without rows where it cannot be read, of which its reader is told."""
+        url = f"{self.name}[{number}]"
+        try:
+            rows, inputs, companions = shape_of(fields, url, self.x, self.y, COMPANIONS)
+        except (InvalidData, MissingChunk, UnsafeData):
+            rows, inputs, companions = 0, 0, ()
+        position = (fields or {}).get(b"position", b"")
+        data = Data(url, self.x, self.y, rows, inputs, rows, companions)
+        return Partition(data, 0, rows), int(position) if position.isdigit() else None
+
+    def ack(self, offset, keys):
+        # By key only: entries up to `offset` that came late may be on their way.
+        entries = (ENTRY.match(key) for key in keys)
+        numbers = [entry["id"] for entry in entries if entry and entry["stream"] == self.name]
+        for first in range(0, len(numbers), 1000):
+            some = numbers[first : first + 1000]
+            self._command(lambda client, some=some: client.xack(self.place.stream, self.group, *some))
+        for number in numbers:
+            self._ours.pop(number, None)
+            self._given.discard(number)
+
+    def lag(self, after):
+        groups = self._command(lambda client: client.xinfo_groups(self.place.stream))
+        ours: dict = next((group for group in groups if group["name"] == self.group.encode()), {})
+        new = ours.get("lag")  # since Redis 7
+        return None if new is None else new + ours["pending"]
+
+    def close(self):
+        """Leave the group, unless entries are pending for us: with a consumer its pending entries are forgotten."""
+        client = connect(self.place.server)
+        try:
+            if not client.xpending_range(self.place.stream, self.group, "-", "+", 1, self.consumer):
+                client.xgroup_delconsumer(self.place.stream, self.group, self.consumer)
+        except self._errors.RedisError:
+            pass
+        client.close()
+
+    def _pending(self, first, count, **which):
+        """Ids of pending entries from `first` on."""
+        ask = (self.place.stream, self.group, first, "+", count)
+        lines = self._command(lambda client: client.xpending_range(*ask, **which))
+        return [line["message_id"].decode() for line in lines]
+
+    def _command(self, ask):
+        """What the server answers, patiently; the group is made where it is not there."""
+
+        def attempt(client):
+            try:
+                return ask(client)
+            except (self._errors.ConnectionError, self._errors.TimeoutError):
+                self._found = False  # it may have been done, and the answer lost
+                raise
+            except self._errors.ResponseError as error:
+                if not str(error).startswith(("NOGROUP", "no such key")):
+                    raise
+                self._make_group(client)
+                return ask(client)
+
+        return patiently(self.place, attempt)
+
+    def _make_group(self, client):
+        try:
+            client.xgroup_create(self.place.stream, self.group, id="0", mkstream=True)
+        except self._errors.ResponseError as error:
+            if not str(error).startswith("BUSYGROUP"):  # somebody else made it
+                raise
+
+
+def _order(number):
+    """The two numbers of an id."""
+    return tuple(map(int, number.split("-")))

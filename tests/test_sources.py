@@ -1,0 +1,280 @@
+"""What holds for every source: the same again, in pieces, from an offset, and nothing where nothing is new."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from bcmdist.dataset import append_rows, write_dataset
+from bcmdist.errors import DataChanged, DataNotFound, MissingChunk, UnsafeData
+from bcmdist.partition import Partition, from_key
+from bcmdist.rows import read_all
+from bcmdist.sources import open_source
+from bcmdist.sources.directory import Directory
+from bcmdist.sources.grown import GrownArray
+
+OPTIONS = {"x": "X", "y": "y", "rows_per_expert": 20}
+
+
+def some_rows(n, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, 3))
+    return X, X[:, 0] + rng.standard_normal(n)
+
+
+def grown(tmp_path, request, watch=True):
+    path = tmp_path / "a.zarr"
+    for k in range(6):
+        append_rows(path, *some_rows(20, k), rows_per_chunk=10)
+    return lambda: open_source(path, watch=watch, **OPTIONS)
+
+
+def still(tmp_path, request):
+    return grown(tmp_path, request, watch=False)
+
+
+def directory(tmp_path, request):
+    for k in (3, 1, 2):
+        X, y = some_rows(40, k)
+        write_dataset(tmp_path / f"{k}.zarr", {"X": X, "y": y}, rows_per_chunk=20)
+    return lambda: open_source(tmp_path, watch=True, **OPTIONS)
+
+
+def stream(tmp_path, request):
+    from bcmdist.stream import publish
+
+    server = request.getfixturevalue("redis_server")
+    for k in range(6):
+        publish(server.url(), *some_rows(20, k))
+    return lambda: open_source(server.url(), watch=True, consumer="one", **OPTIONS)
+
+
+SOURCES = {make.__name__: make for make in (grown, still, directory, stream)}
+
+
+def keys_of(deliveries):
+    return [part.key for delivery in deliveries for part in delivery.parts]
+
+
+def read_on(source, after, most=1):
+    """All deliveries there are, a few at a time."""
+    found = []
+    while more := source.read(after, most):
+        assert sum(len(d.parts) for d in more) <= most
+        found += more
+        after = json.loads(json.dumps(more[-1].offset))
+        assert after == more[-1].offset
+    return found
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_a_source_keeps_its_promises(kind, tmp_path, request):
+    opened = SOURCES[kind](tmp_path, request)
+    source = opened()
+    assert "://" in source.name or os.path.isabs(source.name)
+    lag = source.lag(None)
+    assert lag in (120, 6, None)
+    whole = source.read(None, 100)
+    keys = keys_of(whole)
+    assert len(keys) == len(set(keys)) == 6
+    assert keys_of(source.read(None, 100)) == keys  # again
+    assert keys_of(source.read(None, 4)) == keys[:4]
+    assert source.read(whole[-1].offset, 100) == []  # nothing new
+
+    parts = [part for delivery in whole for part in delivery.parts]
+    assert [d.position for d in whole] == [20, 40, 60, 80, 100, 120]
+    rows = dict(read_all(parts))
+    for part in parts:
+        assert rows[part].X.shape == (part.rows, 3) == (20, 3)
+        again = from_key(part.key, y="y", weight=2.0)
+        assert (again.key, again.rows, again.weight) == (part.key, 20, 2.0)
+        assert next(read_all([again]))[1].digest == rows[part].digest
+
+    for delivery in whole[:2]:  # committed
+        source.ack(delivery.offset, keys_of([delivery]))
+        source.ack(delivery.offset, keys_of([delivery]))
+    source.close()
+    restarted = opened()
+    assert restarted.name == source.name
+    assert keys_of(read_on(restarted, whole[1].offset)) == keys[2:]
+    assert keys_of(restarted.read(whole[3].offset, 1)) == keys[4:5]
+    assert lag is None or restarted.lag(whole[1].offset) == lag * 4 // 6
+    restarted.ack(whole[-1].offset, keys)
+    assert lag is None or restarted.lag(whole[-1].offset) == 0
+    assert restarted.read(whole[-1].offset, 10) == []
+    restarted.close()
+
+
+# --- Directories ---
+
+
+def data_set(folder, name, rows=40, seed=0):
+    X, y = some_rows(rows, seed)
+    write_dataset(folder / name, {"X": X, "y": y}, rows_per_chunk=20)
+
+
+def of_directory(folder, watch=True):
+    return Directory(folder, x="X", y="y", rows_per_expert=20, watch=watch)
+
+
+def stores(deliveries):
+    return [os.path.basename(p.data.url) for d in deliveries for p in d.parts]
+
+
+def test_late_stores_are_delivered_too(tmp_path):
+    data_set(tmp_path, "b")
+    source = of_directory(tmp_path)
+    first = source.read(None, 1)
+    data_set(tmp_path, "a")  # late, while b is half delivered
+    rest = read_on(source, first[-1].offset)
+    assert stores(first + rest) == ["b", "b", "a", "a"]
+    data_set(tmp_path, "c")
+    assert stores(read_on(source, rest[-1].offset)) == ["c", "c"]
+    assert stores(read_on(of_directory(tmp_path), rest[-1].offset)) == ["c", "c"]
+
+
+def test_a_restart_that_cannot_tell_what_is_new_delivers_all(tmp_path):
+    data_set(tmp_path, "b")
+    after = of_directory(tmp_path).read(None, 10)[-1].offset
+    data_set(tmp_path, "a")
+    again = read_on(of_directory(tmp_path), after)
+    assert stores(again) == ["a", "a", "b", "b"]
+    assert of_directory(tmp_path).read(again[-1].offset, 10) == []
+
+
+def test_a_restart_opens_only_new_stores(tmp_path, monkeypatch):
+    for k in range(5):
+        data_set(tmp_path, f"{k}")
+    after = of_directory(tmp_path).read(None, 100)[-1].offset
+    data_set(tmp_path, "5")
+    opened = []
+    import bcmdist.sources.directory as module
+
+    original = module.open_data
+    monkeypatch.setattr(module, "open_data", lambda url, **options: opened.append(url) or original(url, **options))
+    assert stores(of_directory(tmp_path).read(after, 100)) == ["5", "5"]
+    assert len(opened) == 1
+
+
+@pytest.mark.parametrize("lacks", ["chunk", "array", "metadata"])
+def test_a_store_that_is_being_written_waits(tmp_path, lacks):
+    data_set(tmp_path, "a")
+    data_set(tmp_path, "b")
+    path = {"chunk": "b/X/c/1/0", "array": "b/y/zarr.json", "metadata": "b/zarr.json"}[lacks]
+    os.rename(tmp_path / path, tmp_path / "later")
+    assert stores(read_on(of_directory(tmp_path), None)) == ["a", "a"]
+    with pytest.raises(MissingChunk, match=r"/b: expected a data set with all its chunks, .* is missing; let its"):
+        of_directory(tmp_path, watch=False).read(None, 10)
+    source = of_directory(tmp_path)
+    after = source.read(None, 10)[-1].offset
+    os.rename(tmp_path / "later", tmp_path / path)
+    assert stores(read_on(source, after)) == ["b", "b"]
+
+
+def test_what_is_no_data_set_yet_is_ignored(tmp_path):
+    data_set(tmp_path, "a")
+    data_set(tmp_path, ".hidden")
+    data_set(tmp_path, "b.zarr.partial-0a1b2c3d")
+    (tmp_path / "notes.txt").write_text("x")
+    assert set(stores(read_on(of_directory(tmp_path), None))) == {"a"}
+
+
+def test_links_out_of_the_directory_are_refused(tmp_path):
+    data_set(tmp_path, "elsewhere")
+    root = tmp_path / "root"
+    root.mkdir()
+    data_set(root, "a")
+    (root / "b").symlink_to(root / "a")
+    assert stores(of_directory(root).read(None, 10)) == ["a", "a", "b", "b"]
+    (root / "c").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UnsafeData, match=r"root/c: expected a data set within .*root, it is a link to .*elsewhere; "):
+        of_directory(root).read(None, 10)
+
+
+def test_a_directory_that_is_gone(tmp_path):
+    with pytest.raises(DataNotFound, match="expected a directory of data sets"):
+        of_directory(tmp_path / "nothing").read(None, 10)
+
+
+def test_a_store_that_shrank(tmp_path):
+    data_set(tmp_path, "a", rows=60)
+    after = of_directory(tmp_path).read(None, 2)[-1].offset
+    os.rename(tmp_path / "a", tmp_path / ".a")
+    data_set(tmp_path, "a", rows=20)
+    with pytest.raises(DataChanged, match=r"/a: expected at least the 40 rows that were delivered before, it has 20"):
+        of_directory(tmp_path).read(after, 2)
+
+
+# --- Data sets that grow ---
+
+
+def of_array(path, watch=True, rows=20):
+    return GrownArray(path, x="X", y="y", rows_per_expert=rows, watch=watch)
+
+
+def test_a_shrunk_data_set_is_refused(tmp_path):
+    append_rows(tmp_path / "a", *some_rows(30), rows_per_chunk=10)
+    for watch in (True, False):
+        with pytest.raises(DataChanged, match="expected at least the 40 rows that were delivered before, it has 30"):
+            of_array(tmp_path / "a", watch).read(40, 5)
+
+
+def test_growth_leaves_what_was_delivered_as_it_is(tmp_path):
+    for wanted, chunk in [(20, 10), (20, 50), (7, 3), (10, 64)]:
+        path = tmp_path / f"{wanted}-{chunk}"
+        watched, after, heard = of_array(path, rows=wanted), None, []
+        for k in range(25):
+            append_rows(path, *some_rows(11, k), rows_per_chunk=chunk)
+            found = read_on(watched, after, most=3)
+            after = found[-1].offset if found else after
+            heard += keys_of(found)
+        assert heard == keys_of(read_on(of_array(path, rows=wanted), None, most=100))
+        batch = keys_of(read_on(of_array(path, watch=False, rows=wanted), None, most=100))
+        full = 275 // chunk * chunk  # of the last chunk the cut is not known yet
+        assert [k for k in heard if from_key(k, y="y").stop <= full] == [k for k in heard if k in batch]
+        assert 275 - from_key(heard[-1], y="y").stop < 1.5 * wanted
+
+
+def test_a_foreign_writer_counts_by_whole_chunks_that_are_stored(tmp_path):
+    import zarr
+
+    group = zarr.open_group(tmp_path / "a", mode="w")
+    X = group.create_array("X", shape=(100, 3), chunks=(10, 2), dtype="f8")
+    y = group.create_array("y", shape=(80,), chunks=(20,), dtype="f8")
+    weight = group.create_array("weight", shape=(100,), chunks=(10,), dtype="f8")
+    source = of_array(tmp_path / "a")
+    X[:50], weight[:] = 1.0, 1.0
+    assert source.read(None, 9) == []
+    y[:60] = 1.0
+    assert [d.offset for d in source.read(None, 9)] == [20, 40]
+    X[60:, :2] = 1.0  # a chunk is missing before, and others beside
+    assert [d.offset for d in source.read(20, 9)] == [40]
+    X[50:60] = 1.0
+    assert [d.offset for d in source.read(20, 9)] == [40, 60]
+    X[60:, 2:] = 1.0
+    y.resize((95,))
+    y[60:] = 1.0
+    assert [d.offset for d in source.read(60, 9)] == [80]  # the last chunks are not full
+
+
+def test_rows_of_a_writer_that_died_do_not_exist(tmp_path, monkeypatch):
+    import bcmdist.dataset as module
+
+    path = tmp_path / "a"
+    append_rows(path, *some_rows(25), rows_per_chunk=10)
+    calls = []
+
+    def dies(*arguments):
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(module, "_make_durable", dies)
+        append_rows(path, *some_rows(50, 1))
+    for watch in (True, False):
+        assert sum(p.rows for d in of_array(path, watch, rows=5).read(None, 99) for p in d.parts) == 25
+    append_rows(path, *some_rows(7, 2))
+    ((_, rows),) = read_all([Partition(of_array(path, False).read(None, 1)[0].parts[0].data, 0, 32)])
+    np.testing.assert_array_equal(rows.X, np.concatenate([some_rows(25)[0], some_rows(7, 2)[0]]))
