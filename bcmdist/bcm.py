@@ -10,6 +10,7 @@ passes; `fit` is all of them. `forget`, `reweight` and `merge` undo, weigh and j
 
 import contextlib
 import functools
+import hashlib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 
@@ -19,7 +20,7 @@ from bcmdist import diagnosis, inference, opening, passes, revision, spatial
 from bcmdist.calibration import calibration_from, fit_calibration
 from bcmdist.committee import Committee, query_advice
 from bcmdist.errors import InvalidData, InvalidDtype, InvalidOption
-from bcmdist.ingest import Tally, ingest
+from bcmdist.ingest import Tally, Wishes, ingest
 from bcmdist.joint import joint_latent, sample_latent
 from bcmdist.likelihoods import Observations, Softmax, task_of
 from bcmdist.model import Model, from_arrays, named_parameters
@@ -133,7 +134,6 @@ class GBCM:
         """The committee of the same directory at its newest commit."""
         return replace(GBCM.load(self.url), _keep=self._keep)
 
-    @_holding
     def absorb(self, parts: list[Partition], *, runtime: Runtime | None = None) -> "GBCM":
         """Hear partitions, and commit; those in the ledger already are left out.
 
@@ -151,7 +151,10 @@ class GBCM:
         refuse_overlap(parts, heard)
         return self.ingest(Listed(tuple(parts)), runtime=runtime)[0] if parts else self._calibrated(runtime)
 
-    def ingest(self, source: Source, wishes=None, *, runtime: Runtime | None = None) -> tuple["GBCM", Tally]:
+    @_holding
+    def ingest(
+        self, source: Source, wishes: Wishes | None = None, *, runtime: Runtime | None = None
+    ) -> tuple["GBCM", Tally]:
         """Hear what a source delivers, once each, and commit on the way; see `bcmdist.ingest`."""
         runtime = runtime or SerialRuntime()
         gbcm, tally = ingest(self, source, runtime, wishes)
@@ -222,7 +225,8 @@ class GBCM:
     def source(self, url, *, watch=False) -> Source:
         """A source of rows for this model; `watch`: one that may grow."""
         rows, model = self.facts["rows_per_expert"], self.model
-        return open_source(url, x=model.x_name, y=model.y_name, rows_per_expert=rows, watch=watch)
+        group = f"bcmdist-{hashlib.sha256(self.url.encode()).hexdigest()[:12]}"
+        return open_source(url, x=model.x_name, y=model.y_name, rows_per_expert=rows, watch=watch, group=group)
 
     @_holding
     def refine(self, *, runtime: Runtime | None = None, most=passes.MOST_PASSES, tolerance=passes.TOLERANCE) -> "GBCM":

@@ -10,6 +10,7 @@ writer that slept through all this finds its number taken. There are no locks, a
 it is time to commit.
 """
 
+import functools
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -19,11 +20,12 @@ from typing import TYPE_CHECKING, Any
 from bcmdist import opening, passes
 from bcmdist.drift import chosen_fading, fading_from, to_facts
 from bcmdist.errors import BcmdistError, ChunkConflict, CommitConflict, InvalidOption, PoisonChunk
-from bcmdist.partition import Partition, unheard
+from bcmdist.heard import Heard, unheard
 from bcmdist.pending import Batch, Pending, rest_of
 from bcmdist.preparation import Stages, refuse_large_expert
 from bcmdist.revision import messages
-from bcmdist.sources import Delivery, Source
+from bcmdist.sources import Source
+from bcmdist.sources.delivery import Delivery
 from bcmdist.spatial import heard_in_cells
 from bcmdist.store import Entry, record_digest
 from bcmdist.tasks.arriving import Arrival, Digests, Found
@@ -113,17 +115,10 @@ def ingest(gbcm: "GBCM", source: Source, runtime, wishes: Wishes | None = None) 
         What was good has been committed; the offset stays before what failed.
     """
     wishes = wishes or Wishes()
-    runtime.check_same(_record(gbcm), url=gbcm.url)
-    with gbcm.store.hold(gbcm.commit):
-        loop = _Loop(gbcm, source, runtime, wishes)
-        loop.run()
+    runtime.check_same(functools.partial(record_digest, gbcm.url, gbcm.commit), url=gbcm.url)
+    loop = _Loop(gbcm, source, runtime, wishes)
+    loop.run()
     return loop.gbcm, loop.tally
-
-
-def _record(gbcm):
-    import functools
-
-    return functools.partial(record_digest, gbcm.url, gbcm.commit)
 
 
 class _Loop:
@@ -136,29 +131,39 @@ class _Loop:
         self.pending = Pending(fading)
         self.expert = EPExpert(gbcm.reference) if gbcm.facts["approximation"] == "ep" else Expert(gbcm.reference)
         self.surveyed = {entry.key: entry for entry in gbcm.store.get_segment(gbcm.facts["surveyed"])}
-        self.known = {entry.key: entry.digest for entry in gbcm.ledger}
+        self.known: dict[str, str] = {}
         self.in_cells = heard_in_cells(gbcm)
+        self.positions: dict[str, int | None] = {}
+        """of partitions on their way, by key; None where rows do not fade"""
+        self.heard = Heard(self.in_cells)
+        self._note(gbcm.ledger)
         self.read_to = gbcm.offsets.get(source.name) if wishes.watch else None
         self.given = 0
         """new partitions that were handed out"""
+        self.label = "ingest" if source.name else "experts"
         self.tally = Tally()
         self.failures: list[BcmdistError] = []
         self.stages = Stages()
         self.committed, self.commit_seconds = time.monotonic(), 0.0
 
+    def _note(self, entries):
+        """These are in the ledger."""
+        self.known |= {entry.key: entry.digest for entry in entries}
+        self.heard.add(entry.key for entry in entries)
+
     def run(self):
         """Until the source is empty, or somebody says stop."""
         while True:
             begun = self.given
-            for outcome in self.runtime.each(self._work(), label="ingest"):
+            for outcome in self.runtime.each(self._work(), label=self.label):
                 self._take(outcome)
             self.commit()
+            self._progress(finished=True)
             if self.failures and not self.wishes.skip:
                 raise self.failures[0]
             if not self.wishes.watch or self._enough():
                 return
             if self.given == begun:
-                self._progress()
                 time.sleep(POLL_SECONDS)
 
     def _enough(self):
@@ -174,34 +179,50 @@ class _Loop:
             yield from ((Digests(), group) for group in self._groups(known))
             for group in self._groups(fresh):
                 yield self._hearing(), group
-            self._progress()
 
     def _begun(self, deliveries: list[Delivery]):
         """Partitions of deliveries: those to compare with what was heard under their key, and new ones."""
         known, fresh = [], []
         for delivery in deliveries:
             old = [part for part in delivery.parts if part.key in self.known]
-            new = self._new(delivery.parts)
+            new = self._new(delivery)
             self.pending.begin(delivery.offset, [p.key for p in (*old, *new)], [p.key for p in delivery.parts])
             self.read_to = delivery.offset
             known += old
             fresh += new
         self.tally.duplicates += len(known)
         self.given += len(fresh)
-        return known, fresh
-
-    def _new(self, parts):
-        """What of some partitions nobody has heard, as far as the window goes."""
-        self.tally.duplicates += sum(part.key in self.in_cells for part in parts)
-        parts = [part for part in parts if part.key not in self.known and part.key not in self.pending]
-        self.gbcm.refuse_unlike(parts)
-        left = unheard(parts, [*self.known, *self.in_cells])
-        expired = [part for part in left if self.fading.expired(self._position(part))]
-        self.tally.expired += len(expired)
-        fresh = [part for part in left if part not in expired]
         if fresh:
             refuse_large_expert(fresh, self.gbcm.model.query, self.runtime, self.gbcm.model.likelihood)
+        return known, fresh
+
+    def _new(self, delivery: Delivery):
+        """What of a delivery nobody has heard, as far as the window goes."""
+        parts = [part for part in delivery.parts if part.key not in self.known and part.key not in self.pending]
+        self.gbcm.refuse_unlike(parts)
+        fresh = []
+        for part in parts:
+            left = self.heard.rest(part)
+            self.tally.duplicates += not left
+            for rest in left:
+                position = self._placed(delivery.position, part.stop - rest.stop)
+                if self.fading.expired(position):
+                    self.tally.expired += 1
+                else:
+                    self.positions[rest.key] = position
+                    fresh.append(rest)
         return fresh
+
+    def _placed(self, end, before) -> int | None:
+        """Position so many rows before the end of a delivery, as far as it matters."""
+        if not self.fading.fades:
+            return None
+        if end is None:
+            raise InvalidOption(
+                f"--half-life, --window: expected a source that counts its rows, got {self.source.name}; leave them "
+                "out, or give entries a position (`bcmdist.stream.publish`)"
+            )
+        return end - before
 
     def _groups(self, parts) -> Iterator[list]:
         """Neighbours that are computed together: few, so that no thread is idle for long; alone where rows fade."""
@@ -219,21 +240,6 @@ class _Loop:
     def _most(self):
         most = min(GROUP * self.runtime.threads, self.wishes.commit_every or GROUP * self.runtime.threads)
         return most if self.wishes.max_partitions is None else min(most, self.wishes.max_partitions - self.given)
-
-    def _position(self, part) -> int | None:
-        """Where in its source a partition ends, as far as it matters."""
-        if not self.fading.fades:
-            return None
-        if isinstance(part, Partition):
-            position = part.stop if part.data.url == self.source.name else None
-        else:
-            position = part.position
-        if position is None:
-            raise InvalidOption(
-                f"--half-life, --window: expected a source whose rows are numbered, such as a Zarr data set, got "
-                f"{self.source.name}; leave them out"
-            )
-        return position
 
     def _take(self, outcome):
         """What came of a task."""
@@ -256,9 +262,8 @@ class _Loop:
         heard = outcome.result
         surveyed = [self.surveyed[key] for key in heard.entries if key in self.surveyed]
         opening.refuse_changed(heard.entries.values(), surveyed)
-        positions = {part.key: self._position(part) for part in outcome.parts}
-        entries = {key: replace(e, weight=1.0, position=positions[key]) for key, e in heard.entries.items()}
-        newest = max((position or 0 for position in positions.values()), default=0)
+        entries = {key: replace(e, position=self.positions.pop(key)) for key, e in heard.entries.items()}
+        newest = max(entry.position or 0 for entry in entries.values())
         self.pending.add(heard.message, replace(self.fading, position=newest), entries, outcome.parts)
 
     def _due(self):
@@ -267,15 +272,19 @@ class _Loop:
         wait = max(COMMIT_SECONDS, COMMIT_SHARE * self.commit_seconds)
         return time.monotonic() - self.committed >= wait
 
-    def _progress(self):
-        waiting = self.source.lag(self.read_to) if self.wishes.watch else None
+    def _progress(self, *, finished=False):
+        """Partitions heard of those read, and of those listed; of a watched source, what waits."""
         done = self.tally.partitions + len(self.pending.entries)
-        label = "ingest" if waiting is None else f"ingest, {waiting} waiting"
-        self.runtime.progress(label, done, max(done, self.given))
+        label, known = self.label, self.given
+        if not self.source.name:
+            known += self.source.lag(self.read_to) or 0
+        elif self.wishes.watch:
+            label = f"{label} ({self.source.lag(self.read_to)} wait)"
+        self.runtime.progress(label, done, done if finished else max(known, done + 1))
 
     def commit(self):
         """Commit what is pending, whoever else does; then acknowledge it."""
-        batch = self.pending.take()
+        batch, retries = self.pending.take(), self.tally.retries
         advanced = batch.offset is not None and batch.offset != self.gbcm.offsets.get(self.source.name)
         if batch.message is not None or (self.wishes.watch and advanced):
             start, pause = time.monotonic(), PAUSE
@@ -292,7 +301,7 @@ class _Loop:
             self.gbcm.store.prune(self.wishes.keep)
             self.commit_seconds = time.monotonic() - start
         self.committed = time.monotonic()
-        self.known |= {entry.key: entry.digest for entry in self.gbcm.ledger}
+        self._note(batch.entries.values() if self.tally.retries == retries else self.gbcm.ledger)
         self.fading = fading_from(self.gbcm.facts) if self.fading.fades else self.fading
         self.tally.partitions += batch.partitions
         self.tally.rows += sum(entry.rows for entry in batch.entries.values())
@@ -310,25 +319,25 @@ class _Loop:
         self.tally.duplicates += gone
         if not left:
             return rest_of(batch, None, {}, [])
-        counts = [replace(part, weight=batch.fading.weight(self._position(part))) for part in left]
-        heard = self.gbcm.hear(counts, self.runtime, label="hear again")
-        known = batch.entries
-        entries = {
-            part.key: replace(
-                heard.entries[part.key],
-                weight=1.0,
-                position=self._position(part),
-                arrival=known[part.key].arrival if part.key in known else (),
-            )
-            for part in left
-        }
+        mended = [self._left_of(batch, part) for part in left]
+        heard = self.gbcm.hear([part for part, _ in mended], self.runtime, label="hear again")
+        entries = {part.key: replace(entry, digest=heard.entries[part.key].digest) for part, entry in mended}
         return rest_of(batch, heard.message, entries, left)
+
+    def _left_of(self, batch: Batch, part) -> tuple[Any, Entry]:
+        """A partition that is left of a batch, or is a part of one of its, with its weight; and its entry."""
+        whole = next(p for p in batch.parts.values() if p.data == part.data and p.start <= part.start < p.stop)
+        known = batch.entries[whole.key]
+        position = known.position and known.position - (whole.stop - part.stop)
+        entry = replace(known, key=part.key, rows=part.rows, position=position)
+        return replace(part, weight=batch.fading.weight(position)), entry
 
     def _successor(self, batch: Batch) -> "GBCM":
         """The commit after the newest one we know, with a batch absorbed and old rows faded."""
         gbcm, entries = self.gbcm, sorted(batch.entries.values(), key=lambda entry: entry.key)
         before = fading_from(gbcm.facts) if fading_from(gbcm.facts).fades else self.fading
         after = before.at(batch.fading.position)
+        assert not batch.entries.keys() & {entry.key for entry in gbcm.ledger}, "a partition would count twice"
         stages = Stages()
         with stages("committee"):
             committee = gbcm.committee.aged(before.aged(after))

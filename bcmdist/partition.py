@@ -8,7 +8,6 @@ reference, a few hundred bytes; the rows are read by whoever needs them, checked
 of their content.
 """
 
-import bisect
 import itertools
 import os
 import re
@@ -349,38 +348,7 @@ def from_key(key, *, y, weight=1.0, sites="") -> Partition:
     return Partition(data, start, stop, weight, sites)
 
 
-def unheard(parts: Iterable[Partition], keys: Iterable[str]) -> list[Partition]:
-    """What is left of partitions without the rows that `keys` name, in order.
-
-    A partition of which nothing was heard is left as it is; one that was heard is left out; of one that was heard in
-    part there remain one or more ranges of rows: [900:1000] without [900:950] is [950:1000].
-    """
-    parts = list(parts)
-    arrays = {_range(part.key)[0] for part in parts}
-    ranges = sorted(_range(key) for key in keys if key.rpartition("[")[0] in arrays)
-    heard: dict[str, list[tuple[int, int]]] = {array: [] for array in arrays}
-    for array, start, stop in ranges:
-        before = heard[array]
-        if before and start <= before[-1][1]:
-            before[-1] = (before[-1][0], max(stop, before[-1][1]))
-        else:
-            before.append((start, stop))
-    return [rest for part in parts for rest in _without(part, heard[_range(part.key)[0]])]
-
-
-def _without(part, ranges):
-    """What ranges of rows, ascending and apart, leave of a partition."""
-    first = bisect.bisect_right(ranges, part.start, key=lambda a_b: a_b[1])
-    last = bisect.bisect_left(ranges, part.stop, key=lambda a_b: a_b[0])
-    inside = ranges[first:last]
-    if not inside:
-        return [part]
-    starts = [part.start, *(stop for _, stop in inside)]
-    stops = [*(start for start, _ in inside), part.stop]
-    return [replace(part, start=a, stop=b) for a, b in zip(starts, stops, strict=True) if a < b]
-
-
-def _range(key):
+def named_range(key) -> tuple[str, int, int]:
     """Array, start and stop that a key names."""
     match = KEY.fullmatch(key)
     assert match, "keys are made by Partition.key"
@@ -389,7 +357,7 @@ def _range(key):
 
 def refuse_overlap(parts: Iterable[Partition], keys: Iterable[str]):
     """Raise `InvalidData` where partitions share rows with each other or with those of `keys`."""
-    ranges = [(*_range(key), key) for key in [*keys, *(part.key for part in parts)]]
+    ranges = [(*named_range(key), key) for key in [*keys, *(part.key for part in parts)]]
     for (array, _, stop, key), (other, start, _, second) in itertools.pairwise(sorted(ranges)):
         if array == other and start < stop:
             raise InvalidData(

@@ -22,7 +22,7 @@ class ProgressBar:
     def __call__(self, label, done, total):
         """Partitions `done` of `total` are summed in the stage `label`."""
         now = time.monotonic()
-        if done == 0:
+        if done == 0 or label not in self.started:
             self.started[label] = now
         finished = done == total
         if finished:

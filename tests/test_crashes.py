@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from losing_disk import LosingDisk
 
 from bcmdist import holds
 from bcmdist.errors import BcmdistError, CommitConflict, ModelNotFound
 from bcmdist.storage import LocalStorage
 from bcmdist.store import Entry, ModelStore
-from losing_disk import LosingDisk
 
 MODEL, SOURCE = "/m", "source"
 ALL = range(6)

@@ -23,6 +23,7 @@ from bcmdist.errors import (
     UnsupportedTarget,
 )
 from bcmdist.local import local_expert, predict_local
+from bcmdist.partition import open_data, partitions
 from bcmdist.prediction import predict_latent
 from bcmdist.rows import read_rows
 from bcmdist.tasks.loading import load_arrangement

@@ -22,8 +22,9 @@ __all__ = ["Delivery", "Source", "open_source"]
 class Source(Protocol):
     """Somewhere that partitions come from."""
 
-    name: str
-    """absolute URL, without a password: what offsets are known by"""
+    @property
+    def name(self) -> str:
+        """Absolute URL, without a password: what offsets are known by."""
 
     def read(self, after: Any, most: int) -> list[Delivery]:
         """Up to `most` partitions later than the offset `after` (None: from the start); [] where there is nothing now.

@@ -13,5 +13,5 @@ class Delivery:
     parts: tuple[Partition, ...]
     offset: Any
     """JSON-ready: where to read on once these, and all delivered before them, are committed"""
-    position: int | None
+    position: int | None = None
     """rows of the source up to their end; None where the source cannot tell"""

@@ -7,9 +7,22 @@ chunks, chunks of zeros too (`write_empty_chunks`), or advances the attribute `r
 its rows.
 """
 
+import bisect
+
 from bcmdist.errors import DataChanged
-from bcmdist.partition import absolute_url, announced_rows, open_data, open_growing, partitions, steady_partitions
+from bcmdist.partition import (
+    Partition,
+    absolute_url,
+    announced_rows,
+    open_data,
+    open_growing,
+    partitions,
+    steady_partitions,
+)
 from bcmdist.sources.delivery import Delivery
+
+# Partitions to look for at least, since each look opens the arrays.
+LEAST_LOOK = 256
 
 
 class GrownArray:
@@ -21,14 +34,21 @@ class GrownArray:
     def __init__(self, url, *, x, y, rows_per_expert, watch):
         self.name = absolute_url(url)
         self.x, self.y, self.rows_per_expert, self.watch = x, y, rows_per_expert, watch
+        self._parts: list[Partition] = []
+        """those found when it was last looked at, in order"""
 
     def read(self, after, most):
-        after = after or 0
-        found = self._partitions(after, most)
-        later = [part for part in found if part.stop > after]
-        return [Delivery((part,), part.stop, part.stop) for part in later[:most]]
+        later = self._later(after or 0, most)
+        if not later:
+            self._parts = self._found(after or 0, max(most, LEAST_LOOK))
+            later = self._later(after or 0, most)
+        return [Delivery((part,), part.stop, part.stop) for part in later]
 
-    def _partitions(self, after, most):
+    def _later(self, after, most):
+        first = bisect.bisect_right(self._parts, after, key=lambda part: part.stop)
+        return self._parts[first : first + most]
+
+    def _found(self, after, most):
         if not self.watch:
             data = open_data(self.name, x=self.x, y=self.y)
             self._refuse_shrunk(data.rows, after)

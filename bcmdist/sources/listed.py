@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from bcmdist.partition import Partition
-from bcmdist.sources import Delivery
+from bcmdist.sources.delivery import Delivery
 
 
 @dataclass(frozen=True)
