@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 
-from bcmdist import diagnosis, inference, opening, passes, revision, spatial
+from bcmdist import diagnosis, drift, inference, opening, passes, revision, spatial
 from bcmdist.calibration import calibration_from, fit_calibration
 from bcmdist.committee import Committee, query_advice
 from bcmdist.errors import InvalidData, InvalidDtype, InvalidOption
@@ -436,6 +436,9 @@ class GBCM:
             "kernels_tried": self.facts["kernels_tried"],
             "at_bounds": self.facts["at_bounds"],
             "method": self.facts.get("method", "committee"),
+            "drift": drift.summary(self.ledger),
+            "fading": self.facts.get("fading"),
+            "skipped": self.facts.get("skipped", []),
             "cells": self._cells_info(),
             "seconds_by_stage": self.facts["seconds"],
             "model": self.url,

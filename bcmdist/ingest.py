@@ -27,7 +27,7 @@ from bcmdist.revision import messages
 from bcmdist.sources import Source
 from bcmdist.sources.delivery import Delivery
 from bcmdist.spatial import heard_in_cells
-from bcmdist.store import Entry, record_digest
+from bcmdist.store import RUNNING, Entry, record_digest
 from bcmdist.tasks.arriving import Arrival, Digests, Found
 from bcmdist.tasks.hearing import EPExpert, Expert
 
@@ -115,10 +115,41 @@ def ingest(gbcm: "GBCM", source: Source, runtime, wishes: Wishes | None = None) 
         What was good has been committed; the offset stays before what failed.
     """
     wishes = wishes or Wishes()
+    if gbcm.facts["linearise"] == RUNNING:
+        return _ingest_in_turn(gbcm, source, runtime, wishes)
     runtime.check_same(functools.partial(record_digest, gbcm.url, gbcm.commit), url=gbcm.url)
     loop = _Loop(gbcm, source, runtime, wishes)
     loop.run()
     return loop.gbcm, loop.tally
+
+
+def _ingest_in_turn(gbcm: "GBCM", source: Source, runtime, wishes: Wishes) -> tuple["GBCM", Tally]:
+    """As `ingest`, where each partition is linearised under the belief of the moment: one writer, one by one.
+
+    Raises
+    ------
+    CommitConflict
+        Somebody else writes too: his messages and ours depend on their order.
+    """
+    if wishes.half_life or wishes.window or wishes.watch:
+        raise InvalidOption(
+            "--watch, --half-life, --window: expected messages that do not depend on their order, this model "
+            "linearises at the running belief; fit a model with --linearise own"
+        )
+    tally, known, read_to = Tally(), {entry.key for entry in gbcm.ledger}, None
+    while deliveries := source.read(read_to, GROUP):
+        read_to = deliveries[-1].offset
+        parts = [part for delivery in deliveries for part in delivery.parts]
+        fresh = [part for part in parts if part.key not in known]
+        tally.duplicates += len(parts) - len(fresh)
+        if fresh:
+            gbcm.refuse_unlike(fresh)
+            refuse_large_expert(fresh, gbcm.model.query, runtime, gbcm.model.likelihood)
+            gbcm = passes.absorb_in_turn(gbcm, fresh, runtime)
+        tally.partitions += len(fresh)
+        tally.rows += sum(part.rows for part in fresh)
+        source.ack(read_to, [part.key for part in parts])
+    return gbcm, tally
 
 
 class _Loop:
@@ -352,8 +383,8 @@ class _Loop:
         facts: dict[str, Any] = to_facts(after)
         if entries:
             facts |= passes.first_pass(gbcm.facts)
-        if self.tally.skipped:
-            facts["skipped"] = sorted({*gbcm.facts.get("skipped", ()), *self.tally.skipped})
+        skipped = {*gbcm.facts.get("skipped", ()), *self.tally.skipped} - batch.entries.keys()
+        facts["skipped"] = sorted(skipped)
         if gone:
             left = [entry for entry in ledger if not after.expired(entry.position)]
             return gbcm.successor(committee, left, rewrite=True, stages=stages, offsets=offsets, **facts)

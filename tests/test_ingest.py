@@ -1,0 +1,271 @@
+"""Whatever comes twice, late, in another order or from two sides, the committee is that of one peaceful fit."""
+
+import itertools
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bcmdist import GBCM, SerialRuntime, Settings
+from bcmdist.dataset import append_rows, write_dataset
+from bcmdist.errors import ChunkConflict, CommitConflict, InvalidData, InvalidOption, PoisonChunk
+from bcmdist.ingest import Wishes
+from bcmdist.partition import open_data, partitions
+from bcmdist.sources.delivery import Delivery
+from bcmdist.sources.listed import Listed
+from problems import assert_same_committee
+
+GIVEN = Settings(kernel="se", learn=False, query=20, rows_per_expert=20)
+ONE_EACH = Wishes(commit_every=1, keep=1000)
+
+
+class Shuffled(Listed):
+    """Partitions in any order and any number of times, with positions in the data set that they are of."""
+
+    def read(self, after, most):
+        start = after or 0
+        parts = self.parts[start : start + most]
+        return [Delivery((part,), start + k, part.stop) for k, part in enumerate(parts, start=1)]
+
+
+def shuffled(path, order):
+    parts = partitions(open_data(path), GIVEN.rows_per_expert)
+    return Shuffled(tuple(parts[k] for k in order), "shuffled")
+
+
+@pytest.fixture
+def prepared(wave, make_data, tmp_path):
+    """A model that has heard nothing, of 240 rows in 12 partitions, and their path."""
+    _, X, y = wave
+    path = make_data("chunks.zarr", rows_per_chunk=20, X=X, y=y)
+    return GBCM.prepare(path, GIVEN, model=tmp_path / "model"), path
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    """As `prepared`, to be copied by `copied`."""
+    folder = tmp_path_factory.mktemp("template")
+    rng = np.random.default_rng(7)
+    X = rng.uniform(-2, 2, (240, 2))
+    y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(240)
+    write_dataset(folder / "wave.zarr", {"X": X, "y": y}, rows_per_chunk=20)
+    GBCM.prepare(folder / "wave.zarr", GIVEN, model=folder / "model")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def copied(template):
+    """A function that makes a model that has heard nothing, and the path of its data."""
+    numbers = itertools.count()
+
+    def copy():
+        other = template / f"model-{next(numbers)}"
+        shutil.copytree(template / "model", other)
+        return GBCM.load(other), str(template / "wave.zarr")
+
+    return copy
+
+
+@settings(max_examples=15, deadline=None)
+@given(order=st.lists(st.integers(0, 11), max_size=20), every=st.integers(1, 5))
+def test_the_ledger_is_a_set(copied, order, every):
+    gbcm, path = copied()
+    after, tally = gbcm.ingest(shuffled(path, order), Wishes(commit_every=every))
+    parts = partitions(open_data(path), 20)
+    assert {entry.key for entry in after.ledger} == {parts[k].key for k in order}
+    assert len(after.ledger) == tally.partitions == len(set(order))
+    peaceful = gbcm.hear([parts[k] for k in sorted(set(order))], SerialRuntime(), label="test") if order else None
+    if peaceful:
+        assert_same_committee(after.committee, gbcm.committee.absorb(peaceful.message))
+    assert GBCM.load(gbcm.url).ledger == after.ledger
+
+
+def test_committed_partition_by_partition(prepared):
+    gbcm, path = prepared
+    with_source = gbcm.source(path)
+    after, tally = gbcm.ingest(with_source, ONE_EACH)
+    assert (after.commit, tally.partitions, tally.rows, tally.duplicates) == (13, 12, 240, 0)
+    again, tally = after.ingest(gbcm.source(path), ONE_EACH)
+    assert (again.commit, tally.partitions, tally.duplicates) == (13, 0, 12)
+    assert after.offsets == {path: 240}
+    assert [entry.position for entry in after.ledger] == [None] * 12  # rows do not fade
+
+
+def test_arrivals_are_noted_before_they_are_heard(prepared):
+    gbcm, path = prepared
+    after, _ = gbcm.ingest(gbcm.source(path), ONE_EACH)
+    first, last = after.ledger[0].arrival, after.ledger[-1].arrival
+    assert len(first) == len(last) == 3
+    assert first[0] < last[0]  # the log score of somebody who has heard nothing is worse
+    assert GBCM.load(gbcm.url).ledger == after.ledger
+    assert after.info()["drift"] is None
+
+
+def test_other_rows_under_the_same_key(prepared):
+    gbcm, path = prepared
+    after, _ = gbcm.ingest(gbcm.source(path), Wishes(max_partitions=4))
+    assert len(after.ledger) == 4
+    group = zarr.open_group(path, mode="r+")
+    group["y"][70] += 1.0
+    with pytest.raises(ChunkConflict, match=r"X\[60:80\]: expected the rows that were heard under this key"):
+        after.ingest(gbcm.source(path))
+    assert len(GBCM.load(gbcm.url).ledger) >= 4
+
+
+@settings(max_examples=10, deadline=None)
+@given(order=st.permutations(range(12)), every=st.integers(1, 5))
+def test_decay_follows_from_positions_only(copied, order, every):
+    gbcm, path = copied()
+    after, _ = gbcm.ingest(shuffled(path, order), Wishes(commit_every=every, half_life=50.0))
+    parts = [replace(part, weight=2.0 ** ((part.stop - 240) / 50.0)) for part in partitions(open_data(path), 20)]
+    expected = gbcm.committee.absorb(gbcm.hear(parts, SerialRuntime(), label="test").message)
+    assert_same_committee(after.committee, expected)
+    assert after.facts["fading"]["position"] == 240
+    parts = partitions(open_data(path), 20)
+    rest = after.forget([parts[2].key])
+    weights = {part.key: 2.0 ** ((part.stop - 240) / 50.0) for part in parts}
+    kept = [replace(part, weight=weights[part.key]) for part in parts if part != parts[2]]
+    expected = gbcm.committee.absorb(gbcm.hear(kept, SerialRuntime(), label="test").message)
+    assert_same_committee(rest.committee, expected)
+
+
+@settings(max_examples=10, deadline=None)
+@given(order=st.permutations(range(12)), every=st.integers(1, 5))
+def test_a_window_holds_the_newest_rows_in_any_order(copied, order, every):
+    gbcm, path = copied()
+    after, tally = gbcm.ingest(shuffled(path, order), Wishes(commit_every=every, window=100))
+    parts = partitions(open_data(path), 20)[-5:]
+    expected = gbcm.committee.absorb(gbcm.hear(parts, SerialRuntime(), label="test").message)
+    assert_same_committee(after.committee, expected)
+    assert {entry.key for entry in after.ledger} == {part.key for part in parts}
+    assert after.committee.total.rows == 100
+    assert GBCM.load(gbcm.url).ledger == after.ledger
+    late, tally = after.ingest(shuffled(path, [0, 11]), Wishes(window=100))
+    assert (tally.expired, tally.duplicates, late.commit) == (1, 1, after.commit)
+
+
+def test_who_loses_a_commit_adds_to_it(prepared, monkeypatch):
+    gbcm, path = prepared
+    parts = partitions(open_data(path), 20)
+    fast = {1: parts[5:6], 2: parts[0:2], 3: parts[6:9]}  # somebody else commits these before our 1st, 2nd, 3rd
+    successor, tries = GBCM.successor, itertools.count(1)
+
+    def slow(self, *arguments, **options):
+        theirs = fast.pop(next(tries), None)
+        if theirs:
+            newest = GBCM.load(gbcm.url)
+            heard = newest.hear(theirs, SerialRuntime(), label="test")
+            entries = list(heard.entries.values())
+            successor(newest, newest.committee.absorb(heard.message), entries)
+        return successor(self, *arguments, **options)
+
+    monkeypatch.setattr(GBCM, "successor", slow)
+    after, tally = gbcm.ingest(gbcm.source(path), Wishes(commit_every=4))
+    assert tally.retries == 3
+    assert (tally.partitions, tally.duplicates) == (6, 6)
+    assert len({entry.key for entry in after.ledger}) == len(after.ledger) == 12
+    expected = gbcm.committee.absorb(gbcm.hear(parts, SerialRuntime(), label="test").message)
+    assert_same_committee(after.committee, expected)
+    assert after.committee.total.rows == 240
+    with pytest.raises(CommitConflict):
+        successor(gbcm, gbcm.committee, [])
+
+
+def test_a_tail_that_somebody_heard_with_another_cut(prepared, tmp_path, rng):
+    gbcm, _ = prepared
+    path = str(tmp_path / "grown.zarr")
+    append_rows(path, rng.normal(size=(50, 2)), rng.normal(size=50), rows_per_chunk=20)
+    early = gbcm.partial_fit(path)
+    assert [entry.rows for entry in early.ledger] == [20, 20, 10]
+    append_rows(path, rng.normal(size=(45, 2)), rng.normal(size=45))
+    late = early.partial_fit(path)
+    assert sorted(entry.rows for entry in late.ledger) == [10, 10, 15, 20, 20, 20]
+    assert late.committee.total.rows == 95
+    peaceful = gbcm.committee
+    for part in partitions(open_data(path), 20):
+        if part.start != 40:
+            peaceful = peaceful.absorb(gbcm.hear([part], SerialRuntime(), label="test").message)
+    tails = [entry.key for entry in late.ledger if entry.rows == 10]
+    assert [key.rpartition("[")[2] for key in sorted(tails)] == ["40:50]", "50:60]"]
+
+
+def test_watching_takes_what_is_complete_until_told_to_stop(prepared, tmp_path, rng, monkeypatch):
+    gbcm, _ = prepared
+    path, polls = str(tmp_path / "grown.zarr"), []
+    append_rows(path, rng.normal(size=(50, 2)), rng.normal(size=50), rows_per_chunk=20)
+
+    def wait(seconds):
+        polls.append(seconds)
+        if len(polls) <= 3:
+            append_rows(path, rng.normal(size=(25, 2)), rng.normal(size=25))
+
+    monkeypatch.setattr("bcmdist.ingest.time.sleep", wait)
+    until_idle = Wishes(watch=True, stop=lambda: len(polls) > 4)
+    after, tally = gbcm.ingest(gbcm.source(path, watch=True), until_idle)
+    assert after.committee.total.rows == tally.rows == 120
+    assert after.offsets[path] == 120
+    finished, tally = after.ingest(gbcm.source(path))
+    assert (finished.committee.total.rows, tally.rows) == (125, 5)
+
+
+def test_a_bad_partition_leaves_what_was_good(prepared):
+    gbcm, path = prepared
+    group = zarr.open_group(path, mode="r+")
+    before = group["y"][130]
+    group["y"][130] = np.nan
+    with pytest.raises(InvalidData, match=r"got nan at row 130"):
+        gbcm.ingest(gbcm.source(path), ONE_EACH)
+    stopped = GBCM.load(gbcm.url)
+    assert 0 < len(stopped.ledger) < 12
+    assert stopped.offsets[path] <= 120
+    skipping, tally = stopped.ingest(gbcm.source(path), replace(ONE_EACH, skip=True))
+    assert len(skipping.ledger) == 11
+    assert [key.rpartition("[")[2] for key in tally.skipped] == ["120:140]"]
+    assert skipping.facts["skipped"] == tally.skipped == skipping.info()["skipped"]
+    group["y"][130] = before
+    whole, tally = skipping.ingest(gbcm.source(path))
+    assert (len(whole.ledger), tally.partitions, whole.info()["skipped"]) == (12, 1, [])
+
+
+class Poisoned(SerialRuntime):
+    """Whoever computes the third partition dies."""
+
+    def each(self, work, *, label):
+        for outcome in super().each(work, label=label):
+            for part in outcome.parts:
+                if part.start == 40:
+                    yield replace(outcome, parts=[part], result=None, error=PoisonChunk(f"{part.key} killed 2 workers"))
+                    break
+            else:
+                yield outcome
+
+
+def test_the_rest_completes_beside_poison(prepared):
+    gbcm, path = prepared
+    with pytest.raises(PoisonChunk, match=r"X\[40:60\] killed 2 workers"):
+        gbcm.ingest(gbcm.source(path), ONE_EACH, runtime=Poisoned())
+    assert len(GBCM.load(gbcm.url).ledger) == 11
+
+
+@pytest.mark.parametrize(("name", "value"), [("max_partitions", 0), ("commit_every", -1), ("keep", 0)])
+def test_wishes_are_positive(name, value):
+    with pytest.raises(InvalidOption, match=f"--{name.replace('_', '-')}: expected at least 1, got {value}"):
+        Wishes(**{name: value})
+
+
+def test_rows_fade_only_where_they_are_counted(prepared):
+    gbcm, path = prepared
+    source = Listed(tuple(partitions(open_data(path), 20)), "listed")
+    with pytest.raises(InvalidOption, match="expected a source that counts its rows, got listed"):
+        gbcm.ingest(source, Wishes(half_life=10.0))
+
+
+def test_old_commits_are_pruned_on_the_way(prepared):
+    gbcm, path = prepared
+    after, _ = gbcm.ingest(gbcm.source(path), Wishes(commit_every=1, keep=3))
+    assert set(after.store.numbers()) <= {1, 11, 12, 13}
+    assert GBCM.load(gbcm.url, commit=12).committee.total.rows == 220
