@@ -18,6 +18,7 @@ import numpy as np
 import zarr
 
 from bcmdist.errors import (
+    BcmdistError,
     DataDamaged,
     DataNotFound,
     InvalidData,
@@ -25,7 +26,9 @@ from bcmdist.errors import (
     InvalidOption,
     MisalignedChunks,
     MissingExtra,
+    StorageUnreachable,
 )
+from bcmdist.storage import answering, normal_url, on_objects, open_objects
 
 # Arrays that may stand beside the targets, in the order of the fields of `Observations`.
 COMPANIONS = ("weight", "exposure", "trials", "event")
@@ -100,7 +103,15 @@ Work = Partition | Span
 def absolute_url(url):
     """The same place under a name that does not depend on the working directory."""
     url = str(url).removeprefix("file://")
+    if on_objects(url):
+        return normal_url(url)
     return url if "://" in url else os.path.abspath(url)
+
+
+def group_store(url):
+    """What Zarr is given to open a URL: an object store's client, or the URL itself."""
+    where = absolute_url(url)
+    return zarr.storage.ObjectStore(open_objects(where).store) if on_objects(where) else where
 
 
 def open_group(url):
@@ -108,10 +119,13 @@ def open_group(url):
 
     Raises
     ------
-    DataNotFound, MissingExtra
+    DataNotFound, MissingExtra, StorageUnreachable
     """
     try:
-        return zarr.open_group(absolute_url(url), mode="r")
+        with answering(url):
+            return zarr.open_group(group_store(url), mode="r")
+    except BcmdistError:
+        raise
     except ImportError as error:
         raise MissingExtra(f"data: {url} needs a package that is not installed ({error}); pip install it") from error
     except Exception as error:  # whatever zarr makes of what is there
@@ -150,8 +164,11 @@ def describe(url, x, y) -> str:
 
 def _array(group, url, name):
     try:
-        array = group.get(name)
-        names = sorted(group.array_keys())
+        with answering(url):
+            array = group.get(name)
+            names = sorted(group.array_keys())
+    except StorageUnreachable:
+        raise
     except Exception as error:  # whatever zarr makes of the metadata
         raise DataDamaged(
             f"{url}: the metadata of {name} cannot be read ({error}); restore them from a copy"
@@ -163,7 +180,8 @@ def _array(group, url, name):
             f"{url}: expected real numbers in {name}, got dtype {array.dtype}; convert it to float64 first"
         )
     if group.attrs.get(ALL_STORED):
-        _refuse_missing_chunks(url, name, array)
+        with answering(url):
+            _refuse_missing_chunks(url, name, array)
     return array
 
 
