@@ -24,6 +24,8 @@ from bcmdist.storage import answering
 
 # Seconds to wait, at most, before a conditional put that was not answered is repeated.
 WAITS = (0.2, 1.0, 3.0)
+# How often the client repeats what it may, with random waits in between.
+RETRIES = 4
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
 
@@ -153,7 +155,8 @@ def _opened(url, environment):
     store = S3Store(
         bucket,
         prefix=prefix or None,
+        disable_bulk_delete=True,  # which not all stores know
         client_options={"allow_http": endpoint.startswith("http://"), "connect_timeout": "5s", "timeout": "300s"},
-        retry_config={"max_retries": 4, "retry_timeout": timedelta(seconds=60)},
+        retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=60)},
     )
     return ObjectStorage(url, store)
