@@ -15,7 +15,7 @@ import numpy as np
 import zarr
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
-from bcmdist.errors import DataExists
+from bcmdist.errors import DataExists, InvalidOption
 from bcmdist.partition import ALL_STORED, Data, absolute_url, group_store, open_group
 from bcmdist.storage import answering, on_objects, open_objects
 
@@ -95,6 +95,8 @@ def new_output(url):
 
 @contextlib.contextmanager
 def _objects(where, url):
+    if where.count("/") < 3:
+        raise InvalidOption(f"output: expected s3://BUCKET/PREFIX, got {url} without a prefix; give one")
     storage = open_objects(where)
     if storage.names(""):
         raise DataExists(f"output: expected a new URL, {url} holds something; choose another --out or remove it")

