@@ -1,7 +1,5 @@
 """Chains of sampled hyper-parameters as a model directory keeps them: one commit for each."""
 
-from pathlib import Path
-
 import numpy as np
 
 from bcmdist.diagnostics import effective_sample_size, split_rhat
@@ -17,7 +15,7 @@ LARGEST_RHAT = 1.1
 
 def chain_store(model) -> ModelStore:
     """The commits of a mixture's chains; chain k is commit k + 1."""
-    return open_store(Path(model, FOLDER))
+    return open_store(f"{model}/{FOLDER}")
 
 
 def chain_from(commit: Commit) -> Chain:

@@ -15,8 +15,18 @@ import numpy as np
 import zarr
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
-from bcmdist.errors import DataExists, InvalidData
-from bcmdist.partition import ALL_STORED, COMPANIONS, ROWS_COMPLETE, Data, absolute_url, chunk_keys, open_group
+from bcmdist.errors import DataExists, InvalidData, InvalidOption
+from bcmdist.partition import (
+    ALL_STORED,
+    COMPANIONS,
+    ROWS_COMPLETE,
+    Data,
+    absolute_url,
+    chunk_keys,
+    group_store,
+    open_group,
+)
+from bcmdist.storage import answering, on_objects, open_objects
 
 ROWS_PER_CHUNK = 4096
 # Predictions are written in the chunks of X, unless those are so large that a task would not fit.
@@ -34,7 +44,7 @@ def write_dataset(url, columns: Mapping[str, np.ndarray], *, rows_per_chunk=ROWS
         There is something at `url`.
     """
     with new_output(url) as place:
-        group = zarr.open_group(place, mode="w-", attributes=(attributes or {}) | {ALL_STORED: True})
+        group = zarr.open_group(group_store(place), mode="w-", attributes=(attributes or {}) | {ALL_STORED: True})
         for name, column in columns.items():
             array = _create_array(group, name, column.shape, column.dtype, rows_per_chunk, "row")
             array[...] = column
@@ -109,14 +119,14 @@ def create_dataset(url, examples: Mapping[str, np.ndarray], rows, *, rows_per_ch
     ----------
     examples : what stands in one row, (1, ...), by name
     """
-    group = zarr.open_group(url, mode="w-", attributes=attributes | {ALL_STORED: True})
+    group = zarr.open_group(group_store(url), mode="w-", attributes=attributes | {ALL_STORED: True})
     for name, example in examples.items():
         _create_array(group, name, (rows, *example.shape[1:]), example.dtype, rows_per_chunk, "row")
 
 
 def write_array(url, name, values, *, along, rows_per_chunk=ROWS_PER_CHUNK, attributes):
     """Add an array with attributes of its own to a group; `along` names what its first axis counts."""
-    group = zarr.open_group(url, mode="r+")
+    group = zarr.open_group(group_store(url), mode="r+")
     array = _create_array(group, name, values.shape, values.dtype, rows_per_chunk, along)
     array[...] = values
     array.update_attributes(attributes)
@@ -127,7 +137,8 @@ def new_output(url):
     """Where to write a group that is to appear at `url`: all of it, or nothing.
 
     On a local disk a directory beside it, renamed at the end and removed on failure; a task that
-    writes late writes to a name nobody reads. Elsewhere the URL itself.
+    writes late writes to a name nobody reads. On an object store the URL itself, which is emptied
+    on failure: what was not removed lacks chunks, and is refused where it is read. Elsewhere the URL itself.
 
     Raises
     ------
@@ -135,6 +146,10 @@ def new_output(url):
         There is something at `url`.
     """
     where = absolute_url(url)
+    if on_objects(where):
+        with _objects(where, url):
+            yield where
+        return
     if "://" in where:
         yield where
         return
@@ -149,6 +164,23 @@ def new_output(url):
         raise
 
 
+@contextlib.contextmanager
+def _objects(where, url):
+    if where.count("/") < 3:
+        raise InvalidOption(f"output: expected s3://BUCKET/PREFIX, got {url} without a prefix; give one")
+    storage = open_objects(where)
+    if storage.names(""):
+        raise DataExists(f"output: expected a new URL, {url} holds something; choose another --out or remove it")
+    try:
+        with answering(where):
+            yield
+    except DataExists:  # somebody else was faster
+        raise
+    except BaseException:
+        storage.remove_all()
+        raise
+
+
 def create_predictions(place, data: Data, columns: Mapping[str, np.ndarray], attributes) -> int:
     """Empty output for predictions at the rows of `data`; rows per chunk.
 
@@ -158,7 +190,7 @@ def create_predictions(place, data: Data, columns: Mapping[str, np.ndarray], att
     """
     rows_per_chunk = min(data.chunk_rows, LARGEST_OUTPUT_CHUNK)
     try:
-        group = zarr.open_group(place, mode="w-", attributes=attributes)
+        group = zarr.open_group(group_store(place), mode="w-", attributes=attributes)
     except zarr.errors.ContainsGroupError as error:
         raise DataExists(f"output: expected a new URL, {place} holds a group; choose another --out") from error
     source = open_group(data.url)
@@ -174,10 +206,11 @@ def create_predictions(place, data: Data, columns: Mapping[str, np.ndarray], att
 
 def write_rows(url, start, columns: Mapping[str, np.ndarray]):
     """Write rows of an output from row `start` on."""
-    group = zarr.open_group(absolute_url(url), mode="r+")
-    for name, values in columns.items():
-        array = group[name].with_config(EMPTY_TOO)  # type: ignore[union-attr]
-        array[start : start + len(values)] = values
+    with answering(url):
+        group = zarr.open_group(group_store(url), mode="r+")
+        for name, values in columns.items():
+            array = group[name].with_config(EMPTY_TOO)  # type: ignore[union-attr]
+            array[start : start + len(values)] = values
 
 
 def output_names(url) -> str:

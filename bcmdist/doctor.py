@@ -17,7 +17,7 @@ from bcmdist.rows import read_all
 from bcmdist.storage import open_storage
 
 PACKAGES = ("numpy", "scipy", "zarr", "dask", "distributed", "scikit-learn", "threadpoolctl")
-OPTIONAL = ("matplotlib", "pandas", "pyarrow")
+OPTIONAL = ("matplotlib", "pandas", "pyarrow", "obstore")
 
 
 def examine() -> list[dict]:

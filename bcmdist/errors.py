@@ -87,6 +87,14 @@ class ModelDamaged(BcmdistError, OSError):
     """A model directory holds something that does not match its checksum."""
 
 
+class StorageUnreachable(BcmdistError, OSError):
+    """An object store does not answer, or refuses."""
+
+
+class StoreIgnoresConditions(BcmdistError, OSError):
+    """An object store overwrites what a conditional put must leave alone: a commit could be lost on it."""
+
+
 class NotPositiveDefinite(BcmdistError, ValueError):
     """A matrix that must be a covariance is not positive definite."""
 

@@ -8,6 +8,7 @@ import numpy as np
 from bcmdist import __version__
 from bcmdist.dataset import LARGEST_OUTPUT_CHUNK, create_predictions, new_output, output_names
 from bcmdist.errors import InvalidOption
+from bcmdist.opening import refuse_cells_on_objects
 from bcmdist.partition import aligned_partitions, describe
 from bcmdist.preparation import refuse_large_local, refuse_large_prediction
 from bcmdist.reordering import restore
@@ -80,6 +81,7 @@ def _refuse(gbcm, data, method, runtime):
     if method == "committee":
         refuse_large_prediction(data, gbcm.model.query, runtime)
     else:
+        refuse_cells_on_objects(gbcm.url, True)
         refuse_large_local(gbcm, data, runtime)
     runtime.check_same(functools.partial(describe, data.url, data.x, data.y), url=data.url)
     runtime.check_same(functools.partial(record_digest, gbcm.url, gbcm.commit), url=gbcm.url)

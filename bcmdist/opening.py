@@ -4,7 +4,6 @@ Nothing is written before the data have been surveyed. What a failed preparation
 is killed or interrupted leaves its evaluations behind, and the same job on the same rows takes them up.
 """
 
-import contextlib
 import functools
 import hashlib
 import json
@@ -18,10 +17,11 @@ import numpy as np
 
 from bcmdist.committee import Committee
 from bcmdist.dataset import write_dataset
-from bcmdist.errors import DataChanged, InvalidDtype, ModelExists
+from bcmdist.errors import DataChanged, InvalidDtype, InvalidOption, ModelExists
 from bcmdist.expert import zero_message
 from bcmdist.partition import describe
 from bcmdist.preparation import Stages, prepare_model, survey
+from bcmdist.storage import on_objects
 from bcmdist.store import SCRATCH, open_store
 
 
@@ -111,6 +111,7 @@ def write_commit(store, number, model, committee, facts, *, segments=(), partiti
 def prepared(data, settings, model, runtime):
     """The first commit: a model, and a committee that has heard nothing."""
     store = open_store(model)
+    refuse_cells_on_objects(store.storage.url, settings.partition == "spatial")
     runtime.check_same(functools.partial(describe, data.url, data.x, data.y), url=data.url)
     with store.canary() as probe:
         runtime.check_same(probe, url=store.storage.url)
@@ -118,9 +119,11 @@ def prepared(data, settings, model, runtime):
     with stages("survey"):
         surveyed = survey(data, settings, runtime)
     job = _job(data, settings)
-    scratch = Path(store.storage.url, SCRATCH, _job_on(job, surveyed)[:12])
-    scratch.mkdir(parents=True, exist_ok=True)
+    keep, scratch = _scratch(store.storage.url, _job_on(job, surveyed)[:12])
     try:
+        if keep and settings.objective == "subset":  # its rows lie there
+            with open_store(scratch / "seen").canary() as probe:
+                runtime.check_same(probe, url=scratch)
         made, found = prepare_model(data, surveyed, settings, runtime, store, stages, str(scratch))
         facts = {"job": job, "data": data.url, **found}
         facts |= {"rows_per_expert": settings.rows_per_expert, "linearise": settings.linearise, "passes": []}
@@ -130,11 +133,29 @@ def prepared(data, settings, model, runtime):
     except Exception:
         shutil.rmtree(scratch.parent, ignore_errors=True)
         store.discard_uncommitted()
-        with contextlib.suppress(OSError):  # holds something, or is gone
-            Path(store.storage.url).rmdir()
+        store.storage.remove(SCRATCH)  # with the directory, unless it holds something else
         raise
     shutil.rmtree(scratch.parent, ignore_errors=True)
     return store.load(1)
+
+
+def _scratch(url, job):
+    """What must be kept alive, and a directory for what learning needs to resume: beside the model; for a model on an
+    object store a temporary one, which a killed process does not find again."""
+    keep = _Scratch() if on_objects(url) else None
+    scratch = Path(keep.path if keep else url, SCRATCH, job)
+    scratch.mkdir(parents=True, exist_ok=True)
+    return keep, scratch
+
+
+def refuse_cells_on_objects(url, cells):
+    """Raise `InvalidOption` where a model on an object store is to have, or to use, cells."""
+    if cells and on_objects(url):
+        raise InvalidOption(
+            f"{url}: expected a model directory on a disk that all workers share, for spatial partitions sort rows "
+            "there, got an object store; use --partition chunks and --method committee, or --model DIR (DATA may stay "
+            "where it is)"
+        )
 
 
 def refuse_changed(entries, surveyed):

@@ -18,6 +18,7 @@ import zarr
 from zarr.core.sync import sync
 
 from bcmdist.errors import (
+    BcmdistError,
     DataDamaged,
     DataNotFound,
     InvalidData,
@@ -25,7 +26,9 @@ from bcmdist.errors import (
     InvalidOption,
     MisalignedChunks,
     MissingExtra,
+    StorageUnreachable,
 )
+from bcmdist.storage import answering, normal_url, on_objects, open_objects
 from bcmdist.stream import is_entry, open_entry
 
 # Arrays that may stand beside the targets, in the order of the fields of `Observations`.
@@ -105,7 +108,15 @@ Work = Partition | Span
 def absolute_url(url):
     """The same place under a name that does not depend on the working directory."""
     url = str(url).removeprefix("file://")
+    if on_objects(url):
+        return normal_url(url)
     return url if "://" in url else os.path.abspath(url)
+
+
+def group_store(url):
+    """What Zarr is given to open a URL: an object store's client, or the URL itself."""
+    where = absolute_url(url)
+    return zarr.storage.ObjectStore(open_objects(where).store) if on_objects(where) else where
 
 
 def open_group(url):
@@ -113,10 +124,13 @@ def open_group(url):
 
     Raises
     ------
-    DataNotFound, MissingExtra
+    DataNotFound, MissingExtra, StorageUnreachable
     """
     try:
-        return zarr.open_group(absolute_url(url), mode="r")
+        with answering(url):
+            return zarr.open_group(group_store(url), mode="r")
+    except BcmdistError:
+        raise
     except ImportError as error:
         raise MissingExtra(f"data: {url} needs a package that is not installed ({error}); pip install it") from error
     except Exception as error:  # whatever zarr makes of what is there
@@ -148,7 +162,8 @@ def open_data(url, *, x="X", y="y") -> Data:
                 f"{url}: expected {rows} rows in {name} as in {x}, got {array.shape[0]}; they must be the same rows"
             )
         if group.attrs.get(ALL_STORED):
-            _refuse_missing_chunks(url, name, array, rows)
+            with answering(url):
+                _refuse_missing_chunks(url, name, array, rows)
     if rows == 0 or arrays[x].shape[1] == 0:
         raise InvalidData(
             f"{url}: expected at least one row and one column in {x}, got shape {(rows, arrays[x].shape[1])}; add data"
@@ -219,8 +234,11 @@ def describe(url, x, y) -> str:
 
 def _array(group, url, name):
     try:
-        array = group.get(name)
-        names = sorted(group.array_keys())
+        with answering(url):
+            array = group.get(name)
+            names = sorted(group.array_keys())
+    except StorageUnreachable:
+        raise
     except Exception as error:  # whatever zarr makes of the metadata
         raise DataDamaged(
             f"{url}: the metadata of {name} cannot be read ({error}); restore them from a copy"

@@ -11,12 +11,9 @@ scaled inputs and targets. A step, a starting point and a prior mean apply to th
     MODEL/mixture.json  their names and commits, once all are there
 """
 
-import contextlib
 import json
-import shutil
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import numpy as np
 
@@ -137,7 +134,7 @@ def sample_posterior(
     for number, phi in enumerate(thinned(run, samples)):
         name, values = f"{MEMBERS}/{number:04d}", named_parameters(*coordinates.at(phi))
         given = replace(settings, learn=False, set={n: v.tolist() for n, v in values.items()})
-        fitted = GBCM.fit(source, given, model=Path(model, name), runtime=runtime).reference
+        fitted = GBCM.fit(source, given, model=f"{model}/{name}", runtime=runtime).reference
         listed.append([name, fitted.number, fitted.digest])
     text, storage = json.dumps(listed).encode(), open_storage(model)
     if not storage.put_if_absent(CONTENTS, text) and storage.get(CONTENTS) != text:
@@ -208,14 +205,13 @@ def _prepared(source, settings, model, runtime) -> GBCM:
         raise ModelExists(
             f"{model}: expected a new or empty directory, or chains of this job, it holds {min(other)}; choose another"
         )
-    place = Path(model, PREPARED)
+    place = f"{model}/{PREPARED}"
     prepared = GBCM.prepare(source, replace(settings, learn=False), model=place, runtime=runtime)
     try:
         _refuse_unsampled(prepared.model.likelihood)
     except InvalidOption:
-        shutil.rmtree(place)
-        with contextlib.suppress(OSError):  # it holds something else
-            Path(model).rmdir()
+        open_storage(place).remove_all()
+        open_storage(model).remove(PREPARED)  # with the directory, unless it holds something else
         raise
     return prepared
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bcmdist.errors import DataDamaged, InvalidData
+from bcmdist.errors import DataDamaged, InvalidData, StorageUnreachable
 from bcmdist.kept import Kept
 from bcmdist.likelihoods import Observations
 from bcmdist.partition import COMPANIONS, Data, Partition, chunk_rows, open_group
+from bcmdist.storage import answering
 from bcmdist.stream import is_entry, read_entry
 
 # Rows that one task reads in one go: enough to decode a large chunk few times, little enough to
@@ -80,7 +81,10 @@ def read_rows(data: Data, rows) -> tuple[np.ndarray, Observations]:
 
     def column(name):
         try:
-            return np.asarray(group[name].oindex[rows], dtype=float)
+            with answering(data.url):
+                return np.asarray(group[name].oindex[rows], dtype=float)
+        except StorageUnreachable:
+            raise
         except (ValueError, RuntimeError, OSError) as error:
             raise DataDamaged(
                 f"{data.url}: expected to read {len(rows)} rows of {name} between {rows[0]} and {rows[-1]}, failed: "
@@ -123,7 +127,10 @@ def _read(data, start, stop):
 
 def _read_column(group, data, name, rows):
     try:
-        column = np.asarray(group[name][rows], dtype=float)
+        with answering(data.url):
+            column = np.asarray(group[name][rows], dtype=float)
+    except StorageUnreachable:
+        raise
     except (ValueError, RuntimeError, OSError) as error:
         raise DataDamaged(
             f"{data.url}: expected to read chunk {_damaged_chunk(group[name], rows)} of {name} (rows {rows.start} to "

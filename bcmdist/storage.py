@@ -5,10 +5,14 @@ A name is put if it is absent: of two writers one wins, and nothing is overwritt
 
 import contextlib
 import os
+import re
+import shutil
 import uuid
 from typing import Any, Protocol
 
-from bcmdist.errors import InvalidOption
+from bcmdist.errors import InvalidOption, MissingExtra, StorageUnreachable
+
+OBJECTS = "s3://"
 
 TEMPORARY = ".tmp-"
 READ_BYTES = 1 << 24  # at a time; arbitrary
@@ -38,6 +42,9 @@ class Storage(Protocol):
     def settle(self, folder: str) -> None:
         """Make what was removed from a folder stay removed."""
 
+    def remove_all(self) -> None:
+        """Forget every name."""
+
 
 class LocalStorage:
     """A directory: temporary file, fsync, link (which fails if taken), unlink, fsync of the directories.
@@ -52,7 +59,10 @@ class LocalStorage:
 
     def __init__(self, root, disk: Any = os):
         if "://" in str(root) or not str(root):
-            raise InvalidOption(f"model: expected a path on a disk that all workers share, got {str(root)!r}; give one")
+            raise InvalidOption(
+                f"model: expected a path on a disk that all workers share, or s3://BUCKET/PREFIX, got {str(root)!r}; "
+                "give one"
+            )
         self.url = os.path.abspath(root)
         self.disk = disk
         self._durable: set[str] = set()
@@ -143,6 +153,9 @@ class LocalStorage:
             self._sync_above(os.path.dirname(folder))
         self._durable.add(folder)
 
+    def remove_all(self):
+        shutil.rmtree(self.url, ignore_errors=True)
+
 
 def sync_directory(path, disk: Any = os):
     """Make the names in a directory durable."""
@@ -154,5 +167,54 @@ def sync_directory(path, disk: Any = os):
 
 
 def open_storage(url) -> Storage:
-    """The storage behind a path."""
-    return LocalStorage(url)
+    """The storage behind a path, or behind `s3://BUCKET/PREFIX`."""
+    return open_objects(url) if on_objects(url) else LocalStorage(url)
+
+
+def on_objects(url) -> bool:
+    """Whether a URL is one of an object store, where there are no directories."""
+    return str(url).startswith(OBJECTS)
+
+
+def open_objects(url):
+    """The `ObjectStorage` behind `s3://BUCKET/PREFIX`.
+
+    Raises
+    ------
+    MissingExtra, InvalidOption
+    """
+    try:
+        from bcmdist import objects
+    except ImportError as error:
+        raise MissingExtra(
+            f"{url}: object stores need a package that is not installed ({error}); pip install 'bcmdist[s3]'"
+        ) from error
+    return objects.open_objects(normal_url(url))
+
+
+def normal_url(url) -> str:
+    """`s3://BUCKET/PREFIX` without empty parts, so that one place has one name."""
+    parts = str(url).removeprefix(OBJECTS).split("/")
+    return OBJECTS + "/".join(part for part in parts if part)
+
+
+@contextlib.contextmanager
+def answering(url):
+    """Says which URL it was where an object store does not answer, or refuses.
+
+    Raises
+    ------
+    StorageUnreachable
+    """
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__ != "obstore.exceptions":
+            raise
+        line = re.split(": <[?]xml|\n", str(error))[0]
+        code = "".join(re.findall("<Code>(.*?)</Code>", str(error))[:1])  # what S3 answers with
+        raise StorageUnreachable(
+            f"{url}: expected the object store to answer, got {line} {code}; check that it "
+            "runs and holds the bucket, and AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY on this machine"
+        ) from error

@@ -5,7 +5,6 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 
@@ -63,7 +62,7 @@ def references(members: Members) -> tuple[Reference, ...]:
             f"{members.url}: expected {CONTENTS} {members.digest[:12]}, found {found[:12]}; this machine sees another "
             "mixture under the same path: use a shared one"
         )
-    return tuple(Reference(str(Path(members.url, name)), *rest) for name, *rest in json.loads(text))
+    return tuple(Reference(f"{members.url}/{name}", *rest) for name, *rest in json.loads(text))
 
 
 @dataclass(frozen=True)
