@@ -27,7 +27,7 @@ from bcmdist.errors import (
     MisalignedChunks,
     MissingExtra,
 )
-from bcmdist.stream import is_entry, open_entry
+from bcmdist.stream import is_entry, is_stream, open_entry, place_of
 
 # Arrays that may stand beside the targets, in the order of the fields of `Observations`.
 COMPANIONS = ("weight", "exposure", "trials", "event")
@@ -114,8 +114,12 @@ def open_group(url):
 
     Raises
     ------
-    DataNotFound, MissingExtra
+    DataNotFound, InvalidOption, MissingExtra
     """
+    if is_stream(url):
+        raise InvalidOption(
+            f"data: expected a Zarr data set, {place_of(url).url} is a stream; `bcmdist ingest` hears it"
+        )
     try:
         return zarr.open_group(absolute_url(url), mode="r")
     except ImportError as error:
@@ -221,7 +225,7 @@ def describe(url, x, y) -> str:
 def _array(group, url, name):
     try:
         array = group.get(name)
-        names = sorted(group.array_keys())
+        names = [] if array is not None else sorted(group.array_keys())  # lists what a writer is about to rename
     except Exception as error:  # whatever zarr makes of the metadata
         raise DataDamaged(
             f"{url}: the metadata of {name} cannot be read ({error}); restore them from a copy"
