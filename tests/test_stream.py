@@ -19,7 +19,7 @@ from bcmdist.sources.redis import RedisStream
 from bcmdist.stream import encode, place_of, publish, shape_of
 
 pa = pytest.importorskip("pyarrow", reason="Redis: pip install 'bcmdist[redis]'")
-pytest.importorskip("redis", reason="Redis: pip install 'bcmdist[redis]'")
+redis = pytest.importorskip("redis", reason="Redis: pip install 'bcmdist[redis]'")
 
 ENTRY = "redis://h:1/0/s[7-0]"
 
@@ -388,6 +388,31 @@ def test_a_server_that_is_killed_and_started_again_loses_nothing(redis_server):
     np.testing.assert_array_equal(np.sort(np.concatenate(list(ledger.values()))), y)  # each row once
     assert redis_server.client.xlen("rows") == entries  # nor was any published twice
     assert twice > 0
+
+
+@pytest.mark.parametrize("command", ["eval", "xreadgroup", "xpending_range", "xclaim", "xack"])
+def test_an_answer_that_is_lost(redis_server, monkeypatch, command):
+    """The server has done it, and the connection breaks: asked again, nothing is lost and nothing comes twice."""
+    client = stream.connect(redis_server.url().rpartition("/")[0])
+    original, lost = getattr(client, command), []
+
+    def loses_one(*arguments, **options):
+        answer = original(*arguments, **options)
+        if not lost:
+            lost.append(answer)
+            raise redis.exceptions.ConnectionError("connection lost")
+        return answer
+
+    redis_server.client.xgroup_create("rows", "g", mkstream=True)
+    monkeypatch.setattr(client, command, loses_one)
+    every = filled(redis_server)
+    source, found = consumer(redis_server, "one", idle=0.0), []
+    while more := source.read(found[-1].offset if found else None, 2):
+        found += more
+    assert sorted(ids(found)) == every
+    source.ack(found[-1].offset, keys_of(found))
+    assert len(lost) == 1
+    assert redis_server.client.xpending("rows", "g")["pending"] == 0
 
 
 def test_a_server_that_pauses_is_waited_for(redis_server, monkeypatch):
