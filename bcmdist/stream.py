@@ -8,6 +8,7 @@ A password stands in the URL given to `publish` or `open_source`, or in the envi
 where workers find it: it is no part of any name.
 """
 
+import atexit
 import os
 import random
 import re
@@ -104,6 +105,7 @@ def connect(server):
     redis = _redis()
     user, password = _logins.get(server, (None, os.environ.get("REDISCLI_AUTH")))
     once = redis.retry.Retry(redis.backoff.NoBackoff(), 0)  # `patiently` tries again
+    atexit.register(connect.cache_clear)  # while modules that closing needs are there
     return redis.Redis.from_url(
         server, username=user, password=password, retry=once, socket_timeout=PATIENCE, socket_connect_timeout=5.0
     )
@@ -262,9 +264,11 @@ def _opened(fields, url):
     pa = _pyarrow()
     try:
         messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(fields[b"data"]))
-        schema = pa.ipc.read_schema(messages.read_next_message())
+        first, message = messages.read_next_message(), messages.read_next_message()
+        if first.type != "schema":  # pyarrow takes it for one unasked, and crashes
+            raise ValueError(f"it begins with a message of type {first.type}")
+        schema = pa.ipc.read_schema(first)
         names = schema.names  # which are text only now
-        message = messages.read_next_message()
         rows, compressed = _header(message.metadata.to_pybytes()) if message.type == "record batch" else (0, True)
     except (pa.ArrowException, StopIteration, struct.error, OSError, ValueError) as error:
         raise InvalidData(
