@@ -9,6 +9,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -70,11 +71,12 @@ def append_rows(url, X, y, *, rows_per_chunk=ROWS_PER_CHUNK, **companions):
     """
     columns = {name: np.asarray(values) for name, values in {"X": X, "y": y, **companions}.items()}
     group = zarr.open_group(absolute_url(url), mode="a")
-    if ROWS_COMPLETE not in group.attrs and "X" not in group:
-        for name, column in columns.items():
-            array = _create_array(group, name, (rows_per_chunk, *column.shape[1:]), float, rows_per_chunk, "row")
-            array.resize((0, *column.shape[1:]))
+    if "X" not in group:
         group.update_attributes({ALL_STORED: True, ROWS_COMPLETE: 0})
+    if group.attrs.get(ROWS_COMPLETE) == 0:
+        for name, column in columns.items():
+            if name not in group:
+                _create_array(group, name, (rows_per_chunk, *column.shape[1:]), float, rows_per_chunk, "row")
     start: Any = group.attrs.get(ROWS_COMPLETE, group["X"].shape[0])  # type: ignore[union-attr]
     _refuse_other_columns(url, group, columns)
     if ROWS_COMPLETE not in group.attrs:
@@ -102,9 +104,11 @@ def _make_durable(url, array, start):
     """Have the disk keep the chunks from row `start` on, before anything counts on them."""
     if "://" in absolute_url(url):
         return
-    folder = os.path.join(absolute_url(url), array.path)
-    files = [os.path.join(folder, key) for key in chunk_keys(array, start, array.shape[0])]
-    for path in (*files, *{os.path.dirname(file) for file in files}, os.path.join(folder, "zarr.json")):
+    folder = Path(absolute_url(url), array.path)
+    chunks = [folder / key for key in chunk_keys(array, start, array.shape[0])]
+    folders = {parent for chunk in chunks for parent in chunk.parents if parent.is_relative_to(folder)}
+    metadata = [path for path in (folder / "zarr.json", folder / ".zarray") if path.exists()]
+    for path in (*chunks, *metadata, *folders):
         handle = os.open(path, os.O_RDONLY)
         try:
             os.fsync(handle)

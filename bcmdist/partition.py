@@ -29,7 +29,7 @@ from bcmdist.errors import (
     StorageUnreachable,
 )
 from bcmdist.storage import answering, normal_url, on_objects, open_objects
-from bcmdist.stream import is_entry, open_entry
+from bcmdist.stream import is_entry, is_stream, open_entry, place_of
 
 # Arrays that may stand beside the targets, in the order of the fields of `Observations`.
 COMPANIONS = ("weight", "exposure", "trials", "event")
@@ -124,8 +124,12 @@ def open_group(url):
 
     Raises
     ------
-    DataNotFound, MissingExtra, StorageUnreachable
+    DataNotFound, InvalidOption, MissingExtra, StorageUnreachable
     """
+    if is_stream(url):
+        raise InvalidOption(
+            f"data: expected a Zarr data set, {place_of(url).url} is a stream; `bcmdist ingest` hears it"
+        )
     try:
         with answering(url):
             return zarr.open_group(group_store(url), mode="r")
@@ -236,7 +240,7 @@ def _array(group, url, name):
     try:
         with answering(url):
             array = group.get(name)
-            names = sorted(group.array_keys())
+            names = [] if array is not None else sorted(group.array_keys())  # lists what is being renamed
     except StorageUnreachable:
         raise
     except Exception as error:  # whatever zarr makes of the metadata

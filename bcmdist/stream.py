@@ -8,6 +8,7 @@ A password stands in the URL given to `publish` or `open_source`, or in the envi
 where workers find it: it is no part of any name.
 """
 
+import atexit
 import os
 import random
 import re
@@ -104,6 +105,7 @@ def connect(server):
     redis = _redis()
     user, password = _logins.get(server, (None, os.environ.get("REDISCLI_AUTH")))
     once = redis.retry.Retry(redis.backoff.NoBackoff(), 0)  # `patiently` tries again
+    atexit.register(connect.cache_clear)  # while modules that closing needs are there
     return redis.Redis.from_url(
         server, username=user, password=password, retry=once, socket_timeout=PATIENCE, socket_connect_timeout=5.0
     )
@@ -160,11 +162,19 @@ def encode(X, y, **companions) -> bytes:
     X : (n, D)
     y : (n,)
     companions : `weight`, `exposure`, `trials` or `event`, (n,)
+
+    Raises
+    ------
+    InvalidData, MissingExtra
     """
     pa = _pyarrow()
     X = np.ascontiguousarray(X, dtype=float)
+    others = {name: np.asarray(values, dtype=float) for name, values in {"y": y, **companions}.items()}
+    if X.ndim != 2 or any(values.shape != X.shape[:1] for values in others.values()):
+        shapes = {"X": X.shape} | {name: values.shape for name, values in others.items()}
+        raise InvalidData(f"entry: expected X (n, D) and the others (n,), got {shapes}; give one row each")
     columns = {"X": pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), X.shape[1])}
-    columns |= {name: pa.array(np.asarray(v, dtype=float)) for name, v in {"y": y, **companions}.items()}
+    columns |= {name: pa.array(values) for name, values in others.items()}
     batch = pa.record_batch(columns)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
@@ -226,7 +236,7 @@ def read_entry(url, x, y, companions) -> dict[str, np.ndarray]:
     try:
         batch = pa.ipc.read_record_batch(message, schema)
         batch.validate()
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OSError) as error:
         raise InvalidData(f"{url}: expected a record batch, it cannot be read ({error}); publish it again") from error
     columns = {name: _values(batch.column(schema.get_field_index(name)), url, name) for name in (*inputs, *others)}
     return {name: columns[name] for name in others} | {x: np.column_stack([columns[name] for name in inputs])}
@@ -254,8 +264,11 @@ def _opened(fields, url):
     pa = _pyarrow()
     try:
         messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(fields[b"data"]))
-        schema = pa.ipc.read_schema(messages.read_next_message())
-        message = messages.read_next_message()
+        first, message = messages.read_next_message(), messages.read_next_message()
+        if first.type != "schema":  # pyarrow takes it for one unasked, and crashes
+            raise ValueError(f"it begins with a message of type {first.type}")
+        schema = pa.ipc.read_schema(first)
+        names = schema.names  # which are text only now
         rows, compressed = _header(message.metadata.to_pybytes()) if message.type == "record batch" else (0, True)
     except (pa.ArrowException, StopIteration, struct.error, OSError, ValueError) as error:
         raise InvalidData(

@@ -168,9 +168,9 @@ def test_a_model_store_on_every_storage(storage):
     assert storage.names("") == []
     for number in (1, 2):
         arrays = store.put_arrays({"a": np.full(3, number / 3)})
-        store.commit(number, arrays=arrays, facts={"n": number}, segments=[store.put_segment([entry])])
+        store.commit(number, arrays=arrays, facts={"n": number}, segments=[store.put_segment([entry])], offsets={})
     with pytest.raises(FileExistsError, match="expected to write commit 2, but it is taken"):
-        store.commit(2, arrays={}, facts={}, segments=[])
+        store.commit(2, arrays={}, facts={}, segments=[], offsets={})
     assert store.numbers() == [1, 2]
     assert store.load().arrays["a"].tobytes() == np.full(3, 2 / 3).tobytes()
     assert store.load(1).ledger == (entry,)
@@ -350,7 +350,7 @@ def _commit_hundred(url, name):
     for number in range(100):
         while True:
             try:
-                store.commit(len(known) + 1, arrays={}, facts={}, segments=[*known, f"{name}{number}"])
+                store.commit(len(known) + 1, arrays={}, facts={}, segments=[*known, f"{name}{number}"], offsets={})
                 known = [*known, f"{name}{number}"]
                 break
             except FileExistsError:

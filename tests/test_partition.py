@@ -4,11 +4,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bcmdist.errors import DataDamaged, DataNotFound, InvalidData, InvalidDtype, InvalidOption, MisalignedChunks
-from bcmdist.partition import Data, Partition, aligned_partitions, open_data, partitions
+from bcmdist.partition import (
+    Data,
+    Partition,
+    aligned_partitions,
+    open_data,
+    partitions,
+    refuse_overlap,
+    steady_partitions,
+    unheard,
+)
 from bcmdist.rows import read_all, read_rows, row_numbers
 
 MANY = {"rows": st.integers(1, 5000), "chunk_rows": st.integers(1, 3000), "wanted": st.integers(1, 1500)}
@@ -30,6 +39,48 @@ def test_partitions_cover_every_row_once_along_chunks(rows, chunk_rows, wanted):
         whole = p.start % chunk_rows == 0 and (p.stop % chunk_rows == 0 or p.stop == rows)
         assert inside or whole
         assert p.rows <= 2 * wanted or whole
+
+
+@settings(deadline=None)
+@given(**MANY, more=st.integers(0, 3000))
+def test_steady_partitions_stay_as_they_are_when_rows_are_added(rows, chunk_rows, wanted, more):
+    now, later = (steady_partitions(shape_only(n, chunk_rows), wanted) for n in (rows, rows + more))
+    assert [p.key for p in now] == [p.key for p in later][: len(now)]
+    stop = now[-1].stop if now else 0
+    assert [p.start for p in now] == [0, *(p.stop for p in now[:-1])][: len(now)]
+    assert rows - stop < 1.5 * max(wanted, chunk_rows)
+    last = rows // chunk_rows * chunk_rows
+    batch = [p.key for p in partitions(shape_only(rows, chunk_rows), wanted)]
+    assert all(p.key in batch for p in now if p.stop <= last)
+
+
+def ranges_of(draw_from):
+    return st.lists(st.tuples(st.integers(0, draw_from), st.integers(1, 30)), max_size=12)
+
+
+@given(ranges_of(100), st.integers(1, 40), st.randoms())
+def test_unheard_rows_are_those_that_no_key_names(heard, wanted, random):
+    data, other = shape_only(120, 10), Data("other.zarr", "X", "y", 120, 3, 10, ())
+    keys = [Partition(data, a, a + n).key for a, n in heard] + [Partition(other, 0, 120).key]
+    random.shuffle(keys)
+    parts = partitions(data, wanted)
+    random.shuffle(parts)
+    left = unheard(parts, keys)
+    named = {row for a, n in heard for row in range(a, a + n)}
+    covered = [row for part in left for row in range(part.start, part.stop)]
+    assert set(covered) == set(range(120)) - named
+    assert len(set(covered)) == len(covered)
+    whole = [part for part in parts if named.isdisjoint(range(part.start, part.stop))]
+    assert [part for part in left if part in parts] == whole  # the same partitions, in the same order
+    assert unheard(left, keys) == left
+    assert unheard(parts, [part.key for part in parts]) == []
+    refuse_overlap(left, list({Partition(data, a, a + 1).key for a in named}))
+
+
+def test_the_tail_of_a_partition_that_was_heard_shorter():
+    part = Partition(shape_only(1000), 900, 1000, weight=2.0)
+    (left,) = unheard([part], [Partition(shape_only(950), 900, 950).key])
+    assert left == Partition(shape_only(1000), 950, 1000, weight=2.0)
 
 
 def test_one_large_chunk_is_cut_into_even_ranges():

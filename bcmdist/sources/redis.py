@@ -40,6 +40,8 @@ class RedisStream:
         """entries pending for us by id, with partition and position as soon as they were looked at"""
         self._given: set[str] = set()
         """those of them that were delivered by this object"""
+        self._furthest = (0, 0)
+        """the latest of these"""
         self._found = False
         """whether `_ours` holds all that the server has noted as ours"""
 
@@ -56,6 +58,7 @@ class RedisStream:
 
     def _deliver(self, number, offset):
         self._given.add(number)
+        self._furthest = max(self._furthest, _order(number))
         looked_at = self._ours[number]
         assert looked_at is not None, "by read, just before"
         part, position = looked_at
@@ -63,8 +66,11 @@ class RedisStream:
 
     def _waiting(self, after):
         """Ids to deliver, in order: those later than `after`, and those before it that never were (late ones)."""
-        ours = sorted(self._ours, key=_order)
-        return [n for n in ours if n not in self._given or after is None or _order(n) > _order(after)]
+        first = _order(after or "0-0")
+        waiting = set(self._ours) - self._given
+        if first < self._furthest:
+            waiting |= {number for number in self._given if _order(number) > first}
+        return sorted(waiting, key=_order)
 
     def _find_ours(self):
         """Note entries that this consumer was given before it, or its connection, was cut off."""

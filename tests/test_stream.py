@@ -1,0 +1,430 @@
+"""Redis Streams: payloads, a server that is killed, consumers that die."""
+
+import random
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bcmdist import stream
+from bcmdist.errors import BcmdistError, InvalidData, InvalidOption, MissingChunk, SourceUnreachable, UnsafeData
+from bcmdist.partition import COMPANIONS, Data, Partition, from_key, open_data
+from bcmdist.rows import read_all
+from bcmdist.sources import open_source
+from bcmdist.sources.redis import RedisStream
+from bcmdist.stream import encode, place_of, publish, shape_of
+
+pa = pytest.importorskip("pyarrow", reason="Redis: pip install 'bcmdist[redis]'")
+redis = pytest.importorskip("redis", reason="Redis: pip install 'bcmdist[redis]'")
+
+ENTRY = "redis://h:1/0/s[7-0]"
+
+
+def ipc(table, options=None, batches=1):
+    batch = pa.record_batch(table) if isinstance(table, dict) else table
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+        for _ in range(batches):
+            writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()
+
+
+def decoded(payload, monkeypatch, x="X", y="y"):
+    monkeypatch.setattr(stream, "_payload", lambda url: {b"data": payload})
+    columns = stream.read_entry(ENTRY, x, y, COMPANIONS)
+    rows, inputs, companions = stream.open_entry(ENTRY, x, y, COMPANIONS)
+    assert columns[x].shape == (rows, inputs)
+    assert set(columns) == {x, y, *companions}
+    assert all(c.dtype == np.float64 for c in columns.values())
+    return columns
+
+
+def test_payloads_hold_rows_exactly(monkeypatch, rng):
+    X, y, exposure = rng.standard_normal((7, 3)), rng.standard_normal(7), rng.uniform(size=7)
+    columns = decoded(encode(X, y, exposure=exposure), monkeypatch)
+    np.testing.assert_array_equal(columns["X"], X)
+    np.testing.assert_array_equal(columns["y"], y)
+    np.testing.assert_array_equal(columns["exposure"], exposure)
+    assert list(decoded(encode(X, y), monkeypatch)) == ["y", "X"]
+
+
+def test_tables_are_understood_as_import_does(monkeypatch):
+    table = {
+        "b": pa.array([1, 2], pa.int32()),
+        "name": ["x", "y"],
+        "weight": [1.0, 2.0],
+        "target": pa.array([0.5, 1.5], pa.float32()),
+        "a": [True, False],
+    }
+    columns = decoded(ipc(table), monkeypatch, y="target")
+    np.testing.assert_array_equal(columns["X"], [[1, 1], [2, 0]])
+    np.testing.assert_array_equal(columns["target"], [0.5, 1.5])
+    np.testing.assert_array_equal(columns["weight"], [1, 2])
+
+
+def lists(values, size=2, kind=None):
+    return pa.array(values, pa.list_(kind or pa.float64(), size))
+
+
+def twice():
+    return pa.RecordBatch.from_arrays([pa.array([1.0]), pa.array([2.0]), pa.array([2.0])], names=["y", "X", "X"])
+
+
+def without_schema(payload):
+    return payload[8 + int.from_bytes(payload[4:8], "little") :]
+
+
+WRONG = {
+    "nothing": (b"", InvalidData, "an Arrow IPC stream with a record batch, it cannot be read"),
+    "text": (b"hello, world, this is no arrow", InvalidData, "an Arrow IPC stream with a record batch, it cannot"),
+    "no schema": (without_schema(ipc({"y": [1.0]}, batches=2)), InvalidData, "a message of type record batch"),
+    "schema only": (ipc({"y": [1.0], "a": [1.0]}, batches=0), InvalidData, "an Arrow IPC stream with a record batch"),
+    "torn": (encode(np.ones((9, 2)), np.ones(9))[:-60], InvalidData, "an Arrow IPC stream with a record batch"),
+    "no rows": (encode(np.ones((0, 2)), np.ones(0)), InvalidData, "at least one row and one column, got 0 and 3"),
+    "no target": (ipc({"a": [1.0]}), InvalidData, r"expected one column y of numbers, found a \(double\); publish it"),
+    "text target": (
+        ipc({"a": [1.0], "y": ["1"]}),
+        InvalidData,
+        r"one column y of numbers, found a \(double\), y \(str",
+    ),
+    "no inputs": (ipc({"y": [1.0], "b": ["x"]}), InvalidData, r"expected inputs as a column X of fixed-size lists"),
+    "two of a name": (ipc(twice()), InvalidData, r"expected inputs as a column X .* found y .*, X \(double\), X \(dou"),
+    "text inputs": (
+        ipc({"y": [1.0], "X": lists([["a", "b"]], 2, pa.string())}),
+        InvalidData,
+        "lists of numbers, or as",
+    ),
+    "null": (ipc({"y": [1.0, None], "a": [1, 2]}), InvalidData, "a number in every row of y, some are null; fill"),
+    "null row": (ipc({"y": [1.0, 2.0], "X": lists([[1, 2], None])}), InvalidData, "a number in every row of X, some"),
+    "null cell": (ipc({"y": [1.0, 2.0], "X": lists([[1, 2], [3, None]])}), InvalidData, "in every row of X, some are"),
+    "compressed": (
+        ipc({"y": [1.0], "a": [1.0]}, pa.ipc.IpcWriteOptions(compression="zstd")),
+        UnsafeData,
+        "expected one uncompressed record batch without dictionaries, got another record batch; publish",
+    ),
+    "dictionary": (
+        ipc({"y": [1.0], "a": [1.0], "c": pa.array(["x"]).dictionary_encode()}),
+        UnsafeData,
+        "without dictionaries, got another dictionary; publish",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_payloads_are_refused(case, monkeypatch):
+    payload, error, text = WRONG[case]
+    with pytest.raises(error, match=text) as caught:
+        decoded(payload, monkeypatch)
+    assert str(caught.value).startswith(ENTRY)
+
+
+def test_a_batch_beyond_the_limit_is_refused_before_it_is_decoded(monkeypatch):
+    monkeypatch.setattr(stream, "LARGEST_BYTES", 10 * 3 * 8)
+    monkeypatch.setattr(pa.ipc, "read_record_batch", None)
+    fields = {b"data": encode(np.ones((11, 2)), np.ones(11))}
+    with pytest.raises(
+        UnsafeData, match="at most 240 bytes of rows, it declares 11 rows x 3 columns x 8; publish smal"
+    ):
+        shape_of(fields, ENTRY, "X", "y", COMPANIONS)
+    assert shape_of({b"data": encode(np.ones((10, 2)), np.ones(10))}, ENTRY, "X", "y", COMPANIONS) == (10, 2, ())
+
+
+def test_a_batch_that_lies_about_its_rows_is_refused(monkeypatch):
+    payload = encode(np.ones((123, 2)), np.ones(123))
+    true = (123).to_bytes(8, "little")
+    assert payload.count(true) >= 3  # of the batch, and of its columns
+    for rows in (2**40, 1_000_000, 2**62, -1):
+        lie = payload.replace(true, rows.to_bytes(8, "little", signed=True))
+        with pytest.raises((UnsafeData, InvalidData)):
+            decoded(lie, monkeypatch)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 10_000), st.integers(0, 255), st.integers(0, 10_000))
+def test_flipped_bytes_never_do_worse_than_an_error(where, mask, stop):
+    payload = bytearray(encode(np.arange(12.0).reshape(6, 2), np.ones(6), weight=np.ones(6)))
+    payload[where % len(payload)] ^= mask
+    with pytest.MonkeyPatch.context() as patch:
+        for torn in (payload, payload[: stop % len(payload)]):
+            try:
+                decoded(bytes(torn), patch)
+            except BcmdistError as error:
+                assert str(error).startswith(ENTRY)  # noqa: PT017
+
+
+def test_names_of_streams():
+    assert place_of("redis://H/rows").url == "redis://h:6379/0/rows"
+    assert place_of("rediss://h:1/07/rows").url == "rediss://h:1/7/rows"
+    assert place_of("redis://[::1]:5/rows").url == "redis://[::1]:5/0/rows"
+    for wrong in (
+        "redis://h",
+        "redis://h/",
+        "redis://u:secret@h/a/b",
+        "redis:///rows",
+        "redis://h/0/a[b]",
+    ):
+        with pytest.raises(InvalidOption, match=r"expected redis://HOST\[:PORT\]\[/DB\]/STREAM, got redis:") as caught:
+            place_of(wrong)
+        assert "secret" not in str(caught.value)
+
+
+# --- With a server ---
+
+
+def consumer(server, name=None, idle=30.0):
+    return RedisStream(server.url(), x="X", y="y", group="g", consumer=name, idle_seconds=idle)
+
+
+def ids(deliveries):
+    return [part.data.url.rpartition("[")[2][:-1] for d in deliveries for part in d.parts]
+
+
+def keys_of(deliveries):
+    return [part.key for d in deliveries for part in d.parts]
+
+
+def filled(server, entries=6, rows=5):
+    rng = np.random.default_rng(1)
+    return publish(server.url(), rng.standard_normal((entries * rows, 2)), np.ones(entries * rows), rows_per_entry=rows)
+
+
+def test_entries_are_partitions(redis_server):
+    X, y = np.arange(20.0).reshape(10, 2), np.arange(10.0)
+    _, second = publish(redis_server.url(), X, y, rows_per_entry=6, weight=y + 1)
+    key = f"{redis_server.url()}[{second}]/X[0:4]"
+    part = from_key(key, y="y")
+    assert part.key == key
+    assert part.data == Data(f"{redis_server.url()}[{second}]", "X", "y", 4, 2, 4, ("weight",))
+    ((_, rows),) = read_all([Partition(part.data, 1, 3)])
+    np.testing.assert_array_equal(rows.X, X[7:9])
+    np.testing.assert_array_equal(rows.obs.weight, [8, 9])
+    publish(redis_server.url(), np.full((3, 2), np.nan), np.ones(3))
+    *_, last = consumer(redis_server).read(None, 9)
+    assert last.position == 13
+    with pytest.raises(InvalidData, match=rf"{second[:5]}\d+-\d+\]: expected finite numbers .* in X, got nan at row 0"):
+        list(read_all(last.parts))
+
+
+def test_an_entry_that_is_trimmed_is_named(redis_server):
+    one, two = filled(redis_server, entries=2)
+    source = consumer(redis_server, "one")
+    delivered = source.read(None, 1)
+    redis_server.client.xdel("rows", one)
+    with pytest.raises(MissingChunk, match=rf"\[{one}\]: expected the entry in its stream, it is not there any more"):
+        list(read_all(delivered[0].parts))
+    with pytest.raises(MissingChunk, match=one):
+        open_data(delivered[0].parts[0].data.url)
+    # Pending for a consumer that died: whoever takes over is told what was lost, and it can be acknowledged.
+    second = consumer(redis_server, "two", idle=0.0)
+    lost, good = second.read(None, 9)
+    assert ids([lost, good]) == [one, two]
+    with pytest.raises(MissingChunk, match=one):
+        list(read_all(lost.parts))
+    second.ack(good.offset, keys_of([lost, good]))
+    assert redis_server.client.xpending("rows", "g")["pending"] == 0
+
+
+def test_entries_that_cannot_be_read_do_not_stop_the_others(redis_server):
+    filled(redis_server, entries=1)
+    bad = redis_server.client.xadd("rows", {"date": b"x"}).decode()
+    filled(redis_server, entries=1)
+    source = consumer(redis_server)
+    found = source.read(None, 9)
+    assert [p.rows for d in found for p in d.parts] == [5, 0, 5]
+    with pytest.raises(
+        InvalidData, match=rf"rows\[{bad}\]: expected a field data with an Arrow IPC .* found date; see"
+    ):
+        list(read_all(found[1].parts))
+    source.ack(found[-1].offset, keys_of(found))
+    assert source.lag(None) in (0, None)
+
+
+def test_consumers_share_entries_and_take_over_those_of_the_dead(redis_server):
+    every = filled(redis_server, entries=10)
+    dead, live = consumer(redis_server, "dead"), consumer(redis_server, "live")
+    taken, rest = dead.read(None, 4), live.read(None, 20)
+    assert ids(taken) == every[:4]
+    assert ids(rest) == every[4:]
+    live.ack(rest[-1].offset, keys_of(rest))  # an offset beyond entries that are pending for others
+    assert live.read(rest[-1].offset, 20) == []
+    live.idle_seconds = 0.0
+    late = live.read(rest[-1].offset, 20)
+    assert ids(late) == every[:4]
+    assert {d.offset for d in late} == {every[-1]}
+    live.ack(late[-1].offset, keys_of(late))
+    dead.ack(taken[-1].offset, keys_of(taken))  # the slow one was not dead after all
+    assert redis_server.client.xpending("rows", "g")["pending"] == 0
+    assert redis_server.client.xlen("rows") == 10  # entries are never deleted
+
+
+def test_a_restarted_consumer_finds_what_it_had_not_acknowledged(redis_server):
+    every = filled(redis_server)
+    first = consumer(redis_server, "one")
+    found = first.read(None, 4)
+    first.ack(found[1].offset, keys_of(found[:2]))
+    again = consumer(redis_server, "one")
+    assert ids(again.read(found[3].offset, 9)) == every[2:]  # all but those that were acknowledged
+
+
+def test_a_consumer_leaves_the_group_only_without_pending_entries(redis_server):
+    filled(redis_server)
+    client = redis_server.client
+    source = consumer(redis_server, "one")
+    found = source.read(None, 9)
+    source.close()
+    assert [c["pending"] for c in client.xinfo_consumers("rows", "g")] == [6]
+    source.ack(None, keys_of(found))
+    source.close()
+    assert client.xinfo_consumers("rows", "g") == []
+
+
+def test_a_group_that_is_gone_is_made_anew_from_the_start(redis_server):
+    every = filled(redis_server)
+    source = consumer(redis_server, "one")
+    found = source.read(None, 3)
+    source.ack(found[-1].offset, keys_of(found))
+    redis_server.client.xgroup_destroy("rows", "g")
+    assert ids(source.read(found[-1].offset, 9)) == every  # the ledger knows the first three
+
+
+def test_a_stream_that_is_not_there_yet(redis_server):
+    source = consumer(redis_server)
+    assert source.read(None, 5) == []
+    assert source.lag(None) in (0, None)
+    every = filled(redis_server)
+    assert ids(source.read(None, 9)) == every
+
+
+def forget_logins():
+    stream._logins.clear()
+    stream.connect.cache_clear()
+
+
+def test_passwords_are_in_no_name_and_no_error(tmp_path, monkeypatch):
+    from servers import RedisServer
+
+    server = RedisServer(tmp_path, password="s3cret")
+    try:
+        open_url = server.url().replace("://", "://:s3cret@")
+        publish(open_url, np.ones((4, 2)), np.ones(4))
+        source = open_source(open_url, rows_per_expert=1, watch=True)
+        (delivery,) = source.read(None, 5)
+        assert source.name == server.url()
+        assert "s3cret" not in repr(delivery)
+        assert next(read_all(delivery.parts))[1].X.shape == (4, 2)
+        source.close()
+        key = delivery.parts[0].key
+        forget_logins()  # as on a worker
+        monkeypatch.setenv("REDISCLI_AUTH", "s3cret")
+        assert from_key(key, y="y").rows == 4
+        for password in ("wr0ng", None):
+            forget_logins()
+            monkeypatch.setenv("REDISCLI_AUTH", password) if password else monkeypatch.delenv("REDISCLI_AUTH")
+            with pytest.raises(
+                SourceUnreachable, match=r"expected to be let in, .* environment variable REDISCLI_AUTH"
+            ) as e:
+                from_key(key, y="y")
+            assert "s3cret" not in repr(e.value)
+            assert "wr0ng" not in repr(e.value)
+    finally:
+        forget_logins()
+        server.stop()
+
+
+def test_a_stream_is_no_data_set_to_fit(monkeypatch):
+    with pytest.raises(InvalidOption, match="expected a Zarr data set, redis://h:6379/0/rows is a stream") as e:
+        open_data("redis://:s3cret@h/rows")
+    assert "s3cret" not in repr(e.value)
+    forget_logins()
+
+
+def test_rows_to_publish_must_match():
+    with pytest.raises(
+        InvalidData, match=r"expected X \(n, D\) and the others \(n,\), got {'X': \(3, 2\), 'y': \(2,\)}"
+    ):
+        encode(np.ones((3, 2)), np.ones(2))
+
+
+def test_a_server_that_does_not_answer(monkeypatch):
+    monkeypatch.setattr(stream, "PATIENCE", 0.3)
+    source = open_source("redis://:s3cret@127.0.0.1:1/rows", rows_per_expert=1, watch=True)
+    with pytest.raises(
+        SourceUnreachable, match=r"redis://127.0.0.1:1/0/rows: expected a Redis server, none answered"
+    ) as e:
+        source.read(None, 1)
+    assert "s3cret" not in str(e.value)
+    source.close()
+
+
+def test_a_server_that_is_killed_and_started_again_loses_nothing(redis_server):
+    """A publisher and two consumers go on while the server is killed five times; one consumer dies on the way."""
+    entries, rows = 120, 3
+    y = np.arange(entries * rows, dtype=float)
+    writer = threading.Thread(target=publish, args=(redis_server.url(), y[:, None], y), kwargs={"rows_per_entry": rows})
+    writer.start()
+    ledger: dict[str, np.ndarray] = {}
+    twice = 0
+    sources = {consumer(redis_server, "one"): None, consumer(redis_server, "two", idle=0.2): None}
+    kills, chance = 0, random.Random(2)
+    deadline = time.monotonic() + 60
+    while len(ledger) < entries and time.monotonic() < deadline:
+        for source, after in sources.items():
+            for delivery in source.read(after if chance.random() < 0.5 else None, 4):
+                sources[source] = delivery.offset
+                if chance.random() < 0.2:
+                    continue  # on its way for long, perhaps for ever
+                for part, read in read_all(delivery.parts):
+                    twice += part.key in ledger
+                    ledger.setdefault(part.key, read.obs.y)
+                if chance.random() < 0.8:  # else cut off between commit and acknowledgement
+                    source.ack(delivery.offset, keys_of([delivery]))
+        if len(ledger) > (kills + 1) * 20 and kills < 5:
+            redis_server.kill()
+            redis_server.start()
+            kills += 1
+            if kills == 2:
+                del sources[next(iter(sources))]  # dies with entries pending
+    writer.join()
+    assert kills == 5
+    np.testing.assert_array_equal(np.sort(np.concatenate(list(ledger.values()))), y)  # each row once
+    assert redis_server.client.xlen("rows") == entries  # nor was any published twice
+    assert twice > 0
+
+
+@pytest.mark.parametrize("command", ["eval", "xreadgroup", "xpending_range", "xclaim", "xack"])
+def test_an_answer_that_is_lost(redis_server, monkeypatch, command):
+    """The server has done it, and the connection breaks: asked again, nothing is lost and nothing comes twice."""
+    client = stream.connect(redis_server.url().rpartition("/")[0])
+    original, lost = getattr(client, command), []
+
+    def loses_one(*arguments, **options):
+        answer = original(*arguments, **options)
+        if not lost:
+            lost.append(answer)
+            raise redis.exceptions.ConnectionError("connection lost")
+        return answer
+
+    redis_server.client.xgroup_create("rows", "g", mkstream=True)
+    monkeypatch.setattr(client, command, loses_one)
+    every = filled(redis_server)
+    source, found = consumer(redis_server, "one", idle=0.0 if command == "xclaim" else 30.0), []
+    while more := source.read(found[-1].offset if found else None, 2):
+        found += more
+    assert sorted(ids(found)) == every
+    source.ack(found[-1].offset, keys_of(found))
+    assert len(lost) == 1
+    assert redis_server.client.xpending("rows", "g")["pending"] == 0
+
+
+def test_a_server_that_pauses_is_waited_for(redis_server, monkeypatch):
+    every = filled(redis_server)
+    source = consumer(redis_server)
+    resume = threading.Timer(0.5, redis_server.process.send_signal, [signal.SIGCONT])
+    redis_server.process.send_signal(signal.SIGSTOP)
+    resume.start()
+    assert ids(source.read(None, 9)) == every
+    resume.join()
