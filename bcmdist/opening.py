@@ -1,7 +1,8 @@
 """How a fit begins: where its data and model lie, and its first commit or the one it continues.
 
 Nothing is written before the data have been surveyed. What a failed preparation has written is removed; one that
-is killed or interrupted leaves its evaluations behind, and the same job on the same rows takes them up.
+is killed or interrupted, or whose cluster is lost, leaves its evaluations behind, and the same job on the same rows
+takes them up.
 """
 
 import functools
@@ -17,7 +18,7 @@ import numpy as np
 
 from bcmdist.committee import Committee
 from bcmdist.dataset import write_dataset
-from bcmdist.errors import DataChanged, InvalidDtype, InvalidOption, ModelExists
+from bcmdist.errors import DataChanged, InvalidDtype, InvalidOption, ModelExists, SchedulerUnreachable, WorkerLost
 from bcmdist.expert import zero_message
 from bcmdist.partition import describe
 from bcmdist.preparation import Stages, prepare_model, survey
@@ -130,6 +131,8 @@ def prepared(data, settings, model, runtime):
         facts["approximation"] = settings.approximation
         facts |= {"surveyed": store.put_segment(list(surveyed.entries.values())), "seconds": stages.seconds}
         write_commit(store, 1, made, Committee(zero_message(made.query, made.likelihood)), facts)
+    except (SchedulerUnreachable, WorkerLost):
+        raise
     except Exception:
         shutil.rmtree(scratch.parent, ignore_errors=True)
         store.discard_uncommitted()

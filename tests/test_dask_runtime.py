@@ -25,6 +25,7 @@ from bcmdist.errors import (
     WorkerLost,
 )
 from bcmdist.partition import open_data, partitions
+from bcmdist.runtime import connection
 from bcmdist.runtime import dask as module
 from bcmdist.runtime.dask import DaskRuntime
 from bcmdist.scaling import Scaling
@@ -116,9 +117,9 @@ def test_work_in_flight_is_bounded(wave, cluster, monkeypatch):
     flying = []
     original = DaskRuntime._wait
 
-    def count(self, futures):
+    def count(self, futures, pulse):
         flying.append(len(futures))
-        return original(self, futures)
+        return original(self, futures, pulse)
 
     monkeypatch.setattr(DaskRuntime, "_wait", count)
     cluster.sum(Rows(), many, label="bounded")
@@ -134,7 +135,7 @@ def test_batches_are_small_enough_to_redo_and_many_enough_to_balance():
 
 
 def test_blas_is_limited_to_one_thread_per_worker_thread(cluster):
-    facts = cluster._client.run(module._worker_facts)
+    facts = cluster._client.run(connection.worker_facts)
     assert len(facts) == 2
     for fact in facts.values():
         assert fact["blas"]
@@ -145,9 +146,9 @@ def test_everything_of_a_local_cluster_listens_on_loopback(cluster):
     import psutil
 
     for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
-        for connection in process.net_connections(kind="inet"):
-            if connection.status == psutil.CONN_LISTEN:
-                assert connection.laddr.ip in ("127.0.0.1", "::1"), process
+        for opened in process.net_connections(kind="inet"):
+            if opened.status == psutil.CONN_LISTEN:
+                assert opened.laddr.ip in ("127.0.0.1", "::1"), process
 
 
 # --- Faults ---
@@ -323,7 +324,7 @@ def test_versions_must_agree(cluster):
     for found, shown in [("1.0", "1.0"), (metadata.PackageNotFoundError("numpy"), "none")]:
         elsewhere.odd = {"tcp://b:2": found}
         with pytest.raises(VersionMismatch, match=rf"expected numpy .* on .*, got {shown} on tcp://b:2 \(1"):
-            module._check_versions(elsewhere)
+            connection.check_versions(elsewhere)
 
 
 def test_a_script_without_a_main_guard_is_told_so(tmp_path):

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bcmdist.errors import DataDamaged, DataNotFound, InvalidData, InvalidDtype, InvalidOption, MisalignedChunks
+from bcmdist.heard import unheard
 from bcmdist.partition import (
     Data,
     Partition,
@@ -16,7 +17,6 @@ from bcmdist.partition import (
     partitions,
     refuse_overlap,
     steady_partitions,
-    unheard,
 )
 from bcmdist.rows import read_all, read_rows, row_numbers
 

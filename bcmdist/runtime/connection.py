@@ -1,0 +1,135 @@
+"""Finding a cluster, and whether its workers can be trusted: same versions, one BLAS thread per worker thread."""
+
+import asyncio
+import logging
+import multiprocessing
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import PackageNotFoundError, version
+
+import dask
+import distributed
+import scipy.linalg  # noqa: F401  (loads the BLAS whose threads are limited)
+import threadpoolctl
+from dask.system import CPU_COUNT
+from distributed.comm import connect as open_comm
+
+from bcmdist.errors import BcmdistWarning, InvalidOption, SchedulerUnreachable, VersionMismatch
+
+PACKAGES = ("bcmdist", "numpy", "zarr")  # whose versions must agree
+CONNECT_SECONDS = 10
+WORKERS_SECONDS = 60  # how long to wait for a first, or a new, worker
+# A cluster on this machine gives up, for good, a worker that was killed and has not started again by then. Dask's
+# 15 s are too short where the machine is busy.
+LOST_WORKER = "1 day"
+
+
+class LimitBlas(distributed.WorkerPlugin):
+    """Keeps BLAS at one thread per worker thread, on workers that come later too."""
+
+    name = "bcmdist-limit-blas"
+
+    def setup(self, worker):
+        """Limit the libraries that are loaded; they stay limited for the life of the process."""
+        self.limits = threadpoolctl.threadpool_limits(1, user_api="blas")
+
+    def teardown(self, worker):
+        """Give back what the worker had before."""
+        self.limits.restore_original_limits()
+
+
+def local_cluster(workers):
+    if workers is not None and workers < 1:
+        raise InvalidOption(f"workers: expected at least 1, got {workers}; give a positive number")
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise InvalidOption(
+            "a cluster of processes needs the script's main part under\n    if __name__ == '__main__':\n"
+            "        ...\nbecause every worker imports the script; move the calls there, or use the serial runtime"
+        )
+    dask.config.set({"distributed.deploy.lost-worker-timeout": LOST_WORKER})
+    return distributed.LocalCluster(
+        n_workers=workers or CPU_COUNT,
+        threads_per_worker=1,
+        processes=True,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+        silence_logs=logging.CRITICAL,  # workers that die and are replaced are part of the plan
+    )
+
+
+def connect(where, seconds):
+    name = where if isinstance(where, str) else "the local cluster"
+    try:
+        if isinstance(where, str):
+            _in_a_thread(_shake_hands(where, seconds))
+        client = distributed.Client(where, timeout=seconds, set_as_default=False)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise SchedulerUnreachable(
+            f"expected a Dask scheduler at {name}, none answered within {seconds:g} s; start one with "
+            "`dask scheduler`, or leave out --scheduler to work on this machine"
+        ) from error
+    try:
+        client.wait_for_workers(1, timeout=WORKERS_SECONDS)
+    except TimeoutError as error:
+        client.close()
+        raise SchedulerUnreachable(
+            f"expected at least one worker at the scheduler {name}, none came within {WORKERS_SECONDS} s; start "
+            f"workers with `dask worker {name}`"
+        ) from error
+    return client
+
+
+async def _shake_hands(address, seconds):
+    """Fail in time where something listens that is no scheduler: a client would wait for ever."""
+    comm = await asyncio.wait_for(open_comm(address, timeout=seconds), seconds)
+    comm.abort()
+
+
+def _in_a_thread(coroutine):
+    """Run a coroutine to its end; a notebook's own event loop is busy in this thread."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, coroutine).result()
+
+
+def worker_facts():
+    import psutil
+
+    return {
+        "blas": {lib["filepath"]: lib["num_threads"] for lib in _blas()},
+        "memory": psutil.virtual_memory().total,
+    }
+
+
+def _blas():
+    return [lib for lib in threadpoolctl.threadpool_info() if lib["user_api"] == "blas"]
+
+
+def check_versions(client):
+    # A function of the standard library: it runs on machines that have none of the packages too.
+    for name in PACKAGES:
+        ours = version(name)
+        theirs = client.run(version, name, on_error="return")
+        try:
+            theirs["the scheduler"] = client.run_on_scheduler(version, name)
+        except PackageNotFoundError as error:
+            theirs["the scheduler"] = error
+        wrong = {where: found for where, found in theirs.items() if found != ours}
+        if wrong:
+            where, found = next(iter(wrong.items()))
+            shown = "none" if isinstance(found, PackageNotFoundError) else found
+            raise VersionMismatch(
+                f"expected {name} {ours} on the scheduler and every worker, got {shown} on {where} ({len(wrong)} "
+                "differ); install the same versions everywhere"
+            )
+
+
+def check_blas(facts):
+    for worker, f in facts.items():
+        if not f["blas"]:
+            text = f"no BLAS that can be limited was found on {worker}; set OMP_NUM_THREADS=1 there, and its like"
+            warnings.warn(BcmdistWarning(text), stacklevel=2)
+        if any(threads != 1 for threads in f["blas"].values()):
+            raise InvalidOption(
+                f"expected one BLAS thread per worker thread, got {f['blas']} on {worker}; set OMP_NUM_THREADS, "
+                "OPENBLAS_NUM_THREADS and MKL_NUM_THREADS to 1 before starting workers"
+            )
