@@ -99,6 +99,14 @@ class WorkerLost(BcmdistError, RuntimeError):
     """A partition was given up because workers died while they computed it."""
 
 
+class JobNotFound(BcmdistError, FileNotFoundError):
+    """A jobs directory holds no job of that id."""
+
+
+class JobRefused(BcmdistError, RuntimeError):
+    """What was asked of a job cannot be done in the state it is in, or it did not start."""
+
+
 class MissingExtra(BcmdistError, ImportError):
     """An optional package is needed for what was asked."""
 

@@ -16,6 +16,7 @@ import logging
 import multiprocessing
 import uuid
 import warnings
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 
@@ -183,6 +184,16 @@ class DaskRuntime:
                     f"worker {worker} must see {url} as the client does: expected {expected!r}, got {found!r}; use "
                     "a path or URL that all workers share"
                 )
+
+    def watch_workers(self, lost: Callable[[str], None]):
+        """Call `lost` with the address of each worker that goes away unexpectedly; from another thread."""
+
+        def told(event):
+            message = event[1]
+            if message.get("action") == "remove-worker" and not message.get("expected"):
+                lost(message["worker"])
+
+        self._client.subscribe_topic("all", told)
 
     def close(self):
         """Leave the cluster; end it where it is our own."""
