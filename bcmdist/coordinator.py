@@ -160,7 +160,7 @@ class Watch:
 
 
 class WatchedRuntime:
-    """A runtime whose sums are watched with their rows."""
+    """A runtime whose work is watched, with its rows."""
 
     def __init__(self, runtime, watch: Watch):
         self._runtime, self._watch = runtime, watch
@@ -170,6 +170,27 @@ class WatchedRuntime:
         """As the runtime's."""
         self._watch.rows = sum(part.rows for part in parts)
         return self._runtime.sum(task, parts, label=label)
+
+    def each(self, work, *, label):
+        """As the runtime's; a partition that was given up becomes an event. In all there are those pulled so far."""
+        done = pulled = self._watch.rows = 0
+
+        def counted():
+            nonlocal pulled
+            for task, parts in work:
+                pulled += len(parts)
+                self._watch.rows += sum(part.rows for part in parts)
+                yield task, parts
+
+        self._watch.progress(label, 0, 0)
+        with contextlib.closing(self._runtime.each(counted(), label=label)) as outcomes:
+            for outcome in outcomes:
+                done += len(outcome.parts)
+                if outcome.error is not None:
+                    said = {"error": type(outcome.error).__name__, "message": str(outcome.error)}
+                    self._watch.tell("quarantined", key=outcome.parts[0].key, **said)
+                self._watch.progress(label, done, pulled)
+                yield outcome
 
     def check_same(self, probe, *, url):
         """As the runtime's."""

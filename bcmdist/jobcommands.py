@@ -163,7 +163,7 @@ def status(job, directory, as_json):
     from bcmdist import jobs
 
     figures = jobs.status(jobs.open_job(directory, job))
-    report(figures, as_json, {name: value for name, value in figures.items() if value not in (None, {})})
+    report(figures, as_json, {name: value for name, value in figures.items() if value not in (None, {}, [])})
 
 
 @click.command()

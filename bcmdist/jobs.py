@@ -169,6 +169,7 @@ def resume(journal: Journal, machine: Machine):
     WorkerCannotRead
     """
     _refuse_unshared(journal.storage, machine)
+    journal.news()
     refuse_finished(journal)
     started = _last(journal.since_asked(), "started")
     at_work = started and machine.run(runs, started["host"], started["pid"], journal.id)
@@ -235,6 +236,7 @@ def status(journal: Journal) -> dict:
         "rows_per_second": _rate(result) or told.get("rows_per_second"),
         "seconds_by_stage": seconds,
         "worker_failures": sum(e["event"] == "worker lost" for e in journal.events),
+        "quarantined": [e["key"] for e in events if e["event"] == "quarantined"],
         "coordinators": sum(e["event"] == "started" for e in journal.events),
         "coordinator": f"{started['host']} {started['pid']}" if started else None,
         "scheduler": asked[-1]["scheduler"] if asked else None,
@@ -263,7 +265,8 @@ def runs(host, pid, job) -> bool | None:
         return None
     try:
         process = psutil.Process(pid)
-        return job in process.cmdline() and process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_STOPPED)
+        line = process.cmdline()  # empty for an instant when the process has just begun
+        return (not line or job in line) and process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_STOPPED)
     except psutil.Error:
         return False
 
@@ -309,8 +312,9 @@ def _start(journal, machine):
         time.sleep(POLL_SECONDS)
     said = machine.run(_last_line, journal.output) if journal.output else "nothing"
     raise JobRefused(
-        f"job {journal.id}: expected its coordinator to start on {host} within {START_SECONDS} s, it said {said!r}; "
-        f"see {journal.output or 'the logs of the scheduler'}, then `bcmdist resume {journal.id}`"
+        f"job {journal.id}: expected its coordinator to start on {host} within {START_SECONDS} s, it has ended or is "
+        f"silent, and said {said!r}; see {journal.output or 'the logs of the scheduler'}, then "
+        f"`bcmdist resume {journal.id}`"
     )
 
 

@@ -8,6 +8,7 @@ import sys
 import time
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import zarr
@@ -15,8 +16,8 @@ from click.testing import CliRunner
 
 from bcmdist import GBCM, SerialRuntime, jobcommands, jobs
 from bcmdist.cli import cli
-from bcmdist.coordinator import Claim, Superseded, Watch, coordinate
-from bcmdist.errors import BcmdistWarning, SchedulerUnreachable
+from bcmdist.coordinator import Claim, Superseded, Watch, WatchedRuntime, coordinate
+from bcmdist.errors import BcmdistError, BcmdistWarning, SchedulerUnreachable
 from bcmdist.jobs import Journal, open_job
 from bcmdist.runtime.scheduler import SchedulerMachine
 from bcmdist.storage import open_storage
@@ -137,6 +138,41 @@ def test_events_about_progress_are_few(journal):
     told = journal.events[-1]
     assert (told["stage"], told["partitions_done"], told["partitions"]) == ("predict", 0, 10)
     assert set(told["seconds_by_stage"]) == {"experts", "predict"}
+
+
+def test_partitions_that_are_given_up_are_named(journal):
+    """Of a runtime that computes partitions one by one."""
+    parts = [SimpleNamespace(key=f"a[{k}:{k + 5}]", rows=5) for k in range(0, 20, 5)]
+    closed = []
+
+    class OneByOne:
+        allowed_bytes, threads = 1e9, 1
+
+        def each(self, work, *, label):
+            try:
+                for _, some in work:
+                    error = PoisonedOnce("killed two workers") if some[0] is parts[1] else None
+                    yield SimpleNamespace(parts=some, result=None, error=error)
+            finally:
+                closed.append(label)
+
+    claim = Claim(journal)
+    claim.take()
+    watch = Watch(claim)
+    work = (("task", [part]) for part in parts)
+    outcomes = WatchedRuntime(OneByOne(), watch).each(work, label="ingest")
+    assert [next(outcomes).parts for _ in range(3)] == [[part] for part in parts[:3]]
+    outcomes.close()
+    assert closed == ["ingest"]
+    watch.flush()
+    told = jobs.status(journal)
+    assert (told["quarantined"], told["partitions_done"], told["partitions"]) == (["a[5:10]"], 3, 3)
+    (event,) = (e for e in journal.events if e["event"] == "quarantined")
+    assert (event["error"], event["message"]) == ("PoisonedOnce", "killed two workers")
+
+
+class PoisonedOnce(BcmdistError):
+    """An error of a partition."""
 
 
 # --- The commands ---
@@ -373,7 +409,7 @@ def test_a_coordinator_that_does_not_start(tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "spawn", spawn)
     machine = ThisMachine()
     machine.run = lambda function, *arguments: function(*arguments)
-    with pytest.raises(jobs.JobRefused, match=r"it said 'ImportError: no numpy'; see .*output.txt, then `bcmdist res"):
+    with pytest.raises(jobs.JobRefused, match=r"and said 'ImportError: no numpy'; see .*output.txt, then `bcmdist res"):
         jobs.submit(tmp_path / "jobs", "fit", [], {}, machine)
     (job,) = jobs.job_ids(tmp_path / "jobs")
     assert jobs.status(open_job(tmp_path / "jobs", job))["state"] == "submitted"
