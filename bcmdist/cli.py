@@ -7,7 +7,6 @@ Every command takes `--json` (one object on stdout; progress and logs go to stde
 import contextlib
 import functools
 import json
-import math
 import os
 import signal
 import sys
@@ -18,8 +17,10 @@ from dataclasses import asdict
 
 import click
 
-from bcmdist import __version__
+from bcmdist import __version__, jobcommands
 from bcmdist.errors import BcmdistError, BcmdistWarning, InvalidOption
+from bcmdist.options import json_option, method_option, parse_query, parse_set, read_config, runtime_options
+from bcmdist.reporting import report
 
 TRACEBACK_VARIABLE = "BCMDIST_TRACEBACK"
 
@@ -60,139 +61,6 @@ def _show_warning(message, category, filename, lineno, file=None, line=None):
         click.echo(f"bcmdist: warning: {message}", err=True)
 
 
-def _report(figures, as_json, text=None):
-    """Print figures as JSON, or as a table."""
-    if as_json:
-        click.echo(json.dumps(_finite(figures)))
-        return
-    width = max(len(name) for name in figures)
-    for name, value in (text or figures).items():
-        click.echo(f"{name:{width}}  {_readable(value)}")
-
-
-def _finite(value):
-    """JSON has no nan: figures that do not exist, such as the AUC of one class, become null."""
-    if isinstance(value, dict):
-        return {name: _finite(v) for name, v in value.items()}
-    if isinstance(value, list):
-        return [_finite(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _readable(value):
-    if isinstance(value, float):
-        return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
-    if isinstance(value, dict):
-        return ", ".join(f"{n} {_readable(v)}" for n, v in value.items())
-    if isinstance(value, list):
-        return " ".join(_readable(v) for v in value)
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-
-
-_json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
-
-
-def _runtime_options(command):
-    """--scheduler, --workers, --serial; the command gets `make_runtime`."""
-
-    @click.option("--scheduler", metavar="ADDRESS", help="Work on the Dask cluster at this address.")
-    @click.option("--workers", type=int, help="Worker processes of a cluster on this machine [default: cores].")
-    @click.option("--serial", is_flag=True, help="Work in this process, without a cluster.")
-    @functools.wraps(command)
-    def wrapped(*args, scheduler, workers, serial, **options):
-        context = click.get_current_context()
-        given = {"scheduler": scheduler, "workers": workers, "serial": serial or None}
-        typed = {n for n in given if context.get_parameter_source(n) is click.core.ParameterSource.COMMANDLINE}
-        # What the command line says wins over a configuration file.
-        chosen = [n for n, v in given.items() if v is not None and (n in typed or not typed)]
-        if len(chosen) > 1:
-            raise click.UsageError("expected one of --scheduler, --workers and --serial, got several")
-        scheduler, workers, serial = (v if n in chosen else None for n, v in given.items())
-        return command(*args, make_runtime=lambda: _runtime(scheduler, workers, serial), **options)
-
-    return wrapped
-
-
-def _runtime(scheduler, workers, serial):
-    from bcmdist.progress import ProgressBar
-
-    if serial:
-        from bcmdist.runtime.serial import SerialRuntime
-
-        return SerialRuntime(progress=ProgressBar())
-    from bcmdist.runtime.dask import DaskRuntime
-
-    return DaskRuntime(scheduler, workers=workers, progress=ProgressBar())
-
-
-_method_option = click.option(
-    "--method",
-    type=click.Choice(["committee", "local"]),
-    help="From the committee alone, or with the rows around each new point [default: local where cells were fitted].",
-)
-
-
-def _read_config(ctx, _, path):
-    """Options from a TOML file become defaults: what the command line says wins."""
-    if path is None:
-        return
-    import tomllib
-
-    try:
-        with open(path, "rb") as file:
-            values = tomllib.load(file)
-    except ValueError as error:  # not TOML, or not even text
-        raise InvalidOption(f"{path}: expected TOML, got {error}; correct the file") from error
-    options = [p for p in ctx.command.params if isinstance(p, click.Option)]
-    names = {name.removeprefix("--"): p for p in options for name in p.opts}
-    negated = {name.removeprefix("--"): p for p in options for name in p.secondary_opts}
-    unknown = sorted(set(values) - set(names) - set(negated))
-    if unknown:
-        raise InvalidOption(f"{path}: expected names of options, got {', '.join(unknown)}; see --help")
-    for name, value in values.items():
-        flag = name in negated or names[name].is_flag
-        if name != "set" and not isinstance(value, bool if flag else str | int | float):
-            wanted = "true or false" if flag else "a number or a text"
-            raise InvalidOption(f"{path}: expected {wanted} for {name}, got {value!r}; correct the file")
-    defaults = {names[n].name: v for n, v in values.items() if n in names}
-    defaults |= {negated[n].name: not v for n, v in values.items() if n in negated}
-    if isinstance(values.get("set"), dict):
-        defaults["given"] = [f"{n}={text}" for n, text in _assignments(values["set"])]
-    ctx.default_map = defaults
-
-
-def _assignments(table, prefix=""):
-    """Names and values of a TOML table, whose dotted keys are tables in tables."""
-    for name, value in table.items():
-        if isinstance(value, dict):
-            yield from _assignments(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", ",".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _parse_set(_, __, assignments):
-    """`name=1.5` or `name=1,2,3` into numbers by name."""
-    given = {}
-    for assignment in assignments:
-        name, equals, text = assignment.partition("=")
-        try:
-            values = [float(v) for v in text.split(",")]
-        except ValueError:
-            equals = ""
-        if not equals:
-            raise click.BadParameter(f"expected NAME=NUMBER or NAME=NUMBER,NUMBER,..., got {assignment!r}")
-        given[name.strip()] = values if len(values) > 1 else values[0]
-    return given
-
-
-def _parse_query(_, __, text):
-    """A number, or `auto`."""
-    try:
-        return text if text == "auto" else int(text)
-    except ValueError as error:
-        raise click.BadParameter(f"expected a whole number or auto, got {text!r}") from error
-
-
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__)
 def cli():
@@ -204,8 +72,8 @@ def cli():
 @click.option("--sigma", type=float, default=0.0, show_default=True, help="Noise on the map before its sign.")
 @click.option("--out", metavar="DIR", help="New directory for data, model and pictures [default: bcmdist-demo].")
 @click.option("--seed", type=int, help="Seed of centres and rows [default: one of balanced classes].")
-@_runtime_options
-@_json_option
+@runtime_options
+@json_option
 def demo(rows, sigma, out, seed, make_runtime, as_json):
     """Run the main job on generated data: a Zarr store, a Dask cluster, a committee.
 
@@ -234,7 +102,7 @@ def demo(rows, sigma, out, seed, make_runtime, as_json):
     curve = figures["curve"]
     shown = {n: v for n, v in figures.items() if n != "curve"}
     shown |= {f"after {p['rows']:,} rows": f"accuracy {p['accuracy']:.4f}, log loss {p['log_loss']:.4f}" for p in curve}
-    _report(figures, as_json, shown)
+    return report(figures, as_json, shown)
 
 
 @cli.command("import")
@@ -247,7 +115,7 @@ def demo(rows, sigma, out, seed, make_runtime, as_json):
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the holdout permutation.")
 @click.option("--mask", metavar="NAME", help="Array that is 1 at test rows.")
 @click.option("--mask-row", type=int, default=0, show_default=True, help="Row of the mask to use.")
-@_json_option
+@json_option
 def import_(file, data, y, rows_per_chunk, part, holdout, seed, mask, mask_row, as_json):
     """Write FILE (.npz, .npy, .csv, .parquet) as the Zarr data set DATA.
 
@@ -256,7 +124,7 @@ def import_(file, data, y, rows_per_chunk, part, holdout, seed, mask, mask_row, 
     from bcmdist.importer import Split, import_file
 
     split = Split(part, holdout, seed, mask, mask_row)
-    _report(import_file(file, data, y=y, split=split, rows_per_chunk=rows_per_chunk), as_json)
+    return report(import_file(file, data, y=y, split=split, rows_per_chunk=rows_per_chunk), as_json)
 
 
 @cli.command()
@@ -265,7 +133,7 @@ def import_(file, data, y, rows_per_chunk, part, holdout, seed, mask, mask_row, 
 @click.option(
     "--config",
     metavar="FILE.toml",
-    callback=_read_config,
+    callback=read_config,
     is_eager=True,
     expose_value=False,
     help="Options by name; the command line wins.",
@@ -295,7 +163,7 @@ def import_(file, data, y, rows_per_chunk, part, holdout, seed, mask, mask_row, 
     default="500",
     show_default=True,
     metavar="Q|auto",
-    callback=_parse_query,
+    callback=parse_query,
     help="Query points Q; auto: about two for each degree of freedom, as far as memory allows.",
 )
 @click.option(
@@ -341,7 +209,7 @@ def import_(file, data, y, rows_per_chunk, part, holdout, seed, mask, mask_row, 
     "given",
     multiple=True,
     metavar="NAME=VALUE",
-    callback=_parse_set,
+    callback=parse_set,
     help="With --no-learn: a hyper-parameter as `info` prints it, in units of the scaled data.",
 )
 @click.option(
@@ -365,8 +233,8 @@ def import_(file, data, y, rows_per_chunk, part, holdout, seed, mask, mask_row, 
 @click.option("--x", "x", default="X", show_default=True, help="Name of the input array.")
 @click.option("--y", "y", default="y", show_default=True, help="Name of the target array.")
 @click.option("--prepare-only", is_flag=True, help="Commit an empty committee and stop.")
-@_runtime_options
-@_json_option
+@runtime_options
+@json_option
 def fit(data, model, given, prepare_only, hyperparameters, samples, chains, make_runtime, as_json, **options):
     """Fit a committee to the Zarr data set DATA.
 
@@ -374,16 +242,18 @@ def fit(data, model, given, prepare_only, hyperparameters, samples, chains, make
     """
     start = time.perf_counter()
     from bcmdist.bcm import GBCM
+    from bcmdist.partition import open_data
     from bcmdist.settings import Settings
 
     settings = Settings(set=given, **options)
     work = GBCM.prepare if prepare_only else GBCM.fit
     if hyperparameters == "hmc":
         work = _sampling(prepare_only, samples=samples, chains=chains)
+    open_data(data, x=settings.x, y=settings.y)  # refused before a cluster starts
     with make_runtime() as runtime:
         info = work(data, settings, model=model, runtime=runtime).info()
     info["seconds"] = time.perf_counter() - start
-    _report(info, as_json)
+    return report(info, as_json)
 
 
 def _sampling(prepare_only, **how):
@@ -416,35 +286,41 @@ def _refuse_mixture(model, what):
 @click.argument("model")
 @click.argument("data")
 @click.option("--out", required=True, metavar="PRED.zarr", help="New Zarr group for the predictions.")
-@_method_option
+@method_option
 @click.option("--x", "x", help="Name of the input array [default: as in training].")
-@_runtime_options
-@_json_option
+@runtime_options
+@json_option
 def predict(model, data, out, method, x, make_runtime, as_json):
     """Predict at the rows of DATA with MODEL.
 
     Example: bcmdist predict model new.zarr --out predictions.zarr
     """
     start = time.perf_counter()
+    from bcmdist.dataset import refuse_existing
     from bcmdist.inference import chosen_method
+    from bcmdist.mixture import Mixture
+    from bcmdist.partition import open_data
 
     gbcm = _load(model)
     method = chosen_method(gbcm.facts, method)
+    refuse_existing(out)
+    member = gbcm.members[0] if isinstance(gbcm, Mixture) else gbcm
+    open_data(data, x=x or member.model.x_name, y=None)
     with make_runtime() as runtime:
         rows = gbcm.predict_zarr(data, out, x=x, method=method, runtime=runtime)
     figures = {"rows": rows, "seconds": time.perf_counter() - start, "out": out, "method": method}
-    _report(figures, as_json)
+    return report(figures, as_json)
 
 
 @cli.command()
 @click.argument("model")
 @click.argument("data")
-@_method_option
+@method_option
 @click.option("--x", "x", help="Name of the input array [default: as in training].")
 @click.option("--y", "y", help="Name of the target array [default: as in training].")
 @click.option("--picture", metavar="FILE.png", help="Draw how far the stated probabilities can be trusted.")
-@_runtime_options
-@_json_option
+@runtime_options
+@json_option
 def score(model, data, method, x, y, picture, make_runtime, as_json):
     """Score the predictions of MODEL against the targets of DATA, in original units.
 
@@ -463,7 +339,7 @@ def score(model, data, method, x, y, picture, make_runtime, as_json):
     if picture:
         pictures.score_picture(picture, scores)
         figures["picture"] = picture
-    _report(figures, as_json)
+    return report(figures, as_json)
 
 
 @cli.command()
@@ -472,7 +348,7 @@ def score(model, data, method, x, y, picture, make_runtime, as_json):
 @click.option("--ledger", is_flag=True, help="List the partitions it has heard.")
 @click.option("--p-eff-data", is_flag=True, help="Read the data again for their own effective degrees of freedom.")
 @click.option("--calibration", is_flag=True, help="Compute how often intervals hold f, with some of the rows.")
-@_json_option
+@json_option
 def info(model, commit, ledger, p_eff_data, calibration, as_json):
     """Tell what MODEL is and what it has heard.
 
@@ -490,7 +366,7 @@ def info(model, commit, ledger, p_eff_data, calibration, as_json):
         figures["calibration"] = gbcm.calibration()
     if ledger:
         figures["ledger"] = [{"key": e.key, "rows": e.rows, "weight": e.weight} for e in gbcm.ledger]
-    _report(figures, as_json)
+    return report(figures, as_json)
 
 
 @cli.command()
@@ -509,8 +385,8 @@ def info(model, commit, ledger, p_eff_data, calibration, as_json):
     show_default=True,
     help="Partitions that fail: report and fail in the end, or go on without them and say so in the model.",
 )
-@_runtime_options
-@_json_option
+@runtime_options
+@json_option
 def ingest(model, source, watch, make_runtime, as_json, on_error, **wishes):
     """Let MODEL hear the rows of SOURCE, once each; partitions it knows are left out.
 
@@ -525,26 +401,28 @@ def ingest(model, source, watch, make_runtime, as_json, on_error, **wishes):
     _refuse_mixture(model, "ingest into")
     wishes = {name: value for name, value in wishes.items() if value is not None}
     before = GBCM.load(model)
-    with make_runtime() as runtime, contextlib.closing(before.source(source, watch=watch)) as opened, _told() as stop:
-        wanted = Wishes(watch=watch, skip=on_error == "skip", stop=stop, **wishes)
-        after, tally = before.ingest(opened, wanted, runtime=runtime)
+    told: list[int] = []
+    wanted = Wishes(watch=watch, skip=on_error == "skip", stop=lambda: bool(told), **wishes)
+    with contextlib.closing(before.source(source, watch=watch)) as opened:
+        opened.lag(None)  # is it there?
+        with make_runtime() as runtime, _noting(told, watch):
+            after, tally = before.ingest(opened, wanted, runtime=runtime)
     seconds = time.perf_counter() - start
     figures = {**asdict(tally), "seconds": seconds, "rows_per_second": tally.rows / seconds, "commit": after.commit}
-    _report(figures, as_json)
+    return report(figures, as_json)
 
 
 @contextlib.contextmanager
-def _told():
-    """Whether this process was told to stop; the first time it finishes what is under way."""
-    told: list[int] = []
+def _noting(told, watch):
+    """Note the first request to stop, so that who watches finishes what is under way; the second one stops it."""
 
     def note(number, frame):
         told.append(number)
         signal.signal(number, before[number])
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)} if watch else {}
     try:
-        yield lambda: bool(told)
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -553,8 +431,8 @@ def _told():
 @cli.command()
 @click.argument("model")
 @click.argument("keys", nargs=-1, required=True)
-@_runtime_options
-@_json_option
+@runtime_options
+@json_option
 def forget(model, keys, make_runtime, as_json):
     """Withdraw from MODEL what the partitions KEYS have said; `info --ledger` lists them.
 
@@ -570,14 +448,14 @@ def forget(model, keys, make_runtime, as_json):
     error = after.facts.get("withdrawn_error")
     if error is not None:
         figures["error_before_last_pass"] = error
-    _report(figures | {"seconds": time.perf_counter() - start, "commit": after.commit}, as_json)
+    return report(figures | {"seconds": time.perf_counter() - start, "commit": after.commit}, as_json)
 
 
 @cli.command()
 @click.argument("model_a")
 @click.argument("model_b")
 @click.option("--model", required=True, metavar="DIR", help="New model directory.")
-@_json_option
+@json_option
 def merge(model_a, model_b, model, as_json):
     """Join two committees of one prepared model that have heard different data.
 
@@ -587,11 +465,11 @@ def merge(model_a, model_b, model, as_json):
 
     for one in (model_a, model_b):
         _refuse_mixture(one, "merge")
-    _report(GBCM.load(model_a).merge(GBCM.load(model_b), model).info(), as_json)
+    return report(GBCM.load(model_a).merge(GBCM.load(model_b), model).info(), as_json)
 
 
 @cli.command()
-@_json_option
+@json_option
 def doctor(as_json):
     """Check that this machine can do the work.
 
@@ -608,6 +486,9 @@ def doctor(as_json):
             click.echo(f"{'ok  ' if f['ok'] else 'FAIL'}  {f['check']:16}  {f['found']}")
     if failed:
         sys.exit(1)
+
+
+jobcommands.add_to(cli)
 
 
 if __name__ == "__main__":

@@ -136,6 +136,13 @@ def write_array(url, name, values, *, along, rows_per_chunk=ROWS_PER_CHUNK, attr
     array.update_attributes(attributes)
 
 
+def refuse_existing(url):
+    """Raise `DataExists` where an output on a local disk would overwrite something."""
+    where = absolute_url(url)
+    if "://" not in where and os.path.exists(where):
+        raise DataExists(f"output: expected a new path, {url} exists; choose another --out or remove it")
+
+
 @contextlib.contextmanager
 def new_output(url):
     """Where to write a group that is to appear at `url`: all of it, or nothing.
@@ -157,8 +164,7 @@ def new_output(url):
     if "://" in where:
         yield where
         return
-    if os.path.exists(where):
-        raise DataExists(f"output: expected a new path, {url} exists; choose another --out or remove it")
+    refuse_existing(where)
     place = f"{where}.partial-{uuid.uuid4().hex[:8]}"
     try:
         yield place

@@ -135,6 +135,14 @@ class PoisonChunk(WorkerLost):
     """A partition was given up because every worker that computed it died, also where nothing else was to blame."""
 
 
+class JobNotFound(BcmdistError, FileNotFoundError):
+    """A jobs directory holds no job of that id."""
+
+
+class JobRefused(BcmdistError, RuntimeError):
+    """What was asked of a job cannot be done in the state it is in, or it did not start."""
+
+
 class MissingExtra(BcmdistError, ImportError):
     """An optional package is needed for what was asked."""
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from bcmdist import opening, passes
 from bcmdist.drift import chosen_fading, fading_from, to_facts
-from bcmdist.errors import BcmdistError, ChunkConflict, CommitConflict, InvalidOption, PoisonChunk
+from bcmdist.errors import BcmdistError, ChunkConflict, CommitConflict, InvalidOption, PoisonChunk, SchedulerLost
 from bcmdist.heard import Heard, unheard
 from bcmdist.pending import Batch, Pending, rest_of
 from bcmdist.preparation import Stages, refuse_large_expert
@@ -186,8 +186,15 @@ class _Loop:
         """Until the source is empty, or somebody says stop."""
         while True:
             begun = self.given
-            for outcome in self.runtime.each(self._work(), label=self.label):
-                self._take(outcome)
+            try:
+                for outcome in self.runtime.each(self._work(), label=self.label):
+                    self._take(outcome)
+            except SchedulerLost as error:
+                self.commit()
+                raise SchedulerLost(
+                    f"{error}; {len(self.gbcm.ledger)} partitions are safe in commit {self.gbcm.commit}: repeat the "
+                    "command, or `bcmdist resume` the job, to go on from there"
+                ) from error
             self.commit()
             self._progress(finished=True)
             if self.failures and not self.wishes.skip:

@@ -61,7 +61,7 @@ def connect(where, seconds):
     name = where if isinstance(where, str) else "the local cluster"
     try:
         if isinstance(where, str):
-            _in_a_thread(_shake_hands(where, seconds))
+            in_a_thread(shake_hands(where, seconds))
         client = distributed.Client(where, timeout=seconds, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise SchedulerUnreachable(
@@ -79,13 +79,13 @@ def connect(where, seconds):
     return client
 
 
-async def _shake_hands(address, seconds):
+async def shake_hands(address, seconds):
     """Fail in time where something listens that is no scheduler: a client would wait for ever."""
     comm = await asyncio.wait_for(open_comm(address, timeout=seconds), seconds)
     comm.abort()
 
 
-def _in_a_thread(coroutine):
+def in_a_thread(coroutine):
     """Run a coroutine to its end; a notebook's own event loop is busy in this thread."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, coroutine).result()

@@ -12,6 +12,7 @@ by the batch, a second run replaces the first. On loss of all workers or of the 
 
 import contextlib
 import uuid
+from collections.abc import Callable
 
 import distributed
 from distributed.client import ClosedClientError
@@ -167,6 +168,16 @@ class DaskRuntime:
                     f"worker {worker} must see {url} as the client does: expected {expected!r}, got {found!r}; use "
                     "a path or URL that all workers share"
                 )
+
+    def watch_workers(self, lost: Callable[[str], None]):
+        """Call `lost` with the address of each worker that goes away unexpectedly; from another thread."""
+
+        def told(event):
+            message = event[1]
+            if message.get("action") == "remove-worker" and not message.get("expected"):
+                lost(message["worker"])
+
+        self._client.subscribe_topic("all", told)
 
     def close(self):
         """Leave the cluster; end it where it is our own."""

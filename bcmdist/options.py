@@ -1,0 +1,114 @@
+"""Options that commands share, and the configuration file that holds them."""
+
+import functools
+
+import click
+
+from bcmdist.errors import InvalidOption
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
+
+
+def runtime_options(command):
+    """--scheduler, --workers, --serial; the command gets `make_runtime`.
+
+    Everything a command refuses without a cluster it refuses before it calls `make_runtime`: at that call jobs, which
+    put a function of their own in the context's `obj`, stop when they are submitted and watch when they run.
+    """
+
+    @click.option("--scheduler", metavar="ADDRESS", help="Work on the Dask cluster at this address.")
+    @click.option("--workers", type=int, help="Worker processes of a cluster on this machine [default: cores].")
+    @click.option("--serial", is_flag=True, help="Work in this process, without a cluster.")
+    @functools.wraps(command)
+    def wrapped(*args, scheduler, workers, serial, **options):
+        context = click.get_current_context()
+        given = {"scheduler": scheduler, "workers": workers, "serial": serial or None}
+        typed = {n for n in given if context.get_parameter_source(n) is click.core.ParameterSource.COMMANDLINE}
+        # What the command line says wins over a configuration file.
+        chosen = [n for n, v in given.items() if v is not None and (n in typed or not typed)]
+        if len(chosen) > 1:
+            raise click.UsageError("expected one of --scheduler, --workers and --serial, got several")
+        where = (v if n in chosen else None for n, v in given.items())
+        return command(*args, make_runtime=functools.partial(context.obj or _runtime, *where), **options)
+
+    return wrapped
+
+
+def _runtime(scheduler, workers, serial):
+    from bcmdist.progress import ProgressBar
+
+    if serial:
+        from bcmdist.runtime.serial import SerialRuntime
+
+        return SerialRuntime(progress=ProgressBar())
+    from bcmdist.runtime.dask import DaskRuntime
+
+    return DaskRuntime(scheduler, workers=workers, progress=ProgressBar())
+
+
+method_option = click.option(
+    "--method",
+    type=click.Choice(["committee", "local"]),
+    help="From the committee alone, or with the rows around each new point [default: local where cells were fitted].",
+)
+
+
+def read_config(ctx, _, path):
+    """Options from a TOML file become defaults: what the command line says wins."""
+    if path is None:
+        return
+    import tomllib
+
+    try:
+        with open(path, "rb") as file:
+            values = tomllib.load(file)
+    except ValueError as error:  # not TOML, or not even text
+        raise InvalidOption(f"{path}: expected TOML, got {error}; correct the file") from error
+    options = [p for p in ctx.command.params if isinstance(p, click.Option)]
+    names = {name.removeprefix("--"): p for p in options for name in p.opts}
+    negated = {name.removeprefix("--"): p for p in options for name in p.secondary_opts}
+    unknown = sorted(set(values) - set(names) - set(negated))
+    if unknown:
+        raise InvalidOption(f"{path}: expected names of options, got {', '.join(unknown)}; see --help")
+    for name, value in values.items():
+        flag = name in negated or names[name].is_flag
+        if name != "set" and not isinstance(value, bool if flag else str | int | float):
+            wanted = "true or false" if flag else "a number or a text"
+            raise InvalidOption(f"{path}: expected {wanted} for {name}, got {value!r}; correct the file")
+    defaults = {names[n].name: v for n, v in values.items() if n in names}
+    defaults |= {negated[n].name: not v for n, v in values.items() if n in negated}
+    if isinstance(values.get("set"), dict):
+        defaults["given"] = [f"{n}={text}" for n, text in _assignments(values["set"])]
+    ctx.default_map = defaults
+
+
+def _assignments(table, prefix=""):
+    """Names and values of a TOML table, whose dotted keys are tables in tables."""
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _assignments(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def parse_set(_, __, assignments):
+    """`name=1.5` or `name=1,2,3` into numbers by name."""
+    given = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        try:
+            values = [float(v) for v in text.split(",")]
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise click.BadParameter(f"expected NAME=NUMBER or NAME=NUMBER,NUMBER,..., got {assignment!r}")
+        given[name.strip()] = values if len(values) > 1 else values[0]
+    return given
+
+
+def parse_query(_, __, text):
+    """A number, or `auto`."""
+    try:
+        return text if text == "auto" else int(text)
+    except ValueError as error:
+        raise click.BadParameter(f"expected a whole number or auto, got {text!r}") from error

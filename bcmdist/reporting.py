@@ -1,0 +1,36 @@
+"""How commands print what they have found: one JSON object, or a table."""
+
+import json
+import math
+
+import click
+
+
+def report(figures, as_json, text=None):
+    """Print figures as JSON, or as a table; the figures, which a job keeps."""
+    if as_json:
+        click.echo(json.dumps(finite(figures)))
+        return figures
+    width = max(len(name) for name in figures)
+    for name, value in (text or figures).items():
+        click.echo(f"{name:{width}}  {readable(value)}")
+    return figures
+
+
+def finite(value):
+    """JSON has no nan: figures that do not exist, such as the AUC of one class, become null."""
+    if isinstance(value, dict):
+        return {name: finite(v) for name, v in value.items()}
+    if isinstance(value, list):
+        return [finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def readable(value):
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+    if isinstance(value, dict):
+        return ", ".join(f"{n} {readable(v)}" for n, v in value.items())
+    if isinstance(value, list):
+        return " ".join(readable(v) for v in value)
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,426 @@
+"""Jobs: their journal, their coordinator, and their commands, with a machine that is this process."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import zarr
+from click.testing import CliRunner
+
+from bcmdist import GBCM, SerialRuntime, jobcommands, jobs
+from bcmdist.cli import cli
+from bcmdist.coordinator import Claim, Superseded, Watch, WatchedRuntime, coordinate
+from bcmdist.errors import BcmdistError, BcmdistWarning, SchedulerUnreachable
+from bcmdist.jobs import Journal, open_job
+from bcmdist.runtime.scheduler import SchedulerMachine
+from bcmdist.storage import open_storage
+from problems import assert_same_committee
+
+FIT = ["--no-learn", "--query", "30", "--rows-per-expert", "20", "--kernel", "se"]
+SCHEDULER = ["--scheduler", "tcp://127.0.0.1:8786"]
+
+
+def serial(address, watch):
+    return SerialRuntime(progress=watch.progress)
+
+
+class ThisMachine:
+    """Runs coordinators here, to their end."""
+
+    address = SCHEDULER[1]
+
+    def __init__(self, make_runtime=serial):
+        self.make_runtime = make_runtime
+
+    def run(self, function, *arguments):
+        if function is not jobs.spawn:
+            return function(*arguments)
+        coordinate(open_job(*arguments), self.make_runtime)
+        return socket.gethostname(), 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
+@pytest.fixture
+def machine(monkeypatch, tmp_path):
+    """The scheduler's machine as commands find it, and the directory of jobs in the environment."""
+    machine = ThisMachine()
+    monkeypatch.setattr(jobcommands, "_machine", lambda address: machine)
+    monkeypatch.setenv("BCMDIST_JOBS", str(tmp_path / "jobs"))
+    return machine
+
+
+def call(*arguments):
+    """The figures of a command that must succeed."""
+    result = CliRunner().invoke(cli, [*map(str, arguments), "--json"])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+def refused(*arguments, code=1):
+    """What a command says that must fail."""
+    result = CliRunner().invoke(cli, list(map(str, arguments)))
+    assert result.exit_code == code, result.output
+    return result.stderr
+
+
+def names(journal):
+    return [event["event"] for event in journal.events]
+
+
+@pytest.fixture
+def journal(tmp_path):
+    """A job that has been submitted and that nobody has started."""
+    storage = open_storage(tmp_path / "jobs")
+    request = {"command": "fit", "arguments": [], "places": {}, "software": "0"}
+    storage.put_if_absent("20260101-000000-abcd/request.json", json.dumps(request).encode())
+    journal = Journal(storage, "20260101-000000-abcd")
+    journal.append("submitted", scheduler=SCHEDULER[1])
+    return journal
+
+
+# --- Journal and claim ---
+
+
+def test_all_writers_share_one_log(journal):
+    """At once: no event is lost, none is changed, and each writer's own keep their order."""
+
+    def write(writer):
+        for k in range(8):
+            writer.append("note", writer=id(writer), k=k)
+
+    writers = [open_job(journal.storage.url, journal.id) for _ in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(write, writers))
+    journal.news()
+    assert len(journal.events) == 1 + 3 * 8
+    for writer in writers:
+        assert [e["k"] for e in journal.events if e.get("writer") == id(writer)] == list(range(8))
+        writer.news()
+        assert writer.events == journal.events
+    assert not Journal(journal.storage, journal.id).put("late")  # number 1 is taken: nothing is overwritten
+
+
+def test_an_older_coordinator_cannot_write(journal):
+    old, new = (Claim(open_job(journal.storage.url, journal.id)) for _ in range(2))
+    assert old.take()
+    old.record("progress")
+    assert new.take()
+    with pytest.raises(Superseded):
+        old.record("progress")
+    new.record("progress")
+    with pytest.raises(Superseded):
+        old.record("finished")
+    journal.news()
+    assert names(journal) == ["submitted", "started", "progress", "started", "progress"]
+
+
+def test_a_coordinator_of_a_job_that_has_ended_does_nothing(journal):
+    journal.append("cancelled")
+    coordinate(journal)
+    assert names(journal) == ["submitted", "cancelled"]
+
+
+def test_events_about_progress_are_few(journal):
+    claim = Claim(journal)
+    claim.take()
+    watch = Watch(claim)
+    watch.rows = 5000
+    for done in range(1001):
+        watch.progress("experts", done, 1000)
+        watch._look()
+    assert names(journal) == ["submitted", "started", "progress"]  # within 2 s: that the stage has begun
+    watch.progress("predict", 0, 10)
+    watch._look()
+    told = journal.events[-1]
+    assert (told["stage"], told["partitions_done"], told["partitions"]) == ("predict", 0, 10)
+    assert set(told["seconds_by_stage"]) == {"experts", "predict"}
+
+
+def test_partitions_that_are_given_up_are_named(journal):
+    """Of a runtime that computes partitions one by one."""
+    parts = [SimpleNamespace(key=f"a[{k}:{k + 5}]", rows=5) for k in range(0, 20, 5)]
+    closed = []
+
+    class OneByOne:
+        allowed_bytes, threads = 1e9, 1
+
+        def each(self, work, *, label):
+            try:
+                for _, some in work:
+                    error = PoisonedOnce("killed two workers") if some[0] is parts[1] else None
+                    yield SimpleNamespace(parts=some, result=None, error=error)
+            finally:
+                closed.append(label)
+
+    claim = Claim(journal)
+    claim.take()
+    watch = Watch(claim)
+    work = (("task", [part]) for part in parts)
+    outcomes = WatchedRuntime(OneByOne(), watch).each(work, label="ingest")
+    assert [next(outcomes).parts for _ in range(3)] == [[part] for part in parts[:3]]
+    outcomes.close()
+    assert closed == ["ingest"]
+    watch.flush()
+    told = jobs.status(journal)
+    assert (told["quarantined"], told["partitions_done"], told["partitions"]) == (["a[5:10]"], 3, 3)
+    (event,) = (e for e in journal.events if e["event"] == "quarantined")
+    assert (event["error"], event["message"]) == ("PoisonedOnce", "killed two workers")
+
+
+class PoisonedOnce(BcmdistError):
+    """An error of a partition."""
+
+
+# --- The commands ---
+
+
+def test_submit_and_look(wave, tmp_path, machine):
+    path, *_ = wave
+    done = call("submit", "fit", path, "--model", tmp_path / "m", *FIT, *SCHEDULER)
+    assert (done["command"], done["state"], done["jobs"]) == ("fit", "finished", str(tmp_path / "jobs"))
+    told = call("status", done["id"])
+    keys = ["stage", "partitions_done", "partitions", "rows_per_second", "seconds_by_stage", "worker_failures"]
+    assert {"id", "command", "state", *keys, "model", "error", "message"} <= set(told)
+    assert (told["stage"], told["partitions_done"], told["partitions"]) == ("experts", 10, 10)
+    assert (told["worker_failures"], told["error"], told["model"]) == (0, None, str(tmp_path / "m"))
+    assert told["rows_per_second"] > 0
+    assert {"survey", "experts"} <= set(told["seconds_by_stage"])
+    assert told["result"]["rows"] == 240
+    calm = call("fit", path, "--model", tmp_path / "calm", *FIT, "--serial")
+    assert told["result"]["log_evidence"] == calm["log_evidence"]
+    assert_same_committee(GBCM.load(tmp_path / "m").committee, GBCM.load(tmp_path / "calm").committee)
+    predict = call("submit", "predict", tmp_path / "m", path, "--out", tmp_path / "p.zarr", *SCHEDULER)
+    assert call("status", predict["id"])["result"]["rows"] == 240
+    assert zarr.open_group(tmp_path / "p.zarr", mode="r")["mean"].shape == (240,)
+    again = call("submit", "ingest", tmp_path / "m", path, *SCHEDULER)
+    assert call("status", again["id"])["result"]["duplicates"] == 10
+    listed = call("jobs")["jobs"]
+    assert sorted(one["id"] for one in listed) == sorted([done["id"], predict["id"], again["id"]])
+    text = CliRunner().invoke(cli, ["jobs"]).output
+    assert all(word in text for word in (done["id"], "predict", "finished", str(tmp_path / "p.zarr")))
+    text = CliRunner().invoke(cli, ["logs", done["id"], "--follow"]).output
+    assert [line.split()[1] for line in text.splitlines()][:2] == ["submitted", "started"]
+    assert text.splitlines()[-1].split()[1] == "finished"
+    assert [e["event"] for e in call("logs", done["id"])["events"]][-1] == "finished"
+    assert "it has finished" in refused("resume", done["id"])
+    assert "it has finished; there is nothing to cancel" in refused("cancel", done["id"])
+
+
+def test_a_request_holds_what_was_given_and_no_relative_path(wave, tmp_path, machine, monkeypatch):
+    path, *_ = wave
+    monkeypatch.chdir(tmp_path)
+    Path("fit.toml").write_text('query = 20\nlearn = false\nkernel = "se"\n[set]\nkernel.lengthscale = [0.7, 0.9]\n')
+    done = call("submit", "fit", Path(path).name, "--model", "m", "--config", "fit.toml", "--query", 10, *SCHEDULER)
+    journal = open_job(tmp_path / "jobs", done["id"])
+    given = ["--model", f"{tmp_path}/m", "--kernel", "se", "--query", "10", "--no-learn"]
+    assert journal.request["arguments"] == [*given, "--set", "kernel.lengthscale=0.7,0.9", "--", path]
+    assert journal.request["places"] == {"data": path, "model": f"{tmp_path}/m"}
+    result = jobs.status(journal)["result"]
+    assert (result["query"], result["hyperparameters"]["kernel.lengthscale"]) == (10, [0.7, 0.9])
+
+
+def test_what_is_refused_before_anything_is_written(wave, tmp_path, machine):
+    path, *_ = wave
+    model = ["--model", tmp_path / "m"]
+    assert "No such option" in refused("submit", "fit", path, *model, "--querry", 3, *SCHEDULER, code=2)
+    assert "expected --scheduler ADDRESS" in refused("submit", "fit", path, *model, code=2)
+    assert "expected one of --scheduler" in refused("submit", "fit", path, *model, *SCHEDULER, "--serial", code=2)
+    assert "Missing option '--model'" in refused("submit", "fit", path, *SCHEDULER, code=2)
+    assert "InvalidOption: query" in refused("submit", "fit", path, *model, "--query", 0, *SCHEDULER)
+    assert "DataNotFound: " in refused("submit", "fit", tmp_path / "no.zarr", *model, *SCHEDULER)
+    assert "ModelNotFound: " in refused("submit", "ingest", tmp_path / "m", path, *SCHEDULER)
+    call("fit", path, *model, *FIT, "--serial")
+    assert "DataExists: " in refused("submit", "predict", tmp_path / "m", path, "--out", path, *SCHEDULER)
+    out = ["--out", tmp_path / "p.zarr"]
+    assert "DataNotFound: " in refused("submit", "predict", tmp_path / "m", tmp_path / "no", *out, *SCHEDULER)
+    assert "DataNotFound: " in refused("submit", "ingest", tmp_path / "m", tmp_path / "no.zarr", *SCHEDULER)
+    assert not (tmp_path / "jobs").exists()
+
+
+def test_a_scheduler_that_does_not_answer(wave, tmp_path, monkeypatch):
+    path, *_ = wave
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{s.getsockname()[1]}"
+    command = ["submit", "fit", path, "--model", tmp_path / "m", "--jobs", tmp_path / "jobs", "--scheduler", address]
+    monkeypatch.setattr(jobcommands, "_machine", lambda address: SchedulerMachine(address, connect_seconds=1))
+    assert f"SchedulerUnreachable: expected a Dask scheduler at {address}" in refused(*command)
+    assert not (tmp_path / "jobs").exists()
+
+
+def test_a_directory_that_the_scheduler_does_not_share(wave, tmp_path, machine, monkeypatch):
+    path, *_ = wave
+    monkeypatch.setattr(jobs, "_read", lambda url, name: ("host7", ""))
+    said = refused("submit", "fit", path, "--model", tmp_path / "m", *SCHEDULER)
+    assert "WorkerCannotRead: jobs: expected a directory that the scheduler's machine host7" in said
+    assert "--jobs or BCMDIST_JOBS" in said
+    assert not (tmp_path / "jobs").exists()
+
+
+@pytest.mark.parametrize("job", ["20260101-000000-zzzz", "../m", "x"])
+def test_a_job_that_is_not_there(job, machine):
+    for command in ("status", "logs", "cancel", "resume"):
+        assert f"JobNotFound: {jobs_directory()}: expected a job {job!r}, there is none" in refused(command, job)
+    assert call("jobs")["jobs"] == []
+
+
+def jobs_directory():
+    return os.environ["BCMDIST_JOBS"]
+
+
+@pytest.mark.parametrize("command", ["submit", "jobs", "status", "logs", "cancel", "resume"])
+def test_every_command_has_help_with_an_example(command):
+    out = CliRunner().invoke(cli, [command, "--help"])
+    assert out.exit_code == 0
+    assert "Example: bcmdist" in out.output
+    assert "--json" in out.output
+
+
+def test_help_of_what_is_submitted():
+    out = CliRunner().invoke(cli, ["submit", "predict", "--help"]).output
+    assert "Example: bcmdist submit predict model" in out
+    assert "--jobs DIR" in out
+
+
+# --- The coordinator ---
+
+
+def submitted(wave, tmp_path, make_runtime):
+    """The journal of a fit that was submitted to a machine with this runtime."""
+    path, *_ = wave
+    arguments = ["--model", str(tmp_path / "m"), *FIT, "--", path]
+    places = {"data": path, "model": str(tmp_path / "m")}
+    return jobs.submit(tmp_path / "jobs", "fit", arguments, places, ThisMachine(make_runtime))
+
+
+def waiting_at(label, act):
+    """A runtime that acts once, with its watch, half way of a stage, and then waits to be interrupted."""
+    acted = []
+
+    def make(address, watch):
+        def progress(stage, done, total):
+            watch.progress(stage, done, total)
+            if stage == label and 2 * done > total and not acted:
+                acted.append(act(watch.claim.journal))
+                deadline = time.monotonic() + 20
+                while time.monotonic() < deadline:
+                    time.sleep(0.01)
+                pytest.fail("was not interrupted")
+
+        return SerialRuntime(progress=progress)
+
+    return make
+
+
+def other(journal):
+    """Another writer of the same job."""
+    return open_job(journal.storage.url, journal.id)
+
+
+def test_cancel_stops_it_and_resume_continues(wave, tmp_path):
+    path, *_ = wave
+    journal = submitted(wave, tmp_path, waiting_at("experts", lambda j: other(j).append("cancel")))
+    journal.news()
+    told = jobs.status(journal)
+    assert (told["state"], told["stage"], told["error"]) == ("cancelled", "experts", None)
+    assert 5 < told["partitions_done"] < 10
+    assert GBCM.load(tmp_path / "m").commit == 1  # as it was committed before
+    jobs.cancel(journal)  # once more changes nothing
+    prepared = (tmp_path / "m/commits/00000001.json").read_bytes()
+    jobs.resume(journal, ThisMachine())
+    assert jobs.status(journal)["state"] == "finished"
+    assert jobs.status(journal)["coordinators"] == 2
+    assert (tmp_path / "m/commits/00000001.json").read_bytes() == prepared
+    call("fit", path, "--model", tmp_path / "calm", *FIT, "--serial")
+    assert_same_committee(GBCM.load(tmp_path / "m").committee, GBCM.load(tmp_path / "calm").committee)
+
+
+def test_a_later_coordinator_ends_an_earlier_one(wave, tmp_path):
+    journal = submitted(wave, tmp_path, waiting_at("experts", lambda j: Claim(other(j)).take()))
+    journal.news()
+    assert names(journal)[-1] == "started"
+    assert names(journal).count("started") == 2
+
+
+def test_a_lost_scheduler_is_an_interruption(wave, tmp_path):
+    def gone(address, watch):
+        raise SchedulerUnreachable("experts: the scheduler went away")
+
+    journal = submitted(wave, tmp_path, gone)
+    told = jobs.status(journal)
+    assert (told["state"], told["error"]) == ("interrupted", "SchedulerUnreachable")
+    assert told["message"].startswith("scheduler lost: experts")
+    assert told["message"].endswith(f"`bcmdist resume {journal.id}`")
+    jobs.resume(journal, ThisMachine())
+    assert jobs.status(journal)["state"] == "finished"
+
+
+def test_a_failure_is_told_and_can_be_mended(wave, tmp_path):
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m/letter.txt").write_text("mine")
+    journal = submitted(wave, tmp_path, serial)
+    told = jobs.status(journal)
+    assert (told["state"], told["error"]) == ("failed", "ModelExists")
+    assert "it holds other files" in told["message"]
+    (tmp_path / "m/letter.txt").unlink()
+    jobs.resume(journal, ThisMachine())
+    told = jobs.status(journal)
+    assert (told["state"], told["error"], told["message"]) == ("finished", None, None)
+
+
+def test_workers_lost_and_warnings_are_events(wave, tmp_path):
+    def make(address, watch):
+        watch.tell("worker lost", worker="tcp://a:1")
+        warnings.warn(BcmdistWarning("mind the gap"), stacklevel=2)
+        return serial(address, watch)
+
+    journal = submitted(wave, tmp_path, make)
+    assert jobs.status(journal)["worker_failures"] == 1
+    assert [e["message"] for e in journal.events if e["event"] == "warning"] == ["mind the gap"]
+
+
+def test_a_coordinator_that_is_gone_and_one_that_works(journal, tmp_path):
+    process = subprocess.Popen([sys.executable, "-c", "input()", journal.id], stdin=subprocess.PIPE)
+    try:
+        journal.append("started", host=socket.gethostname(), pid=process.pid, by="x")
+        assert jobs.status(journal)["state"] == "running"
+        with pytest.raises(jobs.JobRefused, match=f"{process.pid} is at work on it"):
+            jobs.resume(journal, ThisMachine())
+    finally:
+        process.kill()
+        process.communicate()
+    told = jobs.status(journal)
+    assert (told["state"], told["error"]) == ("interrupted", "CoordinatorLost")
+    assert told["message"].endswith(f"`bcmdist resume {journal.id}`")
+    jobs.cancel(journal)
+    assert names(journal)[-1] == "cancelled"
+    assert jobs.status(journal)["message"] is None
+
+
+def test_a_coordinator_that_does_not_start(tmp_path, monkeypatch):
+    def spawn(url, job):
+        Path(url, job, jobs.OUTPUT).write_text("a line\nImportError: no numpy\n")
+        return socket.gethostname(), 0
+
+    monkeypatch.setattr(jobs, "spawn", spawn)
+    machine = ThisMachine()
+    machine.run = lambda function, *arguments: function(*arguments)
+    with pytest.raises(jobs.JobRefused, match=r"and said 'ImportError: no numpy'; see .*output.txt, then `bcmdist res"):
+        jobs.submit(tmp_path / "jobs", "fit", [], {}, machine)
+    (job,) = jobs.job_ids(tmp_path / "jobs")
+    assert jobs.status(open_job(tmp_path / "jobs", job))["state"] == "submitted"
+    jobs.cancel(open_job(tmp_path / "jobs", job))
+    assert jobs.status(open_job(tmp_path / "jobs", job))["state"] == "cancelled"
