@@ -1,7 +1,8 @@
 """Zarr groups that we write: data sets, and predictions for one. The door to Zarr output.
 
 Arrays are chunked along rows with zstd and a crc32c checksum, so that a flipped bit is an error, and
-chunks of zeros are stored too, so that a chunk that is not there is one that was lost.
+chunks of zeros are stored too, so that a chunk that is not there is one that was lost. Where one process writes
+all of a data set, a manifest lists its chunks (`manifest`).
 """
 
 import contextlib
@@ -15,7 +16,9 @@ import numpy as np
 import zarr
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
+from bcmdist.checked import recorded
 from bcmdist.errors import DataExists
+from bcmdist.manifest import MANIFEST
 from bcmdist.partition import ALL_STORED, Data, absolute_url, open_group
 
 ROWS_PER_CHUNK = 4096
@@ -34,10 +37,11 @@ def write_dataset(url, columns: Mapping[str, np.ndarray], *, rows_per_chunk=ROWS
         There is something at `url`.
     """
     with new_output(url) as place:
-        group = zarr.open_group(place, mode="w-", attributes=(attributes or {}) | {ALL_STORED: True})
-        for name, column in columns.items():
-            array = _create_array(group, name, column.shape, column.dtype, rows_per_chunk, "row")
-            array[...] = column
+        known = {ALL_STORED: True, MANIFEST: list(columns)}
+        with recorded(place, "w-", attributes=(attributes or {}) | known) as group:
+            for name, column in columns.items():
+                array = _create_array(group, name, column.shape, column.dtype, rows_per_chunk, "row")
+                array[...] = column
 
 
 def create_dataset(url, examples: Mapping[str, np.ndarray], rows, *, rows_per_chunk, attributes):

@@ -39,6 +39,18 @@ class DataDamaged(BcmdistError, OSError):
     """A chunk of an array cannot be decoded or does not match its checksum."""
 
 
+class MissingChunk(DataDamaged):
+    """A chunk of an array is not stored."""
+
+
+class CorruptChunk(DataDamaged):
+    """A stored chunk is not the one that was written, or is none at all."""
+
+
+class UnsafeData(BcmdistError, ValueError):
+    """Data that would run code, leave their directory, or take far more memory than they say; nothing was decoded."""
+
+
 class DataNotFound(BcmdistError, FileNotFoundError):
     """A path or URL holds no Zarr group with the named arrays."""
 

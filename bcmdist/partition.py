@@ -13,18 +13,24 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from urllib.parse import unquote
 
-import numpy as np
 import zarr
+from zarr.storage import LocalStore
 
+from bcmdist.checked import CheckedStore, safe_name
 from bcmdist.errors import (
+    BcmdistError,
     DataDamaged,
     DataNotFound,
     InvalidData,
     InvalidDtype,
     InvalidOption,
+    MemoryLimit,
     MisalignedChunks,
+    MissingChunk,
     MissingExtra,
+    UnsafeData,
 )
 
 # Arrays that may stand beside the targets, in the order of the fields of `Observations`.
@@ -32,6 +38,10 @@ COMPANIONS = ("weight", "exposure", "trials", "event")
 
 # Attribute of groups that we wrote: every chunk was stored, so one that is not there was lost.
 ALL_STORED = "bcmdist_all_chunks_stored"
+
+# More rows, or partitions, are a mistake or a lie: so many references of a few hundred bytes fill a few gigabytes.
+MOST_ROWS = 10**11
+MOST_PARTITIONS = 10**7
 
 
 @dataclass(frozen=True)
@@ -51,6 +61,8 @@ class Data:
     kept: str = ""
     """where given, whoever reads its partitions keeps their rows under this name of their content: few, and read again
     and again"""
+    chunk_bytes: int = 0
+    """of the largest chunk of its arrays, decoded"""
 
 
 @dataclass(frozen=True)
@@ -104,14 +116,22 @@ def absolute_url(url):
 
 
 def open_group(url):
-    """Zarr group for reading.
+    """Zarr group for reading, of which every chunk is checked (`CheckedStore`).
 
     Raises
     ------
-    DataNotFound, MissingExtra
+    DataNotFound, MissingExtra, UnsafeData
     """
+    where = absolute_url(url)
+    if "\0" in where or ("://" in where and ".." in unquote(where).split("/")):
+        raise UnsafeData(f"data: expected a path or URL without NUL and '..', got {where!r}; give the place itself")
     try:
-        return zarr.open_group(absolute_url(url), mode="r")
+        if os.path.isdir(where):
+            return zarr.open_group(CheckedStore(LocalStore(where, read_only=True)), mode="r", use_consolidated=False)
+        group = zarr.open_group(where, mode="r", use_consolidated=False)
+        return zarr.open_group(CheckedStore(group.store), path=group.path, mode="r", use_consolidated=False)
+    except BcmdistError:
+        raise
     except ImportError as error:
         raise MissingExtra(f"data: {url} needs a package that is not installed ({error}); pip install it") from error
     except Exception as error:  # whatever zarr makes of what is there
@@ -128,7 +148,7 @@ def open_data(url, *, x="X", y="y") -> Data:
 
     Raises
     ------
-    DataNotFound, InvalidData, InvalidDtype, MisalignedChunks
+    DataNotFound, DataDamaged, InvalidData, InvalidDtype, MisalignedChunks, UnsafeData
     """
     group = open_group(url)
     X = _array(group, url, x)
@@ -137,9 +157,12 @@ def open_data(url, *, x="X", y="y") -> Data:
     if X.shape[0] == 0 or X.shape[1] == 0:
         raise InvalidData(f"{url}: expected at least one row and one column in {x}, got shape {X.shape}; add data")
     companions = tuple(name for name in COMPANIONS if name in group)
-    for name in [y] * (y is not None) + list(companions):
-        _check_companion(url, x, X, name, _array(group, url, name))
-    return Data(absolute_url(url), x, y, X.shape[0], X.shape[1], chunk_rows(X), companions)
+    arrays = {name: _array(group, url, name) for name in [y] * (y is not None) + list(companions)}
+    for name, array in arrays.items():
+        _check_companion(url, x, X, name, array)
+    chunk_bytes = max(group.store.encoding(array.path).decoded_bytes for array in [X, *arrays.values()])
+    rows, inputs = X.shape
+    return Data(absolute_url(url), x, y, rows, inputs, chunk_rows(X), companions, chunk_bytes=chunk_bytes)
 
 
 def describe(url, x, y) -> str:
@@ -149,9 +172,13 @@ def describe(url, x, y) -> str:
 
 
 def _array(group, url, name):
+    """An array of numbers, whose metadata are believable and whose chunks can be decoded safely."""
+    safe_name(name, str(url))
     try:
         array = group.get(name)
-        names = sorted(group.array_keys())
+        names = [] if isinstance(array, zarr.Array) else sorted(group.array_keys())
+    except BcmdistError:
+        raise
     except Exception as error:  # whatever zarr makes of the metadata
         raise DataDamaged(
             f"{url}: the metadata of {name} cannot be read ({error}); restore them from a copy"
@@ -162,20 +189,26 @@ def _array(group, url, name):
         raise InvalidDtype(
             f"{url}: expected real numbers in {name}, got dtype {array.dtype}; convert it to float64 first"
         )
+    group.store.encoding(array.path)  # raises
+    if max(array.shape, default=0) > MOST_ROWS:
+        raise UnsafeData(
+            f"{url}: expected at most {MOST_ROWS:,} rows and columns in {name}, its metadata declare shape "
+            f"{array.shape}; restore them from a copy"
+        )
     if group.attrs.get(ALL_STORED):
-        _refuse_missing_chunks(url, name, array)
+        _refuse_missing_chunks(url, name, array, group.store)
     return array
 
 
-def _refuse_missing_chunks(url, name, array):
-    """Zarr reads a chunk that is not there as zeros; here it must be there."""
-    missing = array.nchunks - array.nchunks_initialized
+def _refuse_missing_chunks(url, name, array, store):
+    """Where every chunk was stored: see that it is there, before work begins; whoever reads sees it in any case."""
+    grid = (range(-(-length // size)) for length, size in zip(array.shape, array.shards or array.chunks, strict=True))
+    keys = (f"{array.path}/{array.metadata.encode_chunk_key(place)}" for place in itertools.product(*grid))
+    missing = list(itertools.islice(store.missing(array.path, keys), 3))
     if missing:
-        keys = (array.metadata.encode_chunk_key(c) for c in np.ndindex(*array.cdata_shape))
-        lost = [key for key in keys if "://" not in absolute_url(url) and not os.path.exists(f"{url}/{name}/{key}")]
-        named = ", ".join(lost[:3]) or "unnamed"
-        raise DataDamaged(
-            f"{url}: expected {array.nchunks} chunks of {name}, {missing} are missing ({named}); restore a copy"
+        raise MissingChunk(
+            f"{url}: expected all chunks of {name}, some are missing (key {', '.join(missing)}); restore them from a "
+            "copy"
         )
 
 
@@ -206,6 +239,7 @@ def partitions(data: Data, rows_per_expert: int) -> list[Partition]:
     """Cut a data set into partitions of about `rows_per_expert` rows along its chunks."""
     if rows_per_expert < 1:
         raise InvalidOption(f"rows per expert: expected at least 1, got {rows_per_expert}; give a positive number")
+    _refuse_many(data, rows_per_expert)
     if data.chunk_rows > rows_per_expert:
         chunks = itertools.pairwise([*range(0, data.rows, data.chunk_rows), data.rows])
         edges = [e for a, b in chunks for e in _even_edges(a, b, rows_per_expert)]
@@ -213,6 +247,15 @@ def partitions(data: Data, rows_per_expert: int) -> list[Partition]:
         run = data.chunk_rows * max(1, round(rows_per_expert / data.chunk_rows))
         edges = list(range(0, data.rows, run))
     return [Partition(data, a, b) for a, b in itertools.pairwise([*edges, data.rows])]
+
+
+def _refuse_many(data, rows):
+    """Raise `MemoryLimit` where the references of all partitions would not fit."""
+    if data.rows > rows * MOST_PARTITIONS:
+        raise MemoryLimit(
+            f"{data.url}: expected at most {MOST_PARTITIONS:,} partitions, {data.rows:,} rows make more of {rows} rows "
+            "each; take larger ones"
+        )
 
 
 def _even_edges(start, stop, rows):
@@ -223,6 +266,7 @@ def _even_edges(start, stop, rows):
 
 def aligned_partitions(data: Data, rows: int) -> list[Partition]:
     """Ranges of exactly `rows` rows (the last may be shorter), so that outputs own whole chunks."""
+    _refuse_many(data, rows)
     return [Partition(data, a, min(a + rows, data.rows)) for a in range(0, data.rows, rows)]
 
 

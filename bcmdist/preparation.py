@@ -362,7 +362,7 @@ def _refuse_large_expert(parts, shared, kernels, runtime, likelihood):
         rows, shared, kernels=kernels, laplace=not likelihood.exact, classes=classes, coupled=coupled
     )
     memory.refuse_above(
-        need + _reading_bytes(data),
+        need + _reading_bytes(data, runtime),
         runtime.allowed_bytes,
         what=f"expert of {rows} rows about {shared} shared variables" + f" of {classes} classes" * (classes > 1),
         remedy="lower --rows-per-expert or --query, or give workers more memory"
@@ -373,7 +373,8 @@ def _refuse_large_expert(parts, shared, kernels, runtime, likelihood):
 def refuse_large_prediction(data, query, runtime):
     """Raise `MemoryLimit` where predicting a block of rows would not fit a worker thread."""
     memory.refuse_above(
-        memory.prediction_bytes(BLOCK_ROWS, query.shared, kernels=kernel_parts(query.kernel)) + _reading_bytes(data),
+        memory.prediction_bytes(BLOCK_ROWS, query.shared, kernels=kernel_parts(query.kernel))
+        + _reading_bytes(data, runtime),
         runtime.allowed_bytes,
         what=f"prediction with {query.shared} shared variables",
         remedy="lower --query when fitting, or give workers more memory",
@@ -391,7 +392,7 @@ def refuse_large_local(gbcm, data, runtime):
         classes=likelihood.processes if isinstance(likelihood, Softmax) else 1,
     )
     memory.refuse_above(
-        need + _reading_bytes(data),
+        need + _reading_bytes(data, runtime),
         runtime.allowed_bytes,
         what=f"local experts of {around} rows and {query.shared} shared variables",
         remedy="predict with --method committee, fit with a lower --effort or --partition chunks, or give workers more "
@@ -399,6 +400,14 @@ def refuse_large_local(gbcm, data, runtime):
     )
 
 
-def _reading_bytes(data):
+def _reading_bytes(data, runtime):
     """A whole chunk is decoded even where a part of it is wanted; and what is kept of it."""
-    return memory.FLOAT * 2 * (data.chunk_rows + RUN_ROWS) * data.inputs
+    memory.refuse_above(
+        2 * data.chunk_bytes,
+        runtime.allowed_bytes,
+        what=f"{data.url}: decoding a chunk of {data.chunk_bytes / 1e9:.3g} GB",
+        remedy="write it again in smaller chunks, or give workers more memory",
+    )
+    return 2 * max(data.chunk_bytes, memory.FLOAT * data.chunk_rows * data.inputs) + 2 * memory.FLOAT * (
+        RUN_ROWS * data.inputs
+    )
