@@ -127,8 +127,8 @@ class CheckedStore(WrapperStore[Store]):
         data = _bytes(value)
         found = chunk_of(data)
         if self._manifested(array):
-            chunks = await self._part(part_key(array, key), prototype)
-            expected = chunks.get(key.removeprefix(f"{array}/"))
+            listed = await self._part(part_key(array, key), prototype)
+            expected = self.written.get(key) or listed.get(key.removeprefix(f"{array}/"))
             if expected is None:
                 raise CorruptChunk(
                     f"{where}: expected it in the manifest of {array}, it is not; write the data set again with bcmdist"
@@ -177,14 +177,16 @@ class CheckedStore(WrapperStore[Store]):
         """Refuse a file outside the root, or one too large to be what it should be, or none."""
         if self.root is None:
             return
-        real = os.path.realpath(f"{self.root}/{key}")
-        if not real.startswith(f"{self.root}/"):
-            raise UnsafeData(
-                f"{self.root}: key {key}: expected a file inside the data set, it leads to {real}; copy the file to "
-                "where the link is"
-            )
+        path, parts = self.root, key.split("/")
+        if ".." in parts or any(os.path.islink(path := f"{path}/{part}") for part in parts):
+            real = os.path.realpath(f"{self.root}/{key}")
+            if not real.startswith(f"{self.root}/"):
+                raise UnsafeData(
+                    f"{self.root}: key {key}: expected a file inside the data set, it leads to {real}; copy the file "
+                    "to where the link is"
+                )
         try:
-            status = os.stat(real)
+            status = os.stat(f"{self.root}/{key}")
         except OSError:  # the store says that it is not there
             return
         if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):

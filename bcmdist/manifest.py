@@ -1,6 +1,8 @@
 """Manifests: which chunks an array has, with length and hash, so that one that is lost or altered is missed.
 
-    GROUP/X/manifest/00000000.json      chunks whose first index is below `INDICES`; the next ones in the next file
+    GROUP/X/manifest/00000000      chunks whose first index is below `INDICES`; the next ones in the next file
+
+A part is a line with the SHA-256 of what follows, and JSON: {"c/3/0": [length, SHA-256]} by name within the array.
 
 Zarr reads a chunk that is not there as fill values and one with flipped bits as other numbers. The attribute
 `MANIFEST` of a group names the arrays that have a manifest; whoever writes their chunks writes it (`dataset`), and
@@ -8,6 +10,7 @@ Zarr reads a chunk that is not there as fill values and one with flipped bits as
 fit has read first is kept with the model, as a table.
 """
 
+import functools
 import hashlib
 import json
 import re
@@ -43,7 +46,7 @@ def compare(found: Chunk, expected: Chunk, where: str) -> None:
     if found != expected:
         raise CorruptChunk(
             f"{where}: its hash differs, expected {expected.digest[:12]}, got {found.digest[:12]}; restore it from a "
-            "copy"
+            "copy, or, if it was changed on purpose, write the data set again with bcmdist"
         )
 
 
@@ -55,15 +58,16 @@ def first_index(name: str) -> int:
 
 def part_key(array: str, key: str) -> str:
     """Key of the part of a manifest that lists a chunk."""
-    return f"{array}/manifest/{first_index(key.removeprefix(array)) // INDICES:08d}.json"
+    return f"{array}/manifest/{first_index(key.removeprefix(array)) // INDICES:08d}"
 
 
 def encode(chunks: Mapping[str, Chunk]) -> bytes:
     """Text of a part: chunks by their names within the array."""
-    listed = _canonical(chunks)
-    return b'{"checksum":"%s","chunks":%s}' % (hashlib.sha256(listed).hexdigest().encode(), listed)
+    listed = json.dumps(chunks, sort_keys=True, indent=0).encode()
+    return hashlib.sha256(listed).hexdigest().encode() + b"\n" + listed
 
 
+@functools.lru_cache(maxsize=64)
 def decode(text: bytes, where: str) -> dict[str, Chunk]:
     """The chunks that a part lists.
 
@@ -73,11 +77,11 @@ def decode(text: bytes, where: str) -> dict[str, Chunk]:
         The part is damaged itself.
     """
     try:
-        part = json.loads(text)
-        if hashlib.sha256(_canonical(part["chunks"])).hexdigest() != part["checksum"]:
+        checksum, _, listed = text.partition(b"\n")
+        if hashlib.sha256(listed).hexdigest().encode() != checksum:
             raise ValueError("its checksum differs")
-        return {name: Chunk(*chunk) for name, chunk in part["chunks"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return {name: Chunk(*chunk) for name, chunk in json.loads(listed).items()}
+    except (ValueError, TypeError, AttributeError) as error:
         raise CorruptChunk(f"{where}: expected part of a manifest ({error}); restore it from a copy") from error
 
 
@@ -90,7 +94,3 @@ def from_table(table: np.ndarray) -> dict[str, Chunk]:
     """What `to_table` was given."""
     lines = (line.decode().rsplit(" ", 2) for line in table.tolist())
     return {key: Chunk(int(length), digest) for key, length, digest in lines}
-
-
-def _canonical(chunks):
-    return json.dumps(chunks, sort_keys=True, separators=(",", ":")).encode()

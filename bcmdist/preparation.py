@@ -64,6 +64,9 @@ MOVING_STEPS = 5
 # rows of letter, glass, wine, new_thyroid and svmguide2 better calibrated, mostly with a lower log loss too.
 MANY_CLASSES = "onehot"
 
+# Decoded chunks from which on they are worth a word where memory lacks.
+LARGE_CHUNK_BYTES = 2**26
+
 # The softmax evidence costs about 30 times as much per row: fewer and smaller blocks, for two parameters.
 RESCALE_BLOCK = 500
 RESCALE_BLOCKS = 2
@@ -362,22 +365,22 @@ def _refuse_large_expert(parts, shared, kernels, runtime, likelihood):
         rows, shared, kernels=kernels, laplace=not likelihood.exact, classes=classes, coupled=coupled
     )
     memory.refuse_above(
-        need + _reading_bytes(data, runtime),
+        need + _reading_bytes(data),
         runtime.allowed_bytes,
         what=f"expert of {rows} rows about {shared} shared variables" + f" of {classes} classes" * (classes > 1),
         remedy="lower --rows-per-expert or --query, or give workers more memory"
-        + "; --likelihood softmax needs less" * coupled,
+        + "; --likelihood softmax needs less" * coupled
+        + _rechunk(data),
     )
 
 
 def refuse_large_prediction(data, query, runtime):
     """Raise `MemoryLimit` where predicting a block of rows would not fit a worker thread."""
     memory.refuse_above(
-        memory.prediction_bytes(BLOCK_ROWS, query.shared, kernels=kernel_parts(query.kernel))
-        + _reading_bytes(data, runtime),
+        memory.prediction_bytes(BLOCK_ROWS, query.shared, kernels=kernel_parts(query.kernel)) + _reading_bytes(data),
         runtime.allowed_bytes,
         what=f"prediction with {query.shared} shared variables",
-        remedy="lower --query when fitting, or give workers more memory",
+        remedy="lower --query when fitting, or give workers more memory" + _rechunk(data),
     )
 
 
@@ -392,22 +395,23 @@ def refuse_large_local(gbcm, data, runtime):
         classes=likelihood.processes if isinstance(likelihood, Softmax) else 1,
     )
     memory.refuse_above(
-        need + _reading_bytes(data, runtime),
+        need + _reading_bytes(data),
         runtime.allowed_bytes,
         what=f"local experts of {around} rows and {query.shared} shared variables",
         remedy="predict with --method committee, fit with a lower --effort or --partition chunks, or give workers more "
-        "memory",
+        "memory" + _rechunk(data),
     )
 
 
-def _reading_bytes(data, runtime):
+def _reading_bytes(data):
     """A whole chunk is decoded even where a part of it is wanted; and what is kept of it."""
-    memory.refuse_above(
-        2 * data.chunk_bytes,
-        runtime.allowed_bytes,
-        what=f"{data.url}: decoding a chunk of {data.chunk_bytes / 1e9:.3g} GB",
-        remedy="write it again in smaller chunks, or give workers more memory",
-    )
-    return 2 * max(data.chunk_bytes, memory.FLOAT * data.chunk_rows * data.inputs) + 2 * memory.FLOAT * (
+    return 2 * max(data.chunk_bytes, memory.FLOAT * data.chunk_rows * data.inputs) + memory.FLOAT * 2 * (
         RUN_ROWS * data.inputs
     )
+
+
+def _rechunk(data):
+    """What to do where chunks take much of the memory, as text."""
+    if data.chunk_bytes < LARGE_CHUNK_BYTES:
+        return ""
+    return f"; write {data.url} in smaller chunks: one of {data.chunk_bytes / 1e9:.3g} GB is decoded whole"
