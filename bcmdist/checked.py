@@ -102,6 +102,11 @@ class CheckedStore(WrapperStore[Store]):
             self._encodings[array] = encoding_of(self._documents[array], f"{self._place}: {array}")
         return self._encodings[array]
 
+    def refuse_unsafe(self, array: str) -> None:
+        """Raise `UnsafeData` where the metadata of an array were found, and declare an encoding that is not known."""
+        if array in self._documents:
+            self.encoding(array)
+
     def missing(self, array: str, keys: Iterable[str]) -> Iterator[str]:
         """Those of the keys of an array's chunks that are not stored."""
         stored = sync(self._listed(f"{array}/"))

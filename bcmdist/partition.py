@@ -180,6 +180,7 @@ def _array(group, url, name):
     except BcmdistError:
         raise
     except Exception as error:  # whatever zarr makes of the metadata
+        group.store.refuse_unsafe(f"{group.path}/{name}".lstrip("/"))
         raise DataDamaged(
             f"{url}: the metadata of {name} cannot be read ({error}); restore them from a copy"
         ) from error

@@ -95,8 +95,11 @@ def read_rows(data: Data, rows) -> tuple[np.ndarray, Observations]:
 
 def changed_chunks(part: Partition, recorded: Mapping[str, Chunk]) -> list[str]:
     """Keys of the chunks around a partition that are not those that were recorded when it was read before."""
-    _, chunks = _read(part.data, part.start, part.stop)
-    return sorted(key for key, chunk in chunks.items() if recorded.get(key, chunk) != chunk)
+    group, rows = open_group(part.data.url), slice(part.start, part.stop)
+    for array in (group[name] for name in group.array_keys()):
+        if any(key.startswith(f"{array.path}/") for key in recorded):
+            _decoded(array, part.data.url, rows, lambda array: array[rows])
+    return sorted(key for key, chunk in group.store.seen.items() if recorded.get(key, chunk) != chunk)
 
 
 def _runs(parts):
