@@ -95,9 +95,10 @@ def test_torn_chunks_are_measured(stored):
         assert f"key X/c/3/0: {length} of {len(whole)} bytes; restore" in found_in(stored, "X/c/3/0", CorruptChunk)
 
 
-def test_a_chunk_in_the_place_of_another_is_found(stored):
-    Path(stored, "X/c/3/0").write_bytes(Path(stored, "X/c/4/0").read_bytes())
-    found_in(stored, "X/c/3/0", CorruptChunk)
+def test_a_chunk_in_the_place_of_another_is_found(make_data, rng):
+    path = make_data(rows_per_chunk=10, X=rng.standard_normal((50, 3)), y=np.zeros(50))  # noise: of equal lengths
+    Path(path, "X/c/3/0").write_bytes(Path(path, "X/c/4/0").read_bytes())
+    assert "its hash differs" in found_in(path, "X/c/3/0", CorruptChunk)
 
 
 def test_a_flipped_or_lost_part_of_a_manifest_is_found(stored):
