@@ -171,8 +171,9 @@ class GBCM:
     def hear_with(self, task, parts, runtime, *, label) -> Contribution:
         """As `hear`, by another kind of expert."""
         contribution = runtime.sum(task, parts, label=label)
-        opening.refuse_changed(contribution.entries.values(), self.store.get_segment(self.facts["surveyed"]))
-        opening.refuse_changed(contribution.entries.values(), self.ledger)
+        chunks = opening.recorded_chunks(self.store, self.facts)
+        opening.refuse_changed(contribution.entries.values(), self.store.get_segment(self.facts["surveyed"]), chunks)
+        opening.refuse_changed(contribution.entries.values(), self.ledger, chunks)
         return contribution
 
     @property

@@ -1,7 +1,8 @@
 """Zarr groups that we write: data sets, and predictions for one. The door to Zarr output.
 
 Arrays are chunked along rows with zstd and a crc32c checksum, so that a flipped bit is an error, and
-chunks of zeros are stored too, so that a chunk that is not there is one that was lost.
+chunks of zeros are stored too, so that a chunk that is not there is one that was lost. Where one process writes
+all of a data set, a manifest lists its chunks (`manifest`).
 """
 
 import contextlib
@@ -16,7 +17,9 @@ import numpy as np
 import zarr
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
+from bcmdist.checked import recorded
 from bcmdist.errors import DataExists, InvalidData, InvalidOption
+from bcmdist.manifest import MANIFEST
 from bcmdist.partition import (
     ALL_STORED,
     COMPANIONS,
@@ -45,10 +48,11 @@ def write_dataset(url, columns: Mapping[str, np.ndarray], *, rows_per_chunk=ROWS
         There is something at `url`.
     """
     with new_output(url) as place:
-        group = zarr.open_group(group_store(place), mode="w-", attributes=(attributes or {}) | {ALL_STORED: True})
-        for name, column in columns.items():
-            array = _create_array(group, name, column.shape, column.dtype, rows_per_chunk, "row")
-            array[...] = column
+        known = {ALL_STORED: True, MANIFEST: {name: len(column) for name, column in columns.items()}}
+        with recorded(group_store(place), "w-", attributes=(attributes or {}) | known) as group:
+            for name, column in columns.items():
+                array = _create_array(group, name, column.shape, column.dtype, rows_per_chunk, "row")
+                array[...] = column
 
 
 def append_rows(url, X, y, *, rows_per_chunk=ROWS_PER_CHUNK, **companions):
@@ -70,23 +74,23 @@ def append_rows(url, X, y, *, rows_per_chunk=ROWS_PER_CHUNK, **companions):
         The data set has other arrays, or the arrays have other shapes.
     """
     columns = {name: np.asarray(values) for name, values in {"X": X, "y": y, **companions}.items()}
-    group = zarr.open_group(absolute_url(url), mode="a")
-    if "X" not in group:
-        group.update_attributes({ALL_STORED: True, ROWS_COMPLETE: 0})
-    if group.attrs.get(ROWS_COMPLETE) == 0:
+    with recorded(group_store(url), "a") as group:
+        if "X" not in group:
+            group.update_attributes({ALL_STORED: True, ROWS_COMPLETE: 0, MANIFEST: dict.fromkeys(columns, 0)})
+        if group.attrs.get(ROWS_COMPLETE) == 0:
+            for name, column in columns.items():
+                if name not in group:
+                    _create_array(group, name, (rows_per_chunk, *column.shape[1:]), float, rows_per_chunk, "row")
+        start: Any = group.attrs.get(ROWS_COMPLETE, group["X"].shape[0])  # type: ignore[union-attr]
+        _refuse_other_columns(url, group, columns)
+        if ROWS_COMPLETE not in group.attrs:
+            group.update_attributes({ROWS_COMPLETE: start})
         for name, column in columns.items():
-            if name not in group:
-                _create_array(group, name, (rows_per_chunk, *column.shape[1:]), float, rows_per_chunk, "row")
-    start: Any = group.attrs.get(ROWS_COMPLETE, group["X"].shape[0])  # type: ignore[union-attr]
-    _refuse_other_columns(url, group, columns)
-    if ROWS_COMPLETE not in group.attrs:
-        group.update_attributes({ROWS_COMPLETE: start})
-    for name, column in columns.items():
-        array = group[name].with_config(EMPTY_TOO)  # type: ignore[union-attr]
-        array.resize((start + len(column), *column.shape[1:]))
-        array[start:] = column
-        _make_durable(url, array, start)
-    group.update_attributes({ROWS_COMPLETE: start + len(columns["X"])})
+            array = group[name].with_config(EMPTY_TOO)  # type: ignore[union-attr]
+            array.resize((start + len(column), *column.shape[1:]))
+            array[start:] = column
+            _make_durable(url, array, start)
+        group.update_attributes({ROWS_COMPLETE: start + len(columns["X"])})
 
 
 def _refuse_other_columns(url, group, columns):

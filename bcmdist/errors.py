@@ -44,11 +44,15 @@ class DataDamaged(BcmdistError, OSError):
 
 
 class MissingChunk(DataDamaged):
-    """A chunk, or an entry of a stream, that was there is not there any more."""
+    """A chunk of an array, or an entry of a stream, is not stored."""
+
+
+class CorruptChunk(DataDamaged):
+    """A stored chunk is not the one that was written, or is none at all."""
 
 
 class UnsafeData(BcmdistError, ValueError):
-    """Data declare sizes beyond a limit, or lead out of their place; nothing was decoded."""
+    """Data that would run code, leave their place, or take far more memory than they say; nothing was decoded."""
 
 
 class SourceUnreachable(BcmdistError, OSError):

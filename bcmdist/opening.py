@@ -5,6 +5,7 @@ is killed or interrupted, or whose cluster is lost, leaves its evaluations behin
 takes them up.
 """
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -18,10 +19,20 @@ import numpy as np
 
 from bcmdist.committee import Committee
 from bcmdist.dataset import write_dataset
-from bcmdist.errors import DataChanged, InvalidDtype, InvalidOption, ModelExists, SchedulerUnreachable, WorkerLost
+from bcmdist.errors import (
+    BcmdistError,
+    DataChanged,
+    InvalidDtype,
+    InvalidOption,
+    ModelExists,
+    SchedulerUnreachable,
+    WorkerLost,
+)
 from bcmdist.expert import zero_message
-from bcmdist.partition import describe
+from bcmdist.manifest import from_table, to_table
+from bcmdist.partition import describe, from_key
 from bcmdist.preparation import Stages, prepare_model, survey
+from bcmdist.rows import changed_chunks
 from bcmdist.storage import on_objects
 from bcmdist.store import SCRATCH, open_store
 
@@ -72,7 +83,9 @@ def resumed(data, settings, model, runtime):
             f"{model}: expected a new directory or the same fit to continue, it holds a fit of other data or "
             "settings; choose another --model, or remove it"
         )
-    refuse_changed(survey(data, settings, runtime).entries.values(), store.get_segment(commit.facts["fit"]["surveyed"]))
+    facts = commit.facts["fit"]
+    surveyed, chunks = store.get_segment(facts["surveyed"]), recorded_chunks(store, facts)
+    refuse_changed(survey(data, settings, runtime).entries.values(), surveyed, chunks)
     return commit
 
 
@@ -130,6 +143,8 @@ def prepared(data, settings, model, runtime):
         facts |= {"rows_per_expert": settings.rows_per_expert, "linearise": settings.linearise, "passes": []}
         facts["approximation"] = settings.approximation
         facts |= {"surveyed": store.put_segment(list(surveyed.entries.values())), "seconds": stages.seconds}
+        if surveyed.chunks:
+            facts |= {"chunks": store.put_arrays({"": to_table(surveyed.chunks)})[""]}
         write_commit(store, 1, made, Committee(zero_message(made.query, made.likelihood)), facts)
     except (SchedulerUnreachable, WorkerLost):
         raise
@@ -161,12 +176,31 @@ def refuse_cells_on_objects(url, cells):
         )
 
 
-def refuse_changed(entries, surveyed):
-    """Raise `DataChanged` where rows differ from what was surveyed under the same key."""
+def refuse_changed(entries, surveyed, chunks=None):
+    """Raise `DataChanged` where rows differ from what was surveyed under the same key.
+
+    Parameters
+    ----------
+    chunks : what was read then, by key (`recorded_chunks`): the error names those that are others now
+    """
     before = {entry.key: entry.digest for entry in surveyed}
     for entry in entries:
         if before.get(entry.key, entry.digest) != entry.digest:
             raise DataChanged(
                 f"{entry.key}: expected the rows that were surveyed ({before[entry.key][:12]}), read others "
-                f"({entry.digest[:12]}); do not change data that a model is being fitted to: fit a new --model"
+                f"({entry.digest[:12]}){_named(entry.key, chunks)}; do not change data that a model is being fitted "
+                "to: fit a new --model"
             )
+
+
+def recorded_chunks(store, facts):
+    """Chunks, by key, that the survey of a fit read from a data set without a manifest."""
+    return from_table(store.get_array(facts["chunks"])) if "chunks" in facts else {}
+
+
+def _named(key, chunks):
+    """The chunks around a partition that have changed, as text."""
+    with contextlib.suppress(BcmdistError):  # it is the first error that counts
+        keys = changed_chunks(from_key(key, y=None), chunks) if chunks else []
+        return f" from key {', '.join(keys[:3])}" if keys else ""
+    return ""

@@ -13,10 +13,13 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from urllib.parse import unquote
 
 import zarr
 from zarr.core.sync import sync
+from zarr.storage import LocalStore
 
+from bcmdist.checked import CheckedStore, safe_name
 from bcmdist.errors import (
     BcmdistError,
     DataDamaged,
@@ -24,9 +27,11 @@ from bcmdist.errors import (
     InvalidData,
     InvalidDtype,
     InvalidOption,
+    MemoryLimit,
     MisalignedChunks,
+    MissingChunk,
     MissingExtra,
-    StorageUnreachable,
+    UnsafeData,
 )
 from bcmdist.storage import answering, normal_url, on_objects, open_objects
 from bcmdist.stream import is_entry, is_stream, open_entry, place_of
@@ -40,6 +45,10 @@ ALL_STORED = "bcmdist_all_chunks_stored"
 # Attribute of groups to which rows are appended: so many are written, whatever the shape of the arrays says. A writer
 # that resizes first and writes then advances it last; rows beyond it do not exist yet for whoever reads.
 ROWS_COMPLETE = "rows_complete"
+
+# More rows, or partitions, are a mistake or a lie: so many references of a few hundred bytes fill a few gigabytes.
+MOST_ROWS = 10**11
+MOST_PARTITIONS = 10**7
 
 
 @dataclass(frozen=True)
@@ -59,6 +68,8 @@ class Data:
     kept: str = ""
     """where given, whoever reads its partitions keeps their rows under this name of their content: few, and read again
     and again"""
+    chunk_bytes: int = 0
+    """of the largest chunk of its arrays, decoded"""
 
 
 @dataclass(frozen=True)
@@ -120,19 +131,24 @@ def group_store(url):
 
 
 def open_group(url):
-    """Zarr group for reading.
+    """Zarr group for reading, of which every chunk is checked (`CheckedStore`).
 
     Raises
     ------
-    DataNotFound, InvalidOption, MissingExtra, StorageUnreachable
+    DataNotFound, InvalidOption, MissingExtra, StorageUnreachable, UnsafeData
     """
     if is_stream(url):
         raise InvalidOption(
             f"data: expected a Zarr data set, {place_of(url).url} is a stream; `bcmdist ingest` hears it"
         )
+    where = absolute_url(url)
+    if "\0" in where or ("://" in where and ".." in unquote(where).split("/")):
+        raise UnsafeData(f"data: expected a path or URL without NUL and '..', got {where!r}; give the place itself")
     try:
         with answering(url):
-            return zarr.open_group(group_store(url), mode="r")
+            store = LocalStore(where, read_only=True) if os.path.isdir(where) else group_store(where)
+            group = zarr.open_group(store, mode="r", use_consolidated=False)
+            return zarr.open_group(CheckedStore(group.store), path=group.path, mode="r", use_consolidated=False)
     except BcmdistError:
         raise
     except ImportError as error:
@@ -167,12 +183,12 @@ def open_data(url, *, x="X", y="y") -> Data:
             )
         if group.attrs.get(ALL_STORED):
             with answering(url):
-                _refuse_missing_chunks(url, name, array, rows)
+                _refuse_missing_chunks(url, name, array, rows, group.store)
     if rows == 0 or arrays[x].shape[1] == 0:
         raise InvalidData(
             f"{url}: expected at least one row and one column in {x}, got shape {(rows, arrays[x].shape[1])}; add data"
         )
-    return _data(url, x, y, arrays, rows)
+    return _data(url, x, y, group, arrays, rows)
 
 
 def open_growing(url, *, x="X", y="y", start=0, most=None) -> Data:
@@ -184,7 +200,7 @@ def open_growing(url, *, x="X", y="y", start=0, most=None) -> Data:
 
     Raises
     ------
-    DataNotFound, InvalidData, InvalidDtype, MisalignedChunks
+    DataNotFound, DataDamaged, InvalidData, InvalidDtype, MisalignedChunks, UnsafeData
     """
     group, arrays = _open_arrays(url, x, y)
     rows = min(array.shape[0] for array in arrays.values())
@@ -194,7 +210,7 @@ def open_growing(url, *, x="X", y="y", start=0, most=None) -> Data:
     elif start < rows:
         wanted = rows if most is None else min(rows, start + most)
         rows = min(_whole_rows(array, start, wanted) for array in arrays.values())
-    return _data(url, x, y, arrays, rows)
+    return _data(url, x, y, group, arrays, rows)
 
 
 def announced_rows(url, *, x="X") -> int:
@@ -204,12 +220,14 @@ def announced_rows(url, *, x="X") -> int:
 
 def missing_chunk(url, *, x="X", y="y") -> str | None:
     """Name of the first chunk of a data set that is not stored; None where all are."""
-    _, arrays = _open_arrays(url, x, y)
-    for name, array in arrays.items():
-        if array.nchunks_initialized < array.nchunks:
-            lost = (key for key in chunk_keys(array, 0, array.shape[0]) if not _is_stored(array, key))
-            return f"{name}/{next(lost, 'unnamed')}"
-    return None
+    group, arrays = _open_arrays(url, x, y)
+    missing = (key for array in arrays.values() for key in _missing(array, array.shape[0], group.store))
+    return next(missing, None)
+
+
+def _missing(array, rows, store):
+    """Keys of chunks of the first rows that are not stored."""
+    return store.missing(array.path, (f"{array.path}/{key}" for key in chunk_keys(array, 0, rows)))
 
 
 def _open_arrays(url, x, y):
@@ -225,9 +243,11 @@ def _open_arrays(url, x, y):
     return group, arrays
 
 
-def _data(url, x, y, arrays, rows):
+def _data(url, x, y, group, arrays, rows):
     companions = tuple(name for name in COMPANIONS if name in arrays)
-    return Data(absolute_url(url), x, y, rows, arrays[x].shape[1], chunk_rows(arrays[x]), companions)
+    chunk_bytes = max(group.store.encoding(array.path).decoded_bytes for array in arrays.values())
+    X = arrays[x]
+    return Data(absolute_url(url), x, y, rows, X.shape[1], chunk_rows(X), companions, chunk_bytes=chunk_bytes)
 
 
 def describe(url, x, y) -> str:
@@ -237,13 +257,16 @@ def describe(url, x, y) -> str:
 
 
 def _array(group, url, name):
+    """An array of numbers, whose metadata are believable and whose chunks can be decoded safely."""
+    safe_name(name, str(url))
     try:
         with answering(url):
             array = group.get(name)
             names = [] if array is not None else sorted(group.array_keys())  # lists what is being renamed
-    except StorageUnreachable:
+    except BcmdistError:
         raise
     except Exception as error:  # whatever zarr makes of the metadata
+        group.store.refuse_unsafe(f"{group.path}/{name}".lstrip("/"))
         raise DataDamaged(
             f"{url}: the metadata of {name} cannot be read ({error}); restore them from a copy"
         ) from error
@@ -253,18 +276,22 @@ def _array(group, url, name):
         raise InvalidDtype(
             f"{url}: expected real numbers in {name}, got dtype {array.dtype}; convert it to float64 first"
         )
+    group.store.encoding(array.path)  # raises
+    if max(array.shape, default=0) > MOST_ROWS:
+        raise UnsafeData(
+            f"{url}: expected at most {MOST_ROWS:,} rows and columns in {name}, its metadata declare shape "
+            f"{array.shape}; restore them from a copy"
+        )
     return array
 
 
-def _refuse_missing_chunks(url, name, array, rows):
-    """Zarr reads a chunk that is not there as zeros; here those of the first rows must be there."""
-    if array.nchunks == array.nchunks_initialized:
-        return
-    keys = list(chunk_keys(array, 0, rows))
-    lost = [key for key in keys if not _is_stored(array, key)]
-    if lost:
-        raise DataDamaged(
-            f"{url}: expected {len(keys)} chunks of {name}, {len(lost)} are missing ({', '.join(lost[:3])}); restore a "
+def _refuse_missing_chunks(url, name, array, rows, store):
+    """Where every chunk was stored: see that those of the first rows are there, before work begins; whoever reads sees
+    it in any case."""
+    missing = list(itertools.islice(_missing(array, rows, store), 3))
+    if missing:
+        raise MissingChunk(
+            f"{url}: expected all chunks of {name}, some are missing (key {', '.join(missing)}); restore them from a "
             "copy"
         )
 
@@ -314,12 +341,22 @@ def partitions(data: Data, rows_per_expert: int) -> list[Partition]:
     """Cut a data set into partitions of about `rows_per_expert` rows along its chunks."""
     if rows_per_expert < 1:
         raise InvalidOption(f"rows per expert: expected at least 1, got {rows_per_expert}; give a positive number")
+    _refuse_many(data, rows_per_expert)
     if data.chunk_rows > rows_per_expert:
         chunks = itertools.pairwise([*range(0, data.rows, data.chunk_rows), data.rows])
         edges = [e for a, b in chunks for e in _even_edges(a, b, rows_per_expert)]
     else:
         edges = list(range(0, data.rows, _run_rows(data, rows_per_expert)))
     return [Partition(data, a, b) for a, b in itertools.pairwise([*edges, data.rows])]
+
+
+def _refuse_many(data, rows):
+    """Raise `MemoryLimit` where the references of all partitions would not fit."""
+    if data.rows > rows * MOST_PARTITIONS:
+        raise MemoryLimit(
+            f"{data.url}: expected at most {MOST_PARTITIONS:,} partitions, {data.rows:,} rows make more of {rows} rows "
+            "each; take larger ones"
+        )
 
 
 def steady_partitions(data: Data, rows_per_expert: int) -> list[Partition]:
@@ -344,6 +381,7 @@ def _even_edges(start, stop, rows):
 
 def aligned_partitions(data: Data, rows: int) -> list[Partition]:
     """Ranges of exactly `rows` rows (the last may be shorter), so that outputs own whole chunks."""
+    _refuse_many(data, rows)
     return [Partition(data, a, min(a + rows, data.rows)) for a in range(0, data.rows, rows)]
 
 

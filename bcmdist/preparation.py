@@ -64,6 +64,9 @@ MOVING_STEPS = 5
 # rows of letter, glass, wine, new_thyroid and svmguide2 better calibrated, mostly with a lower log loss too.
 MANY_CLASSES = "onehot"
 
+# Decoded chunks from which on they are worth a word where memory lacks.
+LARGE_CHUNK_BYTES = 2**26
+
 # The softmax evidence costs about 30 times as much per row: fewer and smaller blocks, for two parameters.
 RESCALE_BLOCK = 500
 RESCALE_BLOCKS = 2
@@ -366,7 +369,8 @@ def _refuse_large_expert(parts, shared, kernels, runtime, likelihood):
         runtime.allowed_bytes,
         what=f"expert of {rows} rows about {shared} shared variables" + f" of {classes} classes" * (classes > 1),
         remedy="lower --rows-per-expert or --query, or give workers more memory"
-        + "; --likelihood softmax needs less" * coupled,
+        + "; --likelihood softmax needs less" * coupled
+        + _rechunk(data),
     )
 
 
@@ -376,7 +380,7 @@ def refuse_large_prediction(data, query, runtime):
         memory.prediction_bytes(BLOCK_ROWS, query.shared, kernels=kernel_parts(query.kernel)) + _reading_bytes(data),
         runtime.allowed_bytes,
         what=f"prediction with {query.shared} shared variables",
-        remedy="lower --query when fitting, or give workers more memory",
+        remedy="lower --query when fitting, or give workers more memory" + _rechunk(data),
     )
 
 
@@ -395,10 +399,19 @@ def refuse_large_local(gbcm, data, runtime):
         runtime.allowed_bytes,
         what=f"local experts of {around} rows and {query.shared} shared variables",
         remedy="predict with --method committee, fit with a lower --effort or --partition chunks, or give workers more "
-        "memory",
+        "memory" + _rechunk(data),
     )
 
 
 def _reading_bytes(data):
     """A whole chunk is decoded even where a part of it is wanted; and what is kept of it."""
-    return memory.FLOAT * 2 * (data.chunk_rows + RUN_ROWS) * data.inputs
+    return 2 * max(data.chunk_bytes, memory.FLOAT * data.chunk_rows * data.inputs) + memory.FLOAT * 2 * (
+        RUN_ROWS * data.inputs
+    )
+
+
+def _rechunk(data):
+    """What to do where chunks take much of the memory, as text."""
+    if data.chunk_bytes < LARGE_CHUNK_BYTES:
+        return ""
+    return f"; write {data.url} in smaller chunks: one of {data.chunk_bytes / 1e9:.3g} GB is decoded whole"

@@ -2,21 +2,27 @@
 
 import functools
 import hashlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from bcmdist.errors import DataDamaged, InvalidData, StorageUnreachable
+from bcmdist.errors import BcmdistError, CorruptChunk, InvalidData, MemoryLimit
 from bcmdist.kept import Kept
 from bcmdist.likelihoods import Observations
-from bcmdist.partition import COMPANIONS, Data, Partition, chunk_rows, open_group
+from bcmdist.manifest import Chunk
+from bcmdist.partition import COMPANIONS, Data, Partition, open_group
 from bcmdist.storage import answering
 from bcmdist.stream import is_entry, read_entry
 
 # Rows that one task reads in one go: enough to decode a large chunk few times, little enough to
 # be small beside an expert's matrices.
 RUN_ROWS = 16_384
+
+# Rows that are read in one go take no more than this, whatever the memory: an expert takes far more about them.
+LARGEST_RUN_BYTES = 2**32
 
 # Larger numbers overflow when they are squared.
 LARGEST = 1e150
@@ -36,6 +42,8 @@ class Rows:
     """targets nan where only inputs are wanted"""
     digest: str
     """SHA-256 of the values of X, y and the companions"""
+    chunks: Mapping[str, Chunk] = field(default_factory=dict)
+    """what was read for it and its neighbours, by key, where the data set has no manifest"""
 
 
 def read_all(parts: Sequence[Partition]) -> Iterator[tuple[Partition, Rows]]:
@@ -55,19 +63,20 @@ def _read_one(part):
 def _read_run(run):
     """Neighbouring partitions with their rows."""
     first, last = run[0], run[-1]
-    whole = _read(first.data, first.start, last.stop)
+    whole, chunks = _read(first.data, first.start, last.stop)
     for part in run:
         rows = slice(part.start - first.start, part.stop - first.start)
         X, y = whole["X"][rows], whole["y"][rows]
         companions = {name: whole[name][rows] for name in COMPANIONS if name in whole}
         obs = Observations(y, **({"weight": np.ones(len(y))} | companions))
         others = [companions[name] for name in COMPANIONS[1:] if name in companions]
-        yield part, Rows(X, obs, _digest(X, y, obs.weight, *others))
+        yield part, Rows(X, obs, _digest(X, y, obs.weight, *others), chunks)
 
 
 def row_numbers(part: Partition):
     """Where the rows of a reordered data set stood before, (n,) int64."""
-    return np.asarray(open_group(part.data.url)["row"][part.start : part.stop])
+    rows = slice(part.start, part.stop)
+    return np.asarray(_decoded(open_group(part.data.url)["row"], part.data.url, rows, lambda array: array[rows]))
 
 
 def read_rows(data: Data, rows) -> tuple[np.ndarray, Observations]:
@@ -75,24 +84,25 @@ def read_rows(data: Data, rows) -> tuple[np.ndarray, Observations]:
 
     Raises
     ------
-    DataDamaged, InvalidData
+    DataDamaged, InvalidData, UnsafeData
     """
     group = open_group(data.url)
 
     def column(name):
-        try:
-            with answering(data.url):
-                return np.asarray(group[name].oindex[rows], dtype=float)
-        except StorageUnreachable:
-            raise
-        except (ValueError, RuntimeError, OSError) as error:
-            raise DataDamaged(
-                f"{data.url}: expected to read {len(rows)} rows of {name} between {rows[0]} and {rows[-1]}, failed: "
-                f"{error}; restore the chunk from a copy"
-            ) from error
+        around = slice(int(rows[0]), int(rows[-1]) + 1)
+        return np.asarray(_decoded(group[name], data.url, around, lambda array: array.oindex[rows]), dtype=float)
 
     y = np.full(len(rows), np.nan) if data.y is None else column(data.y)
     return column(data.x), Observations(y, **({"weight": np.ones(len(y))} | {n: column(n) for n in data.companions}))
+
+
+def changed_chunks(part: Partition, recorded: Mapping[str, Chunk]) -> list[str]:
+    """Keys of the chunks around a partition that are not those that were recorded when it was read before."""
+    group, rows = open_group(part.data.url), slice(part.start, part.stop)
+    for array in (group[name] for name in group.array_keys()):
+        if any(key.startswith(f"{array.path}/") for key in recorded):
+            _decoded(array, part.data.url, rows, lambda array: array[rows])
+    return sorted(key for key, chunk in group.store.seen.items() if recorded.get(key, chunk) != chunk)
 
 
 def _runs(parts):
@@ -109,8 +119,9 @@ def _runs(parts):
 
 
 def _read(data, start, stop):
-    """Checked X (n, D), y (n,) and companions (n,) of some rows by name, float64."""
-    group = read_entry(data.url, data.x, data.y, COMPANIONS) if is_entry(data.url) else open_group(data.url)
+    """Checked X (n, D), y (n,) and companions (n,) of some rows by name, float64; the chunks without a manifest."""
+    _refuse_large(data, stop - start)
+    group: Any = read_entry(data.url, data.x, data.y, COMPANIONS) if is_entry(data.url) else open_group(data.url)
     rows = slice(start, stop)
     columns = {"X": _read_column(group, data, data.x, rows)}
     unknown = np.full(len(columns["X"]), np.nan)
@@ -122,33 +133,49 @@ def _read(data, start, stop):
             f"{data.url}: expected positive weights, got {columns['weight'][bad[0]]} at row {start + bad[0]}; drop the "
             "row"
         )
-    return columns
+    return columns, {} if is_entry(data.url) else group.store.seen
+
+
+def _refuse_large(data, rows):
+    need = 8 * rows * (data.inputs + 1 + len(data.companions))
+    if need > LARGEST_RUN_BYTES:
+        raise MemoryLimit(
+            f"{data.url}: expected to read at most {LARGEST_RUN_BYTES / 1e9:.3g} GB at a time, {rows} rows of "
+            f"{data.inputs} columns take {need / 1e9:.3g}; take fewer rows per partition, or fewer columns"
+        )
 
 
 def _read_column(group, data, name, rows):
-    try:
-        with answering(data.url):
-            column = np.asarray(group[name][rows], dtype=float)
-    except StorageUnreachable:
-        raise
-    except (ValueError, RuntimeError, OSError) as error:
-        raise DataDamaged(
-            f"{data.url}: expected to read chunk {_damaged_chunk(group[name], rows)} of {name} (rows {rows.start} to "
-            f"{rows.stop - 1} were wanted), failed: {error}; restore the chunk from a copy"
-        ) from error
+    column = np.asarray(_decoded(group[name], data.url, rows, lambda array: array[rows]), dtype=float)
     _check_finite(data, name, column, rows.start)
     return column
 
 
-def _damaged_chunk(array, rows):
-    """Number of the first chunk along the rows that cannot be read."""
-    size = chunk_rows(array)
-    for chunk in range(rows.start // size, -(-rows.stop // size)):
+def _decoded(array, url, rows, read):
+    """What `read` makes of an array; where its chunks in some rows cannot be decoded, an error that names the first."""
+    try:
+        with answering(url):
+            return read(array)
+    except BcmdistError:
+        raise
+    except (ValueError, RuntimeError, OSError) as error:
+        raise CorruptChunk(
+            f"{url}: key {_damaged_key(array, rows)}: expected a chunk of {array.path} (rows {rows.start} to "
+            f"{rows.stop - 1} were wanted), decoding failed: {error}; restore it from a copy"
+        ) from error
+
+
+def _damaged_key(array, rows):
+    """Key of the first chunk of some rows that cannot be decoded."""
+    shape = array.shards or array.chunks
+    first = range(rows.start // shape[0], -(-rows.stop // shape[0]))
+    others = (range(-(-length // size)) for length, size in zip(array.shape[1:], shape[1:], strict=True))
+    for place in itertools.product(first, *others):
         try:
-            array[chunk * size : (chunk + 1) * size]
+            array[tuple(slice(k * size, (k + 1) * size) for k, size in zip(place, shape, strict=True))]
         except (ValueError, RuntimeError, OSError):
-            return chunk
-    return rows.start // size
+            return f"{array.path}/{array.metadata.encode_chunk_key(place)}"
+    return f"{array.path}/?"
 
 
 def _check_finite(data, name, column, start):

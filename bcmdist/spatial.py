@@ -67,7 +67,8 @@ def arrange(gbcm: "GBCM", data: Data, runtime) -> "GBCM":
             data, router, _cells(gbcm), place, gbcm.store, runtime, chunk_rows=ROWS_PER_CHUNK, parts=parts, job=job
         )
         try:
-            opening.refuse_changed(read.values(), gbcm.store.get_segment(gbcm.facts["surveyed"]))
+            chunks = opening.recorded_chunks(gbcm.store, gbcm.facts)
+            opening.refuse_changed(read.values(), gbcm.store.get_segment(gbcm.facts["surveyed"]), chunks)
         except DataChanged:
             shutil.rmtree(place)
             raise

@@ -9,6 +9,7 @@ import pytest
 import zarr
 
 from bcmdist import GBCM, SerialRuntime, Settings
+from bcmdist.checked import recorded
 from bcmdist.errors import (
     BcmdistWarning,
     DataChanged,
@@ -283,7 +284,8 @@ def test_data_that_change_during_a_fit(wave, tmp_path, monkeypatch):
     original = module.prepare
 
     def meddle(*args, **kwargs):
-        zarr.open_group(path, mode="r+")["y"][0] = 100.0
+        with recorded(path) as group:
+            group["y"][0] = 100.0
         return original(*args, **kwargs)
 
     monkeypatch.setattr(module, "prepare", meddle)
@@ -297,8 +299,8 @@ def test_data_that_change_during_a_fit(wave, tmp_path, monkeypatch):
 def test_a_finished_fit_of_data_that_changed_is_not_taken_for_the_new_one(wave, tmp_path):
     path, *_ = wave
     GBCM.fit(path, GIVEN, model=tmp_path / "model")
-    y = zarr.open_group(path, mode="r+")["y"]
-    y[:] = -y[:]
+    with recorded(path) as group:
+        group["y"][:] = -group["y"][:]
     with pytest.raises(DataChanged, match="expected the rows that were surveyed"):
         GBCM.fit(path, GIVEN, model=tmp_path / "model")
 

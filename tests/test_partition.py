@@ -182,7 +182,7 @@ def test_a_damaged_chunk_is_named(make_data, tmp_path):
     data = bytearray(chunk.read_bytes())
     for broken in (bytes([data[0] ^ 1]) + data[1:], data[: len(data) // 2], b""):
         chunk.write_bytes(broken)
-        with pytest.raises(DataDamaged, match=r"expected to read chunk 1 of X .*, failed: "):
+        with pytest.raises(DataDamaged, match=r"key X/c/1/0: (its hash differs|\d+ of \d+ bytes)"):
             list(read_all(partitions(open_data(path), 50)))
 
 
@@ -190,7 +190,7 @@ def test_a_missing_chunk_is_not_read_as_zeros(make_data, tmp_path):
     path = make_data(X=np.zeros((100, 2)), y=np.zeros(100))
     assert open_data(path).rows == 100  # zeros that were stored are data
     (tmp_path / "data.zarr/X/c/1/0").unlink()
-    with pytest.raises(DataDamaged, match=r"expected 2 chunks of X, 1 are missing \(c/1/0\); restore"):
+    with pytest.raises(DataDamaged, match=r"expected all chunks of X, some are missing \(key X/c/1/0\); restore"):
         open_data(path)
 
 
@@ -294,7 +294,7 @@ def test_a_damaged_chunk_is_refused_by_who_reads_some_rows(make_data, rng):
     flipped[30] ^= 1
     chunk.write_bytes(flipped)
     assert read_rows(data, np.array([0, 39, 60]))[0].shape == (3, 3)
-    with pytest.raises(DataDamaged, match=r"expected to read 2 rows of X between 10 and 45, failed: .*restore"):
+    with pytest.raises(DataDamaged, match=r"key X/c/2/0: its hash differs, .*restore"):
         read_rows(data, np.array([10, 45]))
 
 

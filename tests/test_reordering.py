@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from bcmdist import SerialRuntime
 from bcmdist import reordering as module
+from bcmdist.checked import recorded
 from bcmdist.dataset import create_predictions, write_dataset, write_rows
 from bcmdist.errors import DataChanged, DataDamaged, DataExists, DiskFull, InvalidOption
 from bcmdist.opening import refuse_changed
@@ -210,7 +211,8 @@ def test_runs_of_rows_that_have_changed_since_are_not_used(source, tmp_path, sto
     data, columns = source
     killed_after_the_scatter(data, tmp_path / "new.zarr", store, monkeypatch)
     columns["y"][50] += 1.0
-    zarr.open_group(data.url, mode="r+")["y"][50] = columns["y"][50]
+    with recorded(data.url) as group:
+        group["y"][50] = columns["y"][50]
     new, edges, _ = reordered(data, tmp_path / "new.zarr", store, rows_per_expert=20)
     assert_in_order(new, edges, columns)
 
@@ -218,7 +220,8 @@ def test_runs_of_rows_that_have_changed_since_are_not_used(source, tmp_path, sto
 def test_changed_rows_are_seen_by_their_entries(source, tmp_path, store):
     data, _ = source
     _, _, surveyed = reordered(data, tmp_path / "first.zarr", store)
-    zarr.open_group(data.url, mode="r+")["exposure"][50] = 9.0
+    with recorded(data.url) as group:
+        group["exposure"][50] = 9.0
     _, _, entries = reordered(data, tmp_path / "second.zarr", store)
     with pytest.raises(DataChanged, match="expected the rows that were surveyed"):
         refuse_changed(entries.values(), surveyed.values())

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import zarr
 
 from bcmdist import GBCM, Settings
+from bcmdist.checked import recorded
 from bcmdist.errors import DataChanged, InvalidOption, ModelExists, ModelsDiffer
 from bcmdist.partition import open_data, partitions
 from problems import assert_same_committee
@@ -61,7 +61,8 @@ def test_everything_can_be_forgotten(fitted):
 
 def test_changed_rows_cannot_be_forgotten(fitted):
     gbcm, path = fitted
-    zarr.open_group(path, mode="r+")["X"][0, 0] += 1.0
+    with recorded(path) as group:
+        group["X"][0, 0] += 1.0
     with pytest.raises(DataChanged, match="expected the rows that were surveyed"):
         gbcm.forget([next(e.key for e in gbcm.ledger if "[0:" in e.key)])
     assert GBCM.load(gbcm.url).commit == gbcm.commit

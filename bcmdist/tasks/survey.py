@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcmdist.likelihoods import Observations, joined, make_likelihood
+from bcmdist.manifest import Chunk
 from bcmdist.scaling import Moments, column_moments
 from bcmdist.store import Entry
 from bcmdist.tasks.targets import check_support
@@ -42,6 +43,8 @@ class SurveyResult:
     sample: Sample
     entries: dict[str, Entry]
     """partitions with their content hashes, by key"""
+    chunks: dict[str, Chunk]
+    """what was read of a data set without a manifest, by key"""
 
     def __add__(self, other: "SurveyResult") -> "SurveyResult":
         return SurveyResult(
@@ -51,6 +54,7 @@ class SurveyResult:
             _few(self.labels | other.labels) if self.labels is not None and other.labels is not None else None,
             self.sample + other.sample,
             self.entries | other.entries,
+            self.chunks | other.chunks,
         )
 
 
@@ -87,4 +91,5 @@ class Survey:
             _labels(rows.obs.y),
             Sample(self.sample_rows, rows.X[keep], rows.obs[keep], priority[keep]),
             {part.key: Entry(part.key, rows.digest, part.rows)},
+            dict(rows.chunks),
         )

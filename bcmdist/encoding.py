@@ -1,0 +1,263 @@
+"""Encodings: how a Zarr array stores its chunks, and how much memory one takes, known before it is decoded.
+
+A compressed chunk of a few kilobytes may decode to gigabytes, and metadata may declare what they like. What a chunk
+decodes to is bounded from the headers of its frames (zstd, RFC 8878; blosc; lz4) or by decoding it piece by piece
+(gzip, zlib, where it is large enough to matter), and compared with what the metadata declare. Codecs that are not
+known here, pickles among them, are refused.
+"""
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bcmdist.errors import CorruptChunk, UnsafeData
+
+# A decoded chunk may take no more than this, whatever the memory: half of it is a bad choice of chunks already.
+LARGEST_CHUNK_BYTES = 2**32
+# What a chunk may decode to beyond what is declared where only a bound of it is known.
+SLACK_BYTES = 2**26
+
+# Codecs that leave the number of bytes as it is, those that change it a little, and checksums of 4 bytes.
+SAME_SIZE = {"bytes", "transpose", "shuffle", "bitround"}
+SIMILAR_SIZE = {"delta", "fixedscaleoffset", "quantize", "astype", "packbits"}
+CHECKSUMS = {"crc32c", "crc32", "adler32", "fletcher32"}
+MOST_BYTES_PER_ITEM = 8  # among those of similar size: what a filter makes of one byte, at most
+
+NOT_STORED = 2**64 - 1  # in the index of a shard
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How the chunks (the shards, where there are shards) of an array are stored."""
+
+    decoded_bytes: int
+    exact: bool = True
+    """whether a frame holds exactly `decoded_bytes`: no filters change their number"""
+    compressor: str | None = None
+    before: int = 0
+    """bytes of checksums before the frame"""
+    after: int = 0
+    """and behind it"""
+    shard: "Shard | None" = None
+
+    @property
+    def most_stored_bytes(self) -> int:
+        """A chunk that takes more on disk is none."""
+        index = self.shard.index_bytes if self.shard else 0
+        return self.decoded_bytes * (1 if self.exact else MOST_BYTES_PER_ITEM) * 17 // 16 + index + 2**20
+
+    def check(self, data: memoryview, where: str) -> None:
+        """Raise where the bytes of a chunk would decode to something else than declared.
+
+        Raises
+        ------
+        UnsafeData
+            To more.
+        CorruptChunk
+            To less, or to nothing.
+        """
+        if self.shard:
+            for part in self.shard.chunks(data, where):
+                self.shard.inner.check(part, where)
+        elif self.compressor:
+            self._check_frame(data[self.before : len(data) - self.after], where)
+
+    def _check_frame(self, frame, where):
+        limit = self.decoded_bytes * (1 if self.exact else MOST_BYTES_PER_ITEM)
+        try:
+            size, known = COMPRESSORS[str(self.compressor)](frame, limit)
+        except (ValueError, IndexError, zlib.error) as error:
+            raise CorruptChunk(
+                f"{where}: expected {self.compressor} data, found none ({error}); restore it from a copy"
+            ) from error
+        if size > limit + (0 if known else SLACK_BYTES):
+            raise UnsafeData(
+                f"{where}: expected {self.decoded_bytes:,} bytes once decoded, its {len(frame):,} bytes hold "
+                f"{'' if known else 'up to '}{size:,} or more; restore it from a copy, or do not trust its source"
+            )
+        if known and self.exact and size < limit:
+            raise CorruptChunk(
+                f"{where}: expected {limit:,} bytes once decoded, it holds {size:,}; restore it from a copy"
+            )
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Chunks within one stored object, found by an index of (offset, length) pairs."""
+
+    inner: Encoding
+    count: int
+    index_bytes: int
+    at_end: bool
+
+    def chunks(self, data, where):
+        """The stored bytes of each chunk that is there."""
+        if len(data) < self.index_bytes:
+            raise CorruptChunk(f"{where}: {len(data)} of at least {self.index_bytes} bytes; restore it from a copy")
+        start = len(data) - self.index_bytes if self.at_end else 0
+        pairs = np.frombuffer(data[start : start + 16 * self.count], "<u8").reshape(-1, 2)
+        for offset, length in pairs[pairs[:, 0] != NOT_STORED].tolist():
+            if offset + length > len(data):
+                raise CorruptChunk(f"{where}: {len(data)} of {offset + length} bytes; restore it from a copy")
+            yield data[offset : offset + length]
+
+
+def encoding_of(document: dict, where: str) -> Encoding:
+    """The encoding that an array's metadata (`.zarray` or `zarr.json`, parsed) declare.
+
+    Raises
+    ------
+    UnsafeData
+        It is not known here, or chunks are too large.
+    """
+    try:
+        if document["zarr_format"] == 2:
+            codecs = [*(document.get("filters") or []), *filter(None, [document.get("compressor")])]
+            names = [("bytes", {}), *((codec["id"], codec) for codec in codecs)]
+            encoding = _chain(document["chunks"], _item_bytes(document["dtype"]), names)
+        else:
+            shape = document["chunk_grid"]["configuration"]["chunk_shape"]
+            encoding = _chain(shape, _item_bytes(document["data_type"]), _named(document["codecs"]))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UnsafeData(
+            f"{where}: expected chunks of plain numbers, compressed with {', '.join(COMPRESSORS)} or not at all, found "
+            f"something else ({error}); write the array again with one of these"
+        ) from error
+    if encoding.decoded_bytes > LARGEST_CHUNK_BYTES:
+        raise UnsafeData(
+            f"{where}: expected chunks of at most {LARGEST_CHUNK_BYTES:,} bytes, its metadata declare "
+            f"{encoding.decoded_bytes:,}; write it again in smaller chunks"
+        )
+    return encoding
+
+
+def _named(codecs) -> list[tuple[str, dict]]:
+    return [(codec["name"].removeprefix("numcodecs."), codec.get("configuration", {})) for codec in codecs]
+
+
+def _item_bytes(declared: Any) -> int:
+    """Bytes of one item of a data type by its name in metadata."""
+    if isinstance(declared, dict):
+        name = declared["name"]
+        if name not in ("numpy.datetime64", "numpy.timedelta64"):
+            raise ValueError(f"data type {name}")
+        return 8
+    dtype = np.dtype(declared)
+    if dtype.kind not in "fiubcM":
+        raise ValueError(f"data type {dtype}")
+    return dtype.itemsize
+
+
+def _chain(shape, item_bytes, codecs) -> Encoding:
+    """Encoding of chunks of a shape by codecs, in the order in which they were applied."""
+    size = item_bytes
+    for length in shape:  # of any size: not in fixed-width integers
+        size *= int(length)
+    names = [name for name, _ in codecs]
+    if "sharding_indexed" in names:
+        return _sharded(shape, item_bytes, codecs, size)
+    exact, compressor, before, after = True, None, 0, 0
+    for name, options in codecs:
+        if name in COMPRESSORS and compressor is None:
+            compressor = name
+        elif name in CHECKSUMS:
+            exact &= compressor is not None
+            first = options.get("location", "start" if name in ("crc32", "adler32") else "end") == "start"
+            before, after = (before + 4 * first, after + 4 * (not first)) if compressor else (before, after)
+        elif name in SIMILAR_SIZE and compressor is None:
+            exact = False
+        elif name not in SAME_SIZE or compressor:
+            raise ValueError(f"codecs {', '.join(names)}")
+    return Encoding(size, exact, compressor, before, after)
+
+
+def _sharded(shape, item_bytes, codecs, size):
+    ((_, options),) = codecs
+    inner = _chain(options["chunk_shape"], item_bytes, _named(options["codecs"]))
+    index = [name for name, _ in _named(options["index_codecs"])]
+    if index not in (["bytes"], ["bytes", "crc32c"]) or inner.shard:
+        raise ValueError(f"shards with an index of {', '.join(index)}")
+    count = int(np.prod([a // b for a, b in zip(shape, options["chunk_shape"], strict=True)], dtype=object))
+    at_end = options.get("index_location", "end") == "end"
+    return Encoding(size, shard=Shard(inner, count, 16 * count + 4 * (len(index) - 1), at_end))
+
+
+# --- What a frame decodes to: (bytes, whether that is known exactly or a bound); counting may stop beyond a limit ---
+
+
+def _zstd(data, limit):
+    """RFC 8878, 3.1.1: the header says it, or the blocks bound it."""
+    size, start = 0, 0
+    while start < len(data) and size <= limit + SLACK_BYTES:
+        if bytes(data[start : start + 4]) != b"\x28\xb5\x2f\xfd":
+            raise ValueError("no magic number")
+        descriptor = data[start + 4]
+        single, flag = descriptor >> 5 & 1, descriptor >> 6
+        start += 5 + (not single) + (0, 1, 2, 4)[descriptor & 3]
+        length = (single, 2, 4, 8)[flag]
+        if length:  # whoever decodes takes the first frame for all, and no more memory than it says
+            return int.from_bytes(data[start : start + length], "little") + 256 * (flag == 1), True
+        blocks, start = _zstd_blocks(data, start, limit + SLACK_BYTES - size)
+        start += 4 * (descriptor >> 2 & 1)
+        size += blocks
+    return size, False
+
+
+def _zstd_blocks(data, start, limit):
+    """Most bytes of the blocks of a frame, and where they end."""
+    size, last = 0, False
+    while not last and size <= limit:
+        head = int.from_bytes(data[start : start + 3], "little")
+        last, kind, length = bool(head & 1), head >> 1 & 3, head >> 3
+        if start + 3 > len(data) or kind == 3:
+            raise ValueError("no block")
+        size += 2**17 if kind == 2 else length
+        start += 3 + (1 if kind == 1 else length)
+    return size, start
+
+
+def _blosc(data, limit):
+    """16 bytes of header: the third word is what the frame holds."""
+    if len(data) < 16:
+        raise ValueError("no header")
+    return int.from_bytes(data[4:8], "little"), True
+
+
+def _lz4(data, limit):
+    """As numcodecs writes it: the size comes first."""
+    return int.from_bytes(data[:4], "little"), True
+
+
+MOST_DEFLATED = 1032  # zlib's largest ratio
+
+
+def _deflated(bits):
+    """Of a format of zlib: the number of bytes is not said in front, so small pieces are decoded and dropped."""
+
+    def size(data, limit):
+        if len(data) * MOST_DEFLATED <= max(limit, SLACK_BYTES):
+            return limit, False
+        total, rest = 0, bytes(data)
+        while rest.strip(b"\0") and total <= limit:
+            decoder = zlib.decompressobj(bits)
+            while not decoder.eof and total <= limit:
+                piece = decoder.decompress(rest, 2**20)
+                if not piece and not decoder.unconsumed_tail and not decoder.eof:
+                    raise ValueError("it ends early")
+                total, rest = total + len(piece), decoder.unconsumed_tail
+            rest = decoder.unused_data
+        return total, True
+
+    return size
+
+
+COMPRESSORS: dict[str, Callable[[memoryview, int], tuple[int, bool]]] = {
+    "zstd": _zstd,
+    "blosc": _blosc,
+    "lz4": _lz4,
+    "gzip": _deflated(31),
+    "zlib": _deflated(15),
+}
