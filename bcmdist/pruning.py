@@ -54,7 +54,8 @@ def prune(store, keep: int) -> dict:
     loose |= {name for folder in ("blobs", "commits") for name in storage.temporary(folder)}
     newest = [number for number in store.recorded() if number > store.pruned()]
     storage.settle("commits")
-    store.record(newest[-1] if newest else 0)  # says what is wrong with a directory that holds no commits
+    if not newest:
+        store.record(0)  # raises: a directory without commits
     if newest[:-keep]:
         storage.put_if_absent(store.pruned_name(newest[-keep - 1]), b"")
     pruned, held = store.pruned(), store.held()

@@ -224,7 +224,7 @@ QUICK = {"deadline": None, "suppress_health_check": list(HealthCheck), "derandom
 
 
 def test_whatever_happens():
-    run_state_machine_as_test(Machine, settings=settings(max_examples=40, stateful_step_count=25, **QUICK))
+    run_state_machine_as_test(Machine, settings=settings(max_examples=25, stateful_step_count=20, **QUICK))
 
 
 @pytest.mark.slow
