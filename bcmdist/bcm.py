@@ -100,12 +100,13 @@ class GBCM:
         data = open_data(source, x=settings.x, y=settings.y)
         gbcm = _opened(data, settings, model, runtime)
         gbcm = replace(gbcm, _keep=keep)
-        spread = settings.partition == "spatial"
-        gbcm = spatial.arrange(gbcm, data, runtime) if spread else gbcm
-        parts = spatial.cell_partitions(gbcm) if spread else partitions(data, settings.rows_per_expert)
-        gbcm = gbcm.absorb(parts, runtime=runtime)
-        gbcm = gbcm.refine(runtime=runtime) if settings.passes == "auto" else gbcm
-        return spatial.surround(gbcm, runtime) if spread else gbcm
+        with gbcm.store.hold(gbcm.commit):
+            spread = settings.partition == "spatial"
+            gbcm = spatial.arrange(gbcm, data, runtime) if spread else gbcm
+            parts = spatial.cell_partitions(gbcm) if spread else partitions(data, settings.rows_per_expert)
+            gbcm = gbcm.absorb(parts, runtime=runtime)
+            gbcm = gbcm.refine(runtime=runtime) if settings.passes == "auto" else gbcm
+            return spatial.surround(gbcm, runtime) if spread else gbcm
 
     @classmethod
     def prepare(cls, source, settings=None, *, model=None, runtime: Runtime | None = None) -> "GBCM":

@@ -11,6 +11,7 @@ import json
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from typing import Any
 from urllib.parse import unquote
 
 import zarr
@@ -243,7 +244,7 @@ def recorded(url, mode="r+", **options) -> Iterator[zarr.Group]:
     group = zarr.open_group(checked, path=store.path, mode="r+", use_consolidated=False)
     yield group
     sync(checked.record())
-    known = group.attrs.get(MANIFEST, {})
+    known: Any = group.attrs.get(MANIFEST, {})
     rows = {name: group[name].shape[0] for name in known}  # type: ignore[union-attr]
     if rows != known:
         group.update_attributes({MANIFEST: rows})

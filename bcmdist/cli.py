@@ -1,4 +1,4 @@
-"""The command line `bcmdist`: demo, import, fit, predict, score, ingest, forget, merge, info, doctor.
+"""The command line `bcmdist`: demo, import, fit, predict, score, info, ingest, forget, merge, prune, doctor.
 
 Every command takes `--json` (one object on stdout; progress and logs go to stderr). Exit codes:
 0 done, 1 refused or failed, 2 usage. Heavy packages are imported by the commands that use them.
@@ -345,18 +345,19 @@ def score(model, data, method, x, y, picture, make_runtime, as_json):
 @cli.command()
 @click.argument("model")
 @click.option("--at", "commit", type=int, metavar="N", help="As of commit N [default: the newest].")
+@click.option("--history", is_flag=True, help="List its commits.")
 @click.option("--ledger", is_flag=True, help="List the partitions it has heard.")
 @click.option("--p-eff-data", is_flag=True, help="Read the data again for their own effective degrees of freedom.")
 @click.option("--calibration", is_flag=True, help="Compute how often intervals hold f, with some of the rows.")
 @json_option
-def info(model, commit, ledger, p_eff_data, calibration, as_json):
+def info(model, commit, history, ledger, p_eff_data, calibration, as_json):
     """Tell what MODEL is and what it has heard.
 
     Example: bcmdist info model --json
     """
     from bcmdist.bcm import GBCM
 
-    if commit is not None or ledger or p_eff_data or calibration:
+    if commit is not None or history or ledger or p_eff_data or calibration:
         _refuse_mixture(model, "look into")
     gbcm = _load(model) if commit is None else GBCM.load(model, commit=commit)
     figures = gbcm.info()
@@ -364,6 +365,8 @@ def info(model, commit, ledger, p_eff_data, calibration, as_json):
         figures["p_eff_data"] = gbcm.effective_parameters()["data"]
     if calibration:
         figures["calibration"] = gbcm.calibration()
+    if history:
+        figures["history"] = gbcm.store.history()
     if ledger:
         figures["ledger"] = [{"key": e.key, "rows": e.rows, "weight": e.weight} for e in gbcm.ledger]
     return report(figures, as_json)
@@ -466,6 +469,21 @@ def merge(model_a, model_b, model, as_json):
     for one in (model_a, model_b):
         _refuse_mixture(one, "merge")
     return report(GBCM.load(model_a).merge(GBCM.load(model_b), model).info(), as_json)
+
+
+@cli.command()
+@click.argument("model")
+@click.option("--keep", type=click.IntRange(min=1), required=True, metavar="N", help="Newest commits that stay.")
+@json_option
+def prune(model, keep, as_json):
+    """Remove old commits of MODEL, and what only they need; commits that a job or a prediction holds stay.
+
+    Example: bcmdist prune model --keep 10
+    """
+    from bcmdist.store import open_store
+
+    _refuse_mixture(model, "prune")
+    return report(open_store(model).prune(keep), as_json)
 
 
 @cli.command()

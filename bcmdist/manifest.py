@@ -6,8 +6,9 @@ A part is a line with the SHA-256 of what follows, and JSON: {"c/3/0": [length, 
 
 Zarr reads a chunk that is not there as fill values and one with flipped bits as other numbers. The attribute
 `MANIFEST` of a group names the arrays that have a manifest and the rows it speaks of; whoever writes their chunks
-writes it (`dataset`), and `checked` compares. Rows that other software has added are beyond it. Parts are small: a reader takes those of the rows it wants. Where there is no manifest, what a
-fit has read first is kept with the model, as a table.
+writes it (`dataset`), and `checked` compares. Rows that other software has added are beyond it. Parts are small: a
+reader takes those of the rows it wants. Where there is no manifest, what a fit has read first is kept with the model,
+as a table.
 """
 
 import functools

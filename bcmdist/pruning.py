@@ -18,8 +18,8 @@ Nobody waits for anybody. What may happen at the same time, and why nothing is l
   or the reader is told that it is gone. `held` commits keep their records and blobs until a later pruning.
 - Another pruning. It does the same, in any order: removing twice is removing once.
 - A crash. Records of pruned numbers are no commits, whether they are still there or not; a later pruning removes
-  what is left. Records are gone for good before the first blob goes: one that came back after a power cut, with
-  an old hold, would be a commit again. The newest commit, and its blobs, are never touched.
+  what is left. The newest commit, and its blobs, are never touched; it is durable before it makes another one old
+  (its writer may not have got as far as this, and a power cut would take both).
 
 Blobs nobody names (of writers that were killed, of a pruning that was) and temporary files are removed only when
 nobody holds anything. They are listed *before* the holds are read, and these before the records: a writer, who
@@ -53,7 +53,9 @@ def prune(store, keep: int) -> dict:
     loose = {f"blobs/{name}" for name in storage.names("blobs")}
     loose |= {name for folder in ("blobs", "commits") for name in storage.temporary(folder)}
     newest = [number for number in store.recorded() if number > store.pruned()]
-    store.record(newest[-1] if newest else 0)  # says what is wrong with a directory that holds no commits
+    storage.settle("commits")
+    if not newest:
+        store.record(0)  # raises: a directory without commits
     if newest[:-keep]:
         storage.put_if_absent(store.pruned_name(newest[-keep - 1]), b"")
     pruned, held = store.pruned(), store.held()
@@ -63,9 +65,10 @@ def prune(store, keep: int) -> dict:
     blobs = _named(store, doomed, gone=True) - named
     for number in doomed:
         store.remove_record(number)
-    storage.settle("commits")
     for name in blobs:
         storage.remove(f"blobs/{name}")
+    for name in storage.names("pruned")[:-1]:
+        storage.remove(f"pruned/{name}")
     left = loose - {f"blobs/{name}" for name in blobs | _named(store, store.recorded())} if not held else set()
     for name in left:
         storage.remove(name)

@@ -37,10 +37,10 @@ class Storage(Protocol):
         """Names of what unfinished puts into a folder have left, or are about to finish."""
 
     def remove(self, name: str) -> None:
-        """Forget a name, and folders that it leaves empty; no error where there is none. Durable after `settle`."""
+        """Forget a name, and folders that it leaves empty; no error where there is none. Not durable."""
 
     def settle(self, folder: str) -> None:
-        """Make what was removed from a folder stay removed."""
+        """Make the names in a folder durable as they are: also those whose put has not returned yet."""
 
     def remove_all(self) -> None:
         """Forget every name."""

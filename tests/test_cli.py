@@ -11,8 +11,9 @@ import pytest
 import zarr
 from click.testing import CliRunner
 
-from bcmdist import posterior
+from bcmdist import GBCM, posterior
 from bcmdist.cli import cli
+from bcmdist.store import open_store
 
 FIT = ["--no-learn", "--serial", "--query", "30", "--rows-per-expert", "60", "--kernel", "se"]
 
@@ -342,3 +343,27 @@ def test_sampling_that_is_none(wave, tmp_path):
         result = CliRunner().invoke(cli, [*command, *options])
         assert f"InvalidOption: {'hmc: ' if not options else ''}{said}" in result.stderr
     assert not (tmp_path / "m").exists()
+
+
+def test_history_and_pruning(wave, tmp_path):
+    path, *_ = wave
+    model = str(tmp_path / "m")
+    assert run_here("fit", path, "--model", model, *FIT)[0] == 0
+    key = GBCM.load(model).ledger[0].key
+    assert run_here("forget", model, key, "--serial")[0] == 0
+    _, info = run_here("info", model, "--history", "--json")
+    assert [(c["number"], c["rows"], c["partitions"]) for c in info["history"]] == [(1, 0, 0), (2, 240, 5), (3, 190, 4)]
+    assert {c["format"] for c in info["history"]} == {2}
+    assert run_here("prune", model, "--keep", "0")[0] == 2
+    with open_store(model).hold(1):
+        code, pruned = run_here("prune", model, "--keep", "1", "--json")
+    assert (code, pruned["kept"], pruned["removed"], list(pruned["held"])) == (0, [1, 3], [2], ["1"])
+    assert run_here("prune", model, "--keep", "1", "--json")[1]["removed"] == [1]
+    assert run_here("info", model, "--at", "2")[0] == 1
+    assert run_here("info", model, "--json")[1]["rows"] == 190
+
+
+def run_here(*arguments):
+    """Exit code and output, parsed if JSON, in this process."""
+    done = CliRunner().invoke(cli, list(arguments))
+    return done.exit_code, json.loads(done.stdout) if "--json" in arguments else done.stdout

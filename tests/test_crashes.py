@@ -6,8 +6,12 @@ counted twice shows. A program is run once and the disk is kept before each of i
 crash point. Of what was not synced each draw keeps other things.
 """
 
+import contextlib
+import hashlib
+import json
 import random
-from dataclasses import dataclass, field
+import time
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -20,10 +24,7 @@ from bcmdist.store import Entry, ModelStore
 
 MODEL, SOURCE = "/m", "source"
 ALL = range(6)
-
-
-def opened(disk):
-    return ModelStore(LocalStorage(MODEL, disk=disk))
+FORGOTTEN = 1
 
 
 def ingest(store, keys, acknowledged):
@@ -67,7 +68,7 @@ def examine(store, acknowledged):
         keys = [int(entry.key) for entry in commit.ledger]
         if sorted(keys) != sorted(heard) or commit.offsets != {SOURCE: len(keys)}:
             raise Wrong(f"state {heard}, ledger {keys}, offsets {commit.offsets}")
-        if not before <= heard:
+        if not before - {FORGOTTEN} <= heard:
             raise Wrong(f"{before} then {heard}")
     if not acknowledged <= heard:
         raise Wrong(f"acknowledged {acknowledged}, heard {heard}")
@@ -87,6 +88,21 @@ def write(keys):
     return lambda store, acknowledged: ingest(store, keys, acknowledged)
 
 
+def forget(store, acknowledged):
+    """Withdraw the message `FORGOTTEN`, the last one: what is left has been there before."""
+    acknowledged.discard(FORGOTTEN)
+    while True:
+        number = store.head()
+        with contextlib.suppress(CommitConflict, ModelNotFound), store.hold(number):
+            commit = store.load(number)
+            total = commit.arrays["sum"] - 2.0**FORGOTTEN
+            ledger = [entry for entry in commit.ledger if entry.key != str(FORGOTTEN)]
+            arrays = store.put_arrays({"sum": total}, before=store.arrays_before(number + 1))
+            offsets, segments = {SOURCE: len(ledger)}, store.extended((), ledger)
+            store.commit(number + 1, arrays=arrays, facts={}, segments=segments, offsets=offsets)
+            return
+
+
 def prune(keep):
     return lambda store, acknowledged: store.prune(keep)
 
@@ -100,16 +116,27 @@ PROGRAMS = {
     "pruning, and a fast writer": Program([prune(2)], [write([2]), write([3]), prune(1)]),
     "a writer, and pruning": Program([write([2])], [prune(1)]),
     "a slow writer, and pruning": Program([write([2])], [write([3]), write([4]), prune(1)]),
+    "a blob again, and pruning": Program([forget], [prune(1)]),
+    "pruning, and a blob again": Program([prune(1)], [forget]),
 }
 
 
 class Trial:
-    """Runs programs on disks of a kind, and counts what was wrong after crashes."""
+    """Runs programs on disks of a kind and crashes them; what was wrong is in `wrong`.
 
-    def __init__(self, *, disk=LosingDisk, store=opened, seed=0, draws=2, share=1.0):
-        self.disk, self.opened, self.rng = disk, store, random.Random(seed)
-        self.draws, self.share = draws, share
+    Parameters
+    ----------
+    turns : share of the turns of another process that are tried
+    singles, doubles : share of all crash points that are tried, and of those whose recovery is crashed everywhere
+    """
+
+    def __init__(self, *, disk=LosingDisk, store=ModelStore, storage=LocalStorage, turns=1.0, singles=1.0, doubles=1.0):
+        self.disk, self.store, self.storage = disk, store, storage
+        self.turns, self.singles, self.doubles, self.rng = turns, singles, doubles, random.Random(0)
         self.schedules, self.wrong, self.sound = 0, [], set()
+
+    def opened(self, disk):
+        return self.store(self.storage(MODEL, disk=disk))
 
     def run(self, disk, first, acknowledged, second=(), turn=-1):
         """Do it all; the disk and what was acknowledged before each operation, and at the end."""
@@ -122,8 +149,11 @@ class Trial:
                     step(self.opened(disk), acknowledged)
 
         disk.before_each = keep
-        for step in first:
-            step(self.opened(disk), acknowledged)
+        try:
+            for step in first:
+                step(self.opened(disk), acknowledged)
+        except (BcmdistError, OSError) as error:  # nothing has crashed yet
+            self.wrong.append(error)
         keep()
         disk.before_each = lambda: None
         return points
@@ -132,39 +162,35 @@ class Trial:
         """Each turn of the other process, each crash, and each crash of the recovery."""
         start = self.disk()
         for keys in program.start:
-            write(keys)(opened(start), set())
-        acknowledged = {key for keys in program.start for key in keys}
-        for turn in range(len(self.run(self.disk(start.inodes), program.first, set())) if program.second else 1):
-            run = self.disk(start.inodes), program.first, set(acknowledged), program.second, turn
-            for point in self.chosen(lambda run=run: self.run(*run), acknowledged):
-                for again in self.chosen(lambda point=point: self.recover(*point), point[1]):
-                    self.judge(*again)
+            write(keys)(self.opened(start), set())
+        known = {key for keys in program.start for key in keys}
+        turns = len(self.run(self.disk(start.inodes), program.first, set(known))) if program.second else 1
+        for turn in range(turns):
+            if self.rng.random() > self.turns:
+                continue
+            points = self.run(self.disk(start.inodes), program.first, set(known), program.second, turn)
+            for inodes, acknowledged in points:
+                if self.wrong:
+                    return
+                if self.rng.random() < self.singles:
+                    self.judge(self.crashed(inodes), acknowledged)
+                if self.rng.random() < self.doubles:
+                    recovery = self.run(self.crashed(inodes), [write(ALL), prune(1)], set(acknowledged))
+                    for again in recovery:
+                        self.judge(self.crashed(again[0]), again[1])
 
-    def chosen(self, run, acknowledged):
-        """Disks after a crash at each point of a run, or at some of them; a run that fails is wrong itself."""
-        try:
-            points = run()
-        except (BcmdistError, OSError, Wrong) as error:
-            self.wrong.append(error)
-            return
-        for inodes, acknowledged in points:
-            for _ in range(self.draws):
-                if self.share == 1.0 or self.rng.random() < self.share:
-                    self.schedules += 1
-                    yield self.disk(self.disk(inodes).crashed(self.rng).inodes), set(acknowledged)
-
-    def recover(self, disk, acknowledged):
-        examine(self.opened(disk), acknowledged)
-        return self.run(disk, [write(ALL), prune(1)], set(acknowledged))
+    def crashed(self, inodes):
+        return self.disk(self.disk(inodes).crashed(self.rng).inodes)
 
     def judge(self, disk, acknowledged):
-        """What is there is right, and can be completed."""
-        if (state := (disk.files(), frozenset(acknowledged))) in self.sound:
+        """What is there is right, and can be completed; and a state like one that was judged is like it."""
+        self.schedules += 1
+        if (state := (disk.files(), acknowledged)) in self.sound:
             return
         try:
             store = self.opened(disk)
             examine(store, acknowledged)
-            ingest(store, ALL, acknowledged)
+            ingest(store, ALL, set())
             store.prune(1)
             examine(self.opened(disk), set(ALL))
             if len(store.numbers()) != 1 or len(store.storage.names("blobs")) != len(store.load().segments) + 1:
@@ -177,8 +203,7 @@ class Trial:
 
 @pytest.fixture(autouse=True)
 def _boots(monkeypatch):
-    """Every disk is another start of the machine."""
-    # The disk in use is the one opened last: a crash starts another.
+    """A crash ends all processes: what they hold is then held by nobody."""
     monkeypatch.setattr(holds, "_machine", lambda: {"host": "h", "boot": "", "namespace": ""})
     monkeypatch.setattr(holds, "_started", lambda pid: Booted.count)
     monkeypatch.setattr(LosingDisk, "crashed", Booted.crashed)
@@ -199,7 +224,136 @@ class Booted:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_some_crashes(name):
-    trial = Trial(draws=1, share=0.06)
+    """About 10,000 in all."""
+    sample = {"turns": 0.3, "singles": 0.2, "doubles": 0.02}
+    trial = Trial(**sample) if PROGRAMS[name].second else Trial(doubles=0.3)
     trial.crash_everywhere(PROGRAMS[name])
-    print(name, trial.schedules, len(trial.sound), trial.wrong[:3])
     assert trial.wrong == []
+    assert trial.schedules > 300
+
+
+@pytest.mark.slow
+def test_all_crashes():
+    """Every crash and pair of crashes of one process, every crash and many pairs of two."""
+    started, schedules = time.process_time(), 0
+    for program in PROGRAMS.values():
+        for _ in range(1 if program.second else 4):
+            trial = Trial(doubles=0.045) if program.second else Trial()
+            trial.rng.seed(schedules)
+            trial.crash_everywhere(program)
+            schedules += trial.schedules
+            assert trial.wrong == []
+    print(f"{schedules} schedules, {time.process_time() - started:.0f} s")
+    assert schedules >= 100_000
+    assert time.process_time() - started < 60
+
+
+class FilesNotSynced(LosingDisk):
+    def fsync(self, handle):
+        if isinstance(self.inodes[self.handles[handle][0]][0], dict):
+            super().fsync(handle)
+
+
+class FoldersNotSynced(LosingDisk):
+    def fsync(self, handle):
+        if not isinstance(self.inodes[self.handles[handle][0]][0], dict):
+            super().fsync(handle)
+
+
+class Renaming(LosingDisk):
+    """Overwrites what is there."""
+
+    def link(self, path, new):
+        self.before_each()
+        self._name(new, self._find(path))
+
+
+class OwnFoldersOnly(LocalStorage):
+    """Relies on folders that somebody else has just made."""
+
+    def _sync_above(self, folder):
+        pass
+
+
+class Unsettled(LocalStorage):
+    """Lets old commits go for a new one that may not be durable yet."""
+
+    def settle(self, folder):
+        pass
+
+
+class TwoRecords(ModelStore):
+    """The state in one record, the ledger and the offsets in another."""
+
+    def commit(self, number, *, segments, offsets, **state):
+        super().commit(number, segments=(), offsets={}, **state | {"facts": {"segments": segments}})
+        self.storage.put_if_absent(f"offsets/{number:08d}", json.dumps([segments, offsets]).encode())
+
+    def load(self, number=None):
+        commit = super().load(number)
+        names = [name for name in self.storage.names("offsets") if int(name) <= commit.number]
+        segments, offsets = json.loads(self.storage.get(f"offsets/{names[-1]}")) if names else ([], {SOURCE: 0})
+        ledger = tuple(entry for segment in segments for entry in self.get_segment(segment))
+        return replace(commit, segments=tuple(segments), offsets=offsets, ledger=ledger)
+
+
+class FindsBlobs(ModelStore):
+    """Takes a blob that is there already for its own."""
+
+    def _put_blob(self, data, before=None):
+        digest = hashlib.sha256(data).hexdigest()
+        self.storage.put_if_absent(f"blobs/{digest}", data)
+        return digest
+
+
+class FreesNumbers(ModelStore):
+    """Commits under a number that has come free again."""
+
+    freed = False
+
+    def pruned(self):
+        return 0 if self.freed else super().pruned()
+
+    def commit(self, number, **what):
+        self.freed = True
+        try:
+            return super().commit(number, **what)
+        finally:
+            self.freed = False
+
+
+class NobodyHolds(ModelStore):
+    def held(self):
+        return {}
+
+
+class OverwritesRecords(ModelStore):
+    """The last writer wins."""
+
+    def commit(self, number, **what):
+        self.storage.remove(f"commits/{number:08d}.json")
+        return super().commit(number, **what)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "broken"),
+    [
+        ("from nothing", {"disk": FilesNotSynced}),
+        ("from nothing", {"disk": FoldersNotSynced}),
+        ("two writers", {"disk": Renaming}),
+        ("two from nothing", {"storage": OwnFoldersOnly}),
+        ("a writer, and pruning", {"storage": Unsettled}),
+        ("from nothing", {"store": TwoRecords}),
+        ("a blob again, and pruning", {"store": FindsBlobs}),
+        ("a slow writer, and pruning", {"store": FreesNumbers}),
+        ("a writer, and pruning", {"store": NobodyHolds}),
+        ("two writers", {"store": OverwritesRecords}),
+    ],
+)
+def test_what_is_broken_is_found(name, broken):
+    trial = Trial(singles=1.0, doubles=0.02, **broken) if PROGRAMS[name].second else Trial(doubles=0.3, **broken)
+    with contextlib.suppress(FileNotFoundError):
+        trial.crash_everywhere(PROGRAMS[name])
+    print(name, broken, trial.schedules, trial.wrong[:1])
+    assert trial.wrong

@@ -270,6 +270,13 @@ def test_loose_blobs_and_temporary_files_go_when_nobody_holds(store):
     store.load()
 
 
+def test_what_is_pruned_is_written_once(store):
+    for number in range(1, 8):
+        put(store, number, number)
+        store.prune(1)
+        assert store.storage.names("pruned") == [f"{number - 1:08d}"] * (number > 1)
+
+
 def test_a_number_that_was_pruned_stays_taken(store):
     late = {"arrays": store.put_arrays({"a": np.ones(3)}), "facts": {}, "segments": [], "offsets": {}}
     for number in range(1, 5):
