@@ -349,16 +349,20 @@ def score(model, data, method, x, y, picture, make_runtime, as_json):
 @click.option("--ledger", is_flag=True, help="List the partitions it has heard.")
 @click.option("--p-eff-data", is_flag=True, help="Read the data again for their own effective degrees of freedom.")
 @click.option("--calibration", is_flag=True, help="Compute how often intervals hold f, with some of the rows.")
+@click.option("--picture", metavar="FILE.png", help="Draw how well partitions were predicted before they were heard.")
 @json_option
-def info(model, commit, history, ledger, p_eff_data, calibration, as_json):
+def info(model, commit, history, ledger, p_eff_data, calibration, picture, as_json):
     """Tell what MODEL is and what it has heard.
 
     Example: bcmdist info model --json
     """
+    from bcmdist import drift, pictures
     from bcmdist.bcm import GBCM
 
-    if commit is not None or history or ledger or p_eff_data or calibration:
+    if commit is not None or history or ledger or p_eff_data or calibration or picture:
         _refuse_mixture(model, "look into")
+    if picture:
+        pictures.check(picture)
     gbcm = _load(model) if commit is None else GBCM.load(model, commit=commit)
     figures = gbcm.info()
     if p_eff_data:
@@ -368,7 +372,16 @@ def info(model, commit, history, ledger, p_eff_data, calibration, as_json):
     if history:
         figures["history"] = gbcm.store.history()
     if ledger:
-        figures["ledger"] = [{"key": e.key, "rows": e.rows, "weight": e.weight} for e in gbcm.ledger]
+        counts = drift.weights(gbcm.facts, gbcm.ledger)
+        figures["ledger"] = [{"key": e.key, "rows": e.rows, "weight": counts[e.key]} for e in gbcm.ledger]
+    if picture:
+        table = drift.arrivals(gbcm.ledger)
+        if not len(table):
+            raise InvalidOption(
+                f"{model}: expected partitions that were ingested, it has heard none; leave out --picture"
+            )
+        pictures.drift_picture(picture, table)
+        figures["picture"] = picture
     return report(figures, as_json)
 
 

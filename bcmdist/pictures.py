@@ -5,9 +5,11 @@ from pathlib import Path
 import numpy as np
 
 from bcmdist import pit
+from bcmdist.drift import NUMBERS_NOTED
 from bcmdist.errors import InvalidOption, MissingExtra
 from bcmdist.scores import CALIBRATION_BINS
 
+SMOOTHED = 20  # stretches of arrivals in a picture of drift, about
 HOW_TO_GET = "pictures need matplotlib: pip install 'bcmdist[plot]'"
 
 
@@ -90,5 +92,28 @@ def calibration_picture(path, scores):
     right.plot([0, 1], [0, 1], color="0.6", linestyle="--")
     right.plot(pit.LEVELS, t["covered"] / t["rows"], "o-")
     right.set(xlabel="probability of the interval", ylabel="share of rows inside", xlim=(0, 1), ylim=(0, 1))
+    figure.savefig(Path(path), dpi=120)
+    pyplot.close(figure)
+
+
+def drift_picture(path, table):
+    """How well partitions were predicted before they were heard, in the order of their arrival.
+
+    Parameters
+    ----------
+    table : (n, 2 or 3), what was noted of them (`bcmdist.drift.arrivals`)
+    """
+    pyplot = _pyplot()
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    number = np.arange(1, len(table) + 1)
+    share = "rows in their 95 % intervals" if table.shape[1] == len(NUMBERS_NOTED) else "accuracy"
+    for axes, values, name in ((left, table[:, 0], "log score (nats per row)"), (right, table[:, 1], share)):
+        axes.plot(number, values, ".", color="0.7")
+        width = max(1, len(table) // SMOOTHED)
+        smooth = np.convolve(values, np.ones(width) / width, mode="valid")
+        axes.plot(number[width - 1 :], smooth, label=f"mean of the last {width}")
+        axes.set(xlabel="partitions", ylabel=name)
+    right.set(ylim=(0, 1.02))
+    left.legend()
     figure.savefig(Path(path), dpi=120)
     pyplot.close(figure)
