@@ -21,6 +21,7 @@ from bcmdist import opening, passes
 from bcmdist.drift import chosen_fading, fading_from, to_facts
 from bcmdist.errors import BcmdistError, ChunkConflict, CommitConflict, InvalidOption, PoisonChunk, SchedulerLost
 from bcmdist.heard import Heard, unheard
+from bcmdist.partition import refuse_overlap
 from bcmdist.pending import Batch, Pending, rest_of
 from bcmdist.preparation import Stages, refuse_large_expert
 from bcmdist.revision import messages
@@ -136,7 +137,8 @@ def _ingest_in_turn(gbcm: "GBCM", source: Source, runtime, wishes: Wishes) -> tu
             "--watch, --half-life, --window: expected messages that do not depend on their order, this model "
             "linearises at the running belief; fit a model with --linearise own"
         )
-    tally, known, read_to = Tally(), {entry.key for entry in gbcm.ledger}, None
+    tally, read_to = Tally(), None
+    known = {entry.key for entry in gbcm.ledger} | heard_in_cells(gbcm)
     while deliveries := source.read(read_to, GROUP):
         read_to = deliveries[-1].offset
         parts = [part for delivery in deliveries for part in delivery.parts]
@@ -144,6 +146,7 @@ def _ingest_in_turn(gbcm: "GBCM", source: Source, runtime, wishes: Wishes) -> tu
         tally.duplicates += len(parts) - len(fresh)
         if fresh:
             gbcm.refuse_unlike(fresh)
+            refuse_overlap(fresh, known)
             refuse_large_expert(fresh, gbcm.model.query, runtime, gbcm.model.likelihood)
             gbcm = passes.absorb_in_turn(gbcm, fresh, runtime)
         tally.partitions += len(fresh)
@@ -280,18 +283,21 @@ class _Loop:
         return most if self.wishes.max_partitions is None else min(most, self.wishes.max_partitions - self.given)
 
     def _take(self, outcome):
-        """What came of a task."""
+        """What came of a task; a failure is told in the end, when what was good is committed."""
         keys = [part.key for part in outcome.parts]
-        if outcome.error is not None:
-            self.failures.append(outcome.error)
-            self.tally.skipped += keys
-            if self.wishes.skip:
+        try:
+            if outcome.error is not None:
+                raise outcome.error
+            if isinstance(outcome.result, Found):
+                _refuse_conflict(outcome.result.by_key, self.known)
                 self.pending.finish(keys)
-        elif isinstance(outcome.result, Found):
-            _refuse_conflict(outcome.result.by_key, self.known)
-            self.pending.finish(keys)
-        else:
-            self._add(outcome)
+            else:
+                self._add(outcome)
+        except BcmdistError as error:
+            self.failures.append(error)
+            if self.wishes.skip:
+                self.tally.skipped += keys
+                self.pending.finish(keys)
         if self._due():
             self.commit()
         self._progress()
