@@ -10,7 +10,9 @@ writer that slept through all this finds its number taken. There are no locks, a
 it is time to commit.
 """
 
+import contextlib
 import functools
+import math
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +21,15 @@ from typing import TYPE_CHECKING, Any
 
 from bcmdist import opening, passes
 from bcmdist.drift import chosen_fading, fading_from, to_facts
-from bcmdist.errors import BcmdistError, ChunkConflict, CommitConflict, InvalidOption, PoisonChunk, SchedulerLost
+from bcmdist.errors import (
+    BcmdistError,
+    ChunkConflict,
+    CommitConflict,
+    DataChanged,
+    InvalidOption,
+    PoisonChunk,
+    SchedulerLost,
+)
 from bcmdist.heard import Heard, unheard
 from bcmdist.partition import refuse_overlap
 from bcmdist.pending import Batch, Pending, rest_of
@@ -39,12 +49,14 @@ if TYPE_CHECKING:
 # one part in `COMMIT_SHARE` of the time. What is heard between two commits is what a crash makes us hear again.
 COMMIT_SECONDS = 5.0
 COMMIT_SHARE = 20
-# Older commits than these are pruned on the way, unless somebody holds them.
+# Older commits than these are pruned in the end, and on the way once there are twice as many, unless somebody holds
+# them.
 KEEP_COMMITS = 20
 # Partitions of one task at most: neighbours are read together and their messages travel as one.
 GROUP = 4
-# Seconds between two looks at a source that had nothing new.
+# Seconds between two looks at a source that had nothing new, and between two questions how much waits there.
 POLL_SECONDS = 0.5
+LAG_SECONDS = 2.0
 # The first pause of the loser of a commit, on average; it doubles up to `LONGEST_PAUSE`.
 PAUSE, LONGEST_PAUSE = 0.01, 1.0
 
@@ -103,6 +115,8 @@ class Tally:
     """commits that somebody else was faster with"""
     skipped: list[str] = field(default_factory=list)
     """keys of partitions that failed"""
+    waiting: int | None = None
+    """partitions, about, that the source still had: not complete yet, or given to somebody else"""
 
 
 def ingest(gbcm: "GBCM", source: Source, runtime, wishes: Wishes | None = None) -> tuple["GBCM", Tally]:
@@ -149,6 +163,7 @@ def _ingest_in_turn(gbcm: "GBCM", source: Source, runtime, wishes: Wishes) -> tu
             refuse_overlap(fresh, known)
             refuse_large_expert(fresh, gbcm.model.query, runtime, gbcm.model.likelihood)
             gbcm = passes.absorb_in_turn(gbcm, fresh, runtime)
+            known |= {part.key for part in fresh}
         tally.partitions += len(fresh)
         tally.rows += sum(part.rows for part in fresh)
         source.ack(read_to, [part.key for part in parts])
@@ -160,9 +175,8 @@ class _Loop:
 
     def __init__(self, gbcm: "GBCM", source: Source, runtime, wishes: Wishes):
         self.gbcm, self.source, self.runtime, self.wishes = gbcm, source, runtime, wishes
-        fading = chosen_fading(gbcm.facts, source.name, wishes.half_life, wishes.window)
-        self.fading = fading
-        self.pending = Pending(fading)
+        self._choose_fading()
+        self.pending = Pending(self.fading)
         self.expert = EPExpert(gbcm.reference) if gbcm.facts["approximation"] == "ep" else Expert(gbcm.reference)
         self.surveyed = {entry.key: entry for entry in gbcm.store.get_segment(gbcm.facts["surveyed"])}
         self.known: dict[str, str] = {}
@@ -175,10 +189,13 @@ class _Loop:
         self.given = 0
         """new partitions that were handed out"""
         self.label = "ingest" if source.name else "experts"
+        self.lag, self.lag_asked = 0, -math.inf
+        """partitions that wait in the source, about, and when that was asked"""
         self.tally = Tally()
         self.failures: list[BcmdistError] = []
         self.stages = Stages()
-        self.committed, self.commit_seconds = time.monotonic(), 0.0
+        self.committed, self.commit_seconds, self.unpruned = time.monotonic(), 0.0, 0
+        self.hearing = self._hearing()
 
     def _note(self, entries):
         """These are in the ledger."""
@@ -187,25 +204,36 @@ class _Loop:
 
     def run(self):
         """Until the source is empty, or somebody says stop."""
-        while True:
+        finished = False
+        while not finished:
             begun = self.given
-            try:
-                for outcome in self.runtime.each(self._work(), label=self.label):
-                    self._take(outcome)
-            except SchedulerLost as error:
+            for outcome in self._outcomes():
+                self._take(outcome)
+            idle = self.given == begun
+            finished = not self.wishes.watch or self._enough() or bool(self.failures)
+            if finished or idle or self._due():
                 self.commit()
-                raise SchedulerLost(
-                    f"{error}; {len(self.gbcm.ledger)} partitions are safe in commit {self.gbcm.commit}: repeat the "
-                    "command, or `bcmdist resume` the job, to go on from there"
-                ) from error
-            self.commit()
-            self._progress(finished=True)
-            if self.failures and not self.wishes.skip:
-                raise self.failures[0]
-            if not self.wishes.watch or self._enough():
-                return
-            if self.given == begun:
+            if idle and not finished:
                 time.sleep(POLL_SECONDS)
+        self._prune()
+        self._progress(finished=True)
+        if self.failures:
+            raise self.failures[0]
+        self.tally.waiting = self.source.lag(self.read_to)
+
+    def _outcomes(self):
+        """Of what the source has now; before an error, what was heard is committed."""
+        try:
+            yield from self.runtime.each(self._work(), label=self.label)
+        except SchedulerLost as error:
+            self.commit()
+            raise SchedulerLost(
+                f"{error}; {len(self.gbcm.ledger)} partitions are safe in commit {self.gbcm.commit}: repeat the "
+                "command, or `bcmdist resume` the job, to go on from there"
+            ) from error
+        except BcmdistError:
+            self.commit()
+            raise
 
     def _enough(self):
         return self.wishes.stop() or (self.wishes.max_partitions or self.given + 1) <= self.given
@@ -219,51 +247,59 @@ class _Loop:
             known, fresh = self._begun(deliveries)
             yield from ((Digests(), group) for group in self._groups(known))
             for group in self._groups(fresh):
-                yield self._hearing(), group
+                yield self.hearing, group
 
     def _begun(self, deliveries: list[Delivery]):
         """Partitions of deliveries: those to compare with what was heard under their key, and new ones."""
         known, fresh = [], []
         for delivery in deliveries:
+            keys = [part.key for part in delivery.parts]
             old = [part for part in delivery.parts if part.key in self.known]
             new = self._new(delivery)
-            self.pending.begin(delivery.offset, [p.key for p in (*old, *new)], [p.key for p in delivery.parts])
+            on_their_way = [key for key in keys if key in self.pending.missed]
+            self.pending.begin(delivery.offset, [*(part.key for part in (*old, *new)), *on_their_way], keys)
             self.read_to = delivery.offset
             known += old
-            fresh += new
+            fresh += [part for part in new if self._can_be_heard(part, delivery)]
         self.tally.duplicates += len(known)
         self.given += len(fresh)
-        if fresh:
-            refuse_large_expert(fresh, self.gbcm.model.query, self.runtime, self.gbcm.model.likelihood)
         return known, fresh
 
     def _new(self, delivery: Delivery):
-        """What of a delivery nobody has heard, as far as the window goes."""
-        parts = [part for part in delivery.parts if part.key not in self.known and part.key not in self.pending]
-        self.gbcm.refuse_unlike(parts)
-        fresh = []
-        for part in parts:
-            left = self.heard.rest(part)
-            self.tally.duplicates += not left
-            for rest in left:
-                position = self._placed(delivery.position, part.stop - rest.stop)
-                if self.fading.expired(position):
-                    self.tally.expired += 1
-                else:
-                    self.positions[rest.key] = position
-                    fresh.append(rest)
-        return fresh
+        """What of a delivery nobody has heard."""
+        new = []
+        for part in delivery.parts:
+            if part.key not in self.known and part.key not in self.pending:
+                left = self.heard.rest(part)
+                self.tally.duplicates += not left
+                new += left
+        return new
 
-    def _placed(self, end, before) -> int | None:
-        """Position so many rows before the end of a delivery, as far as it matters."""
+    def _can_be_heard(self, part, delivery: Delivery):
+        """Whether a new partition is one for this model, and in the window."""
+        self.positions[part.key] = self._position(part, delivery)
+        try:
+            self.gbcm.refuse_unlike([part])
+            refuse_large_expert([part], self.gbcm.model.query, self.runtime, self.gbcm.model.likelihood)
+        except BcmdistError as error:
+            self._fail([part.key], error)
+            return False
+        if not self.fading.expired(self.positions[part.key]):
+            return True
+        self.tally.expired += 1
+        self._finish([part.key])
+        return False
+
+    def _position(self, part, delivery: Delivery) -> int | None:
+        """Rows of the source up to the end of a partition, as far as it matters."""
         if not self.fading.fades:
             return None
-        if end is None:
+        if delivery.position is None and part.rows:  # who reads one without rows says what is wrong
             raise InvalidOption(
                 f"--half-life, --window: expected a source that counts its rows, got {self.source.name}; leave them "
                 "out, or give entries a position (`bcmdist.stream.publish`)"
             )
-        return end - before
+        return (delivery.position or 0) - (delivery.parts[-1].stop - part.stop)
 
     def _groups(self, parts) -> Iterator[list]:
         """Neighbours that are computed together: few, so that no thread is idle for long; alone where rows fade."""
@@ -276,36 +312,56 @@ class _Loop:
 
     def _stopped(self):
         """Whether a failure forbids to read on: others than poison tend to come again and again."""
-        return not self.wishes.skip and any(not isinstance(error, PoisonChunk) for error in self.failures)
+        return any(not isinstance(error, PoisonChunk) for error in self.failures)
 
     def _most(self):
         most = min(GROUP * self.runtime.threads, self.wishes.commit_every or GROUP * self.runtime.threads)
         return most if self.wishes.max_partitions is None else min(most, self.wishes.max_partitions - self.given)
 
     def _take(self, outcome):
-        """What came of a task; a failure is told in the end, when what was good is committed."""
-        keys = [part.key for part in outcome.parts]
-        try:
-            if outcome.error is not None:
-                raise outcome.error
-            if isinstance(outcome.result, Found):
-                _refuse_conflict(outcome.result.by_key, self.known)
-                self.pending.finish(keys)
-            else:
-                self._add(outcome)
-        except BcmdistError as error:
-            self.failures.append(error)
-            if self.wishes.skip:
-                self.tally.skipped += keys
-                self.pending.finish(keys)
+        """What came of a task."""
+        if outcome.error is not None:
+            self._fail([part.key for part in outcome.parts], outcome.error)
+        elif isinstance(outcome.result, Found):
+            self._compare(outcome.result.by_key)
+        else:
+            self._add(outcome)
         if self._due():
             self.commit()
         self._progress()
 
+    def _fail(self, keys, error):
+        """These partitions cannot be heard; the first error is raised in the end, unless they are to be skipped."""
+        self.tally.skipped += keys
+        if self.wishes.skip:
+            self._finish(keys)
+        else:
+            self.failures.append(error)
+
+    def _finish(self, keys):
+        """Nothing is to be heard of these partitions."""
+        for key in keys:
+            self.positions.pop(key, None)
+        self.pending.finish(keys)
+
+    def _compare(self, digests):
+        """What came under known keys must be what was heard under them."""
+        for key, digest in digests.items():
+            try:
+                _refuse_conflict({key: digest}, self.known)
+            except ChunkConflict as error:
+                self._fail([key], error)
+            else:
+                self._finish([key])
+
     def _add(self, outcome):
         heard = outcome.result
         surveyed = [self.surveyed[key] for key in heard.entries if key in self.surveyed]
-        opening.refuse_changed(heard.entries.values(), surveyed)
+        try:
+            opening.refuse_changed(heard.entries.values(), surveyed)
+        except DataChanged as error:
+            self._fail(list(heard.entries), error)
+            return
         entries = {key: replace(e, position=self.positions.pop(key)) for key, e in heard.entries.items()}
         newest = max(entry.position or 0 for entry in entries.values())
         self.pending.add(heard.message, replace(self.fading, position=newest), entries, outcome.parts)
@@ -317,20 +373,17 @@ class _Loop:
         return time.monotonic() - self.committed >= wait
 
     def _progress(self, *, finished=False):
-        """Partitions heard of those read, and of those listed; of a watched source, what waits."""
-        done = self.tally.partitions + len(self.pending.entries)
-        label, known = self.label, self.given
-        if not self.source.name:
-            known += self.source.lag(self.read_to) or 0
-        elif self.wishes.watch:
-            label = f"{label} ({self.source.lag(self.read_to)} wait)"
-        self.runtime.progress(label, done, done if finished else max(known, done + 1))
+        """Partitions heard of those read and those that wait, about."""
+        now, done = time.monotonic(), self.tally.partitions + len(self.pending.entries)
+        if not finished and now - self.lag_asked >= LAG_SECONDS:
+            with contextlib.suppress(BcmdistError):  # who reads says what is wrong
+                self.lag, self.lag_asked = self.source.lag(self.read_to) or 0, now
+        self.runtime.progress(self.label, done, done if finished else max(self.given + self.lag, done + 1))
 
     def commit(self):
         """Commit what is pending, whoever else does; then acknowledge it."""
         batch, retries = self.pending.take(), self.tally.retries
-        advanced = batch.offset is not None and batch.offset != self.gbcm.offsets.get(self.source.name)
-        if batch.message is not None or (self.wishes.watch and advanced):
+        if self._tells_something(batch):
             start, pause = time.monotonic(), PAUSE
             while True:
                 try:
@@ -341,15 +394,34 @@ class _Loop:
                     time.sleep(random.uniform(0.0, 2.0 * pause))
                     pause = min(2.0 * pause, LONGEST_PAUSE)
                     self.gbcm = self.gbcm.newest()
+                    self._choose_fading()
                     batch = self._without_known(batch)
-            self.gbcm.store.prune(self.wishes.keep)
+            self.hearing, self.unpruned = self._hearing(), self.unpruned + 1
+            if self.unpruned >= self.wishes.keep:
+                self._prune()
             self.commit_seconds = time.monotonic() - start
         self.committed = time.monotonic()
         self._note(batch.entries.values() if self.tally.retries == retries else self.gbcm.ledger)
-        self.fading = fading_from(self.gbcm.facts) if self.fading.fades else self.fading
+        self._choose_fading()
         self.tally.partitions += batch.partitions
         self.tally.rows += sum(entry.rows for entry in batch.entries.values())
         self.source.ack(batch.offset, batch.keys)
+
+    def _tells_something(self, batch: Batch):
+        """Whether a batch changes what a commit says."""
+        skipped = set(self.tally.skipped) - set(self.gbcm.facts.get("skipped", ()))
+        advanced = batch.offset is not None and batch.offset != self.gbcm.offsets.get(self.source.name)
+        return batch.message is not None or (self.wishes.watch and advanced) or bool(skipped)
+
+    def _prune(self):
+        if self.unpruned:
+            self.gbcm.store.prune(self.wishes.keep)
+            self.unpruned = 0
+
+    def _choose_fading(self):
+        """As the newest commit says, which may be somebody else's."""
+        facts, wishes = self.gbcm.facts, self.wishes
+        self.fading = chosen_fading(facts, self.source.name, wishes.half_life, wishes.window)
 
     def _without_known(self, batch: Batch) -> Batch:
         """What is left of a batch now that somebody else has committed."""
@@ -365,7 +437,8 @@ class _Loop:
             return rest_of(batch, None, {}, [])
         mended = [self._left_of(batch, part) for part in left]
         heard = self.gbcm.hear([part for part, _ in mended], self.runtime, label="hear again")
-        entries = {part.key: replace(entry, digest=heard.entries[part.key].digest) for part, entry in mended}
+        known = heard.entries
+        entries = {p.key: replace(e, digest=known[p.key].digest, sites=known[p.key].sites) for p, e in mended}
         return rest_of(batch, heard.message, entries, left)
 
     def _left_of(self, batch: Batch, part) -> tuple[Any, Entry]:
@@ -381,7 +454,6 @@ class _Loop:
         gbcm, entries = self.gbcm, sorted(batch.entries.values(), key=lambda entry: entry.key)
         before = fading_from(gbcm.facts) if fading_from(gbcm.facts).fades else self.fading
         after = before.at(batch.fading.position)
-        assert not batch.entries.keys() & {entry.key for entry in gbcm.ledger}, "a partition would count twice"
         stages = Stages()
         with stages("committee"):
             committee = gbcm.committee.aged(before.aged(after))

@@ -2,10 +2,9 @@
 
 Deliveries are read in order and finish in any order. What is heard adds up; the offset that may be committed is that of
 the last delivery before which, and with which, everything is done. So a crash makes a source deliver some partitions
-again, which the ledger knows, and never lets it leave one out.
+again, which the ledger knows, and never lets it leave one out. What is acknowledged by name does not wait for others.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -37,6 +36,16 @@ class Batch:
 
 
 @dataclass
+class Begun:
+    """A delivery that was read."""
+
+    offset: Any
+    missing: set[str]
+    """keys that are not heard yet"""
+    keys: list[str]
+
+
+@dataclass
 class Pending:
     """Collects what was heard until somebody takes it."""
 
@@ -47,15 +56,22 @@ class Pending:
     parts: dict[str, Any] = field(default_factory=dict)
     keys: list[str] = field(default_factory=list)
     offset: Any = None
-    open: "OrderedDict[int, tuple[Any, set[str], list[str]]]" = field(default_factory=OrderedDict)
-    """deliveries that are not done, in order: offset, keys that are missing, all keys"""
+    open: dict[int, "Begun"] = field(default_factory=dict)
+    """deliveries of which, or of one before, something is missing, by number"""
+    missed: dict[str, list[int]] = field(default_factory=dict)
+    """deliveries that wait for a key"""
     begun: int = 0
+    closed: int = 0
+    """deliveries up to the offset"""
 
     def begin(self, offset, missing: Iterable[str], keys: Iterable[str]):
         """A delivery was read: it is done once the `missing` of its `keys` are heard."""
-        self.open[self.begun] = (offset, set(missing), list(keys))
+        delivery = self.open[self.begun] = Begun(offset, set(missing), list(keys))
+        for key in delivery.missing:
+            self.missed.setdefault(key, []).append(self.begun)
         self.begun += 1
-        self._close()
+        self.keys += [] if delivery.missing else delivery.keys
+        self._advance()
 
     def add(self, message: Message, fading: Fading, entries: dict[str, Entry], parts: Iterable[Any]):
         """Partitions were heard; their messages are weighted as of the position of `fading`."""
@@ -69,16 +85,18 @@ class Pending:
 
     def finish(self, keys: Iterable[str]):
         """Nothing more is to be done for these keys."""
-        keys = set(keys)
-        for _, missing, _ in self.open.values():
-            missing -= keys
-        self._close()
+        for key in keys:
+            for number in self.missed.pop(key, ()):
+                delivery = self.open[number]
+                delivery.missing.remove(key)
+                if not delivery.missing:
+                    self.keys += delivery.keys
+        self._advance()
 
-    def _close(self):
-        while self.open and not (first := next(iter(self.open.values())))[1]:
-            self.open.popitem(last=False)
-            self.offset = first[0]
-            self.keys += first[2]
+    def _advance(self):
+        while self.closed < self.begun and not self.open[self.closed].missing:
+            self.offset = self.open.pop(self.closed).offset
+            self.closed += 1
 
     def take(self) -> Batch:
         """All that was collected; begins anew."""
@@ -88,7 +106,7 @@ class Pending:
 
     def __contains__(self, key):
         """Whether a key is on its way or waits to be committed."""
-        return key in self.entries or any(key in missing for _, missing, _ in self.open.values())
+        return key in self.entries or key in self.missed
 
 
 def rest_of(batch: Batch, message: Message | None, entries: dict[str, Entry], parts: Iterable[Any]) -> Batch:

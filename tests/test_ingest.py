@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bcmdist import GBCM, SerialRuntime, Settings
+from bcmdist.checked import recorded
 from bcmdist.dataset import append_rows, write_dataset
 from bcmdist.errors import ChunkConflict, CommitConflict, InvalidData, InvalidOption, PoisonChunk
 from bcmdist.ingest import Wishes
@@ -109,8 +109,8 @@ def test_other_rows_under_the_same_key(prepared):
     gbcm, path = prepared
     after, _ = gbcm.ingest(gbcm.source(path), Wishes(max_partitions=4))
     assert len(after.ledger) == 4
-    group = zarr.open_group(path, mode="r+")
-    group["y"][70] += 1.0
+    with recorded(path) as group:
+        group["y"][70] += 1.0
     with pytest.raises(ChunkConflict, match=r"X\[60:80\]: expected the rows that were heard under this key"):
         after.ingest(gbcm.source(path))
     assert len(GBCM.load(gbcm.url).ledger) >= 4
@@ -214,9 +214,9 @@ def test_watching_takes_what_is_complete_until_told_to_stop(prepared, tmp_path, 
 
 def test_a_bad_partition_leaves_what_was_good(prepared):
     gbcm, path = prepared
-    group = zarr.open_group(path, mode="r+")
-    before = group["y"][130]
-    group["y"][130] = np.nan
+    with recorded(path) as group:
+        before = group["y"][130]
+        group["y"][130] = np.nan
     with pytest.raises(InvalidData, match=r"got nan at row 130"):
         gbcm.ingest(gbcm.source(path), ONE_EACH)
     stopped = GBCM.load(gbcm.url)
@@ -226,7 +226,8 @@ def test_a_bad_partition_leaves_what_was_good(prepared):
     assert len(skipping.ledger) == 11
     assert [key.rpartition("[")[2] for key in tally.skipped] == ["120:140]"]
     assert skipping.facts["skipped"] == tally.skipped == skipping.info()["skipped"]
-    group["y"][130] = before
+    with recorded(path) as group:
+        group["y"][130] = before
     whole, tally = skipping.ingest(gbcm.source(path))
     assert (len(whole.ledger), tally.partitions, whole.info()["skipped"]) == (12, 1, [])
 

@@ -40,7 +40,7 @@ class Source(Protocol):
         """These partitions are committed, or were before; so is all up to `offset`."""
 
     def lag(self, after: Any) -> int | None:
-        """Rows (of a stream: entries) that wait beyond an offset; None where it cannot be told."""
+        """Partitions, about, that wait beyond an offset, or were given to others; None where it cannot be told."""
 
     def close(self) -> None:
         """Let go of connections."""

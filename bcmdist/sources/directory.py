@@ -135,7 +135,7 @@ class Directory:
         offset, done = self._resumed(after or START)
         urls = [f"{self.name}/{name}" for name in self._next(done, offset["store"])]
         rows = sum(announced_rows(url, x=self.x) for url in urls if self._incomplete(url) != NO_ARRAYS)
-        return max(0, rows - offset["row"])
+        return max(0, -(-(rows - offset["row"]) // self.rows_per_expert))
 
     def close(self):
         pass

@@ -39,7 +39,7 @@ class GrownArray:
 
     def read(self, after, most):
         later = self._later(after or 0, most)
-        if not later:
+        if len(later) < most:
             self._parts = self._found(after or 0, max(most, LEAST_LOOK))
             later = self._later(after or 0, most)
         return [Delivery((part,), part.stop, part.stop) for part in later]
@@ -70,7 +70,7 @@ class GrownArray:
         pass
 
     def lag(self, after):
-        return max(0, announced_rows(self.name, x=self.x) - (after or 0))
+        return max(0, -(-(announced_rows(self.name, x=self.x) - (after or 0)) // self.rows_per_expert))
 
     def close(self):
         pass

@@ -134,7 +134,8 @@ class RedisStream:
         groups = self._command(lambda client: client.xinfo_groups(self.place.stream))
         ours: dict = next((group for group in groups if group["name"] == self.group.encode()), {})
         new = ours.get("lag")  # since Redis 7
-        return None if new is None else new + ours["pending"]
+        given = sum(_order(number) <= _order(after or "0-0") for number in self._given)
+        return None if new is None else new + ours["pending"] - given
 
     def close(self):
         """Leave the group, unless entries are pending for us: with a consumer its pending entries are forgotten."""
