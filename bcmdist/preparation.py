@@ -291,7 +291,8 @@ def _hyperparameters(settings, blocks, judged, reference, spread, likelihood, cl
 
         def judge(kernel, likelihood):
             names = expression(kernel), to_lists(kernel), settings.mean, likelihood.name, to_lists(likelihood)
-            return runtime.sum(LeftOut(reference, *names, classes, CENTRAL_ROWS), neighbourhoods, label="judge")
+            task = LeftOut(reference, *names, classes, CENTRAL_ROWS)
+            return float(np.max(runtime.sum(task, neighbourhoods, label="judge")))
 
         return judge
 
