@@ -58,7 +58,9 @@ def nearest_rows(core, candidates, count):
         return np.arange(len(candidates))
     probes, origin = core[np.linspace(0, len(core) - 1, min(len(core), PROBES)).astype(int)], core.mean(axis=0)
     probes, Z = (probes - origin).astype(np.float32), (candidates - origin).astype(np.float32)
-    gap = np.einsum("ij,ij->i", Z, Z) - 2.0 * (probes @ Z.T) + np.einsum("ij,ij->i", probes, probes)[:, None]
+    reach, size = np.einsum("ij,ij->i", Z, Z), np.einsum("ij,ij->i", probes, probes)
+    considered = _considered(np.sqrt(reach), np.sqrt(size.max()), CONSIDERED * count)
+    gap = reach[considered] - 2.0 * (probes @ Z[considered].T) + size[:, None]
     nearest = gap.min(axis=0)
     near = _least(nearest, CONSIDERED * count)
     first = _least(gap[:, near], NEIGHBOURS)
@@ -68,7 +70,18 @@ def nearest_rows(core, candidates, count):
     np.minimum.at(
         best, np.take_along_axis(first, order, axis=1).ravel(), np.tile(np.arange(order.shape[1]), len(order))
     )
-    return np.sort(near[np.lexsort((nearest[near], best))[:count]])
+    return np.sort(considered[near[np.lexsort((nearest[near], best))[:count]]])
+
+
+def _considered(reach, radius, count):
+    """Positions of candidates among which the `count` nearest to a core are, by the triangle inequality.
+
+    Those of least distance `reach` (m,) to the core's centre are no further than that and its radius from a row of
+    the core; nearer than that to one are only candidates no further from the centre than twice the radius more.
+    """
+    if count >= len(reach):
+        return np.arange(len(reach))
+    return np.flatnonzero(reach <= np.partition(reach, count)[count] + 2.0 * radius)
 
 
 def _least(values, count):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from bcmdist import surroundings
 from bcmdist.cells import CellTree
 from bcmdist.partition import Data, Partition
 from bcmdist.store import Entry
@@ -45,6 +46,18 @@ def test_nearest_rows(rng, inputs, count):
     assert np.all(np.diff(found) > 0)
     # Single precision: rows may change places where squared distances differ by 1e-6.
     assert len(np.intersect1d(found, first_neighbours(core, candidates, count))) >= count - 2
+
+
+@pytest.mark.parametrize("inputs", [1, 2, 8])
+def test_rows_left_out_early_would_not_have_been_found(rng, inputs, monkeypatch):
+    """A small core among many rows: most are too far from its centre to be asked."""
+    core, candidates = 0.1 * rng.standard_normal((40, inputs)), rng.standard_normal((5000, inputs))
+    found = nearest_rows(core, candidates, 50)
+    reach = np.sqrt((candidates**2).sum(axis=1))
+    asked = len(surroundings._considered(reach, 0.2, CONSIDERED * 50))
+    assert asked < (2500 if inputs < 8 else 5001)
+    monkeypatch.setattr(surroundings, "_considered", lambda reach, radius, count: np.arange(len(reach)))
+    np.testing.assert_array_equal(found, nearest_rows(core, candidates, 50))
 
 
 def test_rows_beyond_a_gap_are_among_the_nearest():
