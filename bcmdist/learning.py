@@ -93,6 +93,8 @@ class _Point:
     kernel: Kernel
     likelihood: AnyLikelihood
     objective: float
+    tied: bool = False
+    """whether a search keeps the lengthscales in proportion"""
 
 
 class _Search:
@@ -106,33 +108,36 @@ class _Search:
     def climb(self, start: _Point, steps) -> _Point:
         """Best point L-BFGS finds in at most `steps` iterations; never worse than the start."""
         center, bounds = _theta(start), np.log(_bounds(start))
-        best = [start.objective, center]
+        best, moves = [start.objective, center], _moves(start)
 
-        def loss(theta):
+        def loss(step):
+            theta = (center + moves @ step).clip(*bounds.T)
             value, gradient = self._penalised(_moved(start, theta))
             if value > best[0]:
-                best[:] = [value, theta.copy()]
+                best[:] = [value, theta]
             if not math.isfinite(value):
                 # A wall that L-BFGS steps back from, well below where the search began.
-                return 1e3 * (1.0 + abs(start.objective)), np.zeros_like(theta)
-            return -value, -gradient
+                return 1e3 * (1.0 + abs(start.objective)), np.zeros_like(step)
+            return -value, -gradient @ moves
 
+        # Tied parameters may move until the least of them is at a bound; others stop before.
+        room = [(bounds - center[:, None])[column > 0].max(axis=0) for column in moves.T]
         minimize(
             loss,
-            center.clip(*bounds.T),
+            np.zeros(len(room)).clip(*np.transpose(room)),
             jac=True,
             method="L-BFGS-B",
-            bounds=bounds,
+            bounds=room,
             callback=_stop_when_idle(),
             options={"maxiter": steps, "ftol": 0.0},
         )
         point = _moved(start, best[1])
-        return _Point(start.name, point.kernel, point.likelihood, best[0])
+        return _Point(start.name, point.kernel, point.likelihood, best[0], start.tied)
 
-    def at(self, name, kernel, likelihood) -> _Point:
+    def at(self, name, kernel, likelihood, *, tied=False) -> _Point:
         """A point with its objective."""
         point = _Point(name, kernel, likelihood, -math.inf)
-        return _Point(name, kernel, likelihood, self._penalised(point)[0])
+        return _Point(name, kernel, likelihood, self._penalised(point)[0], tied)
 
     def _penalised(self, point):
         self.evaluations += 1
@@ -161,6 +166,7 @@ def learn(
     *,
     inputs,
     effort: Effort,
+    spread=None,
     judge_for: Callable[[Kernel], Judge] | None = None,
 ) -> Learned:
     """Maximise an objective over the parameters of a kernel and a likelihood.
@@ -169,6 +175,7 @@ def learn(
     ----------
     objective_for : the objective over rows that are near in the metric of a kernel (None: of the inputs)
     kernel_name : expression of `parse_kernel`, or "auto" to choose among `AUTO_KERNELS`
+    spread : (D,) standard deviations of the inputs as they were given: one lengthscale for these is tried too
     judge_for : where the rows depend on the metric: decides between one lengthscale and many, and between the two
         kernels of largest evidence, and settles the noise
 
@@ -179,14 +186,14 @@ def learn(
     """
     search = _Search(objective_for(None), inputs)
     names = AUTO_KERNELS if kernel_name == "auto" else (kernel_name,)
-    points = _isotropic(search, names, likelihood, effort)
+    points = _isotropic(search, names, likelihood, effort, spread)
     coarse = max(points, key=_objective)
     if judge_for is not None:
         search.objective = objective_for(coarse.kernel)
-        coarse = search.at(coarse.name, coarse.kernel, coarse.likelihood)
+        coarse = search.at(coarse.name, coarse.kernel, coarse.likelihood, tied=coarse.tied)
     best = search.climb(_expanded(coarse, inputs), effort.steps)
     # A kernel that lost may have missed inputs that the winner found: all get a chance from there.
-    places = {p.name: [best, _expanded(p, inputs)] for p in points if p.name != best.name}
+    places = {p.name: [best, _expanded(p, inputs)] for p in sorted(points, key=_objective) if p.name != best.name}
     others = [search.climb(_begun(search, n, at), effort.isotropic_steps) for n, at in places.items()]
     tried = _best_by_name([best, *others])
     best, *others = sorted([best, *others], key=_objective, reverse=True)
@@ -195,7 +202,7 @@ def learn(
     for _ in range(effort.rounds):
         search.objective = objective_for(best.kernel)
         best = search.climb(search.at(best.name, best.kernel, best.likelihood), effort.steps // 2)
-    plain = search.at(best.name, _with_name(coarse, best.name, inputs), coarse.likelihood)
+    plain = search.at(best.name, _with_name(coarse, best.name, inputs), coarse.likelihood, tied=coarse.tied)
     contenders = [plain, *(_begun(search, second.name, [best, second]) for second in others[:1])]
     judge = judge_for(best.kernel)
     winner = max(
@@ -266,8 +273,11 @@ def rescale(value: Callable[[Kernel], float], kernel: Kernel) -> Kernel:
 START_LENGTHSCALES = (1.0, 0.25)
 
 
-def _isotropic(search, names, likelihood, effort):
+def _isotropic(search, names, likelihood, effort, spread):
     """The points that each kernel reaches with one lengthscale, any of which may have failed but not all.
+
+    It is one lengthscale for standardised inputs, or for inputs as they were given: coordinates on a map, pixels
+    and principal components lose what they say of distance when each is standardised on its own.
 
     Raises
     ------
@@ -279,6 +289,9 @@ def _isotropic(search, names, likelihood, effort):
         values = {n: v * factor if n.endswith("lengthscale") else v for n, v in kernel.parameters.items()}
         starts.append(search.at(names[0], kernel.with_parameters(values), likelihood))
     points = [search.climb(start, effort.isotropic_steps) for start in starts]
+    if spread is not None and np.ptp(spread) > 0:
+        given = [_as_given(search, names[0], factor, spread, likelihood) for factor in START_LENGTHSCALES]
+        points.append(search.climb(max(given, key=_objective), effort.isotropic_steps))
     for name in names[1:]:
         # A smooth kernel is lost where a rough one ends, with its longer lengthscales: it may start anew.
         start = _begun(search, name, [max(points, key=_objective), *starts])
@@ -290,6 +303,14 @@ def _isotropic(search, names, likelihood, effort):
         "(a) a kernel that is no covariance, (b) duplicate rows without noise; give hyper-parameters with "
         "--no-learn and --set"
     )
+
+
+def _as_given(search, name, factor, spread, likelihood):
+    """A start with one lengthscale for the inputs as they were given, in units of their joint standard deviation."""
+    kernel = parse_kernel(name, inputs=search.inputs)
+    along = (factor * np.linalg.norm(spread) / spread).clip(*BOUNDS["lengthscale"])
+    values = {n: along if n.endswith("lengthscale") and len(v) > 1 else v for n, v in kernel.parameters.items()}
+    return search.at(name, kernel.with_parameters(values), likelihood, tied=True)
 
 
 def _with_name(point, name, inputs):
@@ -316,7 +337,7 @@ def _objective(point):
 
 def _begun(search, name, places):
     """Another of the `AUTO_KERNELS`, which have the same parameters, at that of some places where it does best."""
-    points = [search.at(name, _with_name(place, name, search.inputs), place.likelihood) for place in places]
+    points = [search.at(name, _with_name(p, name, search.inputs), p.likelihood, tied=p.tied) for p in places]
     return max(points, key=_objective)
 
 
@@ -327,6 +348,15 @@ def _expanded(point, inputs):
     return _Point(
         point.name, parse_kernel(point.name, inputs=inputs).with_parameters(values), point.likelihood, point.objective
     )
+
+
+def _moves(point):
+    """How the steps of a search move the log parameters, (P, steps): each on its own, or lengthscales together."""
+    sizes = {name: len(values) for name, values in _parameters(point).items()}
+    single = {name for name in sizes if not (point.tied and name.endswith("lengthscale"))}
+    names = [(name, k if name in single else 0) for name, size in sizes.items() for k in range(size)]
+    steps = list(dict.fromkeys(names))
+    return np.array([[float(name == step) for step in steps] for name in names])
 
 
 def _theta(point):

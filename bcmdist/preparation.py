@@ -155,7 +155,15 @@ def prepare_model(
             )
             judged = functools.partial(near.around, shares=np.ones(JUDGED_BLOCKS), size=JUDGED_ROWS)
         kernel_name, kernel, likelihood, found = _hyperparameters(
-            settings, blocks, judged, reference, data.inputs, likelihood, classes, runtime, f"{scratch}/{EVALUATIONS}"
+            settings,
+            blocks,
+            judged,
+            reference,
+            surveyed.x.scale,
+            likelihood,
+            classes,
+            runtime,
+            f"{scratch}/{EVALUATIONS}",
         )
     with stages("query"):
         obs = scaling.observations(class_numbers(surveyed.sample.obs, classes), likelihood.scaling)
@@ -254,8 +262,9 @@ def _warn(data, survey, settings):
         warnings.warn(BcmdistWarning(f"{data.url}: {text}"), stacklevel=2)
 
 
-def _hyperparameters(settings, blocks, judged, reference, inputs, likelihood, classes, runtime, log):
+def _hyperparameters(settings, blocks, judged, reference, spread, likelihood, classes, runtime, log):
     """Kernel name, kernel and likelihood, learned or given, and what was found on the way."""
+    inputs = len(spread)
     if not settings.learn:
         name = _kernel_name(settings)
         kernel, likelihood = with_given(parse_kernel(name, inputs=inputs), likelihood, settings.set)
@@ -285,7 +294,8 @@ def _hyperparameters(settings, blocks, judged, reference, inputs, likelihood, cl
 
         def judge(kernel, likelihood):
             names = expression(kernel), to_lists(kernel), settings.mean, likelihood.name, to_lists(likelihood)
-            return runtime.sum(LeftOut(reference, *names, classes, CENTRAL_ROWS), neighbourhoods, label="judge")
+            task = LeftOut(reference, *names, classes, CENTRAL_ROWS)
+            return float(np.max(runtime.sum(task, neighbourhoods, label="judge")))
 
         return judge
 
@@ -296,6 +306,7 @@ def _hyperparameters(settings, blocks, judged, reference, inputs, likelihood, cl
             likelihood,
             inputs=inputs,
             effort=EFFORTS[settings.effort],
+            spread=spread,
             judge_for=judge_for if judged else None,
         )
     except NotPositiveDefinite as error:

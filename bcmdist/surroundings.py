@@ -1,7 +1,7 @@
 """Surroundings: which rows the local expert of a cell sees.
 
-The rows of a cell, its *core*, own the new points that fall into it; around them stands a *halo* of the rows
-nearest to any row of the core, from whichever partitions. Both are settled when a model is fitted, so
+The rows of a cell, its *core*, own the new points that fall into it; around them stands a *halo* of the nearest
+neighbours of each row of the core, from whichever partitions. Both are settled when a model is fitted, so
 that no prediction depends on the points it is asked for together with.
 """
 
@@ -42,14 +42,54 @@ def sizes_for(rows, inputs, effort) -> Sizes:
     return Sizes(CORE, int(EFFORT_FACTORS[effort] * min(around, affordable)))
 
 
+# Neighbours of each row of a core that are told apart by rank, among so many times the rows wanted, the nearest ones.
+# Against distance to the core, on gaps of heaton_simulated (validation rows), predictions come nearer to those of the
+# exact GP (RMS .071 for .099); kin40k -.756 for -.754 (MNLP).
+NEIGHBOURS, CONSIDERED = 128, 4
+
+
 def nearest_rows(core, candidates, count):
-    """Positions of the `count` candidates (m, D) that are nearest to any row of a core (n, D), ascending."""
+    """Positions of `count` candidates (m, D) that are among the first neighbours of a row of a core (n, D), ascending.
+
+    Each row of the core has its own first, second, ... neighbour. Candidates are taken by their best rank, then by
+    distance, so that a row beside a gap gets its neighbours beyond it before others get more of theirs.
+    """
     if len(candidates) <= count:
         return np.arange(len(candidates))
     probes, origin = core[np.linspace(0, len(core) - 1, min(len(core), PROBES)).astype(int)], core.mean(axis=0)
     probes, Z = (probes - origin).astype(np.float32), (candidates - origin).astype(np.float32)
-    gap = (np.einsum("ij,ij->i", probes, probes) - 2.0 * (Z @ probes.T)).min(axis=1) + np.einsum("ij,ij->i", Z, Z)
-    return np.sort(np.argpartition(gap, count)[:count])
+    reach, size = np.einsum("ij,ij->i", Z, Z), np.einsum("ij,ij->i", probes, probes)
+    considered = _considered(np.sqrt(reach), np.sqrt(size.max()), CONSIDERED * count)
+    gap = reach[considered] - 2.0 * (probes @ Z[considered].T) + size[:, None]
+    nearest = gap.min(axis=0)
+    near = _least(nearest, CONSIDERED * count)
+    first = _least(gap[:, near], NEIGHBOURS)
+    order = np.argsort(np.take_along_axis(gap[:, near], first, axis=1), axis=1)
+    best = np.full(len(near), order.shape[1])
+    # In one dimension: of two that are broadcast, numpy 2 reads beyond the end.
+    np.minimum.at(
+        best, np.take_along_axis(first, order, axis=1).ravel(), np.tile(np.arange(order.shape[1]), len(order))
+    )
+    return np.sort(considered[near[np.lexsort((nearest[near], best))[:count]]])
+
+
+def _considered(reach, radius, count):
+    """Positions of candidates among which the `count` nearest to a core are, by the triangle inequality.
+
+    Those of least distance `reach` (m,) to the core's centre are no further than that and its radius from a row of
+    the core; nearer than that to one are only candidates no further from the centre than twice the radius more.
+    """
+    if count >= len(reach):
+        return np.arange(len(reach))
+    return np.flatnonzero(reach <= np.partition(reach, count)[count] + 2.0 * radius)
+
+
+def _least(values, count):
+    """Positions of the least values along the last axis, at most `count` of them, in any order."""
+    size = values.shape[-1]
+    if count >= size:
+        return np.broadcast_to(np.arange(size), values.shape)
+    return np.argpartition(values, count, axis=-1)[..., :count]
 
 
 @dataclass(frozen=True)

@@ -228,6 +228,52 @@ def test_the_judge_takes_many_lengthscales_where_one_is_not_enough(rng):
     assert found.kernel.lengthscale[0] < found.kernel.lengthscale[1:].min() / 2
 
 
+def as_given(rng, rows, spread):
+    """Standardised inputs, and targets that are alike where the inputs as given, of unequal spread, are near."""
+    X = rng.standard_normal((rows, len(spread)))
+    truth = parse_kernel("matern32", inputs=len(spread))
+    truth = truth.with_parameters({"variance": np.ones(1), "lengthscale": 2.0 / spread})
+    return X, np.linalg.cholesky(truth.cross(X, X) + 0.01 * np.eye(rows)) @ rng.standard_normal(rows)
+
+
+def test_one_lengthscale_is_tried_for_inputs_as_they_were_given(rng):
+    """As of principal components: the leading one spreads most, and tells most of distance."""
+    spread = np.geomspace(3.0, 0.1, 12)
+    X, y = as_given(rng, 140, spread)
+    judge, objective = left_out_judge(X[60:], y[60:], 80), objective_of(X[:60], y[:60])
+    effort = EFFORTS["quick"]
+    found, plain = (
+        learn(always(objective), "se", Gaussian(0.1), inputs=12, effort=effort, spread=s, judge_for=always(judge))
+        for s in (spread, None)
+    )
+    np.testing.assert_allclose(found.kernel.lengthscale * spread, found.kernel.lengthscale[0] * spread[0], rtol=1e-9)
+    assert judge(found.kernel, found.likelihood) > judge(plain.kernel, plain.likelihood) + 1.0
+
+
+def test_inputs_of_equal_spread_are_not_tried_twice(rng):
+    X, y = sample(rng, parse_kernel("se", inputs=2), 40, 0.1)
+    objective, effort = objective_of(X, y), EFFORTS["quick"]
+    same, without = (
+        learn(always(objective), "se", Gaussian(0.5), inputs=2, effort=effort, spread=s)
+        for s in (np.full(2, 3.0), None)
+    )
+    assert same.evaluations == without.evaluations
+
+
+def test_tied_lengthscales_move_together_up_to_the_bound_of_the_least(rng):
+    """Those that are at a bound already do not stop the others."""
+    kernel = parse_kernel("se", inputs=3).with_parameters({"lengthscale": np.array([1.0, 2.0, 1e3])})
+
+    def slope(kernel, likelihood):
+        return np.log(kernel.lengthscale[0]), np.array([0.0, 1.0, 0.0, 0.0, 0.0])
+
+    search = learning._Search(slope, 3)
+    found = search.climb(search.at("se", kernel, Gaussian(0.1), tied=True), 30)
+    assert found.kernel.lengthscale[0] > 2.0
+    assert found.kernel.lengthscale[1] == pytest.approx(2.0 * found.kernel.lengthscale[0], rel=1e-9)
+    assert found.kernel.lengthscale[2] == pytest.approx(1e3, rel=1e-9)
+
+
 def test_rows_are_sought_anew_in_every_round_with_the_best_kernel_so_far(rng):
     X, y = sample(rng, parse_kernel("se", inputs=2), 60, 0.1)
     objective, asked = Recorded(objective_of(X, y)), []

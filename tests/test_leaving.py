@@ -7,7 +7,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from bcmdist.laplace import laplace_mode
-from bcmdist.leaving import LEAST_SHARE, left_out, left_out_density
+from bcmdist.leaving import LEAST_SHARE, STEEPNESS, left_out, left_out_density, left_out_labels
 from bcmdist.likelihoods import Bernoulli, Gaussian, Observations, OneHot, Poisson, unweighted
 from oracles import laplace
 from problems import make_kernel, regression_problem
@@ -73,11 +73,19 @@ def test_the_gaussian_density_is_that_of_refits(K, rng, rows):
     assert left_out_density(K, likelihood, obs, rows) == pytest.approx(exact, rel=1e-9)
 
 
-def test_the_one_hot_density_is_the_sum_over_classes(K, rng):
-    obs = unweighted(rng.integers(0, 3, ROWS))
-    likelihood, one = OneHot(3, 0.3), Gaussian(np.array([0.3]))
-    each = [left_out_density(K.copy(), one, unweighted(y), 12) for y in likelihood.targets(obs).T]
-    assert left_out_density(K, likelihood, obs, 12) == pytest.approx(sum(each), rel=1e-10)
+def test_labels_left_out_are_as_likely_as_their_targets_among_those_possible(K, rng):
+    """At steepness 1: the normal density of each possible target, over the sum of these."""
+    obs, likelihood = unweighted(rng.integers(0, 3, ROWS)), OneHot(3, 0.3)
+    noise, Y = likelihood.noise(obs) + np.zeros(ROWS), likelihood.targets(obs)
+    possible, exact = 2.0 * np.eye(3) - 1.0, 0.0
+    for row in range(12):
+        moments = np.array([without(K, noise, y, row) for y in Y.T])
+        densities = norm.pdf(possible, moments[:, 0], np.sqrt(moments[:, 1] + 0.3)).prod(axis=1)
+        exact += np.log(densities[int(obs.y[row])] / densities.sum())
+    found = left_out_labels(K, likelihood, obs, 12)
+    assert found[STEEPNESS == 1.0] == pytest.approx(exact, rel=1e-9)
+    # Flat probabilities say a third each.
+    assert abs(found[0] - 12 * np.log(1 / 3)) < abs(found[-1] - 12 * np.log(1 / 3))
 
 
 def test_the_laplace_density_is_near_that_of_refits(K, rng):

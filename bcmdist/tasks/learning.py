@@ -9,8 +9,8 @@ from bcmdist import softmax
 from bcmdist.errors import LaplaceNotConverged, NotPositiveDefinite
 from bcmdist.evidence import local_evidence
 from bcmdist.expert import prior_covariance
-from bcmdist.leaving import left_out_density
-from bcmdist.likelihoods import Softmax
+from bcmdist.leaving import left_out_density, left_out_labels
+from bcmdist.likelihoods import OneHot, Softmax
 from bcmdist.mean import Mean
 from bcmdist.store import BlobReference
 from bcmdist.tasks.loading import load_scaling
@@ -77,7 +77,10 @@ class LocalEvidence(_Tried):
 
 @dataclass(frozen=True)
 class LeftOut(_Tried):
-    """How well the first rows of a neighbourhood, its centre, are predicted from the others; -inf where it fails."""
+    """How well the first rows of a neighbourhood, its centre, are predicted from the others; -inf where it fails.
+
+    One log density, or of labels one for each steepness of their probabilities: the best of the sums is meant.
+    """
 
     central: int
 
@@ -85,9 +88,10 @@ class LeftOut(_Tried):
         kernel, likelihood, X, obs = self._given(rows)
         K = prior_covariance(kernel.cross(X, X), Mean(self.mean), X)
         try:
-            return left_out_density(K, likelihood, obs, min(self.central, len(X)))
+            density = left_out_labels if isinstance(likelihood, OneHot) else left_out_density
+            return np.atleast_1d(density(K, likelihood, obs, min(self.central, len(X))))
         except (NotPositiveDefinite, LaplaceNotConverged):
-            return -np.inf
+            return np.array([-np.inf])
 
 
 @dataclass(frozen=True)
