@@ -160,11 +160,10 @@ def import_(file, data, y, rows_per_chunk, part, holdout, seed, mask, mask_row, 
 @click.option("--mean", type=click.Choice(["constant", "zero", "linear"]), default="constant", show_default=True)
 @click.option(
     "--query",
-    default="500",
-    show_default=True,
     metavar="Q|auto",
     callback=parse_query,
-    help="Query points Q; auto: about two for each degree of freedom, as far as memory allows.",
+    help="Query points Q [default: 500; spatial, many rows of few inputs: 1000]; auto: about two for each degree of "
+    "freedom, as far as memory allows.",
 )
 @click.option(
     "--query-method",

@@ -107,8 +107,8 @@ def parse_set(_, __, assignments):
 
 
 def parse_query(_, __, text):
-    """A number, or `auto`."""
+    """A number, `auto`, or None."""
     try:
-        return text if text == "auto" else int(text)
+        return text if text in ("auto", None) else int(text)
     except ValueError as error:
         raise click.BadParameter(f"expected a whole number or auto, got {text!r}") from error

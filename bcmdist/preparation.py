@@ -50,6 +50,10 @@ SAMPLE_LEAST = 1000
 TREE_SAMPLE = 200_000
 SAMPLE_BYTES = 2**26  # they travel, some of them at a time
 LEAST_SAMPLED = 8
+# Query points by default; twice as many where rows are many and inputs few: there they fill gaps between rows (on rows
+# of a validation split of heaton that mirrors its gaps: RMSE .767 for .793).
+QUERY = 500
+FEW_INPUTS, MANY_ROWS = 3, 20_000
 # Neighbourhoods in which rows are left out to settle what the evidence leaves open, and rows in the middle of each.
 # They are many and far apart, so that rare neighbours that disagree are among them.
 JUDGED_BLOCKS = 100
@@ -101,8 +105,8 @@ def survey(data: Data, settings: Settings, runtime: Runtime) -> SurveyResult:
     affordable = SAMPLE_BYTES // (memory.FLOAT * data.inputs)
     sample = min(TREE_SAMPLE, affordable) if settings.partition == "spatial" else SAMPLE_LEAST
     subset = EFFORTS[settings.effort].rows if settings.objective == "subset" else 0
-    look = Survey(settings.seed, max(sample, subset, SAMPLE_PER_QUERY * _most_query(settings)), likelihood)
-    shared = min(_least_query(settings), data.rows) + Mean(settings.mean).weights(data.inputs)
+    look = Survey(settings.seed, max(sample, subset, SAMPLE_PER_QUERY * _most_query(settings, data)), likelihood)
+    shared = min(_least_query(settings, data), data.rows) + Mean(settings.mean).weights(data.inputs)
     kernels = kernel_parts(parse_kernel(_kernel_name(settings), inputs=data.inputs))
     least = make_likelihood(likelihood or "gaussian", 2)  # so far the number of classes is not known
     _refuse_large_expert(parts, shared, kernels, runtime, least)
@@ -128,7 +132,7 @@ def prepare_model(
     likelihood, classes = _choose_likelihood(data, surveyed, settings)
     scaling = scaling_from(surveyed.x, surveyed.y, surveyed.exposure, likelihood.scaling)
     parts = partitions(data, settings.rows_per_expert)
-    shared = min(_least_query(settings), data.rows) + Mean(settings.mean).weights(data.inputs)
+    shared = min(_least_query(settings, data), data.rows) + Mean(settings.mean).weights(data.inputs)
     kernels = kernel_parts(parse_kernel(_kernel_name(settings), inputs=data.inputs))
     _refuse_large_expert(parts, shared, kernels, runtime, likelihood)
     sample, mean, effort = scaling.inputs(surveyed.sample.X), Mean(settings.mean), EFFORTS[settings.effort]
@@ -167,7 +171,7 @@ def prepare_model(
         )
     with stages("query"):
         obs = scaling.observations(class_numbers(surveyed.sample.obs, classes), likelihood.scaling)
-        noise, count = working_noise(likelihood, obs), settings.query
+        noise, count = working_noise(likelihood, obs), _query(settings, data)
         if count == "auto":
             fits = _expert_fits(parts, mean.weights(data.inputs), kernel, runtime, likelihood)
             count, found["degrees_estimated"] = automatic_count(sample, noise, data.rows, kernel, fits)
@@ -256,7 +260,7 @@ def _warn(data, survey, settings):
     odd = [f"column {k} of {data.x} is constant and carries no information" for k in np.flatnonzero(survey.x.constant)]
     if survey.y.constant[0]:
         odd.append(f"all targets in {data.y} equal {survey.y.low[0]:g}")
-    if settings.query != "auto" and distinct < settings.query:
+    if isinstance(settings.query, int) and distinct < settings.query:
         odd.append(f"{settings.query} query points were asked for, the data hold {distinct} distinct rows")
     for text in odd:
         warnings.warn(BcmdistWarning(f"{data.url}: {text}"), stacklevel=2)
@@ -340,13 +344,23 @@ def _kernel_name(settings):
     return AUTO_KERNELS[0] if settings.kernel == "auto" else settings.kernel
 
 
-def _least_query(settings):
+def _query(settings, data):
+    """How many query points are asked for, or "auto"."""
+    if settings.query is not None:
+        return settings.query
+    few = settings.partition == "spatial" and data.inputs <= FEW_INPUTS and data.rows >= MANY_ROWS
+    return 2 * QUERY if few else QUERY
+
+
+def _least_query(settings, data):
     """Query points that a fit has at least, where the data hold as many rows."""
-    return LEAST_QUERY if settings.query == "auto" else settings.query
+    count = _query(settings, data)
+    return LEAST_QUERY if count == "auto" else count
 
 
-def _most_query(settings):
-    return MOST_QUERY if settings.query == "auto" else settings.query
+def _most_query(settings, data):
+    count = _query(settings, data)
+    return MOST_QUERY if count == "auto" else count
 
 
 def _expert_fits(parts, weights, kernel, runtime, likelihood):

@@ -22,8 +22,9 @@ class Settings:
     """expression of `parse_kernel`, or "auto" """
     mean: str = "constant"
     """prior mean: "zero", "constant" or "linear" """
-    query: int | str = 500
-    """query points Q, at most; or "auto": about two for each degree of freedom, as far as memory allows"""
+    query: int | str | None = None
+    """query points Q, at most; by default 500, or 1000 for many rows of few inputs in spatial partitions; or "auto":
+    about two for each degree of freedom, as far as memory allows"""
     query_method: str = "kmeans"
     """how they are chosen: "kmeans", "random", by prior variance ("pivoted") or for the targets ("evidence"); with the
     objective "committee" also "optimised": k-means, then moved to raise the committee's evidence"""
@@ -82,7 +83,7 @@ class Settings:
         if isinstance(self.query, str):
             _expect_one_of("query", self.query, ("auto",))
         for name in ("query", "rows_per_expert"):
-            if getattr(self, name) != "auto" and getattr(self, name) < 1:
+            if getattr(self, name) not in ("auto", None) and getattr(self, name) < 1:
                 raise InvalidOption(f"{name}: expected at least 1, got {getattr(self, name)}; give a positive number")
         likelihood = self.likelihood or TASKS[self.task or "regression"][0]
         if self.query_method == "evidence" and not has_working_targets(likelihood):
