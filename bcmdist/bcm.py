@@ -224,11 +224,12 @@ class GBCM:
         with contextlib.closing(self.source(source)) as opened:
             return self.ingest(opened, runtime=runtime)[0]
 
-    def source(self, url, *, watch=False) -> Source:
-        """A source of rows for this model; `watch`: one that may grow."""
+    def source(self, url, *, watch=False, **options) -> Source:
+        """A source of rows for this model; `watch`: one that may grow; further options of `open_source`."""
         rows, model = self.facts["rows_per_expert"], self.model
         group = f"bcmdist-{hashlib.sha256(self.url.encode()).hexdigest()[:12]}"
-        return open_source(url, x=model.x_name, y=model.y_name, rows_per_expert=rows, watch=watch, group=group)
+        names = {"x": model.x_name, "y": model.y_name}
+        return open_source(url, **names, rows_per_expert=rows, watch=watch, group=group, **options)
 
     @_holding
     def refine(self, *, runtime: Runtime | None = None, most=passes.MOST_PASSES, tolerance=passes.TOLERANCE) -> "GBCM":
