@@ -19,7 +19,7 @@ import numpy as np
 from bcmdist import diagnosis, drift, inference, opening, passes, revision, spatial
 from bcmdist.calibration import calibration_from, fit_calibration
 from bcmdist.committee import Committee, query_advice
-from bcmdist.errors import InvalidData, InvalidDtype, InvalidOption
+from bcmdist.errors import CommitConflict, InvalidData, InvalidDtype, InvalidOption
 from bcmdist.ingest import Tally, Wishes, ingest
 from bcmdist.joint import joint_latent, sample_latent
 from bcmdist.likelihoods import Observations, Softmax, task_of
@@ -263,7 +263,10 @@ class GBCM:
         with self.store.transient(arrays) as references:
             task = HeldOut(self.reference, **references)
             found = fit_calibration(runtime.sum(task, held_out, label="calibrate"))
-        return self.successor(self.committee, [], calibration=asdict(found) | {"rows": rows})
+        try:
+            return self.successor(self.committee, [], calibration=asdict(found) | {"rows": rows})
+        except CommitConflict:  # who has heard more calibrates too
+            return self.newest()
 
     def predict(self, X, *, exposure=None, trials=None, quantiles=(), method=None) -> dict[str, np.ndarray]:
         """Predictions at the rows of X (n, D), in original units, by name.
