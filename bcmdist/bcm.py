@@ -19,7 +19,7 @@ import numpy as np
 from bcmdist import diagnosis, drift, inference, opening, passes, revision, spatial
 from bcmdist.calibration import calibration_from, fit_calibration
 from bcmdist.committee import Committee, query_advice
-from bcmdist.errors import InvalidData, InvalidDtype, InvalidOption
+from bcmdist.errors import CommitConflict, InvalidData, InvalidDtype, InvalidOption
 from bcmdist.ingest import Tally, Wishes, ingest
 from bcmdist.joint import joint_latent, sample_latent
 from bcmdist.likelihoods import Observations, Softmax, task_of
@@ -224,11 +224,12 @@ class GBCM:
         with contextlib.closing(self.source(source)) as opened:
             return self.ingest(opened, runtime=runtime)[0]
 
-    def source(self, url, *, watch=False) -> Source:
-        """A source of rows for this model; `watch`: one that may grow."""
+    def source(self, url, *, watch=False, **options) -> Source:
+        """A source of rows for this model; `watch`: one that may grow; further options of `open_source`."""
         rows, model = self.facts["rows_per_expert"], self.model
         group = f"bcmdist-{hashlib.sha256(self.url.encode()).hexdigest()[:12]}"
-        return open_source(url, x=model.x_name, y=model.y_name, rows_per_expert=rows, watch=watch, group=group)
+        names = {"x": model.x_name, "y": model.y_name}
+        return open_source(url, **names, rows_per_expert=rows, watch=watch, group=group, **options)
 
     @_holding
     def refine(self, *, runtime: Runtime | None = None, most=passes.MOST_PASSES, tolerance=passes.TOLERANCE) -> "GBCM":
@@ -262,7 +263,10 @@ class GBCM:
         with self.store.transient(arrays) as references:
             task = HeldOut(self.reference, **references)
             found = fit_calibration(runtime.sum(task, held_out, label="calibrate"))
-        return self.successor(self.committee, [], calibration=asdict(found) | {"rows": rows})
+        try:
+            return self.successor(self.committee, [], calibration=asdict(found) | {"rows": rows})
+        except CommitConflict:  # who has heard more calibrates too
+            return self.newest()
 
     def predict(self, X, *, exposure=None, trials=None, quantiles=(), method=None) -> dict[str, np.ndarray]:
         """Predictions at the rows of X (n, D), in original units, by name.

@@ -400,9 +400,15 @@ def info(model, commit, history, ledger, p_eff_data, calibration, picture, as_js
     show_default=True,
     help="Partitions that fail: report and fail in the end, or go on without them and say so in the model.",
 )
+@click.option(
+    "--take-over",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Of a stream: take entries that another process has left unacknowledged for so long [default: 30].",
+)
 @runtime_options
 @json_option
-def ingest(model, source, watch, make_runtime, as_json, on_error, **wishes):
+def ingest(model, source, watch, make_runtime, as_json, on_error, take_over, **wishes):
     """Let MODEL hear the rows of SOURCE, once each; partitions it knows are left out.
 
     SOURCE is a Zarr data set, a directory of them, or redis://HOST:PORT/STREAM; the arrays are named as in training.
@@ -418,7 +424,8 @@ def ingest(model, source, watch, make_runtime, as_json, on_error, **wishes):
     before = GBCM.load(model)
     told: list[int] = []
     wanted = Wishes(watch=watch, skip=on_error == "skip", stop=lambda: bool(told), **wishes)
-    with contextlib.closing(before.source(source, watch=watch)) as opened:
+    options = {} if take_over is None else {"idle_seconds": take_over}
+    with contextlib.closing(before.source(source, watch=watch, **options)) as opened:
         opened.lag(None)  # is it there?
         with make_runtime() as runtime, _noting(told, watch):
             after, tally = before.ingest(opened, wanted, runtime=runtime)

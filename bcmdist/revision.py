@@ -5,6 +5,8 @@ is recomputed from the same rows, and weighed by adding a multiple of it. Both a
 depend on each other: Gaussian likelihoods and first passes (SYSTEMS I.6). After further passes the others were
 linearised knowing what is forgotten; one more pass removes all but the square of that error.
 Hyper-parameters and query points still remember the rows they were chosen on.
+
+Others may commit meanwhile: what partitions have said is recomputed once, and withdrawn from the newest commit.
 """
 
 import itertools
@@ -17,7 +19,7 @@ import numpy as np
 from bcmdist import opening, passes
 from bcmdist.committee import Committee
 from bcmdist.drift import weights
-from bcmdist.errors import InvalidOption, ModelExists, ModelsDiffer
+from bcmdist.errors import CommitConflict, InvalidOption, ModelExists, ModelsDiffer
 from bcmdist.expert import zero_message
 from bcmdist.message import Message
 from bcmdist.model import ARRAYS
@@ -42,14 +44,20 @@ def forget(gbcm: "GBCM", keys: Iterable[str], runtime) -> "GBCM":
         A key is not in the ledger, or messages depend on their order.
     DataChanged
         The rows are not those that were heard.
+    CommitConflict
+        Messages depend on each other, and others commit so fast that no further pass can be made.
     """
-    gone = _entries(gbcm, keys)
-    if len(gone) == len(gbcm.ledger):
-        committee = Committee(zero_message(gbcm.model.query, gbcm.model.likelihood))
-    else:
-        heard = messages(gbcm, weights(gbcm.facts, gone), runtime)
-        committee = gbcm.committee.withdraw(heard)
-    return _revised(gbcm, committee, [entry for entry in gbcm.ledger if entry not in gone], runtime)
+    recall = _Recall(runtime)
+
+    def without(gbcm):
+        gone = _entries(gbcm, keys)
+        keys_gone = {entry.key for entry in gone}
+        ledger = [entry for entry in gbcm.ledger if entry.key not in keys_gone]
+        if not ledger:
+            return Committee(zero_message(gbcm.model.query, gbcm.model.likelihood)), ledger
+        return gbcm.committee.withdraw(recall(gbcm, gone, weights(gbcm.facts, gone))), ledger
+
+    return _revised(gbcm, without, runtime)
 
 
 def reweight(gbcm: "GBCM", wanted: Mapping[str, float], runtime) -> "GBCM":
@@ -69,32 +77,78 @@ def reweight(gbcm: "GBCM", wanted: Mapping[str, float], runtime) -> "GBCM":
     if bad:
         key, weight = next(iter(bad.items()))
         raise InvalidOption(f"{key}: expected a positive weight, got {weight}; forget the partition to remove it")
-    old = _entries(gbcm, wanted)
-    new = [replace(entry, weight=wanted[entry.key]) for entry in old if wanted[entry.key] != entry.weight]
-    if not new:
-        return gbcm
-    before, after = weights(gbcm.facts, old), weights(gbcm.facts, new)
-    change = messages(gbcm, {key: after[key] - before[key] for key in after}, runtime)
-    committee = gbcm.committee.absorb(replace(change, rows=0))
-    changed = {entry.key: entry for entry in new}
-    ledger = [changed.get(entry.key, entry) for entry in gbcm.ledger]
-    return _revised(gbcm, committee, ledger, runtime)
+    recall = _Recall(runtime)
+
+    def reweighted(gbcm):
+        old = [entry for entry in _entries(gbcm, wanted) if wanted[entry.key] != entry.weight]
+        if not old:
+            return None
+        new = {entry.key: replace(entry, weight=wanted[entry.key]) for entry in old}
+        before, after = weights(gbcm.facts, old), weights(gbcm.facts, new.values())
+        change = recall(gbcm, old, {key: after[key] - before[key] for key in after})
+        return gbcm.committee.absorb(replace(change, rows=0)), [new.get(entry.key, entry) for entry in gbcm.ledger]
+
+    return _revised(gbcm, reweighted, runtime)
 
 
-def _revised(gbcm, committee, ledger, runtime):
-    """The next commit with another ledger; one more pass where messages depend on each other."""
+class _Recall:
+    """What partitions have said, recomputed once, while others commit on."""
+
+    def __init__(self, runtime):
+        self.runtime = runtime
+        self.entries: list[Entry] = []
+        self.counts: dict[str, float] = {}
+
+    def __call__(self, gbcm, entries, counts) -> Message:
+        """The sum of the messages of entries, counted so many times by key."""
+        scale = _common_ratio(counts, self.counts) if entries == self.entries else None
+        if scale is None:
+            self.message, self.entries, self.counts = messages(gbcm, counts, self.runtime), entries, counts
+        return self.message.weighted(1.0 if scale is None else scale)
+
+
+def _common_ratio(counts, others):
+    """By what all counts, by key, have changed, where they fade alike; None where they do not."""
+    ratios = [counts[key] / others[key] for key in counts]
+    return ratios[0] if np.allclose(ratios, ratios[0], rtol=1e-12, atol=0.0) else None
+
+
+def _revised(gbcm, revise, runtime):
+    """The next commit with another committee and ledger, as `revise` makes them from the newest commit."""
+    while True:
+        revised = revise(gbcm)
+        if revised is None:
+            return gbcm
+        try:
+            gbcm, refined = _committed(gbcm, *revised)
+        except CommitConflict:
+            gbcm = gbcm.newest()
+        else:
+            return _with_a_pass(gbcm, runtime) if refined else gbcm
+
+
+def _committed(gbcm, committee, ledger):
+    """The next commit with another ledger, and whether messages depend on each other: then a pass is to follow."""
     refined = any(entry.at for entry in ledger) or (
         gbcm.facts["approximation"] == "ep" and len(gbcm.facts["passes"]) > 1
     )
-    before = committee.posterior.mean
     facts = passes.first_pass(gbcm.facts) if refined else {"objective": None}
-    gbcm = gbcm.successor(committee, ledger, rewrite=True, withdrawn_error=None, **facts)
-    if not refined:
-        return gbcm
-    gbcm = passes.refine(gbcm, runtime, most=passes.passes_made(gbcm.facts) + 1, tolerance=-1.0)
-    belief = gbcm.committee.posterior
-    error = passes.length(belief, belief.mean - before)
-    return gbcm.successor(gbcm.committee, [], withdrawn_error=error)
+    return gbcm.successor(committee, ledger, rewrite=True, withdrawn_error=None, **facts), refined
+
+
+def _with_a_pass(gbcm, runtime):
+    """With one more pass, and the error that it has removed."""
+    before, commit = gbcm.committee.posterior.mean, gbcm.commit
+    try:
+        gbcm = passes.refine(gbcm, runtime, most=passes.passes_made(gbcm.facts) + 1, tolerance=-1.0)
+        belief = gbcm.committee.posterior
+        error = passes.length(belief, belief.mean - before)
+        return gbcm.successor(gbcm.committee, [], withdrawn_error=error)
+    except CommitConflict as conflict:
+        raise CommitConflict(
+            f"{gbcm.url}: expected to make a further pass after commit {commit}, which has withdrawn what was said, "
+            "but somebody else has committed; refine the model (`GBCM.refine`) when nobody ingests"
+        ) from conflict
 
 
 def _entries(gbcm, keys):

@@ -15,6 +15,7 @@ from bcmdist.dataset import append_rows, write_dataset
 from bcmdist.errors import ChunkConflict, CommitConflict, InvalidData, InvalidOption, PoisonChunk
 from bcmdist.ingest import Wishes
 from bcmdist.partition import open_data, partitions
+from bcmdist.revision import messages
 from bcmdist.sources.delivery import Delivery
 from bcmdist.sources.listed import Listed
 from problems import assert_same_committee
@@ -270,3 +271,109 @@ def test_old_commits_are_pruned_on_the_way(prepared):
     after, _ = gbcm.ingest(gbcm.source(path), Wishes(commit_every=1, keep=3))
     assert set(after.store.numbers()) <= {1, 11, 12, 13}
     assert GBCM.load(gbcm.url, commit=12).committee.total.rows == 220
+
+
+def before_commits(monkeypatch, theirs):
+    """Have somebody else do something just before certain commits are made, by their number among all tries."""
+    successor, tries, busy = GBCM.successor, itertools.count(1), []
+
+    def slow(self, *arguments, **options):
+        if not busy and (act := theirs.pop(next(tries), None)):
+            busy.append(act)
+            act()
+            busy.clear()
+        return successor(self, *arguments, **options)
+
+    monkeypatch.setattr(GBCM, "successor", slow)
+
+
+@pytest.mark.parametrize("half_life", [None, 60.0])
+def test_forgetting_while_somebody_ingests(prepared, monkeypatch, half_life):
+    gbcm, path = prepared
+    parts = partitions(open_data(path), 20)
+    fading = {"commit_every": 1, "half_life": half_life}
+    some, _ = gbcm.ingest(gbcm.source(path), Wishes(max_partitions=6, **fading))
+    heard = []
+    monkeypatch.setattr("bcmdist.revision.messages", lambda *a, **o: heard.append(1) or messages(*a, **o))
+
+    def ingest():
+        GBCM.load(gbcm.url).ingest(gbcm.source(path), Wishes(max_partitions=2, **fading))
+
+    before_commits(monkeypatch, {1: ingest, 2: ingest})
+    after = some.forget([parts[2].key])
+    assert len(heard) == 1  # recomputed once, however often others are faster
+    assert [entry.key for entry in after.ledger] == [part.key for part in parts[:10] if part != parts[2]]
+    weighted = [
+        replace(p, weight=1.0 if half_life is None else 2.0 ** ((p.stop - 200) / half_life)) for p in parts[:10]
+    ]
+    kept = [part for part in weighted if part.start != 40]
+    expected = gbcm.committee.absorb(gbcm.hear(kept, SerialRuntime(), label="test").message)
+    assert_same_committee(after.committee, expected)
+    assert GBCM.load(gbcm.url).ledger == after.ledger
+
+
+def test_ingesting_while_somebody_forgets(prepared, monkeypatch):
+    gbcm, path = prepared
+    parts = partitions(open_data(path), 20)
+    some = gbcm.absorb(parts[:3])
+    before_commits(monkeypatch, {2: lambda: GBCM.load(gbcm.url).forget([parts[1].key])})
+    after, tally = some.ingest(gbcm.source(path), Wishes(commit_every=4))
+    assert (tally.retries, tally.partitions) == (1, 9)
+    kept = [part for part in parts if part != parts[1]]
+    assert {entry.key for entry in after.ledger} == {part.key for part in kept}
+    assert_same_committee(
+        after.committee, gbcm.committee.absorb(gbcm.hear(kept, SerialRuntime(), label="test").message)
+    )
+
+
+def test_two_sources_into_one_model(prepared, make_data, rng, monkeypatch):
+    gbcm, path = prepared
+    X, y = rng.uniform(-2, 2, (100, 2)), rng.normal(size=100)
+    other = make_data("other.zarr", rows_per_chunk=20, X=X, y=y)
+    before_commits(monkeypatch, {2: lambda: GBCM.load(gbcm.url).ingest(gbcm.source(other))})
+    after, tally = gbcm.ingest(gbcm.source(path), Wishes(commit_every=4))
+    assert (tally.retries, tally.partitions, tally.duplicates) == (1, 12, 0)
+    assert after.offsets == {path: 240, other: 100}
+    parts = [part for place in (path, other) for part in partitions(open_data(place), 20)]
+    assert_same_committee(
+        after.committee, gbcm.committee.absorb(gbcm.hear(parts, SerialRuntime(), label="test").message)
+    )
+
+
+def test_fading_that_somebody_else_has_begun_meanwhile(prepared, make_data, rng, monkeypatch):
+    gbcm, path = prepared
+    other = make_data("other.zarr", rows_per_chunk=20, X=rng.uniform(-2, 2, (100, 2)), y=rng.normal(size=100))
+    fading = Wishes(half_life=50.0)
+    before_commits(monkeypatch, {2: lambda: GBCM.load(gbcm.url).ingest(gbcm.source(other), fading)})
+    with pytest.raises(InvalidOption, match=r"expected 50.0 and None with rows of .*other\.zarr"):
+        gbcm.ingest(gbcm.source(path), Wishes(commit_every=4))
+    assert len(GBCM.load(gbcm.url).ledger) == 4 + 5
+
+
+class Dying(SerialRuntime):
+    """Is interrupted after so many partitions."""
+
+    def __init__(self, most):
+        super().__init__()
+        self.most, self.heard = most, []
+
+    def each(self, work, *, label):
+        for outcome in super().each(work, label=label):
+            self.heard += outcome.parts
+            yield outcome
+            if len(self.heard) >= self.most:
+                raise KeyboardInterrupt
+
+
+def test_a_killed_fit_is_continued_where_it_was(wave, make_data, tmp_path, monkeypatch):
+    _, X, y = wave
+    path, begun, rest = make_data("chunks.zarr", rows_per_chunk=20, X=X, y=y), Dying(7), Dying(99)
+    monkeypatch.setattr("bcmdist.ingest.COMMIT_SECONDS", 0.0)
+    monkeypatch.setattr("bcmdist.ingest.COMMIT_SHARE", 0)
+    with pytest.raises(KeyboardInterrupt):
+        GBCM.fit(path, GIVEN, model=tmp_path / "model", runtime=begun)
+    committed = {entry.key for entry in GBCM.load(tmp_path / "model").ledger}
+    assert committed == {part.key for part in begun.heard}
+    fitted = GBCM.fit(path, GIVEN, model=tmp_path / "model", runtime=rest)
+    assert {part.key for part in rest.heard} == {entry.key for entry in fitted.ledger} - committed
+    assert_same_committee(fitted.committee, GBCM.fit(path, GIVEN).committee)

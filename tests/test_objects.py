@@ -26,7 +26,8 @@ from bcmdist.errors import (
     StoreIgnoresConditions,
     WorkerCannotRead,
 )
-from bcmdist.partition import absolute_url, open_data, open_group
+from bcmdist.partition import absolute_url, open_data, open_group, partitions
+from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.settings import Settings
 from bcmdist.storage import LocalStorage, open_storage
 from bcmdist.store import Entry, ModelStore, open_store
@@ -34,9 +35,12 @@ from bcmdist.store import Entry, ModelStore, open_store
 obstore = pytest.importorskip("obstore")
 
 from obstore.store import MemoryStore  # noqa: E402
+from test_ingest_outlives import finish  # noqa: E402
+from test_ingest_outlives import start as start_ingesting  # noqa: E402
 
 from bcmdist import objects  # noqa: E402
 from bcmdist.objects import ObjectStorage  # noqa: E402
+from problems import assert_same_committee  # noqa: E402
 from servers import installed, served, small_s3  # noqa: E402
 
 SETTINGS = Settings(kernel="se", query=20, rows_per_expert=50, learn=False)
@@ -403,3 +407,22 @@ def test_rclone_holds_data_but_no_models(rclone, halves, tmp_path):
     gbcm.predict_zarr(f"{url}/one.zarr", f"{url}/out.zarr")
     found = open_group(f"{url}/out.zarr")["mean"][...]
     np.testing.assert_allclose(found, gbcm.predict(halves["one"]["X"])["mean"], rtol=1e-10)  # blocks of other sizes
+
+
+@pytest.mark.slow
+def test_two_processes_ingest_the_same_into_a_model_on_s3(moto, tmp_path):
+    rng, rows, count = np.random.default_rng(5), 50, 200
+    X = rng.uniform(-2, 2, (rows * count, 2))
+    write_dataset(f"{moto}/data.zarr", {"X": X, "y": np.sin(2 * X[:, 0])}, rows_per_chunk=10 * rows)
+    settings = Settings(kernel="se", learn=False, query=20, rows_per_expert=rows)
+    gbcm = GBCM.prepare(f"{moto}/data.zarr", settings, model=f"{moto}/model")
+    begun = time.monotonic()
+    racers = [start_ingesting(gbcm.url, f"{moto}/data.zarr", "--commit-every", "4") for _ in range(2)]
+    figures = [finish(racer) for racer in racers]
+    print(f"{time.monotonic() - begun:.1f} s, {figures}")
+    after = GBCM.load(gbcm.url)
+    assert len({entry.key for entry in after.ledger}) == len(after.ledger) == count
+    assert sum(told["partitions"] for told in figures) == count
+    parts = partitions(open_data(f"{moto}/data.zarr"), rows)
+    peaceful = gbcm.committee.absorb(gbcm.hear(parts, SerialRuntime(), label="peace").message)
+    assert_same_committee(after.committee, peaceful)

@@ -13,7 +13,7 @@ from bcmdist.partition import absolute_url
 from bcmdist.sources.delivery import Delivery
 from bcmdist.sources.directory import Directory
 from bcmdist.sources.grown import GrownArray
-from bcmdist.sources.redis import RedisStream
+from bcmdist.sources.redis import IDLE_SECONDS, RedisStream
 from bcmdist.stream import is_stream
 
 __all__ = ["Delivery", "Source", "open_source"]
@@ -47,7 +47,15 @@ class Source(Protocol):
 
 
 def open_source(
-    url, *, x="X", y: str | None = "y", rows_per_expert, watch: bool, group="bcmdist", consumer=None
+    url,
+    *,
+    x="X",
+    y: str | None = "y",
+    rows_per_expert,
+    watch: bool,
+    group="bcmdist",
+    consumer=None,
+    idle_seconds=IDLE_SECONDS,
 ) -> Source:
     """The source at a URL: a Zarr data set, a directory of them, or redis://HOST[:PORT][/DB]/STREAM.
 
@@ -56,13 +64,14 @@ def open_source(
     watch : rows may be being added: deliver only what can no longer change, and what comes later in later reads
     group : consumer group of a stream: one for each model, since its consumers share the entries among them
     consumer : name within the group; a new one by default
+    idle_seconds : after which entries of a stream that a consumer has not acknowledged are taken from it
 
     Raises
     ------
     InvalidOption, MissingExtra
     """
     if is_stream(url):
-        return RedisStream(url, x=x, y=y, group=group, consumer=consumer)
+        return RedisStream(url, x=x, y=y, group=group, consumer=consumer, idle_seconds=idle_seconds)
     place = absolute_url(url)
     of_zarr = ("zarr.json", ".zgroup", ".zmetadata")
     if os.path.isdir(place) and not any(os.path.exists(f"{place}/{name}") for name in of_zarr):

@@ -1,0 +1,209 @@
+"""Streams heard from the command line, while their server, their readers and their producers come and go."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from bcmdist import GBCM, SerialRuntime, Settings
+from bcmdist.cli import cli
+from bcmdist.dataset import write_dataset
+from bcmdist.partition import from_key
+from problems import assert_same_committee
+
+pytest.importorskip("redis", reason="Redis: pip install 'bcmdist[redis]'")
+
+from bcmdist.stream import encode, publish
+
+ROWS = 20
+DEADLINE = 90.0
+
+# Publishes entries, each of rows that its number determines.
+PRODUCER = """
+import sys, time
+from test_ingest_streams import some_rows
+from bcmdist.stream import encode, publish
+url, first, last = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+for k in range(first, last):
+    publish(url, *some_rows(k))
+    time.sleep(0.02)
+"""
+
+
+def some_rows(seed, rows=ROWS):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, (rows, 2))
+    return X, np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(rows)
+
+
+@pytest.fixture
+def model(tmp_path):
+    """Path of a model that has heard nothing."""
+    X, y = some_rows(0, 200)
+    write_dataset(tmp_path / "first.zarr", {"X": X, "y": y})
+    settings = Settings(kernel="se", learn=False, query=15, rows_per_expert=ROWS)
+    return GBCM.prepare(tmp_path / "first.zarr", settings, model=tmp_path / "model").url
+
+
+def environment():
+    paths = os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")])
+    return os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": paths}
+
+
+def ingester(model, url, *options):
+    command = [sys.executable, "-m", "bcmdist.cli", "ingest", model, url, "--serial", "--json", *options]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+
+
+def producer(url, first, last):
+    return subprocess.Popen([sys.executable, "-c", PRODUCER, url, str(first), str(last)], env=environment())
+
+
+def finish(process, code=0):
+    out, err = process.communicate(timeout=DEADLINE)
+    assert process.returncode == code, err.decode()
+    return json.loads(out)
+
+
+def until(condition, *processes):
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline
+        assert all(process.poll() is None for process in processes), [p.communicate() for p in processes]
+        time.sleep(0.01)
+
+
+def unacknowledged(server):
+    groups = server.client.xinfo_groups("rows")
+    return groups[0]["pending"] + (groups[0]["lag"] or 0) if groups else 1
+
+
+def ids(server):
+    return [number.decode() for number, _ in server.client.xrange("rows")]
+
+
+def check_heard(model, server, url):
+    """Every entry once, as if all had been heard in peace."""
+    gbcm = GBCM.load(model)
+    keys = [f"{url}[{number}]/X[0:{ROWS}]" for number in ids(server)]
+    assert sorted(entry.key for entry in gbcm.ledger) == sorted(keys)
+    peaceful = GBCM.load(model, commit=1)
+    parts = [from_key(key, y="y") for key in keys]
+    assert_same_committee(
+        gbcm.committee, peaceful.committee.absorb(peaceful.hear(parts, SerialRuntime(), label="").message)
+    )
+
+
+@pytest.mark.slow
+def test_a_stream_whose_server_and_readers_are_killed(model, redis_server):
+    url, client, hold = redis_server.url(), redis_server.client, GBCM.load(model).store.hold(1)
+    with hold:  # to compare with, in the end
+        publishing = producer(url, 0, 80)
+        first = ingester(model, url, "--watch", "--take-over", "0.5", "--commit-every", "3")
+        store = GBCM.load(model).store
+        until(
+            lambda: store.head() > 3 and client.xpending("rows", client.xinfo_groups("rows")[0]["name"])["pending"],
+            first,
+        )
+        first.kill()
+        first.communicate()
+        left = unacknowledged(redis_server)
+        second = ingester(model, url, "--watch", "--take-over", "0.5", "--commit-every", "3")
+        before = store.head()
+        until(lambda: store.head() > before + 3, second)
+        redis_server.kill()
+        time.sleep(0.3)
+        redis_server.start()
+        publish(url, *some_rows(3))  # once more, as an entry of its own
+        until(lambda: publishing.poll() is not None, second)
+        assert publishing.returncode == 0
+        client.xgroup_destroy("rows", client.xinfo_groups("rows")[0]["name"])  # all is delivered again
+        until(lambda: len(GBCM.load(model).ledger) == 81 and unacknowledged(redis_server) == 0, second)
+        second.send_signal(signal.SIGTERM)
+        told = finish(second)
+        assert told["duplicates"] > 0
+        assert told["waiting"] == 0
+        assert left > 0
+        assert client.xinfo_consumers("rows", client.xinfo_groups("rows")[0]["name"]) == []  # it has left the group
+        check_heard(model, redis_server, url)
+
+
+def run(*words):
+    """What a command says, and its exit code."""
+    result = CliRunner().invoke(cli, [*map(str, words), "--serial", "--json"])
+    if result.exit_code == 0:
+        return json.loads(result.stdout), 0
+    _, error, message = result.stderr.splitlines()[-1].split(": ", 2)
+    return {"error": error, "message": message}, result.exit_code
+
+
+def with_bad_entries(server, url):
+    """Six entries of which the third is garbage and the fifth has other columns; their ids."""
+    for k in range(2):
+        publish(url, *some_rows(k))
+    server.client.xadd("rows", {"data": b"garbage"})
+    publish(url, *some_rows(3))
+    publish(url, np.zeros((ROWS, 3)), np.zeros(ROWS))
+    publish(url, *some_rows(5))
+    return ids(server)
+
+
+@pytest.mark.parametrize("fading", [(), ("--half-life", 50)])
+def test_bad_entries_are_named_and_not_acknowledged(model, redis_server, fading):
+    url = redis_server.url()
+    entries = with_bad_entries(redis_server, url)
+    told, code = run("ingest", model, url, *fading)
+    assert (code, told["error"]) == (1, "InvalidData")
+    assert f"rows[{entries[2]}]: expected an Arrow IPC stream" in told["message"]
+    heard = len(GBCM.load(model).ledger)
+    assert 2 <= heard <= 4
+    told, code = run("ingest", model, url, "--on-error", "skip", "--take-over", 0, *fading)
+    assert code == 0
+    assert sorted(told["skipped"]) == [f"{url}[{entries[2]}]/X[0:0]", f"{url}[{entries[4]}]/X[0:{ROWS}]"]
+    assert (told["partitions"], told["waiting"]) == (4 - heard, 0)
+    assert unacknowledged(redis_server) == 0
+    assert GBCM.load(model).info()["skipped"] == sorted(told["skipped"])
+
+
+def test_other_columns_stop_an_ingester(model, redis_server):
+    url = redis_server.url()
+    entries = with_bad_entries(redis_server, url)
+    redis_server.client.xdel("rows", entries[2])
+    told, code = run("ingest", model, url)
+    assert (code, told["error"]) == (1, "InvalidData")
+    assert f"rows[{entries[4]}]: expected 2 columns in X, as in training, got 3" in told["message"]
+    assert len(GBCM.load(model).ledger) >= 3
+    assert unacknowledged(redis_server) >= 1
+
+
+def test_only_bad_entries(model, redis_server):
+    url = redis_server.url()
+    redis_server.client.xadd("rows", {"data": b"garbage"})
+    told, code = run("ingest", model, url, "--on-error", "skip")
+    assert (code, told["partitions"], len(told["skipped"])) == (0, 0, 1)
+    assert GBCM.load(model).info()["skipped"] == sorted(told["skipped"])
+    assert unacknowledged(redis_server) == 0
+
+
+def test_rows_of_a_stream_fade_by_their_position(model, redis_server):
+    url = redis_server.url()
+    for k in range(6):
+        publish(url, *some_rows(k))
+    told, code = run("ingest", model, url, "--half-life", 30, "--commit-every", 2, "--keep", 50)
+    assert (code, told["partitions"]) == (0, 6)
+    after, empty = GBCM.load(model), GBCM.load(model, commit=1)
+    assert [entry.position for entry in after.ledger] == [20, 40, 60, 80, 100, 120]
+    keys = [f"{url}[{number}]/X[0:{ROWS}]" for number in ids(redis_server)]
+    parts = [from_key(key, y="y", weight=2.0 ** (-(5 - k) * ROWS / 30)) for k, key in enumerate(keys)]
+    assert_same_committee(after.committee, empty.committee.absorb(empty.hear(parts, SerialRuntime(), label="").message))
+    redis_server.client.xadd("rows", {"data": encode(*some_rows(7))})
+    told, code = run("ingest", model, url)
+    assert (code, told["error"]) == (1, "InvalidOption")
+    assert "expected a source that counts its rows" in told["message"]
+    assert unacknowledged(redis_server) == 1
