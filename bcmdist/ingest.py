@@ -184,6 +184,7 @@ class _Loop:
 
     def run(self):
         """Until the source is empty, or somebody says stop."""
+        self._progress()
         while True:
             begun = self.given
             try:
