@@ -86,6 +86,9 @@ class Watch:
         self.claim = claim
         self.seconds: dict[str, float] = {}
         self.rows = 0
+        """of the sum that is being computed"""
+        self.heard: int | None = None
+        """rows of the partitions that are done, where they are computed one by one"""
         self._facts: dict = {}  # of the newest progress, replaced as a whole
         self._waiting: collections.deque = collections.deque()  # other events, from other threads
         self._begun = self._last = self._written = time.monotonic()
@@ -111,7 +114,8 @@ class Watch:
         seconds = self.seconds | {label: self.seconds.get(label, 0.0) + now - self._last}
         self.seconds, self._last = seconds, now
         passed = now - self._sum_begun
-        rate = self.rows * done / total / passed if done and passed and self.rows else None
+        rows = self.rows * done / total if self.heard is None else self.heard
+        rate = rows / passed if rows and passed else None
         shown = {name: round(value, 3) for name, value in seconds.items()}
         self._facts = {
             "stage": label,
@@ -164,32 +168,23 @@ class WatchedRuntime:
 
     def __init__(self, runtime, watch: Watch):
         self._runtime, self._watch = runtime, watch
-        self.allowed_bytes, self.threads = runtime.allowed_bytes, runtime.threads
+        self.allowed_bytes, self.threads, self.progress = runtime.allowed_bytes, runtime.threads, runtime.progress
 
     def sum(self, task, parts, *, label):
         """As the runtime's."""
-        self._watch.rows = sum(part.rows for part in parts)
+        self._watch.rows, self._watch.heard = sum(part.rows for part in parts), None
         return self._runtime.sum(task, parts, label=label)
 
     def each(self, work, *, label):
-        """As the runtime's; a partition that was given up becomes an event. In all there are those pulled so far."""
-        done = pulled = self._watch.rows = 0
-
-        def counted():
-            nonlocal pulled
-            for task, parts in work:
-                pulled += len(parts)
-                self._watch.rows += sum(part.rows for part in parts)
-                yield task, parts
-
-        self._watch.progress(label, 0, 0)
-        with contextlib.closing(self._runtime.each(counted(), label=label)) as outcomes:
+        """As the runtime's; a partition that was given up becomes an event."""
+        self._watch.heard = 0
+        with contextlib.closing(self._runtime.each(work, label=label)) as outcomes:
             for outcome in outcomes:
-                done += len(outcome.parts)
                 if outcome.error is not None:
                     said = {"error": type(outcome.error).__name__, "message": str(outcome.error)}
                     self._watch.tell("quarantined", key=outcome.parts[0].key, **said)
-                self._watch.progress(label, done, pulled)
+                else:
+                    self._watch.heard += sum(part.rows for part in outcome.parts)
                 yield outcome
 
     def check_same(self, probe, *, url):

@@ -193,7 +193,7 @@ class _Loop:
         """partitions that wait in the source, about, and when that was asked"""
         self.tally = Tally()
         self.failures: list[BcmdistError] = []
-        self.stages = Stages()
+        self.hearing_seconds = 0.0
         self.committed, self.commit_seconds, self.unpruned = time.monotonic(), 0.0, 0
         self.hearing = self._hearing()
 
@@ -204,6 +204,7 @@ class _Loop:
 
     def run(self):
         """Until the source is empty, or somebody says stop."""
+        self._progress()
         finished = False
         while not finished:
             begun = self.given
@@ -332,8 +333,8 @@ class _Loop:
 
     def _fail(self, keys, error):
         """These partitions cannot be heard; the first error is raised in the end, unless they are to be skipped."""
-        self.tally.skipped += keys
         if self.wishes.skip:
+            self.tally.skipped += keys
             self._finish(keys)
         else:
             self.failures.append(error)
@@ -385,6 +386,7 @@ class _Loop:
         batch, retries = self.pending.take(), self.tally.retries
         if self._tells_something(batch):
             start, pause = time.monotonic(), PAUSE
+            self.hearing_seconds = start - self.committed
             while True:
                 try:
                     self.gbcm = self._successor(batch)
@@ -455,6 +457,7 @@ class _Loop:
         before = fading_from(gbcm.facts) if fading_from(gbcm.facts).fades else self.fading
         after = before.at(batch.fading.position)
         stages = Stages()
+        stages.seconds["experts"] = self.hearing_seconds
         with stages("committee"):
             committee = gbcm.committee.aged(before.aged(after))
             if batch.message is not None:

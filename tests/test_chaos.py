@@ -1,8 +1,14 @@
-"""Workers, nannies and schedulers killed while partitions are computed: every result once, or an error in time."""
+"""Workers, nannies and schedulers killed while partitions are computed: every one counts once, or an error in time.
+
+Only workers that have joined the cluster are killed: on a busy machine a new one takes seconds to join. No test waits
+for ever: `no_hang` ends it.
+"""
 
 import contextlib
+import json
 import os
 import random
+import shutil
 import signal
 import threading
 import time
@@ -10,18 +16,143 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+import distributed
+import numpy as np
 import psutil
 import pytest
 from conftest import SEED
-from test_dask_runtime import free_port, start_dask
+from processes import LONG, PRELOAD, Commands, no_hang, started, wait_until
 
-from bcmdist import SerialRuntime
-from bcmdist.errors import NotPositiveDefinite, PoisonChunk, SchedulerLost
+from bcmdist import GBCM, Settings
+from bcmdist.dataset import write_dataset
+from bcmdist.errors import NotPositiveDefinite, PoisonChunk
+from bcmdist.ingest import Wishes
 from bcmdist.partition import Span
 from bcmdist.runtime import breadcrumbs, flights
 from bcmdist.runtime.dask import DaskRuntime
+from problems import assert_same_committee
 
-NO_HANG_SECONDS = 120
+ROWS, PARTITIONS = 300, 200
+GIVEN = Settings(kernel="se", learn=False, query=200, rows_per_expert=ROWS)  # some seconds on two cores
+RUN_SECONDS = 120  # after which a run hangs
+
+
+@pytest.fixture
+def own():
+    """A cluster that may be hurt."""
+    with no_hang(RUN_SECONDS), DaskRuntime(workers=2) as runtime:
+        yield runtime
+
+
+def worker_pids(runtime):
+    """Of the workers that have joined the cluster."""
+    return runtime._client.run_on_scheduler(lambda dask_scheduler: [w.pid for w in dask_scheduler.workers.values()])
+
+
+def wait_for_workers(runtime, number):
+    runtime._client.wait_for_workers(number, timeout=LONG)
+
+
+# --- Ingestion in chaos ---
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Data of 200 partitions, a model that has heard none of them, and one that has heard all in peace."""
+
+    data: str
+    prepared: Path
+    calm: GBCM
+
+    def ingest(self, model, runtime):
+        """Seconds that a cluster takes for all, committing every 10; the committee must be the calm one."""
+        shutil.copytree(self.prepared, model)
+        gbcm, start = GBCM.load(model), time.monotonic()
+        gbcm, tally = gbcm.ingest(gbcm.source(self.data), Wishes(commit_every=10), runtime=runtime)
+        seconds = time.monotonic() - start
+        for one in (gbcm, GBCM.load(model)):
+            assert_same_committee(one.committee, self.calm.committee, tolerance=1e-10)
+            assert Counter(e.key for e in one.ledger) == Counter(e.key for e in self.calm.ledger)
+        assert (tally.partitions, tally.duplicates, tally.retries, tally.skipped) == (PARTITIONS, 0, 0, [])
+        return seconds
+
+
+@pytest.fixture(scope="module")
+def problem(tmp_path_factory):
+    folder, rng = tmp_path_factory.mktemp("chaos"), np.random.default_rng(SEED)
+    X = rng.uniform(-2, 2, (ROWS * PARTITIONS, 2))
+    y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(len(X))
+    write_dataset(folder / "data.zarr", {"X": X, "y": y}, rows_per_chunk=ROWS)
+    GBCM.prepare(folder / "data.zarr", GIVEN, model=folder / "prepared")
+    shutil.copytree(folder / "prepared", folder / "calm")
+    calm = GBCM.load(folder / "calm").partial_fit(folder / "data.zarr")
+    assert len(calm.ledger) == PARTITIONS
+    return Problem(str(folder / "data.zarr"), folder / "prepared", calm)
+
+
+def kill_one(runtime, randomly) -> bool:
+    """Kill a random worker that has joined, if there is one."""
+    pids = worker_pids(runtime)
+    with contextlib.suppress(ProcessLookupError):
+        if pids:
+            os.kill(randomly.choice(pids), signal.SIGKILL)
+            return True
+    return False
+
+
+class Killer:
+    """Kills a random worker every 0.5 to 4 s."""
+
+    def __init__(self, runtime, seed):
+        self.runtime, self.random = runtime, random.Random(seed)
+        self.killed = 0
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self._run)
+
+    def _run(self):
+        while not self.ended.wait(self.random.uniform(0.5, 4.0)):
+            self.killed += kill_one(self.runtime, self.random)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ended.set()
+        self.thread.join()
+
+
+def test_two_workers_killed_during_ingestion_change_nothing(own, problem, tmp_path):
+    randomly, killed = random.Random(SEED), []
+    moments = sorted(randomly.sample(range(20, PARTITIONS - 20), 2))  # partitions done
+
+    def kill(label, done, total):
+        if len(killed) < 2 and done >= moments[len(killed)]:
+            killed.extend([done] * kill_one(own, randomly))
+
+    own.progress = kill
+    problem.ingest(tmp_path / "model", own)
+    assert len(killed) == 2
+
+
+@pytest.mark.slow
+def test_twenty_ingestions_in_chaos(problem, tmp_path):
+    with DaskRuntime(workers=2) as runtime:
+        calm, runs = [problem.ingest(tmp_path / f"calm{k}", runtime) for k in range(3)], []
+        for k in range(20):
+            wait_for_workers(runtime, 2)
+            with no_hang(RUN_SECONDS), Killer(runtime, SEED + k) as killer:
+                runs.append((problem.ingest(tmp_path / f"model{k}", runtime), killer.killed))
+            shutil.rmtree(tmp_path / f"model{k}")
+    seconds, peace = np.array([s for s, _ in runs]), float(np.median(calm))
+    print(f"in peace {', '.join(f'{s:.1f}' for s in calm)} s; in chaos (from seed {SEED}):", end=" ")
+    print(", ".join(f"{s:.1f} s ({k} killed)" for s, k in runs))
+    print(f"x peace: mean {seconds.mean() / peace:.2f}, median {np.median(seconds) / peace:.2f}, ", end="")
+    print(f"worst {seconds.max() / peace:.2f}")
+    assert sum(k for _, k in runs) >= 20
+
+
+# --- Single faults, of tasks that can be told what to do ---
 
 
 @dataclass(frozen=True)
@@ -33,6 +164,37 @@ class Work:
     def __call__(self, part, rows):
         time.sleep(self.seconds)
         return (part.start + 0.1) ** 0.5
+
+
+def spans(number, size=1):
+    parts = [Span(k, k + 1) for k in range(number)]
+    return [parts[k : k + size] for k in range(0, number, size)]
+
+
+def summed_once(outcomes, number):
+    """The sum of outcomes without an error that hold every span exactly once."""
+    outcomes = list(outcomes)
+    assert [o.error for o in outcomes if o.error] == []
+    assert Counter(part.start for o in outcomes for part in o.parts) == Counter(range(number))
+    return sum(o.result for o in outcomes)
+
+
+@pytest.mark.slow
+def test_restarted_workers_change_nothing(own):
+    outcomes = own.each([(Work(), batch) for batch in spans(60)], label="restart")
+    some = [next(outcomes) for _ in range(20)]
+    own._client.restart()
+    total = summed_once([*some, *outcomes], 60)
+    assert total == pytest.approx(sum((k + 0.1) ** 0.5 for k in range(60)), abs=1e-10)
+
+
+@pytest.mark.slow
+def test_a_sum_begins_again_when_workers_are_restarted(own):
+    restarted = threading.Timer(0.5, own._client.restart)
+    restarted.start()
+    total = own.sum(Work(), [part for batch in spans(60) for part in batch], label="restart")
+    restarted.join()
+    assert total == pytest.approx(sum((k + 0.1) ** 0.5 for k in range(60)), abs=1e-10)
 
 
 @dataclass(frozen=True)
@@ -57,104 +219,7 @@ def chew():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def spans(number, size=1):
-    parts = [Span(k, k + 1) for k in range(number)]
-    return [parts[k : k + size] for k in range(0, number, size)]
-
-
-def worker_pids(runtime):
-    """Of the workers that have joined the cluster."""
-    return runtime._client.run_on_scheduler(lambda dask_scheduler: [w.pid for w in dask_scheduler.workers.values()])
-
-
-class Killer:
-    """Kills a random worker every 0.5 to 4 s, as a Poisson process would, up to so many."""
-
-    def __init__(self, runtime, seed, most):
-        self.runtime, self.random, self.most = runtime, random.Random(seed), most
-        self.killed = 0
-        self.ended = threading.Event()
-        self.thread = threading.Thread(target=self._run)
-
-    def _run(self):
-        while self.killed < self.most and not self.ended.wait(min(4.0, 0.5 + self.random.expovariate(1.0))):
-            if pids := worker_pids(self.runtime):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(self.random.choice(pids), signal.SIGKILL)
-                    self.killed += 1
-
-    def __enter__(self):
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.ended.set()
-        self.thread.join()
-
-
-def wait_for_workers(runtime, number):
-    runtime._client.wait_for_workers(number, timeout=60)
-
-
-def summed_once(outcomes, number):
-    """The sum of outcomes without an error that hold every span exactly once."""
-    outcomes = list(outcomes)
-    assert [o.error for o in outcomes if o.error] == []
-    assert Counter(part.start for o in outcomes for part in o.parts) == Counter(range(number))
-    return sum(o.result for o in outcomes)
-
-
-def in_chaos(runtime, seed, number, most):
-    """Seconds, and workers killed, of computing so many spans."""
-    expected = summed_once(SerialRuntime().each([(Work(0.0), batch) for batch in spans(number)], label="calm"), number)
-    with Killer(runtime, seed, most) as killer:
-        start = time.monotonic()
-        total = summed_once(runtime.each([(Work(), batch) for batch in spans(number)], label="chaos"), number)
-        seconds = time.monotonic() - start
-    assert seconds < NO_HANG_SECONDS
-    assert total == pytest.approx(expected, abs=1e-10)  # a sum of 200 numbers below 20 in another order
-    wait_for_workers(runtime, 2)
-    return seconds, killer.killed
-
-
-@pytest.fixture
-def own():
-    """A cluster that may be hurt."""
-    with DaskRuntime(workers=2) as runtime:
-        yield runtime
-
-
-def test_workers_killed_at_random_times_change_nothing(own):
-    _, killed = in_chaos(own, SEED, 120, most=2)  # a busy machine takes long to replace them
-    assert killed
-
-
 @pytest.mark.slow
-def test_twenty_runs_in_chaos(own):
-    start = time.monotonic()
-    summed_once(own.each([(Work(), batch) for batch in spans(200)], label="calm"), 200)
-    calm = time.monotonic() - start
-    runs = [in_chaos(own, SEED + k, 200, most=1000) for k in range(20)]
-    print(f"calm {calm:.1f} s; in chaos, seed {SEED}: {', '.join(f'{s:.1f} s ({k} killed)' for s, k in runs)}")
-    print(f"worst {max(s for s, _ in runs) / calm:.2f}, mean {sum(s for s, _ in runs) / calm / 20:.2f} x calm")
-
-
-def test_restarted_workers_change_nothing(own):
-    outcomes = own.each([(Work(), batch) for batch in spans(60)], label="restart")
-    some = [next(outcomes) for _ in range(20)]
-    own._client.restart()
-    total = summed_once([*some, *outcomes], 60)
-    assert total == pytest.approx(sum((k + 0.1) ** 0.5 for k in range(60)), abs=1e-10)
-
-
-def test_a_sum_begins_again_when_workers_are_restarted(own):
-    restarted = threading.Timer(0.5, own._client.restart)
-    restarted.start()
-    total = own.sum(Work(), [part for batch in spans(60) for part in batch], label="restart")
-    restarted.join()
-    assert total == pytest.approx(sum((k + 0.1) ** 0.5 for k in range(60)), abs=1e-10)
-
-
 def test_a_partition_that_kills_two_workers_is_given_up_and_the_others_are_done(own, tmp_path):
     task = Poison(str(tmp_path), victims=(13,))
     outcomes = list(own.each([(task, batch) for batch in spans(24, 4)], label="poison"))
@@ -190,6 +255,7 @@ class Ruinous:
         return self.__dict__
 
 
+@pytest.mark.slow
 def test_a_result_that_is_lost_on_its_way_is_computed_again(own, tmp_path):
     flag = tmp_path / "sent"
     outcomes = list(own.each([(Ruin(str(flag)), batch) for batch in spans(4)], label="ruin"))
@@ -197,6 +263,7 @@ def test_a_result_that_is_lost_on_its_way_is_computed_again(own, tmp_path):
     assert sorted(o.result.value for o in outcomes) == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_stopped_worker_is_overtaken(own, monkeypatch):
     monkeypatch.setattr(flights, "LATE_SECONDS", 1.0)
     outcomes = own.each([(Work(), batch) for batch in spans(40)], label="stopped")
@@ -212,54 +279,9 @@ def test_a_stopped_worker_is_overtaken(own, monkeypatch):
     assert summed_once(own.each([(Work(), batch) for batch in spans(20)], label="after"), 20)
 
 
-@contextlib.contextmanager
-def servers(tmp_path, workers=1):
-    """Address, scheduler and workers, processes of their own."""
-    port = free_port()
-    address = f"tcp://127.0.0.1:{port}"
-    with open(tmp_path / "log.txt", "w") as log:
-        started = [start_dask("scheduler", "--port", str(port), log=log)]
-        try:
-            started += [start_dask("worker", address, "--nthreads", "1", log=log) for _ in range(workers)]
-            yield address, started[0], started[1:]
-        finally:
-            for process in reversed(started):
-                process.terminate()
-                process.wait(timeout=30)
-
-
-def test_a_scheduler_that_is_killed_is_an_error_at_once(tmp_path):
-    with servers(tmp_path) as (address, scheduler, _), DaskRuntime(address, connect_seconds=30) as runtime:
-        outcomes = runtime.each([(Work(), batch) for batch in spans(100)], label="ingest")
-        for _ in range(10):
-            next(outcomes)
-        scheduler.kill()
-        start = time.monotonic()
-        with pytest.raises(
-            SchedulerLost, match=r"ingest: the scheduler went away after \d+ partitions; .* safe: start"
-        ):
-            list(outcomes)
-        assert time.monotonic() - start < 5
-        start = time.monotonic()
-        runtime.close()
-        assert time.monotonic() - start < 5
-
-
 @pytest.mark.slow
-def test_a_nanny_that_is_killed_leaves_fewer_workers(tmp_path):
-    with servers(tmp_path, workers=2) as (address, _, nannies), DaskRuntime(address, connect_seconds=30) as runtime:
-        wait_for_workers(runtime, 2)
-        outcomes = runtime.each([(Work(), batch) for batch in spans(60)], label="nanny")
-        some = [next(outcomes) for _ in range(10)]
-        nannies[0].kill()
-        summed_once([*some, *outcomes], 60)
-        assert len(runtime._client.nthreads()) == 1
-
-
 def test_another_client_keeps_its_own_failures(own):
     """Dask runs another client's task again when its worker dies, as it always did."""
-    import distributed
-
     with distributed.Client(own._client.scheduler.address, set_as_default=False) as other:
         future = other.submit(time.sleep, 1.5, pure=False)
         time.sleep(0.5)
@@ -277,3 +299,102 @@ def test_the_innermost_function_of_ours_is_told():
     found = []
     ours()
     assert found == ["start"]
+
+
+# --- Real schedulers and workers ---
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A folder with data of 40 partitions and a model that has heard none of them, and one that has heard all."""
+    folder, rng = tmp_path_factory.mktemp("small"), np.random.default_rng(SEED)
+    X = rng.uniform(-2, 2, (2000, 2))
+    y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(len(X))
+    write_dataset(folder / "data.zarr", {"X": X, "y": y}, rows_per_chunk=50)
+    settings = Settings(kernel="se", learn=False, query=30, rows_per_expert=50)
+    for name in ("prepared", "calm"):
+        GBCM.prepare(folder / "data.zarr", settings, model=folder / name)
+    calm = GBCM.load(folder / "calm").partial_fit(folder / "data.zarr")
+    assert len(calm.ledger) == 40
+    return folder, calm
+
+
+@pytest.fixture
+def model(small, tmp_path):
+    """A copy of the prepared model."""
+    return Path(shutil.copytree(small[0] / "prepared", tmp_path / "model"))
+
+
+def assert_heard(model, calm, *, without=()):
+    """The committee has heard each partition once, except for some."""
+    gbcm = GBCM.load(model)
+    keys = [entry.key for entry in calm.ledger if entry.key not in without]
+    assert sorted(entry.key for entry in gbcm.ledger) == sorted(keys)
+    if not without:
+        assert_same_committee(gbcm.committee, calm.committee, tolerance=1e-10)
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_is_killed_at_half_time(small, model, tmp_path):
+    (folder, calm), half = small, 20
+    with no_hang(180), started(tmp_path) as processes:
+        command = ["ingest", model, folder / "data.zarr", "--commit-every", 1, "--scheduler", processes.address]
+        ingesting = processes.bcmdist(*command)
+        wait_until(lambda: len(GBCM.load(model).ledger) == half, "a half of the commits")
+        wait_until(lambda: sum(processes.runs().values()) == half + 2, "experts at work")
+        safe = {entry.key for entry in GBCM.load(model).ledger}
+        start = time.monotonic()
+        processes.kill_scheduler()
+        out, _ = ingesting.communicate(timeout=LONG)
+        seconds = time.monotonic() - start
+        assert (ingesting.returncode, json.loads(out)["error"]) == (1, "SchedulerLost")
+        assert f"{half} partitions are safe in commit {half + 1}: repeat the command" in json.loads(out)["message"]
+        assert seconds < 5
+        processes.go()
+        processes.start_again()
+        start = time.monotonic()
+        assert processes.call(*command)["partitions"] == 40 - half
+        again = time.monotonic() - start
+        assert_heard(model, calm)
+        redone = {key for key, times in processes.runs().items() if times == 2}
+        assert set(processes.runs().values()) == {1, 2}
+        assert len(redone) == 2  # in flight: each of two workers had one
+        assert not redone & safe
+    print(f"SchedulerLost after {seconds:.1f} s; the same command again took {again:.1f} s")
+
+
+@pytest.mark.slow
+def test_a_nanny_that_is_killed_leaves_fewer_workers(small, model, tmp_path):
+    folder, calm = small
+    with no_hang(180), started(tmp_path, nannies=True) as processes:
+        command = ["ingest", model, folder / "data.zarr", "--commit-every", 1, "--scheduler", processes.address]
+        ingesting = processes.bcmdist(*command)
+        wait_until(lambda: sum(processes.runs().values()) == 22, "two experts at work")
+        processes.workers[0].kill()
+        processes.go()
+        out, _ = ingesting.communicate(timeout=LONG)
+        assert ingesting.returncode == 0, out
+    assert_heard(model, calm)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("on_error", ["stop", "skip"])
+def test_a_partition_that_kills_its_workers(small, model, tmp_path, on_error):
+    folder, calm = small
+    commands = Commands(tmp_path, BCMDIST_TEST_POISON="650", DASK_DISTRIBUTED__WORKER__PRELOAD=json.dumps([PRELOAD]))
+    options = ["--workers", 2, "--commit-every", 1, "--on-error", on_error]
+    with no_hang(180):
+        said = commands.call("ingest", model, folder / "data.zarr", *options, code=1 if on_error == "stop" else 0)
+    poison = f"{folder}/data.zarr/X[650:700]"
+    assert commands.runs()[poison] == 2
+    assert_heard(model, calm, without=[poison])
+    if on_error == "stop":
+        assert said["error"] == "PoisonChunk"
+        assert said["message"].startswith(f"{poison} killed 2 workers (last phase ")
+    else:
+        assert (said["skipped"], said["partitions"]) == ([poison], 39)
+    assert commands.call("info", model)["skipped"] == ([poison] if on_error == "skip" else [])
+    mended = Commands(tmp_path).call("ingest", model, folder / "data.zarr", "--serial")
+    assert (mended["partitions"], mended["skipped"]) == (1, [])
+    assert_heard(model, calm)
+    assert commands.call("info", model)["skipped"] == []

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import free_port
 
 from bcmdist import GBCM, SerialRuntime, Settings
 from bcmdist.errors import (
@@ -270,12 +271,6 @@ def test_an_error_is_told_while_others_are_still_running(wave, cluster):
 
 
 # --- Refusals ---
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def test_a_scheduler_that_does_not_answer():

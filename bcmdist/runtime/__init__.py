@@ -38,6 +38,8 @@ class Runtime(Protocol):
     """Memory a worker thread may use."""
     threads: int
     """Tasks that run at the same time."""
+    progress: Progress
+    """Told about sums by the runtime, and about `each` by whoever takes the outcomes: he knows what is left."""
 
     def sum(self, task: Task, parts: Sequence[Work], *, label: str) -> Any:
         """Sum of a task over partitions, or over spans, at least one."""
