@@ -382,7 +382,10 @@ def test_long_lengthscales_are_not_ruled_out(data):
 def test_classes_in_several_partitions_are_sampled_on_their_own(classes):
     path, *_ = classes
     prepared = GBCM.prepare(path, Settings(kernel="se", learn=False, query=20, rows_per_expert=60))
-    assert isinstance(default_objective(prepared, prepared.partitions_of(path), SerialRuntime()), LocalObjective)
+    assert isinstance(
+        default_objective(prepared, partitions(open_data(path), prepared.facts["rows_per_expert"]), SerialRuntime()),
+        LocalObjective,
+    )
 
 
 def test_chains_begin_where_the_paper_says():
