@@ -21,7 +21,7 @@ import json
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -274,7 +274,7 @@ class ModelStore:
 
     def put_segment(self, entries: list[Entry]) -> str:
         """Store ledger entries as one immutable blob; its hash."""
-        return self._put_blob(_canonical([astuple(entry) for entry in entries]))
+        return self._put_blob(_canonical([tuple(vars(entry).values()) for entry in entries]))
 
     def extended(self, segments, entries: list[Entry]) -> tuple[str, ...]:
         """Segments of a ledger with further entries at its end, as a binary counter grows.

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import accuracy
+import ingest
 import numpy as np
 import pytest
 from accuracy import BY_NAME, Case, Row, at_most, in_deviations, table, verdict
@@ -169,3 +170,9 @@ def test_quick_mode(monkeypatch, capsys, tmp_path, real_data):
         (name, method, "") for name in accuracy.QUICK_SETS for method in accuracy.QUICK_METHODS
     ]
     assert rows[0]["mean"]["rmse"] < rows[1]["mean"]["rmse"]
+
+
+def test_the_benchmark_of_ingestion_runs():
+    figures = ingest.main(quick=True)
+    assert [figures[name]["commits"] for name in ingest.POLICIES] == [1, 6, 1]
+    assert all(0 < figures[name]["share_of_limit"] < 1 for name in ingest.POLICIES)

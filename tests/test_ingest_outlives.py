@@ -135,20 +135,21 @@ def test_memory_of_an_ingester_is_flat(tmp_path):
     rng, count = np.random.default_rng(SEED), 10_000
     X = rng.uniform(-2, 2, (ROWS * count, 2))
     y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(len(X))
-    write_dataset(tmp_path / "data.zarr", {"X": X, "y": y}, rows_per_chunk=ROWS)
+    write_dataset(tmp_path / "data.zarr", {"X": X, "y": y}, rows_per_chunk=10 * ROWS)
     settings = Settings(kernel="se", learn=False, query=50, rows_per_expert=ROWS)
     gbcm = GBCM.prepare(tmp_path / "data.zarr", settings, model=tmp_path / "model")
     process = start(tmp_path / "model", tmp_path / "data.zarr", "--commit-every", "50")
-    sizes, store = {}, gbcm.store
+    sizes, store, begun = {}, gbcm.store, time.monotonic()
     while process.poll() is None:
         sizes[store.head()] = psutil.Process(process.pid).memory_info().rss
-        time.sleep(0.05)
+        time.sleep(0.2)
     finish(process)
+    print(f"{count / (time.monotonic() - begun):.0f} partitions/s")
     early = max(size for commit, size in sizes.items() if commit < 60)  # 3000 of 10,000 partitions
     grown = max(sizes.values()) - early
     print(f"resident {early / 2**20:.0f} MiB after 3,000 partitions, {grown / 2**20:.1f} MiB more after 10,000")
     assert grown < 30 * 2**20  # the ledger itself is 7,000 entries of about 1 KB
-    batch = gbcm.committee.absorb(
-        gbcm.hear(partitions(open_data(tmp_path / "data.zarr"), 50_000), SerialRuntime(), label="batch").message
-    )
+    parts = partitions(open_data(tmp_path / "data.zarr"), ROWS)
+    assert len(parts) == count
+    batch = gbcm.committee.absorb(gbcm.hear(parts, SerialRuntime(), label="batch").message)
     assert_same_committee(GBCM.load(tmp_path / "model").committee, batch, tolerance=1e-8)

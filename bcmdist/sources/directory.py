@@ -42,24 +42,38 @@ class Directory:
         self.x, self.y, self.rows_per_expert, self.watch = x, y, rows_per_expert, watch
         self._order: list[str] = []
         """data sets delivered to their end, in that order, and perhaps one begun"""
+        self._waiting: list[str] = []
+        """data sets that are to follow, as the directory was when it was last listed"""
+        self._read_to = START
+        """the offset that `_order` and `_waiting` are about"""
         self._opened: dict[str, Data] = {}
 
     def read(self, after, most):
-        offset, done = self._resumed(after or START)
+        found = self._found(most) if after == self._read_to else []
+        if not found:
+            self._read_to, self._order = self._resumed(after or START)
+            self._waiting = self._next(self._order, self._read_to["store"])
+            found = self._found(most)
+        return found
+
+    def _found(self, most):
+        """Deliveries of the data sets that wait."""
         found: list[Delivery] = []
-        for name in self._next(done, offset["store"]):
-            data = self._complete(name) if len(found) < most else None
+        for name in list(self._waiting):
+            if len(found) == most:
+                break
+            data = self._complete(name)
             if data is None:
                 continue
-            later = self._later(data, offset["row"] if name == offset["store"] else 0)
-            for part in later[: most - len(found)]:
+            offset = self._read_to
+            for part in self._later(data, offset["row"] if name == offset["store"] else 0)[: most - len(found)]:
                 offset = _advanced(offset, part)
                 found.append(Delivery((part,), offset, offset["position"]))
+            self._read_to = offset
             if offset["store"] is None:
-                done = [*done, name]
+                self._waiting.remove(name)
+                self._order.append(name)
                 self._opened.pop(name, None)
-        if done != self._order[: len(done)]:
-            self._order = done
         return found
 
     def _later(self, data, begun):
@@ -72,6 +86,8 @@ class Directory:
 
     def _resumed(self, offset):
         """An offset with the names of the data sets that it counts; the start where these cannot be told."""
+        if offset == self._read_to:
+            return offset, self._order
         count = offset["stores"]
         for known in (self._order, self._names()):
             if len(known) >= count and _sum_of_names(known[:count]) == offset["names"]:
