@@ -32,7 +32,7 @@ from bcmdist.runtime import breadcrumbs, flights
 from bcmdist.runtime.dask import DaskRuntime
 from problems import assert_same_committee
 
-ROWS, PARTITIONS = 300, 200
+ROWS, PARTITIONS = 400, 200
 GIVEN = Settings(kernel="se", learn=False, query=200, rows_per_expert=ROWS)  # some seconds on two cores
 RUN_SECONDS = 120  # after which a run hangs
 

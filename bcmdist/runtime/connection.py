@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import multiprocessing
+import os
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
@@ -13,6 +14,7 @@ import scipy.linalg  # noqa: F401  (loads the BLAS whose threads are limited)
 import threadpoolctl
 from dask.system import CPU_COUNT
 from distributed.comm import connect as open_comm
+from distributed.utils import get_mp_context
 
 from bcmdist.errors import BcmdistWarning, InvalidOption, SchedulerUnreachable, VersionMismatch
 
@@ -22,6 +24,9 @@ WORKERS_SECONDS = 60  # how long to wait for a first, or a new, worker
 # A cluster on this machine gives up, for good, a worker that was killed and has not started again by then. Dask's
 # 15 s are too short where the machine is busy.
 LOST_WORKER = "1 day"
+# What worker processes of this machine have imported before they start: a server that has done so forks them, and one
+# that takes the place of a dead one is there in a fraction of a second.
+PRELOADED = ["distributed", "bcmdist.tasks.arriving", "bcmdist.tasks.predicting", "bcmdist.runtime.connection"]
 
 
 class LimitBlas(distributed.WorkerPlugin):
@@ -47,12 +52,18 @@ def local_cluster(workers):
             "        ...\nbecause every worker imports the script; move the calls there, or use the serial runtime"
         )
     dask.config.set({"distributed.deploy.lost-worker-timeout": LOST_WORKER})
+    environment = None
+    if "forkserver" in multiprocessing.get_all_start_methods():
+        dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+        get_mp_context().set_forkserver_preload(PRELOADED)
+        environment = dict(os.environ)  # else workers would have the one of the first cluster
     return distributed.LocalCluster(
         n_workers=workers or CPU_COUNT,
         threads_per_worker=1,
         processes=True,
         host="127.0.0.1",
         dashboard_address="127.0.0.1:0",
+        env=environment,
         silence_logs=logging.CRITICAL,  # workers that die and are replaced are part of the plan
     )
 

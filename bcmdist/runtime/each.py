@@ -14,7 +14,7 @@ from bcmdist.errors import BcmdistError, PoisonChunk
 from bcmdist.runtime import Outcome
 from bcmdist.runtime.breadcrumbs import last_seen, run_noted
 from bcmdist.runtime.flights import Flight, Flights, NeverArrived
-from bcmdist.runtime.pulse import Pulse
+from bcmdist.runtime.pulse import PULSE_SECONDS, Pulse
 from bcmdist.runtime.quarantine import Quarantine, Suspect
 from bcmdist.tasks import run_batch
 
@@ -117,13 +117,18 @@ class Each:
                     yield self._outcome(flight, result, error)
 
     def _verdicts(self):
-        """Outcomes of the partitions that are to blame; the cluster is watched for a while before it is said."""
+        """Outcomes of the partitions that are to blame, said when the cluster has been calm for a while.
+
+        Where something else kills workers too, the convicted are tried again, at once.
+        """
         if not self.quarantine.convicted:
             return
-        while time.monotonic() < self.killed_at + CALM_SECONDS:
-            time.sleep(AGAIN_SECONDS)
+        while not self.quarantine.others_kill(died := self._deaths()):
+            if time.monotonic() >= self.killed_at + CALM_SECONDS:
+                break
+            time.sleep(PULSE_SECONDS)
             self.pulse.check()
-        for suspect in self.quarantine.judge(_deaths(self.pulse, self.quarantine.deaths)):
+        for suspect in self.quarantine.judge(died):
             seen = last_seen(self.client, suspect.part)
             error = PoisonChunk(
                 f"{suspect.part.key} killed {suspect.deaths} workers (last phase {seen.phase}, estimated "
@@ -137,10 +142,9 @@ class Each:
         self.pulse.done += len(flight.parts)
         return Outcome(flight.parts, result, error)
 
-
-def _deaths(pulse, known):
-    """Workers that died on the cluster, for whatever reason, from the first of the `known` deaths on."""
-    events = [event for _, event in pulse.ask("events", topic="all")]
-    died = [e["worker"] for e in events if e.get("action") == "remove-worker" and not e["expected"]]
-    first = next((k for k, worker in enumerate(died) if worker in known), 0)
-    return died[first:]
+    def _deaths(self):
+        """Workers that died on the cluster, for whatever reason, from the first of the known deaths on."""
+        events = [event for _, event in self.pulse.ask("events", topic="all")]
+        died = [e["worker"] for e in events if e.get("action") == "remove-worker" and not e["expected"]]
+        first = next((k for k, worker in enumerate(died) if worker in self.quarantine.deaths), 0)
+        return died[first:]

@@ -122,8 +122,9 @@ class Flights:
     def _land(self, flight, copy):
         self.flying.remove(flight)
         self._forget([other.future for other in flight.copies if other is not copy])
-        error = copy.fetched.exception()
-        if error is not None and copy.future.status != "error":
+        error, status = copy.fetched.exception(), copy.future.status
+        copy.future.release()  # the scheduler would keep an error for as long as anybody holds its traceback
+        if error is not None and status != "error":
             self.pulse.check_lost(error)
             return flight, None, NeverArrived()
         if error is not None:

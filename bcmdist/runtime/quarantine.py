@@ -65,9 +65,13 @@ class Quarantine:
             if suspect in suspects:
                 suspects.remove(suspect)
 
+    def others_kill(self, died) -> bool:
+        """Whether one of these deaths on the cluster is without an explanation."""
+        return any(not self._deaths.get(death) for death in died)
+
     def judge(self, died):
         """The convicted who are guilty, where these are the deaths on the cluster; the others are tried again."""
-        others_kill = any(not self._deaths.get(death) for death in died)
+        others_kill = self.others_kill(died)
         guilty = [s for s in self.convicted if not others_kill or s.trials >= MOST_TRIALS]
         self.waiting.extend(s for s in self.convicted if s not in guilty)
         self.convicted = []
