@@ -192,6 +192,7 @@ def test_blocks_hold_original_rows_with_their_companions(setting, cells):
             np.testing.assert_array_equal(getattr(rows.obs, name), columns[name][number])
 
 
+@pytest.mark.slow
 def test_rounds_differ_and_seeds_repeat(cells):
     blocks = cells()
     rounds = [targets(blocks(None)), targets(blocks(KERNEL)), targets(blocks(KERNEL))]

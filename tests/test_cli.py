@@ -70,6 +70,7 @@ def test_the_whole_job(tmp_path, rng):
     assert "kernel.lengthscale" in text
 
 
+@pytest.mark.slow
 def test_classification_scores(classes, tmp_path):
     path, *_ = classes
     assert run("fit", path, "--model", tmp_path / "m", *FIT)[0] == 0
@@ -136,6 +137,7 @@ def test_calibration_in_info(wave, tmp_path):
     assert "coverage95 0." in CliRunner().invoke(cli, ["info", str(tmp_path / "m"), "--calibration"]).output
 
 
+@pytest.mark.slow
 def test_config_file_and_set(wave, tmp_path):
     path, *_ = wave
     config = tmp_path / "fit.toml"
@@ -173,6 +175,7 @@ def test_config_files_with_other_types(tmp_path, text, shown):
     assert shown in result.output
 
 
+@pytest.mark.slow
 def test_prepare_only_then_fit(wave, tmp_path):
     path, *_ = wave
     code, prepared, _ = run("fit", path, "--model", tmp_path / "m", *FIT, "--prepare-only", "--json")
@@ -180,6 +183,7 @@ def test_prepare_only_then_fit(wave, tmp_path):
     assert run("fit", path, "--model", tmp_path / "m", *FIT, "--json")[1]["rows"] == 240
 
 
+@pytest.mark.slow
 def test_errors_are_one_line_and_json(tmp_path, wave):
     path, *_ = wave
     code, out, err = run("fit", tmp_path / "no.zarr", "--model", tmp_path / "m", "--serial")
@@ -221,6 +225,7 @@ def test_dask_knows_the_command():
     assert entry.load() is cli
 
 
+@pytest.mark.slow
 def test_doctor():
     code, found, _ = run("doctor", "--json")
     assert {c["check"] for c in found["checks"]} >= {"python", "packages", "blas", "storage", "zarr", "cluster"}
@@ -302,6 +307,7 @@ def test_a_key_that_is_not_there(tmp_path, make_data, rng):
     assert "bcmdist info --ledger" in result.stderr
 
 
+@pytest.mark.slow
 def test_sampled_hyperparameters(wave, tmp_path, monkeypatch):
     monkeypatch.setitem(posterior.LENGTHS, "quick", (30, 10))
     path, *_ = wave

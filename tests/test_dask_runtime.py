@@ -166,6 +166,7 @@ def test_kill_9_of_a_worker_changes_nothing(wave, tmp_path):
     np.testing.assert_array_equal(total.gradient, np.full(2, float(sum(p.start for p in many))))
 
 
+@pytest.mark.slow
 def test_kill_9_of_a_worker_during_fit(make_data, tmp_path, rng):
     """The whole fit, killed from outside in the middle of the experts' work."""
     X = rng.uniform(-2, 2, (4000, 2))
@@ -322,6 +323,7 @@ def test_versions_must_agree(cluster):
             connection.check_versions(elsewhere)
 
 
+@pytest.mark.slow
 def test_a_script_without_a_main_guard_is_told_so(tmp_path):
     script = tmp_path / "unguarded.py"
     script.write_text("from bcmdist import DaskRuntime\nwith DaskRuntime(workers=1):\n    print('fitted')\n")

@@ -52,6 +52,7 @@ FIGURES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ALL)
 def test_fit_score_and_predict(make_data, tmp_path, likelihood):
     data = columns(likelihood)
@@ -137,6 +138,7 @@ def test_rows_outside_the_support_are_named(make_data, tmp_path, likelihood, wro
     assert not (tmp_path / "model").exists()
 
 
+@pytest.mark.slow
 def test_a_class_unseen_in_some_partitions_works(make_data):
     data = columns("softmax")
     order = np.argsort(data["y"], kind="stable")

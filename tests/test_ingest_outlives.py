@@ -83,6 +83,7 @@ def test_two_processes_ingest_the_same(stream, model):
     assert sum(f["partitions"] for f in figures) == PARTITIONS
 
 
+@pytest.mark.slow
 def test_a_stopped_writer_wakes_up_late(stream, model):
     folder, peaceful = stream
     sleeper = start(model, folder / "data.zarr", "--commit-every", "2")
@@ -117,15 +118,13 @@ def killed_again_and_again(stream, model, kills, every):
     return killed
 
 
-def test_killed_while_ingesting(stream, model):
-    assert killed_again_and_again(stream, model, 5, "1") > 0
-
-
 @pytest.mark.slow
-def test_killed_two_hundred_times(stream, model):
-    killed = killed_again_and_again(stream, model, 200, "1")
-    print(f"{killed} of 200 processes were killed at work")
-    assert killed > 100
+def test_killed_while_ingesting(stream, model):
+    """BCMDIST_KILLS=200 for a long night."""
+    kills = int(os.environ.get("BCMDIST_KILLS", "20"))
+    killed = killed_again_and_again(stream, model, kills, "1")
+    print(f"{killed} of {kills} processes were killed at work")
+    assert killed > kills // 2
 
 
 @pytest.mark.slow

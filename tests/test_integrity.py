@@ -274,6 +274,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", BOMBS)
 def test_a_bomb_is_refused_before_it_is_decoded(foreign, case):
     name, zarr_format, codec, make = BOMBS[case]
@@ -402,6 +403,7 @@ class Canary:
         return (open, (str(self.path), "w"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["filter", "compressor", "v3", "objects"])
 def test_nothing_is_ever_unpickled(foreign, tmp_path, wave, place):
     import pickle

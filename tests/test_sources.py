@@ -270,6 +270,7 @@ for k in range(40):
 """
 
 
+@pytest.mark.slow
 def test_a_reader_beside_a_writer_sees_only_what_was_written(tmp_path):
     path = tmp_path / "a"
     append_rows(path, np.full((13, 3), 7.0), np.full(13, 7.0), rows_per_chunk=10)

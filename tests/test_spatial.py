@@ -174,6 +174,7 @@ def test_a_local_prediction_is_that_of_core_and_halo(wiggle, tmp_path, rng):
         np.testing.assert_allclose([mean[k : k + 1], variance[k : k + 1]], exact, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_on_a_cluster_it_is_the_same(wiggle, fresh, tmp_path, cluster):
     one = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "one")
     other = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "other", runtime=cluster)
