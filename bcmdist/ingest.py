@@ -325,7 +325,7 @@ class _Loop:
         """Commit what is pending, whoever else does; then acknowledge it."""
         batch, retries = self.pending.take(), self.tally.retries
         advanced = batch.offset is not None and batch.offset != self.gbcm.offsets.get(self.source.name)
-        if batch.message is not None or (self.wishes.watch and advanced):
+        if batch.message is not None or self._left_out() or (self.wishes.watch and advanced):
             start, pause = time.monotonic(), PAUSE
             while True:
                 try:
@@ -345,6 +345,11 @@ class _Loop:
         self.tally.partitions += batch.partitions
         self.tally.rows += sum(entry.rows for entry in batch.entries.values())
         self.source.ack(batch.offset, batch.keys)
+
+    def _left_out(self) -> set[str]:
+        """Keys of partitions that failed and are skipped, and of which the newest commit does not tell."""
+        failed = self.tally.skipped if self.wishes.skip else ()
+        return {*failed} - {*self.gbcm.facts.get("skipped", ())} - self.known.keys()
 
     def _without_known(self, batch: Batch) -> Batch:
         """What is left of a batch now that somebody else has committed."""
@@ -391,7 +396,7 @@ class _Loop:
         facts: dict[str, Any] = to_facts(after)
         if entries:
             facts |= passes.first_pass(gbcm.facts)
-        skipped = {*gbcm.facts.get("skipped", ()), *self.tally.skipped} - batch.entries.keys()
+        skipped = {*gbcm.facts.get("skipped", ()), *self._left_out()} - batch.entries.keys()
         facts["skipped"] = sorted(skipped)
         if gone:
             left = [entry for entry in ledger if not after.expired(entry.position)]
