@@ -411,7 +411,7 @@ class _Loop:
 
     def _tells_something(self, batch: Batch):
         """Whether a batch changes what a commit says."""
-        skipped = set(self.tally.skipped) - set(self.gbcm.facts.get("skipped", ()))
+        skipped = {*self.tally.skipped} - {*self.gbcm.facts.get("skipped", ())} - self.known.keys()
         advanced = batch.offset is not None and batch.offset != self.gbcm.offsets.get(self.source.name)
         return batch.message is not None or (self.wishes.watch and advanced) or bool(skipped)
 
@@ -471,7 +471,7 @@ class _Loop:
         facts: dict[str, Any] = to_facts(after)
         if entries:
             facts |= passes.first_pass(gbcm.facts)
-        skipped = {*gbcm.facts.get("skipped", ()), *self.tally.skipped} - batch.entries.keys()
+        skipped = {*gbcm.facts.get("skipped", ()), *self._left_out()} - batch.entries.keys()
         facts["skipped"] = sorted(skipped)
         if gone:
             left = [entry for entry in ledger if not after.expired(entry.position)]

@@ -18,7 +18,9 @@ from watched_experts import GATE, RUNS
 
 import bcmdist
 from bcmdist import jobs
+from bcmdist.errors import SchedulerUnreachable
 from bcmdist.jobs import open_job
+from bcmdist.runtime.scheduler import SchedulerMachine
 
 TESTS = Path(__file__).parent
 LOOPBACK = ["--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0"]
@@ -88,7 +90,8 @@ class Commands:
 
     def runs(self):
         """How often the expert of each partition has begun, by key."""
-        return Counter((self.folder / "runs.txt").read_text().splitlines())
+        lines = self.folder / "runs.txt"
+        return Counter(lines.read_text().splitlines() if lines.exists() else [])
 
 
 class Processes(Commands):
@@ -121,6 +124,14 @@ class Processes(Commands):
         """Another scheduler at the same address, and other workers, when the last ones have gone."""
         wait_until(lambda: all(w.poll() is not None for w in self.workers), "the end of the workers")
         self.start()
+        wait_until(self._joined, "two workers")
+
+    def _joined(self):
+        try:
+            with SchedulerMachine(self.address, connect_seconds=LONG) as machine:
+                return machine.run(_workers) == 2
+        except SchedulerUnreachable:
+            return False
 
     def job(self, job):
         return jobs.status(open_job(self.folder / "jobs", job))
@@ -142,6 +153,10 @@ class Processes(Commands):
             process.send_signal(signal.SIGCONT)
             process.kill()
             process.wait(timeout=LONG)
+
+
+def _workers(dask_scheduler=None):
+    return len(dask_scheduler.workers)
 
 
 @contextlib.contextmanager

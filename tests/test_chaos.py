@@ -32,7 +32,7 @@ from bcmdist.runtime import breadcrumbs, flights
 from bcmdist.runtime.dask import DaskRuntime
 from problems import assert_same_committee
 
-ROWS, PARTITIONS = 400, 200
+ROWS, PARTITIONS = 500, 200
 GIVEN = Settings(kernel="se", learn=False, query=200, rows_per_expert=ROWS)  # some seconds on two cores
 RUN_SECONDS = 120  # after which a run hangs
 
@@ -47,6 +47,10 @@ def own():
 def worker_pids(runtime):
     """Of the workers that have joined the cluster."""
     return runtime._client.run_on_scheduler(lambda dask_scheduler: [w.pid for w in dask_scheduler.workers.values()])
+
+
+def tasks(runtime):
+    return runtime._client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
 
 
 def wait_for_workers(runtime, number):
@@ -74,6 +78,7 @@ class Problem:
             assert_same_committee(one.committee, self.calm.committee, tolerance=1e-10)
             assert Counter(e.key for e in one.ledger) == Counter(e.key for e in self.calm.ledger)
         assert (tally.partitions, tally.duplicates, tally.retries, tally.skipped) == (PARTITIONS, 0, 0, [])
+        wait_until(lambda: tasks(runtime) == 0, "nothing left on the scheduler")
         return seconds
 
 
@@ -137,19 +142,22 @@ def test_two_workers_killed_during_ingestion_change_nothing(own, problem, tmp_pa
 
 @pytest.mark.slow
 def test_twenty_ingestions_in_chaos(problem, tmp_path):
+    """The ratios are to the last run in peace; they are printed, since other work on the machine changes them."""
+    seconds, killed, ratios = [], [], []
     with DaskRuntime(workers=2) as runtime:
-        calm, runs = [problem.ingest(tmp_path / f"calm{k}", runtime) for k in range(3)], []
         for k in range(20):
             wait_for_workers(runtime, 2)
-            with no_hang(RUN_SECONDS), Killer(runtime, SEED + k) as killer:
-                runs.append((problem.ingest(tmp_path / f"model{k}", runtime), killer.killed))
-            shutil.rmtree(tmp_path / f"model{k}")
-    seconds, peace = np.array([s for s, _ in runs]), float(np.median(calm))
-    print(f"in peace {', '.join(f'{s:.1f}' for s in calm)} s; in chaos (from seed {SEED}):", end=" ")
-    print(", ".join(f"{s:.1f} s ({k} killed)" for s, k in runs))
-    print(f"x peace: mean {seconds.mean() / peace:.2f}, median {np.median(seconds) / peace:.2f}, ", end="")
-    print(f"worst {seconds.max() / peace:.2f}")
-    assert sum(k for _, k in runs) >= 20
+            with no_hang(RUN_SECONDS):
+                if k % 4 == 0:
+                    peace = problem.ingest(tmp_path / f"calm{k}", runtime)
+                with Killer(runtime, SEED + k) as killer:
+                    seconds.append(problem.ingest(tmp_path / f"model{k}", runtime))
+            killed.append(killer.killed)
+            ratios.append(seconds[-1] / peace)
+    print(f"20 runs from seed {SEED}, workers killed: {killed}")
+    print(f"seconds: {np.round(seconds, 1)}")
+    print(f"x peace: mean {np.mean(ratios):.2f}, median {np.median(ratios):.2f}, worst {max(ratios):.2f}")
+    assert sum(killed) >= 20
 
 
 # --- Single faults, of tasks that can be told what to do ---
