@@ -471,7 +471,7 @@ class _Loop:
         facts: dict[str, Any] = to_facts(after)
         if entries:
             facts |= passes.first_pass(gbcm.facts)
-        skipped = {*gbcm.facts.get("skipped", ()), *self._left_out()} - batch.entries.keys()
+        skipped = {*gbcm.facts.get("skipped", ()), *self.tally.skipped} - batch.entries.keys()
         facts["skipped"] = sorted(skipped)
         if gone:
             left = [entry for entry in ledger if not after.expired(entry.position)]
