@@ -305,7 +305,7 @@ def forget_logins():
 
 
 def test_passwords_are_in_no_name_and_no_error(tmp_path, monkeypatch):
-    from servers import RedisServer
+    from redis_server import RedisServer
 
     server = RedisServer(tmp_path, password="s3cret")
     try:
