@@ -193,7 +193,6 @@ class _Loop:
         """partitions that wait in the source, about, and when that was asked"""
         self.tally = Tally()
         self.failures: list[BcmdistError] = []
-        self.hearing_seconds = 0.0
         self.committed, self.commit_seconds, self.unpruned = time.monotonic(), 0.0, 0
         self.hearing = self._hearing()
 
@@ -385,11 +384,11 @@ class _Loop:
         """Commit what is pending, whoever else does; then acknowledge it."""
         batch, retries = self.pending.take(), self.tally.retries
         if self._tells_something(batch):
-            start, pause = time.monotonic(), PAUSE
-            self.hearing_seconds = start - self.committed
+            start, pause, stages = time.monotonic(), PAUSE, Stages()
+            stages.seconds[self.label] = start - self.committed
             while True:
                 try:
-                    self.gbcm = self._successor(batch)
+                    self.gbcm = self._successor(batch, stages)
                     break
                 except CommitConflict:
                     self.tally.retries += 1
@@ -451,13 +450,11 @@ class _Loop:
         entry = replace(known, key=part.key, rows=part.rows, position=position)
         return replace(part, weight=batch.fading.weight(position)), entry
 
-    def _successor(self, batch: Batch) -> "GBCM":
+    def _successor(self, batch: Batch, stages: Stages) -> "GBCM":
         """The commit after the newest one we know, with a batch absorbed and old rows faded."""
         gbcm, entries = self.gbcm, sorted(batch.entries.values(), key=lambda entry: entry.key)
         before = fading_from(gbcm.facts) if fading_from(gbcm.facts).fades else self.fading
         after = before.at(batch.fading.position)
-        stages = Stages()
-        stages.seconds["experts"] = self.hearing_seconds
         with stages("committee"):
             committee = gbcm.committee.aged(before.aged(after))
             if batch.message is not None:

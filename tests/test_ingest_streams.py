@@ -134,6 +134,26 @@ def test_a_stream_whose_server_and_readers_are_killed(model, redis_server):
         check_heard(model, redis_server, url)
 
 
+@pytest.mark.slow
+def test_ctrl_c_finishes_what_is_under_way_on_workers(model, redis_server):
+    url = redis_server.url()
+    command = [sys.executable, "-m", "bcmdist.cli", "ingest", model, url, "--watch", "--workers", "2", "--json"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment()}
+    process = subprocess.Popen(command, start_new_session=True, **pipes)
+    for k in range(10):
+        publish(url, *some_rows(k))
+    until(lambda: GBCM.load(model).ledger, process)
+    for k in range(10, 30):
+        publish(url, *some_rows(k))
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all processes, also those of workers
+    out, err = process.communicate(timeout=DEADLINE)
+    assert (process.returncode, b"Traceback" in err) == (0, False), err.decode()
+    told = json.loads(out)
+    assert told["partitions"] + told["waiting"] == 30
+    assert len(GBCM.load(model).ledger) == told["partitions"]
+    assert unacknowledged(redis_server) == told["waiting"]
+
+
 def run(*words):
     """What a command says, and its exit code."""
     result = CliRunner().invoke(cli, [*map(str, words), "--serial", "--json"])

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import multiprocessing
 import os
+import signal
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
@@ -41,6 +42,16 @@ class LimitBlas(distributed.WorkerPlugin):
     def teardown(self, worker):
         """Give back what the worker had before."""
         self.limits.restore_original_limits()
+
+
+class IgnoreInterrupts(distributed.WorkerPlugin):
+    """Leaves Ctrl-C, which a terminal sends to workers too, to the process that they work for and that ends them."""
+
+    name = "bcmdist-ignore-interrupts"
+
+    def setup(self, worker):
+        """For the life of the process."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def local_cluster(workers):

@@ -23,6 +23,7 @@ from bcmdist.partition import Work
 from bcmdist.runtime import Progress, silent
 from bcmdist.runtime.connection import (
     CONNECT_SECONDS,
+    IgnoreInterrupts,
     LimitBlas,
     check_blas,
     check_versions,
@@ -77,6 +78,8 @@ class DaskRuntime:
     def _prepare_workers(self):
         check_versions(self._client)
         self._client.register_plugin(LimitBlas())
+        if self._cluster is not None:
+            self._client.register_plugin(IgnoreInterrupts())
         self._client.register_plugin(DeathIsFinal(self._client.id))
         facts = self._client.run(worker_facts)
         check_blas(facts)
