@@ -192,6 +192,9 @@ class WatchedRuntime:
                 self._watch.progress(label, done, pulled)
                 yield outcome
 
+    def progress(self, label, done, total):
+        """Nothing: `sum` and `each` tell the watch themselves."""
+
     def check_same(self, probe, *, url):
         """As the runtime's."""
         self._runtime.check_same(probe, url=url)

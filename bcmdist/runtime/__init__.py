@@ -38,6 +38,8 @@ class Runtime(Protocol):
     """Memory a worker thread may use."""
     threads: int
     """Tasks that run at the same time."""
+    progress: Progress
+    """Who is told how far work has come."""
 
     def sum(self, task: Task, parts: Sequence[Work], *, label: str) -> Any:
         """Sum of a task over partitions, or over spans, at least one."""
