@@ -165,6 +165,7 @@ class WatchedRuntime:
     def __init__(self, runtime, watch: Watch):
         self._runtime, self._watch = runtime, watch
         self.allowed_bytes, self.threads = runtime.allowed_bytes, runtime.threads
+        self.progress = runtime.progress
 
     def sum(self, task, parts, *, label):
         """As the runtime's."""
@@ -191,9 +192,6 @@ class WatchedRuntime:
                     self._watch.tell("quarantined", key=outcome.parts[0].key, **said)
                 self._watch.progress(label, done, pulled)
                 yield outcome
-
-    def progress(self, label, done, total):
-        """Nothing: `sum` and `each` tell the watch themselves."""
 
     def check_same(self, probe, *, url):
         """As the runtime's."""
