@@ -83,6 +83,14 @@ class Interrupted(SerialRuntime):
             raise Killed
         return found
 
+    def each(self, work, *, label):
+        if label != self.label:
+            yield from super().each(work, label=label)
+            return
+        if self.after:
+            list(super().each(work, label=label))
+        raise Killed
+
 
 def left_in(model):
     """What stands in a model directory."""
