@@ -20,6 +20,7 @@ from bcmdist.cli import cli
 from bcmdist.coordinator import Claim, Superseded, Watch, WatchedRuntime, coordinate
 from bcmdist.errors import BcmdistError, BcmdistWarning, SchedulerUnreachable
 from bcmdist.jobs import Journal, open_job
+from bcmdist.runtime import silent
 from bcmdist.runtime.scheduler import SchedulerMachine
 from bcmdist.storage import open_storage
 from problems import assert_same_committee
@@ -155,7 +156,7 @@ def test_partitions_that_are_given_up_are_named(journal):
     closed = []
 
     class OneByOne:
-        allowed_bytes, threads, progress = 1e9, 1, None
+        allowed_bytes, threads, progress = 1e9, 1, staticmethod(silent)
 
         def each(self, work, *, label):
             try:

@@ -84,11 +84,12 @@ class Interrupted(SerialRuntime):
         return found
 
     def each(self, work, *, label):
-        if label == self.label and not self.after:
-            raise Killed
-        yield from super().each(work, label=label)
-        if label == self.label:
-            raise Killed
+        if label != self.label:
+            yield from super().each(work, label=label)
+            return
+        if self.after:
+            list(super().each(work, label=label))
+        raise Killed
 
 
 def left_in(model):
