@@ -17,19 +17,15 @@ from dataclasses import asdict, dataclass, field, replace
 import numpy as np
 
 from bcmdist import diagnosis, drift, inference, opening, passes, revision, spatial
+from bcmdist.arrays import open_data
 from bcmdist.calibration import calibration_from, fit_calibration
 from bcmdist.committee import Committee, query_advice
 from bcmdist.errors import CommitConflict, InvalidData, InvalidDtype, InvalidOption
-from bcmdist.ingest import Tally, Wishes, ingest
+from bcmdist.ingest import ingest
 from bcmdist.joint import joint_latent, sample_latent
 from bcmdist.likelihoods import Observations, Softmax, task_of
 from bcmdist.model import Model, from_arrays, named_parameters
-from bcmdist.partition import (
-    Partition,
-    open_data,
-    partitions,
-    refuse_overlap,
-)
+from bcmdist.partition import Partition, partitions, refuse_overlap
 from bcmdist.preparation import Stages
 from bcmdist.runtime import Runtime
 from bcmdist.runtime.serial import SerialRuntime
@@ -42,6 +38,7 @@ from bcmdist.tasks.hearing import Contribution, EPExpert, Expert, HeldOut
 from bcmdist.tasks.loading import Fitted, committee_from
 from bcmdist.tasks.local import load_predictor
 from bcmdist.tasks.predicting import predict_rows
+from bcmdist.wishes import Tally, Wishes
 
 
 def _holding(method):

@@ -13,9 +13,10 @@ from typing import Protocol
 
 import numpy as np
 
+from bcmdist.arrays import Data, open_data, open_group
 from bcmdist.dataset import write_dataset
 from bcmdist.kernels import Kernel, metric
-from bcmdist.partition import Data, Partition, open_data, open_group
+from bcmdist.partition import Partition
 from bcmdist.runtime import Runtime
 from bcmdist.store import BlobReference, ModelStore
 from bcmdist.tasks.nearest import Nearest, all_rows

@@ -240,8 +240,8 @@ def fit(data, model, given, prepare_only, hyperparameters, samples, chains, make
     Example: bcmdist fit train.zarr --model model --task regression --query 1000
     """
     start = time.perf_counter()
+    from bcmdist.arrays import open_data
     from bcmdist.bcm import GBCM
-    from bcmdist.partition import open_data
     from bcmdist.settings import Settings
 
     settings = Settings(set=given, **options)
@@ -295,10 +295,10 @@ def predict(model, data, out, method, x, make_runtime, as_json):
     Example: bcmdist predict model new.zarr --out predictions.zarr
     """
     start = time.perf_counter()
+    from bcmdist.arrays import open_data
     from bcmdist.dataset import refuse_existing
     from bcmdist.inference import chosen_method
     from bcmdist.mixture import Mixture
-    from bcmdist.partition import open_data
 
     gbcm = _load(model)
     method = chosen_method(gbcm.facts, method)
@@ -417,7 +417,7 @@ def ingest(model, source, watch, make_runtime, as_json, on_error, take_over, **w
     """
     start = time.perf_counter()
     from bcmdist.bcm import GBCM
-    from bcmdist.ingest import Wishes
+    from bcmdist.wishes import Wishes
 
     _refuse_mixture(model, "ingest into")
     wishes = {name: value for name, value in wishes.items() if value is not None}

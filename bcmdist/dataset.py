@@ -17,10 +17,7 @@ import numpy as np
 import zarr
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
-from bcmdist.checked import recorded
-from bcmdist.errors import DataExists, InvalidData, InvalidOption
-from bcmdist.manifest import MANIFEST
-from bcmdist.partition import (
+from bcmdist.arrays import (
     ALL_STORED,
     COMPANIONS,
     ROWS_COMPLETE,
@@ -30,6 +27,9 @@ from bcmdist.partition import (
     group_store,
     open_group,
 )
+from bcmdist.checked import recorded
+from bcmdist.errors import DataExists, InvalidData, InvalidOption
+from bcmdist.manifest import MANIFEST
 from bcmdist.storage import answering, on_objects, open_objects
 
 ROWS_PER_CHUNK = 4096

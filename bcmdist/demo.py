@@ -12,10 +12,11 @@ from pathlib import Path
 import numpy as np
 
 from bcmdist import pictures
+from bcmdist.arrays import open_data, open_group
 from bcmdist.bcm import GBCM
 from bcmdist.dataset import write_dataset
 from bcmdist.errors import DataExists, InvalidOption
-from bcmdist.partition import open_data, open_group, partitions
+from bcmdist.partition import partitions
 from bcmdist.scores import class_scores
 from bcmdist.settings import Settings
 

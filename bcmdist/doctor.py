@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
+from bcmdist.arrays import open_data
 from bcmdist.dataset import write_dataset
 from bcmdist.errors import BcmdistError
-from bcmdist.partition import open_data, partitions
+from bcmdist.partition import partitions
 from bcmdist.rows import read_all
 from bcmdist.storage import open_storage
 

@@ -12,9 +12,9 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from bcmdist.arrays import COMPANIONS
 from bcmdist.dataset import ROWS_PER_CHUNK, write_dataset
 from bcmdist.errors import BcmdistError, DataNotFound, InvalidData, InvalidDtype, InvalidOption, MissingExtra
-from bcmdist.partition import COMPANIONS
 
 PARTS = ("train", "test", "all")
 

@@ -15,8 +15,8 @@ import functools
 import math
 import random
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from bcmdist import opening, passes
@@ -41,6 +41,7 @@ from bcmdist.spatial import heard_in_cells
 from bcmdist.store import RUNNING, Entry, record_digest
 from bcmdist.tasks.arriving import Arrival, Digests, Found
 from bcmdist.tasks.hearing import EPExpert, Expert
+from bcmdist.wishes import Tally, Wishes
 
 if TYPE_CHECKING:
     from bcmdist.bcm import GBCM
@@ -49,9 +50,6 @@ if TYPE_CHECKING:
 # one part in `COMMIT_SHARE` of the time. What is heard between two commits is what a crash makes us hear again.
 COMMIT_SECONDS = 5.0
 COMMIT_SHARE = 20
-# Older commits than these are pruned in the end, and on the way once there are twice as many, unless somebody holds
-# them.
-KEEP_COMMITS = 20
 # Partitions of one task at most: neighbours are read together and their messages travel as one.
 GROUP = 4
 # Seconds between two looks at a source that had nothing new, and between two questions how much waits there.
@@ -59,64 +57,6 @@ POLL_SECONDS = 0.5
 LAG_SECONDS = 2.0
 # The first pause of the loser of a commit, on average; it doubles up to `LONGEST_PAUSE`.
 PAUSE, LONGEST_PAUSE = 0.01, 1.0
-
-
-def never() -> bool:
-    """Do not stop."""
-    return False
-
-
-@dataclass(frozen=True)
-class Wishes:
-    """How to ingest.
-
-    Raises
-    ------
-    InvalidOption
-    """
-
-    watch: bool = False
-    """wait for more, until told to stop"""
-    max_partitions: int | None = None
-    """stop after so many new ones"""
-    commit_every: int | None = None
-    """new partitions per commit; None: by time"""
-    half_life: float | None = None
-    """rows after which a row counts half"""
-    window: int | None = None
-    """newest rows that count at all"""
-    keep: int = KEEP_COMMITS
-    """commits that are not pruned"""
-    skip: bool = False
-    """go on without partitions that fail; by default they are an error in the end"""
-    stop: Callable[[], bool] = never
-    """asked between partitions"""
-
-    def __post_init__(self):
-        for name in ("max_partitions", "commit_every", "keep"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                option = name.replace("_", "-")
-                raise InvalidOption(f"--{option}: expected at least 1, got {value}; give a positive number")
-
-
-@dataclass
-class Tally:
-    """What an ingestion did, JSON-ready."""
-
-    partitions: int = 0
-    """new ones that were committed"""
-    rows: int = 0
-    duplicates: int = 0
-    """partitions that were known"""
-    expired: int = 0
-    """partitions that came when the window had left them"""
-    retries: int = 0
-    """commits that somebody else was faster with"""
-    skipped: list[str] = field(default_factory=list)
-    """keys of partitions that failed"""
-    waiting: int | None = None
-    """partitions, about, that the source still had: not complete yet, or given to somebody else"""
 
 
 def ingest(gbcm: "GBCM", source: Source, runtime, wishes: Wishes | None = None) -> tuple["GBCM", Tally]:

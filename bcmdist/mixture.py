@@ -13,13 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcmdist import __version__
+from bcmdist.arrays import describe, open_data
 from bcmdist.bcm import GBCM
 from bcmdist.chains import load_chains, mixing, mixing_advice
 from bcmdist.dataset import LARGEST_OUTPUT_CHUNK, create_predictions, new_output, output_names
 from bcmdist.errors import InvalidOption, ModelNotFound
 from bcmdist.inference import chosen_method
 from bcmdist.likelihoods import Gaussian, task_of
-from bcmdist.partition import aligned_partitions, describe, open_data
+from bcmdist.partition import aligned_partitions
 from bcmdist.preparation import refuse_large_prediction
 from bcmdist.runtime import Runtime
 from bcmdist.runtime.serial import SerialRuntime

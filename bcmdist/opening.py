@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bcmdist.arrays import describe
 from bcmdist.committee import Committee
 from bcmdist.dataset import write_dataset
 from bcmdist.errors import (
@@ -30,7 +31,7 @@ from bcmdist.errors import (
 )
 from bcmdist.expert import zero_message
 from bcmdist.manifest import from_table, to_table
-from bcmdist.partition import describe, from_key
+from bcmdist.partition import from_key
 from bcmdist.preparation import Stages, prepare_model, survey
 from bcmdist.rows import changed_chunks
 from bcmdist.storage import on_objects

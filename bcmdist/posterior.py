@@ -18,6 +18,7 @@ from dataclasses import asdict, replace
 import numpy as np
 
 from bcmdist import opening
+from bcmdist.arrays import open_data
 from bcmdist.bcm import GBCM
 from bcmdist.chains import FOLDER, chain_from, chain_store
 from bcmdist.errors import InvalidOption, ModelExists
@@ -28,7 +29,7 @@ from bcmdist.likelihoods import SVM, AnyLikelihood, Softmax
 from bcmdist.mixture import PREPARED, Mixture, refuse_unmixable
 from bcmdist.model import named_parameters, with_named
 from bcmdist.objectives import CommitteeObjective, LocalObjective
-from bcmdist.partition import Partition, open_data, partitions
+from bcmdist.partition import Partition, partitions
 from bcmdist.runtime import Runtime
 from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.scaling import scaling_to_array

@@ -12,6 +12,7 @@ from dataclasses import asdict
 import numpy as np
 
 from bcmdist import memory
+from bcmdist.arrays import Data
 from bcmdist.blocks import Blocks, CellBlocks, ChunkBlocks, SubsetBlocks
 from bcmdist.cells import grow
 from bcmdist.errors import BcmdistWarning, InvalidOption, MemoryLimit, NotPositiveDefinite, UnsupportedTarget
@@ -21,7 +22,7 @@ from bcmdist.likelihoods import CLASS_LIKELIHOODS, SVM, TASKS, Gaussian, OneHot,
 from bcmdist.mean import Mean
 from bcmdist.model import Model, to_lists
 from bcmdist.objectives import CommitteeObjective, LocalObjective, improved_points
-from bcmdist.partition import Data, partitions
+from bcmdist.partition import partitions
 from bcmdist.prediction import BLOCK_ROWS
 from bcmdist.query import prepare
 from bcmdist.remembered import Remembered

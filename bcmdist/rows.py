@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from bcmdist.arrays import COMPANIONS, Data, open_group
 from bcmdist.errors import BcmdistError, CorruptChunk, InvalidData, MemoryLimit
 from bcmdist.kept import Kept
 from bcmdist.likelihoods import Observations
 from bcmdist.manifest import Chunk
-from bcmdist.partition import COMPANIONS, Data, Partition, open_group
+from bcmdist.partition import Partition
 from bcmdist.storage import answering
 from bcmdist.stream import is_entry, read_entry
 

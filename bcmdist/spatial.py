@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bcmdist import opening
+from bcmdist.arrays import Data
 from bcmdist.calibration import fit_calibration
 from bcmdist.dataset import LARGEST_OUTPUT_CHUNK, ROWS_PER_CHUNK
 from bcmdist.errors import DataChanged, InvalidData
 from bcmdist.kernels import metric
 from bcmdist.likelihoods import task_of
-from bcmdist.partition import Data, Partition, aligned_partitions, partitions
+from bcmdist.partition import Partition, aligned_partitions, partitions
 from bcmdist.preparation import Stages, refuse_large_local
 from bcmdist.reordering import reorder
 from bcmdist.store import CELL_DATA, SCRATCH

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bcmdist.arrays import Data
 from bcmdist.cells import CellTree
-from bcmdist.partition import KEY, Data, Partition
+from bcmdist.partition import KEY, Partition
 
 # Rows among which a halo is looked for, from the partitions that are nearest.
 CANDIDATE_ROWS = 32_000

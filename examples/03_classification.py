@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from bcmdist import GBCM, SerialRuntime, Settings
+from bcmdist.arrays import open_data
 from bcmdist.dataset import write_dataset
-from bcmdist.partition import open_data, partitions
+from bcmdist.partition import partitions
 
 
 def write_store(path, rows, seed):

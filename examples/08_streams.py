@@ -14,7 +14,7 @@ import numpy as np
 
 from bcmdist import GBCM, Settings
 from bcmdist.dataset import append_rows
-from bcmdist.ingest import Wishes
+from bcmdist.wishes import Wishes
 
 
 def rows(rng, count, *, shift=0.0):

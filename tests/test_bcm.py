@@ -9,6 +9,7 @@ import pytest
 import zarr
 
 from bcmdist import GBCM, SerialRuntime, Settings
+from bcmdist.arrays import open_data
 from bcmdist.checked import recorded
 from bcmdist.errors import (
     BcmdistWarning,
@@ -22,7 +23,7 @@ from bcmdist.errors import (
     UnsupportedTarget,
 )
 from bcmdist.likelihoods import Observations
-from bcmdist.partition import open_data, partitions
+from bcmdist.partition import partitions
 from bcmdist.tasks.survey import Sample
 from problems import assert_same_committee
 

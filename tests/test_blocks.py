@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bcmdist import SerialRuntime
+from bcmdist.arrays import COMPANIONS, open_data
 from bcmdist.blocks import ROUGH_ROUNDS, THINNING, CellBlocks, ChunkBlocks, SubsetBlocks
 from bcmdist.kernels import parse_kernel
 from bcmdist.likelihoods import Observations
-from bcmdist.partition import COMPANIONS, open_data, partitions
+from bcmdist.partition import partitions
 from bcmdist.rows import Rows, read_all
 from bcmdist.scaling import Scaling, scaling_to_array
 from bcmdist.store import BlobReference, open_store

@@ -26,10 +26,10 @@ from processes import LONG, PRELOAD, Commands, no_hang, started, wait_until
 from bcmdist import GBCM, Settings
 from bcmdist.dataset import write_dataset
 from bcmdist.errors import NotPositiveDefinite, PoisonChunk
-from bcmdist.ingest import Wishes
 from bcmdist.partition import Span
 from bcmdist.runtime import breadcrumbs, flights
 from bcmdist.runtime.dask import DaskRuntime
+from bcmdist.wishes import Wishes
 from problems import assert_same_committee
 
 ROWS, PARTITIONS = 500, 200

@@ -17,6 +17,7 @@ import pytest
 from processes import free_port
 
 from bcmdist import GBCM, SerialRuntime, Settings
+from bcmdist.arrays import open_data
 from bcmdist.errors import (
     InvalidOption,
     NotPositiveDefinite,
@@ -25,7 +26,7 @@ from bcmdist.errors import (
     WorkerCannotRead,
     WorkerLost,
 )
-from bcmdist.partition import open_data, partitions
+from bcmdist.partition import partitions
 from bcmdist.runtime import connection
 from bcmdist.runtime import dask as module
 from bcmdist.runtime.dask import DaskRuntime
@@ -385,13 +386,13 @@ def _see_again():
 
 
 def _hide(path, elsewhere):
-    import bcmdist.partition as partition
+    from bcmdist import arrays
 
-    partition.hidden_original = partition.absolute_url
-    partition.absolute_url = lambda url: elsewhere if str(url) == path else partition.hidden_original(url)
+    arrays.hidden_original = arrays.absolute_url
+    arrays.absolute_url = lambda url: elsewhere if str(url) == path else arrays.hidden_original(url)
 
 
 def _unhide():
-    import bcmdist.partition as partition
+    from bcmdist import arrays
 
-    partition.absolute_url = partition.hidden_original
+    arrays.absolute_url = arrays.hidden_original

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from bcmdist import GBCM, Settings, diagnosis, passes
+from bcmdist.arrays import open_data
 from bcmdist.checked import recorded
 from bcmdist.committee import Committee
 from bcmdist.degrees import degrees_share
@@ -10,7 +11,7 @@ from bcmdist.expert import conditional_message, expert_message, zero_message
 from bcmdist.laplace import laplace_mode
 from bcmdist.likelihoods import Bernoulli, Gaussian, unweighted
 from bcmdist.mean import Mean
-from bcmdist.partition import open_data, partitions
+from bcmdist.partition import partitions
 from bcmdist.query import prepare
 from bcmdist.reliability import Heard, reliability
 from bcmdist.rows import read_all

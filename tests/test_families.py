@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from bcmdist import GBCM, SerialRuntime, Settings, laplace
+from bcmdist.arrays import open_group
 from bcmdist.errors import InvalidData, InvalidOption, MemoryLimit, NotPositiveDefinite, UnsupportedTarget
 from bcmdist.likelihoods import CLASS_LIKELIHOODS, LIKELIHOODS, task_of
-from bcmdist.partition import open_group
 
 ROWS = 200
 RNG_SEED = 7

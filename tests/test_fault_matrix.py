@@ -33,6 +33,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bcmdist import linalg
+from bcmdist.arrays import open_data
 from bcmdist.bcm import GBCM
 from bcmdist.dataset import write_dataset
 from bcmdist.errors import (
@@ -46,7 +47,7 @@ from bcmdist.errors import (
     UnsafeData,
     UnsupportedTarget,
 )
-from bcmdist.partition import open_data, partitions
+from bcmdist.partition import partitions
 from bcmdist.rows import read_all
 from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.settings import Settings

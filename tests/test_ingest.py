@@ -10,14 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bcmdist import GBCM, SerialRuntime, Settings
+from bcmdist.arrays import open_data
 from bcmdist.checked import recorded
 from bcmdist.dataset import append_rows, write_dataset
 from bcmdist.errors import ChunkConflict, CommitConflict, InvalidData, InvalidOption, PoisonChunk
-from bcmdist.ingest import Wishes
-from bcmdist.partition import open_data, partitions
+from bcmdist.partition import partitions
 from bcmdist.revision import messages
 from bcmdist.sources.delivery import Delivery
 from bcmdist.sources.listed import Listed
+from bcmdist.wishes import Wishes
 from problems import assert_same_committee
 
 GIVEN = Settings(kernel="se", learn=False, query=20, rows_per_expert=20)

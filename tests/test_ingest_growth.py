@@ -12,10 +12,11 @@ import pytest
 import zarr
 
 from bcmdist import GBCM, SerialRuntime, Settings
+from bcmdist.arrays import open_data
 from bcmdist.checked import CheckedStore
 from bcmdist.dataset import append_rows, write_dataset
-from bcmdist.ingest import Wishes
-from bcmdist.partition import open_data, partitions
+from bcmdist.partition import partitions
+from bcmdist.wishes import Wishes
 from problems import assert_same_committee
 
 ROWS = 20

@@ -13,8 +13,9 @@ import psutil
 import pytest
 
 from bcmdist import GBCM, SerialRuntime, Settings
+from bcmdist.arrays import open_data
 from bcmdist.dataset import write_dataset
-from bcmdist.partition import open_data, partitions
+from bcmdist.partition import partitions
 from problems import assert_same_committee
 
 ROWS, PARTITIONS, SEED = 50, 200, 5

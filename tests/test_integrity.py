@@ -14,13 +14,14 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bcmdist.arrays import Data, open_data, open_group
 from bcmdist.bcm import GBCM
 from bcmdist.checked import CheckedStore, recorded, safe_name
 from bcmdist.dataset import write_dataset
 from bcmdist.encoding import LARGEST_CHUNK_BYTES, encoding_of
 from bcmdist.errors import CorruptChunk, DataChanged, DataDamaged, MissingChunk, UnsafeData
 from bcmdist.manifest import Chunk, decode, encode, from_table, to_table
-from bcmdist.partition import Data, open_data, open_group, partitions
+from bcmdist.partition import partitions
 from bcmdist.rows import read_all
 from bcmdist.settings import Settings
 

@@ -12,6 +12,7 @@ import zarr
 from scipy import integrate, stats
 
 from bcmdist import GBCM, Settings, posterior
+from bcmdist.arrays import open_data
 from bcmdist.chains import load_chains, mixing, mixing_advice
 from bcmdist.errors import BcmdistError, InvalidData, InvalidOption, ModelDamaged, ModelExists, ModelNotFound
 from bcmdist.hmc import HMC, Chain
@@ -26,7 +27,7 @@ from bcmdist.normals import (
     mixture_quantile,
 )
 from bcmdist.objectives import LocalObjective
-from bcmdist.partition import open_data, partitions
+from bcmdist.partition import partitions
 from bcmdist.posterior import Coordinates, default_objective, local_objective, sample_posterior, thinned
 from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.tasks.mixing import CONTENTS, references

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from bcmdist import SerialRuntime
+from bcmdist.arrays import open_data
 from bcmdist.errors import InvalidOption
 from bcmdist.evidence import local_evidence
 from bcmdist.kernels import parse_kernel, split_parameters
@@ -11,7 +12,7 @@ from bcmdist.learning import EFFORTS, learn
 from bcmdist.likelihoods import Bernoulli, Gaussian, NegativeBinomial, Observations, OneHot, Poisson, make_likelihood
 from bcmdist.mean import Mean
 from bcmdist.objectives import CommitteeObjective, LocalObjective, improved_points
-from bcmdist.partition import open_data, partitions
+from bcmdist.partition import partitions
 from bcmdist.remembered import Remembered
 from bcmdist.rows import read_all
 from bcmdist.scaling import Scaling, scaling_to_array

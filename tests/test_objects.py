@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 import bcmdist
+from bcmdist.arrays import absolute_url, open_data, open_group
 from bcmdist.bcm import GBCM
 from bcmdist.cli import cli
 from bcmdist.dataset import write_dataset
@@ -26,7 +27,7 @@ from bcmdist.errors import (
     StoreIgnoresConditions,
     WorkerCannotRead,
 )
-from bcmdist.partition import absolute_url, open_data, open_group, partitions
+from bcmdist.partition import partitions
 from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.settings import Settings
 from bcmdist.storage import LocalStorage, open_storage

@@ -7,17 +7,10 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bcmdist.arrays import Data, open_data
 from bcmdist.errors import DataDamaged, DataNotFound, InvalidData, InvalidDtype, InvalidOption, MisalignedChunks
 from bcmdist.heard import unheard
-from bcmdist.partition import (
-    Data,
-    Partition,
-    aligned_partitions,
-    open_data,
-    partitions,
-    refuse_overlap,
-    steady_partitions,
-)
+from bcmdist.partition import Partition, aligned_partitions, partitions, refuse_overlap, steady_partitions
 from bcmdist.rows import read_all, read_rows, row_numbers
 
 MANY = {"rows": st.integers(1, 5000), "chunk_rows": st.integers(1, 3000), "wanted": st.integers(1, 1500)}

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 from bcmdist import SerialRuntime
 from bcmdist import reordering as module
+from bcmdist.arrays import open_data
 from bcmdist.checked import recorded
 from bcmdist.dataset import create_predictions, write_dataset, write_rows
 from bcmdist.errors import DataChanged, DataDamaged, DataExists, DiskFull, InvalidOption
 from bcmdist.opening import refuse_changed
-from bcmdist.partition import Partition, Span, open_data, partitions
+from bcmdist.partition import Partition, Span, partitions
 from bcmdist.reordering import reorder, restore
 from bcmdist.shuffle import Run, Shuffle, room_for
 from bcmdist.store import open_store

@@ -8,9 +8,10 @@ import sys
 import numpy as np
 import pytest
 
+from bcmdist.arrays import open_data
 from bcmdist.dataset import append_rows, write_dataset
 from bcmdist.errors import DataChanged, DataNotFound, InvalidData, MissingChunk, UnsafeData
-from bcmdist.partition import Partition, from_key, open_data
+from bcmdist.partition import Partition, from_key
 from bcmdist.rows import read_all
 from bcmdist.sources import open_source
 from bcmdist.sources.directory import Directory

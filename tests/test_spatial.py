@@ -11,6 +11,7 @@ import pytest
 import zarr
 
 from bcmdist import GBCM, SerialRuntime, Settings, learning, shuffle, surroundings
+from bcmdist.arrays import open_data
 from bcmdist.checked import recorded
 from bcmdist.dataset import write_dataset
 from bcmdist.errors import (
@@ -24,7 +25,7 @@ from bcmdist.errors import (
     UnsupportedTarget,
 )
 from bcmdist.local import local_expert, predict_local
-from bcmdist.partition import open_data, partitions
+from bcmdist.partition import partitions
 from bcmdist.prediction import predict_latent
 from bcmdist.rows import read_rows
 from bcmdist.tasks.loading import load_arrangement

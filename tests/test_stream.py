@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bcmdist import stream
+from bcmdist.arrays import COMPANIONS, Data, open_data
 from bcmdist.errors import BcmdistError, InvalidData, InvalidOption, MissingChunk, SourceUnreachable, UnsafeData
-from bcmdist.partition import COMPANIONS, Data, Partition, from_key, open_data
+from bcmdist.partition import Partition, from_key
 from bcmdist.rows import read_all
 from bcmdist.sources import open_source
 from bcmdist.sources.redis import RedisStream

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from bcmdist import surroundings
+from bcmdist.arrays import Data
 from bcmdist.cells import CellTree
-from bcmdist.partition import Data, Partition
+from bcmdist.partition import Partition
 from bcmdist.store import Entry
 from bcmdist.surroundings import (
     CONSIDERED,

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from bcmdist.partition import absolute_url
+from bcmdist.arrays import absolute_url
 from bcmdist.sources.delivery import Delivery
 from bcmdist.sources.directory import Directory
 from bcmdist.sources.grown import GrownArray

@@ -13,17 +13,9 @@ reading a row.
 import hashlib
 import os
 
+from bcmdist.arrays import ROWS_COMPLETE, Data, absolute_url, announced_rows, missing_chunk, open_data, open_group
 from bcmdist.errors import DataChanged, DataDamaged, DataNotFound, MissingChunk, UnsafeData
-from bcmdist.partition import (
-    ROWS_COMPLETE,
-    Data,
-    absolute_url,
-    announced_rows,
-    missing_chunk,
-    open_data,
-    open_group,
-    partitions,
-)
+from bcmdist.partition import partitions
 from bcmdist.sources.delivery import Delivery
 
 NO_ARRAYS = "one of its arrays"

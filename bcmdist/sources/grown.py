@@ -9,16 +9,9 @@ its rows.
 
 import bisect
 
+from bcmdist.arrays import absolute_url, announced_rows, open_data, open_growing
 from bcmdist.errors import DataChanged
-from bcmdist.partition import (
-    Partition,
-    absolute_url,
-    announced_rows,
-    open_data,
-    open_growing,
-    partitions,
-    steady_partitions,
-)
+from bcmdist.partition import Partition, partitions, steady_partitions
 from bcmdist.sources.delivery import Delivery
 
 # Partitions to look for at least, since each look opens the arrays.

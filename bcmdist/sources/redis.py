@@ -10,8 +10,9 @@ import os
 import socket
 import uuid
 
+from bcmdist.arrays import COMPANIONS, Data
 from bcmdist.errors import InvalidData, MissingChunk, UnsafeData
-from bcmdist.partition import COMPANIONS, Data, Partition
+from bcmdist.partition import Partition
 from bcmdist.sources.delivery import Delivery
 from bcmdist.stream import ENTRY, connect, patiently, place_of, redis_errors, shape_of
 

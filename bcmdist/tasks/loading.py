@@ -7,12 +7,12 @@ from functools import lru_cache
 import numpy as np
 
 from bcmdist import model as models
+from bcmdist.arrays import open_data
 from bcmdist.calibration import Calibration, calibration_from
 from bcmdist.committee import Belief, Committee
 from bcmdist.errors import ModelDamaged
 from bcmdist.message import Message
 from bcmdist.model import Model
-from bcmdist.partition import open_data
 from bcmdist.prediction import predict_latent
 from bcmdist.scaling import Scaling, scaling_from_array
 from bcmdist.store import CELL_DATA, BlobReference, Reference, open_store

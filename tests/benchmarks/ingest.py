@@ -21,10 +21,11 @@ from threadpoolctl import threadpool_limits
 
 from bcmdist import GBCM, Settings
 from bcmdist import ingest as ingestion
-from bcmdist.ingest import Wishes
-from bcmdist.partition import open_data, partitions
+from bcmdist.arrays import open_data
+from bcmdist.partition import partitions
 from bcmdist.rows import read_all
 from bcmdist.tasks.hearing import Expert
+from bcmdist.wishes import Wishes
 
 POLICIES = {"default": None, "commit_every_1": 1, "commit_every_16": 16}
 WANTED = "default share_of_limit >= 0.9"

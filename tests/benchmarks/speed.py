@@ -20,12 +20,13 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from bcmdist import GBCM, DaskRuntime, Settings
+from bcmdist.arrays import open_data
 from bcmdist.dataset import write_dataset
 from bcmdist.expert import expert_message
 from bcmdist.kernels import parse_kernel
 from bcmdist.likelihoods import Gaussian, unweighted
 from bcmdist.mean import Mean
-from bcmdist.partition import open_data, partitions
+from bcmdist.partition import partitions
 from bcmdist.query import prepare
 from bcmdist.tasks.hearing import Expert
 
