@@ -19,6 +19,10 @@ pass : one reading of the data; the first linearises each expert on its own, lat
 site : a Gaussian that stands for the likelihood of one row
 deviance : twice the log density lost against a model with a parameter per row, mean over rows
 mixture : committees at samples of the hyper-parameters, its *members*, whose predictions count alike
+commit : a numbered, immutable state of a model: committee, ledger and offsets in one record
+ledger : the partitions heard, a set of keys with the hashes of their rows
+source : where partitions keep coming from; its *offset* says where to read on, its *position* counts its rows
+arrival : a partition that was ingested, with how well it was predicted before it was heard
 jitter : added to the query covariance only, once, and reported
 NMSE, MNLP : mean squared error over the mean squared deviation from the training mean; mean
     negative log predictive density, in nats like all logarithms here
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     from bcmdist.runtime.dask import DaskRuntime as DaskRuntime
     from bcmdist.runtime.serial import SerialRuntime as SerialRuntime
     from bcmdist.settings import Settings as Settings
+    from bcmdist.wishes import Wishes as Wishes
 
 __version__ = "0.1.0"
 
@@ -48,9 +53,20 @@ _HOME = {
     "Mixture": "bcmdist.mixture",
     "DaskRuntime": "bcmdist.runtime.dask",
     "SerialRuntime": "bcmdist.runtime.serial",
+    "Wishes": "bcmdist.wishes",
     "sample_posterior": "bcmdist.posterior",
 }
-__all__ = ["GBCM", "HMC", "BcmdistError", "DaskRuntime", "Mixture", "SerialRuntime", "Settings", "sample_posterior"]
+__all__ = [
+    "GBCM",
+    "HMC",
+    "BcmdistError",
+    "DaskRuntime",
+    "Mixture",
+    "SerialRuntime",
+    "Settings",
+    "Wishes",
+    "sample_posterior",
+]
 
 
 def __getattr__(name):

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bcmdist import GBCM, Settings
+from bcmdist import GBCM, Settings, Wishes
 from bcmdist.dataset import append_rows
-from bcmdist.wishes import Wishes
 
 
 def rows(rng, count, *, shift=0.0):
