@@ -190,7 +190,7 @@ class GBCM:
             Somebody else has made the next commit.
         """
         store, ledger = self.store, (*(() if rewrite else self.ledger), *entries)
-        segments = store.extended(() if rewrite else self.segments, entries)
+        segments = store.extended(() if rewrite else self.segments, entries, after=self.commit)
         offsets = self.offsets | (offsets or {})
         stages = stages or Stages()
         facts = self.facts | {"seconds": stages.added_to(self.facts["seconds"])} | facts

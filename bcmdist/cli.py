@@ -430,7 +430,13 @@ def ingest(model, source, watch, make_runtime, as_json, on_error, take_over, **w
         with make_runtime() as runtime, _noting(told, watch):
             after, tally = before.ingest(opened, wanted, runtime=runtime)
     seconds = time.perf_counter() - start
-    figures = {**asdict(tally), "seconds": seconds, "rows_per_second": tally.rows / seconds, "commit": after.commit}
+    figures = {
+        **asdict(tally),
+        "stopped": bool(told),
+        "seconds": seconds,
+        "rows_per_second": tally.rows / seconds,
+        "commit": after.commit,
+    }
     return report(figures, as_json)
 
 

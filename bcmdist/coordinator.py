@@ -233,6 +233,10 @@ def _outcome(claim, watch, make_runtime):
             return "cancelled", {}
         with watch, _warnings_told(watch):
             figures = _run(claim.journal.request, lambda *_: WatchedRuntime(make_runtime(address, watch), watch))
+        if claim.cancelled:  # who watches a source ends well when told to
+            return "cancelled", {}
+        if figures.get("stopped"):
+            raise KeyboardInterrupt
         return "finished", {"result": finite(figures)}
     except KeyboardInterrupt:
         if claim.cancelled:

@@ -103,14 +103,16 @@ def weights(facts, entries: Iterable[Entry]) -> dict[str, float]:
 
 
 def noted(scores) -> tuple[float, ...]:
-    """What is noted of a partition from its scores, finite: `NUMBERS_NOTED`, or `CLASSES_NOTED` of classes."""
+    """What is noted of a partition from its scores: `NUMBERS_NOTED`, or `CLASSES_NOTED` of classes; nothing where these
+    are no numbers."""
     t, n = scores.totals, float(scores.totals["rows"])
-    log_score = float(np.nan_to_num(-t["negative_log"] / n))
+    log_score = np.nan_to_num(-t["negative_log"] / n)
     if "right" in t:
-        return log_score, float(t["right"] / n)
-    bins = len(t["pit"])
-    middle = (np.arange(bins) + 0.5) / bins
-    return log_score, float(t["covered"][-1] / n), float(t["pit"] @ middle / t["pit"].sum())
+        found = np.array([log_score, t["right"] / n])
+    else:
+        middle = (np.arange(len(t["pit"])) + 0.5) / len(t["pit"])
+        found = np.array([log_score, t["covered"][-1] / n, t["pit"] @ middle / max(1.0, t["pit"].sum())])
+    return tuple(found.tolist()) if np.all(np.isfinite(found)) else ()
 
 
 def arrivals(entries: Iterable[Entry]) -> np.ndarray:

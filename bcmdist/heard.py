@@ -25,6 +25,10 @@ class Heard:
             low, high = min([start, *(a for a, _ in touched)]), max([stop, *(b for _, b in touched)])
             ranges[first:last] = [(low, high)]
 
+    def knows(self, part: Partition) -> bool:
+        """Whether some rows of its array were heard."""
+        return named_range(part.key)[0] in self._ranges
+
     def rest(self, part: Partition) -> list[Partition]:
         """What of a partition was not heard, in order: [900:1000] without [900:950] is [950:1000].
 

@@ -27,6 +27,7 @@ from bcmdist.errors import (
     CommitConflict,
     DataChanged,
     InvalidOption,
+    ModelNotFound,
     PoisonChunk,
     SchedulerLost,
 )
@@ -37,11 +38,11 @@ from bcmdist.preparation import Stages, refuse_large_expert
 from bcmdist.revision import messages
 from bcmdist.sources import Source
 from bcmdist.sources.delivery import Delivery
-from bcmdist.spatial import heard_in_cells
+from bcmdist.spatial import heard_in_cells, refuse_heard_in_cells
 from bcmdist.store import RUNNING, Entry, record_digest
 from bcmdist.tasks.arriving import Arrival, Digests, Found
 from bcmdist.tasks.hearing import EPExpert, Expert
-from bcmdist.wishes import Tally, Wishes
+from bcmdist.wishes import KEEP_COMMITS, Tally, Wishes, never
 
 if TYPE_CHECKING:
     from bcmdist.bcm import GBCM
@@ -86,24 +87,29 @@ def _ingest_in_turn(gbcm: "GBCM", source: Source, runtime, wishes: Wishes) -> tu
     CommitConflict
         Somebody else writes too: his messages and ours depend on their order.
     """
-    if wishes.half_life or wishes.window or wishes.watch:
+    if replace(wishes, keep=KEEP_COMMITS, stop=never) != Wishes():
         raise InvalidOption(
-            "--watch, --half-life, --window: expected messages that do not depend on their order, this model "
-            "linearises at the running belief; fit a model with --linearise own"
+            "ingest: expected no options with a model that linearises at the running belief, since its messages depend "
+            f"on their order, got {wishes}; leave them out, or fit a model with --linearise own"
         )
     tally, read_to = Tally(), None
-    known = {entry.key for entry in gbcm.ledger} | heard_in_cells(gbcm)
+    digests = {entry.key: entry.digest for entry in gbcm.ledger}
+    known = digests.keys() | heard_in_cells(gbcm)
     while deliveries := source.read(read_to, GROUP):
         read_to = deliveries[-1].offset
         parts = [part for delivery in deliveries for part in delivery.parts]
         fresh = [part for part in parts if part.key not in known]
         tally.duplicates += len(parts) - len(fresh)
+        again = [part for part in parts if part.key in digests]
+        if again:
+            _refuse_conflict(runtime.sum(Digests(), again, label="compare").by_key, digests)
         if fresh:
             gbcm.refuse_unlike(fresh)
             refuse_overlap(fresh, known)
             refuse_large_expert(fresh, gbcm.model.query, runtime, gbcm.model.likelihood)
             gbcm = passes.absorb_in_turn(gbcm, fresh, runtime)
-            known |= {part.key for part in fresh}
+            digests = {entry.key: entry.digest for entry in gbcm.ledger}
+            known |= digests.keys()
         tally.partitions += len(fresh)
         tally.rows += sum(part.rows for part in fresh)
         source.ack(read_to, [part.key for part in parts])
@@ -115,7 +121,7 @@ class _Loop:
 
     def __init__(self, gbcm: "GBCM", source: Source, runtime, wishes: Wishes):
         self.gbcm, self.source, self.runtime, self.wishes = gbcm, source, runtime, wishes
-        self._choose_fading()
+        self.fading = chosen_fading(gbcm.facts, source.name, wishes.half_life, wishes.window)
         self.pending = Pending(self.fading)
         self.expert = EPExpert(gbcm.reference) if gbcm.facts["approximation"] == "ep" else Expert(gbcm.reference)
         self.surveyed = {entry.key: entry for entry in gbcm.store.get_segment(gbcm.facts["surveyed"])}
@@ -210,7 +216,7 @@ class _Loop:
         new = []
         for part in delivery.parts:
             if part.key not in self.known and part.key not in self.pending:
-                left = self.heard.rest(part)
+                left = self.heard.rest(part) if part.rows or not self.heard.knows(part) else []
                 self.tally.duplicates += not left
                 new += left
         return new
@@ -225,6 +231,7 @@ class _Loop:
             self._fail([part.key], error)
             return False
         if not self.fading.expired(self.positions[part.key]):
+            self.heard.add([part.key])  # on its way: a longer partition may come before it is committed
             return True
         self.tally.expired += 1
         self._finish([part.key])
@@ -337,9 +344,9 @@ class _Loop:
                     self.gbcm = self.gbcm.newest()
                     self._choose_fading()
                     batch = self._without_known(batch)
-            self.hearing, self.unpruned = self._hearing(), self.unpruned + 1
-            if self.unpruned >= self.wishes.keep:
-                self._prune()
+            with contextlib.suppress(ModelNotFound):  # pruned by others; the commit before it predicts as well
+                self.hearing = self._hearing()
+            self.unpruned += 1
             self.commit_seconds = time.monotonic() - start
         self.committed = time.monotonic()
         self._note(batch.entries.values() if self.tally.retries == retries else self.gbcm.ledger)
@@ -347,6 +354,8 @@ class _Loop:
         self.tally.partitions += batch.partitions
         self.tally.rows += sum(entry.rows for entry in batch.entries.values())
         self.source.ack(batch.offset, batch.keys)
+        if self.unpruned >= self.wishes.keep:
+            self._prune()
 
     def _tells_something(self, batch: Batch):
         """Whether a batch changes what a commit says."""
@@ -362,14 +371,25 @@ class _Loop:
     def _choose_fading(self):
         """As the newest commit says, which may be somebody else's."""
         facts, wishes = self.gbcm.facts, self.wishes
-        self.fading = chosen_fading(facts, self.source.name, wishes.half_life, wishes.window)
+        fading = chosen_fading(facts, self.source.name, wishes.half_life, wishes.window)
+        if fading.fades and not self.fading.fades:
+            raise InvalidOption(
+                f"{self.gbcm.url}: expected rows that do not fade, as when this began, somebody else lets them fade by "
+                "now; repeat the command to go on like that"
+            )
+        self.fading = fading
 
     def _without_known(self, batch: Batch) -> Batch:
         """What is left of a batch now that somebody else has committed."""
         theirs = {entry.key: entry.digest for entry in self.gbcm.ledger}
-        mine = {entry.key: entry.digest for entry in batch.entries.values()}
-        _refuse_conflict(mine, theirs)
-        left = unheard([part for key, part in batch.parts.items() if key not in theirs], theirs)
+        for key, entry in batch.entries.items():
+            try:
+                _refuse_conflict({key: entry.digest}, theirs)
+            except ChunkConflict as error:
+                self._fail([key], error)
+        refuse_heard_in_cells(self.gbcm, batch.parts.values())
+        known = theirs.keys() | heard_in_cells(self.gbcm)
+        left = unheard([part for key, part in batch.parts.items() if key not in known], known)
         gone = len(batch.parts) - sum(part.key in batch.parts for part in left)
         if not gone:
             return batch
@@ -378,8 +398,8 @@ class _Loop:
             return rest_of(batch, None, {}, [])
         mended = [self._left_of(batch, part) for part in left]
         heard = self.gbcm.hear([part for part, _ in mended], self.runtime, label="hear again")
-        known = heard.entries
-        entries = {p.key: replace(e, digest=known[p.key].digest, sites=known[p.key].sites) for p, e in mended}
+        made = heard.entries
+        entries = {p.key: replace(e, digest=made[p.key].digest, sites=made[p.key].sites) for p, e in mended}
         return rest_of(batch, heard.message, entries, left)
 
     def _left_of(self, batch: Batch, part) -> tuple[Any, Entry]:
@@ -408,7 +428,7 @@ class _Loop:
         facts: dict[str, Any] = to_facts(after)
         if entries:
             facts |= passes.first_pass(gbcm.facts)
-        skipped = {*gbcm.facts.get("skipped", ()), *self.tally.skipped} - batch.entries.keys()
+        skipped = {*gbcm.facts.get("skipped", ()), *self.tally.skipped} - {entry.key for entry in ledger}
         facts["skipped"] = sorted(skipped)
         if gone:
             left = [entry for entry in ledger if not after.expired(entry.position)]

@@ -61,7 +61,12 @@ def prune(store, keep: int) -> dict:
     pruned, held = store.pruned(), store.held()
     every = store.recorded()
     doomed = [number for number in every if number <= pruned and number not in held]
-    named = _named(store, [number for number in every if number not in doomed])
+    try:
+        named = _named(store, [number for number in every if number not in doomed])
+    except ModelDamaged:
+        if store.pruned() > pruned:  # somebody prunes beside us, and further
+            return prune(store, keep)
+        raise
     blobs = _named(store, doomed, gone=True) - named
     for number in doomed:
         store.remove_record(number)

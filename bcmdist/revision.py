@@ -18,9 +18,10 @@ import numpy as np
 
 from bcmdist import opening, passes
 from bcmdist.committee import Committee
-from bcmdist.drift import weights
+from bcmdist.drift import fading_from, weights
 from bcmdist.errors import CommitConflict, InvalidOption, ModelExists, ModelsDiffer
 from bcmdist.expert import zero_message
+from bcmdist.manifest import to_table
 from bcmdist.message import Message
 from bcmdist.model import ARRAYS
 from bcmdist.partition import from_key, refuse_overlap
@@ -109,6 +110,8 @@ class _Recall:
 
 def _common_ratio(counts, others):
     """By what all counts, by key, have changed, where they fade alike; None where they do not."""
+    if not all(others.values()):  # faded to nothing
+        return None
     ratios = [counts[key] / others[key] for key in counts]
     return ratios[0] if np.allclose(ratios, ratios[0], rtol=1e-12, atol=0.0) else None
 
@@ -236,6 +239,9 @@ def merge(one: "GBCM", other: "GBCM", model) -> "GBCM":
     if arrays:
         facts["cells"] = {"array": arrays[0]}  # by which its rows are known
     facts |= {"surveyed": store.put_segment(list(surveyed.values())), "job": "merge"}
+    chunks = {k: c for gbcm in (one, other) for k, c in opening.recorded_chunks(gbcm.store, gbcm.facts).items()}
+    if chunks:
+        facts["chunks"] = store.put_arrays({"chunks": to_table(chunks)})["chunks"]
     return one.written(store, one.committee.absorb(other.committee.total), [*one.ledger, *other.ledger], facts)
 
 
@@ -246,6 +252,11 @@ def _refuse_different(one, other):
     different += [name for name in facts if facts[name] != other_facts[name]]
     different += [name for name in ("approximation", "linearise") if one.facts[name] != other.facts[name]]
     for gbcm in (one, other):
+        if fading_from(gbcm.facts).fades:
+            raise ModelsDiffer(
+                f"{gbcm.url}: expected rows that do not fade, those of this model do, each by its position; "
+                "ingest the sources into one model without --half-life and --window"
+            )
         if any(entry.at for entry in gbcm.ledger) or len(gbcm.facts["passes"]) > 1:
             raise ModelsDiffer(
                 f"{gbcm.url}: expected messages of a first pass, its messages were linearised at what it believed; fit "

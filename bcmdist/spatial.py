@@ -117,6 +117,12 @@ def heard_in_cells(gbcm: "GBCM") -> set[str]:
     return {entry.key for entry in gbcm.store.get_segment(gbcm.facts["surveyed"])}
 
 
+def refuse_heard_in_cells(gbcm: "GBCM", parts):
+    """Raise `InvalidData` where cells are to be heard whose rows somebody has ingested as they are stored."""
+    if any(part.data.url == f"{gbcm.url}/{CELL_DATA}" for part in parts):
+        _refuse_heard(gbcm)
+
+
 def _refuse_heard(gbcm):
     """Rows that were ingested as they are stored would count twice."""
     surveyed = {entry.key for entry in gbcm.store.get_segment(gbcm.facts["surveyed"])}

@@ -276,16 +276,26 @@ class ModelStore:
         """Store ledger entries as one immutable blob; its hash."""
         return self._put_blob(_canonical([tuple(vars(entry).values()) for entry in entries]))
 
-    def extended(self, segments, entries: list[Entry]) -> tuple[str, ...]:
-        """Segments of a ledger with further entries at its end, as a binary counter grows.
+    def extended(self, segments, entries: list[Entry], *, after=0) -> tuple[str, ...]:
+        """Segments of a ledger, of the commit `after`, with further entries at its end, as a binary counter grows.
 
         The last segment is merged with what is new while it has less than twice as many entries. Each segment is
         then at least twice as long as the next: a ledger of n entries has at most 1 + log2 n, and an entry is
         rewritten only into a segment that is half as long again, so at most log n / log 1.5 times.
+
+        Raises
+        ------
+        CommitConflict
+            Others have made, and pruned, later commits.
         """
         segments, entries = list(segments), list(entries)
         while segments and entries:
-            last = self.get_segment(segments[-1])
+            try:
+                last = self.get_segment(segments[-1])
+            except ModelDamaged as error:
+                if 0 < after <= self.pruned():
+                    raise self._taken(after + 1) from error
+                raise
             if len(last) >= 2 * len(entries):
                 break
             segments, entries = segments[:-1], last + entries

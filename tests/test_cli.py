@@ -286,7 +286,7 @@ def test_ingest_forget_and_merge(tmp_path, make_data, rng):
     shutil.copytree(a, b)
     figures = call("ingest", a, one, "--serial")
     assert (figures["partitions"], figures["rows"], figures["duplicates"], figures["commit"]) == (3, 120, 0, 2)
-    told = {"partitions", "rows", "duplicates", "expired", "retries", "skipped", "waiting"}
+    told = {"partitions", "rows", "duplicates", "expired", "retries", "skipped", "waiting", "stopped"}
     assert set(figures) == told | {"seconds", "rows_per_second", "commit"}
     again = call("ingest", a, one, "--serial")
     assert (again["partitions"], again["duplicates"], again["commit"]) == (0, 3, 2)

@@ -13,7 +13,7 @@ from bcmdist import GBCM, SerialRuntime, Settings
 from bcmdist.arrays import open_data
 from bcmdist.checked import recorded
 from bcmdist.dataset import append_rows, write_dataset
-from bcmdist.errors import ChunkConflict, CommitConflict, InvalidData, InvalidOption, PoisonChunk
+from bcmdist.errors import ChunkConflict, CommitConflict, InvalidData, InvalidOption, ModelsDiffer, PoisonChunk
 from bcmdist.partition import partitions
 from bcmdist.revision import messages
 from bcmdist.sources.delivery import Delivery
@@ -378,3 +378,70 @@ def test_a_killed_fit_is_continued_where_it_was(wave, make_data, tmp_path, monke
     fitted = GBCM.fit(path, GIVEN, model=tmp_path / "model", runtime=rest)
     assert {part.key for part in rest.heard} == {entry.key for entry in fitted.ledger} - committed
     assert_same_committee(fitted.committee, GBCM.fit(path, GIVEN).committee)
+
+
+def test_rows_that_come_while_their_tail_is_on_its_way_count_once(prepared, tmp_path, rng):
+    gbcm, _ = prepared
+    path = str(tmp_path / "grown.zarr")
+    append_rows(path, rng.normal(size=(90, 2)), rng.normal(size=90), rows_per_chunk=20)
+
+    class Growing(SerialRuntime):
+        def each(self, work, *, label):
+            for number, outcome in enumerate(super().each(work, label=label)):
+                if number == 0:
+                    append_rows(path, rng.normal(size=(10, 2)), rng.normal(size=10))
+                yield outcome
+
+    after, tally = gbcm.ingest(gbcm.source(path), runtime=Growing())
+    assert after.committee.total.rows == sum(entry.rows for entry in after.ledger) == tally.rows == 100
+
+
+def test_somebody_else_lets_rows_fade_meanwhile(prepared):
+    gbcm, path = prepared
+    source, read = gbcm.source(path), iter(range(100))
+
+    class Raced(SerialRuntime):
+        def each(self, work, *, label):
+            for outcome in super().each(work, label=label):
+                if next(read) == 1:
+                    gbcm.ingest(gbcm.source(path), Wishes(half_life=50.0, max_partitions=1))
+                yield outcome
+
+    with pytest.raises(InvalidOption, match="somebody else lets them fade by now; repeat the command"):
+        gbcm.ingest(source, ONE_EACH, runtime=Raced())
+    newest = GBCM.load(gbcm.url)
+    again, _ = newest.ingest(gbcm.source(path))
+    weights = {part.key: 2.0 ** ((part.stop - 240) / 50.0) for part in partitions(open_data(path), 20)}
+    assert again.facts["fading"]["half_life"] == 50.0
+    positions = {entry.key: entry.position for entry in again.ledger}
+    early = {key for key, position in positions.items() if position is None}  # heard before rows began to fade
+    parts = [
+        replace(p, weight=2.0 ** (-240 / 50.0) if p.key in early else weights[p.key])
+        for p in partitions(open_data(path), 20)
+    ]
+    expected = gbcm.committee.absorb(gbcm.hear(parts, SerialRuntime(), label="test").message)
+    assert_same_committee(again.committee, expected)
+
+
+def test_models_whose_rows_fade_are_not_merged(prepared, tmp_path):
+    gbcm, path = prepared
+    shutil.copytree(gbcm.url, tmp_path / "other")
+    fading, _ = gbcm.ingest(shuffled(path, range(6)), Wishes(half_life=50.0))
+    other = GBCM.load(tmp_path / "other").absorb(partitions(open_data(path), 20)[6:])
+    for one, two in ((fading, other), (other, fading)):
+        with pytest.raises(ModelsDiffer, match="expected rows that do not fade"):
+            one.merge(two, tmp_path / "both")
+
+
+def test_a_model_of_running_beliefs_takes_no_wishes(wave, make_data, tmp_path):
+    _, X, y = wave
+    path = make_data("chunks.zarr", rows_per_chunk=20, X=X, y=y)
+    gbcm = GBCM.prepare(path, replace(GIVEN, linearise="running"), model=tmp_path / "model")
+    with pytest.raises(InvalidOption, match="expected no options with a model that linearises at the running belief"):
+        gbcm.ingest(gbcm.source(path), Wishes(max_partitions=2))
+    after, tally = gbcm.ingest(gbcm.source(path))
+    assert (tally.partitions, after.committee.total.rows) == (12, 240)
+    with recorded(path) as group:
+        group["y"][70] += 1.0
+    with pytest.raises(ChunkConflict, match=r"X\[60:80\]: expected the rows that were heard under this key"):
+        after.ingest(gbcm.source(path))

@@ -86,7 +86,8 @@ def test_a_source_keeps_its_promises(kind, tmp_path, request):
     assert source.read(whole[-1].offset, 100) == []  # nothing new
 
     parts = [part for delivery in whole for part in delivery.parts]
-    assert [d.position for d in whole] == [20, 40, 60, 80, 100, 120]
+    counted = [None] * 6 if kind == "directory" else [20, 40, 60, 80, 100, 120]  # data sets have no order of their own
+    assert [d.position for d in whole] == counted
     rows = dict(read_all(parts))
     for part in parts:
         assert rows[part].X.shape == (part.rows, 3) == (20, 3)

@@ -19,7 +19,7 @@ from bcmdist.partition import partitions
 from bcmdist.sources.delivery import Delivery
 
 NO_ARRAYS = "one of its arrays"
-START = {"stores": 0, "names": "0", "store": None, "row": 0, "position": 0}
+START = {"stores": 0, "names": "0", "store": None, "row": 0}
 
 
 class Directory:
@@ -60,7 +60,7 @@ class Directory:
             offset = self._read_to
             for part in self._later(data, offset["row"] if name == offset["store"] else 0)[: most - len(found)]:
                 offset = _advanced(offset, part)
-                found.append(Delivery((part,), offset, offset["position"]))
+                found.append(Delivery((part,), offset))
             self._read_to = offset
             if offset["store"] is None:
                 self._waiting.remove(name)
@@ -152,12 +152,10 @@ class Directory:
 def _advanced(offset, part):
     """The offset once a further partition was delivered."""
     name = os.path.basename(part.data.url)
-    rows = part.stop - (offset["row"] if name == offset["store"] else 0)
-    moved = offset | {"position": offset["position"] + rows}
     if part.stop < part.data.rows:
-        return moved | {"store": name, "row": part.stop}
+        return offset | {"store": name, "row": part.stop}
     names = _added(offset["names"], name)
-    return moved | {"stores": offset["stores"] + 1, "names": names, "store": None, "row": 0}
+    return offset | {"stores": offset["stores"] + 1, "names": names, "store": None, "row": 0}
 
 
 def _sum_of_names(names):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bcmdist.drift import noted
-from bcmdist.errors import ModelDamaged, ModelNotFound
+from bcmdist.errors import ModelDamaged, ModelNotFound, NotPositiveDefinite
 from bcmdist.store import Reference
 from bcmdist.tasks.hearing import Contribution, EPExpert, Expert
 from bcmdist.tasks.loading import load_fitted
@@ -33,7 +33,7 @@ class Arrival:
     def _noted(self, part, rows):
         try:
             fitted = load_fitted(self.belief)
-        except (ModelNotFound, ModelDamaged):  # its record was read, its arrays have gone since
+        except (ModelNotFound, ModelDamaged, NotPositiveDefinite):  # pruned since, in part or whole; or no help
             return ()
         some = np.unique(np.linspace(0, part.rows - 1, min(SCORED_ROWS, part.rows)).astype(int))
         obs = model_observations(fitted.model, part, rows.obs)

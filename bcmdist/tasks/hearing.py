@@ -91,15 +91,14 @@ class EPExpert:
         store = open_store(self.model.url)
         sites = sites_from_array(store.get_array(part.sites)) if part.sites else None
         if sites is not None and self.eta is None:
-            message = repeated_message(model.query, X, sites)
+            message, name = repeated_message(model.query, X, sites), part.sites
         else:
             total = self._total()
             if total is not None and part.weight < 1.0:  # the cavity leaves out one whole copy of the rows
                 total -= repeated_message(model.query, X, sites).weighted(part.weight - 1.0)
             message, sites = ep_pass(model.query, model.likelihood, X, obs, total, sites, step=self.step)
-        entry = Entry(
-            part.key, rows.digest, part.rows, part.weight, sites=store.put_arrays({"": sites_to_array(sites)})[""]
-        )
+            name = store.put_arrays({"": sites_to_array(sites)})[""]
+        entry = Entry(part.key, rows.digest, part.rows, part.weight, sites=name)
         return Contribution(message.weighted(part.weight), {part.key: entry})
 
     def _total(self):
