@@ -135,8 +135,8 @@ class _Loop:
         self.given = 0
         """new partitions that were handed out"""
         self.label = "ingest" if source.name else "experts"
-        self.lag, self.lag_asked = 0, -math.inf
-        """partitions that wait in the source, about, and when that was asked"""
+        self.announced, self.lag_asked = 0, -math.inf
+        """partitions given and waiting in the source, about, and when that was asked"""
         self.tally = Tally()
         self.failures: list[BcmdistError] = []
         self.committed, self.commit_seconds, self.unpruned = time.monotonic(), 0.0, 0
@@ -324,8 +324,9 @@ class _Loop:
         now, done = time.monotonic(), self.tally.partitions + len(self.pending.entries)
         if not finished and now - self.lag_asked >= LAG_SECONDS:
             with contextlib.suppress(BcmdistError):  # who reads says what is wrong
-                self.lag, self.lag_asked = self.source.lag(self.read_to) or 0, now
-        self.runtime.progress(self.label, done, done if finished else max(self.given + self.lag, done + 1))
+                self.announced, self.lag_asked = self.given + (self.source.lag(self.read_to) or 0), now
+        total = done if finished else max(self.announced, self.given, done + 1)
+        self.runtime.progress(self.label, done, total)
 
     def commit(self):
         """Commit what is pending, whoever else does; then acknowledge it."""
