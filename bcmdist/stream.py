@@ -81,13 +81,17 @@ def place_of(url) -> Place:
     InvalidOption
     """
     parts = urlsplit(str(url))
+    try:
+        port = parts.port or 6379
+    except ValueError as error:
+        raise InvalidOption(f"source: expected redis://HOST[:PORT][/DB]/STREAM, {error}; correct the URL") from error
     names = parts.path.strip("/").split("/")
     db, stream = names if len(names) == 2 else ("0", *names[:1])
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
     if not host or len(names) > 2 or not db.isdecimal() or not stream or re.search(r"[\[\]\s]", stream):
-        shown = f"{parts.scheme}://{host}{parts.path}"
+        shown = f"{parts.scheme}://{host or ''}{parts.path}"
         raise InvalidOption(f"source: expected redis://HOST[:PORT][/DB]/STREAM, got {shown}; correct the URL")
-    server = f"{parts.scheme}://{host}:{parts.port or 6379}/{int(db)}"
+    server = f"{parts.scheme}://{host}:{port}/{int(db)}"
     if parts.password is not None:
         _logins[server] = (unquote(parts.username) if parts.username else None, unquote(parts.password))
         connect.cache_clear()

@@ -429,3 +429,11 @@ def test_a_server_that_pauses_is_waited_for(redis_server, monkeypatch):
     resume.start()
     assert ids(source.read(None, 9)) == every
     resume.join()
+
+
+@pytest.mark.parametrize("url", ["redis://", "redis://host:port/s", "redis://host:99999/s", "redis://host/"])
+def test_urls_that_name_no_stream(url):
+    with pytest.raises(
+        InvalidOption, match=r"source: expected redis://HOST\[:PORT\]\[/DB\]/STREAM, .*; correct the URL"
+    ):
+        place_of(url)
