@@ -365,7 +365,7 @@ class ModelStore:
         try:
             record = json.loads(text)
             checksum = record.pop("checksum")
-        except (ValueError, KeyError, AttributeError) as error:
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise ModelDamaged(damaged) from error
         if _sha(_canonical(record)) != checksum or record["number"] != number:
             raise ModelDamaged(damaged)

@@ -103,6 +103,14 @@ def flip(path, position=-10):
     path.write_bytes(data)
 
 
+@pytest.mark.parametrize("text", ["[]", "null", "{}", "3", ""])
+def test_a_record_that_is_none(store, tmp_path, text):
+    put(store, 1)
+    (tmp_path / "model/commits/00000001.json").write_text(text)
+    with pytest.raises(ModelDamaged, match="commit 1 does not match its checksum; restore"):
+        store.load()
+
+
 @pytest.mark.parametrize("position", [5, -40])
 def test_a_flipped_bit_in_a_record(store, tmp_path, position):
     put(store, 1)
