@@ -369,6 +369,8 @@ class ModelStore:
             raise ModelDamaged(damaged) from error
         if _sha(_canonical(record)) != checksum or record["number"] != number:
             raise ModelDamaged(damaged)
+        if type(record.get("format")) is not int:
+            raise ModelDamaged(damaged)
         if record["format"] > FORMAT:
             raise VersionMismatch(
                 f"{self.storage.url}: expected model format {FORMAT} or older, got {record['format']}; use bcmdist "
