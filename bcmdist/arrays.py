@@ -69,6 +69,8 @@ class Data:
 def absolute_url(url):
     """The same place under a name that does not depend on the working directory."""
     url = str(url).removeprefix("file://")
+    if not url:  # not the working directory, and all that lies there
+        raise InvalidOption("data: expected a path or URL, got ''; give one, '.' for the working directory")
     if on_objects(url):
         return normal_url(url)
     return url if "://" in url else os.path.abspath(url)
@@ -124,8 +126,8 @@ def open_data(url, *, x="X", y="y") -> Data:
         rows, inputs, companions = open_entry(url, x, y, COMPANIONS)
         return Data(url, x, y, rows, inputs, rows, companions)
     group, arrays = _open_arrays(url, x, y)
-    complete = group.attrs.get(ROWS_COMPLETE)
-    rows = arrays[x].shape[0] if complete is None else int(complete)
+    complete = complete_rows(group, url)
+    rows = arrays[x].shape[0] if complete is None else complete
     for name, array in arrays.items():
         if array.shape[0] != rows if complete is None else array.shape[0] < rows:
             raise InvalidData(
@@ -154,13 +156,24 @@ def open_growing(url, *, x="X", y="y", start=0, most=None) -> Data:
     """
     group, arrays = _open_arrays(url, x, y)
     rows = min(array.shape[0] for array in arrays.values())
-    complete = group.attrs.get(ROWS_COMPLETE)
+    complete = complete_rows(group, url)
     if complete is not None:
-        rows = min(rows, int(complete))
+        rows = min(rows, complete)
     elif start < rows:
         wanted = rows if most is None else min(rows, start + most)
         rows = min(_whole_rows(array, start, wanted) for array in arrays.values())
     return _data(url, x, y, group, arrays, rows)
+
+
+def complete_rows(group, url) -> int | None:
+    """Rows that are written, as whoever appends them says; None where nobody does."""
+    rows = group.attrs.get(ROWS_COMPLETE)
+    if rows is not None and (type(rows) is not int or rows < 0):
+        raise DataDamaged(
+            f"{url}: expected a number of rows in the attribute {ROWS_COMPLETE!r}, got {rows!r}; write there how many "
+            "rows are complete"
+        )
+    return rows
 
 
 def announced_rows(url, *, x="X") -> int:

@@ -23,6 +23,7 @@ from bcmdist.options import json_option, method_option, parse_query, parse_set, 
 from bcmdist.reporting import report
 
 TRACEBACK_VARIABLE = "BCMDIST_TRACEBACK"
+_REMEDY = "make room on the disk, or correct paths and permissions, and run the same command again"
 
 
 class _Commands(click.Group):
@@ -35,12 +36,16 @@ class _Commands(click.Group):
         except click.UsageError as error:
             where = error.ctx.command_path if error.ctx else "bcmdist"
             _fail("UsageError", f"{error.format_message()} (see `{where} --help`)", 2)
-        except (BcmdistError, OSError) as error:
+        except BcmdistError as error:
             _fail(type(error).__name__, str(error), 1)
+        except OSError as error:
+            _fail(type(error).__name__, f"expected files that can be read and written, got {error}; {_REMEDY}", 1)
+        except (KeyboardInterrupt, click.Abort):
+            _fail("Interrupted", "expected to finish, got an interrupt; run the same command again", 1)
         except click.exceptions.Exit:
             raise
         except Exception as error:
-            if isinstance(error, click.ClickException | click.Abort):
+            if isinstance(error, click.ClickException):
                 raise
             if os.environ.get(TRACEBACK_VARIABLE):
                 traceback.print_exc()

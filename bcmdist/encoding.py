@@ -96,12 +96,18 @@ class Shard:
     def chunks(self, data, where):
         """The stored bytes of each chunk that is there."""
         if len(data) < self.index_bytes:
-            raise CorruptChunk(f"{where}: {len(data)} of at least {self.index_bytes} bytes; restore it from a copy")
+            raise CorruptChunk(
+                f"{where}: expected at least the {self.index_bytes} bytes of a shard's index, got {len(data)}; "
+                "restore it from a copy"
+            )
         start = len(data) - self.index_bytes if self.at_end else 0
         pairs = np.frombuffer(data[start : start + 16 * self.count], "<u8").reshape(-1, 2)
         for offset, length in pairs[pairs[:, 0] != NOT_STORED].tolist():
             if offset + length > len(data):
-                raise CorruptChunk(f"{where}: {len(data)} of {offset + length} bytes; restore it from a copy")
+                raise CorruptChunk(
+                    f"{where}: expected a shard that is as long as its index says, its {len(data):,} bytes are not; "
+                    "restore it from a copy"
+                )
             yield data[offset : offset + length]
 
 
@@ -156,6 +162,8 @@ def _chain(shape, item_bytes, codecs) -> Encoding:
     size = item_bytes
     for length in shape:  # of any size: not in fixed-width integers
         size *= int(length)
+    if size < 1:
+        raise ValueError(f"chunks of shape {tuple(shape)}")
     names = [name for name, _ in codecs]
     if "sharding_indexed" in names:
         return _sharded(shape, item_bytes, codecs, size)

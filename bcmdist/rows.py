@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import itertools
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -159,7 +160,7 @@ def _decoded(array, url, rows, read):
             return read(array)
     except BcmdistError:
         raise
-    except (ValueError, RuntimeError, OSError) as error:
+    except (ValueError, RuntimeError, OSError, zlib.error) as error:
         raise CorruptChunk(
             f"{url}: key {_damaged_key(array, rows)}: expected a chunk of {array.path} (rows {rows.start} to "
             f"{rows.stop - 1} were wanted), decoding failed: {error}; restore it from a copy"
@@ -174,7 +175,7 @@ def _damaged_key(array, rows):
     for place in itertools.product(first, *others):
         try:
             array[tuple(slice(k * size, (k + 1) * size) for k, size in zip(place, shape, strict=True))]
-        except (ValueError, RuntimeError, OSError):
+        except (ValueError, RuntimeError, OSError, zlib.error):
             return f"{array.path}/{array.metadata.encode_chunk_key(place)}"
     return f"{array.path}/?"
 

@@ -375,9 +375,11 @@ class ModelStore:
         try:
             record = json.loads(text)
             checksum = record.pop("checksum")
-        except (ValueError, KeyError, AttributeError) as error:
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise ModelDamaged(damaged) from error
         if _sha(_canonical(record)) != checksum or record["number"] != number:
+            raise ModelDamaged(damaged)
+        if type(record.get("format")) is not int:
             raise ModelDamaged(damaged)
         if record["format"] > FORMAT:
             raise VersionMismatch(

@@ -81,13 +81,17 @@ def place_of(url) -> Place:
     InvalidOption
     """
     parts = urlsplit(str(url))
+    try:
+        port = parts.port or 6379
+    except ValueError:  # no number, or too large
+        port = 0
     names = parts.path.strip("/").split("/")
     db, stream = names if len(names) == 2 else ("0", *names[:1])
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-    if not host or len(names) > 2 or not db.isdecimal() or not stream or re.search(r"[\[\]\s]", stream):
-        shown = f"{parts.scheme}://{host}{parts.path}"
+    if not host or not port or len(names) > 2 or not db.isdecimal() or not stream or re.search(r"[\[\]\s]", stream):
+        shown = f"{parts.scheme}://{host or ''}{parts.path}"
         raise InvalidOption(f"source: expected redis://HOST[:PORT][/DB]/STREAM, got {shown}; correct the URL")
-    server = f"{parts.scheme}://{host}:{parts.port or 6379}/{int(db)}"
+    server = f"{parts.scheme}://{host}:{port}/{int(db)}"
     if parts.password is not None:
         _logins[server] = (unquote(parts.username) if parts.username else None, unquote(parts.password))
         connect.cache_clear()
@@ -150,6 +154,10 @@ def patiently(place: Place, command):
                     f"{place.url}: expected a Redis server, none answered for {PATIENCE:g} s ({error}); start it, or "
                     "correct the URL"
                 ) from error
+        except errors.ResponseError as error:
+            raise SourceUnreachable(
+                f"{place.url}: expected a stream, the server answered {error}; correct the URL, or what is stored there"
+            ) from error
         time.sleep(random.uniform(0.5, 1.0) * wait)  # jitter: not all clients at once
         wait = min(2 * wait, 2.0)
 

@@ -1,10 +1,12 @@
 """The command line as a user types it: in processes of their own where speed or exit codes matter."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
 import time
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -368,6 +370,22 @@ def test_history_and_pruning(wave, tmp_path):
     assert run_here("prune", model, "--keep", "1", "--json")[1]["removed"] == [1]
     assert run_here("info", model, "--at", "2")[0] == 1
     assert run_here("info", model, "--json")[1]["rows"] == 190
+
+
+@pytest.mark.parametrize(
+    ("error", "name", "text"),
+    [
+        (KeyboardInterrupt(), "Interrupted", "expected to finish, got an interrupt; run the same command again"),
+        (OSError(28, "No space left on device"), "OSError", "expected files .*, got .*No space left.*; make room"),
+    ],
+)
+def test_interrupts_and_full_disks_are_one_line(monkeypatch, error, name, text):
+    monkeypatch.setattr("bcmdist.cli._load", Mock(side_effect=error))
+    monkeypatch.setattr(sys, "argv", ["bcmdist", "info", "model", "--json"])
+    done = CliRunner().invoke(cli, ["info", "model", "--json"])
+    assert done.exit_code == 1
+    assert json.loads(done.stdout)["error"] == name
+    assert re.fullmatch(f"bcmdist: {name}: {text}.*\n", done.stderr)
 
 
 def run_here(*arguments):

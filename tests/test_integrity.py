@@ -14,16 +14,18 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bcmdist.arrays import Data, open_data, open_group
+from bcmdist.arrays import Data, open_data, open_group, open_growing
 from bcmdist.bcm import GBCM
 from bcmdist.checked import CheckedStore, recorded, safe_name
 from bcmdist.dataset import write_dataset
 from bcmdist.encoding import LARGEST_CHUNK_BYTES, encoding_of
-from bcmdist.errors import CorruptChunk, DataChanged, DataDamaged, MissingChunk, UnsafeData
+from bcmdist.errors import CorruptChunk, DataChanged, DataDamaged, InvalidOption, MissingChunk, UnsafeData
 from bcmdist.manifest import Chunk, decode, encode, from_table, to_table
 from bcmdist.partition import partitions
 from bcmdist.rows import read_all
 from bcmdist.settings import Settings
+from bcmdist.sources import open_source
+from bcmdist.sources.directory import Directory
 
 GIVEN = Settings(query=20, rows_per_expert=20, learn=False)
 
@@ -369,6 +371,49 @@ def test_metadata_that_lie_are_refused_before_reading(foreign, changes, text):
     edit(path, "X", **changes)
     with pytest.raises(UnsafeData, match=text):
         open_data(path)
+
+
+@pytest.mark.parametrize("said", ["many", -7, 1.5, [3], True])
+def test_rows_that_are_complete_are_a_number(foreign, said):
+    path = foreign()
+    zarr.open_group(path, mode="r+").attrs["rows_complete"] = said
+    for look in (open_data, open_growing):
+        with pytest.raises(DataDamaged, match="expected a number of rows in the attribute 'rows_complete', got"):
+            look(path)
+    directory = Directory(path.parent, x="X", y="y", rows_per_expert=10, watch=True)
+    assert directory.read(None, 5) == []
+
+
+def test_the_empty_path_is_not_the_working_directory(foreign, monkeypatch):
+    monkeypatch.chdir(foreign().parent)
+    with pytest.raises(InvalidOption, match="expected a path or URL, got ''"):
+        open_source("", rows_per_expert=10, watch=False)
+
+
+def test_chunks_of_no_rows_are_refused(foreign):
+    path = foreign()
+    edit(path, "X", chunk_grid={"name": "regular", "configuration": {"chunk_shape": [0, 3]}})
+    with pytest.raises(UnsafeData, match=r"something else \(chunks of shape \(0, 3\)\)"):
+        open_data(path)
+
+
+@pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr version 3 specification")
+def test_whatever_a_codec_raises_names_the_key(foreign):
+    path = foreign()
+    little = {"name": "bytes", "configuration": {"endian": "little"}}
+    edit(path, "X", codecs=[little, {"name": "numcodecs.zlib", "configuration": {"level": 1}}])
+    found_in(path, "X/c/0/0", CorruptChunk)
+
+
+def test_an_index_that_leads_out_of_its_shard(tmp_path, rng):
+    group = zarr.open_group(tmp_path / "s.zarr", mode="w")
+    group.create_array("X", data=rng.standard_normal((40, 3)), chunks=(10, 3), shards=(40, 3))
+    group.create_array("y", data=rng.standard_normal(40), chunks=(40,))
+    file = tmp_path / "s.zarr/X/c/0/0"
+    file.write_bytes(file.read_bytes()[:-7])
+    assert "expected a shard that is as long as its index says" in found_in(
+        tmp_path / "s.zarr", "X/c/0/0", CorruptChunk
+    )
 
 
 def test_encodings_that_are_none():

@@ -103,6 +103,26 @@ def flip(path, position=-10):
     path.write_bytes(data)
 
 
+@pytest.mark.parametrize("text", ["[]", "null", "{}", "3", ""])
+def test_a_record_that_is_none(store, tmp_path, text):
+    put(store, 1)
+    (tmp_path / "model/commits/00000001.json").write_text(text)
+    with pytest.raises(ModelDamaged, match="commit 1 does not match its checksum; restore"):
+        store.load()
+
+
+def test_a_format_that_is_no_number(store, tmp_path):
+    from bcmdist.store import _canonical, _sha
+
+    put(store, 1)
+    path = tmp_path / "model/commits/00000001.json"
+    record = json.loads(path.read_bytes()) | {"format": "x"}
+    del record["checksum"]
+    path.write_bytes(_canonical(record | {"checksum": _sha(_canonical(record))}))
+    with pytest.raises(ModelDamaged, match="commit 1 does not match its checksum; restore"):
+        store.load()
+
+
 @pytest.mark.parametrize("position", [5, -40])
 def test_a_flipped_bit_in_a_record(store, tmp_path, position):
     put(store, 1)

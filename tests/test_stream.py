@@ -166,6 +166,9 @@ def test_names_of_streams():
         "redis://h/",
         "redis://u:secret@h/a/b",
         "redis:///rows",
+        "redis://",
+        "redis://h:port/rows",
+        "redis://h:99999/rows",
         "redis://h/0/a[b]",
     ):
         with pytest.raises(InvalidOption, match=r"expected redis://HOST\[:PORT\]\[/DB\]/STREAM, got redis:") as caught:
@@ -429,3 +432,16 @@ def test_a_server_that_pauses_is_waited_for(redis_server, monkeypatch):
     resume.start()
     assert ids(source.read(None, 9)) == every
     resume.join()
+
+
+def test_what_is_no_stream_is_an_error(redis_server):
+    redis_server.client.set("rows", "no stream")
+    source = consumer(redis_server)
+    with pytest.raises(SourceUnreachable, match="/rows: expected a stream, the server answered WRONGTYPE"):
+        source.read(None, 5)
+
+
+@pytest.mark.parametrize("idle", [-1.0, float("nan"), float("inf")])
+def test_seconds_that_are_none(idle):
+    with pytest.raises(InvalidOption, match="--take-over: expected a number of seconds, got"):
+        open_source("redis://h/rows", rows_per_expert=10, watch=False, idle_seconds=idle)

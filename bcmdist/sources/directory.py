@@ -13,7 +13,7 @@ reading a row.
 import hashlib
 import os
 
-from bcmdist.arrays import ROWS_COMPLETE, Data, absolute_url, announced_rows, missing_chunk, open_data, open_group
+from bcmdist.arrays import Data, absolute_url, announced_rows, complete_rows, missing_chunk, open_data, open_group
 from bcmdist.errors import DataChanged, DataDamaged, DataNotFound, MissingChunk, UnsafeData
 from bcmdist.partition import partitions
 from bcmdist.sources.delivery import Delivery
@@ -130,7 +130,8 @@ class Directory:
         """What a data set lacks, in a word or two; None where it is complete."""
         try:
             rows = announced_rows(url, x=self.x)
-            if open_group(url).attrs.get(ROWS_COMPLETE, rows) < rows:
+            complete = complete_rows(open_group(url), url)
+            if complete is not None and complete < rows:
                 return "the end of its rows"
             return missing_chunk(url, x=self.x, y=self.y)
         except (DataNotFound, DataDamaged):

@@ -6,12 +6,13 @@ while, and our own are found again after a lost connection. Entries are never de
 is made anew from the first entry, and the ledger knows what was heard.
 """
 
+import math
 import os
 import socket
 import uuid
 
 from bcmdist.arrays import COMPANIONS, Data
-from bcmdist.errors import InvalidData, MissingChunk, UnsafeData
+from bcmdist.errors import InvalidData, InvalidOption, MissingChunk, UnsafeData
 from bcmdist.partition import Partition
 from bcmdist.sources.delivery import Delivery
 from bcmdist.stream import ENTRY, connect, patiently, place_of, redis_errors, shape_of
@@ -35,6 +36,8 @@ class RedisStream:
         self.name = self.place.url
         self.x, self.y, self.group = x, y, group
         self.consumer = consumer or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        if not 0 <= idle_seconds < math.inf:
+            raise InvalidOption(f"--take-over: expected a number of seconds, got {idle_seconds}; correct it")
         self.idle_seconds = idle_seconds
         self._errors = redis_errors()
         self._ours: dict[str, tuple[Partition, int | None] | None] = {}
