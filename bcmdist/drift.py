@@ -81,6 +81,11 @@ def chosen_fading(facts, source, half_life, window) -> Fading:
     known = fading_from(facts)
     if not known.fades:
         return Fading(source, 0, half_life, window)
+    if not source:
+        raise InvalidOption(
+            f"expected rows of {known.source}, by whose positions this model lets rows fade, got others; `bcmdist "
+            "ingest` that source, or fit another model"
+        )
     asked = (half_life or known.half_life, window or known.window)
     if asked != (known.half_life, known.window) or source != known.source:
         raise InvalidOption(

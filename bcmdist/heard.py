@@ -45,6 +45,25 @@ class Heard:
         return [replace(part, start=a, stop=b) for a, b in zip(starts, stops, strict=True) if a < b]
 
 
+class Ranges:
+    """Keys by the rows that they name."""
+
+    def __init__(self, keys: Iterable[str]):
+        self._ranges: dict[str, list[tuple[int, int, str]]] = {}
+        for key in keys:
+            array, start, stop = named_range(key)
+            self._ranges.setdefault(array, []).append((start, stop, key))
+        for ranges in self._ranges.values():
+            ranges.sort()
+
+    def named(self, part: Partition) -> list[str]:
+        """Keys of ranges, apart from each other, that share rows with a partition."""
+        ranges = self._ranges.get(named_range(part.key)[0], [])
+        first = bisect.bisect_right(ranges, part.start, key=lambda line: line[1])
+        last = bisect.bisect_left(ranges, part.stop, key=lambda line: line[0])
+        return [key for _, _, key in ranges[first:last]]
+
+
 def unheard(parts: Iterable[Partition], keys: Iterable[str]) -> list[Partition]:
     """What is left of partitions without the rows that `keys` name, in order."""
     heard = Heard(keys)

@@ -15,6 +15,7 @@ import functools
 import math
 import random
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -23,16 +24,18 @@ from bcmdist import opening, passes
 from bcmdist.drift import chosen_fading, fading_from, to_facts
 from bcmdist.errors import (
     BcmdistError,
+    BcmdistWarning,
     ChunkConflict,
     CommitConflict,
     DataChanged,
     InvalidOption,
+    ModelDamaged,
     ModelNotFound,
     PoisonChunk,
     SchedulerLost,
 )
-from bcmdist.heard import Heard, unheard
-from bcmdist.partition import refuse_overlap
+from bcmdist.heard import Heard, Ranges, unheard
+from bcmdist.partition import from_key, refuse_overlap
 from bcmdist.pending import Batch, Pending, rest_of
 from bcmdist.preparation import Stages, refuse_large_expert
 from bcmdist.revision import messages
@@ -130,6 +133,7 @@ class _Loop:
         self.positions: dict[str, int | None] = {}
         """of partitions on their way, by key; None where rows do not fade"""
         self.heard = Heard(self.in_cells)
+        self.ranges, self.compared = Ranges(entry.key for entry in gbcm.ledger), set[str]()
         self._note(gbcm.ledger)
         self.read_to = gbcm.offsets.get(source.name) if wishes.watch else None
         self.given = 0
@@ -200,7 +204,7 @@ class _Loop:
         known, fresh = [], []
         for delivery in deliveries:
             keys = [part.key for part in delivery.parts]
-            old = [part for part in delivery.parts if part.key in self.known]
+            old = [part for part in delivery.parts if part.key in self.known] + self._cut_otherwise(delivery)
             new = self._new(delivery)
             on_their_way = [key for key in keys if key in self.pending.missed]
             self.pending.begin(delivery.offset, [*(part.key for part in (*old, *new)), *on_their_way], keys)
@@ -220,6 +224,15 @@ class _Loop:
                 self.tally.duplicates += not left
                 new += left
         return new
+
+    def _cut_otherwise(self, delivery: Delivery):
+        """Partitions that were heard and lie in others now: what they hold is compared, once."""
+        if self.wishes.watch:
+            return []
+        whole = [part for part in delivery.parts if part.rows and part.key not in self.known]
+        keys = [key for part in whole for key in self.ranges.named(part) if key not in self.compared]
+        self.compared.update(keys)
+        return [from_key(key, y=self.gbcm.model.y_name) for key in keys]
 
     def _can_be_heard(self, part, delivery: Delivery):
         """Whether a new partition is one for this model, and in the window."""
@@ -362,11 +375,15 @@ class _Loop:
         """Whether a batch changes what a commit says."""
         skipped = {*self.tally.skipped} - {*self.gbcm.facts.get("skipped", ())} - self.known.keys()
         advanced = batch.offset is not None and batch.offset != self.gbcm.offsets.get(self.source.name)
-        return batch.message is not None or (self.wishes.watch and advanced) or bool(skipped)
+        begins_to_fade = self.fading.fades and not self.gbcm.facts.get("fading")
+        return batch.message is not None or (self.wishes.watch and advanced) or bool(skipped) or begins_to_fade
 
     def _prune(self):
         if self.unpruned:
-            self.gbcm.store.prune(self.wishes.keep)
+            try:
+                self.gbcm.store.prune(self.wishes.keep)
+            except ModelDamaged as error:  # an old commit: what was heard is safe
+                warnings.warn(BcmdistWarning(f"old commits were not pruned: {error}"), stacklevel=2)
             self.unpruned = 0
 
     def _choose_fading(self):

@@ -445,3 +445,32 @@ def test_a_model_of_running_beliefs_takes_no_wishes(wave, make_data, tmp_path):
         group["y"][70] += 1.0
     with pytest.raises(ChunkConflict, match=r"X\[60:80\]: expected the rows that were heard under this key"):
         after.ingest(gbcm.source(path))
+
+
+def test_other_rows_in_other_chunks_are_other_rows(prepared, make_data, wave):
+    gbcm, path = prepared
+    after, _ = gbcm.ingest(gbcm.source(path))
+    _, X, y = wave
+    shutil.rmtree(path)
+    make_data("chunks.zarr", rows_per_chunk=30, X=X, y=y)
+    again, tally = after.ingest(gbcm.source(path))  # the same rows, cut otherwise
+    assert (tally.partitions, again.commit) == (0, after.commit)
+    shutil.rmtree(path)
+    make_data("chunks.zarr", rows_per_chunk=30, X=X, y=y + 1.0)
+    with pytest.raises(ChunkConflict, match="expected the rows that were heard under this key"):
+        after.ingest(gbcm.source(path))
+
+
+def test_rows_begin_to_fade_where_nothing_is_new(prepared):
+    gbcm, path = prepared
+    after, _ = gbcm.ingest(gbcm.source(path))
+    fading, tally = after.ingest(gbcm.source(path), Wishes(half_life=100.0))
+    assert (tally.partitions, fading.info()["fading"]["half_life"]) == (0, 100.0)
+    with pytest.raises(InvalidOption, match="by whose positions this model lets rows fade"):
+        fading.absorb(elsewhere(path))
+
+
+def elsewhere(path):
+    """A partition of another array."""
+    other = open_data(path)
+    return [replace(partitions(other, 20)[0], data=replace(other, url=f"{other.url}-copy"))]
