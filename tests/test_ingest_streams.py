@@ -81,7 +81,7 @@ def until(condition, *processes):
 
 def unacknowledged(server):
     groups = server.client.xinfo_groups("rows")
-    return groups[0]["pending"] + (groups[0]["lag"] or 0) if groups else 1
+    return groups[0]["pending"] + (groups[0].get("lag") or 0) if groups else 1
 
 
 def ids(server):
@@ -128,7 +128,7 @@ def test_a_stream_whose_server_and_readers_are_killed(model, redis_server):
         second.send_signal(signal.SIGTERM)
         told = finish(second)
         assert told["duplicates"] > 0
-        assert told["waiting"] == 0
+        assert told["waiting"] in (0, None)  # None before Redis 7
         assert left > 0
         assert client.xinfo_consumers("rows", client.xinfo_groups("rows")[0]["name"]) == []  # it has left the group
         check_heard(model, redis_server, url)
@@ -149,9 +149,10 @@ def test_ctrl_c_finishes_what_is_under_way_on_workers(model, redis_server):
     out, err = process.communicate(timeout=DEADLINE)
     assert (process.returncode, b"Traceback" in err) == (0, False), err.decode()
     told = json.loads(out)
-    assert told["partitions"] + told["waiting"] == 30
     assert len(GBCM.load(model).ledger) == told["partitions"]
-    assert unacknowledged(redis_server) == told["waiting"]
+    if told["waiting"] is not None:  # before Redis 7 nobody knows
+        assert told["partitions"] + told["waiting"] == 30
+        assert unacknowledged(redis_server) == told["waiting"]
 
 
 def run(*words):
@@ -186,7 +187,8 @@ def test_bad_entries_are_named_and_not_acknowledged(model, redis_server, fading)
     told, code = run("ingest", model, url, "--on-error", "skip", "--take-over", 0, *fading)
     assert code == 0
     assert sorted(told["skipped"]) == [f"{url}[{entries[2]}]/X[0:0]", f"{url}[{entries[4]}]/X[0:{ROWS}]"]
-    assert (told["partitions"], told["waiting"]) == (4 - heard, 0)
+    assert told["partitions"] == 4 - heard
+    assert told["waiting"] in (0, None)  # None before Redis 7
     assert unacknowledged(redis_server) == 0
     assert GBCM.load(model).info()["skipped"] == sorted(told["skipped"])
 
