@@ -35,6 +35,7 @@ from problems import assert_same_committee
 ROWS, PARTITIONS = 500, 200
 GIVEN = Settings(kernel="se", learn=False, query=200, rows_per_expert=ROWS)  # some seconds on two cores
 RUN_SECONDS = 120  # after which a run hangs
+MOST_RUNS = 100
 
 
 @pytest.fixture
@@ -142,10 +143,13 @@ def test_two_workers_killed_during_ingestion_change_nothing(own, problem, tmp_pa
 
 @pytest.mark.slow
 def test_twenty_ingestions_in_chaos(problem, tmp_path):
-    """The ratios are to the last run in peace; they are printed, since other work on the machine changes them."""
+    """Twenty in which a worker was killed; on a fast machine some are over before.
+
+    The ratios are to the last run in peace; they are printed, since other work on the machine changes them.
+    """
     seconds, killed, ratios = [], [], []
     with DaskRuntime(workers=2) as runtime:
-        for k in range(20):
+        for k in range(MOST_RUNS):
             wait_for_workers(runtime, 2)
             with no_hang(RUN_SECONDS):
                 if k % 4 == 0:
@@ -154,10 +158,12 @@ def test_twenty_ingestions_in_chaos(problem, tmp_path):
                     seconds.append(problem.ingest(tmp_path / f"model{k}", runtime))
             killed.append(killer.killed)
             ratios.append(seconds[-1] / peace)
-    print(f"20 runs from seed {SEED}, workers killed: {killed}")
+            if np.count_nonzero(killed) == 20:
+                break
+    print(f"{len(killed)} runs from seed {SEED}, workers killed: {killed}")
     print(f"seconds: {np.round(seconds, 1)}")
     print(f"x peace: mean {np.mean(ratios):.2f}, median {np.median(ratios):.2f}, worst {max(ratios):.2f}")
-    assert sum(killed) >= 20
+    assert np.count_nonzero(killed) == 20
 
 
 # --- Single faults, of tasks that can be told what to do ---
