@@ -134,6 +134,7 @@ def prepared(data, settings, model, runtime):
     with stages("survey"):
         surveyed = survey(data, settings, runtime)
     job = _job(data, settings)
+    store.discard_uncommitted()  # so that blobs have the names by which evaluations that are left know them
     keep, scratch = _scratch(store.storage.url, _job_on(job, surveyed)[:12])
     try:
         if keep and settings.objective == "subset":  # its rows lie there
