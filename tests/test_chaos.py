@@ -35,7 +35,7 @@ from problems import assert_same_committee
 ROWS, PARTITIONS = 500, 200
 GIVEN = Settings(kernel="se", learn=False, query=200, rows_per_expert=ROWS)  # some seconds on two cores
 RUN_SECONDS = 120  # after which a run hangs
-MOST_RUNS = 100
+MOST_RUNS = 300
 
 
 @pytest.fixture
