@@ -204,14 +204,14 @@ class _Loop:
         known, fresh = [], []
         for delivery in deliveries:
             keys = [part.key for part in delivery.parts]
-            old = [part for part in delivery.parts if part.key in self.known] + self._cut_otherwise(delivery)
-            new = self._new(delivery)
+            same = [part for part in delivery.parts if part.key in self.known]
+            old, new = same + self._cut_otherwise(delivery), self._new(delivery)
             on_their_way = [key for key in keys if key in self.pending.missed]
             self.pending.begin(delivery.offset, [*(part.key for part in (*old, *new)), *on_their_way], keys)
             self.read_to = delivery.offset
             known += old
+            self.tally.duplicates += len(same)
             fresh += [part for part in new if self._can_be_heard(part, delivery)]
-        self.tally.duplicates += len(known)
         self.given += len(fresh)
         return known, fresh
 
