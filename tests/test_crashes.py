@@ -245,7 +245,6 @@ def test_all_crashes():
             assert trial.wrong == []
     print(f"{schedules} schedules, {time.process_time() - started:.0f} s")
     assert schedules >= 100_000
-    assert time.process_time() - started < 60
 
 
 class FilesNotSynced(LosingDisk):
