@@ -205,13 +205,12 @@ def learn(
     plain = search.at(best.name, _with_name(coarse, best.name, inputs), coarse.likelihood, tied=coarse.tied)
     contenders = [plain, *(_begun(search, second.name, [best, second]) for second in others[:1])]
     judge = judge_for(best.kernel)
-    winner = max(
-        [best, *(search.climb(point, effort.isotropic_steps) for point in contenders)],
-        key=lambda point: judge(point.kernel, point.likelihood),
-    )
-    kernel, likelihood, factors = settled(judge, winner.kernel, winner.likelihood, BOUNDS["variance"][1])
-    winner = _Point(winner.name, kernel, likelihood, winner.objective)
-    return _learned(search, _expanded(winner, inputs), tried, factors)
+    climbed = [best, *(search.climb(point, effort.isotropic_steps) for point in contenders)]
+    # Compared when settled: one of too little noise loses to any other for the sake of a few rows.
+    choices = [(point, settled(judge, point.kernel, point.likelihood, BOUNDS["variance"][1])) for point in climbed]
+    point, chosen = max(choices, key=lambda choice: choice[1].value)
+    winner = _Point(point.name, chosen.kernel, chosen.likelihood, point.objective)
+    return _learned(search, _expanded(winner, inputs), tried, chosen.factors)
 
 
 def polish(objective: Objective, kernel_name, kernel, likelihood: AnyLikelihood, *, inputs, steps) -> Learned:

@@ -7,6 +7,7 @@ more than all others gain.
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from bcmdist.kernels import Kernel
 from bcmdist.likelihoods import AnyLikelihood, Gaussian, OneHot
@@ -21,8 +22,20 @@ KERNEL_FACTOR, LARGEST_GROWTH = math.sqrt(2.0), 8.0
 GAIN_NATS = 1.0
 
 
-def settled(judge: Judge, kernel: Kernel, likelihood: AnyLikelihood, largest_variance):
-    """Kernel and likelihood at the variances at which rows left out are likeliest, and the factors of growth.
+@dataclass(frozen=True)
+class Settled:
+    """Kernel and likelihood at the variances at which rows left out are likeliest."""
+
+    kernel: Kernel
+    likelihood: AnyLikelihood
+    value: float
+    """of the judge, there"""
+    factors: dict[str, float] = field(default_factory=dict)
+    """of growth: of the "noise" and of the "kernel" """
+
+
+def settled(judge: Judge, kernel: Kernel, likelihood: AnyLikelihood, largest_variance) -> Settled:
+    """Raise variances as far as rows left out ask for it.
 
     Gaussian targets settle "noise" and "kernel", one-hot targets the noise only; others nothing. Nothing is settled
     where rows left out cannot be judged.
@@ -31,10 +44,9 @@ def settled(judge: Judge, kernel: Kernel, likelihood: AnyLikelihood, largest_var
     ----------
     largest_variance : bound of a kernel's variance
     """
-    value = judge(kernel, likelihood) if isinstance(likelihood, Gaussian | OneHot) else -math.inf
-    if not math.isfinite(value):
-        return kernel, likelihood, {}
-    assert isinstance(likelihood, Gaussian | OneHot)
+    value = judge(kernel, likelihood)
+    if not (math.isfinite(value) and isinstance(likelihood, Gaussian | OneHot)):
+        return Settled(kernel, likelihood, value)
     start, factors = likelihood, {"noise": 1.0}
     for factor in _powers(NOISE_FACTOR, LARGEST_NOISE / likelihood.noise_variance[0]):
         noisier = start.with_parameters({"noise_variance": factor * start.noise_variance})
@@ -43,7 +55,7 @@ def settled(judge: Judge, kernel: Kernel, likelihood: AnyLikelihood, largest_var
             value, likelihood, factors["noise"] = found, noisier, factor
     variances = {name: v for name, v in kernel.parameters.items() if name.endswith("variance")}
     if isinstance(likelihood, OneHot) or not variances:
-        return kernel, likelihood, factors
+        return Settled(kernel, likelihood, value, factors)
     least, factors["kernel"] = kernel, 1.0
     for factor in _powers(KERNEL_FACTOR, LARGEST_GROWTH):
         grown = {name: (factor * v).clip(max=largest_variance) for name, v in variances.items()}
@@ -51,7 +63,7 @@ def settled(judge: Judge, kernel: Kernel, likelihood: AnyLikelihood, largest_var
         found = judge(wider, likelihood)
         if found >= value + GAIN_NATS:
             value, kernel, factors["kernel"] = found, wider, factor
-    return kernel, likelihood, factors
+    return Settled(kernel, likelihood, value, factors)
 
 
 def _powers(factor, largest):

@@ -7,7 +7,7 @@ import pytest
 from bcmdist import learning
 from bcmdist.errors import LaplaceNotConverged, NotPositiveDefinite
 from bcmdist.evidence import local_evidence
-from bcmdist.kernels import parse_kernel
+from bcmdist.kernels import expression, parse_kernel
 from bcmdist.learning import AUTO_KERNELS, EFFORTS, learn
 from bcmdist.leaving import left_out_density
 from bcmdist.likelihoods import Bernoulli, Gaussian, NegativeBinomial, make_likelihood, unweighted
@@ -196,20 +196,28 @@ def left_out_judge(X, y, rows):
 
 
 class Scored:
-    """A judge that keeps its scores by whether there is one lengthscale."""
+    """A judge that keeps its best scores by whether there is one lengthscale."""
 
     def __init__(self, judge):
         self.judge, self.scores = judge, {}
 
     def __call__(self, kernel, likelihood):
         score = self.judge(kernel, likelihood)
-        self.scores.setdefault(bool(np.ptp(kernel.lengthscale) == 0.0), score)
+        one = bool(np.ptp(kernel.lengthscale) == 0.0)
+        self.scores[one] = max(score, self.scores.get(one, -math.inf))
         return score
 
 
+def as_given(rng, rows, spread):
+    """Standardised inputs, and targets that are alike where the inputs as given, of unequal spread, are near."""
+    X = rng.standard_normal((rows, len(spread)))
+    truth = parse_kernel("matern32", inputs=len(spread))
+    truth = truth.with_parameters({"variance": np.ones(1), "lengthscale": 2.0 / spread})
+    return X, np.linalg.cholesky(truth.cross(X, X) + 0.01 * np.eye(rows)) @ rng.standard_normal(rows)
+
+
 def test_the_judge_takes_one_lengthscale_where_many_overfit(rng):
-    X = rng.standard_normal((140, 20))
-    y = np.tanh(X.sum(axis=1) / np.sqrt(20)) * 1.5 + 0.1 * rng.standard_normal(140)
+    X, y = as_given(rng, 140, np.full(20, 0.4))
     judge = Scored(left_out_judge(X[40:], y[40:], 100))
     objective = objective_of(X[:40], y[:40])
     found = learn(always(objective), "se", Gaussian(0.1), inputs=20, effort=EFFORTS["normal"], judge_for=always(judge))
@@ -226,14 +234,6 @@ def test_the_judge_takes_many_lengthscales_where_one_is_not_enough(rng):
     found = learn(always(objective), "se", Gaussian(0.1), inputs=5, effort=EFFORTS["quick"], judge_for=always(judge))
     assert judge.scores[False] > judge.scores[True]
     assert found.kernel.lengthscale[0] < found.kernel.lengthscale[1:].min() / 2
-
-
-def as_given(rng, rows, spread):
-    """Standardised inputs, and targets that are alike where the inputs as given, of unequal spread, are near."""
-    X = rng.standard_normal((rows, len(spread)))
-    truth = parse_kernel("matern32", inputs=len(spread))
-    truth = truth.with_parameters({"variance": np.ones(1), "lengthscale": 2.0 / spread})
-    return X, np.linalg.cholesky(truth.cross(X, X) + 0.01 * np.eye(rows)) @ rng.standard_normal(rows)
 
 
 def test_one_lengthscale_is_tried_for_inputs_as_they_were_given(rng):
@@ -313,6 +313,22 @@ def test_noise_is_settled_upwards_where_neighbours_left_out_disagree(rng, disagr
         assert 0.13 < found.likelihood.noise_variance[0] < 0.52  # steps are powers of four
     else:
         assert found.settled["noise"] == 1.0
+
+
+def test_kernels_are_compared_with_settled_variances():
+    """One that errs on a few rows for lack of noise is not worse for that."""
+
+    def objective(kernel, likelihood):
+        return float(expression(kernel) == "se"), np.zeros(len(kernel.theta) + 1)
+
+    def judge(kernel, likelihood):
+        if expression(kernel) != "se":
+            return -50.0
+        return -40.0 if likelihood.noise_variance[0] > 0.3 else -100.0
+
+    found = learn(always(objective), "auto", Gaussian(0.1), inputs=2, effort=EFFORTS["quick"], judge_for=always(judge))
+    assert found.kernel_name == "se"
+    assert found.settled["noise"] == 4.0
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])

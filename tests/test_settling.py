@@ -7,7 +7,7 @@ import pytest
 
 from bcmdist.kernels import parse_kernel
 from bcmdist.likelihoods import Gaussian, OneHot, Poisson
-from bcmdist.settling import LARGEST_NOISE, settled
+from bcmdist.settling import LARGEST_NOISE, Settled, settled
 
 SE = parse_kernel("se", inputs=1)
 
@@ -24,45 +24,44 @@ def by_noise(slope, likelihood, best=math.inf):
 
 @pytest.mark.parametrize("slope", [0.05, -3.0, 0.0])
 def test_noise_stays_where_nothing_gains_a_nat_and_never_falls(slope):
-    _, likelihood, factors = by_noise(slope, Gaussian(0.1))
-    assert factors == {"noise": 1.0, "kernel": 1.0}
-    assert likelihood.noise_variance[0] == 0.1
+    found = by_noise(slope, Gaussian(0.1))
+    assert found.factors == {"noise": 1.0, "kernel": 1.0}
+    assert found.likelihood.noise_variance[0] == 0.1
 
 
 @pytest.mark.parametrize("best", [-4, -2, 0])
 def test_noise_rises_to_the_best_power_of_four(best):
-    _, likelihood, factors = by_noise(3.0, Gaussian(2.0**-4), best)
-    assert factors["noise"] == 2.0 ** (best + 4)
-    assert likelihood.noise_variance[0] == 2.0**best
+    found = by_noise(3.0, Gaussian(2.0**-4), best)
+    assert found.factors["noise"] == 2.0 ** (best + 4)
+    assert found.likelihood.noise_variance[0] == 2.0**best
+    assert found.value == 3.0 * best
 
 
 def test_noise_does_not_exceed_that_of_the_targets():
-    _, likelihood, _ = by_noise(3.0, Gaussian(0.1))
-    assert 0.25 * LARGEST_NOISE < likelihood.noise_variance[0] <= LARGEST_NOISE
-    _, likelihood, _ = by_noise(3.0, Gaussian(3.0))
-    assert likelihood.noise_variance[0] == 3.0
+    assert 0.25 * LARGEST_NOISE < by_noise(3.0, Gaussian(0.1)).likelihood.noise_variance[0] <= LARGEST_NOISE
+    assert by_noise(3.0, Gaussian(3.0)).likelihood.noise_variance[0] == 3.0
 
 
 def test_the_variances_of_a_kernel_are_settled_too():
     kernel = parse_kernel("se+rq", inputs=1)
     judge = lambda kernel, _: -5.0 * abs(np.log2(kernel.parameters["rq.variance"][0]) - 2.0)  # noqa: E731
-    found, _, factors = settled(judge, kernel, Gaussian(0.1), 1e3)
-    assert factors == {"noise": 1.0, "kernel": pytest.approx(4.0)}
-    assert found.parameters["se.variance"][0] == found.parameters["rq.variance"][0] == pytest.approx(4.0)
-    assert found.parameters["se.lengthscale"] == kernel.parameters["se.lengthscale"]
-    bounded, _, _ = settled(judge, kernel, Gaussian(0.1), 2.5)
-    assert bounded.parameters["rq.variance"][0] <= 2.5
+    found = settled(judge, kernel, Gaussian(0.1), 1e3)
+    assert found.factors == {"noise": 1.0, "kernel": pytest.approx(4.0)}
+    values = found.kernel.parameters
+    assert values["se.variance"][0] == values["rq.variance"][0] == pytest.approx(4.0)
+    assert values["se.lengthscale"] == kernel.parameters["se.lengthscale"]
+    assert settled(judge, kernel, Gaussian(0.1), 2.5).kernel.parameters["rq.variance"][0] <= 2.5
 
 
 def test_a_kernel_without_variance_and_one_hot_targets_settle_the_noise_only():
     judge = lambda _, likelihood: 10.0 * np.log(likelihood.noise_variance[0])  # noqa: E731
     for kernel, likelihood in [(parse_kernel("linear", inputs=1), Gaussian(0.1)), (SE, OneHot(3, 0.1 * np.ones(1)))]:
-        found, _, factors = settled(judge, kernel, likelihood, 1e3)
-        assert set(factors) == {"noise"}
-        assert factors["noise"] > 1.0
-        assert found is kernel
+        found = settled(judge, kernel, likelihood, 1e3)
+        assert set(found.factors) == {"noise"}
+        assert found.factors["noise"] > 1.0
+        assert found.kernel is kernel
 
 
 def test_nothing_is_settled_where_nothing_can_be_judged():
-    assert settled(lambda *_: -math.inf, SE, Gaussian(0.1), 1e3) == (SE, Gaussian(0.1), {})
-    assert settled(lambda *_: pytest.fail("judged"), SE, Poisson(), 1e3) == (SE, Poisson(), {})
+    assert settled(lambda *_: -math.inf, SE, Gaussian(0.1), 1e3) == Settled(SE, Gaussian(0.1), -math.inf)
+    assert settled(lambda *_: -2.0, SE, Poisson(), 1e3) == Settled(SE, Poisson(), -2.0)
