@@ -2,7 +2,9 @@
 
 Rows left out may raise the noise and the kernel's variance, since evidence over a few hundred rows misses rare
 neighbours that disagree. They may not lower them: one row in thousands that would have been seen to disagree can cost
-more than all others gain.
+more than all others gain. Not so the noise of labels, which only says how far a label is believed beside its
+neighbours': calibration settles what follows for probabilities, and the evidence, for which labels are numbers, is no
+guide to it. It may fall, too.
 """
 
 import math
@@ -16,8 +18,8 @@ Judge = Callable[[Kernel, AnyLikelihood], float]
 """Log predictive density of rows left out, in nats; -inf where it fails."""
 
 # Factors whose powers are tried, all up to the largest noise variance (of scaled targets) and the largest growth of
-# the kernel's variance; and the least gain for which a power is taken.
-NOISE_FACTOR, LARGEST_NOISE = 4.0, 1.0
+# the kernel's variance, for labels as far down as their smallest share; and the least gain for which a power is taken.
+NOISE_FACTOR, LARGEST_NOISE, SMALLEST_SHARE = 4.0, 1.0, 1.0 / 16.0
 KERNEL_FACTOR, LARGEST_GROWTH = math.sqrt(2.0), 8.0
 GAIN_NATS = 1.0
 
@@ -31,11 +33,11 @@ class Settled:
     value: float
     """of the judge, there"""
     factors: dict[str, float] = field(default_factory=dict)
-    """of growth: of the "noise" and of the "kernel" """
+    """by which variances were changed: of the "noise" and of the "kernel" """
 
 
 def settled(judge: Judge, kernel: Kernel, likelihood: AnyLikelihood, largest_variance) -> Settled:
-    """Raise variances as far as rows left out ask for it.
+    """Raise variances as far as rows left out ask for it; the noise of labels, lower or raise it.
 
     Gaussian targets settle "noise" and "kernel", one-hot targets the noise only; others nothing. Nothing is settled
     where rows left out cannot be judged.
@@ -48,7 +50,8 @@ def settled(judge: Judge, kernel: Kernel, likelihood: AnyLikelihood, largest_var
     if not (math.isfinite(value) and isinstance(likelihood, Gaussian | OneHot)):
         return Settled(kernel, likelihood, value)
     start, factors = likelihood, {"noise": 1.0}
-    for factor in _powers(NOISE_FACTOR, LARGEST_NOISE / likelihood.noise_variance[0]):
+    falling = [1.0 / f for f in _powers(NOISE_FACTOR, 1.0 / SMALLEST_SHARE)] if isinstance(start, OneHot) else []
+    for factor in [*falling, *_powers(NOISE_FACTOR, LARGEST_NOISE / start.noise_variance[0])]:
         noisier = start.with_parameters({"noise_variance": factor * start.noise_variance})
         found = judge(kernel, noisier)
         if found >= value + GAIN_NATS:

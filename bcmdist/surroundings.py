@@ -29,9 +29,11 @@ class Sizes:
 
 
 # Rows that a local expert sees: with few inputs fewer rows surround a point, and with many rows there are many experts,
-# each at the cost of a cube. At `FEW_ROWS` as many as inputs ask for, then fewer by a power of the rows.
+# each at the cost of a cube. At few rows as many as inputs ask for, then fewer by a power of the rows. How many are
+# few grows with the square of the inputs, since among many inputs errors fall slowly with the rows around: with 958 of
+# 50,000 rows of mnist, 40 inputs, 2.3 % of validation labels are wrong, with 1500 1.8 %.
 LEAST_AROUND, AROUND_PER_INPUT, MOST_AROUND = 400, 140, 1500
-FEW_ROWS, THINNING_POWER = 10_000, 0.25
+FEW_ROWS, FEW_PER_SQUARE, THINNING_POWER = 10_000, 40, 0.25
 CORE = 80
 EFFORT_FACTORS = {"quick": 0.5, "normal": 1.0, "thorough": 3.0}
 
@@ -39,7 +41,8 @@ EFFORT_FACTORS = {"quick": 0.5, "normal": 1.0, "thorough": 3.0}
 def sizes_for(rows, inputs, effort) -> Sizes:
     """Sizes for data of so many rows and inputs."""
     around = min(LEAST_AROUND + AROUND_PER_INPUT * inputs, MOST_AROUND)
-    affordable = MOST_AROUND * (FEW_ROWS / max(rows, FEW_ROWS)) ** THINNING_POWER
+    few = max(FEW_ROWS, FEW_PER_SQUARE * inputs**2)
+    affordable = MOST_AROUND * (few / max(rows, few)) ** THINNING_POWER
     return Sizes(CORE, int(EFFORT_FACTORS[effort] * min(around, affordable)))
 
 

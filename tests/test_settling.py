@@ -62,6 +62,13 @@ def test_a_kernel_without_variance_and_one_hot_targets_settle_the_noise_only():
         assert found.kernel is kernel
 
 
+@pytest.mark.parametrize("best", [-6, -4, -2, 0])
+def test_the_noise_of_labels_falls_too(best):
+    found = by_noise(3.0, OneHot(3, np.full(1, 2.0**-2)), best)
+    assert found.likelihood.noise_variance[0] == 2.0**best
+    assert found.factors == {"noise": 2.0 ** (best + 2)}
+
+
 def test_nothing_is_settled_where_nothing_can_be_judged():
     assert settled(lambda *_: -math.inf, SE, Gaussian(0.1), 1e3) == Settled(SE, Gaussian(0.1), -math.inf)
     assert settled(lambda *_: -2.0, SE, Poisson(), 1e3) == Settled(SE, Poisson(), -2.0)
