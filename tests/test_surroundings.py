@@ -142,3 +142,9 @@ def test_sizes_grow_with_inputs_and_effort():
     efforts = [sizes_for(1000, 3, effort) for effort in EFFORT_FACTORS]
     assert [s.around for s in efforts] == sorted(s.around for s in efforts)
     assert all(s.core < s.around for s in efforts)
+
+
+def test_many_rows_thin_what_surrounds_a_point_later_where_inputs_are_many():
+    few, many = ([sizes_for(rows, inputs, "normal").around for rows in (10_000, 60_000, 240_000)] for inputs in (8, 40))
+    assert few[0] > few[1] > few[2]
+    assert many[0] == many[1] > many[2] > few[2]
