@@ -80,6 +80,7 @@ class Fail:
         raise NotPositiveDefinite("R: not today")
 
 
+@pytest.mark.slow
 def test_sum_over_many_batches_is_the_serial_sum(wave, cluster):
     path, *_ = wave
     parts = partitions(open_data(path), 50)

@@ -237,6 +237,7 @@ def test_learning_that_fails_everywhere_says_why(make_data, monkeypatch):
         GBCM.fit(make_data(**columns("poisson")), settings("poisson", learn=True))
 
 
+@pytest.mark.slow
 def test_predictions_of_every_companion_go_to_zarr(make_data, tmp_path):
     for likelihood in ("binomial", "negative_binomial", "weibull", "onehot"):
         data = columns(likelihood)

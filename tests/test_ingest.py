@@ -118,6 +118,7 @@ def test_other_rows_under_the_same_key(prepared):
     assert len(GBCM.load(gbcm.url).ledger) >= 4
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(order=st.permutations(range(12)), every=st.integers(1, 5))
 def test_decay_follows_from_positions_only(copied, order, every):
@@ -135,6 +136,7 @@ def test_decay_follows_from_positions_only(copied, order, every):
     assert_same_committee(rest.committee, expected)
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(order=st.permutations(range(12)), every=st.integers(1, 5))
 def test_a_window_holds_the_newest_rows_in_any_order(copied, order, every):

@@ -76,6 +76,7 @@ def wait_for_commits(model, more, process):
         time.sleep(0.002)
 
 
+@pytest.mark.slow
 def test_two_processes_ingest_the_same(stream, model):
     folder, peaceful = stream
     racers = [start(model, folder / "data.zarr", "--commit-every", "4") for _ in range(2)]

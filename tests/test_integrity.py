@@ -70,7 +70,7 @@ def found_in(path, key, error=DataDamaged):
 # --- Lost, torn, flipped ---
 
 
-@pytest.mark.parametrize(("flips", "losses"), [(200, 20), pytest.param(1000, 100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("flips", "losses"), [(50, 5), pytest.param(1000, 100, marks=pytest.mark.slow)])
 def test_every_flipped_bit_and_every_lost_chunk_is_found(stored, rng, flips, losses):
     before, files, data = rows_of(stored), chunk_files(stored), open_data(stored)
     assert len(files) == 10

@@ -190,6 +190,7 @@ def sampled(data, tmp_path):
     return sample_posterior(data, settings, model=tmp_path / "sampled", samples=4, hmc=hmc)
 
 
+@pytest.mark.slow
 def test_a_cluster_samples_predicts_and_scores_the_same(sampled, data, tmp_path, cluster):
     hmc = HMC(iterations=12, burn_in=4)
     settings = replace(SETTINGS, query=20, rows_per_expert=20)
