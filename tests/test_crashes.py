@@ -238,7 +238,7 @@ def test_all_crashes():
     started, schedules = time.process_time(), 0
     for program in PROGRAMS.values():
         for _ in range(1 if program.second else 4):
-            trial = Trial(doubles=0.045) if program.second else Trial()
+            trial = Trial(doubles=0.04) if program.second else Trial()
             trial.rng.seed(schedules)
             trial.crash_everywhere(program)
             schedules += trial.schedules
