@@ -159,6 +159,14 @@ def test_splits_differ(name, real_data):
 
 
 @pytest.mark.slow
+def test_figures_of_targets_in_single_precision_can_be_written(tmp_path, rng):
+    np.savez(tmp_path / "some.npz", X=rng.standard_normal((60, 2)), y=rng.standard_normal(60).astype(np.float32))
+    case, options = Case("some", "regression", "holdout", standardised=True), argparse.Namespace(splits=1, limit=60)
+    found = accuracy.measure(case, ["intercept"], options, tmp_path, lambda row, number: None)["intercept"]
+    assert json.loads(json.dumps(found.record()))["mean"]["rmse"] == found.mean("rmse")
+
+
+@pytest.mark.slow
 def test_quick_mode(monkeypatch, capsys, tmp_path, real_data):
     for name in accuracy.QUICK_SETS:
         real_data(name)

@@ -273,13 +273,14 @@ def measure(case, methods, options, data, report):
             if source:
                 import_parts(source, folder, split_options(case, number))
             y_train, y_test = (targets(folder / f"{part}.zarr") for part in ("train", "test"))
+            sd = float(y_train.std(dtype=float))
             for row in rows.values():
                 if row.failed:
                     continue
                 row.sizes = len(y_train), len(y_test)
                 try:
                     figures = run_method(row.method, case, folder, options)
-                    row.figures.append(in_deviations(figures, y_train.std()) if case.standardised else figures)
+                    row.figures.append(in_deviations(figures, sd) if case.standardised else figures)
                 except Unfinished as error:
                     row.failed = str(error)
                 report(row, number)
