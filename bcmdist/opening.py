@@ -133,6 +133,13 @@ def prepared(data, settings, model, runtime):
     stages = Stages()
     with stages("survey"):
         surveyed = survey(data, settings, runtime)
+    with store.hold(0):
+        _prepare(data, surveyed, settings, runtime, store, stages)
+    return store.load(1)
+
+
+def _prepare(data, surveyed, settings, runtime, store, stages):
+    """Write the first commit, which is held; where that fails, nothing of it is left."""
     job = _job(data, settings)
     store.discard_uncommitted()  # so that blobs have the names by which evaluations that are left know them
     keep, scratch = _scratch(store.storage.url, _job_on(job, surveyed)[:12])
@@ -156,7 +163,6 @@ def prepared(data, settings, model, runtime):
         store.storage.remove(SCRATCH)  # with the directory, unless it holds something else
         raise
     shutil.rmtree(scratch.parent, ignore_errors=True)
-    return store.load(1)
 
 
 def _scratch(url, job):

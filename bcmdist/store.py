@@ -199,9 +199,13 @@ class ModelStore:
                 self.storage.remove(f"blobs/{digest}")
 
     def discard_uncommitted(self):
-        """Remove blobs where there is no commit: what is left of a preparation that failed."""
-        if not self.numbers():
-            for name in self.storage.names("blobs"):
+        """Remove blobs where there is no commit, and nobody else holds one to come: what a preparation has left.
+
+        Whoever calls this holds commit 0, since before any blob was put.
+        """
+        left = self.storage.names("blobs")  # before others are looked for: theirs would come after their holds
+        if not self.numbers() and sum(map(len, self.held().values())) <= 1:
+            for name in left:
                 self.storage.remove(f"blobs/{name}")
 
     def put_arrays(

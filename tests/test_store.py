@@ -331,3 +331,14 @@ def test_blobs_that_are_named_by_blobs_stay(store):
     assert [store.get_array(name)[0] for name in names] == [0.0, 1.0, 2.0]
     store.commit(3, arrays={}, facts={}, segments=[], offsets={})
     assert store.prune(1)["blobs"] == 5
+
+
+def test_what_another_prepares_is_not_discarded(store):
+    other = open_store(store.storage.url)
+    with store.hold(0):
+        left = store.put_arrays({"": np.arange(3.0)})[""]
+        with other.hold(0):
+            other.discard_uncommitted()
+        np.testing.assert_array_equal(store.get_array(left), np.arange(3.0))
+        store.discard_uncommitted()  # nobody else is there any more
+        assert store.storage.names("blobs") == []
