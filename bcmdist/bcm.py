@@ -26,13 +26,13 @@ from bcmdist.joint import joint_latent, sample_latent
 from bcmdist.likelihoods import Observations, Softmax, task_of
 from bcmdist.model import Model, from_arrays, named_parameters
 from bcmdist.partition import Partition, partitions, refuse_overlap
-from bcmdist.preparation import Stages
 from bcmdist.runtime import Runtime
 from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.scores import Scores
 from bcmdist.settings import Settings
 from bcmdist.sources import Source, open_source
 from bcmdist.sources.listed import Listed
+from bcmdist.stages import Stages
 from bcmdist.store import Commit, Entry, ModelStore, open_store
 from bcmdist.tasks.hearing import Contribution, EPExpert, Expert, HeldOut
 from bcmdist.tasks.loading import Fitted, committee_from

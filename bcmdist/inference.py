@@ -9,9 +9,9 @@ from bcmdist import __version__
 from bcmdist.arrays import describe
 from bcmdist.dataset import LARGEST_OUTPUT_CHUNK, create_predictions, new_output, output_names
 from bcmdist.errors import InvalidOption
+from bcmdist.limits import refuse_large_local, refuse_large_prediction
 from bcmdist.opening import refuse_cells_on_objects
 from bcmdist.partition import aligned_partitions
-from bcmdist.preparation import refuse_large_local, refuse_large_prediction
 from bcmdist.reordering import restore
 from bcmdist.scores import Scores
 from bcmdist.shuffle import Shuffle

@@ -35,13 +35,14 @@ from bcmdist.errors import (
     SchedulerLost,
 )
 from bcmdist.heard import Heard, Ranges, unheard
+from bcmdist.limits import refuse_large_expert
 from bcmdist.partition import from_key, refuse_overlap
 from bcmdist.pending import Batch, Pending, rest_of
-from bcmdist.preparation import Stages, refuse_large_expert
 from bcmdist.revision import messages
 from bcmdist.sources import Source
 from bcmdist.sources.delivery import Delivery
 from bcmdist.spatial import heard_in_cells, refuse_heard_in_cells
+from bcmdist.stages import Stages
 from bcmdist.store import RUNNING, Entry, record_digest
 from bcmdist.tasks.arriving import Arrival, Digests, Found
 from bcmdist.tasks.hearing import EPExpert, Expert

@@ -20,8 +20,8 @@ from bcmdist.dataset import LARGEST_OUTPUT_CHUNK, create_predictions, new_output
 from bcmdist.errors import InvalidOption, ModelNotFound
 from bcmdist.inference import chosen_method
 from bcmdist.likelihoods import Gaussian, task_of
+from bcmdist.limits import refuse_large_prediction
 from bcmdist.partition import aligned_partitions
-from bcmdist.preparation import refuse_large_prediction
 from bcmdist.runtime import Runtime
 from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.scores import Scores

@@ -32,8 +32,9 @@ from bcmdist.errors import (
 from bcmdist.expert import zero_message
 from bcmdist.manifest import from_table, to_table
 from bcmdist.partition import from_key
-from bcmdist.preparation import Stages, prepare_model, survey
+from bcmdist.preparation import prepare_model, survey
 from bcmdist.rows import changed_chunks
+from bcmdist.stages import Stages
 from bcmdist.storage import on_objects
 from bcmdist.store import SCRATCH, open_store
 

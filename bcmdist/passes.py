@@ -16,7 +16,7 @@ import numpy as np
 from bcmdist.committee import Committee
 from bcmdist.drift import weights
 from bcmdist.partition import Partition, from_key
-from bcmdist.preparation import Stages
+from bcmdist.stages import Stages
 from bcmdist.store import RUNNING, BlobReference, Entry
 from bcmdist.tasks.hearing import EPExpert, RunningExpert
 

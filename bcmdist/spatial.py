@@ -23,9 +23,10 @@ from bcmdist.dataset import LARGEST_OUTPUT_CHUNK, ROWS_PER_CHUNK
 from bcmdist.errors import DataChanged, InvalidData
 from bcmdist.kernels import metric
 from bcmdist.likelihoods import task_of
+from bcmdist.limits import refuse_large_local
 from bcmdist.partition import Partition, aligned_partitions, partitions
-from bcmdist.preparation import Stages, refuse_large_local
 from bcmdist.reordering import reorder
+from bcmdist.stages import Stages
 from bcmdist.store import CELL_DATA, SCRATCH
 from bcmdist.surroundings import heard_pieces
 from bcmdist.tasks.loading import load_arrangement

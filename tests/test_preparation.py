@@ -153,7 +153,7 @@ def test_points_that_were_moved_raise_it_further(wave):
 
 def test_the_committee_that_was_polished_is_the_one_that_is_fitted(wave, monkeypatch):
     """Its evidence is what was climbed, less the prior of the hyper-parameters, which is at most one."""
-    import bcmdist.preparation as module
+    import bcmdist.hyperparameters as module
 
     polished = []
     original = module.polish
