@@ -167,7 +167,7 @@ def learn(
     inputs,
     effort: Effort,
     spread=None,
-    judge_for: Callable[[Kernel], Judge] | None = None,
+    judges_for: Callable[[Kernel], tuple[Judge, Judge]] | None = None,
 ) -> Learned:
     """Maximise an objective over the parameters of a kernel and a likelihood.
 
@@ -176,8 +176,8 @@ def learn(
     objective_for : the objective over rows that are near in the metric of a kernel (None: of the inputs)
     kernel_name : expression of `parse_kernel`, or "auto" to choose among `AUTO_KERNELS`
     spread : (D,) standard deviations of the inputs as they were given: one lengthscale for these is tried too
-    judge_for : where the rows depend on the metric: decides between one lengthscale and many, and between the two
-        kernels of largest evidence, and settles the noise
+    judges_for : where the rows depend on the metric: two judges, one that settles variances and one that then decides
+        between one lengthscale and many, and between the two kernels of largest evidence
 
     Raises
     ------
@@ -188,7 +188,7 @@ def learn(
     names = AUTO_KERNELS if kernel_name == "auto" else (kernel_name,)
     points = _isotropic(search, names, likelihood, effort, spread)
     coarse = max(points, key=_objective)
-    if judge_for is not None:
+    if judges_for is not None:
         search.objective = objective_for(coarse.kernel)
         coarse = search.at(coarse.name, coarse.kernel, coarse.likelihood, tied=coarse.tied)
     best = search.climb(_expanded(coarse, inputs), effort.steps)
@@ -197,18 +197,18 @@ def learn(
     others = [search.climb(_begun(search, n, at), effort.isotropic_steps) for n, at in places.items()]
     tried = _best_by_name([best, *others])
     best, *others = sorted([best, *others], key=_objective, reverse=True)
-    if judge_for is None:
+    if judges_for is None:
         return _learned(search, best, tried)
     for _ in range(effort.rounds):
         search.objective = objective_for(best.kernel)
         best = search.climb(search.at(best.name, best.kernel, best.likelihood), effort.steps // 2)
     plain = search.at(best.name, _with_name(coarse, best.name, inputs), coarse.likelihood, tied=coarse.tied)
     contenders = [plain, *(_begun(search, second.name, [best, second]) for second in others[:1])]
-    judge = judge_for(best.kernel)
+    settling, deciding = judges_for(best.kernel)
     climbed = [best, *(search.climb(point, effort.isotropic_steps) for point in contenders)]
     # Compared when settled: one of too little noise loses to any other for the sake of a few rows.
-    choices = [(point, settled(judge, point.kernel, point.likelihood, BOUNDS["variance"][1])) for point in climbed]
-    point, chosen = max(choices, key=lambda choice: choice[1].value)
+    choices = [(point, settled(settling, point.kernel, point.likelihood, BOUNDS["variance"][1])) for point in climbed]
+    point, chosen = max(choices, key=lambda choice: deciding(choice[1].kernel, choice[1].likelihood))
     winner = _Point(point.name, chosen.kernel, chosen.likelihood, point.objective)
     return _learned(search, _expanded(winner, inputs), tried, chosen.factors)
 

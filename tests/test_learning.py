@@ -31,6 +31,11 @@ def always(objective):
     return lambda kernel: objective
 
 
+def judged_by(judge):
+    """One judge who settles variances and decides."""
+    return always((judge, judge))
+
+
 def sample(rng, kernel, rows, noise):
     """Data from the prior itself."""
     X = rng.uniform(-2, 2, (rows, 2))
@@ -154,8 +159,8 @@ def test_auto_finds_the_kernel_that_made_the_data(name, inputs):
 def test_a_kernel_given_by_name_keeps_its_form(rng, name, judged):
     X, y = sample(rng, parse_kernel("se", inputs=2), 40, 0.1)
     objective = objective_of(X, y)
-    judge_for = always(lambda kernel, likelihood: objective(kernel, likelihood)[0]) if judged else None
-    found = learn(always(objective), name, Gaussian(0.5), inputs=2, effort=EFFORTS["quick"], judge_for=judge_for)
+    judges_for = judged_by(lambda kernel, likelihood: objective(kernel, likelihood)[0]) if judged else None
+    found = learn(always(objective), name, Gaussian(0.5), inputs=2, effort=EFFORTS["quick"], judges_for=judges_for)
     wanted = parse_kernel(name, inputs=2).parameters
     assert found.kernel_name == name
     assert list(found.tried) == [name]
@@ -173,14 +178,14 @@ def test_parameters_of_a_likelihood_are_learned(rng, judged):
     }
     for name, (parameter, truth, y) in drawn.items():
         objective = objective_of(X, y.astype(float))
-        judge_for = always(lambda kernel, likelihood, objective=objective: objective(kernel, likelihood)[0])
+        judges_for = judged_by(lambda kernel, likelihood, objective=objective: objective(kernel, likelihood)[0])
         found = learn(
             always(objective),
             "se",
             make_likelihood(name),
             inputs=1,
             effort=EFFORTS["quick"],
-            judge_for=judge_for if judged else None,
+            judges_for=judges_for if judged else None,
         )
         assert found.settled == {}
         value = found.likelihood.parameters[parameter][0]
@@ -220,7 +225,9 @@ def test_the_judge_takes_one_lengthscale_where_many_overfit(rng):
     X, y = as_given(rng, 140, np.full(20, 0.4))
     judge = Scored(left_out_judge(X[40:], y[40:], 100))
     objective = objective_of(X[:40], y[:40])
-    found = learn(always(objective), "se", Gaussian(0.1), inputs=20, effort=EFFORTS["normal"], judge_for=always(judge))
+    found = learn(
+        always(objective), "se", Gaussian(0.1), inputs=20, effort=EFFORTS["normal"], judges_for=judged_by(judge)
+    )
     assert judge.scores[True] > judge.scores[False] + 1.0
     assert np.ptp(found.kernel.lengthscale) == 0.0
     assert found.kernel.lengthscale.shape == (20,)
@@ -231,7 +238,9 @@ def test_the_judge_takes_many_lengthscales_where_one_is_not_enough(rng):
     y = np.sin(3 * X[:, 0]) + 0.1 * rng.standard_normal(200)
     judge = Scored(left_out_judge(X[100:], y[100:], 50))
     objective = objective_of(X[:100], y[:100])
-    found = learn(always(objective), "se", Gaussian(0.1), inputs=5, effort=EFFORTS["quick"], judge_for=always(judge))
+    found = learn(
+        always(objective), "se", Gaussian(0.1), inputs=5, effort=EFFORTS["quick"], judges_for=judged_by(judge)
+    )
     assert judge.scores[False] > judge.scores[True]
     assert found.kernel.lengthscale[0] < found.kernel.lengthscale[1:].min() / 2
 
@@ -243,7 +252,7 @@ def test_one_lengthscale_is_tried_for_inputs_as_they_were_given(rng):
     judge, objective = left_out_judge(X[60:], y[60:], 80), objective_of(X[:60], y[:60])
     effort = EFFORTS["quick"]
     found, plain = (
-        learn(always(objective), "se", Gaussian(0.1), inputs=12, effort=effort, spread=s, judge_for=always(judge))
+        learn(always(objective), "se", Gaussian(0.1), inputs=12, effort=effort, spread=s, judges_for=judged_by(judge))
         for s in (spread, None)
     )
     np.testing.assert_allclose(found.kernel.lengthscale * spread, found.kernel.lengthscale[0] * spread[0], rtol=1e-9)
@@ -284,7 +293,7 @@ def test_rows_are_sought_anew_in_every_round_with_the_best_kernel_so_far(rng):
 
     effort = EFFORTS["thorough"]
     judge = left_out_judge(X, y, 30)
-    found = learn(objective_for, "se", Gaussian(0.5), inputs=2, effort=effort, judge_for=always(judge))
+    found = learn(objective_for, "se", Gaussian(0.5), inputs=2, effort=effort, judges_for=judged_by(judge))
     assert asked[0] == (None, 0)
     assert len(asked) == 2 + effort.rounds
     for (kernel, at), (_, until) in itertools.pairwise([*asked[1:], (None, len(objective.seen))]):
@@ -305,7 +314,9 @@ def test_noise_is_settled_upwards_where_neighbours_left_out_disagree(rng, disagr
     X, y = pairs(rng, 60, 0.0)
     objective = objective_of(X, y)
     judge = left_out_judge(*pairs(rng, 60, disagreement), 100)
-    found = learn(always(objective), "se", Gaussian(0.1), inputs=1, effort=EFFORTS["quick"], judge_for=always(judge))
+    found = learn(
+        always(objective), "se", Gaussian(0.1), inputs=1, effort=EFFORTS["quick"], judges_for=judged_by(judge)
+    )
     noise = found.likelihood.noise_variance[0] / found.settled["noise"]
     assert noise == pytest.approx(0.01, rel=0.4)  # that of the rows whose evidence was climbed
     if disagreement:
@@ -326,8 +337,26 @@ def test_kernels_are_compared_with_settled_variances():
             return -50.0
         return -40.0 if likelihood.noise_variance[0] > 0.3 else -100.0
 
-    found = learn(always(objective), "auto", Gaussian(0.1), inputs=2, effort=EFFORTS["quick"], judge_for=always(judge))
+    found = learn(
+        always(objective), "auto", Gaussian(0.1), inputs=2, effort=EFFORTS["quick"], judges_for=judged_by(judge)
+    )
     assert found.kernel_name == "se"
+    assert found.settled["noise"] == 4.0
+
+
+def test_who_settles_variances_does_not_decide():
+    def objective(kernel, likelihood):
+        return float(expression(kernel) == "se"), np.zeros(len(kernel.theta) + 1)
+
+    def settling(kernel, likelihood):
+        return 10.0 * (expression(kernel) == "se") + 5.0 * (likelihood.noise_variance[0] > 0.3)
+
+    def deciding(kernel, likelihood):
+        return -1.0 * (expression(kernel) == "se")
+
+    judges, effort = always((settling, deciding)), EFFORTS["quick"]
+    found = learn(always(objective), "auto", Gaussian(0.1), inputs=2, effort=effort, judges_for=judges)
+    assert found.kernel_name != "se"
     assert found.settled["noise"] == 4.0
 
 
