@@ -101,6 +101,8 @@ def _ingest_in_turn(gbcm: "GBCM", source: Source, runtime, wishes: Wishes) -> tu
     known = digests.keys() | heard_in_cells(gbcm)
     while deliveries := source.read(read_to, GROUP):
         read_to = deliveries[-1].offset
+        for error in (delivery.bad[1] for delivery in deliveries if delivery.bad):
+            raise error
         parts = [part for delivery in deliveries for part in delivery.parts]
         fresh = [part for part in parts if part.key not in known]
         tally.duplicates += len(parts) - len(fresh)
@@ -204,12 +206,17 @@ class _Loop:
         """Partitions of deliveries: those to compare with what was heard under their key, and new ones."""
         known, fresh = [], []
         for delivery in deliveries:
+            self.read_to = delivery.offset
+            if delivery.bad:
+                name, error = delivery.bad
+                self.pending.begin(delivery.offset, [name], [name])
+                self._fail([name], error)
+                continue
             keys = [part.key for part in delivery.parts]
             same = [part for part in delivery.parts if part.key in self.known]
             old, new = same + self._cut_otherwise(delivery), self._new(delivery)
             on_their_way = [key for key in keys if key in self.pending.missed]
             self.pending.begin(delivery.offset, [*(part.key for part in (*old, *new)), *on_their_way], keys)
-            self.read_to = delivery.offset
             known += old
             self.tally.duplicates += len(same)
             fresh += [part for part in new if self._can_be_heard(part, delivery)]
@@ -447,12 +454,17 @@ class _Loop:
         facts: dict[str, Any] = to_facts(after)
         if entries:
             facts |= passes.first_pass(gbcm.facts)
-        skipped = {*gbcm.facts.get("skipped", ()), *self.tally.skipped} - {entry.key for entry in ledger}
-        facts["skipped"] = sorted(skipped)
+        skipped = {*gbcm.facts.get("skipped", ()), *self.tally.skipped}
+        facts["skipped"] = sorted(skipped and skipped - _names(ledger))
         if gone:
             left = [entry for entry in ledger if not after.expired(entry.position)]
             return gbcm.successor(committee, left, rewrite=True, stages=stages, offsets=offsets, **facts)
         return gbcm.successor(committee, entries, stages=stages, offsets=offsets, **facts)
+
+
+def _names(ledger):
+    """Keys of what was heard, and of the data sets that it is of."""
+    return {name for entry in ledger for name in (entry.key, entry.key.rpartition("/")[0])}
 
 
 def _refuse_conflict(found, known):

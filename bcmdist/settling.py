@@ -50,23 +50,39 @@ def settled(judge: Judge, kernel: Kernel, likelihood: AnyLikelihood, largest_var
     if not (math.isfinite(value) and isinstance(likelihood, Gaussian | OneHot)):
         return Settled(kernel, likelihood, value)
     start, factors = likelihood, {"noise": 1.0}
+
+    def noisier(factor):
+        return start.with_parameters({"noise_variance": factor * start.noise_variance})
+
+    rising = _powers(NOISE_FACTOR, LARGEST_NOISE / start.noise_variance[0])
     falling = [1.0 / f for f in _powers(NOISE_FACTOR, 1.0 / SMALLEST_SHARE)] if isinstance(start, OneHot) else []
-    for factor in [*falling, *_powers(NOISE_FACTOR, LARGEST_NOISE / start.noise_variance[0])]:
-        noisier = start.with_parameters({"noise_variance": factor * start.noise_variance})
-        found = judge(kernel, noisier)
-        if found >= value + GAIN_NATS:
-            value, likelihood, factors["noise"] = found, noisier, factor
+    for powers in (falling, rising):
+        factor, value = _best(powers, lambda factor: judge(kernel, noisier(factor)), value)
+        if factor != 1.0:
+            likelihood, factors["noise"] = noisier(factor), factor
     variances = {name: v for name, v in kernel.parameters.items() if name.endswith("variance")}
     if isinstance(likelihood, OneHot) or not variances:
         return Settled(kernel, likelihood, value, factors)
-    least, factors["kernel"] = kernel, 1.0
-    for factor in _powers(KERNEL_FACTOR, LARGEST_GROWTH):
+
+    def wider(factor):
         grown = {name: (factor * v).clip(max=largest_variance) for name, v in variances.items()}
-        wider = least.with_parameters(least.parameters | grown)
-        found = judge(wider, likelihood)
+        return kernel.with_parameters(kernel.parameters | grown)
+
+    powers = _powers(KERNEL_FACTOR, LARGEST_GROWTH)
+    factors["kernel"], value = _best(powers, lambda factor: judge(wider(factor), likelihood), value)
+    return Settled(wider(factors["kernel"]), likelihood, value, factors)
+
+
+def _best(powers, judged, value):
+    """The best of some powers, in order until one is worse, and its value; 1 where none gains on `value`."""
+    best = 1.0
+    for factor in powers:
+        found = judged(factor)
+        if found < value:
+            break
         if found >= value + GAIN_NATS:
-            value, kernel, factors["kernel"] = found, wider, factor
-    return Settled(kernel, likelihood, value, factors)
+            best, value = factor, found
+    return best, value
 
 
 def _powers(factor, largest):

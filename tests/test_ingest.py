@@ -13,7 +13,15 @@ from bcmdist import GBCM, SerialRuntime, Settings
 from bcmdist.arrays import open_data
 from bcmdist.checked import recorded
 from bcmdist.dataset import append_rows, write_dataset
-from bcmdist.errors import ChunkConflict, CommitConflict, InvalidData, InvalidOption, ModelsDiffer, PoisonChunk
+from bcmdist.errors import (
+    BcmdistError,
+    ChunkConflict,
+    CommitConflict,
+    InvalidData,
+    InvalidOption,
+    ModelsDiffer,
+    PoisonChunk,
+)
 from bcmdist.partition import partitions
 from bcmdist.revision import messages
 from bcmdist.sources.delivery import Delivery
@@ -234,6 +242,33 @@ def test_a_bad_partition_leaves_what_was_good(prepared):
         group["y"][130] = before
     whole, tally = skipping.ingest(gbcm.source(path))
     assert (len(whole.ledger), tally.partitions, whole.info()["skipped"]) == (12, 1, [])
+
+
+@pytest.mark.parametrize("wrong", ["columns", "shape", "chunk", "metadata"])
+def test_a_bad_data_set_of_a_directory_is_named_and_the_others_are_heard(prepared, tmp_path, rng, wrong):
+    gbcm, _ = prepared
+    root = tmp_path / "days"
+    for day in "acd":
+        write_dataset(root / day, {"X": rng.normal(size=(20, 2)), "y": rng.normal(size=20)}, rows_per_chunk=20)
+    X = {"columns": rng.normal(size=(20, 3)), "shape": np.zeros(20)}.get(wrong, rng.normal(size=(20, 2)))
+    write_dataset(root / "b", {"X": X, "y": np.zeros(20)}, rows_per_chunk=20)
+    if wrong == "chunk":
+        (root / "b" / "X" / "c" / "0" / "0").unlink()
+    if wrong == "metadata":
+        (root / "b" / "X" / "zarr.json").write_text("{")
+    with pytest.raises(BcmdistError, match="/b"):
+        gbcm.ingest(gbcm.source(root), ONE_EACH)
+    stopped = GBCM.load(gbcm.url)
+    assert stopped.offsets[str(root)]["stores"] == 1  # the first one
+    skipping, tally = stopped.ingest(gbcm.source(root), replace(ONE_EACH, skip=True))
+    assert len(skipping.ledger) == 3
+    (name,) = skipping.info()["skipped"]
+    assert name.startswith(str(root / "b"))
+    assert tally.skipped == [name]
+    shutil.rmtree(root / "b")
+    write_dataset(root / "b", {"X": rng.normal(size=(20, 2)), "y": np.ones(20)}, rows_per_chunk=20)
+    whole, tally = skipping.ingest(gbcm.source(root))
+    assert (len(whole.ledger), tally.partitions, whole.info()["skipped"]) == (4, 1, [])
 
 
 class Poisoned(SerialRuntime):

@@ -71,6 +71,12 @@ def read_on(source, after, most=1):
     return found
 
 
+def bad(deliveries):
+    """Name and error of the only delivery that is bad."""
+    (found,) = [delivery.bad for delivery in deliveries if delivery.bad]
+    return found
+
+
 @pytest.mark.parametrize("kind", SOURCES)
 def test_a_source_keeps_its_promises(kind, tmp_path, request):
     opened = SOURCES[kind](tmp_path, request)
@@ -168,8 +174,10 @@ def test_a_store_that_is_being_written_waits(tmp_path, lacks):
     path = {"chunk": "b/X/c/1/0", "array": "b/y/zarr.json", "metadata": "b/zarr.json"}[lacks]
     os.rename(tmp_path / path, tmp_path / "later")
     assert stores(read_on(of_directory(tmp_path), None)) == ["a", "a"]
+    name, error = bad(of_directory(tmp_path, watch=False).read(None, 10))
+    assert name == str(tmp_path / "b")
     with pytest.raises(MissingChunk, match=r"/b: expected a data set with all its chunks, .* is missing; let its"):
-        of_directory(tmp_path, watch=False).read(None, 10)
+        raise error
     source = of_directory(tmp_path)
     after = source.read(None, 10)[-1].offset
     os.rename(tmp_path / "later", tmp_path / path)
@@ -206,8 +214,11 @@ def test_a_store_that_shrank(tmp_path):
     after = of_directory(tmp_path).read(None, 2)[-1].offset
     os.rename(tmp_path / "a", tmp_path / ".a")
     data_set(tmp_path, "a", rows=20)
+    data_set(tmp_path, "b", rows=20)
+    (_, error), source = bad(of_directory(tmp_path).read(after, 2)), of_directory(tmp_path)
     with pytest.raises(DataChanged, match=r"/a: expected at least the 40 rows that were delivered before, it has 20"):
-        of_directory(tmp_path).read(after, 2)
+        raise error
+    assert stores(read_on(source, after)) == ["b"]
 
 
 # --- Data sets that grow ---

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from bcmdist.errors import BcmdistError
 from bcmdist.partition import Partition
 
 
@@ -15,3 +16,5 @@ class Delivery:
     """JSON-ready: where to read on once these, and all delivered before them, are committed"""
     position: int | None = None
     """rows of the source up to their end; None where the source cannot tell"""
+    bad: tuple[str, BcmdistError] | None = None
+    """name of what cannot be taken apart into partitions, and why; there are none then"""

@@ -2,7 +2,7 @@
 
 A data set counts when it is complete: ours appear whole, because they are written under a name with `.partial-` and
 renamed (do the same with copies); others count when all their chunks are stored. One that is not complete is left for
-a later read under `watch`, and is an error without.
+a later read under `watch`, and is bad without; one that is bad does not keep the others from being delivered.
 
 The offset says how many data sets were delivered to their end, by a sum of the hashes of their names, and how much of
 the next: its size does not grow with the directory. A restart recognises them where they are the first ones by name;
@@ -14,7 +14,7 @@ import hashlib
 import os
 
 from bcmdist.arrays import Data, absolute_url, announced_rows, complete_rows, missing_chunk, open_data, open_group
-from bcmdist.errors import DataChanged, DataDamaged, DataNotFound, MissingChunk, UnsafeData
+from bcmdist.errors import BcmdistError, DataChanged, DataDamaged, DataNotFound, MissingChunk, UnsafeData
 from bcmdist.partition import partitions
 from bcmdist.sources.delivery import Delivery
 
@@ -54,11 +54,17 @@ class Directory:
         for name in list(self._waiting):
             if len(found) == most:
                 break
-            data = self._complete(name)
-            if data is None:
-                continue
             offset = self._read_to
-            for part in self._later(data, offset["row"] if name == offset["store"] else 0)[: most - len(found)]:
+            try:
+                data = self._complete(name)
+                if data is None:
+                    continue
+                parts = self._later(data, offset["row"] if name == offset["store"] else 0)
+            except BcmdistError as error:
+                offset = _ended(offset, name)
+                found.append(Delivery((), offset, bad=(f"{self.name}/{name}", error)))
+                parts = []
+            for part in parts[: most - len(found)]:
                 offset = _advanced(offset, part)
                 found.append(Delivery((part,), offset))
             self._read_to = offset
@@ -143,8 +149,15 @@ class Directory:
     def lag(self, after):
         offset, done = self._resumed(after or START)
         urls = [f"{self.name}/{name}" for name in self._next(done, offset["store"])]
-        rows = sum(announced_rows(url, x=self.x) for url in urls if self._incomplete(url) != NO_ARRAYS)
+        rows = sum(self._announced(url) for url in urls)
         return max(0, -(-(rows - offset["row"]) // self.rows_per_expert))
+
+    def _announced(self, url):
+        """Rows of a data set, as far as it tells."""
+        try:
+            return announced_rows(url, x=self.x) if self._incomplete(url) != NO_ARRAYS else 0
+        except BcmdistError:  # who reads it says what is wrong
+            return 0
 
     def close(self):
         pass
@@ -155,6 +168,11 @@ def _advanced(offset, part):
     name = os.path.basename(part.data.url)
     if part.stop < part.data.rows:
         return offset | {"store": name, "row": part.stop}
+    return _ended(offset, name)
+
+
+def _ended(offset, name):
+    """The offset once nothing of a data set is left."""
     names = _added(offset["names"], name)
     return offset | {"stores": offset["stores"] + 1, "names": names, "store": None, "row": 0}
 
