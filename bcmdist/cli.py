@@ -403,7 +403,7 @@ def info(model, commit, history, ledger, p_eff_data, calibration, picture, as_js
     type=click.Choice(["stop", "skip"]),
     default="stop",
     show_default=True,
-    help="Partitions and data sets that fail: report and fail in the end, or go on without them and say so in the model.",
+    help="Partitions or data sets that fail: report and fail in the end, or go on without and say so in the model.",
 )
 @click.option(
     "--take-over",
