@@ -144,7 +144,7 @@ def _judges_for(near, reference, settings, likelihood, classes, runtime):
 
 def _deciding(near, settings):
     around = min(near.data.rows, sizes_for(near.data.rows, near.data.inputs, settings.effort).around)
-    return Neighbourhoods(max(DECIDING_LEAST, DECIDING_ROWS // around), around)
+    return Neighbourhoods(min(max(DECIDING_LEAST, DECIDING_ROWS // around), JUDGED.count), around)
 
 
 def _softmax_evidence(blocks, reference, mean, classes, runtime):
