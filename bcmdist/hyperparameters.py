@@ -28,7 +28,7 @@ class Neighbourhoods:
     @property
     def central(self):
         """Rows of each that are left out."""
-        return int(CENTRAL_SHARE * self.rows)
+        return max(1, int(CENTRAL_SHARE * self.rows))
 
 
 CENTRAL_SHARE = 0.16
