@@ -42,7 +42,7 @@ JUDGED_LABELS = Neighbourhoods(count=25, rows=1000)
 # Which kernel does better depends on how many rows there are: those that decide are as many as local experts see, in
 # neighbourhoods of so many rows together, and so many of them at least (on kin40k Matern 5/2 gains .003 nats on SE with
 # 250 rows, .035 with 1000, .10 with all 9000; the settled SE is the better one with 1000 rows, not with 4500).
-DECIDING_ROWS, DECIDING_LEAST = 40_000, 8
+DECIDING_ROWS, DECIDING_LEAST = 20_000, 8
 # Iterations that climb the evidence of the whole committee, and those that move query points: each of their
 # evaluations passes over all rows twice.
 POLISH_STEPS = 10

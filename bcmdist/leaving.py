@@ -56,11 +56,16 @@ def left_out_labels(K, likelihood: OneHot, obs, rows: int) -> np.ndarray:
 
 
 def _errors(K, likelihood, obs, rows):
-    """Targets of the first rows less their means given all others, and the precision of these; overwrites K."""
+    """Targets of the first rows less their means given all others, and the precision of these; overwrites K.
+
+    Of a factor L of the covariance in reverse order, the last block alone tells the precision of the first rows.
+    """
     K[np.diag_indices_from(K)] += likelihood.noise(obs)
-    L = linalg.cholesky(K, name="covariance of a neighbourhood's targets")
-    pull = linalg.cholesky_solve(L, likelihood.targets(obs))[:rows]
-    precision = np.diag(linalg.inverse(L))[:rows].reshape(rows, *[1] * (pull.ndim - 1))
+    L = linalg.cholesky(np.asfortranarray(K[::-1, ::-1]), name="covariance of a neighbourhood's targets")
+    white = linalg.solve_lower(L, np.array(likelihood.targets(obs)[::-1], order="F"))
+    corner = np.asfortranarray(L[-rows:, -rows:])
+    pull = linalg.solve_lower_transposed(corner, np.array(white[-rows:], order="F"))[::-1]
+    precision = np.diag(linalg.inverse(corner))[::-1].reshape(rows, *[1] * (pull.ndim - 1))
     return pull / precision, precision
 
 
