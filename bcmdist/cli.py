@@ -8,7 +8,6 @@ import contextlib
 import functools
 import json
 import os
-import signal
 import sys
 import time
 import traceback
@@ -19,6 +18,7 @@ import click
 
 from bcmdist import __version__, jobcommands
 from bcmdist.errors import BcmdistError, BcmdistWarning, InvalidOption
+from bcmdist.interrupts import interruptible, noting
 from bcmdist.options import json_option, method_option, parse_query, parse_set, read_config, runtime_options
 from bcmdist.reporting import report
 
@@ -32,7 +32,8 @@ class _Commands(click.Group):
     def invoke(self, ctx):
         warnings.showwarning = _show_warning
         try:
-            return super().invoke(ctx)
+            with interruptible():
+                return super().invoke(ctx)
         except click.UsageError as error:
             where = error.ctx.command_path if error.ctx else "bcmdist"
             _fail("UsageError", f"{error.format_message()} (see `{where} --help`)", 2)
@@ -432,7 +433,7 @@ def ingest(model, source, watch, make_runtime, as_json, on_error, take_over, **w
     options = {} if take_over is None else {"idle_seconds": take_over}
     with contextlib.closing(before.source(source, watch=watch, **options)) as opened:
         opened.lag(None)  # is it there?
-        with make_runtime() as runtime, _noting(told, watch):
+        with make_runtime() as runtime, noting(told) if watch else contextlib.nullcontext():
             after, tally = before.ingest(opened, wanted, runtime=runtime)
     seconds = time.perf_counter() - start
     figures = {
@@ -443,22 +444,6 @@ def ingest(model, source, watch, make_runtime, as_json, on_error, take_over, **w
         "commit": after.commit,
     }
     return report(figures, as_json)
-
-
-@contextlib.contextmanager
-def _noting(told, watch):
-    """Note the first request to stop, so that who watches finishes what is under way; the second one stops it."""
-
-    def note(number, frame):
-        told.append(number)
-        signal.signal(number, before[number])
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)} if watch else {}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @cli.command()

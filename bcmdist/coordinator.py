@@ -20,6 +20,7 @@ import traceback
 import warnings
 
 from bcmdist.errors import BcmdistError, BcmdistWarning, SchedulerUnreachable
+from bcmdist.interrupts import interruptible
 from bcmdist.jobs import STATES, Journal, open_job
 from bcmdist.reporting import finite
 
@@ -215,7 +216,7 @@ def coordinate(journal: Journal, make_runtime=on_cluster):
         return
     watch = Watch(claim)
     try:
-        with _interruptible():
+        with interruptible():
             event, facts = _outcome(claim, watch, make_runtime)
         claim.look()
         with contextlib.suppress(OSError):
@@ -267,17 +268,6 @@ def _run(request, make_runtime):
     command = cli.commands[request["command"]]
     with command.make_context(command.name, list(request["arguments"]), obj=make_runtime) as context:
         return command.invoke(context)
-
-
-@contextlib.contextmanager
-def _interruptible():
-    """SIGINT and SIGTERM interrupt, also where a shell in the background had them ignored."""
-    before = {s: signal.signal(s, signal.default_int_handler) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

@@ -1,8 +1,10 @@
 """The command line as a user types it: in processes of their own where speed or exit codes matter."""
 
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -386,6 +388,15 @@ def test_interrupts_and_full_disks_are_one_line(monkeypatch, error, name, text):
     assert done.exit_code == 1
     assert json.loads(done.stdout)["error"] == name
     assert re.fullmatch(f"bcmdist: {name}: {text}.*\n", done.stderr)
+
+
+def test_a_request_to_end_is_an_interrupt(monkeypatch):
+    """As systems that stop a process make it; the handler of before is put back."""
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr("bcmdist.cli._load", lambda model: os.kill(os.getpid(), signal.SIGTERM) or time.sleep(5))
+    done = CliRunner().invoke(cli, ["info", "model"])
+    assert (done.exit_code, signal.getsignal(signal.SIGTERM)) == (1, before)
+    assert done.stderr.startswith("bcmdist: Interrupted: expected to finish, got an interrupt")
 
 
 def run_here(*arguments):
