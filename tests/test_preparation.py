@@ -1,14 +1,16 @@
 """Learning from a data set to hyper-parameters: resumed, cleaned up, refused, and with other objectives."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from bcmdist import GBCM, SerialRuntime, Settings, learning, memory
+from bcmdist import GBCM, SerialRuntime, Settings, hyperparameters, learning, memory
 from bcmdist.dataset import write_dataset
 from bcmdist.errors import InvalidOption, MemoryLimit, NotPositiveDefinite
 from bcmdist.store import SCRATCH
+from bcmdist.surroundings import sizes_for
 from bcmdist.tasks.learning import LocalEvidence
 from bcmdist.tasks.trial import TrialGradient
 
@@ -153,16 +155,14 @@ def test_points_that_were_moved_raise_it_further(wave):
 
 def test_the_committee_that_was_polished_is_the_one_that_is_fitted(wave, monkeypatch):
     """Its evidence is what was climbed, less the prior of the hyper-parameters, which is at most one."""
-    import bcmdist.hyperparameters as module
-
     polished = []
-    original = module.polish
+    original = hyperparameters.polish
 
     def kept(*args, **options):
         polished.append(original(*args, **options))
         return polished[-1]
 
-    monkeypatch.setattr(module, "polish", kept)
+    monkeypatch.setattr(hyperparameters, "polish", kept)
     gbcm = GBCM.fit(wave[0], replace(SETTINGS, query=12, objective="committee"))
     (learned,) = polished
     point = learning._Point("se", learned.kernel, learned.likelihood, 0.0)
@@ -237,3 +237,14 @@ def test_a_committee_of_classes_is_refused_before_learning(make_data, rng, tmp_p
     with pytest.raises(InvalidOption, match="expected --objective local or subset with the likelihood onehot"):
         GBCM.prepare(path, settings, model=tmp_path / "model", runtime=Counting(lives=0))
     assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize(
+    ("rows", "inputs", "effort"), [(20, 2, "quick"), (10_000, 8, "normal"), (10_000, 8, "thorough")]
+)
+def test_kernels_are_decided_among_as_many_rows_as_local_experts_see(rows, inputs, effort):
+    near = SimpleNamespace(data=SimpleNamespace(rows=rows, inputs=inputs))
+    found = hyperparameters._deciding(near, replace(SPATIAL, effort=effort))
+    assert found.rows == min(rows, sizes_for(rows, inputs, effort).around)
+    assert hyperparameters.DECIDING_LEAST <= found.count <= hyperparameters.JUDGED.count
+    assert 1 <= found.central < found.rows
