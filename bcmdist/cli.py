@@ -8,6 +8,7 @@ import contextlib
 import functools
 import json
 import os
+import signal
 import sys
 import time
 import traceback
@@ -32,7 +33,7 @@ class _Commands(click.Group):
     def invoke(self, ctx):
         warnings.showwarning = _show_warning
         try:
-            with interruptible():
+            with interruptible(signal.SIGTERM):  # not SIGINT: a shell in the background may want it ignored
                 return super().invoke(ctx)
         except click.UsageError as error:
             where = error.ctx.command_path if error.ctx else "bcmdist"

@@ -20,7 +20,7 @@ import traceback
 import warnings
 
 from bcmdist.errors import BcmdistError, BcmdistWarning, SchedulerUnreachable
-from bcmdist.interrupts import interruptible
+from bcmdist.interrupts import REQUESTS, interruptible
 from bcmdist.jobs import STATES, Journal, open_job
 from bcmdist.reporting import finite
 
@@ -216,7 +216,7 @@ def coordinate(journal: Journal, make_runtime=on_cluster):
         return
     watch = Watch(claim)
     try:
-        with interruptible():
+        with interruptible(*REQUESTS):
             event, facts = _outcome(claim, watch, make_runtime)
         claim.look()
         with contextlib.suppress(OSError):

@@ -7,9 +7,9 @@ import threading
 REQUESTS = (signal.SIGINT, signal.SIGTERM)
 
 
-def interruptible():
-    """A context in which both requests raise `KeyboardInterrupt`, also where a shell in the background ignores one."""
-    return _handled_by(signal.default_int_handler)
+def interruptible(*requests):
+    """A context in which requests raise `KeyboardInterrupt`, also those that a shell in the background ignores."""
+    return _handled_by(signal.default_int_handler, requests)
 
 
 def noting(told: list[int]):
@@ -20,13 +20,13 @@ def noting(told: list[int]):
             raise KeyboardInterrupt
         told.append(number)
 
-    return _handled_by(note)
+    return _handled_by(note, REQUESTS)
 
 
 @contextlib.contextmanager
-def _handled_by(handler):
+def _handled_by(handler, requests):
     mine = threading.current_thread() is threading.main_thread()  # others may not set handlers
-    before = {number: signal.signal(number, handler) for number in REQUESTS if mine}
+    before = {number: signal.signal(number, handler) for number in requests if mine}
     try:
         yield
     finally:
