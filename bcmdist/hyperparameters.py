@@ -127,7 +127,7 @@ def _judges_for(near, reference, settings, likelihood, classes, runtime):
 
     The first one is asked often; the second one sees as many rows as local experts do.
     """
-    often = JUDGED_LABELS if isinstance(likelihood, OneHot) else JUDGED
+    often, few = JUDGED_LABELS if isinstance(likelihood, OneHot) else JUDGED, _deciding(near, settings)
 
     def judge(where, metric_of):
         parts = near.around(metric_of, np.ones(where.count), where.rows)
@@ -139,7 +139,11 @@ def _judges_for(near, reference, settings, likelihood, classes, runtime):
 
         return value
 
-    return lambda kernel: (judge(often, kernel), judge(_deciding(near, settings), kernel))
+    def judges(metric_of):
+        settling, deciding = judge(often, metric_of), judge(few, metric_of)
+        return settling, lambda kernel, likelihood: deciding(kernel, likelihood) / (few.count * few.central)
+
+    return judges
 
 
 def _deciding(near, settings):
