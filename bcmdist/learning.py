@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 from bcmdist.errors import InvalidOption, NotPositiveDefinite
 from bcmdist.kernels import Kernel, parse_kernel, split_parameters
 from bcmdist.likelihoods import BOUNDS as LIKELIHOOD_BOUNDS
-from bcmdist.likelihoods import AnyLikelihood, make_likelihood
+from bcmdist.likelihoods import AnyLikelihood, OneHot, make_likelihood
 from bcmdist.model import named_parameters, with_named
 from bcmdist.settling import Judge, settled
 
@@ -42,7 +42,7 @@ GAIN_NATS = 0.5
 IDLE_STEPS = 2
 
 # Gain for each row left out for which a kernel is preferred to the one of largest evidence: about the standard error
-# of a difference over the few thousand rows that decide.
+# of a difference over the few thousand rows that decide. Not of labels: their evidence, as of numbers, decides no tie.
 DECISIVE_NATS = 0.005
 
 
@@ -214,7 +214,7 @@ def learn(
     # Compared when settled: one of too little noise loses to any other for the sake of a few rows.
     choices = [(point, settled(settling, point.kernel, point.likelihood, BOUNDS["variance"][1])) for point in climbed]
     values = [deciding(chosen.kernel, chosen.likelihood) for _, chosen in choices]
-    values[0] += DECISIVE_NATS
+    values[0] += 0.0 if isinstance(likelihood, OneHot) else DECISIVE_NATS
     point, chosen = choices[int(np.argmax(values))]
     winner = _Point(point.name, chosen.kernel, chosen.likelihood, point.objective)
     return _learned(search, _expanded(winner, inputs), tried, chosen.factors)
