@@ -8,9 +8,11 @@ that are complete are told from those that are announced.
 
 import itertools
 import os
+import warnings
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+import numpy as np
 import zarr
 from zarr.core.sync import sync
 from zarr.storage import LocalStore
@@ -28,8 +30,19 @@ from bcmdist.errors import (
     MissingExtra,
     UnsafeData,
 )
+from bcmdist.schema import (
+    CLASSES,
+    UNNAMED,
+    Schema,
+    dimensions,
+    recoded,
+    refuse_other_classes,
+    refuse_repeated,
+    taken,
+    warn_of_columns,
+)
 from bcmdist.storage import answering, normal_url, on_objects, open_objects
-from bcmdist.stream import is_entry, is_stream, open_entry, place_of
+from bcmdist.stream import EntryShape, is_entry, is_stream, open_entry, place_of
 
 # Arrays that may stand beside the targets, in the order of the fields of `Observations`.
 COMPANIONS = ("weight", "exposure", "trials", "event")
@@ -55,6 +68,7 @@ class Data:
     """None where only inputs are wanted"""
     rows: int
     inputs: int
+    """columns of X that are read"""
     chunk_rows: int
     """rows per chunk (per shard, where there are shards) of X"""
     companions: tuple[str, ...]
@@ -64,6 +78,10 @@ class Data:
     and again"""
     chunk_bytes: int = 0
     """of the largest chunk of its arrays, decoded"""
+    take: tuple[int, ...] = ()
+    """columns of X to read, in this order; () for all as they are stored"""
+    recode: tuple[int, ...] = ()
+    """what the classes 0 to C - 1 of y are called by the model that it is read for; () where they are the same"""
 
 
 def absolute_url(url):
@@ -112,10 +130,11 @@ def open_group(url):
         ) from error
 
 
-def open_data(url, *, x="X", y="y") -> Data:
+def open_data(url, *, x="X", y="y", schema=UNNAMED) -> Data:
     """Open a data set, or an entry of a stream, and check all that can be checked without reading rows.
 
     `y=None` opens it for its inputs only. Where rows are being appended, `rows` are those written (`ROWS_COMPLETE`).
+    `schema`: names of a model's inputs and classes, in whose order its columns are read.
 
     Raises
     ------
@@ -123,8 +142,7 @@ def open_data(url, *, x="X", y="y") -> Data:
     UnsafeData
     """
     if is_entry(url):
-        rows, inputs, companions = open_entry(url, x, y, COMPANIONS)
-        return Data(url, x, y, rows, inputs, rows, companions)
+        return entry_data(url, x, y, open_entry(url, x, y, COMPANIONS), schema)
     group, arrays = _open_arrays(url, x, y)
     complete = complete_rows(group, url)
     rows = arrays[x].shape[0] if complete is None else complete
@@ -140,10 +158,16 @@ def open_data(url, *, x="X", y="y") -> Data:
         raise InvalidData(
             f"{url}: expected at least one row and one column in {x}, got shape {(rows, arrays[x].shape[1])}; add data"
         )
-    return _data(url, x, y, group, arrays, rows)
+    return _data(url, x, y, group, arrays, rows, schema)
 
 
-def open_growing(url, *, x="X", y="y", start=0, most=None) -> Data:
+def entry_data(url, x, y, entry: EntryShape, schema) -> Data:
+    """An entry of a stream as a data set."""
+    take = taken(Schema(entry.columns), schema, url)
+    return Data(url, x, y, entry.rows, len(take) or entry.inputs, entry.rows, entry.companions, take=take)
+
+
+def open_growing(url, *, x="X", y="y", schema=UNNAMED, start=0, most=None) -> Data:
     """As `open_data`, of a data set to which somebody may be adding rows; `rows` are those certainly complete.
 
     These are the rows that the group's `ROWS_COMPLETE` counts. Where it has none, rows of whole chunks that are stored
@@ -162,7 +186,7 @@ def open_growing(url, *, x="X", y="y", start=0, most=None) -> Data:
     elif start < rows:
         wanted = rows if most is None else min(rows, start + most)
         rows = min(_whole_rows(array, start, wanted) for array in arrays.values())
-    return _data(url, x, y, group, arrays, rows)
+    return _data(url, x, y, group, arrays, rows, schema)
 
 
 def complete_rows(group, url) -> int | None:
@@ -206,11 +230,76 @@ def _open_arrays(url, x, y):
     return group, arrays
 
 
-def _data(url, x, y, group, arrays, rows):
+def _data(url, x, y, group, arrays, rows, schema):
     companions = tuple(name for name in COMPANIONS if name in arrays)
     chunk_bytes = max(group.store.encoding(array.path).decoded_bytes for array in arrays.values())
     X = arrays[x]
-    return Data(absolute_url(url), x, y, rows, X.shape[1], chunk_rows(X), companions, chunk_bytes=chunk_bytes)
+    found = _schema(url, group, X, None if y is None else arrays[y])
+    take = taken(found, schema, f"{url}: {x}")
+    recode = () if y is None else recoded(found, schema)
+    inputs = len(take) or X.shape[1]
+    named = {"chunk_bytes": chunk_bytes, "take": take, "recode": recode}
+    return Data(absolute_url(url), x, y, rows, inputs, chunk_rows(X), companions, **named)
+
+
+def read_schema(url, *, x="X", y: str | None = None) -> Schema:
+    """Names of the inputs of a data set, and of its classes where `y` names its targets.
+
+    Raises
+    ------
+    As `open_data`.
+    """
+    if is_entry(url):
+        return Schema(open_entry(url, x, y, COMPANIONS).columns)
+    group = open_group(url)
+    return _schema(url, group, _array(group, url, x), None if y is None else _array(group, url, y))
+
+
+def _schema(url, group, X, y):
+    along = dimensions(X)[1]
+    columns: tuple[str, ...] = ()
+    if along and along in group and isinstance(group[along], zarr.Array) and group[along].shape == X.shape[1:]:
+        columns = tuple(map(str, read_coordinate(group, url, along).tolist()))
+        refuse_repeated(columns, f"{url}: {along}")
+    listed = [] if y is None else y.attrs.get(CLASSES, [])
+    if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+        raise DataDamaged(f"{url}: expected a list of names in the attribute {CLASSES!r} of y, got {listed!r}; correct")
+    return Schema(columns, tuple(listed))
+
+
+def read_coordinate(group, url, name, rows=slice(None)):
+    """Values of a coordinate, numbers or texts, as they are stored.
+
+    Raises
+    ------
+    DataDamaged, InvalidDtype, UnsafeData
+    """
+    array = group[name]
+    group.store.encoding(array.path)  # raises
+    if array.dtype.kind not in "fiubmMUTSO":
+        raise InvalidDtype(f"{url}: expected numbers or texts in the coordinate {name}, got {array.dtype}; convert it")
+    try:
+        with answering(url), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Zarr, about texts of fixed length, which its specification lacks
+            return np.asarray(array[rows])
+    except BcmdistError:
+        raise
+    except Exception as error:  # whatever zarr makes of it
+        raise DataDamaged(f"{url}: the coordinate {name} cannot be read ({error}); restore it from a copy") from error
+
+
+def check_names(data: Data, schema: Schema):
+    """Say which columns of a data set a model does not use, and where names cannot be checked.
+
+    Raises
+    ------
+    InvalidData
+        Classes have names on one side only.
+    """
+    found = read_schema(data.url, x=data.x, y=data.y)
+    warn_of_columns(found, schema, data.url)
+    if data.y is not None:
+        refuse_other_classes(found, schema, f"{data.url}: {data.y}")
 
 
 def describe(url, x, y) -> str:

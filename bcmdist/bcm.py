@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 import numpy as np
 
 from bcmdist import diagnosis, drift, inference, opening, passes, revision, spatial
-from bcmdist.arrays import open_data
+from bcmdist.arrays import check_names, open_data
 from bcmdist.calibration import calibration_from, fit_calibration
 from bcmdist.committee import Committee, query_advice
 from bcmdist.errors import CommitConflict, InvalidData, InvalidDtype, InvalidOption
@@ -28,6 +28,7 @@ from bcmdist.model import Model, from_arrays, named_parameters
 from bcmdist.partition import Partition, partitions, refuse_overlap
 from bcmdist.runtime import Runtime
 from bcmdist.runtime.serial import SerialRuntime
+from bcmdist.schema import UNNAMED, in_order
 from bcmdist.scores import Scores
 from bcmdist.settings import Settings
 from bcmdist.sources import Source, open_source
@@ -37,7 +38,8 @@ from bcmdist.store import Commit, Entry, ModelStore, open_store
 from bcmdist.tasks.hearing import Contribution, EPExpert, Expert, HeldOut
 from bcmdist.tasks.loading import Fitted, committee_from
 from bcmdist.tasks.local import load_predictor
-from bcmdist.tasks.predicting import predict_rows
+from bcmdist.tasks.predicting import predict_rows, with_class_names
+from bcmdist.values import as_float
 from bcmdist.wishes import Tally, Wishes
 
 
@@ -80,7 +82,7 @@ class GBCM:
 
         Parameters
         ----------
-        source : path or URL of a Zarr group, or (X, y) with X (N, D) and y (N,)
+        source : path or URL of a Zarr group, or (X, y) with X (N, D), also a data frame, and y (N,), also texts
         settings : Settings
         model : path of the model directory; kept in a temporary one by default. An unfinished fit
             of the same Zarr data with the same settings is continued.
@@ -144,10 +146,22 @@ class GBCM:
         UnsupportedTarget, MemoryLimit, WorkerCannotRead, WorkerLost, LaplaceNotConverged
         """
         heard = {entry.key for entry in self.ledger} | spatial.heard_in_cells(self)
+        parts = self._named(parts)
         parts = [part for part in dict.fromkeys(parts) if part.key not in heard]
         self.refuse_unlike(parts)
         refuse_overlap(parts, heard)
         return self.ingest(Listed(tuple(parts)), runtime=runtime)[0] if parts else self._calibrated(runtime)
+
+    def _named(self, parts):
+        """Partitions with their columns in the order of the model, and its numbers of classes."""
+        if self.model.schema == UNNAMED:
+            return parts
+        opened = {
+            data: open_data(data.url, x=data.x, y=data.y, schema=self.model.schema)
+            for data in dict.fromkeys(part.data for part in parts)
+        }
+        match = {data: replace(data, take=o.take, recode=o.recode, inputs=o.inputs) for data, o in opened.items()}
+        return [replace(part, data=match[part.data]) for part in parts]
 
     @_holding
     def ingest(
@@ -226,7 +240,7 @@ class GBCM:
         rows, model = self.facts["rows_per_expert"], self.model
         group = f"bcmdist-{hashlib.sha256(self.url.encode()).hexdigest()[:12]}"
         names = {"x": model.x_name, "y": model.y_name}
-        return open_source(url, **names, rows_per_expert=rows, watch=watch, group=group, **options)
+        return open_source(url, **names, schema=model.schema, rows_per_expert=rows, watch=watch, group=group, **options)
 
     @_holding
     def refine(self, *, runtime: Runtime | None = None, most=passes.MOST_PASSES, tolerance=passes.TOLERANCE) -> "GBCM":
@@ -277,31 +291,45 @@ class GBCM:
         ------
         InvalidData, InvalidDtype, InvalidOption
         """
-        scaled = self._scaled(X)
+        X = self._inputs(X)
         companions = {"exposure": exposure, "trials": trials}
         for name, column in companions.items():
             if column is not None:
-                companions[name] = _companion(name, column, len(scaled))
-        obs = Observations(np.full(len(scaled), np.nan), np.ones(len(scaled)), **companions)
+                companions[name] = self._companion(name, column, len(X))
+        obs = Observations(np.full(len(X), np.nan), np.ones(len(X)), **companions)
         bad = [q for q in quantiles if not 0 < q < 1]
         if bad or (quantiles and task_of(self.model.likelihood.name) == "classification"):
             raise InvalidOption(
                 f"quantiles: expected levels between 0 and 1 of numbers, got {list(quantiles)} of a "
                 f"{self.model.likelihood.name} model; correct or leave them out"
             )
-        return predict_rows(self._fitted(self._method(method)), np.asarray(X, dtype=float), obs, tuple(quantiles))
+        said = predict_rows(self._fitted(self._method(method)), X, obs, tuple(quantiles))
+        return with_class_names(self.model, said)
 
     def _fitted(self, method):
         if method == "local":
             return load_predictor(self.reference, method)
         return Fitted(self.model, self.committee.posterior, calibration_from(self.facts.get("calibration")))
 
+    def _companion(self, name, column, rows):
+        """Exposure or trials of new rows, (n,)."""
+        values = _positive(name, column, rows)
+        if name not in self.model.likelihood.companions and np.any(values != 1.0):
+            raise InvalidOption(
+                f"{name}: expected a likelihood that reads it, {self.model.likelihood.name} does not; leave it out"
+            )
+        return values
+
     def _scaled(self, X):
         """Checked inputs in scaled units."""
-        X = np.asarray(X)
+        return self.model.scaling.inputs(self._inputs(X))
+
+    def _inputs(self, X):
+        """Checked inputs in original units, in the order of the model's columns."""
+        X = in_order(X, self.model.schema)
         if X.dtype.kind not in "fiub":
             raise InvalidDtype(f"X: expected real numbers, got dtype {X.dtype}; convert it to float64 first")
-        X = X.astype(float)
+        X = as_float(X, "X")
         if X.ndim != 2 or X.shape[1] != self.model.inputs:
             raise InvalidData(
                 f"X: expected shape (n, {self.model.inputs}), as in training, got {X.shape}; give these columns"
@@ -309,9 +337,10 @@ class GBCM:
         if not np.all(np.isfinite(X)):
             row, column = np.argwhere(~np.isfinite(X))[0]
             raise InvalidData(
-                f"X: expected finite numbers, got {X[row, column]} at row {row}, column {column}; fill or drop it"
+                f"X: expected finite numbers, got {X[row, column]} at row {row}, {self.model.schema.column(column)}; "
+                "fill or drop it"
             )
-        return self.model.scaling.inputs(X)
+        return X
 
     @_holding
     def predict_zarr(self, source, out, *, x=None, method=None, runtime: Runtime | None = None) -> int:
@@ -418,6 +447,7 @@ class GBCM:
             "commit": self.commit,
             "query": len(query.points),
             "inputs": self.model.inputs,
+            "columns": list(self.model.schema.columns),
             "p_eff": self.degrees_of_freedom,
             "advice": query_advice(
                 self.degrees_of_freedom,
@@ -432,7 +462,7 @@ class GBCM:
             "hyperparameters": {
                 name: value.tolist() for name, value in named_parameters(query.kernel, self.model.likelihood).items()
             },
-            "classes": self.model.classes,
+            "classes": list(self.model.schema.classes) or self.model.classes,
             "approximation": self.facts["approximation"],
             "passes": self.facts["passes"],
             "jitter": query.jitter,
@@ -453,14 +483,16 @@ class GBCM:
         return shown | {"count": self.model.cells.cells} if self.model.cells else None
 
     def _open(self, source, *, x, y):
-        data = open_data(source, x=x or self.model.x_name, y=y)
+        data = open_data(source, x=x or self.model.x_name, y=y, schema=self.model.schema)
         self.refuse_unlike([Partition(data, 0, data.rows)])
+        check_names(data, self.model.schema)
         return data
 
     def refuse_unlike(self, parts: Iterable[Partition]):
         """Raise `InvalidData` where partitions have other columns than the training data."""
         for data in dict.fromkeys(part.data for part in parts if part.rows):  # who reads one without rows says why
             if data.inputs != self.model.inputs:
+                open_data(data.url, x=data.x, y=data.y, schema=self.model.schema)  # says which, where they have names
                 raise InvalidData(
                     f"{data.url}: expected {self.model.inputs} columns in {data.x}, as in training, got "
                     f"{data.inputs}; give the same columns in the same order"
@@ -472,8 +504,8 @@ class GBCM:
         return self.store.reference(self.commit)
 
 
-def _companion(name, column, rows):
-    """Exposure or trials of new rows, (n,)."""
+def _positive(name, column, rows):
+    """Positive numbers of new rows, (n,); whole ones of trials."""
     try:
         values = np.broadcast_to(np.asarray(column, dtype=float), rows)
     except ValueError as error:

@@ -122,16 +122,27 @@ def demo(rows, sigma, out, seed, make_runtime, as_json):
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the holdout permutation.")
 @click.option("--mask", metavar="NAME", help="Array that is 1 at test rows.")
 @click.option("--mask-row", type=int, default=0, show_default=True, help="Row of the mask to use.")
+@click.option("--no-target", is_flag=True, help="Rows to predict for: the column of the targets is not needed.")
+@click.option("--weight", metavar="NAME", help="Column: how many rows each row counts for.")
+@click.option("--exposure", metavar="NAME", help="Column: time or area in which the events of a row were counted.")
+@click.option("--event", metavar="NAME", help="Column: 1 where a lifetime ended, 0 where it was censored.")
+@click.option("--trials", metavar="NAME", help="Column: trials of which the target counts the successes.")
+@click.option("--id", "id_", metavar="NAME", help="Column that names the rows, kept to the predictions.")
+@click.option("--drop", metavar="NAME", multiple=True, help="Column to leave out; may be repeated.")
 @json_option
-def import_(file, data, y, rows_per_chunk, part, holdout, seed, mask, mask_row, as_json):
+def import_(file, data, y, rows_per_chunk, part, holdout, seed, mask, mask_row, no_target, id_, drop, as_json, **roles):
     """Write FILE (.npz, .npy, .csv, .parquet) as the Zarr data set DATA.
+
+    Of a table, every column without a role is an input, and must hold numbers. Text targets are labels of classes.
 
     Example: bcmdist import measurements.csv train.zarr --y yield --holdout 0.1 --part train
     """
-    from bcmdist.importer import Split, import_file
+    from bcmdist.importer import Roles, Split, import_file
 
     split = Split(part, holdout, seed, mask, mask_row)
-    return report(import_file(file, data, y=y, split=split, rows_per_chunk=rows_per_chunk), as_json)
+    companions = {role: name for role, name in roles.items() if name is not None}
+    named = Roles(y, not no_target, companions, id_, drop)
+    return report(import_file(file, data, roles=named, split=split, rows_per_chunk=rows_per_chunk), as_json)
 
 
 @cli.command()
@@ -291,30 +302,40 @@ def _refuse_mixture(model, what):
 @cli.command()
 @click.argument("model")
 @click.argument("data")
-@click.option("--out", required=True, metavar="PRED.zarr", help="New Zarr group for the predictions.")
+@click.option(
+    "--out", required=True, metavar="PRED.zarr", help="New Zarr group for the predictions, or a .csv or .parquet file."
+)
 @method_option
 @click.option("--x", "x", help="Name of the input array [default: as in training].")
+@click.option("--exposure", metavar="NAME", help="Of a file: column with the exposure of the counts to predict.")
+@click.option("--trials", metavar="NAME", help="Of a file: column with the trials of the successes to predict.")
+@click.option("--id", "id_", metavar="NAME", help="Of a file: column that names the rows.")
 @runtime_options
 @json_option
-def predict(model, data, out, method, x, make_runtime, as_json):
-    """Predict at the rows of DATA with MODEL.
+def predict(model, data, out, method, x, id_, make_runtime, as_json, **roles):
+    """Predict at the rows of DATA with MODEL: a Zarr data set, or a file as `import` reads it.
 
-    Example: bcmdist predict model new.zarr --out predictions.zarr
+    Columns are found by their names in training. Rows keep their numbers, names and coordinates.
+
+    Example: bcmdist predict model new.csv --out predictions.csv
     """
     start = time.perf_counter()
     from bcmdist.arrays import open_data
     from bcmdist.dataset import refuse_existing
+    from bcmdist.files import predicted
     from bcmdist.inference import chosen_method
     from bcmdist.mixture import Mixture
 
     gbcm = _load(model)
     method = chosen_method(gbcm.facts, method)
     refuse_existing(out)
-    member = gbcm.members[0] if isinstance(gbcm, Mixture) else gbcm
-    open_data(data, x=x or member.model.x_name, y=None)
-    with make_runtime() as runtime:
-        rows = gbcm.predict_zarr(data, out, x=x, method=method, runtime=runtime)
-    figures = {"rows": rows, "seconds": time.perf_counter() - start, "out": out, "method": method}
+    member = (gbcm.members[0] if isinstance(gbcm, Mixture) else gbcm).model
+    roles = {role: name for role, name in roles.items() if name is not None}
+    with predicted(member, data, out, roles=roles, id=id_) as (rows_of, place, unused):
+        open_data(rows_of, x=x or member.x_name, y=None, schema=member.schema)
+        with make_runtime() as runtime:
+            rows = gbcm.predict_zarr(rows_of, place, x=x, method=method, runtime=runtime)
+    figures = {"rows": rows, "seconds": time.perf_counter() - start, "out": out, "method": method, "unused": unused}
     return report(figures, as_json)
 
 

@@ -9,6 +9,7 @@ import contextlib
 import os
 import shutil
 import uuid
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,21 +27,31 @@ from bcmdist.arrays import (
     chunk_keys,
     group_store,
     open_group,
+    read_coordinate,
 )
 from bcmdist.checked import recorded
 from bcmdist.errors import DataExists, InvalidData, InvalidOption
 from bcmdist.manifest import MANIFEST
+from bcmdist.schema import CLASSES, UNNAMED, dimensions
 from bcmdist.storage import answering, on_objects, open_objects
+from bcmdist.values import PLAIN, packing_of
 
 ROWS_PER_CHUNK = 4096
 # Predictions are written in the chunks of X, unless those are so large that a task would not fit.
 LARGEST_OUTPUT_CHUNK = 8192
+COPIED_ROWS = 2**20  # of a coordinate, in one go
 # Store chunks of zeros too. Zarr keeps this with the array in memory, not with the one on disk.
 EMPTY_TOO: Any = {"write_empty_chunks": True}
 
 
-def write_dataset(url, columns: Mapping[str, np.ndarray], *, rows_per_chunk=ROWS_PER_CHUNK, attributes=None):
-    """Write row-wise arrays of equal length as a data set.
+def write_dataset(
+    url, columns: Mapping[str, np.ndarray], *, rows_per_chunk=ROWS_PER_CHUNK, attributes=None, schema=UNNAMED
+):
+    """Write row-wise arrays of equal length as a data set, with the names of its columns X and of the classes in y.
+
+    Parameters
+    ----------
+    attributes : of the group
 
     Raises
     ------
@@ -53,6 +64,11 @@ def write_dataset(url, columns: Mapping[str, np.ndarray], *, rows_per_chunk=ROWS
             for name, column in columns.items():
                 array = _create_array(group, name, column.shape, column.dtype, rows_per_chunk, "row")
                 array[...] = column
+            if schema.columns:
+                names = np.array(schema.columns)
+                _create_array(group, "column", names.shape, str, len(names), "column")[...] = names
+            if schema.classes:
+                group["y"].update_attributes({CLASSES: list(schema.classes)})
 
 
 def append_rows(url, X, y, *, rows_per_chunk=ROWS_PER_CHUNK, **companions):
@@ -83,6 +99,7 @@ def append_rows(url, X, y, *, rows_per_chunk=ROWS_PER_CHUNK, **companions):
                     _create_array(group, name, (rows_per_chunk, *column.shape[1:]), float, rows_per_chunk, "row")
         start: Any = group.attrs.get(ROWS_COMPLETE, group["X"].shape[0])  # type: ignore[union-attr]
         _refuse_other_columns(url, group, columns)
+        _refuse_packed(url, group, columns)
         if ROWS_COMPLETE not in group.attrs:
             group.update_attributes({ROWS_COMPLETE: start})
         for name, column in columns.items():
@@ -102,6 +119,15 @@ def _refuse_other_columns(url, group, columns):
             f"{url}: expected rows of {known} (shape of a row by array), got {new} with lengths {lengths}; give the "
             "same arrays with one row each"
         )
+
+
+def _refuse_packed(url, group, columns):
+    for name in columns:
+        if packing_of(group[name], f"{url}: {name}") != PLAIN:
+            raise InvalidData(
+                f"{url}: expected {name} to hold the numbers themselves, its attributes say that they are packed; "
+                "append with the software that packed them"
+            )
 
 
 def _make_durable(url, array, start):
@@ -195,12 +221,18 @@ def _objects(where, url):
         raise
 
 
-def create_predictions(place, data: Data, columns: Mapping[str, np.ndarray], attributes) -> int:
-    """Empty output for predictions at the rows of `data`; rows per chunk.
+def create_predictions(
+    place, data: Data, columns: Mapping[str, np.ndarray], attributes, *, classes=(), names=()
+) -> int:
+    """Empty output for predictions at the rows of `data`, with the coordinates of these; rows per chunk.
+
+    Its metadata are consolidated: they are final, and xarray asks for them.
 
     Parameters
     ----------
     columns : an example of what is predicted for one row, by name
+    classes : labels of the classes, in the order of their probabilities
+    names : where labels are texts, those of the classes 0 to C - 1
     """
     rows_per_chunk = min(data.chunk_rows, LARGEST_OUTPUT_CHUNK)
     try:
@@ -208,23 +240,45 @@ def create_predictions(place, data: Data, columns: Mapping[str, np.ndarray], att
     except zarr.errors.ContainsGroupError as error:
         raise DataExists(f"output: expected a new URL, {place} holds a group; choose another --out") from error
     source = open_group(data.url)
-    row = (source[data.x].metadata.to_dict().get("dimension_names") or ["row"])[0] or "row"
+    row = dimensions(source[data.x])[0] or "row"
     for name, example in columns.items():
         shape = (data.rows, *example.shape[1:])
-        _create_array(group, name, shape, example.dtype, rows_per_chunk, row)
-    for name in _coordinates(source, row, data):
-        values = source[name][...]
-        _create_array(group, name, values.shape, values.dtype, rows_per_chunk, row)[...] = values
+        _create_array(group, name, shape, example.dtype, rows_per_chunk, row, across="class")
+    taken = _coordinates(source, row, data)
+    for name in taken:
+        _copy_coordinate(data, source, name, group, rows_per_chunk, row)
+    group.update_attributes({"coordinates": " ".join(name for name in taken if name != row)})
+    if "label" in columns:
+        labels = np.array(classes)
+        if names:
+            group["label"].update_attributes({CLASSES: list(names)})
+        _create_array(group, "class", labels.shape, labels.dtype, len(labels), "class")[...] = labels
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", zarr.errors.ZarrUserWarning)  # Zarr's specification of v3 does not name them
+        zarr.consolidate_metadata(group_store(place))
     return rows_per_chunk
+
+
+def _copy_coordinate(data, source, name, group, rows_per_chunk, row):
+    """A coordinate along the rows as it is stored, with its attributes."""
+    array = source[name]
+    kind = str if array.dtype.kind in "UTSO" else array.dtype
+    copy = _create_array(group, name, array.shape, kind, rows_per_chunk, row)
+    attributes = {key: value for key, value in array.attrs.items() if key != "_ARRAY_DIMENSIONS"}
+    copy.update_attributes(attributes)
+    for start in range(0, data.rows, COPIED_ROWS):
+        some = slice(start, start + COPIED_ROWS)
+        copy[some] = read_coordinate(source, data.url, name, some)
 
 
 def write_rows(url, start, columns: Mapping[str, np.ndarray]):
     """Write rows of an output from row `start` on."""
     with answering(url):
-        group = zarr.open_group(group_store(url), mode="r+")
+        group = zarr.open_group(group_store(url), mode="r+", use_consolidated=False)
         for name, values in columns.items():
-            array = group[name].with_config(EMPTY_TOO)  # type: ignore[union-attr]
-            array[start : start + len(values)] = values
+            array: Any = group[name].with_config(EMPTY_TOO)  # type: ignore[union-attr]
+            names = array.attrs.get(CLASSES)  # of labels, which are numbers of classes until here
+            array[start : start + len(values)] = np.array(names)[values.astype(int)] if names else values
 
 
 def output_names(url) -> str:
@@ -232,14 +286,12 @@ def output_names(url) -> str:
     return ", ".join(sorted(open_group(url).array_keys()))
 
 
-def _create_array(group, name, shape, dtype, rows_per_chunk, row):
-    names = [row, "column", *(f"axis{k}" for k in range(2, len(shape)))][: len(shape)]
-    if name == "probability" and len(shape) > 1:
-        names[1] = "class"
+def _create_array(group, name, shape, dtype, rows_per_chunk, row, across="column"):
+    names = [row, across, *(f"axis{k}" for k in range(2, len(shape)))][: len(shape)]
     return group.create_array(
         name,
         shape=shape,
-        dtype=dtype,
+        dtype=str if np.dtype(dtype).kind in "UT" else dtype,
         chunks=(max(1, min(rows_per_chunk, shape[0])), *shape[1:]),
         compressors=[ZstdCodec(level=1), Crc32cCodec()],
         dimension_names=names,
@@ -249,9 +301,10 @@ def _create_array(group, name, shape, dtype, rows_per_chunk, row):
 
 def _coordinates(source, row, data):
     """Names of 1-D arrays along the rows that describe them: the dimension's own, and CF's."""
-    listed = str(source.attrs.get("coordinates", "")).split()
+    speakers = [source, source[data.x], *(source[name] for name in ("y", *data.companions) if name in source)]
+    listed = [name for one in speakers for name in str(one.attrs.get("coordinates", "")).split()]
     return [
         name
         for name in dict.fromkeys([row, *listed])
-        if name in source and source[name].shape == (data.rows,) and source[name].dtype.kind in "fiubM"
+        if name in source and source[name].shape == (data.rows,) and source[name].dtype.kind in "fiubmMUTSO"
     ]

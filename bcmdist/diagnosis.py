@@ -134,7 +134,9 @@ def _whole_partitions(ledger, rng) -> list[Entry]:
 
 
 def _heard(gbcm, entry):
-    (part, rows), *_ = read_all([from_key(entry.key, y=gbcm.model.y_name, weight=entry.weight)])
+    (part, rows), *_ = read_all(
+        [from_key(entry.key, y=gbcm.model.y_name, schema=gbcm.model.schema, weight=entry.weight)]
+    )
     opening.refuse_changed([Entry(part.key, rows.digest, part.rows)], gbcm.ledger)
     X, obs = model_rows(gbcm.model, part, rows)
     return Heard(X, obs, part.weight)

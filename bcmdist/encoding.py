@@ -22,9 +22,11 @@ SLACK_BYTES = 2**26
 
 # Codecs that leave the number of bytes as it is, those that change it a little, and checksums of 4 bytes.
 SAME_SIZE = {"bytes", "transpose", "shuffle", "bitround"}
-SIMILAR_SIZE = {"delta", "fixedscaleoffset", "quantize", "astype", "packbits"}
+SIMILAR_SIZE = {"delta", "fixedscaleoffset", "quantize", "astype", "packbits", "vlen-utf8"}
 CHECKSUMS = {"crc32c", "crc32", "adler32", "fletcher32"}
 MOST_BYTES_PER_ITEM = 8  # among those of similar size: what a filter makes of one byte, at most
+
+TEXT_BYTES = 256  # of a text of variable length, about; `MOST_BYTES_PER_ITEM` times as many at most, on average
 
 NOT_STORED = 2**64 - 1  # in the index of a shard
 
@@ -146,13 +148,17 @@ def _named(codecs) -> list[tuple[str, dict]]:
 
 def _item_bytes(declared: Any) -> int:
     """Bytes of one item of a data type by its name in metadata."""
+    if declared in ("string", "|O"):  # which the codec vlen-utf8 makes of bytes, if it is the one that stands there
+        return TEXT_BYTES
     if isinstance(declared, dict):
         name = declared["name"]
+        if name == "fixed_length_utf32":
+            return int(declared["configuration"]["length_bytes"])
         if name not in ("numpy.datetime64", "numpy.timedelta64"):
             raise ValueError(f"data type {name}")
         return 8
     dtype = np.dtype(declared)
-    if dtype.kind not in "fiubcM":
+    if dtype.kind not in "fiubcMU":
         raise ValueError(f"data type {dtype}")
     return dtype.itemsize
 

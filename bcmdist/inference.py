@@ -46,6 +46,7 @@ def chosen_method(facts: dict, method) -> str:
 def predict_zarr(gbcm: "GBCM", data, out, method, runtime) -> int:
     """Predict at every row of a data set into a new Zarr group; the number of rows."""
     example = gbcm.predict(np.zeros((1, data.inputs)), method="committee")
+    classes = {"classes": gbcm.model.class_labels, "names": gbcm.model.schema.classes}
     attributes = {
         "model": gbcm.url,
         "commit": gbcm.commit,
@@ -55,7 +56,7 @@ def predict_zarr(gbcm: "GBCM", data, out, method, runtime) -> int:
     }
     _refuse(gbcm, data, method, runtime)
     with new_output(out) as place:
-        chunk = create_predictions(place, data, example, attributes)
+        chunk = create_predictions(place, data, example, attributes, **classes)
         runtime.check_same(functools.partial(output_names, place), url=out)
         if method == "committee":
             return runtime.sum(Predict(gbcm.reference, place), aligned_partitions(data, chunk), label="predict")

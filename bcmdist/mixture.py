@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcmdist import __version__
-from bcmdist.arrays import describe, open_data
+from bcmdist.arrays import check_names, describe, open_data
 from bcmdist.bcm import GBCM
 from bcmdist.chains import load_chains, mixing, mixing_advice
 from bcmdist.dataset import LARGEST_OUTPUT_CHUNK, create_predictions, new_output, output_names
@@ -37,6 +37,7 @@ from bcmdist.tasks.mixing import (
     references,
     stacked,
 )
+from bcmdist.tasks.predicting import with_class_names
 
 # Figures of `GBCM.info` that members have in common.
 SHARED = ("rows", "partitions", "commit", "query", "inputs", "kernel", "mean", "likelihood", "classes", "approximation")
@@ -107,7 +108,8 @@ class Mixture:
         InvalidData, InvalidDtype, InvalidOption
         """
         said = stacked(member.predict(X, quantiles=quantiles) for member in self.members)
-        return mixed(said, quantiles, classes=self.members[0].model.classes)
+        first = self.members[0].model
+        return with_class_names(first, mixed(said, quantiles, classes=first.classes))
 
     def predict_zarr(self, source, out, *, x=None, method=None, runtime: Runtime | None = None) -> int:
         """Predict at every row of a Zarr data set into a new Zarr group; the number of rows.
@@ -126,7 +128,8 @@ class Mixture:
         }
         with new_output(out) as place:
             example = Mixture([first]).predict(np.zeros((1, data.inputs)))
-            rows = create_predictions(place, data, example, attributes)
+            classes = {"classes": first.model.class_labels, "names": first.model.schema.classes}
+            rows = create_predictions(place, data, example, attributes, **classes)
             runtime.check_same(functools.partial(output_names, place), url=out)
             task = MixturePredict(self._carried, place)
             return runtime.sum(task, aligned_partitions(data, rows), label="predict")
@@ -186,7 +189,8 @@ class Mixture:
     def _opened(self, source, x, y, runtime):
         """A data set to predict, once it is clear that this can be done everywhere."""
         first = self.members[0]
-        data = open_data(source, x=x or first.model.x_name, y=y)
+        data = open_data(source, x=x or first.model.x_name, y=y, schema=first.model.schema)
+        check_names(data, first.model.schema)
         first.predict(np.zeros((1, data.inputs)))  # refuses other columns
         refuse_large_prediction(data, first.model.query, runtime)
         runtime.check_same(functools.partial(describe, data.url, data.x, data.y), url=data.url)

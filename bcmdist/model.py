@@ -14,6 +14,7 @@ from bcmdist.likelihoods import AnyLikelihood, make_likelihood
 from bcmdist.mean import Mean
 from bcmdist.query import Query
 from bcmdist.scaling import Scaling
+from bcmdist.schema import UNNAMED, Schema
 
 # Of a model in a commit: always, and where there are cells.
 ARRAYS = ("query_points", "query_factor", "x_mean", "x_scale")
@@ -35,6 +36,14 @@ class Model:
     """labels of the classes, ascending, where the targets are classes that the likelihood numbers"""
     cells: CellTree | None = None
     """of scaled inputs, where partitions are spatial"""
+    schema: Schema = UNNAMED
+    """names of the inputs and of the classes in the training data, where they had names"""
+
+    @property
+    def class_labels(self) -> tuple[str, ...] | tuple[int, ...]:
+        """What the classes are called in the training data, in the order of their probabilities."""
+        numbers = tuple(map(int, self.classes or (0, 1)))
+        return tuple(self.schema.classes[k] for k in numbers) if self.schema.classes else numbers
 
     @property
     def inputs(self):
@@ -64,6 +73,8 @@ class Model:
             "x": self.x_name,
             "y": self.y_name,
             "classes": self.classes,
+            "columns": self.schema.columns,
+            "class_names": self.schema.classes,
         }
         return arrays, facts
 
@@ -83,6 +94,7 @@ def from_arrays(arrays, facts) -> Model:
         facts["y"],
         classes and tuple(classes),
         CellTree(*(arrays[name] for name in CELL_ARRAYS)) if CELL_ARRAYS[0] in arrays else None,
+        Schema(facts.get("columns", ()), facts.get("class_names", ())),
     )
 
 

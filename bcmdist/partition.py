@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from bcmdist.arrays import Data, open_data
 from bcmdist.errors import InvalidData, InvalidOption, MemoryLimit
+from bcmdist.schema import UNNAMED
 
 # More are a mistake or a lie: so many references of a few hundred bytes fill a few gigabytes.
 MOST_PARTITIONS = 10**7
@@ -111,8 +112,8 @@ def aligned_partitions(data: Data, rows: int) -> list[Partition]:
 KEY = re.compile(r"(?P<array>.*)\[(?P<start>\d+):(?P<stop>\d+)\]")
 
 
-def from_key(key, *, y, weight=1.0, sites="") -> Partition:
-    """The partition that a key names, of a data set with targets `y`.
+def from_key(key, *, y, schema=UNNAMED, weight=1.0, sites="") -> Partition:
+    """The partition that a key names, of a data set with targets `y`, for a model with the names of `schema`.
 
     Raises
     ------
@@ -124,7 +125,7 @@ def from_key(key, *, y, weight=1.0, sites="") -> Partition:
             f"key: expected URL/ARRAY[START:STOP] as the ledger shows it, got {key!r}; give one of these"
         )
     url, _, x = match["array"].rpartition("/")
-    data = open_data(url, x=x, y=y)
+    data = open_data(url, x=x, y=y, schema=schema)
     start, stop = int(match["start"]), int(match["stop"])
     if not 0 <= start < stop <= data.rows:
         raise InvalidData(f"{key}: expected these rows to exist, {url} holds {data.rows}; give the original data")

@@ -144,8 +144,8 @@ def length(belief, move) -> float:
 
 def heard_partitions(gbcm: "GBCM") -> list[Partition]:
     """The partitions of the ledger, with the weights at which they count."""
-    y, counts = gbcm.model.y_name, weights(gbcm.facts, gbcm.ledger)
-    return [from_key(entry.key, y=y, weight=counts[entry.key], sites=entry.sites) for entry in gbcm.ledger]
+    named, counts = {"y": gbcm.model.y_name, "schema": gbcm.model.schema}, weights(gbcm.facts, gbcm.ledger)
+    return [from_key(entry.key, **named, weight=counts[entry.key], sites=entry.sites) for entry in gbcm.ledger]
 
 
 def _as_before(entry: Entry, old: Entry) -> Entry:

@@ -9,14 +9,14 @@ from dataclasses import asdict
 import numpy as np
 
 from bcmdist import memory
-from bcmdist.arrays import Data
+from bcmdist.arrays import Data, read_schema
 from bcmdist.blocks import Blocks, CellBlocks, ChunkBlocks, SubsetBlocks
 from bcmdist.cells import grow
 from bcmdist.errors import BcmdistWarning, InvalidOption, UnsupportedTarget
 from bcmdist.hyperparameters import find_hyperparameters, first_kernel, polished
 from bcmdist.kernels import kernel_parts, metric, parse_kernel
 from bcmdist.learning import EFFORTS
-from bcmdist.likelihoods import CLASS_LIKELIHOODS, TASKS, make_likelihood
+from bcmdist.likelihoods import CLASS_LIKELIHOODS, TASKS, make_likelihood, task_of
 from bcmdist.limits import expert_fits, refuse_expert_of
 from bcmdist.mean import Mean
 from bcmdist.model import Model
@@ -52,6 +52,8 @@ LEAST_SAMPLED = 8
 QUERY = 500
 FEW_INPUTS, MANY_ROWS = 3, 20_000
 EVALUATIONS = "evaluations.jsonl"
+# Targets of so few different whole numbers, each so often on average, may be labels or counts.
+FEW_LABELS, LEAST_PER_LABEL = 20, 10
 # What stands for more than two classes by default: ten times as fast as softmax, exact in one pass, and on validation
 # rows of letter, glass, wine, new_thyroid and svmguide2 better calibrated, mostly with a lower log loss too.
 MANY_CLASSES = "onehot"
@@ -90,8 +92,10 @@ def prepare_model(
     ----------
     scratch : directory that all workers share, where learning keeps what it needs to resume
     """
-    _warn(data, surveyed, settings)
-    likelihood, classes = _choose_likelihood(data, surveyed, settings)
+    schema = read_schema(data.url, x=data.x, y=data.y)
+    likelihood, classes = _choose_likelihood(data, surveyed, settings, schema)
+    _warn(data, surveyed, settings, schema)
+    _warn_of_roles(data, surveyed, settings, schema, likelihood)
     scaling = scaling_from(surveyed.x, surveyed.y, surveyed.exposure, likelihood.scaling)
     parts = partitions(data, settings.rows_per_expert)
     shared = min(_least_query(settings, data), data.rows) + Mean(settings.mean).weights(data.inputs)
@@ -159,7 +163,7 @@ def prepare_model(
     if settings.partition == "spatial":
         with stages("cells"):
             cells, found["cells"] = _grow_cells(sample, kernel, data.rows, settings)
-    return Model(scaling, query, likelihood, kernel_name, settings.x, settings.y, classes, cells), found
+    return Model(scaling, query, likelihood, kernel_name, settings.x, settings.y, classes, cells, schema), found
 
 
 def _grow_cells(sample, kernel, rows, settings):
@@ -176,11 +180,25 @@ def _grow_cells(sample, kernel, rows, settings):
     return tree, asdict(sizes)
 
 
-def _choose_likelihood(data, surveyed, settings):
+def task_for(settings, labels, schema):
+    """The task that was asked for, or that fits the distinct whole numbers among the targets, or names of classes."""
+    given = settings.task or (settings.likelihood and task_of(settings.likelihood))
+    return given or ("classification" if schema.classes or _binary(labels) else "regression")
+
+
+def _binary(labels):
+    return labels is not None and labels <= {0.0, 1.0}
+
+
+def _choose_likelihood(data, surveyed, settings, schema):
     """The likelihood that was asked for or fits the targets, and the class labels where it numbers classes."""
     labels = surveyed.labels
-    binary = labels is not None and labels <= {0.0, 1.0}
-    task = settings.task or ("classification" if binary else "regression")
+    binary, task = _binary(labels), task_for(settings, labels, schema)
+    if schema.classes and task != "classification":
+        raise InvalidOption(
+            f"{data.url}: expected --task classification for targets that are names of classes in {data.y} "
+            f"({', '.join(schema.classes[:5])}), got {task}; give it, or numbers"
+        )
     two = binary or (labels is not None and len(labels) == 2)
     name = settings.likelihood or (TASKS[task][0] if task != "classification" or two else MANY_CLASSES)
     if name in (*CLASS_LIKELIHOODS, "svm") and (settings.approximation == "ep" or settings.linearise != "own"):
@@ -203,10 +221,40 @@ def _choose_likelihood(data, surveyed, settings):
     return make_likelihood(name, len(classes)), classes
 
 
-def _warn(data, survey, settings):
+def _warn_of_roles(data, surveyed, settings, schema, likelihood):
+    """Say what was taken for what, where that was not said.
+
+    Raises
+    ------
+    InvalidOption
+        Lifetimes that are censored would be taken for ordinary targets.
+    """
+    unused = [name for name in data.companions if name not in ("weight", *likelihood.companions)]
+    task = task_of(likelihood.name)
+    if "event" in unused and settings.task is None and settings.likelihood is None:
+        raise InvalidOption(
+            f"{data.url}: expected --task, got none for targets {data.y} beside an array event, which tells censored "
+            f"lifetimes; give --task lifetimes, or --task {task} to do without it"
+        )
+    odd = [f"{name} is not used: the {likelihood.name} likelihood does not read it" for name in unused]
+    labels = surveyed.labels
+    if settings.task is None and settings.likelihood is None and labels is not None and not schema.classes:
+        few = len(labels) <= min(FEW_LABELS, surveyed.y.count // LEAST_PER_LABEL)
+        shown = ", ".join(f"{label:g}" for label in sorted(labels)[:5]) + ", ..." * (len(labels) > 5)
+        if few and task == "regression":
+            odd.append(
+                f"targets in {data.y} are {len(labels)} different whole numbers ({shown}), taken for measurements "
+                "(--task regression); say --task classification if they are labels, counts if events were counted"
+            )
+    for text in odd:
+        warnings.warn(BcmdistWarning(f"{data.url}: {text}"), stacklevel=2)
+
+
+def _warn(data, survey, settings, schema):
     """Say what is odd about the data but can be worked with."""
     distinct = len(np.unique(survey.sample.X, axis=0))
-    odd = [f"column {k} of {data.x} is constant and carries no information" for k in np.flatnonzero(survey.x.constant)]
+    constant = np.flatnonzero(survey.x.constant)
+    odd = [f"{schema.column(k)} of {data.x} is constant and carries no information" for k in constant]
     if survey.y.constant[0]:
         odd.append(f"all targets in {data.y} equal {survey.y.low[0]:g}")
     if isinstance(settings.query, int) and distinct < settings.query:

@@ -191,7 +191,10 @@ def messages(gbcm: "GBCM", counts: Mapping[str, float], runtime, *, ledger: Sequ
     total = zero_message(gbcm.model.query, gbcm.model.likelihood)
     keys = sorted(counts, key=lambda key: known[key].at)
     for at, group in itertools.groupby(keys, key=lambda key: known[key].at):
-        parts = [from_key(k, y=gbcm.model.y_name, weight=counts[k], sites=known[k].sites) for k in group]
+        parts = [
+            from_key(k, y=gbcm.model.y_name, schema=gbcm.model.schema, weight=counts[k], sites=known[k].sites)
+            for k in group
+        ]
         reference = BlobReference(gbcm.url, at) if at else None
         heard = gbcm.hear(parts, runtime, at=reference, label="recompute")
         opening.refuse_changed(heard.entries.values(), ledger)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bcmdist.arrays import COMPANIONS, Data, open_group
+from bcmdist.arrays import COMPANIONS, Data, open_group, read_schema
 from bcmdist.errors import BcmdistError, CorruptChunk, InvalidData, MemoryLimit
 from bcmdist.kept import Kept
 from bcmdist.likelihoods import Observations
@@ -18,6 +18,7 @@ from bcmdist.manifest import Chunk
 from bcmdist.partition import Partition
 from bcmdist.storage import answering
 from bcmdist.stream import is_entry, read_entry
+from bcmdist.values import numbers
 
 # Rows that one task reads in one go: enough to decode a large chunk few times, little enough to
 # be small beside an expert's matrices.
@@ -92,10 +93,12 @@ def read_rows(data: Data, rows) -> tuple[np.ndarray, Observations]:
 
     def column(name):
         around = slice(int(rows[0]), int(rows[-1]) + 1)
-        return np.asarray(_decoded(group[name], data.url, around, lambda array: array.oindex[rows]), dtype=float)
+        stored = _decoded(group[name], data.url, around, lambda array: array.oindex[rows])
+        return _meant(data, name, numbers(group[name], stored, f"{data.url}: {name}", start=int(rows[0])), int(rows[0]))
 
     y = np.full(len(rows), np.nan) if data.y is None else column(data.y)
-    return column(data.x), Observations(y, **({"weight": np.ones(len(y))} | {n: column(n) for n in data.companions}))
+    companions = {"weight": np.ones(len(y))} | {name: column(name) for name in data.companions}
+    return column(data.x), Observations(y, **companions)
 
 
 def changed_chunks(part: Partition, recorded: Mapping[str, Chunk]) -> list[str]:
@@ -148,9 +151,29 @@ def _refuse_large(data, rows):
 
 
 def _read_column(group, data, name, rows):
-    column = np.asarray(_decoded(group[name], data.url, rows, lambda array: array[rows]), dtype=float)
+    if is_entry(data.url):
+        column = group[name][rows]
+    else:
+        stored = _decoded(group[name], data.url, rows, lambda array: array[rows])
+        column = numbers(group[name], stored, f"{data.url}: {name}", start=rows.start)
+    column = _meant(data, name, column, rows.start)
     _check_finite(data, name, column, rows.start)
     return column
+
+
+def _meant(data, name, values, start):
+    """Values of an array as the model wants them: its inputs in its order, its numbers of classes."""
+    if name == data.x and data.take:
+        return values[:, data.take]
+    if name == data.y and data.recode:
+        bad = np.flatnonzero((values != np.floor(values)) | (values < 0) | (values >= len(data.recode)))
+        if len(bad):
+            raise InvalidData(
+                f"{data.url}: expected the numbers 0 to {len(data.recode) - 1} of its classes in {name}, got "
+                f"{values[bad[0]]:g} at row {start + bad[0]}; correct it"
+            )
+        return np.asarray(data.recode, dtype=float)[values.astype(int)]
+    return values
 
 
 def _decoded(array, url, rows, read):
@@ -185,7 +208,10 @@ def _check_finite(data, name, column, start):
     if len(bad) == 0:
         return
     row = start + int(bad[0, 0])
-    place = f"row {row}" + (f", column {bad[0, 1]}" if column.ndim == 2 else "")
+    place = f"row {row}"
+    if column.ndim == 2:
+        stored = data.take[bad[0, 1]] if data.take else bad[0, 1]
+        place += f", {read_schema(data.url, x=data.x).column(stored)}"
     raise InvalidData(
         f"{data.url}: expected finite numbers (up to {LARGEST:g}) in {name}, got {column[tuple(bad[0])]} at {place} "
         f"(chunk {row // data.chunk_rows}; {len(bad)} such values in rows {start} to {start + len(column) - 1}); "

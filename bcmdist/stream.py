@@ -17,11 +17,13 @@ import time
 import uuid
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
 from bcmdist.errors import InvalidData, InvalidOption, MissingChunk, MissingExtra, SourceUnreachable, UnsafeData
+from bcmdist.values import as_float
 
 # Largest batch that is decoded: rows x columns x 8 bytes.
 LARGEST_BYTES = 2**28
@@ -210,8 +212,20 @@ def publish(url, X, y, *, rows_per_entry=1000, **companions) -> list[str]:
     return ids
 
 
-def open_entry(url, x, y, companions) -> tuple[int, int, tuple[str, ...]]:
-    """Rows, inputs and companions of an entry, checked but for its rows.
+class EntryShape(NamedTuple):
+    """What an entry holds."""
+
+    rows: int
+    inputs: int
+    companions: tuple[str, ...]
+    columns: tuple[str, ...]
+    """names of the inputs, where each is a column of its own"""
+    unused: tuple[str, ...]
+    """names of columns that hold no numbers"""
+
+
+def open_entry(url, x, y, companions) -> EntryShape:
+    """What an entry holds, checked but for its rows.
 
     Raises
     ------
@@ -220,15 +234,14 @@ def open_entry(url, x, y, companions) -> tuple[int, int, tuple[str, ...]]:
     return shape_of(_payload(url), url, x, y, companions)
 
 
-def shape_of(fields, url, x, y, companions) -> tuple[int, int, tuple[str, ...]]:
+def shape_of(fields, url, x, y, companions) -> EntryShape:
     """As `open_entry`, of the fields of an entry that are there already."""
     schema, rows, _ = _opened(fields, url)
     inputs, others = _roles(schema, url, x, y, companions)
-    return (
-        rows,
-        sum(_width(schema.field(name)) for name in inputs),
-        tuple(name for name in others if name in companions),
-    )
+    width = sum(_width(schema.field(name)) for name in inputs)
+    given = tuple(name for name in others if name in companions)
+    unused = tuple(name for name in schema.names if name not in (*inputs, *others))
+    return EntryShape(rows, width, given, () if inputs == [x] else tuple(inputs), unused)
 
 
 def read_entry(url, x, y, companions) -> dict[str, np.ndarray]:
@@ -360,7 +373,7 @@ def _values(column, url, name):
     values = column.flatten() if hasattr(column.type, "list_size") else column
     if column.null_count or values.null_count:
         raise InvalidData(f"{url}: expected a number in every row of {name}, some are null; fill or drop these rows")
-    numbers = values.to_numpy(zero_copy_only=False).astype(float)
+    numbers = as_float(values.to_numpy(zero_copy_only=False), f"{url}: {name}")
     return numbers.reshape(len(column), -1) if values is not column else numbers
 
 

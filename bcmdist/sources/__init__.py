@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from bcmdist.arrays import absolute_url
+from bcmdist.schema import UNNAMED
 from bcmdist.sources.delivery import Delivery
 from bcmdist.sources.directory import Directory
 from bcmdist.sources.grown import GrownArray
@@ -53,6 +54,7 @@ def open_source(
     y: str | None = "y",
     rows_per_expert,
     watch: bool,
+    schema=UNNAMED,
     group="bcmdist",
     consumer=None,
     idle_seconds=IDLE_SECONDS,
@@ -61,6 +63,7 @@ def open_source(
 
     Parameters
     ----------
+    schema : names of the inputs and classes of the model that is to hear the rows
     watch : rows may be being added: deliver only what can no longer change, and what comes later in later reads
     group : consumer group of a stream: one for each model, since its consumers share the entries among them
     consumer : name within the group; a new one by default
@@ -71,9 +74,9 @@ def open_source(
     InvalidOption, MissingExtra
     """
     if is_stream(url):
-        return RedisStream(url, x=x, y=y, group=group, consumer=consumer, idle_seconds=idle_seconds)
+        return RedisStream(url, x=x, y=y, schema=schema, group=group, consumer=consumer, idle_seconds=idle_seconds)
     place = absolute_url(url)
     of_zarr = ("zarr.json", ".zgroup", ".zmetadata")
     if os.path.isdir(place) and not any(os.path.exists(f"{place}/{name}") for name in of_zarr):
-        return Directory(place, x=x, y=y, rows_per_expert=rows_per_expert, watch=watch)
-    return GrownArray(place, x=x, y=y, rows_per_expert=rows_per_expert, watch=watch)
+        return Directory(place, x=x, y=y, schema=schema, rows_per_expert=rows_per_expert, watch=watch)
+    return GrownArray(place, x=x, y=y, schema=schema, rows_per_expert=rows_per_expert, watch=watch)

@@ -13,9 +13,19 @@ reading a row.
 import hashlib
 import os
 
-from bcmdist.arrays import Data, absolute_url, announced_rows, complete_rows, missing_chunk, open_data, open_group
+from bcmdist.arrays import (
+    Data,
+    absolute_url,
+    announced_rows,
+    check_names,
+    complete_rows,
+    missing_chunk,
+    open_data,
+    open_group,
+)
 from bcmdist.errors import BcmdistError, DataChanged, DataDamaged, DataNotFound, MissingChunk, UnsafeData
 from bcmdist.partition import partitions
+from bcmdist.schema import UNNAMED
 from bcmdist.sources.delivery import Delivery
 
 NO_ARRAYS = "one of its arrays"
@@ -29,9 +39,9 @@ class Directory:
     acknowledge. What this object remembers only saves work.
     """
 
-    def __init__(self, url, *, x, y, rows_per_expert, watch):
+    def __init__(self, url, *, x, y, rows_per_expert, watch, schema=UNNAMED):
         self.name = absolute_url(url)
-        self.x, self.y, self.rows_per_expert, self.watch = x, y, rows_per_expert, watch
+        self.x, self.y, self.rows_per_expert, self.watch, self.schema = x, y, rows_per_expert, watch, schema
         self._order: list[str] = []
         """data sets delivered to their end, in that order, and perhaps one begun"""
         self._waiting: list[str] = []
@@ -129,7 +139,8 @@ class Directory:
                 f"{url}: expected a data set with all its chunks, {lost} is missing; let its writer finish (it must "
                 "store chunks of zeros too: write_empty_chunks), or move it away"
             )
-        self._opened[name] = open_data(url, x=self.x, y=self.y)
+        self._opened[name] = open_data(url, x=self.x, y=self.y, schema=self.schema)
+        check_names(self._opened[name], self.schema)
         return self._opened[name]
 
     def _incomplete(self, url):

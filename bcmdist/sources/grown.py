@@ -9,9 +9,10 @@ its rows.
 
 import bisect
 
-from bcmdist.arrays import absolute_url, announced_rows, open_data, open_growing
+from bcmdist.arrays import absolute_url, announced_rows, check_names, open_data, open_growing
 from bcmdist.errors import DataChanged
 from bcmdist.partition import Partition, partitions, steady_partitions
+from bcmdist.schema import UNNAMED
 from bcmdist.sources.delivery import Delivery
 
 # Partitions to look for at least, since each look opens the arrays.
@@ -24,9 +25,10 @@ class GrownArray:
     Retries, duplicates and loss: a read changes nothing, so it may be repeated, and there is nothing to acknowledge.
     """
 
-    def __init__(self, url, *, x, y, rows_per_expert, watch):
+    def __init__(self, url, *, x, y, rows_per_expert, watch, schema=UNNAMED):
         self.name = absolute_url(url)
-        self.x, self.y, self.rows_per_expert, self.watch = x, y, rows_per_expert, watch
+        self.x, self.y, self.rows_per_expert, self.watch, self.schema = x, y, rows_per_expert, watch, schema
+        self._checked = False
         self._parts: list[Partition] = []
         """those found when it was last looked at, in order"""
 
@@ -43,14 +45,22 @@ class GrownArray:
 
     def _found(self, after, most):
         if not self.watch:
-            data = open_data(self.name, x=self.x, y=self.y)
+            data = open_data(self.name, x=self.x, y=self.y, schema=self.schema)
             self._refuse_shrunk(data.rows, after)
+            self._check(data)
             return partitions(data, self.rows_per_expert)
         self._refuse_shrunk(announced_rows(self.name, x=self.x), after)
         # Partitions hold up to 1.5 times the wanted rows; one more may have begun before `after`.
         enough = 2 * (most + 1) * self.rows_per_expert
-        data = open_growing(self.name, x=self.x, y=self.y, start=after, most=enough)
+        data = open_growing(self.name, x=self.x, y=self.y, schema=self.schema, start=after, most=enough)
+        self._check(data)
         return steady_partitions(data, self.rows_per_expert)
+
+    def _check(self, data):
+        """Look at names, once."""
+        if not self._checked:
+            check_names(data, self.schema)
+        self._checked = True
 
     def _refuse_shrunk(self, rows, after):
         if rows < after:

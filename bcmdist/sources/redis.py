@@ -10,10 +10,13 @@ import math
 import os
 import socket
 import uuid
+import warnings
+from dataclasses import replace
 
-from bcmdist.arrays import COMPANIONS, Data
-from bcmdist.errors import InvalidData, InvalidOption, MissingChunk, UnsafeData
+from bcmdist.arrays import COMPANIONS, Data, entry_data
+from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption, MissingChunk, UnsafeData
 from bcmdist.partition import Partition
+from bcmdist.schema import UNNAMED, Schema, warn_of_columns
 from bcmdist.sources.delivery import Delivery
 from bcmdist.stream import ENTRY, connect, patiently, place_of, redis_errors, shape_of
 
@@ -31,10 +34,10 @@ class RedisStream:
     entries come twice where a consumer is slow or the group was made anew. `ack` may be repeated.
     """
 
-    def __init__(self, url, *, x, y, group, consumer=None, idle_seconds=IDLE_SECONDS):
+    def __init__(self, url, *, x, y, group, schema=UNNAMED, consumer=None, idle_seconds=IDLE_SECONDS):
         self.place = place_of(url)
         self.name = self.place.url
-        self.x, self.y, self.group = x, y, group
+        self.x, self.y, self.schema, self.group = x, y, schema, group
         self.consumer = consumer or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         if not 0 <= idle_seconds < math.inf:
             raise InvalidOption(f"--take-over: expected a number of seconds, got {idle_seconds}; correct it")
@@ -46,6 +49,8 @@ class RedisStream:
         """those of them that were delivered by this object"""
         self._furthest = (0, 0)
         """the latest of these"""
+        self._told: set[tuple[str, ...]] = set()
+        """columns that were spoken of"""
         self._found = False
         """whether `_ours` holds all that the server has noted as ours"""
 
@@ -113,15 +118,31 @@ class RedisStream:
             self._ours[number] = self._part(number, entries[0][1] if entries else None)
 
     def _part(self, number, fields):
-        """Partition and position of an entry; without rows where it cannot be read, of which its reader is told."""
+        """Partition and position of an entry; without rows where it cannot be read, without inputs where it has not
+        those of the model: whoever reads it is told."""
         url = f"{self.name}[{number}]"
+        data = Data(url, self.x, self.y, 0, 0, 0, ())
         try:
-            rows, inputs, companions = shape_of(fields, url, self.x, self.y, COMPANIONS)
+            shape = shape_of(fields, url, self.x, self.y, COMPANIONS)
+            data = replace(data, rows=shape.rows, chunk_rows=shape.rows)
+            data = entry_data(url, self.x, self.y, shape, self.schema)
+            self._tell(shape)
         except (InvalidData, MissingChunk, UnsafeData):
-            rows, inputs, companions = 0, 0, ()
+            pass
         position = (fields or {}).get(b"position", b"")
-        data = Data(url, self.x, self.y, rows, inputs, rows, companions)
-        return Partition(data, 0, rows), int(position) if position.isdigit() else None
+        return Partition(data, 0, data.rows), int(position) if position.isdigit() else None
+
+    def _tell(self, shape):
+        """Warn of columns that are not used, once."""
+        if (*shape.columns, *shape.unused) in self._told:
+            return
+        self._told.add((*shape.columns, *shape.unused))
+        if shape.unused:
+            names = ", ".join(map(repr, shape.unused))
+            text = f"{self.name}: {names} not used, of a type that is no number; publish numbers"
+            warnings.warn(BcmdistWarning(text), stacklevel=2)
+        if shape.columns:
+            warn_of_columns(Schema(shape.columns), self.schema, self.name)
 
     def ack(self, offset, keys):
         # By key only: entries up to `offset` that came late may be on their way.

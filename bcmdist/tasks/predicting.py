@@ -121,6 +121,12 @@ def said_of(fitted: Fitted, mean, variance, obs):
     return {"probability": p, "label": p.argmax(axis=1)}
 
 
+def with_class_names(model, said):
+    """Predictions whose labels are texts where the classes have names."""
+    names = model.schema.classes
+    return said | {"label": np.array(names)[said["label"]]} if names and "label" in said else said
+
+
 def predict_rows(fitted: Fitted, X, obs, quantiles=()):
     """All predicted quantities at rows of X in original units, by name; `quantile0.9` for 0.9 among `quantiles`.
 

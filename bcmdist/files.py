@@ -1,0 +1,121 @@
+"""Files in, files out: predictions for the rows of a table, as a table.
+
+    NEW.csv -> rows.zarr -> predictions.zarr -> PRED.csv
+
+What lies in between stands in a directory beside the output, where workers see it, and is removed in the end.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import uuid
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+from bcmdist.arrays import open_group, read_coordinate
+from bcmdist.dataset import refuse_existing
+from bcmdist.errors import BcmdistWarning, InvalidOption
+from bcmdist.importer import import_file
+from bcmdist.model import Model
+from bcmdist.roles import Roles
+from bcmdist.schema import dimensions
+from bcmdist.tables import READERS, WRITERS, write_table
+
+# Rows of predictions that are written in one go.
+PIECE_ROWS = 65_536
+TIME_UNITS = re.compile(r"(days|hours|minutes|seconds|milliseconds|microseconds) since (.+)")
+
+
+def is_file(data) -> bool:
+    """Whether data are a file that `import_file` reads."""
+    return "://" not in str(data) and Path(data).suffix in READERS
+
+
+def is_table(out) -> bool:
+    """Whether an output is to be a table."""
+    return "://" not in str(out) and Path(out).suffix in WRITERS
+
+
+@contextlib.contextmanager
+def predicted(model: Model, data, out, *, roles: dict, id=None) -> Iterator[tuple[str, str, dict]]:
+    """A data set with the rows of `data`, where to write its predictions, and why columns are not used, by name.
+
+    Where `data` is a file it is imported, and where `out` is a table the predictions become one, in the end.
+
+    Parameters
+    ----------
+    roles : columns of a file by what they are: weight, exposure, trials
+    id : column of a file that names the rows
+
+    Raises
+    ------
+    DataExists, InvalidOption; of files as `import_file`
+    """
+    if (roles or id) and not is_file(data):
+        raise InvalidOption(
+            f"{data}: expected a file with --id, --exposure and --trials, got a data set; leave them out"
+        )
+    if not is_file(data) and not is_table(out):
+        yield data, out, {}
+        return
+    refuse_existing(out)
+    place = f"{os.path.abspath(out)}.partial-{uuid.uuid4().hex[:8]}"
+    try:
+        os.makedirs(place)
+        unused = {}
+        if is_file(data):
+            rows = f"{place}/rows.zarr"
+            unused = _imported(model, data, rows, roles, id)
+            data = rows
+        if not is_table(out):
+            yield data, out, unused
+            return
+        yield data, f"{place}/predictions.zarr", unused
+        table = f"{place}/table{Path(out).suffix}"
+        write_table(table, _pieces(f"{place}/predictions.zarr"))
+        os.link(table, out)  # fails where somebody else was faster
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _imported(model, file, url, roles, id):
+    for name in {"exposure", "trials"} & set(model.likelihood.companions) - roles.keys():
+        text = f"{file}: predictions are of an observation with {name} 1; say --{name} NAME where a column tells it"
+        warnings.warn(BcmdistWarning(text), stacklevel=5)
+    taken = Roles(model.y_name, target=False, companions=roles, id=id, inputs=model.schema.columns)
+    return import_file(file, url, roles=taken)["unused"]
+
+
+def _pieces(url):
+    """Columns (n,) of predictions by name, some rows after the other: what names the rows first."""
+    group = open_group(url)
+    along = dimensions(group["mean"])[0]
+    names = [name for name in group.array_keys() if dimensions(group[name])[0] == along]
+    first = sorted(names, key=lambda name: (name not in (along, *group.attrs.get("coordinates", "").split()), name))
+    rows = group["mean"].shape[0]
+    for start in range(0, rows, PIECE_ROWS):
+        some = slice(start, start + PIECE_ROWS)
+        piece = {}
+        for name in first:
+            piece |= _columns(name, _times(group[name], read_coordinate(group, url, name, some)), group, url)
+        yield piece
+
+
+def _columns(name, values, group, url):
+    """An array as columns: one, or one for each class."""
+    if values.ndim == 1:
+        return {name: values.astype(object) if values.dtype.kind == "T" else values}
+    labels = read_coordinate(group, url, "class")
+    return {f"{name}_{label}": values[:, k] for k, label in enumerate(labels.tolist())}
+
+
+def _times(array, values):
+    """Numbers that count from a date, as CF says, as dates."""
+    match = TIME_UNITS.fullmatch(str(array.attrs.get("units", "")))
+    if not match or array.attrs.get("calendar", "standard") not in ("standard", "gregorian", "proleptic_gregorian"):
+        return values
+    import pandas
+
+    return (pandas.Timestamp(match[2]) + pandas.to_timedelta(values, unit=match[1])).to_numpy()

@@ -1,0 +1,316 @@
+"""Roles: what the columns of a file are to a data set. Nothing is guessed.
+
+Of a table, one column is the target, others have a role that was said, and all that is left is an input and must be
+numbers. Of an .npz, arrays `X`, the target, `weight`, `exposure`, `trials` and `event` are taken by these names, and
+`feature_names` as the names of the inputs. What is not used is named with the reason.
+"""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bcmdist.arrays import COMPANIONS
+from bcmdist.errors import BcmdistWarning, DataNotFound, InvalidData, InvalidDtype, InvalidOption
+from bcmdist.rows import LARGEST
+from bcmdist.schema import Schema, class_codes, is_text
+from bcmdist.tables import NUMBERS, TEXTS, Arrays, Column, Table, as_written, read_file
+from bcmdist.values import as_float
+
+FEATURE_NAMES = "feature_names"
+# Names that data sets and predictions have for themselves.
+RESERVED = {"X", "y", "row", "column", "class", *COMPANIONS, "mean", "variance", "probability", "label"}
+RESERVED |= {"observation_mean", "observation_variance", "lower95", "upper95"}
+# Classes of text, at most: more are names of rows.
+MOST_LABELS = 1000
+_FILL = "fill or drop these rows"
+_NO_TARGET = "fill or drop these rows, or give --no-target where they are to be predicted"
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What columns of a file are; those that have no role are inputs."""
+
+    y: str = "y"
+    """the target"""
+    target: bool = True
+    """False: rows to predict for; the column `y`, if there is one, is left out"""
+    companions: Mapping[str, str] = field(default_factory=dict)
+    """columns by what they are: weight, exposure, trials, event"""
+    id: str | None = None
+    """names the rows, in predictions too"""
+    drop: Sequence[str] = ()
+    """left out"""
+    inputs: tuple[str, ...] = ()
+    """the inputs that are wanted, those of a model; () for all columns that have no role"""
+
+    def __post_init__(self):
+        given = [self.y, *self.companions.values(), *([self.id] if self.id else []), *self.drop]
+        twice = next((name for name in given if given.count(name) > 1), None)
+        if twice:
+            raise InvalidOption(
+                f"roles: expected one role for a column, got {twice!r} for several; leave out the others"
+            )
+        if self.id in RESERVED:
+            raise InvalidOption(f"--id: expected a name that data sets do not have, got {self.id!r}; rename the column")
+
+
+@dataclass(frozen=True)
+class Selected:
+    """What is taken of a file."""
+
+    columns: dict[str, np.ndarray]
+    """X, and where they are there y, companions, and what names the rows, (n, ...)"""
+    schema: Schema
+    unused: dict[str, str]
+    """why other columns are not used, by name"""
+    masks: dict[str, np.ndarray] = field(default_factory=dict)
+    own_split: bool = False
+
+
+def select(file, roles: Roles, *, mask=None, part="all") -> Selected:
+    """What is taken of a file, checked; warns of columns that are not used, or that may have been meant otherwise.
+
+    Parameters
+    ----------
+    mask : name of an array or column that is to select rows
+    part : of a file that brings its own split
+    """
+    found = read_file(file)
+    if isinstance(found, Arrays):
+        return _of_arrays(found, file, roles, mask, part)
+    return _of_table(found, file, roles, mask)
+
+
+def _of_table(table: Table, file, roles, mask) -> Selected:
+    """Columns of a table by their roles."""
+    masks = {mask: table.pop(mask).values} if mask in table else {}
+    named = {"--y": roles.y} if roles.target else {}
+    named |= {f"--{role}": name for role, name in roles.companions.items()} | ({"--id": roles.id} if roles.id else {})
+    for option, name in named.items():
+        if name not in table:
+            raise DataNotFound(
+                f"{file}: expected a column {name!r}, found {', '.join(table)}; name another with {option}"
+                + (", or give --no-target" if option == "--y" else "")
+            )
+    for name in roles.drop:
+        if name not in table:
+            raise DataNotFound(f"{file}: expected a column {name!r} to drop, found {', '.join(table)}; correct --drop")
+    unused = dict.fromkeys(roles.drop, "--drop")
+    if not roles.target and roles.y in table:
+        unused[roles.y] = "the target, --no-target"
+    inputs = [name for name in table if name not in {*named.values(), *unused}]
+    if roles.inputs:
+        inputs, unused = _wanted(table, inputs, unused, file, roles)
+    _refuse_other_inputs(table, inputs, file)
+    if not inputs:
+        raise InvalidData(f"{file}: expected columns besides {', '.join(named.values())}, found none; add inputs")
+    columns = {"X": np.column_stack([_numbers(table[name], file) for name in inputs])}
+    y, classes = _target(table[roles.y], file) if roles.target else (None, ())
+    columns |= {} if y is None else {"y": y}
+    columns |= {role: _numbers(table[name], file) for role, name in roles.companions.items()}
+    columns |= {roles.id: _names_of_rows(table[roles.id], file)} if roles.id else {}
+    if not roles.inputs:
+        _warn_of_roles(inputs, file)
+    _warn_of_unused(unused, file)
+    return Selected(columns, Schema(tuple(inputs), classes), unused, masks)
+
+
+def _wanted(table, inputs, unused, file, roles):
+    """The inputs of a model among the columns that could be inputs; and why others are not used."""
+    missing = [name for name in roles.inputs if name not in inputs]
+    if missing:
+        raise InvalidData(
+            f"{file}: expected the inputs of training ({', '.join(roles.inputs[:8])}), {', '.join(map(repr, missing))} "
+            f"not found among {', '.join(table)}; add what is missing under its name in training"
+        )
+    others = (name for name in inputs if name not in roles.inputs)
+    return list(roles.inputs), unused | dict.fromkeys(others, "no input of the model has that name")
+
+
+def _refuse_other_inputs(table, inputs, file):
+    """Raise where inputs hold texts, dates or whatever is no number, naming them all and the first odd cell."""
+    other = [table[name] for name in inputs if table[name].kind != NUMBERS]
+    if other:
+        drop = " ".join(f"--drop {_quoted(column.name)}" for column in other)
+        raise InvalidDtype(
+            f"{file}: expected numbers in the inputs, got {'; '.join(map(_described, other[:8]))}; correct them, or "
+            f"leave them out with {drop}"
+        )
+
+
+def _described(column: Column):
+    """What a column that is no number holds, in words."""
+    if column.kind != TEXTS:
+        return f"{column.kind} in {column.name!r}"
+    odd = np.flatnonzero([not _is_number(value) for value in column.values])
+    first = odd[0] if len(odd) else 0
+    many = f"{len(odd)} of {len(column.values)} cells" if len(odd) < len(column.values) else "all cells"
+    return f"texts in {column.name!r} ({many}, the first {column.values[first]!r} at row {first})"
+
+
+def _is_number(text):
+    try:
+        float(text)
+    except ValueError:
+        return text == ""  # nothing is there
+    return True
+
+
+def _quoted(name):
+    return name if name.isidentifier() else f"'{name}'"
+
+
+def _numbers(column: Column, file) -> np.ndarray:
+    """Finite float64 numbers of a column, (n,)."""
+    if column.kind != NUMBERS:
+        raise InvalidDtype(f"{file}: expected numbers, got {_described(column)}; correct them, or code them as numbers")
+    values = as_float(column.values, f"{file}: {column.name!r}")
+    _refuse_gaps(values, file, repr(column.name))
+    return values
+
+
+def _refuse_gaps(values, file, name, remedy=_FILL):
+    bad = np.argwhere(~(np.abs(values) <= LARGEST))
+    if len(bad):
+        raise InvalidData(
+            f"{file}: expected a finite number (up to {LARGEST:g}) in each row of {name}, got "
+            f"{values[tuple(bad[0])]} at row {bad[0, 0]} ({len(bad)} such values); {remedy}"
+        )
+
+
+def _names_of_rows(column: Column, file):
+    """Numbers or texts (n,) of a column that names rows."""
+    if column.missing is not None and column.missing.any():
+        row = np.flatnonzero(column.missing)[0]
+        raise InvalidData(f"{file}: expected a name in each row of {column.name!r}, none at row {row}; fill it")
+    values = as_written(file, column)
+    return values if values.dtype.kind in "iu" else values.astype(str)
+
+
+def _target(column: Column, file):
+    """Targets (n,), and the names of their classes where they are texts."""
+    if column.kind == NUMBERS:
+        values = column.values
+        if values.dtype.kind != "b":
+            _refuse_gaps(as_float(values, f"{file}: {column.name!r}"), file, repr(column.name), _NO_TARGET)
+        return values, ()
+    if column.kind not in (TEXTS, "categories") or not all(isinstance(value, str) for value in column.values):
+        raise InvalidDtype(
+            f"{file}: expected numbers or labels in {column.name!r}, got {_described(column)}; code them as numbers"
+        )
+    if column.missing is not None and column.missing.any():
+        row = np.flatnonzero(column.missing)[0]
+        raise InvalidData(f"{file}: expected a label in each row of {column.name!r}, none at row {row}; {_NO_TARGET}")
+    numeric = [_is_number(value) for value in column.values]
+    if any(numeric):
+        raise InvalidDtype(
+            f"{file}: expected numbers, or labels that are none, in {column.name!r}, got both: {_described(column)}; "
+            "correct these cells"
+        )
+    return _labels(column.values, file, column.name)
+
+
+def _labels(values, file, name):
+    """Numbers (n,) of text labels, and their names."""
+    codes, classes = class_codes(values)
+    if len(classes) > MOST_LABELS:
+        raise InvalidDtype(
+            f"{file}: expected numbers, or at most {MOST_LABELS} different labels, in {name!r}, got {len(classes)} "
+            f"different texts; name another target with --y"
+        )
+    return codes, classes
+
+
+def _warn_of_roles(inputs, file):
+    """Say which inputs are called as a role that nobody gave them."""
+    for name in COMPANIONS:
+        if name in inputs:
+            _warn(f"{file}: {name!r} is taken for an input; say --{name} {name} if it is the {name} of rows")
+
+
+def _warn_of_unused(unused, file):
+    for name, reason in unused.items():
+        _warn(f"{file}: {name!r} is not used: {reason}")
+
+
+def _warn(text):
+    warnings.warn(BcmdistWarning(text), stacklevel=4)
+
+
+def _of_arrays(arrays, file, roles, mask, part) -> Selected:
+    """Arrays of an .npz by their names."""
+    own = "X_train" in arrays
+    names = tuple(map(str, arrays.pop(FEATURE_NAMES).tolist())) if _names_inputs(arrays) else ()
+    if own:
+        arrays = _joined_parts(arrays, file, part)
+    wanted = {"X": "X"} | ({"y": roles.y} if roles.target else {})
+    wanted |= {name: name for name in COMPANIONS if name in arrays}
+    wanted |= dict(roles.companions) | ({roles.id: roles.id} if roles.id else {})
+    missing = [name for name in wanted.values() if name not in arrays]
+    if missing:
+        raise DataNotFound(
+            f"{file}: expected arrays X and {roles.y}, found {', '.join(arrays)}; name the target with --y"
+            if {*missing} <= {"X", roles.y}
+            else f"{file}: expected an array {missing[0]!r}, found {', '.join(arrays)}; correct the name"
+        )
+    columns = {ours: arrays[name] for ours, name in wanted.items() if name not in roles.drop}
+    classes: tuple[str, ...] = ()
+    for name, values in columns.items():
+        if name == "y":
+            columns[name], classes = _array_target(values, file, roles.y)
+        elif name != roles.id:
+            _check_array(name, values, file)
+    masks = {mask: arrays[mask]} if mask in arrays else {}
+    others = [name for name in arrays if name not in {*wanted.values(), *roles.drop, *masks}]
+    unused = dict.fromkeys(roles.drop, "--drop") | dict.fromkeys(others, "no role has that name")
+    if not roles.target and roles.y in arrays:
+        unused[roles.y] = "the target, --no-target"
+    for name, column in columns.items():
+        if len(column) != len(columns["X"]):
+            raise InvalidData(
+                f"{file}: expected {len(columns['X'])} rows in {name} as in X, got {len(column)}; correct the file"
+            )
+    if columns["X"].ndim != 2:
+        raise InvalidData(f"{file}: expected X with shape (N, D), got {columns['X'].shape}; reshape it")
+    rows = len(columns["X"])  # arrays of other lengths hold no column: masks, names of classes
+    _warn_of_unused({name: why for name, why in unused.items() if arrays[name].shape[:1] == (rows,)}, file)
+    return Selected(columns, Schema(names, classes), unused, masks, own)
+
+
+def _names_inputs(arrays):
+    """Whether there is a name for each column of X."""
+    names, X = arrays.get(FEATURE_NAMES), arrays.get("X", arrays.get("X_train"))
+    return names is not None and X is not None and names.dtype.kind == "U" and names.shape == X.shape[1:]
+
+
+def _joined_parts(arrays, file, part):
+    """The wanted parts of arrays NAME_train and NAME_test, by NAME."""
+    parts = ["train", "test"] if part == "all" else [part]
+    names = {n.rsplit("_", 1)[0] for n in arrays if n.endswith("_train")}
+    missing = {f"{n}_{p}" for n in names for p in parts} - arrays.keys()
+    if missing:
+        raise DataNotFound(
+            f"{file}: expected arrays {', '.join(sorted(missing))} beside those it holds; add them, or choose "
+            "another --part"
+        )
+    return {n: np.concatenate([arrays[f"{n}_{p}"] for p in parts]) for n in sorted(names)}
+
+
+def _array_target(target, file, y):
+    if target.ndim != 1:
+        raise InvalidData(
+            f"{file}: expected one target per row in {y}, got shape {target.shape}; save the wanted column as an "
+            "array of its own and name it with --y"
+        )
+    if is_text(target):
+        return _labels(target, file, y)
+    _check_array(y, target, file)
+    return target, ()
+
+
+def _check_array(name, values, file):
+    if values.dtype.kind not in "fiub":
+        raise InvalidDtype(f"{file}: expected numbers in {name}, got dtype {values.dtype}; convert it")
+    _refuse_gaps(as_float(values, f"{file}: {name}"), file, name, _NO_TARGET if name == "y" else _FILL)

@@ -1,0 +1,153 @@
+"""Schema: names of the inputs and of the classes of a data set, and where a model's names stand in it.
+
+Inputs have names where the second dimension of X has a coordinate, as xarray writes it: an array of texts or numbers,
+one for each column. Classes have names where y holds numbers 0 to C - 1 and its attribute `classes` lists them.
+
+    a model's names      a b c          classes no yes
+    a data set's         c a d b        classes yes maybe no
+    take                 1 3 0          recode 1 2 0       (classes that the model does not know follow its own)
+"""
+
+import warnings
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from bcmdist.errors import BcmdistWarning, InvalidData
+
+# Attribute of the targets: names of the classes 0 to C - 1.
+CLASSES = "classes"
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Names; empty where there are none."""
+
+    columns: tuple[str, ...] = ()
+    """of the inputs, (D,)"""
+    classes: tuple[str, ...] = ()
+    """of the classes 0 to C - 1"""
+
+    def __post_init__(self):
+        object.__setattr__(self, "columns", tuple(map(str, self.columns)))
+        object.__setattr__(self, "classes", tuple(map(str, self.classes)))
+
+    def column(self, number) -> str:
+        """What to call a column in a message."""
+        return f"column {number}" + (f" ({self.columns[number]!r})" if self.columns else "")
+
+
+UNNAMED = Schema()
+
+
+def dimensions(array) -> tuple[str | None, ...]:
+    """Names of the dimensions of a Zarr array, of either format; None where one has no name."""
+    if array.metadata.zarr_format == 3:
+        return array.metadata.dimension_names or (None,) * array.ndim
+    named = array.attrs.get("_ARRAY_DIMENSIONS")
+    return tuple(named) if isinstance(named, list) and len(named) == array.ndim else (None,) * array.ndim
+
+
+def refuse_repeated(columns, where):
+    """Raise `InvalidData` where two columns have one name."""
+    repeated = [name for name, count in Counter(columns).items() if count > 1]
+    if repeated:
+        raise InvalidData(
+            f"{where}: expected a name of its own for each column, {repeated[0]!r} is there twice; rename"
+        )
+
+
+def taken(found: Schema, wanted: Schema, where) -> tuple[int, ...]:
+    """Where a model's inputs stand among those of a data set; () where as they are, or where one has no names.
+
+    Raises
+    ------
+    InvalidData
+        Some are not there.
+    """
+    if not found.columns or not wanted.columns or found.columns == wanted.columns:
+        return ()
+    missing = [name for name in wanted.columns if name not in found.columns]
+    if missing:
+        other = [name for name in found.columns if name not in wanted.columns]
+        raise InvalidData(
+            f"{where}: expected the inputs of training, {_listed(missing)} {'is' if len(missing) == 1 else 'are'} not "
+            f"there{f' (but {_listed(other)})' if other else ''}; add what is missing under its name in training"
+        )
+    place = {name: number for number, name in enumerate(found.columns)}
+    return tuple(place[name] for name in wanted.columns)
+
+
+def refuse_other_classes(found: Schema, wanted: Schema, where):
+    """Raise `InvalidData` where classes have names on one side only."""
+    if bool(found.classes) != bool(wanted.classes):
+        words = ("class names as in training", "numbers") if wanted.classes else ("numbers as in training", "names")
+        raise InvalidData(f"{where}: expected {words[0]}, got {words[1]}; give targets of the same kind")
+
+
+def recoded(found: Schema, wanted: Schema) -> tuple[int, ...]:
+    """Numbers in a model of the classes of a data set; () where as they are, or where one has no names."""
+    if not found.classes or not wanted.classes or found.classes == wanted.classes:
+        return ()
+    known = {name: number for number, name in enumerate(known_classes(found, wanted))}
+    return tuple(known[name] for name in found.classes)
+
+
+def known_classes(found: Schema, wanted: Schema) -> tuple[str, ...]:
+    """A model's classes, and after them those that only a data set has."""
+    return (*wanted.classes, *(name for name in found.classes if name not in wanted.classes))
+
+
+def warn_of_columns(found: Schema, wanted: Schema, where):
+    """Say which columns a model does not use, and where names cannot be checked."""
+    if not wanted.columns:
+        return
+    unused = [name for name in found.columns if name not in wanted.columns]
+    if unused:
+        _warn(f"{where}: {_listed(unused)} not used: no input of the model has that name")
+    if not found.columns:
+        _warn(f"{where}: its columns have no names, they are taken for {_listed(wanted.columns)} in this order")
+
+
+def is_text(values) -> bool:
+    """Whether all of an array are texts."""
+    return values.dtype.kind in "UT" or (values.dtype.kind == "O" and all(isinstance(v, str) for v in values.flat))
+
+
+def class_codes(labels) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Numbers (n,) of text labels (n,), and the names of the classes, sorted."""
+    names, codes = np.unique(np.asarray(labels, dtype=str), return_inverse=True)
+    return codes.reshape(-1), tuple(names.tolist())
+
+
+def in_order(X, schema: Schema):
+    """Numbers of a table X (n, D) in the order of a model's columns: by name where X is a data frame.
+
+    Raises
+    ------
+    InvalidData
+    """
+    columns = taken(Schema(frame_names(X)), schema, "X")
+    return np.asarray(X[list(schema.columns)] if columns else X)
+
+
+def frame_names(X) -> tuple[str, ...]:
+    """Names of the columns of a data frame; () of what is none, or has numbers for names.
+
+    Raises
+    ------
+    InvalidData
+        Two columns have one name.
+    """
+    names = tuple(getattr(X, "columns", ()))
+    refuse_repeated(names, "X")
+    return names if all(isinstance(name, str) for name in names) else ()
+
+
+def _listed(names, most=8):
+    return ", ".join(map(repr, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _warn(text):
+    warnings.warn(BcmdistWarning(text), stacklevel=4)

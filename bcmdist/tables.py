@@ -1,0 +1,231 @@
+"""Tables: files of named columns, read without a guess and written piece by piece. The door to pandas.
+
+A column is numbers, texts, or something else that has a name (dates, categories, objects). What a reader of such files
+would otherwise do in silence - rename a second column of the same name, take a first column for row names, fill short
+lines - is an error here.
+"""
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+
+from bcmdist.errors import BcmdistError, DataNotFound, InvalidData, InvalidOption, MissingExtra
+
+NUMBERS, TEXTS = "numbers", "texts"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a file."""
+
+    name: str
+    values: np.ndarray
+    """(n,): numbers, or whatever the file holds"""
+    kind: str = NUMBERS
+    """`NUMBERS`, `TEXTS`, or what else it holds, in words"""
+    missing: np.ndarray | None = None
+    """where it holds nothing, (n,)"""
+
+
+Table = dict[str, Column]
+
+
+class Arrays(dict[str, np.ndarray]):
+    """Arrays of any shapes by name, which are no table."""
+
+
+def read_file(file) -> Table | Arrays:
+    """Columns by name of a .csv, .parquet or .npy file, or arrays of an .npz.
+
+    Raises
+    ------
+    DataNotFound, InvalidData, InvalidOption, MissingExtra
+    """
+    file = Path(file)
+    if not file.is_file():
+        raise DataNotFound(f"{file}: expected a file, there is none; check the path")
+    if file.suffix not in READERS:
+        raise InvalidOption(f"{file}: expected a file that ends in {', '.join(READERS)}; convert it first")
+    try:
+        return READERS[file.suffix](file)
+    except BcmdistError:
+        raise
+    except ImportError as error:
+        raise MissingExtra(
+            f"{file}: {file.suffix} files need pandas and pyarrow; pip install 'bcmdist[tables]'"
+        ) from error
+    except (ValueError, OSError, EOFError, BadZipFile, Warning) as error:
+        raise InvalidData(
+            f"{file}: expected a {file.suffix} file of numbers, it cannot be read ({' '.join(str(error).split())}); "
+            "save it again"
+        ) from error
+
+
+def _npz(file) -> Arrays:
+    with np.load(file, allow_pickle=False) as arrays:
+        return Arrays({name: arrays[name] for name in arrays.files})
+
+
+def _npy(file) -> Table:
+    table = np.load(file, allow_pickle=False)
+    if table.dtype.names:
+        return {name: _of_numpy(name, table[name]) for name in table.dtype.names}
+    if table.ndim != 2 or table.shape[1] < 2:
+        raise InvalidData(
+            f"{file}: expected a structured array, or a 2-D one whose last column is the target, got shape "
+            f"{table.shape}; save it as .npz with X and y"
+        )
+    names = [*(f"column{k}" for k in range(table.shape[1] - 1)), "y"]
+    return {name: _of_numpy(name, table[:, k]) for k, name in enumerate(names)}
+
+
+def _of_numpy(name, values):
+    if values.dtype.kind in "fiub":
+        return Column(name, values, NUMBERS, np.isnan(values) if values.dtype.kind == "f" else None)
+    return Column(name, values, TEXTS if values.dtype.kind in "US" else f"values of type {values.dtype}")
+
+
+def _csv(file) -> Table:
+    import pandas
+
+    names = _header(pandas, file)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a line with more cells than the header has names, among others
+        # Without `index_col` a first column that the header lacks would become row names.
+        frame = pandas.read_csv(file, index_col=False, skipinitialspace=True, low_memory=False)
+    frame.columns = names
+    return _of_frame(pandas, file, frame)
+
+
+def _header(pandas, file) -> list[str]:
+    """Names in the first line, as they stand there: pandas gives new ones to those that are empty or repeated."""
+    first = pandas.read_csv(file, header=None, nrows=1, dtype=str, skipinitialspace=True, keep_default_na=False)
+    names = [str(name).strip() for name in first.iloc[0]]
+    hint = "" if len(names) > 1 else _separator_hint(names[0])
+    if not all(names):
+        raise InvalidData(
+            f"{file}: expected a name for each column in its first line, column {names.index('')} has none; name it "
+            "(or save the file without row names)"
+        )
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidData(f"{file}: expected a name of its own for each column, {twice!r} is there twice; rename one")
+    if hint or all(_is_number(name) for name in names):
+        raise InvalidData(
+            f"{file}: expected names of columns in its first line, separated by commas, got {', '.join(names)[:60]}; "
+            f"{hint or 'put a line of names there'}"
+        )
+    return names
+
+
+def _separator_hint(line):
+    found = next((mark for mark in (";", "\t", "|") if mark in line), None)
+    return found and f"save it with commas in place of {found!r}, and points in its numbers"
+
+
+def _is_number(text):
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _parquet(file) -> Table:
+    import pandas
+
+    frame = pandas.read_parquet(file)
+    if not isinstance(frame.index, pandas.RangeIndex):
+        named = [name for name in frame.index.names if name is not None]
+        if len(named) == frame.index.nlevels:  # an index is a column that pandas has set apart
+            frame = frame.reset_index()
+    frame.columns = [str(name) for name in frame.columns]
+    return _of_frame(pandas, file, frame)
+
+
+def _of_frame(pandas, file, frame) -> Table:
+    if frame.columns.duplicated().any():
+        twice = frame.columns[frame.columns.duplicated()][0]
+        raise InvalidData(f"{file}: expected a name of its own for each column, {twice!r} is there twice; rename one")
+    return {name: _of_series(pandas, name, frame[name]) for name in frame.columns}
+
+
+def _of_series(pandas, name, series) -> Column:
+    types, missing = pandas.api.types, series.isna().to_numpy()
+    if isinstance(series.dtype, pandas.CategoricalDtype):
+        return Column(name, series.astype(object).to_numpy(), "categories", missing)
+    if types.is_bool_dtype(series.dtype) or (types.is_numeric_dtype(series.dtype) and series.dtype.kind in "fiu"):
+        if series.dtype.kind in "iub" and not missing.any():
+            return Column(name, series.to_numpy(dtype=series.dtype.name.lower()), NUMBERS, missing)
+        return Column(name, series.to_numpy(dtype=float, na_value=np.nan), NUMBERS, missing)
+    if missing.all():
+        return Column(name, np.full(len(series), np.nan), NUMBERS, missing)
+    if types.is_string_dtype(series.dtype) or all(isinstance(value, str) for value in series[~missing]):
+        return Column(name, series.to_numpy(dtype=object, na_value=""), TEXTS, missing)
+    if types.is_datetime64_any_dtype(series.dtype):
+        return Column(name, series.to_numpy(), "dates", missing)
+    found = {type(value).__name__ for value in series[~missing].iloc[:1000]}
+    return Column(name, series.to_numpy(dtype=object), f"values of type {', '.join(sorted(found))}", missing)
+
+
+READERS: dict[str, Callable[[Path], Table | Arrays]] = {
+    ".npz": _npz,
+    ".npy": _npy,
+    ".csv": _csv,
+    ".parquet": _parquet,
+}
+
+
+def as_written(file, column: Column) -> np.ndarray:
+    """Values of a column that names rows: numbers where these are what stands in a .csv file, else its texts (007)."""
+    if Path(file).suffix != ".csv" or column.kind == TEXTS:
+        return column.values
+    import pandas
+
+    frame = pandas.read_csv(file, index_col=False, skipinitialspace=True, dtype=str, keep_default_na=False)
+    texts = frame.iloc[:, [name.strip() for name in frame.columns].index(column.name)].to_numpy(dtype=object)
+    return column.values if np.array_equal(column.values.astype(str), texts.astype(str)) else texts
+
+
+def write_table(file, pieces: Iterable[Mapping[str, np.ndarray]]) -> None:
+    """Write pieces of columns (n,) by name, one after the other, as a .csv or .parquet file.
+
+    Raises
+    ------
+    MissingExtra
+    """
+    try:
+        WRITERS[Path(file).suffix](file, pieces)
+    except ImportError as error:
+        raise MissingExtra(f"{file}: tables need pandas and pyarrow; pip install 'bcmdist[tables]'") from error
+
+
+def _write_csv(file, pieces):
+    import pandas
+
+    with open(file, "w", newline="", encoding="utf-8") as out:
+        for number, piece in enumerate(pieces):
+            pandas.DataFrame(dict(piece)).to_csv(out, index=False, header=number == 0)
+
+
+def _write_parquet(file, pieces):
+    import pandas
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    writer = None
+    try:
+        for piece in pieces:
+            table = pa.Table.from_pandas(pandas.DataFrame(dict(piece)), preserve_index=False)
+            writer = writer or pq.ParquetWriter(file, table.schema)
+            writer.write_table(table)
+    finally:
+        if writer:
+            writer.close()
+
+
+WRITERS = {".csv": _write_csv, ".parquet": _write_parquet}

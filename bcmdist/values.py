@@ -1,0 +1,134 @@
+"""Stored values as the numbers they stand for: unpacked as the CF conventions say, and held exactly by float64.
+
+    number = stored * scale_factor + add_offset,   nan where stored is _FillValue, missing_value or out of valid_range
+
+(CF conventions 1.11, sections 2.5.1 and 8.1.) xarray packs so when it is asked to; readers that do not unpack fit raw
+integers, fill values among them.
+"""
+
+import base64
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bcmdist.errors import InvalidData
+
+# Whole numbers up to here are float64 each; beyond, neighbours become one.
+LARGEST_INTEGER = 2**53
+
+PACKED = ("scale_factor", "add_offset", "_FillValue", "missing_value", "valid_range", "valid_min", "valid_max")
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How the numbers of an array are packed."""
+
+    scale: float = 1.0
+    offset: float = 0.0
+    missing: tuple[float, ...] = ()
+    """stored values that stand for none"""
+    low: float = -math.inf
+    high: float = math.inf
+    """bounds of stored values; others stand for none"""
+    unsigned: bool = False
+    """whether signed integers are to be read as unsigned ones"""
+
+    def numbers(self, stored):
+        """float64 values of stored ones; nan where there is none."""
+        if self.unsigned:
+            stored = stored.view(f"u{stored.dtype.itemsize}")
+        values = stored * self.scale + self.offset if (self.scale, self.offset) != (1.0, 0.0) else stored
+        gone = (stored < self.low) | (stored > self.high)
+        for value in self.missing:
+            gone |= stored == value
+        return np.where(gone, np.nan, values.astype(float)) if gone.any() else values.astype(float)
+
+
+PLAIN = Packing()
+
+
+def packing_of(array, where) -> Packing:
+    """What the attributes of a Zarr array say.
+
+    In Zarr v2 xarray writes the fill value into the metadata; Zarr itself puts a 0 there, which stands for nothing.
+
+    Raises
+    ------
+    InvalidData
+        They make no sense.
+    """
+    attributes = dict(array.attrs)
+    fill = getattr(array.metadata, "fill_value", None) if array.metadata.zarr_format == 2 else None
+    packed = {"scale_factor", "add_offset"} & attributes.keys()
+    if "_ARRAY_DIMENSIONS" in attributes and fill is not None and (fill != 0 or packed):
+        attributes.setdefault("_FillValue", fill)
+    if not {*PACKED, "_Unsigned"} & attributes.keys():
+        return PLAIN
+    try:
+        return _packing(attributes, array.dtype)
+    except (TypeError, ValueError, struct.error) as error:
+        said = {name: attributes[name] for name in (*PACKED, "_Unsigned") if name in attributes}
+        raise InvalidData(
+            f"{where}: expected numbers in the attributes that say how it is packed, got {said} ({error}); correct "
+            "them, or store the numbers themselves"
+        ) from error
+
+
+def _packing(attributes: Mapping[str, Any], dtype) -> Packing:
+    low, high = attributes.get("valid_range", (-math.inf, math.inf))
+    missing = [np.atleast_1d(attributes[name]) for name in ("_FillValue", "missing_value") if name in attributes]
+    packing = Packing(
+        scale=_number(attributes.get("scale_factor", 1.0)),
+        offset=_number(attributes.get("add_offset", 0.0)),
+        missing=tuple(_number(value) for values in missing for value in values.tolist()),
+        low=_number(attributes.get("valid_min", low)),
+        high=_number(attributes.get("valid_max", high)),
+        unsigned=str(attributes.get("_Unsigned", False)).lower() == "true" and dtype.kind == "i",
+    )
+    if not (math.isfinite(packing.scale) and math.isfinite(packing.offset)) or packing.scale == 0:
+        raise ValueError("scale_factor and add_offset are finite, scale_factor not 0")
+    return packing
+
+
+def _number(value) -> float:
+    """A number; xarray writes those of floating-point fill values in Zarr v3 as base64 of little-endian float64."""
+    if isinstance(value, str) and value not in ("NaN", "Infinity", "-Infinity"):
+        return struct.unpack("<d", base64.b64decode(value, validate=True))[0]
+    return float(value)
+
+
+def numbers(array, stored, where, *, start=0):
+    """float64 numbers of values (n, ...) that were read from a Zarr array; nan where there is none.
+
+    Raises
+    ------
+    InvalidData
+        As `packing_of` and `as_float`.
+    """
+    packing = packing_of(array, where)
+    return as_float(stored, where, start=start) if packing == PLAIN else packing.numbers(stored)
+
+
+def as_float(values, where, *, start=0):
+    """Values (n, ...) as float64.
+
+    Raises
+    ------
+    InvalidData
+        An integer is one that float64 cannot hold: two different ones would become one. `where` and its row, counted
+        from `start`, are named.
+    """
+    values = np.asarray(values)
+    if values.dtype.kind in "iu" and values.dtype.itemsize == 8:
+        bad = np.argwhere((values > LARGEST_INTEGER) | (values < -LARGEST_INTEGER))
+        if len(bad):
+            column = f", column {bad[0, 1]}" if values.ndim == 2 else ""
+            raise InvalidData(
+                f"{where}: expected whole numbers up to 2**53, which float64 holds, got {values[tuple(bad[0])]} at row "
+                f"{start + bad[0, 0]}{column} ({len(bad)} such values); use small numbers, or text for labels"
+            )
+    return values.astype(float)
