@@ -234,9 +234,8 @@ def _data(url, x, y, group, arrays, rows, schema):
     companions = tuple(name for name in COMPANIONS if name in arrays)
     chunk_bytes = max(group.store.encoding(array.path).decoded_bytes for array in arrays.values())
     X = arrays[x]
-    found = _schema(url, group, X, None if y is None else arrays[y])
-    take = taken(found, schema, f"{url}: {x}")
-    recode = () if y is None else recoded(found, schema)
+    found = UNNAMED if schema == UNNAMED else _schema(url, group, X, None if y is None else arrays[y])
+    take, recode = taken(found, schema, f"{url}: {x}"), recoded(found, schema)
     inputs = len(take) or X.shape[1]
     named = {"chunk_bytes": chunk_bytes, "take": take, "recode": recode}
     return Data(absolute_url(url), x, y, rows, inputs, chunk_rows(X), companions, **named)

@@ -14,6 +14,8 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 from bcmdist.arrays import open_group, read_coordinate
 from bcmdist.dataset import refuse_existing
 from bcmdist.errors import BcmdistWarning, InvalidOption
@@ -54,9 +56,7 @@ def predicted(model: Model, data, out, *, roles: dict, id=None) -> Iterator[tupl
     DataExists, InvalidOption; of files as `import_file`
     """
     if (roles or id) and not is_file(data):
-        raise InvalidOption(
-            f"{data}: expected a file with --id, --exposure and --trials, got a data set; leave them out"
-        )
+        raise InvalidOption(f"{data}: expected a file with --id, --exposure or --trials, got no file; leave them out")
     if not is_file(data) and not is_table(out):
         yield data, out, {}
         return
@@ -97,7 +97,7 @@ def _pieces(url):
     rows = group["mean"].shape[0]
     for start in range(0, rows, PIECE_ROWS):
         some = slice(start, start + PIECE_ROWS)
-        piece = {}
+        piece: dict[str, np.ndarray] = {}
         for name in first:
             piece |= _columns(name, _times(group[name], read_coordinate(group, url, name, some)), group, url)
         yield piece

@@ -36,7 +36,7 @@ from bcmdist.errors import (
 )
 from bcmdist.heard import Heard, Ranges, unheard
 from bcmdist.limits import refuse_large_expert
-from bcmdist.partition import from_key, refuse_overlap
+from bcmdist.partition import from_keys, refuse_overlap
 from bcmdist.pending import Batch, Pending, rest_of
 from bcmdist.revision import messages
 from bcmdist.sources import Source
@@ -240,7 +240,7 @@ class _Loop:
         whole = [part for part in delivery.parts if part.rows and part.key not in self.known]
         keys = [key for part in whole for key in self.ranges.named(part) if key not in self.compared]
         self.compared.update(keys)
-        return [from_key(key, y=self.gbcm.model.y_name, schema=self.gbcm.model.schema) for key in keys]
+        return from_keys(keys, y=self.gbcm.model.y_name, schema=self.gbcm.model.schema)
 
     def _can_be_heard(self, part, delivery: Delivery):
         """Whether a new partition is one for this model, and in the window."""

@@ -4,6 +4,7 @@ It is a run of whole small chunks, or a range of rows inside a large one; a refe
 read by whoever needs them (`rows`), checked, and named by a hash of their content.
 """
 
+import functools
 import itertools
 import re
 from collections.abc import Iterable
@@ -119,17 +120,28 @@ def from_key(key, *, y, schema=UNNAMED, weight=1.0, sites="") -> Partition:
     ------
     DataNotFound, InvalidData
     """
+    (part,) = from_keys([key], y=y, schema=schema)
+    return replace(part, weight=weight, sites=sites)
+
+
+def from_keys(keys: Iterable[str], *, y, schema=UNNAMED) -> list[Partition]:
+    """As `from_key`, of several: each data set is opened once."""
+    opened = functools.cache(functools.partial(open_data, y=y, schema=schema))
+    return [_keyed(key, opened) for key in keys]
+
+
+def _keyed(key, opened):
     match = KEY.fullmatch(key)
     if not match:
         raise InvalidOption(
             f"key: expected URL/ARRAY[START:STOP] as the ledger shows it, got {key!r}; give one of these"
         )
     url, _, x = match["array"].rpartition("/")
-    data = open_data(url, x=x, y=y, schema=schema)
+    data = opened(url, x=x)
     start, stop = int(match["start"]), int(match["stop"])
     if not 0 <= start < stop <= data.rows:
         raise InvalidData(f"{key}: expected these rows to exist, {url} holds {data.rows}; give the original data")
-    return Partition(data, start, stop, weight, sites)
+    return Partition(data, start, stop)
 
 
 def named_range(key) -> tuple[str, int, int]:

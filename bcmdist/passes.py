@@ -15,7 +15,7 @@ import numpy as np
 
 from bcmdist.committee import Committee
 from bcmdist.drift import weights
-from bcmdist.partition import Partition, from_key
+from bcmdist.partition import Partition, from_keys
 from bcmdist.stages import Stages
 from bcmdist.store import RUNNING, BlobReference, Entry
 from bcmdist.tasks.hearing import EPExpert, RunningExpert
@@ -144,8 +144,10 @@ def length(belief, move) -> float:
 
 def heard_partitions(gbcm: "GBCM") -> list[Partition]:
     """The partitions of the ledger, with the weights at which they count."""
-    named, counts = {"y": gbcm.model.y_name, "schema": gbcm.model.schema}, weights(gbcm.facts, gbcm.ledger)
-    return [from_key(entry.key, **named, weight=counts[entry.key], sites=entry.sites) for entry in gbcm.ledger]
+    counts, keys = weights(gbcm.facts, gbcm.ledger), [entry.key for entry in gbcm.ledger]
+    parts = from_keys(keys, y=gbcm.model.y_name, schema=gbcm.model.schema)
+    pairs = zip(parts, gbcm.ledger, strict=True)
+    return [replace(part, weight=counts[entry.key], sites=entry.sites) for part, entry in pairs]
 
 
 def _as_before(entry: Entry, old: Entry) -> Entry:

@@ -24,7 +24,7 @@ from bcmdist.expert import zero_message
 from bcmdist.manifest import to_table
 from bcmdist.message import Message
 from bcmdist.model import ARRAYS
-from bcmdist.partition import from_key, refuse_overlap
+from bcmdist.partition import from_keys, refuse_overlap
 from bcmdist.spatial import heard_in_cells
 from bcmdist.store import RUNNING, BlobReference, Entry, open_store
 
@@ -191,10 +191,8 @@ def messages(gbcm: "GBCM", counts: Mapping[str, float], runtime, *, ledger: Sequ
     total = zero_message(gbcm.model.query, gbcm.model.likelihood)
     keys = sorted(counts, key=lambda key: known[key].at)
     for at, group in itertools.groupby(keys, key=lambda key: known[key].at):
-        parts = [
-            from_key(k, y=gbcm.model.y_name, schema=gbcm.model.schema, weight=counts[k], sites=known[k].sites)
-            for k in group
-        ]
+        parts = from_keys(group, y=gbcm.model.y_name, schema=gbcm.model.schema)
+        parts = [replace(part, weight=counts[part.key], sites=known[part.key].sites) for part in parts]
         reference = BlobReference(gbcm.url, at) if at else None
         heard = gbcm.hear(parts, runtime, at=reference, label="recompute")
         opening.refuse_changed(heard.entries.values(), ledger)

@@ -13,7 +13,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from bcmdist.errors import BcmdistError, DataNotFound, InvalidData, InvalidOption, MissingExtra
+from bcmdist.errors import BcmdistError, BcmdistWarning, DataNotFound, InvalidData, InvalidOption, MissingExtra
 
 NUMBERS, TEXTS = "numbers", "texts"
 
@@ -139,10 +139,11 @@ def _parquet(file) -> Table:
     import pandas
 
     frame = pandas.read_parquet(file)
-    if not isinstance(frame.index, pandas.RangeIndex):
-        named = [name for name in frame.index.names if name is not None]
-        if len(named) == frame.index.nlevels:  # an index is a column that pandas has set apart
-            frame = frame.reset_index()
+    if all(name is not None for name in frame.index.names):  # columns that pandas has set apart
+        frame = frame.reset_index()
+    elif not isinstance(frame.index, pandas.RangeIndex):
+        text = f"{file}: its row names are not used: they have no name; give them one to use it with --id"
+        warnings.warn(BcmdistWarning(text), stacklevel=2)
     frame.columns = [str(name) for name in frame.columns]
     return _of_frame(pandas, file, frame)
 
@@ -164,7 +165,7 @@ def _of_series(pandas, name, series) -> Column:
         return Column(name, series.to_numpy(dtype=float, na_value=np.nan), NUMBERS, missing)
     if missing.all():
         return Column(name, np.full(len(series), np.nan), NUMBERS, missing)
-    if types.is_string_dtype(series.dtype) or all(isinstance(value, str) for value in series[~missing]):
+    if all(isinstance(value, str) for value in series[~missing]):
         return Column(name, series.to_numpy(dtype=object, na_value=""), TEXTS, missing)
     if types.is_datetime64_any_dtype(series.dtype):
         return Column(name, series.to_numpy(), "dates", missing)

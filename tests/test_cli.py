@@ -61,7 +61,7 @@ def test_the_whole_job(tmp_path, rng):
     assert score["nmse"] < 0.1
     code, predict, _ = run("predict", model, test, "--out", tmp_path / "p.zarr", "--serial", "--json")
     assert (code, predict["rows"], predict["method"]) == (0, 60, "committee")
-    assert set(predict) == {"rows", "seconds", "out", "method"}
+    assert set(predict) == {"rows", "seconds", "out", "method", "unused"}
     names = set(zarr.open_group(tmp_path / "p.zarr", mode="r").array_keys())
     assert names == {"mean", "variance", "observation_mean", "observation_variance", "lower95", "upper95"}
     code, info, _ = run("info", model, "--json")
@@ -101,7 +101,7 @@ def test_cells_and_methods(wave, tmp_path):
         assert list(score)[:2] == ["rows", "method"]
         assert {"rmse", "nmse", "mae", "mnlp", "crps", "coverage95", "interval_score"} <= set(score)
         predict = call("predict", tmp_path / "m", path, "--out", out, "--serial", *options)
-        assert set(predict) == {"rows", "seconds", "out", "method"}
+        assert set(predict) == {"rows", "seconds", "out", "method", "unused"}
         assert (score["rows"], score["method"], predict["rows"], predict["method"]) == (240, method, 240, method)
         assert zarr.open_group(out, mode="r").attrs["method"] == method
     ingested = call("ingest", tmp_path / "m", path, "--serial")

@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 import zarr
 
-from bcmdist.errors import DataExists, DataNotFound, InvalidData, InvalidDtype, InvalidOption
+from bcmdist.errors import BcmdistWarning, DataExists, DataNotFound, InvalidData, InvalidDtype, InvalidOption
 from bcmdist.importer import Split, import_file
+from bcmdist.roles import Roles
 
 
 def read(path):
@@ -28,10 +29,22 @@ def npz(tmp_path, rng):
 def test_npz_whole(npz, tmp_path):
     path, arrays = npz
     figures = import_file(path, tmp_path / "a.zarr")
-    assert figures == {"rows": 30, "inputs": 3, "part": "all", "out": str(tmp_path / "a.zarr")}
+    assert figures == {
+        "rows": 30,
+        "inputs": 3,
+        "part": "all",
+        "out": str(tmp_path / "a.zarr"),
+        "columns": ["a", "b", "c"],
+        "target": "y",
+        "classes": [],
+        "roles": {"weight": "weight"},
+        "unused": {"test_mask": "no role has that name"},
+    }
     written = read(tmp_path / "a.zarr")
-    assert sorted(written) == ["X", "weight", "y"]
-    for name in written:
+    assert sorted(written) == ["X", "column", "row", "weight", "y"]
+    assert written["column"].tolist() == ["a", "b", "c"]
+    np.testing.assert_array_equal(written["row"], np.arange(30))
+    for name in ("X", "weight", "y"):
         np.testing.assert_array_equal(written[name], arrays[name])
         assert written[name].dtype == arrays[name].dtype
 
@@ -70,8 +83,10 @@ def test_tables(tmp_path, suffix):
     frame = pandas.DataFrame({"a": [1.5, 2.5], "name": ["u", "v"], "yield": [3, 4], "b": [5, 6], "event": [1, 0]})
     path = tmp_path / f"a.{suffix}"
     frame.to_csv(path, index=False) if suffix == "csv" else frame.to_parquet(path)
-    import_file(path, tmp_path / "a.zarr", y="yield")
+    with pytest.warns(BcmdistWarning, match="'name' is not used: --drop"):
+        import_file(path, tmp_path / "a.zarr", roles=Roles("yield", companions={"event": "event"}, drop=("name",)))
     written = read(tmp_path / "a.zarr")
+    assert written["column"].tolist() == ["a", "b"]
     np.testing.assert_array_equal(written["X"], [[1.5, 5], [2.5, 6]])
     np.testing.assert_array_equal(written["y"], [3, 4])
     np.testing.assert_array_equal(written["event"], [1, 0])
@@ -111,7 +126,8 @@ def save(tmp_path, **arrays):
             r"one target per row in y, got shape \(3, 2\)",
         ),
         ({"X": np.ones((3, 2)), "y": np.ones(4)}, None, InvalidData, "expected 3 rows in y as in X, got 4"),
-        ({"X": np.ones((3, 2)), "y": np.array(["a", "b", "c"])}, None, InvalidDtype, "numbers in y, got dtype <U1"),
+        ({"X": np.ones((3, 2)), "y": np.ones(3) + 1j}, None, InvalidDtype, "numbers in y, got dtype complex128"),
+        ({"X": np.ones((3, 2)) + 1j, "y": np.ones(3)}, None, InvalidDtype, "numbers in X, got dtype complex128"),
         ({"X": np.ones(3), "y": np.ones(3)}, None, InvalidData, r"X with shape \(N, D\), got \(3,\)"),
         (
             {"X": np.ones((3, 2)), "y": np.ones(3)},

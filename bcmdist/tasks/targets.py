@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from bcmdist.arrays import read_schema
 from bcmdist.errors import UnsupportedTarget
 from bcmdist.model import Model
+from bcmdist.schema import known_classes
 
 
 def check_support(likelihood, part, obs):
@@ -34,19 +36,30 @@ def model_observations(model: Model, part, obs):
     UnsupportedTarget
         A target is outside the support, or a class that was not among the training data.
     """
-    if model.classes is not None:
-        numbers = np.searchsorted(model.classes, obs.y).clip(max=len(model.classes) - 1)
-        unseen = np.flatnonzero(np.asarray(model.classes)[numbers] != obs.y)
+    labels = model.classes or tuple(map(float, range(len(model.schema.classes))))
+    if labels:
+        numbers = np.searchsorted(labels, obs.y).clip(max=len(labels) - 1)
+        unseen = np.flatnonzero(np.asarray(labels)[numbers] != obs.y)
         if len(unseen):
-            shown = ", ".join(f"{label:g}" for label in model.classes[:10]) + ", ..." * (len(model.classes) > 10)
+            names = _class_names(model, part.data)
+            new, row = names(obs.y[unseen[0]]), part.start + unseen[0]
+            shown = ", ".join(names(label) for label in labels[:10]) + ", ..." * (len(labels) > 10)
             raise UnsupportedTarget(
                 f"{part.data.url}: expected the classes of the training data ({shown}) in {part.data.y}, got "
-                f"{obs.y[unseen[0]]:g} at row {part.start + unseen[0]} ({len(unseen)} such rows of {part.start} to "
-                f"{part.stop - 1}); drop these rows, or fit a model to data with this class"
+                f"{new} at row {row} ({len(unseen)} such rows of {part.start} to {part.stop - 1}); drop these rows, "
+                "or fit a model to data with this class"
             )
         obs = replace(obs, y=numbers.astype(float))
     check_support(model.likelihood, part, obs)
     return model.scaling.observations(obs, model.likelihood.scaling)
+
+
+def _class_names(model, data):
+    """A function that tells what the classes of a data set are called, by their numbers in the model."""
+    if not model.schema.classes:
+        return "{:g}".format
+    known = known_classes(read_schema(data.url, x=data.x, y=data.y), model.schema)
+    return lambda number: known[int(number)] if 0 <= number < len(known) else f"{number:g}"
 
 
 def class_numbers(obs, classes):

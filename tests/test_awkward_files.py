@@ -1,0 +1,346 @@
+"""Files as users have them: each gives the predictions of its clean twin, or an error that says what is wrong."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+import zarr
+from click.testing import CliRunner
+
+from bcmdist import GBCM, Settings
+from bcmdist.arrays import open_data
+from bcmdist.cli import cli
+from bcmdist.errors import BcmdistError, BcmdistWarning, DataNotFound, InvalidData, InvalidDtype, InvalidOption
+from bcmdist.importer import import_file
+from bcmdist.partition import Partition
+from bcmdist.roles import Roles
+from bcmdist.rows import read_all
+from bcmdist.values import packing_of
+
+pd = pytest.importorskip("pandas", reason="tables: pip install 'bcmdist[tables]'")
+pytest.importorskip("pyarrow", reason="tables: pip install 'bcmdist[tables]'")
+
+ROWS = 60
+NAMES = np.array(["depth", "north", "east"])
+QUICK = Settings(query=20, learn=False, kernel="se", rows_per_expert=30, task="regression")
+PLACES = np.array([[0.3, -0.5, 1.0], [-1.0, 0.2, 0.1]])
+
+
+@pytest.fixture(scope="module")
+def clean():
+    """A frame of three inputs and a target, and what a model fitted to it predicts."""
+    rng = np.random.default_rng(20261122)
+    X = np.round(rng.standard_normal((ROWS, 3)), 6)
+    frame = pd.DataFrame(X, columns=["depth", "north", "east"])
+    frame["y"] = np.round(np.sin(X[:, 0]) + 0.5 * X[:, 1], 6)
+    assert frame.shape == (ROWS, 4)
+    return frame, GBCM.fit((X, frame["y"].to_numpy()), QUICK).predict(PLACES)["mean"]
+
+
+def predictions(data):
+    """What a model fitted to a data set predicts at `PLACES`."""
+    return GBCM.fit(data, QUICK).predict(PLACES)["mean"]
+
+
+def csv(frame, path, **options):
+    frame.to_csv(path, index=False, **options)
+
+
+def text(frame, path, change):
+    csv(frame, path)
+    path.write_text(change(path.read_text()))
+
+
+def cell(name, row, value):
+    """A frame with one cell changed."""
+
+    def changed(frame):
+        frame = frame.astype({name: object})
+        frame.loc[row, name] = value
+        return frame
+
+    return changed
+
+
+def line(number, change):
+    """A text with one line changed."""
+
+    def changed(whole):
+        lines = whole.splitlines()
+        lines[number] = change(lines[number])
+        return "\n".join(lines) + "\n"
+
+    return changed
+
+
+# Name: how the file is written from the clean frame, and roles of its columns; predictions are those of the twin.
+SAME = {
+    "byte order mark": ("a.csv", lambda f, p: csv(f, p, encoding="utf-8-sig"), {}),
+    "blanks around names and cells": ("a.csv", lambda f, p: text(f, p, lambda t: t.replace(",", " , ")), {}),
+    "line ends of another system": ("a.csv", lambda f, p: csv(f, p, lineterminator="\r\n"), {}),
+    "blank lines at the end": ("a.csv", lambda f, p: text(f, p, lambda t: t + "\n\n\n"), {}),
+    "quoted numbers": ("a.csv", lambda f, p: csv(f.astype(str), p, quoting=1), {}),
+    "texts that are dropped": ("a.csv", lambda f, p: csv(f.assign(note="dry"), p), {"drop": ("note",)}),
+    "texts that name rows": ("a.csv", lambda f, p: csv(f.assign(site=[f"s{k}" for k in f.index]), p), {"id": "site"}),
+    "target under another name": ("a.csv", lambda f, p: csv(f.rename(columns={"y": "yield"}), p), {"y": "yield"}),
+    "target first": ("a.csv", lambda f, p: csv(f[["y", "depth", "north", "east"]], p), {}),
+    "gaps that are dropped": ("a.csv", lambda f, p: csv(f.assign(g=f.y.where(f.y > 0)), p), {"drop": ("g",)}),
+    "weight in its role": ("a.csv", lambda f, p: csv(f.assign(w=1.0), p), {"companions": {"weight": "w"}}),
+    "parquet": ("a.parquet", lambda f, p: f.to_parquet(p), {}),
+    "nullable types": ("a.parquet", lambda f, p: f.convert_dtypes().to_parquet(p), {}),
+    "named index": ("a.parquet", lambda f, p: f.rename_axis("time").to_parquet(p), {"drop": ("time",)}),
+    "structured npy": ("a.npy", lambda f, p: np.save(p, f.to_records(index=False)), {}),
+    "npz with names": ("a.npz", lambda f, p: np.savez(p, X=f.to_numpy()[:, :3], y=f.y, feature_names=NAMES), {}),
+}
+
+# Name: how the file is written, roles of its columns, the error and what it says.
+REFUSED = {
+    "one text cell": (
+        *("a.csv", lambda f, p: csv(cell("north", 17, "n/k")(f), p), {}, InvalidDtype),
+        "texts in 'north' .1 of 60 cells, the first 'n/k' at row 17.*--drop north",
+    ),
+    "dates": (
+        *("a.csv", lambda f, p: csv(f.assign(day="2026-01-02"), p), {}, InvalidDtype),
+        "texts in 'day' .all cells.*--drop day",
+    ),
+    "categories": (
+        *("a.parquet", lambda f, p: f.assign(soil=pd.Categorical(["sand"] * ROWS)).to_parquet(p), {}, InvalidDtype),
+        "categories in 'soil'.*--drop soil",
+    ),
+    "dates of a type": (
+        *("a.parquet", lambda f, p: f.assign(day=pd.Timestamp("2026-01-02")).to_parquet(p), {}, InvalidDtype),
+        "dates in 'day'",
+    ),
+    "lists in cells": (
+        *("a.parquet", lambda f, p: f.assign(many=[[1, 2]] * ROWS).to_parquet(p), {}, InvalidDtype),
+        "values of type .* in 'many'",
+    ),
+    "row names without a name": (
+        *("a.csv", lambda f, p: f.to_csv(p), {}, InvalidData),
+        "a name for each column in its first line, column 0 has none",
+    ),
+    "two columns of one name": (
+        *("a.csv", lambda f, p: csv(f.rename(columns={"east": "north"}), p), {}, InvalidData),
+        "'north' is there twice",
+    ),
+    "no names": (
+        *("a.csv", lambda f, p: csv(f, p, header=False), {}, InvalidData),
+        "expected names of columns in its first line",
+    ),
+    "semicolons": (
+        *("a.csv", lambda f, p: csv(f, p, sep=";", decimal=","), {}, InvalidData),
+        "save it with commas in place of ';'",
+    ),
+    "a line too long": (
+        *("a.csv", lambda f, p: text(f, p, line(5, lambda s: s + ",1.0")), {}, InvalidData),
+        "cannot be read",
+    ),
+    "every line too long": (
+        *("a.csv", lambda f, p: text(f, p, lambda t: t.replace("\n", ",1\n").replace("y,1", "y", 1)), {}, InvalidData),
+        "cannot be read",
+    ),
+    "a line too short": (
+        *("a.csv", lambda f, p: text(f, p, line(5, lambda s: s.rpartition(",")[0])), {}, InvalidData),
+        "each row of 'y', got nan at row 4",
+    ),
+    "a gap": (
+        *("a.csv", lambda f, p: csv(cell("east", 3, None)(f), p), {}, InvalidData),
+        "each row of 'east', got nan at row 3 .1 such",
+    ),
+    "an infinite number": (
+        *("a.csv", lambda f, p: csv(cell("east", 3, np.inf)(f), p), {}, InvalidData),
+        "each row of 'east', got inf at row 3",
+    ),
+    "thousands with commas": (
+        *("a.csv", lambda f, p: csv(cell("east", 3, "1,250")(f), p), {}, InvalidDtype),
+        "texts in 'east'.*'1,250' at row 3",
+    ),
+    "integers beyond float64": (
+        *("a.csv", lambda f, p: csv(f.assign(key=2**60 + f.index), p), {}, InvalidData),
+        "'key': expected whole numbers up to 2..53.*at row 0",
+    ),
+    "another alphabet": (
+        *("a.csv", lambda f, p: csv(f.rename(columns={"east": "größe"}), p, encoding="latin-1"), {}, InvalidData),
+        "cannot be read",
+    ),
+    "no target": (
+        *("a.csv", lambda f, p: csv(f.drop(columns="y"), p), {}, DataNotFound),
+        "expected a column 'y', found depth, north, east.*--no-target",
+    ),
+    "a target with a gap": (
+        *("a.csv", lambda f, p: csv(cell("y", 9, None)(f), p), {}, InvalidData),
+        "each row of 'y', got nan at row 9.*--no-target",
+    ),
+    "a target of numbers and texts": (
+        *("a.csv", lambda f, p: csv(cell("y", 9, "low")(f), p), {}, InvalidDtype),
+        "got both: texts in 'y' .1 of 60 cells, the first 'low' at row 9",
+    ),
+    "a target of dates": (
+        *("a.parquet", lambda f, p: f.assign(y=pd.Timestamp("2026-01-02")).to_parquet(p), {}, InvalidDtype),
+        "expected numbers or labels in 'y', got dates",
+    ),
+    "names of rows with a gap": (
+        *("a.parquet", lambda f, p: cell("north", 2, None)(f).to_parquet(p), {"id": "north"}, InvalidData),
+        "a name in each row of 'north', none at row 2",
+    ),
+    "an unknown column to drop": ("a.csv", csv, {"drop": ("no",)}, DataNotFound, "expected a column 'no' to drop"),
+    "a role twice": ("a.csv", csv, {"id": "y"}, InvalidOption, "one role for a column"),
+}
+
+
+def imported(tmp_path, clean, name, write, options):
+    write(clean[0], tmp_path / name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BcmdistWarning)  # of columns that are dropped
+        return import_file(tmp_path / name, tmp_path / "a.zarr", roles=Roles(**options), rows_per_chunk=30)
+
+
+@pytest.mark.parametrize("case", SAME)
+def test_predictions_are_those_of_the_clean_twin(case, clean, tmp_path):
+    figures = imported(tmp_path, clean, *SAME[case])
+    assert figures["columns"] == ["depth", "north", "east"]
+    np.testing.assert_allclose(predictions(tmp_path / "a.zarr"), clean[1], atol=1e-12)  # the same numbers
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused_by_name(case, clean, tmp_path):
+    *how, error, text = REFUSED[case]
+    with pytest.raises(error, match=text):
+        imported(tmp_path, clean, *how)
+    assert not (tmp_path / "a.zarr").exists()
+
+
+@pytest.mark.parametrize(("name", "column"), [("weight", "weight"), ("event", "event")])
+def test_a_column_that_only_looks_like_a_role_is_reported(name, column, clean, tmp_path):
+    csv(clean[0].assign(**{column: np.arange(ROWS)}), tmp_path / "a.csv")
+    with pytest.warns(BcmdistWarning, match=f"{column!r} is taken for an input; say --{name} {column}"):
+        figures = import_file(tmp_path / "a.csv", tmp_path / "a.zarr")
+    assert figures["columns"] == ["depth", "north", "east", column]
+    assert figures["roles"] == {}
+
+
+# --- Zarr as xarray writes it ---
+
+
+@pytest.fixture(params=[2, 3])
+def form(request):
+    return request.param
+
+
+def by_xarray(frame, path, form, encoding=None, columns=("depth", "north", "east")):
+    """The frame as xarray stores it, with a coordinate of names."""
+    xr = pytest.importorskip("xarray")
+    X = ("row", "feature"), frame[list(columns)].to_numpy()
+    data = xr.Dataset({"X": X, "y": ("row", frame["y"].to_numpy())}, coords={"feature": list(columns)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Zarr, about consolidated metadata and texts
+        data.to_zarr(path, zarr_format=form, encoding=encoding or {})
+
+
+def test_xarray_names_columns(clean, tmp_path, form):
+    by_xarray(clean[0], tmp_path / "a.zarr", form)
+    gbcm = GBCM.fit(tmp_path / "a.zarr", QUICK)
+    assert gbcm.info()["columns"] == ["depth", "north", "east"]
+    np.testing.assert_allclose(gbcm.predict(PLACES)["mean"], clean[1], atol=1e-12)
+
+
+def test_packed_numbers_are_unpacked(clean, tmp_path, form):
+    packed = {"dtype": "i4", "scale_factor": 1e-6, "add_offset": 1.0, "_FillValue": -(2**31)}
+    by_xarray(clean[0], tmp_path / "a.zarr", form, {"X": packed, "y": packed})
+    assert zarr.open_group(tmp_path / "a.zarr")["X"].dtype == np.int32
+    np.testing.assert_allclose(predictions(tmp_path / "a.zarr"), clean[1], atol=1e-9)  # numbers of 6 digits, recovered
+
+
+def test_fill_values_are_no_numbers(clean, tmp_path, form):
+    frame = clean[0].copy()
+    frame.loc[41, "north"] = np.nan
+    by_xarray(frame, tmp_path / "a.zarr", form, {"X": {"dtype": "i4", "scale_factor": 1e-6, "_FillValue": -9999}})
+    with pytest.raises(InvalidData, match=r"finite numbers .* in X, got nan at row 41, column 1 \('north'\)"):
+        GBCM.fit(tmp_path / "a.zarr", QUICK)
+
+
+def test_fill_values_of_real_numbers(clean, tmp_path, form):
+    frame = clean[0].copy()
+    frame.loc[7, "y"] = np.nan
+    by_xarray(frame, tmp_path / "a.zarr", form, {"y": {"dtype": "f4", "_FillValue": -9999.0}})
+    with pytest.raises(InvalidData, match=r"finite numbers .* in y, got nan at row 7 "):
+        GBCM.fit(tmp_path / "a.zarr", QUICK)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "text"),
+    [
+        ({"scale_factor": "large"}, "numbers in the attributes that say how it is packed, got .*large"),
+        ({"scale_factor": 0.0}, "scale_factor not 0"),
+        ({"add_offset": [1, 2]}, "add_offset"),
+        ({"valid_range": [0]}, "valid_range"),
+    ],
+)
+def test_packing_that_makes_no_sense_is_refused(attributes, text, clean, tmp_path):
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w")
+    group.create_array("X", data=np.ones((4, 2)), attributes=attributes)
+    group.create_array("y", data=np.ones(4))
+    with pytest.raises(InvalidData, match=text):
+        GBCM.fit(tmp_path / "a.zarr", QUICK)
+
+
+def test_values_out_of_their_valid_range_are_no_numbers(tmp_path):
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w")
+    group.create_array("X", data=np.arange(8.0).reshape(4, 2), attributes={"valid_min": 0.0, "valid_max": 6.0})
+    group.create_array("y", data=np.ones(4))
+    with pytest.raises(InvalidData, match=r"got nan at row 3, column 1"):
+        GBCM.fit(tmp_path / "a.zarr", QUICK)
+
+
+def test_unsigned_integers_in_signed_ones(tmp_path):
+    stored = np.array([1, -1, -56], dtype=np.int8)
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w")
+    array = group.create_array("a", data=stored, attributes={"_Unsigned": "true", "scale_factor": 0.5})
+    np.testing.assert_array_equal(packing_of(array, "a").numbers(stored), [0.5, 127.5, 100.0])
+
+
+def test_zeros_of_zarr_itself_are_numbers(tmp_path):
+    """Zarr's own default fill value of format 2 is 0, which stands for nothing."""
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=2)
+    for name, values in {"X": np.eye(4), "y": np.arange(4)}.items():
+        group.create_array(
+            name, data=values, fill_value=0, attributes={"_ARRAY_DIMENSIONS": ["row", "c"][: values.ndim]}
+        )
+    ((_, rows),) = read_all([Partition(open_data(tmp_path / "a.zarr"), 0, 4)])
+    np.testing.assert_array_equal(rows.X, np.eye(4))
+
+
+def test_large_labels_do_not_merge(tmp_path):
+    """Hashes as labels: 2**53 and 2**53 + 1 are one float64."""
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w")
+    group.create_array("X", data=np.ones((4, 1)))
+    group.create_array("y", data=2**53 + np.arange(4))
+    with pytest.raises(InvalidData, match=r"y: expected whole numbers up to 2\*\*53.*got 9007199254740993 at row 1 "):
+        GBCM.fit(tmp_path / "a.zarr", QUICK)
+    with pytest.raises(InvalidData, match="y: expected whole numbers up to"):
+        GBCM.fit((np.ones((4, 1)), 2**60 + np.arange(4)), QUICK)
+
+
+def test_text_columns_named_by_a_damaged_coordinate(clean, tmp_path, form):
+    by_xarray(clean[0], tmp_path / "a.zarr", form)
+    place = tmp_path / "a.zarr/feature" / ("c/0" if form == 3 else "0")
+    place.write_bytes(place.read_bytes()[:5])
+    with pytest.raises(BcmdistError, match="feature"):
+        GBCM.fit(tmp_path / "a.zarr", QUICK)
+
+
+def test_json_of_the_command_names_what_is_not_used(clean, tmp_path):
+    csv(clean[0].assign(note="dry", w=2.0), tmp_path / "a.csv")
+    given = ["import", str(tmp_path / "a.csv"), str(tmp_path / "a.zarr"), "--json"]
+    done = CliRunner().invoke(cli, given)
+    assert done.exit_code == 1
+    assert "bcmdist: InvalidDtype" in done.stderr
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        done = CliRunner().invoke(cli, [*given, "--drop", "note", "--weight", "w"])
+    assert "'note' is not used: --drop" in done.stderr
+    figures = json.loads(done.stdout)
+    assert figures["unused"] == {"note": "--drop"}
+    assert figures["roles"] == {"weight": "w"}
+    assert figures["columns"] == ["depth", "north", "east"]

@@ -1,0 +1,339 @@
+"""Names of columns, rows and classes live from a file to the model to its predictions, and are checked by name."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+import zarr
+from click.testing import CliRunner
+
+from bcmdist import GBCM, Settings
+from bcmdist.arrays import open_data
+from bcmdist.cli import cli
+from bcmdist.dataset import write_dataset
+from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption, UnsupportedTarget
+from bcmdist.importer import Split, import_file
+from bcmdist.partition import partitions
+from bcmdist.roles import Roles
+from bcmdist.schema import Schema
+
+pd = pytest.importorskip("pandas", reason="tables: pip install 'bcmdist[tables]'")
+pytest.importorskip("pyarrow", reason="tables: pip install 'bcmdist[tables]'")
+
+ROWS = 120
+COLUMNS = ("depth", "north", "east")
+QUICK = {"query": 20, "learn": False, "kernel": "se", "rows_per_expert": 30}
+SAME = {"rtol": 0.0, "atol": 1e-12}  # the same sums over the same numbers
+
+
+@pytest.fixture
+def table(rng):
+    """A frame with names of rows, three inputs, a target, labels and a text that nobody needs."""
+    frame = pd.DataFrame(rng.standard_normal((ROWS, 3)), columns=COLUMNS)
+    frame.insert(0, "site", [f"{k:04}" for k in range(ROWS)])
+    frame["y"] = np.sin(frame.depth) + 0.5 * frame.north
+    frame["soil"] = np.select([frame.depth > 0.4, frame.depth < -0.4], ["wet clay", "sand"], "loam")
+    frame["note"] = "dry"
+    assert frame.shape == (ROWS, 7)
+    return frame
+
+
+@pytest.fixture
+def regression(table, tmp_path):
+    """A model of the target, and the data set it was fitted to."""
+    data = imported(table.drop(columns=["soil", "note"]), tmp_path / "train.zarr", id="site")
+    return GBCM.fit(data, Settings(**QUICK, task="regression"), model=tmp_path / "model"), data
+
+
+def imported(frame, path, *, split=None, **roles):
+    """A frame by way of a .csv file as a data set."""
+    frame.to_csv(path.with_suffix(".csv"), index=False)
+    import_file(path.with_suffix(".csv"), path, roles=Roles(**roles), split=split, rows_per_chunk=30)
+    return str(path)
+
+
+def written(path):
+    group = zarr.open_group(path, mode="r")
+    return {name: group[name][...] for name in group.array_keys()}
+
+
+def predict(arguments):
+    """The command, whose warnings are lines on stderr."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        return CliRunner().invoke(cli, ["predict", *map(str, arguments), "--serial", "--json"], catch_exceptions=False)
+
+
+# --- Columns ---
+
+
+def test_model_and_info_know_the_columns(regression):
+    gbcm, _ = regression
+    assert gbcm.info()["columns"] == list(COLUMNS)
+    assert GBCM.load(gbcm.url).model.schema == Schema(COLUMNS)
+
+
+def test_another_order_is_put_right(regression, table, tmp_path):
+    gbcm, data = regression
+    swapped = imported(table[["east", "y", "depth", "north"]], tmp_path / "swapped.zarr")
+    gbcm.predict_zarr(data, tmp_path / "a.zarr")
+    gbcm.predict_zarr(swapped, tmp_path / "b.zarr")
+    np.testing.assert_allclose(written(tmp_path / "b.zarr")["mean"], written(tmp_path / "a.zarr")["mean"], **SAME)
+    assert gbcm.score(swapped)["rmse"] == pytest.approx(gbcm.score(data)["rmse"], abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda f: f.rename(columns={"north": "nord"}), r"'north' is not there \(but 'nord'\); add what is missing"),
+        (lambda f: f.drop(columns="north"), "'north' is not there; add"),
+        (lambda f: f.drop(columns=["north", "east"]).assign(a=1.0, b=2.0), "'north', 'east' are not there"),
+    ],
+)
+def test_columns_that_are_missing_are_named(change, text, regression, table, tmp_path):
+    gbcm, _ = regression
+    data = imported(change(table.drop(columns=["site", "soil", "note"])), tmp_path / "other.zarr")
+    for act in (gbcm.score, gbcm.partial_fit, lambda d: gbcm.predict_zarr(d, tmp_path / "p.zarr")):
+        with pytest.raises(InvalidData, match=text):
+            act(data)
+    assert not (tmp_path / "p.zarr").exists()
+    assert GBCM.load(gbcm.url).commit == gbcm.commit
+
+
+def test_further_columns_are_left_out_and_named(regression, table, tmp_path):
+    gbcm, data = regression
+    more = imported(table.drop(columns=["site", "soil", "note"]).assign(age=np.nan).fillna(3.0), tmp_path / "more.zarr")
+    with pytest.warns(BcmdistWarning, match="'age' not used: no input of the model has that name"):
+        assert gbcm.score(more)["rmse"] == pytest.approx(gbcm.score(data)["rmse"], abs=1e-12)
+
+
+def test_columns_without_names_are_taken_in_order_with_a_word(regression, table, tmp_path):
+    gbcm, data = regression
+    write_dataset(tmp_path / "plain.zarr", {"X": table[list(COLUMNS)].to_numpy(), "y": table.y.to_numpy()})
+    with pytest.warns(BcmdistWarning, match="no names, they are taken for 'depth', 'north', 'east' in this order"):
+        assert gbcm.score(tmp_path / "plain.zarr")["rmse"] == pytest.approx(gbcm.score(data)["rmse"], abs=1e-12)
+
+
+def test_what_is_ingested_is_put_in_order(regression, table, tmp_path):
+    gbcm, data = regression
+    new = table.assign(depth=table.depth + 0.1)[["north", "y", "east", "depth"]]
+    straight = imported(new[[*COLUMNS, "y"]], tmp_path / "straight.zarr")
+    swapped = imported(new, tmp_path / "swapped.zarr")
+    expected = gbcm.absorb(partitions(open_data(straight), 30)).committee.total
+    assert expected.rows == 2 * ROWS
+    for number, hear in enumerate(
+        [lambda model: model.absorb(partitions(open_data(swapped), 30)), lambda model: model.partial_fit(swapped)]
+    ):
+        model = GBCM.fit(data, Settings(**QUICK, task="regression"), model=tmp_path / f"model{number}")
+        np.testing.assert_allclose(hear(model).committee.total.eta, expected.eta, rtol=0, atol=1e-9)
+
+
+def test_forgetting_reads_in_order(regression, table, tmp_path):
+    gbcm, _ = regression
+    swapped = imported(
+        table.assign(depth=table.depth + 0.1)[["north", "y", "east", "depth"]], tmp_path / "swapped.zarr"
+    )
+    heard = gbcm.partial_fit(swapped)
+    back = heard.forget([entry.key for entry in heard.ledger[len(gbcm.ledger) :]])
+    np.testing.assert_allclose(back.committee.total.eta, gbcm.committee.total.eta, rtol=0, atol=1e-9)
+
+
+def test_messages_name_the_column(regression, table, tmp_path):
+    gbcm, data = regression
+    X = table[list(COLUMNS)].to_numpy().copy()
+    X[3, 1] = np.nan
+    with pytest.raises(InvalidData, match=r"got nan at row 3, column 1 \('north'\)"):
+        gbcm.predict(X)
+    group = zarr.open_group(data)
+    group["X"][3, 1] = np.nan
+    with pytest.raises((InvalidData, OSError), match=r"row 3, column 1 .'north'|hash differs|of the manifest"):
+        gbcm.score(data)
+
+
+def test_frames_are_checked_by_name(regression, table):
+    gbcm, _ = regression
+    expected = gbcm.predict(table[list(COLUMNS)].to_numpy())["mean"]
+    np.testing.assert_allclose(gbcm.predict(table[["east", "note", "north", "depth"]])["mean"], expected, **SAME)
+    np.testing.assert_allclose(gbcm.predict_joint(table[["east", "north", "depth"]])[0], expected, rtol=0, atol=1e-9)
+    with pytest.raises(InvalidData, match="'east' is not there"):
+        gbcm.predict(table[["north", "depth"]])
+    fitted = GBCM.fit((table[list(COLUMNS)], table.soil), Settings(**QUICK))
+    assert fitted.info()["columns"] == list(COLUMNS)
+    assert set(fitted.predict(table[list(COLUMNS)])["label"]) <= {"loam", "sand", "wet clay"}
+
+
+# --- Rows ---
+
+
+def test_predictions_can_be_joined_with_their_rows(regression, table, tmp_path):
+    gbcm, _ = regression
+    frame = table.drop(columns=["soil", "note"])
+    test = imported(frame, tmp_path / "test.zarr", split=Split("test", holdout=0.3, seed=4), id="site")
+    gbcm.predict_zarr(test, tmp_path / "p.zarr")
+    said = written(tmp_path / "p.zarr")
+    assert said["site"].tolist() == frame.site[said["row"]].tolist()
+    expected = gbcm.predict(frame.loc[said["row"], list(COLUMNS)].to_numpy())["mean"]
+    np.testing.assert_allclose(said["mean"], expected, **SAME)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".zarr"])
+def test_a_file_in_and_a_file_out(suffix, regression, table, tmp_path):
+    gbcm, _ = regression
+    new = table[["note", "east", "site", "north", "depth"]]
+    new.to_csv(tmp_path / "new.csv", index=False)
+    out = tmp_path / f"out{suffix}"
+    done = predict([gbcm.url, tmp_path / "new.csv", "--out", out, "--id", "site"])
+    assert done.exit_code == 0, done.stderr
+    assert "'note' is not used: no input of the model has that name" in done.stderr
+    assert json.loads(done.stdout)["unused"] == {"note": "no input of the model has that name"}
+    if suffix == ".zarr":
+        said = pd.DataFrame({n: v for n, v in written(out).items() if n != "column"})
+    else:
+        said = pd.read_parquet(out) if suffix == ".parquet" else pd.read_csv(out, dtype={"site": str})
+        assert list(said)[:2] == ["row", "site"]
+    assert said.site.tolist() == table.site.tolist()
+    expected = gbcm.predict(table[list(COLUMNS)].to_numpy())
+    for name in ("mean", "variance", "lower95", "upper95"):
+        np.testing.assert_allclose(said[name], expected[name], rtol=1e-12)
+    assert sorted(path.name for path in tmp_path.glob("*partial*")) == []
+    done = predict([gbcm.url, tmp_path / "new.csv", "--out", out, "--id", "site"])
+    assert done.exit_code == 1
+    assert "DataExists" in done.stderr
+
+
+def test_coordinates_keep_their_attributes(regression, table, tmp_path):
+    xr = pytest.importorskip("xarray")
+    gbcm, _ = regression
+    when = pd.date_range("2026-01-01", periods=ROWS).to_numpy()
+    data = xr.Dataset(
+        {"X": (("point", "feature"), table[list(COLUMNS)].to_numpy())},
+        coords={
+            "feature": list(COLUMNS),
+            "time": ("point", when, {"long_name": "day of the sample"}),
+            "site": ("point", table.site.to_numpy().astype(object)),
+        },
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Zarr, about consolidated metadata
+        data.to_zarr(tmp_path / "new.zarr")
+    gbcm.predict_zarr(tmp_path / "new.zarr", tmp_path / "p.zarr")
+    with xr.open_zarr(tmp_path / "p.zarr", chunks=None) as said:  # without a warning
+        assert said["mean"].dims == ("point",)
+        np.testing.assert_array_equal(said["time"].to_numpy(), when)
+        assert said["time"].attrs["long_name"] == "day of the sample"
+        assert said["site"].to_numpy().tolist() == table.site.tolist()
+    done = predict([gbcm.url, tmp_path / "new.zarr", "--out", tmp_path / "p.csv"])
+    assert done.exit_code == 0, done.stderr
+    assert pd.to_datetime(pd.read_csv(tmp_path / "p.csv")["time"]).tolist() == list(pd.DatetimeIndex(when))
+
+
+def test_rows_without_a_target_are_imported(regression, table, tmp_path):
+    gbcm, data = regression
+    frame = table[["site", *COLUMNS]]
+    new = imported(frame, tmp_path / "new.zarr", target=False, id="site")
+    assert "y" not in written(new)
+    gbcm.predict_zarr(new, tmp_path / "p.zarr")
+    with pytest.warns(BcmdistWarning, match="'y' is not used: the target, --no-target"):
+        new = imported(frame.assign(y=np.nan), tmp_path / "nan.zarr", target=False, id="site")
+    assert "y" not in written(new)
+    gbcm.predict_zarr(data, tmp_path / "q.zarr")
+    np.testing.assert_allclose(written(tmp_path / "p.zarr")["mean"], written(tmp_path / "q.zarr")["mean"], **SAME)
+
+
+# --- Classes ---
+
+
+@pytest.fixture
+def soils(table, tmp_path):
+    """A model of three classes that are texts, and their data set."""
+    data = imported(table[[*COLUMNS, "soil"]], tmp_path / "soils.zarr", y="soil")
+    return GBCM.fit(data, Settings(**QUICK), model=tmp_path / "soil-model"), data
+
+
+def test_labels_are_texts_from_end_to_end(soils, table, tmp_path):
+    gbcm, data = soils
+    assert gbcm.info()["classes"] == ["loam", "sand", "wet clay"]
+    label = gbcm.predict(table[list(COLUMNS)])["label"]
+    assert np.mean(label == table.soil) > 0.8
+    gbcm.predict_zarr(data, tmp_path / "p.zarr")
+    said = written(tmp_path / "p.zarr")
+    assert said["label"].tolist() == label.tolist()
+    assert said["class"].tolist() == ["loam", "sand", "wet clay"]
+    table[list(COLUMNS)].to_csv(tmp_path / "new.csv", index=False)
+    assert predict([gbcm.url, tmp_path / "new.csv", "--out", tmp_path / "p.csv"]).exit_code == 0
+    frame = pd.read_csv(tmp_path / "p.csv")
+    assert frame.label.tolist() == label.tolist()
+    np.testing.assert_allclose(frame["probability_wet clay"], said["probability"][:, 2], rtol=1e-12)
+
+
+def test_classes_are_known_by_name_in_another_file(soils, table, tmp_path):
+    """A file with two of three classes numbers them otherwise."""
+    gbcm, _ = soils
+    some = table[table.soil != "loam"]
+    data = imported(some[[*COLUMNS, "soil"]], tmp_path / "some.zarr", y="soil")
+    label = gbcm.predict(some[list(COLUMNS)])["label"]
+    assert gbcm.score(data)["accuracy"] == pytest.approx(np.mean(label == some.soil))
+    new = imported(some.assign(soil="rock")[[*COLUMNS, "soil"]], tmp_path / "rock.zarr", y="soil")
+    with pytest.raises(UnsupportedTarget, match="got rock at row 0"):
+        gbcm.score(new)
+    write_dataset(tmp_path / "n.zarr", {"X": some[list(COLUMNS)].to_numpy(), "y": np.zeros(len(some))})
+    with pytest.warns(BcmdistWarning, match="no names"), pytest.raises(InvalidData, match="class names as in training"):
+        gbcm.score(tmp_path / "n.zarr")
+
+
+def test_texts_are_no_measurements(soils):
+    _, data = soils
+    with pytest.raises(InvalidOption, match=r"--task classification for targets that are names of classes in y .loam"):
+        GBCM.fit(data, Settings(**QUICK, task="regression"))
+
+
+def test_two_classes_of_text_and_local_prediction(table, tmp_path):
+    frame = table.assign(wet=np.where(table.depth > 0, "yes", "no"))[["east", "north", "depth", "wet"]]
+    data = imported(frame, tmp_path / "wet.zarr", y="wet")
+    gbcm = GBCM.fit(data, Settings(**QUICK, partition="spatial"), model=tmp_path / "wet")
+    swapped = imported(frame[[*COLUMNS, "wet"]], tmp_path / "swapped.zarr", y="wet")
+    assert gbcm.score(swapped)["accuracy"] > 0.9
+    gbcm.predict_zarr(swapped, tmp_path / "p.zarr")
+    label = gbcm.predict(frame[["east", "north", "depth"]])["label"]
+    assert set(label) == {"yes", "no"}
+    assert written(tmp_path / "p.zarr")["label"].tolist() == label.tolist()
+
+
+# --- What was taken for what ---
+
+
+def test_lifetimes_do_not_lose_their_censoring(make_data, rng):
+    data = make_data("l.zarr", X=rng.standard_normal((60, 1)), y=rng.exponential(size=60), event=rng.integers(0, 2, 60))
+    with pytest.raises(InvalidOption, match=r"--task, got none for targets y beside an array event.*--task lifetimes"):
+        GBCM.fit(data, Settings(**QUICK))
+    with pytest.warns(BcmdistWarning, match="event is not used: the gaussian likelihood does not read it"):
+        GBCM.fit(data, Settings(**QUICK, task="regression"))
+
+
+def test_exposure_that_is_not_used_is_said(make_data, rng):
+    data = make_data("e.zarr", X=rng.standard_normal((60, 1)), y=rng.standard_normal(60), exposure=np.full(60, 2.0))
+    with pytest.warns(BcmdistWarning, match="exposure is not used: the gaussian likelihood does not read it"):
+        gbcm = GBCM.fit(data, Settings(**QUICK))
+    with pytest.raises(InvalidOption, match="exposure: expected a likelihood that reads it, gaussian does not"):
+        gbcm.predict(np.zeros((1, 1)), exposure=2.0)
+
+
+def test_few_whole_numbers_are_said_to_be_taken_for_measurements(make_data, rng):
+    data = make_data("w.zarr", X=rng.standard_normal((60, 1)), y=rng.integers(1, 4, 60))
+    with pytest.warns(BcmdistWarning, match=r"3 different whole numbers \(1, 2, 3\), taken for measurements"):
+        GBCM.fit(data, Settings(**QUICK))
+
+
+def test_counts_of_a_file_have_their_exposure(rng, tmp_path):
+    frame = pd.DataFrame({"a": rng.standard_normal(60), "area": rng.uniform(1, 3, 60)})
+    frame["n"] = rng.poisson(frame.area)
+    data = imported(frame, tmp_path / "c.zarr", y="n", companions={"exposure": "area"})
+    gbcm = GBCM.fit(data, Settings(**QUICK, task="counts"), model=tmp_path / "m")
+    new = frame[["area", "a"]]
+    new.to_csv(tmp_path / "new.csv", index=False)
+    assert predict([gbcm.url, tmp_path / "new.csv", "--out", tmp_path / "p.csv", "--exposure", "area"]).exit_code == 0
+    expected = gbcm.predict(new[["a"]], exposure=new.area)["observation_mean"]
+    np.testing.assert_allclose(pd.read_csv(tmp_path / "p.csv")["observation_mean"], expected, rtol=1e-9)
+    done = predict([gbcm.url, tmp_path / "new.csv", "--out", tmp_path / "q.csv"])
+    assert "with exposure 1; say --exposure NAME" in done.stderr
