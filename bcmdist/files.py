@@ -27,6 +27,8 @@ from bcmdist.tables import READERS, WRITERS, write_table
 
 # Rows of predictions that are written in one go.
 PIECE_ROWS = 65_536
+# Of columns, after what names the rows.
+ORDER = ("label", "probability", "observation_mean", "observation_variance", "lower95", "upper95", "mean", "variance")
 TIME_UNITS = re.compile(r"(days|hours|minutes|seconds|milliseconds|microseconds) since (.+)")
 
 
@@ -93,7 +95,8 @@ def _pieces(url):
     group = open_group(url)
     along = dimensions(group["mean"])[0]
     names = [name for name in group.array_keys() if dimensions(group[name])[0] == along]
-    first = sorted(names, key=lambda name: (name not in (along, *group.attrs.get("coordinates", "").split()), name))
+    wanted = [along, *group.attrs.get("coordinates", "").split(), *ORDER]
+    first = sorted(names, key=wanted.index)
     rows = group["mean"].shape[0]
     for start in range(0, rows, PIECE_ROWS):
         some = slice(start, start + PIECE_ROWS)

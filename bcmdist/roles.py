@@ -231,8 +231,9 @@ def _warn_of_roles(inputs, file):
 
 
 def _warn_of_unused(unused, file):
-    for name, reason in unused.items():
-        _warn(f"{file}: {name!r} is not used: {reason}")
+    for reason in dict.fromkeys(unused.values()):
+        names = ", ".join(repr(name) for name, why in unused.items() if why == reason)
+        _warn(f"{file}: {names} not used: {reason}")
 
 
 def _warn(text):

@@ -7,7 +7,7 @@ lines - is an error here.
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from bcmdist.errors import BcmdistError, BcmdistWarning, DataNotFound, InvalidData, InvalidOption, MissingExtra
 
-NUMBERS, TEXTS = "numbers", "texts"
+NUMBERS, TEXTS, NAMELESS = "numbers", "texts", "values without a name in the first line (row names, say)"
 
 
 @dataclass(frozen=True)
@@ -92,25 +92,23 @@ def _of_numpy(name, values):
 def _csv(file) -> Table:
     import pandas
 
-    names = _header(pandas, file)
+    names, nameless = _header(pandas, file)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a line with more cells than the header has names, among others
         # Without `index_col` a first column that the header lacks would become row names.
         frame = pandas.read_csv(file, index_col=False, skipinitialspace=True, low_memory=False)
     frame.columns = names
-    return _of_frame(pandas, file, frame)
+    table = _of_frame(pandas, file, frame)
+    return {name: replace(c, kind=NAMELESS) if name in nameless else c for name, c in table.items()}
 
 
-def _header(pandas, file) -> list[str]:
-    """Names in the first line, as they stand there: pandas gives new ones to those that are empty or repeated."""
+def _header(pandas, file) -> tuple[list[str], set[str]]:
+    """Names in the first line as they stand there, where pandas renames those that are repeated; and which of them were
+    not there."""
     first = pandas.read_csv(file, header=None, nrows=1, dtype=str, skipinitialspace=True, keep_default_na=False)
-    names = [str(name).strip() for name in first.iloc[0]]
+    said = [str(name).strip() for name in first.iloc[0]]
+    names = [name or f"column{k}" for k, name in enumerate(said)]
     hint = "" if len(names) > 1 else _separator_hint(names[0])
-    if not all(names):
-        raise InvalidData(
-            f"{file}: expected a name for each column in its first line, column {names.index('')} has none; name it "
-            "(or save the file without row names)"
-        )
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise InvalidData(f"{file}: expected a name of its own for each column, {twice!r} is there twice; rename one")
@@ -119,7 +117,7 @@ def _header(pandas, file) -> list[str]:
             f"{file}: expected names of columns in its first line, separated by commas, got {', '.join(names)[:60]}; "
             f"{hint or 'put a line of names there'}"
         )
-    return names
+    return names, set(names) - set(said)
 
 
 def _separator_hint(line):
@@ -188,7 +186,8 @@ def as_written(file, column: Column) -> np.ndarray:
     import pandas
 
     frame = pandas.read_csv(file, index_col=False, skipinitialspace=True, dtype=str, keep_default_na=False)
-    texts = frame.iloc[:, [name.strip() for name in frame.columns].index(column.name)].to_numpy(dtype=object)
+    names, _ = _header(pandas, file)
+    texts = frame.iloc[:, names.index(column.name)].to_numpy(dtype=object)
     return column.values if np.array_equal(column.values.astype(str), texts.astype(str)) else texts
 
 

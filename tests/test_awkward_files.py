@@ -83,6 +83,7 @@ SAME = {
     "quoted numbers": ("a.csv", lambda f, p: csv(f.astype(str), p, quoting=1), {}),
     "texts that are dropped": ("a.csv", lambda f, p: csv(f.assign(note="dry"), p), {"drop": ("note",)}),
     "texts that name rows": ("a.csv", lambda f, p: csv(f.assign(site=[f"s{k}" for k in f.index]), p), {"id": "site"}),
+    "row names that are dropped": ("a.csv", lambda f, p: f.to_csv(p), {"drop": ("column0",)}),
     "target under another name": ("a.csv", lambda f, p: csv(f.rename(columns={"y": "yield"}), p), {"y": "yield"}),
     "target first": ("a.csv", lambda f, p: csv(f[["y", "depth", "north", "east"]], p), {}),
     "gaps that are dropped": ("a.csv", lambda f, p: csv(f.assign(g=f.y.where(f.y > 0)), p), {"drop": ("g",)}),
@@ -117,8 +118,8 @@ REFUSED = {
         "values of type .* in 'many'",
     ),
     "row names without a name": (
-        *("a.csv", lambda f, p: f.to_csv(p), {}, InvalidData),
-        "a name for each column in its first line, column 0 has none",
+        *("a.csv", lambda f, p: f.to_csv(p), {}, InvalidDtype),
+        "values without a name in the first line .row names, say. in 'column0'.*--drop column0",
     ),
     "two columns of one name": (
         *("a.csv", lambda f, p: csv(f.rename(columns={"east": "north"}), p), {}, InvalidData),
@@ -339,7 +340,7 @@ def test_json_of_the_command_names_what_is_not_used(clean, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         done = CliRunner().invoke(cli, [*given, "--drop", "note", "--weight", "w"])
-    assert "'note' is not used: --drop" in done.stderr
+    assert "'note' not used: --drop" in done.stderr
     figures = json.loads(done.stdout)
     assert figures["unused"] == {"note": "--drop"}
     assert figures["roles"] == {"weight": "w"}

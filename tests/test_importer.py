@@ -83,7 +83,7 @@ def test_tables(tmp_path, suffix):
     frame = pandas.DataFrame({"a": [1.5, 2.5], "name": ["u", "v"], "yield": [3, 4], "b": [5, 6], "event": [1, 0]})
     path = tmp_path / f"a.{suffix}"
     frame.to_csv(path, index=False) if suffix == "csv" else frame.to_parquet(path)
-    with pytest.warns(BcmdistWarning, match="'name' is not used: --drop"):
+    with pytest.warns(BcmdistWarning, match="'name' not used: --drop"):
         import_file(path, tmp_path / "a.zarr", roles=Roles("yield", companions={"event": "event"}, drop=("name",)))
     written = read(tmp_path / "a.zarr")
     assert written["column"].tolist() == ["a", "b"]

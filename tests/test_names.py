@@ -185,7 +185,7 @@ def test_a_file_in_and_a_file_out(suffix, regression, table, tmp_path):
     out = tmp_path / f"out{suffix}"
     done = predict([gbcm.url, tmp_path / "new.csv", "--out", out, "--id", "site"])
     assert done.exit_code == 0, done.stderr
-    assert "'note' is not used: no input of the model has that name" in done.stderr
+    assert "'note' not used: no input of the model has that name" in done.stderr
     assert json.loads(done.stdout)["unused"] == {"note": "no input of the model has that name"}
     if suffix == ".zarr":
         said = pd.DataFrame({n: v for n, v in written(out).items() if n != "column"})
@@ -234,7 +234,7 @@ def test_rows_without_a_target_are_imported(regression, table, tmp_path):
     new = imported(frame, tmp_path / "new.zarr", target=False, id="site")
     assert "y" not in written(new)
     gbcm.predict_zarr(new, tmp_path / "p.zarr")
-    with pytest.warns(BcmdistWarning, match="'y' is not used: the target, --no-target"):
+    with pytest.warns(BcmdistWarning, match="'y' not used: the target, --no-target"):
         new = imported(frame.assign(y=np.nan), tmp_path / "nan.zarr", target=False, id="site")
     assert "y" not in written(new)
     gbcm.predict_zarr(data, tmp_path / "q.zarr")

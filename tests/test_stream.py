@@ -15,6 +15,7 @@ from bcmdist.arrays import COMPANIONS, Data, open_data
 from bcmdist.errors import BcmdistError, InvalidData, InvalidOption, MissingChunk, SourceUnreachable, UnsafeData
 from bcmdist.partition import Partition, from_key
 from bcmdist.rows import read_all
+from bcmdist.schema import Schema
 from bcmdist.sources import open_source
 from bcmdist.sources.redis import RedisStream
 from bcmdist.stream import encode, place_of, publish, shape_of
@@ -65,6 +66,18 @@ def test_tables_are_understood_as_import_does(monkeypatch):
     np.testing.assert_array_equal(columns["X"], [[1, 1], [2, 0]])
     np.testing.assert_array_equal(columns["target"], [0.5, 1.5])
     np.testing.assert_array_equal(columns["weight"], [1, 2])
+
+
+def test_columns_of_a_table_are_known_by_name(monkeypatch):
+    payload = ipc({"b": [1.0, 2.0], "name": ["x", "y"], "y": [0.5, 1.5], "a": [3.0, 4.0]})
+    monkeypatch.setattr(stream, "_payload", lambda url: {b"data": payload})
+    shape = stream.open_entry(ENTRY, "X", "y", COMPANIONS)
+    assert (shape.columns, shape.unused) == (("b", "a"), ("name",))
+    data = open_data(ENTRY, schema=Schema(("a", "b")))
+    ((_, rows),) = read_all([Partition(data, 0, 2)])
+    np.testing.assert_array_equal(rows.X, [[3, 1], [4, 2]])
+    with pytest.raises(InvalidData, match=r"'c' is not there \(but 'b'\)"):
+        open_data(ENTRY, schema=Schema(("a", "c")))
 
 
 def lists(values, size=2, kind=None):
