@@ -19,7 +19,7 @@ import click
 
 from bcmdist import __version__, jobcommands
 from bcmdist.errors import BcmdistError, BcmdistWarning, InvalidOption
-from bcmdist.interrupts import interruptible, noting
+from bcmdist.interrupts import heeded, interruptible, noting
 from bcmdist.options import json_option, method_option, parse_query, parse_set, read_config, runtime_options
 from bcmdist.reporting import report
 
@@ -33,7 +33,8 @@ class _Commands(click.Group):
     def invoke(self, ctx):
         warnings.showwarning = _show_warning
         try:
-            with interruptible(signal.SIGTERM):  # not SIGINT: a shell in the background may want it ignored
+            # A shell in the background may want SIGINT ignored.
+            with interruptible(signal.SIGTERM, *heeded(signal.SIGINT)):
                 return super().invoke(ctx)
         except click.UsageError as error:
             where = error.ctx.command_path if error.ctx else "bcmdist"
