@@ -17,14 +17,13 @@ from dataclasses import asdict
 
 import click
 
-from bcmdist import __version__, jobcommands
+from bcmdist import __version__, failures, jobcommands
 from bcmdist.errors import BcmdistError, BcmdistWarning, InvalidOption
 from bcmdist.interrupts import heeded, interruptible, noting
 from bcmdist.options import json_option, method_option, parse_query, parse_set, read_config, runtime_options
 from bcmdist.reporting import report
 
 TRACEBACK_VARIABLE = "BCMDIST_TRACEBACK"
-_REMEDY = "make room on the disk, or correct paths and permissions, and run the same command again"
 
 
 class _Commands(click.Group):
@@ -42,7 +41,9 @@ class _Commands(click.Group):
         except BcmdistError as error:
             _fail(type(error).__name__, str(error), 1)
         except OSError as error:
-            _fail(type(error).__name__, f"expected files that can be read and written, got {error}; {_REMEDY}", 1)
+            if isinstance(error, BrokenPipeError) and failures.nobody_reads():
+                sys.exit(failures.BROKEN_PIPE)
+            _fail(*failures.described(error), 1)
         except (KeyboardInterrupt, click.Abort):
             _fail("Interrupted", "expected to finish, got an interrupt; run the same command again", 1)
         except click.exceptions.Exit:

@@ -10,6 +10,7 @@ import shutil
 import uuid
 from typing import Any, Protocol
 
+from bcmdist.disk import room_for
 from bcmdist.errors import InvalidOption, MissingExtra, StorageUnreachable
 
 OBJECTS = "s3://"
@@ -76,6 +77,10 @@ class LocalStorage:
         return self._put(folder, path, data)
 
     def _put(self, folder, path, data):
+        with room_for(path, len(data)):
+            return self._put_there(folder, path, data)
+
+    def _put_there(self, folder, path, data):
         self._make_folder(folder)
         absent = not self.disk.access(path, os.F_OK) and self._link(folder, path, data)
         sync_directory(folder, self.disk)

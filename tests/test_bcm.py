@@ -111,7 +111,7 @@ def test_predictions_in_xarray_s_terms(wave, tmp_path):
     np.testing.assert_array_equal(out["time"][:], np.arange(60))
     np.testing.assert_array_equal(out["site"][:], np.arange(60.0))
     np.testing.assert_allclose(out["mean"][:], gbcm.predict(X[:60])["mean"], rtol=1e-10)
-    with pytest.raises(DataExists, match=r"expected a new path, .*p.zarr exists; choose another --out"):
+    with pytest.raises(DataExists, match=r"expected a new path, .*p.zarr exists; choose another path or remove it"):
         gbcm.predict_zarr(tmp_path / "new.zarr", tmp_path / "p.zarr")
 
 

@@ -378,7 +378,11 @@ def test_history_and_pruning(wave, tmp_path):
     ("error", "name", "text"),
     [
         (KeyboardInterrupt(), "Interrupted", "expected to finish, got an interrupt; run the same command again"),
-        (OSError(28, "No space left on device"), "OSError", "expected files .*, got .*No space left.*; make room"),
+        (
+            OSError(28, "No space left on device"),
+            "DiskFull",
+            ".*/.*: expected room .*, got: No space left.* MB free there",
+        ),
     ],
 )
 def test_interrupts_and_full_disks_are_one_line(monkeypatch, error, name, text):
