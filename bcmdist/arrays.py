@@ -71,6 +71,8 @@ def absolute_url(url):
     url = str(url).removeprefix("file://")
     if not url:  # not the working directory, and all that lies there
         raise InvalidOption("data: expected a path or URL, got ''; give one, '.' for the working directory")
+    if url != url.encode(errors="replace").decode():  # keys of partitions are text
+        raise InvalidOption(f"data: expected a path of Unicode text, got {url!r}; rename it")
     if on_objects(url):
         return normal_url(url)
     return url if "://" in url else os.path.abspath(url)

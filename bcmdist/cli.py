@@ -21,7 +21,7 @@ from bcmdist import __version__, failures, jobcommands
 from bcmdist.errors import BcmdistError, BcmdistWarning, InvalidOption
 from bcmdist.interrupts import heeded, interruptible, noting
 from bcmdist.options import json_option, method_option, parse_query, parse_set, read_config, runtime_options
-from bcmdist.reporting import report
+from bcmdist.reporting import one_line, report
 
 TRACEBACK_VARIABLE = "BCMDIST_TRACEBACK"
 
@@ -60,14 +60,17 @@ class _Commands(click.Group):
 def _fail(name, message, code):
     if "--json" in sys.argv:
         click.echo(json.dumps({"error": name, "message": message}))
-    line = " ".join(message.split())
-    click.echo(f"bcmdist: {name}: {line}", err=True)
+    click.echo(f"bcmdist: {name}: {_line(message)}", err=True)
     sys.exit(code)
 
 
 def _show_warning(message, category, filename, lineno, file=None, line=None):
     if issubclass(category, BcmdistWarning):
-        click.echo(f"bcmdist: warning: {message}", err=True)
+        click.echo(f"bcmdist: warning: {_line(message)}", err=True)
+
+
+def _line(message):
+    return one_line(" ".join(str(message).split()))
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

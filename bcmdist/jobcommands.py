@@ -7,7 +7,7 @@ import time
 import click
 
 from bcmdist.options import json_option
-from bcmdist.reporting import finite, readable, report
+from bcmdist.reporting import finite, one_line, readable, report
 
 SUBMITTED = ("fit", "ingest", "predict")
 PLACES = ("data", "model", "out", "source")  # parameters that name one
@@ -148,7 +148,8 @@ def list_jobs(directory, as_json):
         return
     for one in told:
         done = f"{one['stage']} {one['partitions_done']}/{one['partitions']}" if one["stage"] else ""
-        click.echo(f"{one['id']}  {one['command']:8} {one['state']:12} {done:24} {one.get('out') or one['model']}")
+        place = one.get("out") or one["model"]
+        click.echo(one_line(f"{one['id']}  {one['command']:8} {one['state']:12} {done:24} {place}"))
 
 
 @click.command()
@@ -195,7 +196,7 @@ def logs(job, follow, directory, as_json):
 def _line(event):
     facts = {n: v for n, v in event.items() if n not in ("event", "at", "by") and v not in (None, {})}
     said = ", ".join(f"{name} {readable(value)}" for name, value in facts.items() if name != "message")
-    return "  ".join(filter(None, [event["at"], f"{event['event']:12}", said, facts.get("message")]))
+    return one_line("  ".join(filter(None, [event["at"], f"{event['event']:12}", said, facts.get("message")])))
 
 
 @click.command()

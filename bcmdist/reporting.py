@@ -13,8 +13,13 @@ def report(figures, as_json, text=None):
         return figures
     width = max(len(name) for name in figures)
     for name, value in (text or figures).items():
-        click.echo(f"{name:{width}}  {readable(value)}")
+        click.echo(f"{name:{width}}  {one_line(readable(value))}")
     return figures
+
+
+def one_line(text) -> str:
+    """A text whose control characters are escaped: paths may hold newlines, and what a terminal obeys."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
 def finite(value):

@@ -312,6 +312,27 @@ def test_a_key_that_is_not_there(tmp_path, make_data, rng):
     assert "bcmdist info --ledger" in result.stderr
 
 
+@pytest.mark.parametrize("name", ["a\nb", "été [1:2]", "\x1b[31m"])
+def test_names_that_are_odd_but_allowed(name, make_data, rng, tmp_path):
+    """Keys hold them, tables show them on one line."""
+    X = rng.uniform(-2, 2, (120, 2))
+    path, model = make_data(f"{name}.zarr", X=X, y=X[:, 0]), str(tmp_path / f"{name} model")
+    call("fit", path, "--model", model, *FIT)
+    assert call("ingest", model, path, "--serial")["duplicates"] == 3
+    key = call("info", model, "--ledger")["ledger"][0]["key"]
+    assert key == f"{path}/X[0:50]"
+    shown = CliRunner().invoke(cli, ["info", model, "--ledger"]).output
+    assert name.encode("unicode_escape").decode() in shown or name.isprintable()
+    assert all(line.isprintable() for line in shown.removesuffix("\n").split("\n"))
+    assert call("predict", model, path, "--out", tmp_path / f"{name} out", "--serial")["rows"] == 120
+    assert call("forget", model, key, "--serial")["rows"] == 70
+
+
+def test_a_name_that_is_no_text(tmp_path):
+    command = ["fit", str(tmp_path / "a\udcff.zarr"), "--model", str(tmp_path / "m"), *FIT]
+    assert "InvalidOption: data: expected a path of Unicode text, got " in CliRunner().invoke(cli, command).stderr
+
+
 @pytest.mark.slow
 def test_sampled_hyperparameters(wave, tmp_path, monkeypatch):
     monkeypatch.setitem(posterior.LENGTHS, "quick", (30, 10))
