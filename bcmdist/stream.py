@@ -88,7 +88,8 @@ def place_of(url) -> Place:
     names = parts.path.strip("/").split("/")
     db, stream = names if len(names) == 2 else ("0", *names[:1])
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-    if not host or not port or len(names) > 2 or not db.isdecimal() or not stream or re.search(r"[\[\]\s]", str(url).rpartition("/")[2]):
+    odd = re.search(r"[\[\]\s]", str(url).rpartition("/")[2])  # as it came: urlsplit drops newlines
+    if not host or not port or len(names) > 2 or not db.isdecimal() or not stream or odd:
         shown = f"{parts.scheme}://{host or ''}{parts.path}"
         raise InvalidOption(f"source: expected redis://HOST[:PORT][/DB]/STREAM, got {shown}; correct the URL")
     server = f"{parts.scheme}://{host}:{port}/{int(db)}"
