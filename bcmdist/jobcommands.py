@@ -142,14 +142,14 @@ def list_jobs(directory, as_json):
     """
     from bcmdist import jobs
 
-    told = [jobs.status(jobs.open_job(directory, job)) for job in jobs.job_ids(directory)]
+    told = jobs.listed(directory)
     if as_json:
         click.echo(json.dumps(finite({"jobs": told, "directory": directory})))
         return
     for one in told:
-        done = f"{one['stage']} {one['partitions_done']}/{one['partitions']}" if one["stage"] else ""
-        place = one.get("out") or one["model"]
-        click.echo(one_line(f"{one['id']}  {one['command']:8} {one['state']:12} {done:24} {place}"))
+        done = f"{one['stage']} {one['partitions_done']}/{one['partitions']}" if one.get("stage") else ""
+        place = one["message"] if one["state"] == "unreadable" else one.get("out") or one.get("model", "")
+        click.echo(one_line(f"{one['id']}  {one.get('command', ''):8} {one['state']:12} {done:24} {place}"))
 
 
 @click.command()
