@@ -28,7 +28,7 @@ from bcmdist.errors import (
     MissingExtra,
     UnsafeData,
 )
-from bcmdist.storage import answering, normal_url, on_objects, open_objects
+from bcmdist.storage import answering, normal_url, on_objects, open_objects, refuse_secrets
 from bcmdist.stream import is_entry, is_stream, open_entry, place_of
 
 # Arrays that may stand beside the targets, in the order of the fields of `Observations`.
@@ -75,6 +75,7 @@ def absolute_url(url):
         raise InvalidOption(f"data: expected a path of Unicode text, got {url!r}; rename it")
     if on_objects(url):
         return normal_url(url)
+    refuse_secrets(url)
     return url if "://" in url else os.path.abspath(url)
 
 

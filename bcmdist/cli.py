@@ -22,6 +22,7 @@ from bcmdist.errors import BcmdistError, BcmdistWarning, InvalidOption
 from bcmdist.interrupts import heeded, interruptible, noting
 from bcmdist.options import json_option, method_option, parse_query, parse_set, read_config, runtime_options
 from bcmdist.reporting import one_line, report
+from bcmdist.storage import without_users
 
 TRACEBACK_VARIABLE = "BCMDIST_TRACEBACK"
 
@@ -58,6 +59,7 @@ class _Commands(click.Group):
 
 
 def _fail(name, message, code):
+    message = without_users(message)
     if "--json" in sys.argv:
         click.echo(json.dumps({"error": name, "message": message}))
     click.echo(f"bcmdist: {name}: {_line(message)}", err=True)

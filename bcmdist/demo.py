@@ -19,6 +19,7 @@ from bcmdist.errors import DataExists, InvalidOption
 from bcmdist.partition import partitions
 from bcmdist.scores import class_scores
 from bcmdist.settings import Settings
+from bcmdist.storage import refuse_secrets
 
 INPUTS = 5
 AMPLITUDES = np.array([1.16, -0.63, -0.08, 0.35, -0.70])  # a_j of Appendix C
@@ -70,6 +71,7 @@ def make_rows(rows, *, sigma, seed, part, inputs=INPUTS):
 def new_directory(out):
     """`out`, or without it a name that is not taken."""
     if out is not None:
+        refuse_secrets(out)
         if "://" in str(out):
             raise InvalidOption(f"demo: expected a path on a local disk, got {out}; give one")
         if Path(out).exists():

@@ -8,6 +8,7 @@ import click
 
 from bcmdist.options import json_option
 from bcmdist.reporting import finite, one_line, readable, report
+from bcmdist.storage import refuse_secrets
 
 SUBMITTED = ("fit", "ingest", "predict")
 PLACES = ("data", "model", "out", "source")  # parameters that name one
@@ -114,6 +115,7 @@ def _rendered(context):
 
 def _absolute(place):
     place = place.removeprefix("file://")
+    refuse_secrets(place)
     return place if "://" in place else os.path.abspath(place)
 
 
