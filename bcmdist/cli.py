@@ -20,7 +20,7 @@ import click
 from bcmdist import __version__, failures, jobcommands
 from bcmdist.errors import BcmdistError, BcmdistWarning, InvalidOption
 from bcmdist.interrupts import heeded, interruptible, noting
-from bcmdist.options import json_option, method_option, parse_query, parse_set, read_config, runtime_options
+from bcmdist.options import Command, json_option, method_option, parse_query, parse_set, read_config, runtime_options
 from bcmdist.reporting import one_line, report
 from bcmdist.storage import without_users
 
@@ -29,6 +29,8 @@ TRACEBACK_VARIABLE = "BCMDIST_TRACEBACK"
 
 class _Commands(click.Group):
     """Prints errors as one line, or as JSON, and sets the exit code."""
+
+    command_class = Command
 
     def invoke(self, ctx):
         warnings.showwarning = _show_warning

@@ -6,7 +6,7 @@ import time
 
 import click
 
-from bcmdist.options import json_option
+from bcmdist.options import Command, json_option
 from bcmdist.reporting import finite, one_line, readable, report
 from bcmdist.storage import refuse_secrets
 
@@ -82,7 +82,7 @@ def _submitting(command):
         report({"id": journal.id, **_brief(journal), "scheduler": scheduler, "jobs": journal.storage.url}, as_json)
 
     text = command.help.replace("Example: bcmdist", "Example: bcmdist submit") + " --scheduler tcp://HOST:8786"
-    return click.Command(command.name, params=[*command.params, *_params(_jobs_option)], callback=callback, help=text)
+    return Command(command.name, params=[*command.params, *_params(_jobs_option)], callback=callback, help=text)
 
 
 def _params(option):
@@ -134,7 +134,7 @@ def _numbers(value):
     return ",".join(map(repr, value)) if isinstance(value, list) else repr(value)
 
 
-@click.command("jobs")
+@click.command("jobs", cls=Command)
 @_jobs_option
 @json_option
 def list_jobs(directory, as_json):
@@ -154,7 +154,7 @@ def list_jobs(directory, as_json):
         click.echo(one_line(f"{one['id']}  {one.get('command', ''):8} {one['state']:12} {done:24} {place}"))
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("job", metavar="ID")
 @_jobs_option
 @json_option
@@ -169,7 +169,7 @@ def status(job, directory, as_json):
     report(figures, as_json, {name: value for name, value in figures.items() if value not in (None, {}, [])})
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("job", metavar="ID")
 @click.option("--follow", is_flag=True, help="Go on until the job has ended.")
 @_jobs_option
@@ -201,7 +201,7 @@ def _line(event):
     return one_line("  ".join(filter(None, [event["at"], f"{event['event']:12}", said, facts.get("message")])))
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("job", metavar="ID")
 @_jobs_option
 @json_option
@@ -217,7 +217,7 @@ def cancel(job, directory, as_json):
     report({"id": job, **_brief(journal)}, as_json)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("job", metavar="ID")
 @click.option("--scheduler", metavar="ADDRESS", help="Of the cluster that is to continue it [default: as before].")
 @_jobs_option

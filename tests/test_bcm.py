@@ -370,7 +370,11 @@ def test_new_points_must_look_like_the_old(wave, make_data):
         ({"task": "ranking"}, "task: expected one of regression, classification, counts, lifetimes, binomial, got"),
         ({"query": 0}, "query: expected at least 1, got 0"),
         ({"kernel": "rbf"}, "expected a combination of se"),
-        ({"seed": -1}, "seed: expected at least 0, got -1"),
+        ({"seed": -1}, "seed: expected at least 0 and at most 4294967295, got -1"),
+        ({"seed": 10**30}, "seed: expected at least 0 and at most 4294967295, got 10{30}; give another one"),
+        ({"seed": 1.5}, "seed: expected a whole number, got 1.5; give one"),
+        ({"rows_per_expert": True}, "rows_per_expert: expected a whole number, got True"),
+        ({"query": 10.0}, "query: expected a whole number, got 10.0"),
         (
             {"task": "regression", "likelihood": "bernoulli"},
             "expected one of gaussian, .* for regression, got bernoulli",

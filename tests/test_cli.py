@@ -170,13 +170,50 @@ def test_config_file_and_set(wave, tmp_path):
         ("query = [1, 2]", "expected a number or a text for query, got [1, 2]"),
         ("learn = 3", "expected true or false for learn, got 3"),
         ("query = ", "expected TOML"),
+        ("rows-per-expert = 1.5", "fit.toml: expected a whole number for rows-per-expert, got 1.5; correct the file"),
+        ("rows-per-expert = true", "expected a whole number for rows-per-expert, got true"),
+        ("workers = 2.0", "expected a whole number for workers, got 2.0"),
+        ("seed = inf", "expected a whole number for seed, got inf"),
+        ("query = 1.5", "expected a whole number or a text for query, got 1.5"),
+        ("query = true", "expected a number or a text for query, got true"),
+        ("kernel = 2020-01-01", "expected a number or a text for kernel, got datetime.date"),
+        ("no-learn = 1", "expected true or false for no-learn, got 1"),
+        ("no-learn = true\nlearn = true", "expected --learn once, got no-learn too; leave out one of them"),
+        ('set = "kernel.variance=1"', "expected a table of numbers by name for set, got 'kernel.variance=1'"),
+        ('seed = "1.5"', "'1.5' is not a valid integer"),
     ],
 )
 def test_config_files_with_other_types(tmp_path, text, shown):
     (tmp_path / "fit.toml").write_text(text)
     result = CliRunner().invoke(cli, ["fit", "d", "--model", "m", "--config", str(tmp_path / "fit.toml")])
-    assert result.exit_code == 1
+    assert result.exit_code == (2 if "valid" in shown else 1)  # a text is read as on the command line
     assert shown in result.output
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["fit", "d", "--model", "m", "--x", "a", "--x", "b"], "expected --x once, got it 2 times; give one"),
+        (["fit", "d", "--model=m", "--learn", "--no-learn"], "expected --learn/--no-learn once, got it 2 times"),
+        (["submit", "fit", "d", "--model", "m", "--model", "m"], "expected --model once, got it 2 times"),
+        (["jobs", "--jobs", "a", "--jobs", "b"], "expected --jobs once, got it 2 times"),
+        (["import", "a", "b", *3 * ["--seed", "1"]], "expected --seed once, got it 3 times"),
+    ],
+)
+def test_an_option_with_one_value_is_given_once(command, said):
+    """Else the last one would win in silence."""
+    done = CliRunner().invoke(cli, command)
+    assert done.exit_code == 2
+    assert f"bcmdist: UsageError: {said}" in done.stderr
+    assert "--help`)" in done.stderr
+
+
+def test_options_that_may_come_again(tmp_path):
+    command = ["info", str(tmp_path), "--json", "--json", "--history"]
+    assert "ModelNotFound" in CliRunner().invoke(cli, command).stderr
+    given = ["--set", "kernel.variance=1", "--set", "kernel.variance=2", "--no-learn", "--serial"]
+    done = CliRunner().invoke(cli, ["fit", str(tmp_path), "--model", str(tmp_path / "m"), *given])
+    assert "UsageError: Invalid value for '--set': expected kernel.variance once" in done.stderr
 
 
 @pytest.mark.slow
