@@ -30,7 +30,10 @@ def examine() -> list[dict]:
 def _result(check):
     try:
         return {"check": check.__name__.strip("_"), "ok": True, "found": check()}
-    except (BcmdistError, OSError, ValueError, RuntimeError, ImportError) as error:
+    except OSError as error:
+        name, words = (type(error).__name__, str(error)) if isinstance(error, BcmdistError) else described(error)
+        return {"check": check.__name__.strip("_"), "ok": False, "found": f"{name}: {words}"}
+    except (BcmdistError, ValueError, RuntimeError, ImportError) as error:
         return {"check": check.__name__.strip("_"), "ok": False, "found": f"{type(error).__name__}: {error}"}
 
 

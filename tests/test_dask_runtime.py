@@ -33,6 +33,7 @@ from bcmdist.partition import partitions
 from bcmdist.runtime import connection
 from bcmdist.runtime import dask as module
 from bcmdist.runtime.dask import DaskRuntime
+from bcmdist.runtime.scheduler import SchedulerMachine
 from bcmdist.scaling import Scaling
 from bcmdist.store import Reference
 from bcmdist.tasks import run_batch
@@ -366,6 +367,13 @@ def test_a_cluster_can_be_joined_from_inside_an_event_loop(cluster):
             return runtime.threads
 
     assert asyncio.run(join()) == 2
+
+
+@pytest.mark.parametrize("open_address", [DaskRuntime, SchedulerMachine])
+def test_tls_is_refused_with_a_way_out(open_address):
+    said = "scheduler: expected tcp://HOST:PORT, got tls://127.0.0.1:8786: TLS is not supported yet; use tcp:// .* ssh"
+    with pytest.raises(InvalidOption, match=said):
+        open_address("tls://127.0.0.1:8786")
 
 
 def test_an_address_that_is_none():

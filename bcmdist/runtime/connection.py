@@ -100,8 +100,19 @@ def local_cluster(workers, scratch):
         )
 
 
+def refuse_tls(address):
+    """Raise `InvalidOption` where an address asks for TLS, which nobody has told us the certificates of."""
+    if address.startswith(("tls://", "wss://")):
+        raise InvalidOption(
+            f"scheduler: expected tcp://HOST:PORT, got {address}: TLS is not supported yet; use tcp:// on a network "
+            "that you trust, or through an ssh tunnel (ssh -L 8786:HOST:8786)"
+        )
+
+
 def connect(where, seconds):
     name = where if isinstance(where, str) else "the local cluster"
+    if isinstance(where, str):
+        refuse_tls(where)
     try:
         if isinstance(where, str):
             in_a_thread(shake_hands(where, seconds))
