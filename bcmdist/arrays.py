@@ -16,6 +16,7 @@ from zarr.core.sync import sync
 from zarr.storage import LocalStore
 
 from bcmdist.checked import CheckedStore, safe_name
+from bcmdist.disk import leads_nowhere
 from bcmdist.errors import (
     BcmdistError,
     DataDamaged,
@@ -109,9 +110,9 @@ def open_group(url):
     except ImportError as error:
         raise MissingExtra(f"data: {url} needs a package that is not installed ({error}); pip install it") from error
     except Exception as error:  # whatever zarr makes of what is there
+        found = leads_nowhere(where) or f"found none ({type(error).__name__})"
         raise DataNotFound(
-            f"data: expected a Zarr group at {url}, found none ({type(error).__name__}); check the path, or make "
-            "one with `bcmdist import FILE DATA.zarr`"
+            f"data: expected a Zarr group at {url}, {found}; check the path, or make one with `bcmdist import FILE DATA.zarr`"
         ) from error
 
 

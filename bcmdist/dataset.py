@@ -29,7 +29,7 @@ from bcmdist.arrays import (
     open_group,
 )
 from bcmdist.checked import recorded
-from bcmdist.disk import room_for
+from bcmdist.disk import leads_nowhere, room_for
 from bcmdist.errors import DataExists, InvalidData, InvalidOption
 from bcmdist.manifest import MANIFEST
 from bcmdist.storage import answering, on_objects, open_objects
@@ -146,8 +146,9 @@ def write_array(url, name, values, *, along, rows_per_chunk=ROWS_PER_CHUNK, attr
 def refuse_existing(url):
     """Raise `DataExists` where an output on a local disk would overwrite something."""
     where = absolute_url(url)
-    if "://" not in where and os.path.exists(where):
-        raise DataExists(f"output: expected a new path, {url} exists; choose another path or remove it")
+    if "://" not in where and os.path.lexists(where):
+        found = leads_nowhere(where) or f"{url} exists"
+        raise DataExists(f"output: expected a new path, {found}; choose another path or remove it")
 
 
 @contextlib.contextmanager

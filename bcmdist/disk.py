@@ -1,4 +1,4 @@
-"""Room on a disk, and the error of one that is full: the path, what was to be written, what is free."""
+"""What goes wrong with paths on a disk: no room, with path and figures, and links that lead nowhere."""
 
 import contextlib
 import errno
@@ -35,3 +35,13 @@ def _free(place):
     while not os.path.exists(path) and os.path.dirname(path) != path:
         path = os.path.dirname(path)
     return shutil.disk_usage(path).free
+
+
+def leads_nowhere(path) -> str:
+    """Words about the link on the way to a path that leads nowhere; empty where there is none."""
+    path = str(path)
+    while "://" not in path and path != os.path.dirname(path):
+        if os.path.islink(path) and not os.path.exists(path):
+            return f"{path} is a link to {os.readlink(path)}, which is not there"
+        path = os.path.dirname(path)
+    return ""

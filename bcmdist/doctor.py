@@ -13,6 +13,7 @@ import numpy as np
 from bcmdist.arrays import open_data
 from bcmdist.dataset import write_dataset
 from bcmdist.errors import BcmdistError
+from bcmdist.failures import described
 from bcmdist.partition import partitions
 from bcmdist.rows import read_all
 from bcmdist.storage import open_storage

@@ -6,7 +6,7 @@ import select
 import socket
 import sys
 
-from bcmdist.disk import FULL, disk_full
+from bcmdist.disk import FULL, disk_full, leads_nowhere
 
 BROKEN_PIPE = 141  # exit code of a command whose output nobody reads any more: as a shell tells of SIGPIPE, 128 + 13
 UNREACHABLE = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN)
@@ -24,9 +24,8 @@ def described(error: OSError) -> tuple[str, str]:
         )
     if path is None:
         return name, f"expected files that can be read and written, got {_said(error)}; run the same command again"
-    link = _dangling(path)
-    if link:
-        return name, f"expected {path} to be there, {link} is a link to {os.readlink(link)}, which is not; correct it"
+    if link := leads_nowhere(path):
+        return name, f"expected {path} to be there, {link}; correct it"
     if isinstance(error, FileNotFoundError):
         return name, f"expected {path} to be there, it is not; correct the path"
     if isinstance(error, PermissionError):
@@ -65,12 +64,3 @@ def _said(error):
 def _path(error):
     found = error.filename2 or error.filename
     return os.fsdecode(found) if isinstance(found, str | bytes) else None
-
-
-def _dangling(path):
-    """The link on the way to a path that leads nowhere; None where there is none."""
-    while path != os.path.dirname(path):
-        if os.path.islink(path) and not os.path.exists(path):
-            return path
-        path = os.path.dirname(path)
-    return None

@@ -14,6 +14,7 @@ import numpy as np
 
 from bcmdist.arrays import COMPANIONS
 from bcmdist.dataset import ROWS_PER_CHUNK, write_dataset
+from bcmdist.disk import leads_nowhere
 from bcmdist.errors import BcmdistError, DataNotFound, InvalidData, InvalidDtype, InvalidOption, MissingExtra
 
 PARTS = ("train", "test", "all")
@@ -67,7 +68,7 @@ def import_file(file, url, *, y="y", split=None, rows_per_chunk=ROWS_PER_CHUNK) 
 def _columns(file, y, part) -> dict[str, np.ndarray]:
     """X, y, companions and 1-D or 2-D masks of a file, unsplit (or with the file's own split)."""
     if not file.is_file():
-        raise DataNotFound(f"{file}: expected a file, there is none; check the path")
+        raise DataNotFound(f"{file}: expected a file, {leads_nowhere(file) or 'there is none'}; check the path")
     if file.suffix not in READERS:
         raise InvalidOption(f"{file}: expected a file that ends in {', '.join(READERS)}; convert it first")
     try:

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from distributed.comm import CommClosedError
 
 from bcmdist import GBCM, Settings
+from bcmdist.cli import cli
 from bcmdist.dataset import new_output, write_dataset
 from bcmdist.disk import room_for
 from bcmdist.errors import DataExists, DiskFull
@@ -67,7 +69,9 @@ def test_a_link_that_leads_nowhere_is_named_with_its_target(tmp_path, below):
     link = tmp_path / "link"
     link.symlink_to("gone/away")
     _, words = described(raised_by(open, link / below))
-    assert words == f"expected {link / below} to be there, {link} is a link to gone/away, which is not; correct it"
+    assert (
+        words == f"expected {link / below} to be there, {link} is a link to gone/away, which is not there; correct it"
+    )
 
 
 def test_a_full_disk_comes_with_its_path_and_figures(tmp_path, monkeypatch):
@@ -129,3 +133,26 @@ def test_output_that_nobody_reads_ends_quietly(wave, tmp_path):
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True)
     os.close(writer)
     assert (done.returncode, done.stderr) == (BROKEN_PIPE, "")
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["info", "LINK"], "ModelNotFound"),
+        (["fit", "LINK", "--model", "m", "--serial"], "DataNotFound"),
+        (["fit", "DATA", "--model", "LINK", "--serial", "--no-learn", "--query", "5"], "FileNotFoundError"),
+        (["fit", "DATA", "--model", "m", "--config", "LINK"], "FileNotFoundError"),
+        (["import", "LINK", "new.zarr"], "DataNotFound"),
+        (["import", "rows.npz", "LINK"], "DataExists"),
+    ],
+)
+def test_commands_name_a_link_that_leads_nowhere(command, name, tmp_path, wave, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez("rows.npz", X=wave[1], y=wave[2])
+    link = tmp_path / "link.csv"
+    link.symlink_to("gone.csv")
+    done = CliRunner().invoke(cli, [{"LINK": str(link), "DATA": wave[0]}.get(word, word) for word in command])
+    assert done.exit_code == 1
+    assert f"bcmdist: {name}: " in done.stderr
+    assert f"{link} is a link to gone.csv, which is not there; " in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.csv", "rows.npz", "wave.zarr"]
