@@ -112,7 +112,8 @@ def open_group(url):
     except Exception as error:  # whatever zarr makes of what is there
         found = leads_nowhere(where) or f"found none ({type(error).__name__})"
         raise DataNotFound(
-            f"data: expected a Zarr group at {url}, {found}; check the path, or make one with `bcmdist import FILE DATA.zarr`"
+            f"data: expected a Zarr group at {url}, {found}; check the path, or make one with "
+            "`bcmdist import FILE DATA.zarr`"
         ) from error
 
 
