@@ -18,6 +18,7 @@ from zarr.core.sync import sync
 from zarr.storage import LocalStore
 
 from bcmdist.checked import CheckedStore, safe_name
+from bcmdist.disk import leads_nowhere
 from bcmdist.errors import (
     BcmdistError,
     DataDamaged,
@@ -41,7 +42,7 @@ from bcmdist.schema import (
     taken,
     warn_of_columns,
 )
-from bcmdist.storage import answering, normal_url, on_objects, open_objects
+from bcmdist.storage import answering, normal_url, on_objects, open_objects, refuse_secrets
 from bcmdist.stream import EntryShape, is_entry, is_stream, open_entry, place_of
 
 # Arrays that may stand beside the targets, in the order of the fields of `Observations`.
@@ -89,8 +90,11 @@ def absolute_url(url):
     url = str(url).removeprefix("file://")
     if not url:  # not the working directory, and all that lies there
         raise InvalidOption("data: expected a path or URL, got ''; give one, '.' for the working directory")
+    if url != url.encode(errors="replace").decode():  # keys of partitions are text
+        raise InvalidOption(f"data: expected a path of Unicode text, got {url!r}; rename it")
     if on_objects(url):
         return normal_url(url)
+    refuse_secrets(url)
     return url if "://" in url else os.path.abspath(url)
 
 
@@ -124,9 +128,10 @@ def open_group(url):
     except ImportError as error:
         raise MissingExtra(f"data: {url} needs a package that is not installed ({error}); pip install it") from error
     except Exception as error:  # whatever zarr makes of what is there
+        found = leads_nowhere(where) or f"found none ({type(error).__name__})"
         raise DataNotFound(
-            f"data: expected a Zarr group at {url}, found none ({type(error).__name__}); check the path, or make "
-            "one with `bcmdist import FILE DATA.zarr`"
+            f"data: expected a Zarr group at {url}, {found}; check the path, or make one with "
+            "`bcmdist import FILE DATA.zarr`"
         ) from error
 
 

@@ -128,7 +128,8 @@ class CheckedStore(WrapperStore[Store]):
             raise MissingChunk(
                 f"{where}: expected a chunk, there is none (zarr would read fill values); restore it from a copy, "
                 "or, if it was left out because it holds fill values only, write the array again with "
-                "config={'write_empty_chunks': True}"
+                f"config={{'write_empty_chunks': True}} (zarr), encoding={{'{array}': {{'write_empty_chunks': True}}}} "
+                "(xarray), or `bcmdist import`"
             )
         data = _bytes(value)
         found = chunk_of(data)

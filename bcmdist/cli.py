@@ -17,23 +17,26 @@ from dataclasses import asdict
 
 import click
 
-from bcmdist import __version__, jobcommands
+from bcmdist import __version__, failures, jobcommands
 from bcmdist.errors import BcmdistError, BcmdistWarning, InvalidOption
-from bcmdist.interrupts import interruptible, noting
-from bcmdist.options import json_option, method_option, parse_query, parse_set, read_config, runtime_options
-from bcmdist.reporting import report
+from bcmdist.interrupts import heeded, interruptible, noting
+from bcmdist.options import Command, json_option, method_option, parse_query, parse_set, read_config, runtime_options
+from bcmdist.reporting import one_line, report
+from bcmdist.storage import without_users
 
 TRACEBACK_VARIABLE = "BCMDIST_TRACEBACK"
-_REMEDY = "make room on the disk, or correct paths and permissions, and run the same command again"
 
 
 class _Commands(click.Group):
     """Prints errors as one line, or as JSON, and sets the exit code."""
 
+    command_class = Command
+
     def invoke(self, ctx):
         warnings.showwarning = _show_warning
         try:
-            with interruptible(signal.SIGTERM):  # not SIGINT: a shell in the background may want it ignored
+            # A shell in the background may want SIGINT ignored.
+            with interruptible(signal.SIGTERM, *heeded(signal.SIGINT)):
                 return super().invoke(ctx)
         except click.UsageError as error:
             where = error.ctx.command_path if error.ctx else "bcmdist"
@@ -41,7 +44,9 @@ class _Commands(click.Group):
         except BcmdistError as error:
             _fail(type(error).__name__, str(error), 1)
         except OSError as error:
-            _fail(type(error).__name__, f"expected files that can be read and written, got {error}; {_REMEDY}", 1)
+            if isinstance(error, BrokenPipeError) and failures.nobody_reads():
+                sys.exit(failures.BROKEN_PIPE)
+            _fail(*failures.described(error), 1)
         except (KeyboardInterrupt, click.Abort):
             _fail("Interrupted", "expected to finish, got an interrupt; run the same command again", 1)
         except click.exceptions.Exit:
@@ -56,16 +61,20 @@ class _Commands(click.Group):
 
 
 def _fail(name, message, code):
+    message = without_users(message)
     if "--json" in sys.argv:
         click.echo(json.dumps({"error": name, "message": message}))
-    line = " ".join(message.split())
-    click.echo(f"bcmdist: {name}: {line}", err=True)
+    click.echo(f"bcmdist: {name}: {_line(message)}", err=True)
     sys.exit(code)
 
 
 def _show_warning(message, category, filename, lineno, file=None, line=None):
     if issubclass(category, BcmdistWarning):
-        click.echo(f"bcmdist: warning: {message}", err=True)
+        note_warning(_line(message))
+
+
+def _line(message):
+    return one_line(" ".join(str(message).split()))
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

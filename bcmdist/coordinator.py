@@ -20,6 +20,7 @@ import traceback
 import warnings
 
 from bcmdist.errors import BcmdistError, BcmdistWarning, SchedulerUnreachable
+from bcmdist.failures import described
 from bcmdist.interrupts import REQUESTS, interruptible
 from bcmdist.jobs import STATES, Journal, open_job
 from bcmdist.reporting import finite
@@ -247,7 +248,10 @@ def _outcome(claim, watch, make_runtime):
         traceback.print_exc()
         if isinstance(error, SchedulerUnreachable) or _lost(error, address):
             return "interrupted", _error(type(error).__name__, f"scheduler lost: {error}", claim)
-        return "failed", {"error": type(error).__name__, "message": str(error)}
+        name, message = type(error).__name__, str(error)
+        if isinstance(error, OSError) and not isinstance(error, BcmdistError):
+            name, message = described(error)
+        return "failed", {"error": name, "message": message}
 
 
 def _error(name, message, claim):

@@ -6,6 +6,7 @@ all of a data set, a manifest lists its chunks (`manifest`).
 """
 
 import contextlib
+import errno
 import os
 import shutil
 import uuid
@@ -30,6 +31,7 @@ from bcmdist.arrays import (
     read_coordinate,
 )
 from bcmdist.checked import recorded
+from bcmdist.disk import leads_nowhere, room_for
 from bcmdist.errors import DataExists, InvalidData, InvalidOption
 from bcmdist.manifest import MANIFEST
 from bcmdist.schema import CLASSES, UNNAMED, dimensions
@@ -63,7 +65,8 @@ def write_dataset(
         with recorded(group_store(place), "w-", attributes=(attributes or {}) | known) as group:
             for name, column in columns.items():
                 array = _create_array(group, name, column.shape, column.dtype, rows_per_chunk, "row")
-                array[...] = column
+                with room_for(place, column.nbytes):
+                    array[...] = column
             if schema.columns:
                 names = np.array(schema.columns)
                 _create_array(group, "column", names.shape, str, len(names), "column")[...] = names
@@ -169,8 +172,9 @@ def write_array(url, name, values, *, along, rows_per_chunk=ROWS_PER_CHUNK, attr
 def refuse_existing(url):
     """Raise `DataExists` where an output on a local disk would overwrite something."""
     where = absolute_url(url)
-    if "://" not in where and os.path.exists(where):
-        raise DataExists(f"output: expected a new path, {url} exists; choose another --out or remove it")
+    if "://" not in where and os.path.lexists(where):
+        found = leads_nowhere(where) or f"{url} exists"
+        raise DataExists(f"output: expected a new path, {found}; choose another path or remove it")
 
 
 @contextlib.contextmanager
@@ -198,10 +202,24 @@ def new_output(url):
     place = f"{where}.partial-{uuid.uuid4().hex[:8]}"
     try:
         yield place
-        os.rename(place, where)
+        with _taken_meanwhile(url):
+            os.rename(place, where)
     except BaseException:
         shutil.rmtree(place, ignore_errors=True)
         raise
+
+
+@contextlib.contextmanager
+def _taken_meanwhile(url):
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+            raise
+        raise DataExists(
+            f"output: expected a new path, something has appeared at {url} meanwhile, perhaps of the same command "
+            "elsewhere; choose another path, or remove it"
+        ) from error
 
 
 @contextlib.contextmanager
@@ -210,7 +228,7 @@ def _objects(where, url):
         raise InvalidOption(f"output: expected s3://BUCKET/PREFIX, got {url} without a prefix; give one")
     storage = open_objects(where)
     if storage.names(""):
-        raise DataExists(f"output: expected a new URL, {url} holds something; choose another --out or remove it")
+        raise DataExists(f"output: expected a new URL, {url} holds something; choose another path or remove it")
     try:
         with answering(where):
             yield
@@ -238,7 +256,7 @@ def create_predictions(
     try:
         group = zarr.open_group(group_store(place), mode="w-", attributes=attributes)
     except zarr.errors.ContainsGroupError as error:
-        raise DataExists(f"output: expected a new URL, {place} holds a group; choose another --out") from error
+        raise DataExists(f"output: expected a new URL, {place} holds a group; choose another one") from error
     source = open_group(data.url)
     row = dimensions(source[data.x])[0] or "row"
     for name, example in columns.items():
@@ -273,7 +291,7 @@ def _copy_coordinate(data, source, name, group, rows_per_chunk, row):
 
 def write_rows(url, start, columns: Mapping[str, np.ndarray]):
     """Write rows of an output from row `start` on."""
-    with answering(url):
+    with answering(url), room_for(url, sum(values.nbytes for values in columns.values())):
         group = zarr.open_group(group_store(url), mode="r+", use_consolidated=False)
         for name, values in columns.items():
             array: Any = group[name].with_config(EMPTY_TOO)  # type: ignore[union-attr]

@@ -18,7 +18,8 @@ from bcmdist.dataset import write_dataset
 from bcmdist.errors import DataExists, InvalidOption
 from bcmdist.partition import partitions
 from bcmdist.scores import class_scores
-from bcmdist.settings import Settings
+from bcmdist.settings import Settings, refuse_seed
+from bcmdist.storage import refuse_secrets
 
 INPUTS = 5
 AMPLITUDES = np.array([1.16, -0.63, -0.08, 0.35, -0.70])  # a_j of Appendix C
@@ -70,6 +71,7 @@ def make_rows(rows, *, sigma, seed, part, inputs=INPUTS):
 def new_directory(out):
     """`out`, or without it a name that is not taken."""
     if out is not None:
+        refuse_secrets(out)
         if "://" in str(out):
             raise InvalidOption(f"demo: expected a path on a local disk, got {out}; give one")
         if Path(out).exists():
@@ -81,8 +83,7 @@ def new_directory(out):
 
 def run(out, runtime, *, sizes, sigma, seed) -> dict:
     """Generate, fit, predict and score below the directory `out`; the figures, flat and JSON-ready."""
-    if seed < 0:
-        raise InvalidOption(f"seed: expected at least 0, got {seed}; give another one")
+    refuse_seed(seed)
     if not sigma >= 0 or not np.isfinite(sigma):
         raise InvalidOption(f"sigma: expected a finite number of at least 0, got {sigma}; correct it")
     start = time.perf_counter()

@@ -13,6 +13,7 @@ import numpy as np
 from bcmdist.arrays import open_data
 from bcmdist.dataset import write_dataset
 from bcmdist.errors import BcmdistError
+from bcmdist.failures import described
 from bcmdist.partition import partitions
 from bcmdist.rows import read_all
 from bcmdist.storage import open_storage
@@ -30,7 +31,10 @@ def examine() -> list[dict]:
 def _result(check):
     try:
         return {"check": check.__name__.strip("_"), "ok": True, "found": check()}
-    except (BcmdistError, OSError, ValueError, RuntimeError, ImportError) as error:
+    except OSError as error:
+        name, words = (type(error).__name__, str(error)) if isinstance(error, BcmdistError) else described(error)
+        return {"check": check.__name__.strip("_"), "ok": False, "found": f"{name}: {words}"}
+    except (BcmdistError, ValueError, RuntimeError, ImportError) as error:
         return {"check": check.__name__.strip("_"), "ok": False, "found": f"{type(error).__name__}: {error}"}
 
 

@@ -143,6 +143,10 @@ class JobNotFound(BcmdistError, FileNotFoundError):
     """A jobs directory holds no job of that id."""
 
 
+class JobDamaged(BcmdistError, ValueError):
+    """What is stored of a job is not what a job writes."""
+
+
 class JobRefused(BcmdistError, RuntimeError):
     """What was asked of a job cannot be done in the state it is in, or it did not start."""
 

@@ -6,8 +6,9 @@ import time
 
 import click
 
-from bcmdist.options import json_option
-from bcmdist.reporting import finite, readable, report
+from bcmdist.options import Command, json_option
+from bcmdist.reporting import finite, one_line, readable, report
+from bcmdist.storage import refuse_secrets
 
 SUBMITTED = ("fit", "ingest", "predict")
 PLACES = ("data", "model", "out", "source")  # parameters that name one
@@ -81,7 +82,7 @@ def _submitting(command):
         report({"id": journal.id, **_brief(journal), "scheduler": scheduler, "jobs": journal.storage.url}, as_json)
 
     text = command.help.replace("Example: bcmdist", "Example: bcmdist submit") + " --scheduler tcp://HOST:8786"
-    return click.Command(command.name, params=[*command.params, *_params(_jobs_option)], callback=callback, help=text)
+    return Command(command.name, params=[*command.params, *_params(_jobs_option)], callback=callback, help=text)
 
 
 def _params(option):
@@ -114,6 +115,7 @@ def _rendered(context):
 
 def _absolute(place):
     place = place.removeprefix("file://")
+    refuse_secrets(place)
     return place if "://" in place else os.path.abspath(place)
 
 
@@ -132,7 +134,7 @@ def _numbers(value):
     return ",".join(map(repr, value)) if isinstance(value, list) else repr(value)
 
 
-@click.command("jobs")
+@click.command("jobs", cls=Command)
 @_jobs_option
 @json_option
 def list_jobs(directory, as_json):
@@ -142,16 +144,17 @@ def list_jobs(directory, as_json):
     """
     from bcmdist import jobs
 
-    told = [jobs.status(jobs.open_job(directory, job)) for job in jobs.job_ids(directory)]
+    told = jobs.listed(directory)
     if as_json:
         click.echo(json.dumps(finite({"jobs": told, "directory": directory})))
         return
     for one in told:
-        done = f"{one['stage']} {one['partitions_done']}/{one['partitions']}" if one["stage"] else ""
-        click.echo(f"{one['id']}  {one['command']:8} {one['state']:12} {done:24} {one.get('out') or one['model']}")
+        done = f"{one['stage']} {one['partitions_done']}/{one['partitions']}" if one.get("stage") else ""
+        place = one["message"] if one["state"] == "unreadable" else one.get("out") or one.get("model", "")
+        click.echo(one_line(f"{one['id']}  {one.get('command', ''):8} {one['state']:12} {done:24} {place}"))
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("job", metavar="ID")
 @_jobs_option
 @json_option
@@ -166,7 +169,7 @@ def status(job, directory, as_json):
     report(figures, as_json, {name: value for name, value in figures.items() if value not in (None, {}, [])})
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("job", metavar="ID")
 @click.option("--follow", is_flag=True, help="Go on until the job has ended.")
 @_jobs_option
@@ -195,10 +198,10 @@ def logs(job, follow, directory, as_json):
 def _line(event):
     facts = {n: v for n, v in event.items() if n not in ("event", "at", "by") and v not in (None, {})}
     said = ", ".join(f"{name} {readable(value)}" for name, value in facts.items() if name != "message")
-    return "  ".join(filter(None, [event["at"], f"{event['event']:12}", said, facts.get("message")]))
+    return one_line("  ".join(filter(None, [event["at"], f"{event['event']:12}", said, facts.get("message")])))
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("job", metavar="ID")
 @_jobs_option
 @json_option
@@ -214,7 +217,7 @@ def cancel(job, directory, as_json):
     report({"id": job, **_brief(journal)}, as_json)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("job", metavar="ID")
 @click.option("--scheduler", metavar="ADDRESS", help="Of the cluster that is to continue it [default: as before].")
 @_jobs_option

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bcmdist import __version__
-from bcmdist.errors import JobNotFound, JobRefused, WorkerCannotRead
+from bcmdist.errors import BcmdistError, JobDamaged, JobNotFound, JobRefused, UnsafeData, WorkerCannotRead
 from bcmdist.storage import Storage, open_storage
 
 STATES = {
@@ -38,6 +38,13 @@ STATES = {
     "interrupted": "interrupted",
 }
 """the state of a job after an event; other events do not change it"""
+REQUEST = {"command": str, "arguments": list, "places": dict}  # entries of records, with their types
+EVENT = {"event": str, "at": str}
+EVENTS: dict[str, dict] = {
+    "started": {"host": str, "pid": int, "by": str},
+    "quarantined": {"key": str},
+    "finished": {"result": dict},
+}
 OPEN = ("submitted", "running")  # somebody is, or ought to be, at work
 OUTPUT = "output.txt"  # what a coordinator prints, beside its events on a local disk
 ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-z]{4}")
@@ -67,7 +74,7 @@ class Journal:
     @property
     def request(self) -> dict:
         """What was asked for: `command`, `arguments`, `places`, `software`."""
-        return json.loads(self.storage.get(f"{self.id}/request.json"))
+        return self._read("request.json", REQUEST)
 
     @property
     def output(self) -> str | None:
@@ -79,15 +86,17 @@ class Journal:
         known = len(self.events)
         while True:
             try:
-                data = self.storage.get(self._name(len(self.events) + 1))
+                event = self._read(self._name(len(self.events) + 1), EVENT)
             except FileNotFoundError:
                 return self.events[known:]
-            self.events.append(json.loads(data))
+            self.events.append(event)
 
     def put(self, event: str, **facts) -> bool:
         """Write the event after the last one read; False where there is a newer one."""
         line = {"event": event, "at": datetime.datetime.now().astimezone().isoformat(timespec="seconds"), **facts}
-        if not self.storage.put_if_absent(self._name(len(self.events) + 1), json.dumps(line).encode()):
+        name = self._name(len(self.events) + 1)
+        self.refuse_links(name)
+        if not self.storage.put_if_absent(f"{self.id}/{name}", json.dumps(line).encode()):
             return False
         self.events.append(line)
         return True
@@ -103,8 +112,37 @@ class Journal:
         asked = [k for k, e in enumerate(self.events) if e["event"] in ("submitted", "resumed")]
         return self.events[asked[-1] :] if asked else []
 
+    def refuse_links(self, name):
+        """Raise `UnsafeData` where a name within the job leads somewhere else: it would be written there."""
+        if "://" in self.storage.url:
+            return
+        path = self.storage.url
+        for part in (self.id, *name.split("/")):
+            path = os.path.join(path, part)
+            if os.path.islink(path):
+                raise UnsafeData(
+                    f"{path}: expected a job of this directory, it is a link to {os.readlink(path)}; name the "
+                    "directory of that job by --jobs, or remove the link"
+                )
+
+    def _read(self, name, wanted):
+        """A record of the job: a JSON object with at least the wanted entries, by their types."""
+        self.refuse_links(name)
+        data = self.storage.get(f"{self.id}/{name}")
+        try:
+            found = json.loads(data)
+            entries = wanted | EVENTS.get(found["event"], {}) if wanted is EVENT else wanted
+            if not all(isinstance(found[entry], kind) for entry, kind in entries.items()):
+                raise TypeError(", ".join(f"{entry} {found[entry]!r}" for entry in entries))
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise JobDamaged(
+                f"{self.storage.url}/{self.id}/{name}: expected a record of a job, found something else "
+                f"({type(error).__name__}: {error}); remove this job's directory"
+            ) from error
+        return found
+
     def _name(self, number):
-        return f"{self.id}/events/{number:08d}.json"
+        return f"events/{number:08d}.json"
 
 
 def job_ids(directory) -> list[str]:
@@ -117,7 +155,7 @@ def open_job(directory, job: str) -> Journal:
 
     Raises
     ------
-    JobNotFound
+    JobNotFound, JobDamaged, UnsafeData
     """
     journal = Journal(open_storage(directory), job)
     try:
@@ -131,6 +169,18 @@ def open_job(directory, job: str) -> Journal:
         ) from error
     journal.news()
     return journal
+
+
+def listed(directory) -> list[dict]:
+    """How all jobs of a directory stand; of one that cannot be read, why."""
+    return [_status_or_reason(directory, job) for job in job_ids(directory)]
+
+
+def _status_or_reason(directory, job):
+    try:
+        return status(open_job(directory, job))
+    except (BcmdistError, OSError) as error:
+        return {"id": job, "state": "unreadable", "error": type(error).__name__, "message": str(error)}
 
 
 def submit(directory, command: str, arguments: list[str], places: dict[str, str], machine: Machine) -> Journal:
@@ -321,6 +371,7 @@ def _start(journal, machine):
 def spawn(url, job):
     """Start a coordinator on this machine as a process that outlives the one that starts it; host and process id."""
     journal = Journal(open_storage(url), job)
+    journal.refuse_links(OUTPUT)
     with open(journal.output or os.devnull, "ab") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "bcmdist.coordinator", url, job],

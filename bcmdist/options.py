@@ -6,6 +6,24 @@ import click
 
 from bcmdist.errors import InvalidOption
 
+
+class Command(click.Command):
+    """A command that refuses a second value for an option that has one; click would keep the last."""
+
+    def parse_args(self, ctx, args):
+        *_, given = self.make_parser(ctx).parse_args(list(args))
+        for option in given:
+            if isinstance(option, click.Option) and _has_one_value(option) and given.count(option) > 1:
+                named = "/".join((*option.opts, *option.secondary_opts))
+                raise click.UsageError(f"expected {named} once, got it {given.count(option)} times; give one", ctx)
+        return super().parse_args(ctx, args)
+
+
+def _has_one_value(option):
+    """Whether saying an option again could mean something else."""
+    return not option.multiple and (not option.is_flag or bool(option.secondary_opts))
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
 
 
@@ -71,15 +89,40 @@ def read_config(ctx, _, path):
     if unknown:
         raise InvalidOption(f"{path}: expected names of options, got {', '.join(unknown)}; see --help")
     for name, value in values.items():
-        flag = name in negated or names[name].is_flag
-        if name != "set" and not isinstance(value, bool if flag else str | int | float):
-            wanted = "true or false" if flag else "a number or a text"
-            raise InvalidOption(f"{path}: expected {wanted} for {name}, got {value!r}; correct the file")
+        option = names.get(name) or negated[name]
+        wanted = _other_than(option, value)
+        if wanted:
+            raise InvalidOption(f"{path}: expected {wanted} for {name}, got {_toml(value)}; correct the file")
+        if name in negated and option.opts[0].removeprefix("--") in values:
+            raise InvalidOption(f"{path}: expected {option.opts[0]} once, got {name} too; leave out one of them")
     defaults = {names[n].name: v for n, v in values.items() if n in names}
     defaults |= {negated[n].name: not v for n, v in values.items() if n in negated}
-    if isinstance(values.get("set"), dict):
+    if "set" in values:
         defaults["given"] = [f"{n}={text}" for n, text in _assignments(values["set"])]
     ctx.default_map = defaults
+
+
+def _other_than(option, value):
+    """What an option takes, in words, where a value of TOML is none of it."""
+    if option.multiple:
+        return None if isinstance(value, dict) else "a table of numbers by name"
+    if option.is_flag:
+        return None if isinstance(value, bool) else "true or false"
+    if isinstance(value, str):  # which is read as on the command line
+        return None
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if isinstance(option.type, click.types.FloatParamType):
+        return None if number else "a number"
+    if isinstance(option.type, click.types.IntParamType):
+        return None if number and isinstance(value, int) else "a whole number"
+    if not number:
+        return "a number or a text"
+    return None if isinstance(value, int) else "a whole number or a text"
+
+
+def _toml(value):
+    """A value about as it stands in the file."""
+    return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def _assignments(table, prefix=""):
@@ -102,6 +145,8 @@ def parse_set(_, __, assignments):
             equals = ""
         if not equals:
             raise click.BadParameter(f"expected NAME=NUMBER or NAME=NUMBER,NUMBER,..., got {assignment!r}")
+        if name.strip() in given:
+            raise click.BadParameter(f"expected {name.strip()} once, got it again; give one")
         given[name.strip()] = values if len(values) > 1 else values[0]
     return given
 

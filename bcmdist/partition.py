@@ -110,7 +110,7 @@ def aligned_partitions(data: Data, rows: int) -> list[Partition]:
     return [Partition(data, a, min(a + rows, data.rows)) for a in range(0, data.rows, rows)]
 
 
-KEY = re.compile(r"(?P<array>.*)\[(?P<start>\d+):(?P<stop>\d+)\]")
+KEY = re.compile(r"(?P<array>.*)\[(?P<start>\d+):(?P<stop>\d+)\]", re.DOTALL)  # a path may hold newlines
 
 
 def from_key(key, *, y, schema=UNNAMED, weight=1.0, sites="") -> Partition:

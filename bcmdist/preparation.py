@@ -17,6 +17,7 @@ from bcmdist.hyperparameters import find_hyperparameters, first_kernel, polished
 from bcmdist.kernels import kernel_parts, metric, parse_kernel
 from bcmdist.learning import EFFORTS
 from bcmdist.likelihoods import CLASS_LIKELIHOODS, TASKS, make_likelihood, task_of
+from bcmdist.likelihoods.lifetimes import LEAST_TIME
 from bcmdist.limits import expert_fits, refuse_expert_of
 from bcmdist.mean import Mean
 from bcmdist.model import Model
@@ -257,6 +258,11 @@ def _warn(data, survey, settings, schema):
     odd = [f"{schema.column(k)} of {data.x} is constant and carries no information" for k in constant]
     if survey.y.constant[0]:
         odd.append(f"all targets in {data.y} equal {survey.y.low[0]:g}")
+    if survey.zeros.count:
+        odd.append(
+            f"{survey.zeros.count} lifetimes in {data.y} are 0, the first at row {survey.zeros.first}: they count as "
+            f"{LEAST_TIME:g} of the mean one, as below the unit of a clock; correct them where they mean something else"
+        )
     if isinstance(settings.query, int) and distinct < settings.query:
         odd.append(f"{settings.query} query points were asked for, the data hold {distinct} distinct rows")
     for text in odd:

@@ -18,9 +18,10 @@ import numpy as np
 
 from bcmdist.arrays import Data, absolute_url, open_data, open_group
 from bcmdist.dataset import create_dataset, write_array
+from bcmdist.disk import room_for
 from bcmdist.errors import DataDamaged, DataExists, DiskFull, InvalidOption
 from bcmdist.partition import Partition, Span
-from bcmdist.shuffle import Shuffle, room_for
+from bcmdist.shuffle import Shuffle
 from bcmdist.store import Entry, ModelStore, open_store
 from bcmdist.tasks.moving import Gather, Router, Scatter, run_name
 

@@ -5,16 +5,32 @@ import math
 
 import click
 
+WARNINGS = "bcmdist.warnings"
+
+
+def note_warning(text):
+    """Print a warning, and keep it for the JSON object of the command."""
+    context = click.get_current_context(silent=True)
+    if context:
+        context.meta.setdefault(WARNINGS, []).append(text)
+    click.echo(f"bcmdist: warning: {text}", err=True)
+
 
 def report(figures, as_json, text=None):
-    """Print figures as JSON, or as a table; the figures, which a job keeps."""
+    """Print figures as JSON, with the warnings that there were, or as a table; the figures, which a job keeps."""
     if as_json:
-        click.echo(json.dumps(finite(figures)))
+        warned = click.get_current_context().meta.get(WARNINGS)
+        click.echo(json.dumps(finite(figures | ({"warnings": warned} if warned else {}))))
         return figures
     width = max(len(name) for name in figures)
     for name, value in (text or figures).items():
-        click.echo(f"{name:{width}}  {readable(value)}")
+        click.echo(f"{name:{width}}  {one_line(readable(value))}")
     return figures
+
+
+def one_line(text) -> str:
+    """A text whose control characters are escaped: paths may hold newlines, and what a terminal obeys."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
 def finite(value):

@@ -1,6 +1,7 @@
 """What a fit is asked to do, checked as soon as it is said."""
 
 from dataclasses import dataclass, field
+from numbers import Integral
 
 from bcmdist.errors import InvalidOption
 from bcmdist.kernels import parse_kernel
@@ -8,6 +9,8 @@ from bcmdist.learning import EFFORTS
 from bcmdist.likelihoods import CLASS_LIKELIHOODS, LIKELIHOODS, TASKS
 from bcmdist.mean import MEAN_NAMES
 from bcmdist.selection import QUERY_METHODS, has_working_targets
+
+LARGEST_SEED = 2**32 - 1  # of numpy's older generators, which scikit-learn takes
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,8 @@ class Settings:
     """name of the target array"""
 
     def __post_init__(self):
+        for name in ("rows_per_expert", "seed", *(["query"] if not isinstance(self.query, str | None) else [])):
+            _expect_whole(name, getattr(self, name))
         _expect_one_of("task", self.task, (None, *TASKS))
         _expect_one_of("likelihood", self.likelihood, (None, *LIKELIHOODS, *CLASS_LIKELIHOODS))
         object.__setattr__(self, "passes", str(self.passes))
@@ -90,8 +95,7 @@ class Settings:
             raise InvalidOption(
                 f"query_method: expected kmeans or pivoted with {likelihood}, got evidence; give one of these"
             )
-        if self.seed < 0:
-            raise InvalidOption(f"seed: expected at least 0, got {self.seed}; give another one")
+        refuse_seed(self.seed)
         if self.task and self.likelihood not in (None, *TASKS[self.task]):
             raise InvalidOption(
                 f"likelihood: expected one of {', '.join(TASKS[self.task])} for {self.task}, got {self.likelihood}; "
@@ -117,6 +121,17 @@ class Settings:
             raise InvalidOption("objective: expected local or subset with spatial cells, got committee; give one")
         if self.likelihood in (*CLASS_LIKELIHOODS, "svm"):
             raise InvalidOption(f"objective: expected local or subset with {self.likelihood}, got committee; give one")
+
+
+def refuse_seed(seed):
+    """Raise `InvalidOption` where a seed is none that all generators of random numbers take."""
+    if not 0 <= seed <= LARGEST_SEED:
+        raise InvalidOption(f"seed: expected at least 0 and at most {LARGEST_SEED}, got {seed}; give another one")
+
+
+def _expect_whole(name, value):
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise InvalidOption(f"{name}: expected a whole number, got {value!r}; give one")
 
 
 def _expect_one_of(name, value, allowed):

@@ -11,8 +11,6 @@ What it cannot see is a row that it was not led to (a run that is lost, a flippe
 search): who gathers counts.
 """
 
-import contextlib
-import errno
 import io
 import os
 import shutil
@@ -26,10 +24,10 @@ from typing import Any
 
 import numpy as np
 
-from bcmdist.errors import DataDamaged, DiskFull
+from bcmdist.disk import room_for
+from bcmdist.errors import DataDamaged
 from bcmdist.storage import sync_directory
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
 # An odd number whose powers, modulo 2^64, weigh the words of a record (2^64 divided by the golden ratio).
 ODD = np.uint64(0x9E3779B97F4A7C15)
 HEAD_BYTES = 10  # of an .npy file: magic, version, length of the header
@@ -235,17 +233,3 @@ def _checks(seed, words):
     """One word per record (n, W - 1): seed + sum_j ODD^j (w_j xor w_j >> 32) modulo 2^64, one to one in each w_j."""
     powers = np.cumprod(np.full(words.shape[1], ODD))
     return (words ^ (words >> np.uint64(32))) @ powers + np.uint64(seed)
-
-
-@contextlib.contextmanager
-def room_for(place, wanted):
-    """Turn the error of a full disk while `wanted` bytes go to a place into `DiskFull`."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in FULL:
-            raise
-        raise DiskFull(
-            f"{place}: expected room for {wanted / 1e6:.3g} MB, got: {error.strerror}; free some, then repeat the "
-            "command"
-        ) from error

@@ -10,6 +10,7 @@ import shutil
 import uuid
 from typing import Any, Protocol
 
+from bcmdist.disk import room_for
 from bcmdist.errors import InvalidOption, MissingExtra, StorageUnreachable
 
 OBJECTS = "s3://"
@@ -76,6 +77,10 @@ class LocalStorage:
         return self._put(folder, path, data)
 
     def _put(self, folder, path, data):
+        with room_for(path, len(data)):
+            return self._put_there(folder, path, data)
+
+    def _put_there(self, folder, path, data):
         self._make_folder(folder)
         absent = not self.disk.access(path, os.F_OK) and self._link(folder, path, data)
         sync_directory(folder, self.disk)
@@ -193,9 +198,35 @@ def open_objects(url):
 
 
 def normal_url(url) -> str:
-    """`s3://BUCKET/PREFIX` without empty parts, so that one place has one name."""
+    """`s3://BUCKET/PREFIX` without empty parts, so that one place has one name.
+
+    Raises
+    ------
+    InvalidOption
+    """
+    refuse_secrets(url)
     parts = str(url).removeprefix(OBJECTS).split("/")
     return OBJECTS + "/".join(part for part in parts if part)
+
+
+def refuse_secrets(url):
+    """Raise `InvalidOption` where a URL holds a user or a password: models, jobs and errors hold URLs.
+
+    An S3 secret may hold a `/`, behind which its `@` stands; the name of a bucket holds no `:`.
+    """
+    scheme, _, rest = str(url).partition("://")
+    place = rest.partition("/")[0]
+    if "@" in place or (on_objects(url) and ":" in place):
+        way = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" if on_objects(url) else "the environment of its protocol"
+        raise InvalidOption(
+            f"{scheme}://...: expected a URL without user and password, which would be kept with models and jobs, got "
+            f"one with them; leave them out and set {way} on every machine"
+        )
+
+
+def without_users(text) -> str:
+    """A text whose URLs name neither users nor passwords."""
+    return re.sub(r"(?<=://)[^/\s@]*@", "", text)
 
 
 @contextlib.contextmanager
@@ -211,10 +242,11 @@ def answering(url):
     except Exception as error:
         if type(error).__module__ != "obstore.exceptions":
             raise
-        line = re.split(": <[?]xml|\n", str(error))[0]
-        code = "".join(re.findall("<Code>(.*?)</Code>", str(error))[:1])  # what S3 answers with
+        said = without_users(str(error))
+        line = re.split(": <[?]xml|\n", said)[0]
+        code = "".join(re.findall("<Code>(.*?)</Code>", said)[:1])  # what S3 answers with
         raise StorageUnreachable(
             f"{url}: expected the object store to answer, got {line} {code}; check that it "
             "runs and holds the bucket, and AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY on this machine"
-        ) from error
+        ) from (error if said == str(error) else None)

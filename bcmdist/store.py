@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from bcmdist import __version__
+from bcmdist.disk import leads_nowhere
 from bcmdist.errors import CommitConflict, ModelDamaged, ModelNotFound, VersionMismatch
 from bcmdist.holds import is_dead, read_holder, this_process
 from bcmdist.pruning import prune
@@ -370,8 +371,8 @@ class ModelStore:
                 "of these"
             )
         return ModelNotFound(
-            f"{self.storage.url}: expected a model directory, found no commits; check the path, or make one "
-            "with `bcmdist fit DATA.zarr --model DIR`"
+            f"{self.storage.url}: expected a model directory, {leads_nowhere(self.storage.url) or 'found no commits'}; "
+            "check the path, or make one with `bcmdist fit DATA.zarr --model DIR`"
         )
 
     def _check(self, number, text):

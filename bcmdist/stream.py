@@ -34,7 +34,7 @@ PATIENCE = 30.0
 # Seconds after which a publisher that was cut off can no longer ask whether its entry arrived.
 REMEMBERED = 3600
 
-ENTRY = re.compile(r"(?P<stream>rediss?://.+)\[(?P<id>\d+-\d+)\]")
+ENTRY = re.compile(r"(?P<stream>rediss?://.+)\[(?P<id>\d+-\d+)\]", re.DOTALL)
 
 # Add an entry and count its rows; once, however often a publisher that was cut off asks. KEYS: stream, its row count,
 # what remembers the request. ARGV: data, rows, seconds.
@@ -90,7 +90,8 @@ def place_of(url) -> Place:
     names = parts.path.strip("/").split("/")
     db, stream = names if len(names) == 2 else ("0", *names[:1])
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-    if not host or not port or len(names) > 2 or not db.isdecimal() or not stream or re.search(r"[\[\]\s]", stream):
+    odd = re.search(r"[\[\]\s]", str(url).rpartition("/")[2])  # as it came: urlsplit drops newlines
+    if not host or not port or len(names) > 2 or not db.isdecimal() or not stream or odd:
         shown = f"{parts.scheme}://{host or ''}{parts.path}"
         raise InvalidOption(f"source: expected redis://HOST[:PORT][/DB]/STREAM, got {shown}; correct the URL")
     server = f"{parts.scheme}://{host}:{port}/{int(db)}"

@@ -13,6 +13,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from bcmdist.disk import leads_nowhere
 from bcmdist.errors import BcmdistError, BcmdistWarning, DataNotFound, InvalidData, InvalidOption, MissingExtra
 
 NUMBERS, TEXTS, NAMELESS = "numbers", "texts", "values without a name in the first line (row names, say)"
@@ -47,7 +48,7 @@ def read_file(file) -> Table | Arrays:
     """
     file = Path(file)
     if not file.is_file():
-        raise DataNotFound(f"{file}: expected a file, there is none; check the path")
+        raise DataNotFound(f"{file}: expected a file, {leads_nowhere(file) or 'there is none'}; check the path")
     if file.suffix not in READERS:
         raise InvalidOption(f"{file}: expected a file that ends in {', '.join(READERS)}; convert it first")
     try:

@@ -342,6 +342,7 @@ def test_json_of_the_command_names_what_is_not_used(clean, tmp_path):
         done = CliRunner().invoke(cli, [*given, "--drop", "note", "--weight", "w"])
     assert "'note' not used: --drop" in done.stderr
     figures = json.loads(done.stdout)
+    assert figures["warnings"] == [f"{tmp_path / 'a.csv'}: 'note' not used: --drop"]
     assert figures["unused"] == {"note": "--drop"}
     assert figures["roles"] == {"weight": "w"}
     assert figures["columns"] == ["depth", "north", "east"]

@@ -111,7 +111,7 @@ def test_predictions_in_xarray_s_terms(wave, tmp_path):
     np.testing.assert_array_equal(out["time"][:], np.arange(60))
     np.testing.assert_array_equal(out["site"][:], np.arange(60.0))
     np.testing.assert_allclose(out["mean"][:], gbcm.predict(X[:60])["mean"], rtol=1e-10)
-    with pytest.raises(DataExists, match=r"expected a new path, .*p.zarr exists; choose another --out"):
+    with pytest.raises(DataExists, match=r"expected a new path, .*p.zarr exists; choose another path or remove it"):
         gbcm.predict_zarr(tmp_path / "new.zarr", tmp_path / "p.zarr")
 
 
@@ -370,7 +370,11 @@ def test_new_points_must_look_like_the_old(wave, make_data):
         ({"task": "ranking"}, "task: expected one of regression, classification, counts, lifetimes, binomial, got"),
         ({"query": 0}, "query: expected at least 1, got 0"),
         ({"kernel": "rbf"}, "expected a combination of se"),
-        ({"seed": -1}, "seed: expected at least 0, got -1"),
+        ({"seed": -1}, "seed: expected at least 0 and at most 4294967295, got -1"),
+        ({"seed": 10**30}, "seed: expected at least 0 and at most 4294967295, got 10{30}; give another one"),
+        ({"seed": 1.5}, "seed: expected a whole number, got 1.5; give one"),
+        ({"rows_per_expert": True}, "rows_per_expert: expected a whole number, got True"),
+        ({"query": 10.0}, "query: expected a whole number, got 10.0"),
         (
             {"task": "regression", "likelihood": "bernoulli"},
             "expected one of gaussian, .* for regression, got bernoulli",

@@ -63,7 +63,7 @@ def test_the_whole_job(tmp_path, rng):
     assert (code, predict["rows"], predict["method"]) == (0, 60, "committee")
     assert set(predict) == {"rows", "seconds", "out", "method", "unused"}
     names = set(zarr.open_group(tmp_path / "p.zarr", mode="r").array_keys())
-    assert names == {"mean", "variance", "observation_mean", "observation_variance", "lower95", "upper95"}
+    assert names == {"row", "mean", "variance", "observation_mean", "observation_variance", "lower95", "upper95"}
     code, info, _ = run("info", model, "--json")
     assert code == 0
     for key in ["rows", "partitions", "commit", "query", "p_eff", "hyperparameters", "likelihood", "kernel"]:
@@ -170,13 +170,50 @@ def test_config_file_and_set(wave, tmp_path):
         ("query = [1, 2]", "expected a number or a text for query, got [1, 2]"),
         ("learn = 3", "expected true or false for learn, got 3"),
         ("query = ", "expected TOML"),
+        ("rows-per-expert = 1.5", "fit.toml: expected a whole number for rows-per-expert, got 1.5; correct the file"),
+        ("rows-per-expert = true", "expected a whole number for rows-per-expert, got true"),
+        ("workers = 2.0", "expected a whole number for workers, got 2.0"),
+        ("seed = inf", "expected a whole number for seed, got inf"),
+        ("query = 1.5", "expected a whole number or a text for query, got 1.5"),
+        ("query = true", "expected a number or a text for query, got true"),
+        ("kernel = 2020-01-01", "expected a number or a text for kernel, got datetime.date"),
+        ("no-learn = 1", "expected true or false for no-learn, got 1"),
+        ("no-learn = true\nlearn = true", "expected --learn once, got no-learn too; leave out one of them"),
+        ('set = "kernel.variance=1"', "expected a table of numbers by name for set, got 'kernel.variance=1'"),
+        ('seed = "1.5"', "'1.5' is not a valid integer"),
     ],
 )
 def test_config_files_with_other_types(tmp_path, text, shown):
     (tmp_path / "fit.toml").write_text(text)
     result = CliRunner().invoke(cli, ["fit", "d", "--model", "m", "--config", str(tmp_path / "fit.toml")])
-    assert result.exit_code == 1
+    assert result.exit_code == (2 if "valid" in shown else 1)  # a text is read as on the command line
     assert shown in result.output
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["fit", "d", "--model", "m", "--x", "a", "--x", "b"], "expected --x once, got it 2 times; give one"),
+        (["fit", "d", "--model=m", "--learn", "--no-learn"], "expected --learn/--no-learn once, got it 2 times"),
+        (["submit", "fit", "d", "--model", "m", "--model", "m"], "expected --model once, got it 2 times"),
+        (["jobs", "--jobs", "a", "--jobs", "b"], "expected --jobs once, got it 2 times"),
+        (["import", "a", "b", *3 * ["--seed", "1"]], "expected --seed once, got it 3 times"),
+    ],
+)
+def test_an_option_with_one_value_is_given_once(command, said):
+    """Else the last one would win in silence."""
+    done = CliRunner().invoke(cli, command)
+    assert done.exit_code == 2
+    assert f"bcmdist: UsageError: {said}" in done.stderr
+    assert "--help`)" in done.stderr
+
+
+def test_options_that_may_come_again(tmp_path):
+    command = ["info", str(tmp_path), "--json", "--json", "--history"]
+    assert "ModelNotFound" in CliRunner().invoke(cli, command).stderr
+    given = ["--set", "kernel.variance=1", "--set", "kernel.variance=2", "--no-learn", "--serial"]
+    done = CliRunner().invoke(cli, ["fit", str(tmp_path), "--model", str(tmp_path / "m"), *given])
+    assert "UsageError: Invalid value for '--set': expected kernel.variance once" in done.stderr
 
 
 @pytest.mark.slow
@@ -312,6 +349,27 @@ def test_a_key_that_is_not_there(tmp_path, make_data, rng):
     assert "bcmdist info --ledger" in result.stderr
 
 
+@pytest.mark.parametrize("name", ["a\nb", "été [1:2]", "\x1b[31m"])
+def test_names_that_are_odd_but_allowed(name, make_data, rng, tmp_path):
+    """Keys hold them, tables show them on one line."""
+    X = rng.uniform(-2, 2, (120, 2))
+    path, model = make_data(f"{name}.zarr", X=X, y=X[:, 0]), str(tmp_path / f"{name} model")
+    call("fit", path, "--model", model, *FIT)
+    assert call("ingest", model, path, "--serial")["duplicates"] == 3
+    key = call("info", model, "--ledger")["ledger"][0]["key"]
+    assert key == f"{path}/X[0:50]"
+    shown = CliRunner().invoke(cli, ["info", model, "--ledger"]).output
+    assert name.encode("unicode_escape").decode() in shown or name.isprintable()
+    assert all(line.isprintable() for line in shown.removesuffix("\n").split("\n"))
+    assert call("predict", model, path, "--out", tmp_path / f"{name} out", "--serial")["rows"] == 120
+    assert call("forget", model, key, "--serial")["rows"] == 70
+
+
+def test_a_name_that_is_no_text(tmp_path):
+    command = ["fit", str(tmp_path / "a\udcff.zarr"), "--model", str(tmp_path / "m"), *FIT]
+    assert "InvalidOption: data: expected a path of Unicode text, got " in CliRunner().invoke(cli, command).stderr
+
+
 @pytest.mark.slow
 def test_sampled_hyperparameters(wave, tmp_path, monkeypatch):
     monkeypatch.setitem(posterior.LENGTHS, "quick", (30, 10))
@@ -378,7 +436,11 @@ def test_history_and_pruning(wave, tmp_path):
     ("error", "name", "text"),
     [
         (KeyboardInterrupt(), "Interrupted", "expected to finish, got an interrupt; run the same command again"),
-        (OSError(28, "No space left on device"), "OSError", "expected files .*, got .*No space left.*; make room"),
+        (
+            OSError(28, "No space left on device"),
+            "DiskFull",
+            ".*/.*: expected room .*, got: No space left.* MB free there",
+        ),
     ],
 )
 def test_interrupts_and_full_disks_are_one_line(monkeypatch, error, name, text):

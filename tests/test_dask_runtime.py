@@ -7,20 +7,23 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+import distributed
 import numpy as np
 import pytest
-from processes import free_port
+from processes import free_port, wait_until
 
 from bcmdist import GBCM, SerialRuntime, Settings
 from bcmdist.arrays import open_data
 from bcmdist.errors import (
     InvalidOption,
     NotPositiveDefinite,
+    SchedulerLost,
     SchedulerUnreachable,
     VersionMismatch,
     WorkerCannotRead,
@@ -30,6 +33,7 @@ from bcmdist.partition import partitions
 from bcmdist.runtime import connection
 from bcmdist.runtime import dask as module
 from bcmdist.runtime.dask import DaskRuntime
+from bcmdist.runtime.scheduler import SchedulerMachine
 from bcmdist.scaling import Scaling
 from bcmdist.store import Reference
 from bcmdist.tasks import run_batch
@@ -234,6 +238,70 @@ def test_a_scheduler_that_dies_is_an_error_and_no_hang(wave, tmp_path):
                 process.wait(timeout=30)
 
 
+@dataclass(frozen=True)
+class SlowToAdd:
+    """A result that takes its time to be added to another."""
+
+    folder: Path
+
+    def __call__(self, part, rows):
+        (self.folder / f"{part.start}").touch()
+        return self
+
+    def __add__(self, other):
+        time.sleep(3)
+        return self
+
+
+def test_what_is_done_is_counted_while_the_sum_is_not_there(wave, tmp_path, cluster, monkeypatch):
+    """Afterwards, when futures were lost with the scheduler, nobody can tell."""
+    path, *_ = wave
+    parts = partitions(open_data(path), 50)[:2]
+
+    def lose(pulse, error):
+        raise pulse.lost() from error
+
+    def cancel():
+        wait_until(lambda: all((tmp_path / f"{part.start}").exists() for part in parts), "both partitions")
+        time.sleep(0.3)  # less than a pulse
+        cluster._client.cancel(_futures(cluster._client))
+
+    monkeypatch.setattr(module.Pulse, "check_lost", lose)
+    canceller = threading.Thread(target=cancel)
+    canceller.start()
+    with pytest.raises(SchedulerLost, match="slow: the scheduler went away after 2 of 2 partitions"):
+        cluster.sum(SlowToAdd(tmp_path), parts, label="slow")
+    canceller.join()
+
+
+def _futures(client):
+    return [distributed.Future(key, client) for key in client.futures]
+
+
+class Answers:
+    """A client whose workers answer in turn so, and then no more."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    def run(self, function, on_error):
+        return self.answers.pop(0) if self.answers else {}
+
+    def scheduler_info(self, n_workers):
+        return {"workers": {"tcp://b": {"nthreads": 1}}}
+
+
+def test_the_only_worker_dies_while_it_is_asked(monkeypatch):
+    """Its successor is waited for, and where none comes that is said."""
+    died, good = {"tcp://a": OSError("closed")}, {"tcp://b": {"blas": {}}}
+    assert connection.answering_workers(Answers(died, {}, good))[0] == good
+    monkeypatch.setattr(connection, "WORKERS_SECONDS", 0)
+    with pytest.raises(SchedulerUnreachable, match=r"expected at least one worker that answers, .* start workers"):
+        connection.answering_workers(Answers(died))
+    with pytest.raises(ImportError, match="no psutil"):
+        connection.answering_workers(Answers({"tcp://b": ImportError("no psutil")}))
+
+
 @pytest.mark.slow
 def test_a_partition_that_kills_every_worker_is_named(wave):
     path, *_ = wave
@@ -299,6 +367,13 @@ def test_a_cluster_can_be_joined_from_inside_an_event_loop(cluster):
             return runtime.threads
 
     assert asyncio.run(join()) == 2
+
+
+@pytest.mark.parametrize("open_address", [DaskRuntime, SchedulerMachine])
+def test_tls_is_refused_with_a_way_out(open_address):
+    said = "scheduler: expected tcp://HOST:PORT, got tls://127.0.0.1:8786: TLS is not supported yet; use tcp:// .* ssh"
+    with pytest.raises(InvalidOption, match=said):
+        open_address("tls://127.0.0.1:8786")
 
 
 def test_an_address_that_is_none():

@@ -195,7 +195,8 @@ SNAPSHOTS = {
         MissingChunk,
         "DIR/data.zarr: key X/c/1/0: expected a chunk, there is none (zarr would read fill values); restore "
         "it from a copy, or, if it was left out because it holds fill values only, write the array again with"
-        " config={'write_empty_chunks': True}",
+        " config={'write_empty_chunks': True} (zarr), encoding={'X': {'write_empty_chunks': True}} (xarray), or "
+        "`bcmdist import`",
     ),
     missing_of_ours: (
         MissingChunk,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from click.testing import CliRunner
 from bcmdist import GBCM, SerialRuntime, jobcommands, jobs
 from bcmdist.cli import cli
 from bcmdist.coordinator import Claim, Superseded, Watch, WatchedRuntime, coordinate
-from bcmdist.errors import BcmdistError, BcmdistWarning, SchedulerUnreachable
+from bcmdist.errors import BcmdistError, BcmdistWarning, SchedulerUnreachable, UnsafeData
 from bcmdist.jobs import Journal, open_job
 from bcmdist.runtime import silent
 from bcmdist.runtime.scheduler import SchedulerMachine
@@ -126,6 +127,57 @@ def test_an_older_coordinator_cannot_write(journal):
         old.record("finished")
     journal.news()
     assert names(journal) == ["submitted", "started", "progress", "started", "progress"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("request.json", b"{", "JSONDecodeError"),
+        ("request.json", b'{"command": "fit"}', "KeyError: 'arguments'"),
+        ("request.json", b'["fit"]', "TypeError"),
+        ("request.json", b"[" * 10**5, "RecursionError"),
+        ("events/00000002.json", b"\xff", "UnicodeDecodeError"),
+        ("events/00000002.json", b'{"event": "started", "at": "now", "host": "h", "by": "me"}', "KeyError: 'pid'"),
+        ("events/00000002.json", b'{"event": "finished", "at": "now", "result": 3}', "TypeError: .*, result 3"),
+    ],
+)
+def test_a_job_that_cannot_be_read_is_listed_with_the_reason(journal, name, text, reason, tmp_path, machine):
+    folder = tmp_path / "jobs/20260101-000001-bad0"
+    (folder / "events").mkdir(parents=True)
+    good = tmp_path / "jobs" / journal.id
+    for part in ("request.json", "events/00000001.json"):
+        (folder / part).write_bytes((good / part).read_bytes())
+    (folder / name).write_bytes(text)
+    found = rf"found something else \({reason}.*\); remove this job's directory"
+    said = f"{folder}/{name}: expected a record of a job, {found}"
+    first, second = call("jobs")["jobs"]
+    assert (first["id"], first["state"]) == (journal.id, "submitted")
+    assert (second["id"], second["state"], second["error"]) == (folder.name, "unreadable", "JobDamaged")
+    assert re.fullmatch(said, second["message"])
+    lines = CliRunner().invoke(cli, ["jobs"]).output.splitlines()
+    assert [line.split()[0] for line in lines] == [journal.id, folder.name]
+    assert "JobDamaged: " in refused("status", folder.name)
+
+
+@pytest.mark.parametrize("name", ["", "events", "request.json", "events/00000002.json", "output.txt"])
+def test_links_within_the_directory_of_jobs_are_refused(journal, name, tmp_path, machine):
+    """They are neither read nor written through."""
+    elsewhere = tmp_path / "elsewhere"
+    at = tmp_path / "jobs" / journal.id / name
+    if at.exists():
+        at.rename(elsewhere)
+    at.symlink_to(elsewhere)
+    before = sorted(elsewhere.rglob("*"))
+    follow = (jobs.spawn if name == "output.txt" else open_job, str(tmp_path / "jobs"), journal.id)
+    with pytest.raises(UnsafeData, match=f"{at}: expected a job of this directory, it is a link to {elsewhere}; "):
+        follow[0](*follow[1:])
+    if name != "output.txt":
+        assert "UnsafeData: " in refused("cancel", journal.id)
+        assert [job["state"] for job in call("jobs")["jobs"]] == ["unreadable"]
+    if not name:
+        with pytest.raises(UnsafeData, match="is a link"):
+            journal.append("cancelled")
+    assert sorted(elsewhere.rglob("*")) == before
 
 
 def test_a_coordinator_of_a_job_that_has_ended_does_nothing(journal):

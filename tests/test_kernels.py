@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from bcmdist.errors import InvalidOption
-from bcmdist.kernels import PROFILES, expression, parse_kernel, squared_distance
+from bcmdist.kernels import MOST_NAMES, PROFILES, expression, kernel_parts, parse_kernel, squared_distance
 from oracles import central_differences
 
 NAMES = ["se", "se-iso", "matern12", "matern32", "matern52", "rq", "rq-iso", "constant"]
@@ -106,3 +106,10 @@ def test_expression_makes_the_same_kernel(rng):
 def test_unknown_kernel(name):
     with pytest.raises(InvalidOption, match="expected a combination of se, matern12"):
         parse_kernel(name, inputs=2)
+
+
+@pytest.mark.parametrize("sign", ["+", "*"])
+def test_an_expression_of_many_kernels_is_refused_at_once(sign):
+    assert kernel_parts(parse_kernel(sign.join(["se"] * MOST_NAMES), inputs=1)) == MOST_NAMES
+    with pytest.raises(InvalidOption, match="kernel: expected a combination of at most 64 kernels, got one of 3,001; "):
+        parse_kernel(sign.join(["se"] * 3001), inputs=1)

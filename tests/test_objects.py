@@ -7,6 +7,7 @@ import random
 import sys
 import threading
 import time
+import traceback
 import urllib.request
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 import bcmdist
+from bcmdist import jobcommands
 from bcmdist.arrays import absolute_url, open_data, open_group
 from bcmdist.bcm import GBCM
 from bcmdist.cli import cli
@@ -427,3 +429,45 @@ def test_two_processes_ingest_the_same_into_a_model_on_s3(moto, tmp_path):
     parts = partitions(open_data(f"{moto}/data.zarr"), rows)
     peaceful = gbcm.committee.absorb(gbcm.hear(parts, SerialRuntime(), label="peace").message)
     assert_same_committee(after.committee, peaceful)
+
+
+SECRET = "wJalr/hunter2"
+
+
+@pytest.mark.parametrize("url", [f"s3://AKIA:{SECRET}@bucket/place", "s3://AKIA:hunter2@bucket", "s3://AKIA@bucket/m"])
+def test_urls_with_credentials_are_refused_and_not_printed(url, tmp_path, wave):
+    model = tmp_path / "m"
+    GBCM.fit(wave[0], SETTINGS, model=model)
+    for command in (
+        ["info", url],
+        ["fit", url, "--model", tmp_path / "n", "--serial"],
+        ["fit", wave[0], "--model", url, "--serial"],
+        ["predict", model, wave[0], "--out", url, "--serial"],
+        ["score", model, url, "--serial"],
+        ["ingest", model, url, "--serial"],
+        ["demo", "--out", url, "--serial"],
+        ["jobs", "--jobs", url],
+        ["submit", "fit", url, "--model", tmp_path / "n", "--scheduler", "tcp://127.0.0.1:1"],
+    ):
+        done = CliRunner().invoke(cli, list(map(str, command)))
+        assert done.exit_code == 1
+        assert done.stderr == (
+            "bcmdist: InvalidOption: s3://...: expected a URL without user and password, which would be kept with "
+            "models and jobs, got one with them; leave them out and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY on "
+            "every machine\n"
+        )
+    with pytest.raises(InvalidOption, match=r"http://...: expected a URL without user and password"):
+        open_data("http://me:hunter2@host/data.zarr")
+    with pytest.raises(InvalidOption, match=r"redis://...: expected a URL without user and password"):
+        jobcommands._absolute("redis://me:hunter2@host/stream")
+
+
+def test_users_of_endpoints_are_not_printed(environment, capfd):
+    environment("http://me:hunter2@127.0.0.1:1")
+    with pytest.raises(
+        StorageUnreachable, match=r"expected the object store to answer, .*http://127.0.0.1:1/"
+    ) as caught:
+        open_storage("s3://bucket/model").get("x")
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "hunter2" not in shown
+    assert "hunter2" not in "".join(capfd.readouterr())

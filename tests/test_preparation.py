@@ -8,7 +8,7 @@ import pytest
 
 from bcmdist import GBCM, SerialRuntime, Settings, hyperparameters, learning, memory
 from bcmdist.dataset import write_dataset
-from bcmdist.errors import InvalidOption, MemoryLimit, NotPositiveDefinite
+from bcmdist.errors import BcmdistWarning, InvalidOption, MemoryLimit, NotPositiveDefinite
 from bcmdist.store import SCRATCH
 from bcmdist.surroundings import sizes_for
 from bcmdist.tasks.learning import LocalEvidence
@@ -248,3 +248,18 @@ def test_kernels_are_decided_among_as_many_rows_as_local_experts_see(rows, input
     assert found.rows == min(rows, sizes_for(rows, inputs, effort).around)
     assert hyperparameters.DECIDING_LEAST <= found.count <= hyperparameters.JUDGED.count
     assert 1 <= found.central < found.rows
+
+
+@pytest.mark.parametrize("rows_per_chunk", [10, 60])
+def test_lifetimes_of_zero_are_told(make_data, rng, rows_per_chunk):
+    y = rng.exponential(1.0, 60)
+    y[[17, 23, 48]] = 0.0
+    path = make_data(X=rng.uniform(-2, 2, (60, 2)), y=y, rows_per_chunk=rows_per_chunk)
+    settings = Settings(task="lifetimes", kernel="se", query=10, rows_per_expert=10, learn=False)
+    said = (
+        "data.zarr: 3 lifetimes in y are 0, the first at row 17: they count as 0.0001 of the mean one, as below the "
+        "unit of a clock; correct them where they mean something else"
+    )
+    with pytest.warns(BcmdistWarning, match=said):
+        GBCM.fit(path, settings)
+    GBCM.fit(path, replace(settings, task="regression"))  # where 0 is a number like others

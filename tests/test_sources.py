@@ -10,7 +10,7 @@ import pytest
 
 from bcmdist.arrays import open_data
 from bcmdist.dataset import append_rows, write_dataset
-from bcmdist.errors import DataChanged, DataNotFound, InvalidData, MissingChunk, UnsafeData
+from bcmdist.errors import BcmdistWarning, DataChanged, DataNotFound, InvalidData, MissingChunk, UnsafeData
 from bcmdist.partition import Partition, from_key
 from bcmdist.rows import read_all
 from bcmdist.sources import open_source
@@ -365,3 +365,21 @@ def test_rows_of_a_writer_that_died_do_not_exist(tmp_path, monkeypatch):
     append_rows(path, *some_rows(7, 2))
     ((_, rows),) = read_all([Partition(of_array(path, False).read(None, 1)[0].parts[0].data, 0, 32)])
     np.testing.assert_array_equal(rows.X, np.concatenate([some_rows(25)[0], some_rows(7, 2)[0]]))
+
+
+@pytest.mark.parametrize("watch", [False, True])
+def test_what_is_no_data_set_is_left_out_of_a_directory(tmp_path, watch):
+    """It stops nothing; what may become one is waited for."""
+    write_dataset(tmp_path / "b.zarr", dict(zip("Xy", some_rows(40), strict=True)), rows_per_chunk=20)
+    (tmp_path / "a-model/commits").mkdir(parents=True)
+    (tmp_path / "empty").mkdir()
+    source = Directory(tmp_path, watch=watch, **OPTIONS)
+    with pytest.warns(BcmdistWarning, match="expected a data set") as told:
+        assert source.lag(None) == 2
+    found = source.read(None, 10)  # which does not warn again
+    assert source.read(found[-1].offset, 10) == []
+    assert [delivery.bad for delivery in found] == [None, None]
+    expected = [f"{tmp_path}/a-model: expected a data set, found another directory; left out"]
+    if not watch:
+        expected.append(f"{tmp_path}/empty: expected a data set, found an empty directory; left out")
+    assert [str(warning.message) for warning in told] == expected

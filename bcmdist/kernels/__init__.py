@@ -39,6 +39,7 @@ __all__ = [
 ]
 
 POLYNOMIALS = {f"poly{degree}": degree for degree in DEGREES}
+MOST_NAMES = 64  # in an expression; arbitrary: each has parameters of its own, which are all learned
 KERNEL_NAMES = (*PROFILES, "rq", "linear", *POLYNOMIALS, "constant")
 
 
@@ -66,7 +67,17 @@ def _leaf(name, inputs):
 
 
 def parse_kernel(expression, *, inputs):
-    """Kernel from its name, such as `"matern32"`, `"se-iso"` or `"se*linear + constant"`."""
+    """Kernel from its name, such as `"matern32"`, `"se-iso"` or `"se*linear + constant"`.
+
+    Raises
+    ------
+    InvalidOption
+    """
+    names = 1 + expression.count("+") + expression.count("*")
+    if names > MOST_NAMES:
+        raise InvalidOption(
+            f"kernel: expected a combination of at most {MOST_NAMES} kernels, got one of {names:,}; leave some out"
+        )
     terms = []
     for term in expression.split("+"):
         factors = tuple(_leaf(name.strip(), inputs) for name in term.split("*"))

@@ -5,9 +5,12 @@ import logging
 import multiprocessing
 import os
 import signal
+import tempfile
+import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
+from multiprocessing import forkserver, resource_tracker
 
 import dask
 import distributed
@@ -18,10 +21,12 @@ from distributed.comm import connect as open_comm
 from distributed.utils import get_mp_context
 
 from bcmdist.errors import BcmdistWarning, InvalidOption, SchedulerUnreachable, VersionMismatch
+from bcmdist.interrupts import withheld
 
 PACKAGES = ("bcmdist", "numpy", "zarr")  # whose versions must agree
 CONNECT_SECONDS = 10
 WORKERS_SECONDS = 60  # how long to wait for a first, or a new, worker
+AGAIN_SECONDS = 0.2  # until workers that died are looked for again
 # A cluster on this machine gives up, for good, a worker that was killed and has not started again by then. Dask's
 # 15 s are too short where the machine is busy.
 LOST_WORKER = "1 day"
@@ -54,7 +59,19 @@ class IgnoreInterrupts(distributed.WorkerPlugin):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def local_cluster(workers):
+def scratch_directory():
+    """A directory for what a cluster of this machine spills, which is removed with it."""
+    where = dask.config.get("temporary-directory")
+    return tempfile.TemporaryDirectory(prefix="bcmdist-", dir=where, ignore_cleanup_errors=True)
+
+
+def local_cluster(workers, scratch):
+    """A cluster of processes on this machine.
+
+    Parameters
+    ----------
+    scratch : directory for what its workers spill; they leave an empty directory there
+    """
     if workers is not None and workers < 1:
         raise InvalidOption(f"workers: expected at least 1, got {workers}; give a positive number")
     if getattr(multiprocessing.current_process(), "_inheriting", False):
@@ -68,19 +85,34 @@ def local_cluster(workers):
         dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
         get_mp_context().set_forkserver_preload(PRELOADED)
         environment = dict(os.environ)  # else workers would have the one of the first cluster
-    return distributed.LocalCluster(
-        n_workers=workers or CPU_COUNT,
-        threads_per_worker=1,
-        processes=True,
-        host="127.0.0.1",
-        dashboard_address="127.0.0.1:0",
-        env=environment,
-        silence_logs=logging.CRITICAL,  # workers that die and are replaced are part of the plan
-    )
+        resource_tracker.ensure_running()  # it gives its starter back a mask without SIGINT
+        with withheld(signal.SIGINT):  # which a terminal sends to all; it is ours, and we end the workers
+            forkserver.ensure_running()
+    with dask.config.set({"temporary-directory": scratch}):  # of the scheduler and the nannies too
+        return distributed.LocalCluster(
+            n_workers=workers or CPU_COUNT,
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            env=environment,
+            silence_logs=logging.CRITICAL,  # workers that die and are replaced are part of the plan
+        )
+
+
+def refuse_tls(address):
+    """Raise `InvalidOption` where an address asks for TLS, which nobody has told us the certificates of."""
+    if address.startswith(("tls://", "wss://")):
+        raise InvalidOption(
+            f"scheduler: expected tcp://HOST:PORT, got {address}: TLS is not supported yet; use tcp:// on a network "
+            "that you trust, or through an ssh tunnel (ssh -L 8786:HOST:8786)"
+        )
 
 
 def connect(where, seconds):
     name = where if isinstance(where, str) else "the local cluster"
+    if isinstance(where, str):
+        refuse_tls(where)
     try:
         if isinstance(where, str):
             in_a_thread(shake_hands(where, seconds))
@@ -113,6 +145,31 @@ def in_a_thread(coroutine):
         return pool.submit(asyncio.run, coroutine).result()
 
 
+def answering_workers(client):
+    """Facts of the workers that answer, at least one, and what the scheduler knows of all, by address.
+
+    Raises
+    ------
+    SchedulerUnreachable
+        Those there were died before they answered, and no others came in time.
+    """
+    deadline = time.monotonic() + WORKERS_SECONDS
+    while True:
+        answers = client.run(worker_facts, on_error="return")
+        workers = client.scheduler_info(n_workers=-1)["workers"]
+        facts = {worker: found for worker, found in answers.items() if not isinstance(found, OSError)}
+        for error in (found for found in facts.values() if isinstance(found, Exception)):
+            raise error
+        if workers.keys() & facts.keys():
+            return facts, workers
+        if time.monotonic() >= deadline:
+            raise SchedulerUnreachable(
+                f"expected at least one worker that answers, those there were died while they were asked, and none "
+                f"came within {WORKERS_SECONDS} s; see what ended them, and start workers with `dask worker`"
+            )
+        time.sleep(AGAIN_SECONDS)
+
+
 def worker_facts():
     import psutil
 
@@ -131,6 +188,7 @@ def check_versions(client):
     for name in PACKAGES:
         ours = version(name)
         theirs = client.run(version, name, on_error="return")
+        theirs = {worker: found for worker, found in theirs.items() if not isinstance(found, OSError)}  # it has died
         try:
             theirs["the scheduler"] = client.run_on_scheduler(version, name)
         except PackageNotFoundError as error:

@@ -19,26 +19,29 @@ from distributed.client import ClosedClientError
 from distributed.comm import CommClosedError
 
 from bcmdist.errors import BcmdistError, WorkerCannotRead, WorkerLost
+from bcmdist.interrupts import finished_first
 from bcmdist.partition import Work
 from bcmdist.runtime import Progress, silent
 from bcmdist.runtime.connection import (
     CONNECT_SECONDS,
     IgnoreInterrupts,
     LimitBlas,
+    answering_workers,
     check_blas,
     check_versions,
     connect,
     local_cluster,
-    worker_facts,
+    scratch_directory,
 )
 from bcmdist.runtime.each import WINDOW, DeathIsFinal, Each
-from bcmdist.runtime.pulse import PULSE_SECONDS, Pulse
+from bcmdist.runtime.pulse import Pulse
 from bcmdist.tasks import run_batch
 
 FAN_IN = 8
 SUM_PRIORITY = 10  # above batches: sums free memory
 BATCHES_PER_THREAD = 8  # enough that the last batches end at about the same time
 BATCH_PARTITIONS = 16  # a batch in flight is redone when its worker dies, with the sums it held
+LOOK_SECONDS = 0.1  # between looks at what is done, which nobody can tell once the scheduler is lost
 PAUSE_SHARE = 0.8  # of its memory limit at which a Dask worker starts no further task
 
 
@@ -67,8 +70,12 @@ class DaskRuntime:
         connect_seconds: float = CONNECT_SECONDS,
     ):
         self.progress = progress
-        self._cluster = None if address else local_cluster(workers)
+        self._cluster, self._scratch = None, None
         try:
+            if not address:
+                self._scratch = scratch_directory()
+                with finished_first():  # one that is there by half cannot be ended
+                    self._cluster = local_cluster(workers, self._scratch.name)
             self._client = connect(address or self._cluster, connect_seconds)
             self._prepare_workers()
         except BaseException:
@@ -81,9 +88,8 @@ class DaskRuntime:
         if self._cluster is not None:
             self._client.register_plugin(IgnoreInterrupts())
         self._client.register_plugin(DeathIsFinal(self._client.id))
-        facts = self._client.run(worker_facts)
+        facts, workers = answering_workers(self._client)
         check_blas(facts)
-        workers = self._client.scheduler_info(n_workers=-1)["workers"]
         self.threads = sum(w["nthreads"] for w in workers.values())
         # A worker without a limit may use what its machine has.
         self.allowed_bytes = PAUSE_SHARE * min(
@@ -153,12 +159,12 @@ class DaskRuntime:
         return future.result()
 
     def _wait(self, futures, pulse):
-        """The futures that are finished; none after `PULSE_SECONDS` in which the cluster was alive."""
+        """The futures that are finished; none after `LOOK_SECONDS` in which the cluster was alive."""
         try:
             with self._client.as_current():
-                return list(distributed.wait(futures, PULSE_SECONDS, "FIRST_COMPLETED").done)
+                return list(distributed.wait(futures, LOOK_SECONDS, "FIRST_COMPLETED").done)
         except TimeoutError:
-            pulse.check()
+            pulse.check_sometimes()
             return []
 
     def check_same(self, probe, *, url):
@@ -192,6 +198,8 @@ class DaskRuntime:
             client.close()
         if self._cluster is not None:
             self._cluster.close()
+        if self._scratch is not None:
+            self._scratch.cleanup()
 
     def __enter__(self):
         return self

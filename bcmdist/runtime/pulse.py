@@ -28,7 +28,12 @@ class Pulse:
         self.done = 0
         """partitions that are done, for errors"""
         self._of_all = "" if partitions is None else f" of {partitions}"
-        self._alive = time.monotonic()
+        self._alive = self._checked = time.monotonic()
+
+    def check_sometimes(self):
+        """As `check`, where the last one was `PULSE_SECONDS` ago."""
+        if time.monotonic() - self._checked >= PULSE_SECONDS:
+            self.check()
 
     def check(self):
         """Addresses of the workers; none where the scheduler does not answer in time.
@@ -40,6 +45,7 @@ class Pulse:
         """
         if self.client.status != "running":
             raise self.lost()
+        self._checked = time.monotonic()
         workers = list(self.ask("ncores"))
         if workers:
             self._alive = time.monotonic()

@@ -5,7 +5,7 @@ from importlib.metadata import PackageNotFoundError, version
 import distributed
 
 from bcmdist.errors import SchedulerUnreachable, VersionMismatch
-from bcmdist.runtime.connection import CONNECT_SECONDS, in_a_thread, shake_hands
+from bcmdist.runtime.connection import CONNECT_SECONDS, in_a_thread, refuse_tls, shake_hands
 
 
 def answers(address, seconds=CONNECT_SECONDS) -> bool:
@@ -22,10 +22,11 @@ class SchedulerMachine:
 
     Raises
     ------
-    SchedulerUnreachable, VersionMismatch
+    InvalidOption, SchedulerUnreachable, VersionMismatch
     """
 
     def __init__(self, address: str, *, connect_seconds: float = CONNECT_SECONDS):
+        refuse_tls(address)
         self.address = address
         try:
             in_a_thread(shake_hands(address, connect_seconds))

@@ -2,7 +2,8 @@
 
 A data set counts when it is complete: ours appear whole, because they are written under a name with `.partial-` and
 renamed (do the same with copies); others count when all their chunks are stored. One that is not complete is left for
-a later read under `watch`, and is bad without; one that is bad does not keep the others from being delivered.
+a later read under `watch`, and is bad without; one that is bad does not keep the others from being delivered. What is
+no data set at all, such as a model or an empty directory, is left out with a warning.
 
 The offset says how many data sets were delivered to their end, by a sum of the hashes of their names, and how much of
 the next: its size does not grow with the directory. A restart recognises them where they are the first ones by name;
@@ -12,6 +13,7 @@ reading a row.
 
 import hashlib
 import os
+import warnings
 
 from bcmdist.arrays import (
     Data,
@@ -23,12 +25,21 @@ from bcmdist.arrays import (
     open_data,
     open_group,
 )
-from bcmdist.errors import BcmdistError, DataChanged, DataDamaged, DataNotFound, MissingChunk, UnsafeData
+from bcmdist.errors import (
+    BcmdistError,
+    BcmdistWarning,
+    DataChanged,
+    DataDamaged,
+    DataNotFound,
+    MissingChunk,
+    UnsafeData,
+)
 from bcmdist.partition import partitions
 from bcmdist.schema import UNNAMED
 from bcmdist.sources.delivery import Delivery
 
 NO_ARRAYS = "one of its arrays"
+GROUP_FILES = ("zarr.json", ".zgroup", ".zmetadata")  # one of which a data set has
 START = {"stores": 0, "names": "0", "store": None, "row": 0}
 
 
@@ -49,6 +60,8 @@ class Directory:
         self._read_to = START
         """the offset that `_order` and `_waiting` are about"""
         self._opened: dict[str, Data] = {}
+        self._left_out: set[str] = set()
+        """names of what is no data set, of which was warned"""
 
     def read(self, after, most):
         found = self._found(most) if after == self._read_to else []
@@ -123,8 +136,20 @@ class Directory:
                     f"{entry.path}: expected a data set within {self.name}, it is a link to "
                     f"{os.path.realpath(entry.path)}; copy the data set there, or ingest it where it lies"
                 )
-            names.append(entry.name)
+            if self._is_data_set(entry):
+                names.append(entry.name)
         return names
+
+    def _is_data_set(self, entry):
+        """Whether a directory is a data set, as far as it is there already; a warning where it is none."""
+        there = os.listdir(entry.path)
+        if any(name in there for name in (*GROUP_FILES, self.x)) or (self.watch and not there):
+            return True
+        if entry.name not in self._left_out:
+            self._left_out.add(entry.name)
+            text = f"{entry.path}: expected a data set, found {'another' if there else 'an empty'} directory; left out"
+            warnings.warn(BcmdistWarning(text), stacklevel=2)
+        return False
 
     def _complete(self, name):
         """A data set, or None where it is still being written."""

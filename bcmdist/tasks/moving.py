@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcmdist.dataset import write_rows
+from bcmdist.disk import room_for
 from bcmdist.errors import DataDamaged
-from bcmdist.shuffle import Run, Shuffle, room_for
+from bcmdist.shuffle import Run, Shuffle
 from bcmdist.store import BlobReference, Entry
 from bcmdist.tasks.loading import load_array
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bcmdist.likelihoods import Observations, joined, make_likelihood
+from bcmdist.likelihoods import TASKS, Observations, joined, make_likelihood
 from bcmdist.manifest import Chunk
 from bcmdist.scaling import Moments, column_moments
 from bcmdist.store import Entry
@@ -32,6 +32,18 @@ class Sample:
 
 
 @dataclass(frozen=True)
+class Zeros:
+    """Lifetimes of 0: how many there are, and the first row with one."""
+
+    count: int = 0
+    first: int | None = None
+
+    def __add__(self, other: "Zeros") -> "Zeros":
+        rows = [zeros.first for zeros in (self, other) if zeros.first is not None]
+        return Zeros(self.count + other.count, min(rows, default=None))
+
+
+@dataclass(frozen=True)
 class SurveyResult:
     """What a first pass over the data finds."""
 
@@ -40,6 +52,8 @@ class SurveyResult:
     exposure: Moments
     labels: frozenset[float] | None
     """distinct targets where they can be class labels: at most `MOST_CLASSES` integers"""
+    zeros: Zeros
+    """of lifetimes"""
     sample: Sample
     entries: dict[str, Entry]
     """partitions with their content hashes, by key"""
@@ -52,6 +66,7 @@ class SurveyResult:
             self.y + other.y,
             self.exposure + other.exposure,
             _few(self.labels | other.labels) if self.labels is not None and other.labels is not None else None,
+            self.zeros + other.zeros,
             self.sample + other.sample,
             self.entries | other.entries,
             self.chunks | other.chunks,
@@ -68,6 +83,11 @@ def _few(labels):
 def _labels(y):
     """Distinct targets (n,) where they can be class labels, else None."""
     return _few(frozenset(np.unique(y).tolist())) if np.all(y == np.floor(y)) else None
+
+
+def _zeros(part, y):
+    rows = np.flatnonzero(y == 0)
+    return Zeros(len(rows), part.start + int(rows[0]) if len(rows) else None)
 
 
 @dataclass(frozen=True)
@@ -89,6 +109,7 @@ class Survey:
             column_moments(rows.obs.y[:, None]),
             column_moments(rows.obs.exposure[:, None]),
             _labels(rows.obs.y),
+            _zeros(part, rows.obs.y) if self.likelihood in TASKS["lifetimes"] else Zeros(),
             Sample(self.sample_rows, rows.X[keep], rows.obs[keep], priority[keep]),
             {part.key: Entry(part.key, rows.digest, part.rows)},
             dict(rows.chunks),
