@@ -21,7 +21,7 @@ from bcmdist import __version__, failures, jobcommands
 from bcmdist.errors import BcmdistError, BcmdistWarning, InvalidOption
 from bcmdist.interrupts import heeded, interruptible, noting
 from bcmdist.options import Command, json_option, method_option, parse_query, parse_set, read_config, runtime_options
-from bcmdist.reporting import one_line, report
+from bcmdist.reporting import note_warning, one_line, report
 from bcmdist.storage import without_users
 
 TRACEBACK_VARIABLE = "BCMDIST_TRACEBACK"
