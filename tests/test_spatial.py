@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import zarr
 
-from bcmdist import GBCM, SerialRuntime, Settings, learning, shuffle, surroundings
+from bcmdist import GBCM, SerialRuntime, Settings, Wishes, drift, learning, shuffle, surroundings
 from bcmdist.arrays import open_data
 from bcmdist.checked import recorded
 from bcmdist.dataset import write_dataset
@@ -234,6 +234,33 @@ def test_weights_count_near_by_as_well(wiggle, tmp_path):
     none = GBCM.load(tmp_path / "copy").forget([key])
     assert_same_predictions(light, none, X[:60], tolerance=1e-5)
     assert light.ledger[1].weight == 1e-9
+
+
+def test_rows_fade_near_by_as_they_do_in_the_committee(wiggle, fresh, tmp_path):
+    """A half-life gives each partition a weight; given by hand, these weights are the same model."""
+    path, X, _ = wiggle
+    gbcm = GBCM.fit(path, GIVEN, model=tmp_path / "m")
+    gbcm = gbcm.reweight({gbcm.ledger[1].key: 0.5})
+    shutil.copytree(tmp_path / "m", tmp_path / "copy")
+    fading, _ = gbcm.ingest(gbcm.source(fresh[0]), Wishes(half_life=100.0))
+    weights = drift.weights(fading.facts, fading.ledger)
+    assert min(weights.values()) == 0.5 * 2.0 ** (-300 / 100.0)
+    by_hand = GBCM.load(tmp_path / "copy").partial_fit(fresh[0]).reweight(weights)
+    assert_same_committee(fading.committee, by_hand.committee)
+    assert_same_predictions(fading, by_hand, np.vstack([X[:40], fresh[1][:20]]))
+    np.testing.assert_array_equal(
+        load_neighbours(fading.reference).heard[:, 2], load_neighbours(by_hand.reference).heard[:, 2]
+    )
+
+
+def test_rows_that_have_faded_to_nothing_are_seen_by_nobody(wiggle, fresh, tmp_path):
+    """2^(-300 / 0.29) is a subnormal number, whose inverse is none."""
+    gbcm = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m")
+    fading, _ = gbcm.ingest(gbcm.source(fresh[0]), Wishes(half_life=0.29))
+    assert 0.0 < min(drift.weights(fading.facts, fading.ledger).values()) < np.finfo(float).tiny
+    committee = fading.predict(wiggle[1][:9], method="committee")
+    for name, values in fading.predict(wiggle[1][:9]).items():
+        np.testing.assert_allclose(values, committee[name], rtol=1e-12)
 
 
 def test_rows_that_come_later_count_through_the_committee_only(wiggle, fresh, tmp_path):
