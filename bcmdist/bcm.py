@@ -341,7 +341,9 @@ class GBCM:
         -------
         `rows`, and `rmse nmse mae mnlp crps coverage50 coverage80 coverage95 interval_score pit_distance pit`,
         `accuracy log_loss brier ece auc` or, of counts and lifetimes, `mnlp deviance coverage50 coverage80
-        coverage95 concordance mae interval_score pit_distance pit`; numbers, but for the list `pit` (`bcmdist.pit`)
+        coverage95 concordance mae interval_score pit_distance pit`; numbers, but for the list `pit` (`bcmdist.pit`).
+        Of more than 20,000 rows also `concordance_error`, a standard error, or `auc_error`, a bound
+        (`bcmdist.ranking`)
         """
         scores = self.scores(source, x=x, y=y, method=method, runtime=runtime)
         return {"rows": int(scores.totals["rows"]), **scores.summary()}

@@ -37,7 +37,7 @@ class Arrival:
             return ()
         some = np.unique(np.linspace(0, part.rows - 1, min(SCORED_ROWS, part.rows)).astype(int))
         obs = model_observations(fitted.model, part, rows.obs)
-        return noted(score_rows(fitted, rows.X[some], obs[some]))
+        return noted(score_rows(fitted, rows.X[some], obs[some], part.start + some))
 
 
 @dataclass(frozen=True)
