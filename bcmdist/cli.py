@@ -408,6 +408,11 @@ def info(model, commit, history, ledger, p_eff_data, calibration, picture, as_js
     help="Partitions or data sets that fail: report and fail in the end, or go on without and say so in the model.",
 )
 @click.option(
+    "--same-rows",
+    type=click.Choice(["warn", "refuse", "allow"]),
+    help="Partitions whose rows were heard under another name (a copy, a link) would count twice [default: warn].",
+)
+@click.option(
     "--take-over",
     type=click.FloatRange(min=0),
     metavar="SECONDS",
