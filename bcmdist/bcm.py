@@ -450,7 +450,7 @@ class GBCM:
             "kernels_tried": self.facts["kernels_tried"],
             "at_bounds": self.facts["at_bounds"],
             "method": self.facts.get("method", "committee"),
-            "drift": drift.summary(self.ledger),
+            "drift": drift.told(self.ledger, self.facts),
             "fading": self.facts.get("fading"),
             "skipped": self.facts.get("skipped", []),
             "cells": self._cells_info(),

@@ -428,6 +428,7 @@ def ingest(model, source, watch, make_runtime, as_json, on_error, take_over, **w
     Example: bcmdist ingest model new.zarr
     """
     start = time.perf_counter()
+    from bcmdist import drift
     from bcmdist.bcm import GBCM
     from bcmdist.wishes import Wishes
 
@@ -448,6 +449,7 @@ def ingest(model, source, watch, make_runtime, as_json, on_error, take_over, **w
         "seconds": seconds,
         "rows_per_second": tally.rows / seconds,
         "commit": after.commit,
+        "drift": drift.told(after.ledger, after.facts),
     }
     return report(figures, as_json)
 

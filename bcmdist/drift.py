@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from bcmdist import surprise
 from bcmdist.errors import InvalidOption
 from bcmdist.store import Entry
 
@@ -120,6 +121,60 @@ def noted(scores) -> tuple[float, ...]:
     return tuple(found.tolist()) if np.all(np.isfinite(found)) else ()
 
 
+def told(entries: Iterable[Entry], facts) -> dict[str, Any] | None:
+    """`summary` with a verdict, from the first arrival on; None where there are none.
+
+    `verdict` in words; `worse`, whether arrivals are worse than expected by now, `since` the so-manieth one, and by
+    how many standard errors, `z`; `expected`, what is noted of arrivals as it was for the partitions that these are
+    compared with (`bcmdist.surprise`).
+    """
+    entries = [entry for entry in entries if entry.arrival]
+    if not entries:
+        return None
+    table = arrivals(entries)
+    names = _names(table)
+    unknown = dict.fromkeys(names, float("nan")) | {"log_score_change": float("nan")}
+    recent = dict(zip((f"{name}_recent" for name in names), table[-LEAST_COMPARED:].mean(axis=0).tolist(), strict=True))
+    few = {"arrivals": len(entries), "recent": min(len(entries), LEAST_COMPARED)} | unknown | recent
+    return (summary(entries) or few) | _verdict(entries, facts, names)
+
+
+def _verdict(entries, facts, names) -> dict[str, Any]:
+    known = surprise.from_facts(facts)
+    judged = [(number, entry) for number, entry in enumerate(entries, start=1) if entry.surprise]
+    if not judged:
+        text = (
+            f"not known yet: arrivals are compared with those before them, of which there were not {surprise.WITHHELD}"
+        )
+        return {"verdict": text, "worse": False, "since": None, "z": float("nan"), "expected": None}
+    base = known or surprise.UNKNOWN
+    z = base.standardised([entry.surprise for _, entry in judged])
+    found = surprise.changes(z)
+    now = found[-1].start if found and found[-1].stop is None else None
+    newest = slice(now if now is not None else max(0, len(judged) - LEAST_COMPARED), None)
+    standard_errors = float(z[newest].sum() / np.sqrt(len(z[newest])))
+    expected = dict(zip(names, base.figures, strict=True)) if base.figures else {}
+    shown: dict[str, Any] = {"worse": now is not None, "since": None, "z": standard_errors}
+    shown["expected"] = {"partitions": base.partitions} | expected
+    if now is not None:
+        shown["since"], first = judged[now]
+        share = np.mean([entry.arrival[1] for _, entry in judged[now:]])
+        what = "accuracy was" if names == CLASSES_NOTED else "95 % intervals held"
+        share_of = f"{share:.2f}" if names == CLASSES_NOTED else f"{share:.2f} of the rows"
+        than = f", {expected[names[1]]:.2f} of rows withheld before" if expected else ""
+        text = f"worse than expected since partition {shown['since']} ({first.key}): {what} {share_of}{than}"
+        return shown | {"verdict": f"{text}, z = {standard_errors:.1f}"}
+    text = "as expected"
+    if found and found[-1].stop is not None:
+        start, stop = (judged[k][0] for k in (found[-1].start, found[-1].stop - 1))
+        text = f"as expected since partition {stop}, worse from partition {start} on before"
+    return shown | {"verdict": text}
+
+
+def _names(table):
+    return NUMBERS_NOTED if table.shape[1] == len(NUMBERS_NOTED) else CLASSES_NOTED
+
+
 def arrivals(entries: Iterable[Entry]) -> np.ndarray:
     """What was noted of partitions, in the order in which they were committed: (n, 2 or 3)."""
     return np.array([entry.arrival for entry in entries if entry.arrival])
@@ -137,7 +192,7 @@ def summary(entries: Iterable[Entry]) -> dict[str, float] | None:
         return None
     old, new = table[:-recent], table[-recent:]
     error = np.sqrt(old[:, 0].var(ddof=1) / len(old) + new[:, 0].var(ddof=1) / len(new))
-    names = NUMBERS_NOTED if table.shape[1] == len(NUMBERS_NOTED) else CLASSES_NOTED
+    names = _names(table)
     shown: dict[str, float] = {"arrivals": len(table), "recent": recent}
     for name, before, now in zip(names, old.mean(axis=0), new.mean(axis=0), strict=True):
         shown |= {name: float(before), f"{name}_recent": float(now)}

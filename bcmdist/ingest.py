@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from bcmdist import opening, passes
-from bcmdist.drift import chosen_fading, fading_from, to_facts
+from bcmdist.drift import chosen_fading, fading_from, to_facts, told
 from bcmdist.errors import (
     BcmdistError,
     BcmdistWarning,
@@ -36,7 +36,7 @@ from bcmdist.errors import (
 )
 from bcmdist.heard import Contents, Heard, Ranges, same_rows, same_rows_warning, unheard
 from bcmdist.limits import refuse_large_expert
-from bcmdist.partition import from_key, refuse_overlap
+from bcmdist.partition import from_key, named_range, refuse_overlap
 from bcmdist.pending import Batch, Pending, rest_of
 from bcmdist.revision import messages
 from bcmdist.sources import Source
@@ -47,6 +47,7 @@ from bcmdist.store import RUNNING, Entry, record_digest
 from bcmdist.tasks.arriving import Arrival, Digests, Found
 from bcmdist.tasks.hearing import EPExpert, Expert
 from bcmdist.wishes import KEEP_COMMITS, Tally, Wishes, never
+from bcmdist.withholding import Withholding
 
 if TYPE_CHECKING:
     from bcmdist.bcm import GBCM
@@ -142,6 +143,7 @@ class _Loop:
         self.known: dict[str, str] = {}
         self.contents, self.twins, self.twins_told = Contents(), dict[str, str](), False
         """what was heard; new partitions whose rows were, under another name, with that; whether it was said"""
+        self.withholding, self.drift_told = Withholding(gbcm.facts), False
         self.in_cells = heard_in_cells(gbcm)
         self.positions: dict[str, int | None] = {}
         """of partitions on their way, by key; None where rows do not fade"""
@@ -183,6 +185,7 @@ class _Loop:
         self._prune()
         self._progress(finished=True)
         self._tell_twins()
+        self._tell_drift()
         if self.failures:
             raise self.failures[0]
         self.tally.waiting = self.source.lag(self.read_to)
@@ -212,6 +215,8 @@ class _Loop:
                 return
             known, fresh = self._begun(deliveries)
             yield from ((Digests(), group) for group in self._groups(known))
+            if fresh and self.source.name:
+                yield from self.withholding.work(self.gbcm)
             for group in self._groups(fresh):
                 yield self.hearing, group
 
@@ -306,7 +311,9 @@ class _Loop:
 
     def _take(self, outcome):
         """What came of a task."""
-        if outcome.error is not None:
+        if self.withholding.is_of(outcome):
+            self.withholding.take(outcome, self.known)
+        elif outcome.error is not None:
             self._fail([part.key for part in outcome.parts], outcome.error)
         elif isinstance(outcome.result, Found):
             self._compare(outcome.result.by_key)
@@ -352,6 +359,8 @@ class _Loop:
             return
         self.contents.add(heard.entries.values())
         entries = {key: replace(e, position=self.positions.pop(key)) for key, e in heard.entries.items()}
+        if not self.withholding.asked:  # there is nothing to compare with
+            entries = {key: replace(entry, surprise=()) for key, entry in entries.items()}
         newest = max(entry.position or 0 for entry in entries.values())
         self.pending.add(heard.message, replace(self.fading, position=newest), entries, outcome.parts)
 
@@ -369,6 +378,16 @@ class _Loop:
         if self.twins and self.wishes.same_rows == "warn" and not self.twins_told:
             self.twins_told = True
             warnings.warn(BcmdistWarning(same_rows_warning(self.twins)), stacklevel=2)
+
+    def _tell_drift(self):
+        """Once, while arrivals are worse than expected."""
+        found = told(self.gbcm.ledger, self.gbcm.facts) if self.tally.partitions and not self.drift_told else None
+        if found and found["worse"]:
+            self.drift_told = True
+            text = (
+                f"{self.gbcm.url}: what arrives is {found['verdict']}; look at `bcmdist info --picture`, and fit anew"
+            )
+            warnings.warn(BcmdistWarning(f"{text} or let old rows fade (--half-life)"), stacklevel=2)
 
     def _due(self):
         if self.wishes.commit_every is not None:
@@ -416,6 +435,7 @@ class _Loop:
             self._prune()
         if self.wishes.watch:  # who knows when this ends
             self._tell_twins()
+            self._tell_drift()
 
     def _tells_something(self, batch: Batch):
         """Whether a batch changes what a commit says."""
@@ -478,7 +498,7 @@ class _Loop:
 
     def _successor(self, batch: Batch, stages: Stages) -> "GBCM":
         """The commit after the newest one we know, with a batch absorbed and old rows faded."""
-        gbcm, entries = self.gbcm, sorted(batch.entries.values(), key=lambda entry: entry.key)
+        gbcm, entries = self.gbcm, sorted(batch.entries.values(), key=lambda entry: named_range(entry.key))
         before = fading_from(gbcm.facts) if fading_from(gbcm.facts).fades else self.fading
         after = before.at(batch.fading.position)
         with stages("committee"):
@@ -494,6 +514,7 @@ class _Loop:
         facts: dict[str, Any] = to_facts(after)
         if entries:
             facts |= passes.first_pass(gbcm.facts)
+        facts |= self.withholding.facts(gbcm.facts)
         skipped = {*gbcm.facts.get("skipped", ()), *self.tally.skipped}
         facts["skipped"] = sorted(skipped and skipped - _names(ledger))
         if gone:

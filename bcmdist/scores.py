@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scoringrules import interval_score
 
-from bcmdist import pit
+from bcmdist import pit, surprise
 from bcmdist.ranking import comparable, ranked
 from bcmdist.ranking import concordance_pairs as concordance_pairs
 
@@ -77,7 +77,7 @@ def _interval_total(y, prediction):
 
 def _place_totals(where):
     covered = np.array([pit.covered(where, level).sum() for level in pit.LEVELS])
-    return {"covered": covered, "pit": pit.histogram(where)}
+    return {"covered": covered, "pit": pit.histogram(where), **surprise.totals(surprise.of_numbers(where))}
 
 
 def _coverages(t):
@@ -147,6 +147,7 @@ def class_scores(y, prediction):
             "bin_probability": np.bincount(calibration, judged, CALIBRATION_BINS),
             "bin_positives": np.bincount(calibration, happened, CALIBRATION_BINS),
             "ranked": ranked(p, number),
+            **surprise.totals(surprise.of_classes(p, number)),
         }
     )
 

@@ -4,7 +4,6 @@ import shutil
 import warnings
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -60,7 +59,7 @@ def test_a_copy_that_is_allowed_counts_twice_in_silence(heard):
     assert gbcm.partial_fit(copy, same_rows="allow").committee.total.rows == 160
 
 
-def test_a_copy_that_is_refused_is_not_heard(heard, tmp_path, rng):
+def test_a_copy_that_is_refused_is_not_heard(heard):
     gbcm, copy = heard
     with pytest.raises(SameRows, match=r"again\.zarr/X\[0:20\]: expected .*/day\.zarr/X\[0:20\]; .*--same-rows allow"):
         gbcm.partial_fit(copy, same_rows="refuse")
@@ -83,9 +82,9 @@ def test_absorbing_looks_at_the_rows_too(heard):
         gbcm.absorb(parts[1:2])
 
 
-def test_twins_in_one_source(heard, tmp_path, rng):
+def test_twins_in_one_source(heard, wave, tmp_path):
     gbcm, _ = heard
-    X, y = rng.normal(size=(20, 2)), rng.normal(size=20)
+    X, y = (column[80:100] for column in wave[1:])
     for name in "ab":
         write_dataset(tmp_path / "days" / name, {"X": X, "y": y}, rows_per_chunk=20)
     with pytest.raises(SameRows, match=r"days/b/X\[0:20\]: expected .*/days/a/X\[0:20\]"):
@@ -93,9 +92,9 @@ def test_twins_in_one_source(heard, tmp_path, rng):
     assert len(GBCM.load(gbcm.url).ledger) == 5
 
 
-def test_rows_that_somebody_else_hears_meanwhile_from_a_copy(heard, tmp_path, rng, monkeypatch):
+def test_rows_that_somebody_else_hears_meanwhile_from_a_copy(heard, wave, tmp_path, monkeypatch):
     gbcm, _ = heard
-    X, y = rng.normal(size=(40, 2)), rng.normal(size=40)
+    X, y = (column[80:120] for column in wave[1:])
     for name in ("one.zarr", "two.zarr"):
         write_dataset(tmp_path / name, {"X": X, "y": y}, rows_per_chunk=20)
     successor, tries = GBCM.successor, [1]
@@ -163,8 +162,8 @@ def test_on_the_command_line(heard):
     assert '"same_rows": 4' in said.stdout
 
 
-def test_partitions_of_other_rows_are_nobodys_twins(heard, make_data, rng):
+def test_partitions_of_other_rows_are_nobodys_twins(heard, wave, make_data):
     gbcm, _ = heard
-    other = make_data("other.zarr", rows_per_chunk=20, X=rng.normal(size=(40, 2)), y=np.zeros(40))
+    other = make_data("other.zarr", rows_per_chunk=20, X=wave[1][80:120], y=wave[2][80:120])
     _, tally = gbcm.ingest(gbcm.source(other), Wishes(same_rows="refuse"))
     assert (tally.partitions, tally.same_rows) == (2, 0)
