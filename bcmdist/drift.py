@@ -149,7 +149,7 @@ def _verdict(entries, facts, names) -> dict[str, Any]:
         return {"verdict": text, "worse": False, "since": None, "z": float("nan"), "expected": None}
     base = known or surprise.UNKNOWN
     z = base.standardised([entry.surprise for _, entry in judged])
-    found = surprise.changes(z)
+    found = surprise.changes(z, base.slack)
     now = found[-1].start if found and found[-1].stop is None else None
     newest = slice(now if now is not None else max(0, len(judged) - LEAST_COMPARED), None)
     standard_errors = float(z[newest].sum() / np.sqrt(len(z[newest])))

@@ -89,14 +89,21 @@ class Expected:
     surprise: float
     dispersion: float
     """variance of arrivals, in units of what the model says"""
+    samples: int = 0
+    """of rows that were scored of them"""
     figures: tuple[float, ...] = ()
     """means of what is noted of arrivals (`bcmdist.drift`), of rows withheld"""
 
     def standardised(self, surprises):
         """How many standard deviations arrivals (n, 2) are above the expected, (n,)."""
         mean, variance = np.asarray(surprises).T
-        unknown = 1.0 + 1.0 / self.partitions if self.partitions else 1.0
-        return (mean - self.surprise) / np.sqrt(unknown * self.dispersion * variance)
+        return (mean - self.surprise) / np.sqrt(self.dispersion * variance)
+
+    @property
+    def slack(self):
+        """Standard deviations that arrivals may be above the expected: what is expected is itself known to one in
+        the root of the samples only, and an error of that stays."""
+        return SLACK + (2.0 / np.sqrt(self.samples) if self.samples else 0.0)
 
 
 UNKNOWN = Expected(0, 0.0, UNKNOWN_DISPERSION)
@@ -112,7 +119,7 @@ def expected(samples: Sequence[Sequence[tuple[tuple[float, ...], tuple[float, ..
     level = float(mean.mean())
     excess = float(((mean - level) ** 2 / variance).sum())
     dispersion = (PRIOR_PARTITIONS + excess) / (PRIOR_PARTITIONS + max(len(found) - 1, 0))
-    return Expected(len(samples), level, dispersion, tuple(figures.mean(axis=0).tolist()))
+    return Expected(len(samples), level, dispersion, len(found), tuple(figures.mean(axis=0).tolist()))
 
 
 def from_facts(facts) -> Expected | None:
@@ -140,14 +147,14 @@ class Change:
     """the first one after it; None: it goes on"""
 
 
-def changes(z: Iterable[float]) -> list[Change]:
+def changes(z: Iterable[float], slack=SLACK) -> list[Change]:
     """Where standardised arrivals are worse than expected for long enough (Page 1954, with steps that are bounded)."""
     found: list[Change] = []
     total, start, alarmed = 0.0, 0, False
     for number, value in enumerate(z):
         if total <= 0.0:
             start = number
-        total = min(max(0.0, total + min(value - SLACK, LARGEST_STEP)), 2.0 * SUM_ALARMED)
+        total = min(max(0.0, total + min(value - slack, LARGEST_STEP)), 2.0 * SUM_ALARMED)
         if total > SUM_ALARMED and not alarmed:
             found.append(Change(start, None))
             alarmed = True

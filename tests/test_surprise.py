@@ -98,7 +98,51 @@ def test_few_partitions_expect_little():
     assert many.dispersion < few.dispersion < 1.0
     assert few.figures == (-1.0, 0.95, 0.5)
     assert few.standardised([(0.3, 0.01)])[0] < many.standardised([(0.3, 0.01)])[0]
+    assert surprise.SLACK < many.slack < few.slack == surprise.SLACK + 1.0
     assert expected([[((), ())]]) == surprise.UNKNOWN
+
+
+def scored(rng, rows=50):
+    """What is noted of some rows of a model that is right."""
+    u = rng.uniform(size=rows)
+    scores = surprise.totals(of_numbers(Places(u, u, np.ones(rows, dtype=bool)))) | {"rows": rows}
+    return surprise.noted(scores)
+
+
+@pytest.mark.parametrize("withheld", [1, 4, 16])
+def test_less_than_one_sequence_in_a_hundred_alarms_for_nothing(rng, withheld):
+    alarmed = 0
+    for _ in range(200):
+        base = expected([[((0.0,), scored(rng)) for _ in range(min(4, withheld))] for _ in range(withheld)])
+        alarmed += bool(changes(base.standardised([scored(rng) for _ in range(60)]), base.slack))
+    assert alarmed <= 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "task"), [("kin40k", "regression"), ("bike_hourly_counts", "counts"), ("magic", "classification")]
+)
+def test_real_rows_are_expected_until_they_shift(real_data, tmp_path, rng, name, task):
+    """Rows in random order; of the last third counts and numbers are a standard deviation larger, labels permuted."""
+    with np.load(real_data(name)) as arrays:
+        X, y = (arrays[key if key in arrays else f"{key}_train"].astype(float) for key in "Xy")
+    order = rng.permutation(len(y))[:10_000]
+    X, y = X[order], y[order]
+    train, good, bad = slice(0, 4000), slice(4000, 8000), slice(8000, None)
+    given = Settings(task=task, query=200, rows_per_expert=200, kernel="matern32", effort="quick")
+
+    def part(rows, name, y):
+        write_dataset(tmp_path / name, {"X": X[rows], "y": y}, rows_per_chunk=200)
+        return tmp_path / name
+
+    gbcm = GBCM.fit(part(train, "train.zarr", y[train]), given, model=tmp_path / "model")
+    fine, _ = gbcm.ingest(gbcm.source(part(good, "good.zarr", y[good])))  # a warning would be an error
+    assert fine.info()["drift"]["verdict"] == "as expected"
+    shift = np.round(y[train].std()) if task == "counts" else y[train].std()
+    other = rng.permutation(y[bad]) if task == "classification" else y[bad] + shift
+    with pytest.warns(BcmdistWarning, match="worse than expected since partition 2[01] "):
+        after, _ = fine.ingest(fine.source(part(bad, "bad.zarr", other)), Wishes(max_partitions=5))
+    assert after.info()["drift"]["worse"]
 
 
 def test_a_partition_withheld_is_as_if_it_had_not_been_heard(fitted):
@@ -146,10 +190,10 @@ def test_a_change_that_has_passed_is_told_too():
     def entries(surprises):
         return [Entry(f"k{k}", "", 50, arrival=(-1.0, 0.9, 0.5), surprise=(s, 0.01)) for k, s in enumerate(surprises)]
 
-    facts = {"expected": vars(Expected(16, 0.0, 1.0, (-1.0, 0.95, 0.5)))}
+    facts = {"expected": vars(Expected(16, 0.0, 1.0, 64, (-1.0, 0.95, 0.5)))}
     during = drift.told(entries([0.0] * 10 + [1.0] * 4), facts)
     assert during["verdict"].startswith("worse than expected since partition 11 (k10): 95 % intervals held 0.90 of the")
-    assert during["z"] == pytest.approx(2 * 10 / np.sqrt(17 / 16))  # 4 partitions, each 1 / sqrt(0.01 (1 + 1 / 16))
+    assert during["z"] == pytest.approx(2 * 10)  # 4 partitions, each 1 / sqrt(0.01)
     after = drift.told(entries([0.0] * 10 + [1.0] * 4 + [0.0] * 20), facts)
     assert (after["worse"], after["since"]) == (False, None)
     assert after["verdict"].startswith("as expected since partition ")
@@ -210,6 +254,6 @@ def test_ingest_prints_the_verdict(fitted, tmp_path, rng):
 
 
 def test_facts_of_a_commit_say_what_is_expected():
-    known = Expected(3, 0.1, 1.2, (-1.0, 0.9, 0.5))
+    known = Expected(3, 0.1, 1.2, 12, (-1.0, 0.9, 0.5))
     assert surprise.from_facts({"expected": json.loads(json.dumps(vars(known)))}) == known
     assert surprise.from_facts({}) is None
