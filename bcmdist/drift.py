@@ -24,6 +24,10 @@ CLASSES_NOTED = ("log_score", "accuracy")
 # The share of arrivals, the newest ones, that are compared with those before, and the least number for it.
 RECENT_SHARE = 0.1
 LEAST_COMPARED = 10
+NOT_COMPARED = (
+    "not known yet: there was nothing to compare these arrivals with; later ones are compared, once a fit or "
+    f"{surprise.WITHHELD} partitions have been heard"
+)
 
 
 @dataclass(frozen=True)
@@ -140,35 +144,33 @@ def told(entries: Iterable[Entry], facts) -> dict[str, Any] | None:
 
 
 def _verdict(entries, facts, names) -> dict[str, Any]:
-    known = surprise.from_facts(facts)
     judged = [(number, entry) for number, entry in enumerate(entries, start=1) if entry.surprise]
     if not judged:
-        text = (
-            f"not known yet: arrivals are compared with those before them, of which there were not {surprise.WITHHELD}"
-        )
-        return {"verdict": text, "worse": False, "since": None, "z": float("nan"), "expected": None}
-    base = known or surprise.UNKNOWN
+        return {"verdict": NOT_COMPARED, "worse": False, "since": None, "z": float("nan"), "expected": None}
+    base = surprise.from_facts(facts) or surprise.UNKNOWN
+    expected = dict(zip(names, base.figures, strict=False))
     z = base.standardised([entry.surprise for _, entry in judged])
-    found = surprise.changes(z, base.slack)
-    now = found[-1].start if found and found[-1].stop is None else None
-    newest = slice(now if now is not None else max(0, len(judged) - LEAST_COMPARED), None)
+    *_, last = (None, *surprise.changes(z, base.slack))
+    worse = last is not None and last.stop is None
+    newest = slice(last.start if last and worse else max(0, len(judged) - LEAST_COMPARED), None)
     standard_errors = float(z[newest].sum() / np.sqrt(len(z[newest])))
-    expected = dict(zip(names, base.figures, strict=True)) if base.figures else {}
-    shown: dict[str, Any] = {"worse": now is not None, "since": None, "z": standard_errors}
-    shown["expected"] = {"partitions": base.partitions} | expected
-    if now is not None:
-        shown["since"], first = judged[now]
-        share = np.mean([entry.arrival[1] for _, entry in judged[now:]])
-        what = "accuracy was" if names == CLASSES_NOTED else "95 % intervals held"
-        share_of = f"{share:.2f}" if names == CLASSES_NOTED else f"{share:.2f} of the rows"
-        than = f", {expected[names[1]]:.2f} of rows withheld before" if expected else ""
-        text = f"worse than expected since partition {shown['since']} ({first.key}): {what} {share_of}{than}"
-        return shown | {"verdict": f"{text}, z = {standard_errors:.1f}"}
     text = "as expected"
-    if found and found[-1].stop is not None:
-        start, stop = (judged[k][0] for k in (found[-1].start, found[-1].stop - 1))
+    if last and worse:
+        number, first = judged[last.start]
+        held = _held([entry for _, entry in judged[newest]], names, expected)
+        text = f"worse than expected since partition {number} ({first.key}): {held}, z = {standard_errors:.1f}"
+    elif last and last.stop:
+        start, stop = judged[last.start][0], judged[last.stop - 1][0]
         text = f"as expected since partition {stop}, worse from partition {start} on before"
-    return shown | {"verdict": text}
+    shown = {"verdict": text, "worse": worse, "since": judged[last.start][0] if last and worse else None}
+    return shown | {"z": standard_errors, "expected": {"partitions": base.partitions} | expected}
+
+
+def _held(entries, names, expected):
+    """The second thing noted of arrivals beside what it was expected to be, in words."""
+    share = np.mean([entry.arrival[1] for entry in entries])
+    text = f"accuracy was {share:.2f}" if names == CLASSES_NOTED else f"95 % intervals held {share:.2f} of the rows"
+    return f"{text}, {expected[names[1]]:.2f} of rows withheld before" if expected else text
 
 
 def _names(table):

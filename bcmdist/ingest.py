@@ -384,10 +384,9 @@ class _Loop:
         found = told(self.gbcm.ledger, self.gbcm.facts) if self.tally.partitions and not self.drift_told else None
         if found and found["worse"]:
             self.drift_told = True
-            text = (
-                f"{self.gbcm.url}: what arrives is {found['verdict']}; look at `bcmdist info --picture`, and fit anew"
-            )
-            warnings.warn(BcmdistWarning(f"{text} or let old rows fade (--half-life)"), stacklevel=2)
+            remedy = "look at `bcmdist info --picture`, and fit anew or let old rows fade (--half-life)"
+            text = f"{self.gbcm.url}: what arrives is {found['verdict']}; {remedy}"
+            warnings.warn(BcmdistWarning(text), stacklevel=2)
 
     def _due(self):
         if self.wishes.commit_every is not None:
