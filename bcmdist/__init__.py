@@ -23,6 +23,7 @@ commit : a numbered, immutable state of a model: committee, ledger and offsets i
 ledger : the partitions heard, a set of keys with the hashes of their rows
 source : where partitions keep coming from; its *offset* says where to read on, its *position* counts its rows
 arrival : a partition that was ingested, with how well it was predicted before it was heard
+surprise : what a row cost beyond what its own prediction expected, in nats; of arrivals and of partitions withheld
 jitter : added to the query covariance only, once, and reported
 NMSE, MNLP : mean squared error over the mean squared deviation from the training mean; mean
     negative log predictive density, in nats like all logarithms here

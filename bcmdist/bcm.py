@@ -134,8 +134,12 @@ class GBCM:
         """The committee of the same directory at its newest commit."""
         return replace(GBCM.load(self.url), _keep=self._keep)
 
-    def absorb(self, parts: list[Partition], *, runtime: Runtime | None = None) -> "GBCM":
+    def absorb(self, parts: list[Partition], *, same_rows="warn", runtime: Runtime | None = None) -> "GBCM":
         """Hear partitions, and commit; those in the ledger already are left out.
+
+        Parameters
+        ----------
+        same_rows : "warn", "refuse" or "allow" rows that were heard under another key, and would count twice
 
         Raises
         ------
@@ -150,7 +154,9 @@ class GBCM:
         parts = [part for part in dict.fromkeys(parts) if part.key not in heard]
         self.refuse_unlike(parts)
         refuse_overlap(parts, heard)
-        return self.ingest(Listed(tuple(parts)), runtime=runtime)[0] if parts else self._calibrated(runtime)
+        if not parts:
+            return self._calibrated(runtime)
+        return self.ingest(Listed(tuple(parts)), Wishes(same_rows=same_rows), runtime=runtime)[0]
 
     def _named(self, parts):
         """Partitions with their columns in the order of the model, and its numbers of classes."""
@@ -219,21 +225,24 @@ class GBCM:
         opening.write_commit(store, 1, self.model, committee, facts, **heard)
         return _from_commit(store, store.load(1))
 
-    def partial_fit(self, source, *, runtime: Runtime | None = None) -> "GBCM":
+    def partial_fit(self, source, *, same_rows="warn", runtime: Runtime | None = None) -> "GBCM":
         """Hear the rows of another source with arrays of the same names; partitions heard before are left out.
 
         Parameters
         ----------
         source : path or URL of a Zarr group, of a directory of them, or of a stream; see `bcmdist.sources`
+        same_rows : "warn", "refuse" or "allow" rows that were heard under another name, and would count twice
 
         Raises
         ------
         ChunkConflict
             A partition that was heard holds other rows now.
+        SameRows
+            Rows were heard under another name, and are to be refused.
         InvalidData, UnsupportedTarget, MemoryLimit, WorkerCannotRead, WorkerLost, LaplaceNotConverged
         """
         with contextlib.closing(self.source(source)) as opened:
-            return self.ingest(opened, runtime=runtime)[0]
+            return self.ingest(opened, Wishes(same_rows=same_rows), runtime=runtime)[0]
 
     def source(self, url, *, watch=False, **options) -> Source:
         """A source of rows for this model; `watch`: one that may grow; further options of `open_source`."""
@@ -370,7 +379,9 @@ class GBCM:
         -------
         `rows`, and `rmse nmse mae mnlp crps coverage50 coverage80 coverage95 interval_score pit_distance pit`,
         `accuracy log_loss brier ece auc` or, of counts and lifetimes, `mnlp deviance coverage50 coverage80
-        coverage95 concordance mae interval_score pit_distance pit`; numbers, but for the list `pit` (`bcmdist.pit`)
+        coverage95 concordance mae interval_score pit_distance pit`; numbers, but for the list `pit` (`bcmdist.pit`).
+        Of more than 20,000 rows also `concordance_error`, a standard error, or `auc_error`, a bound
+        (`bcmdist.ranking`)
         """
         scores = self.scores(source, x=x, y=y, method=method, runtime=runtime)
         return {"rows": int(scores.totals["rows"]), **scores.summary()}
@@ -469,7 +480,7 @@ class GBCM:
             "kernels_tried": self.facts["kernels_tried"],
             "at_bounds": self.facts["at_bounds"],
             "method": self.facts.get("method", "committee"),
-            "drift": drift.summary(self.ledger),
+            "drift": drift.told(self.ledger, self.facts),
             "fading": self.facts.get("fading"),
             "skipped": self.facts.get("skipped", []),
             "cells": self._cells_info(),

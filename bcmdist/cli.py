@@ -438,6 +438,11 @@ def info(model, commit, history, ledger, p_eff_data, calibration, picture, as_js
     help="Partitions or data sets that fail: report and fail in the end, or go on without and say so in the model.",
 )
 @click.option(
+    "--same-rows",
+    type=click.Choice(["warn", "refuse", "allow"]),
+    help="Partitions whose rows were heard under another name (a copy, a link) would count twice [default: warn].",
+)
+@click.option(
     "--take-over",
     type=click.FloatRange(min=0),
     metavar="SECONDS",
@@ -453,6 +458,7 @@ def ingest(model, source, watch, make_runtime, as_json, on_error, take_over, **w
     Example: bcmdist ingest model new.zarr
     """
     start = time.perf_counter()
+    from bcmdist import drift
     from bcmdist.bcm import GBCM
     from bcmdist.wishes import Wishes
 
@@ -473,6 +479,7 @@ def ingest(model, source, watch, make_runtime, as_json, on_error, take_over, **w
         "seconds": seconds,
         "rows_per_second": tally.rows / seconds,
         "commit": after.commit,
+        "drift": drift.told(after.ledger, after.facts),
     }
     return report(figures, as_json)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from bcmdist import surprise
 from bcmdist.errors import InvalidOption
 from bcmdist.store import Entry
 
@@ -23,6 +24,10 @@ CLASSES_NOTED = ("log_score", "accuracy")
 # The share of arrivals, the newest ones, that are compared with those before, and the least number for it.
 RECENT_SHARE = 0.1
 LEAST_COMPARED = 10
+NOT_COMPARED = (
+    "not known yet: there was nothing to compare these arrivals with; later ones are compared, once a fit or "
+    f"{surprise.WITHHELD} partitions have been heard"
+)
 
 
 @dataclass(frozen=True)
@@ -120,6 +125,58 @@ def noted(scores) -> tuple[float, ...]:
     return tuple(found.tolist()) if np.all(np.isfinite(found)) else ()
 
 
+def told(entries: Iterable[Entry], facts) -> dict[str, Any] | None:
+    """`summary` with a verdict, from the first arrival on; None where there are none.
+
+    `verdict` in words; `worse`, whether arrivals are worse than expected by now, `since` the so-manieth one, and by
+    how many standard errors, `z`; `expected`, what is noted of arrivals as it was for the partitions that these are
+    compared with (`bcmdist.surprise`).
+    """
+    entries = [entry for entry in entries if entry.arrival]
+    if not entries:
+        return None
+    table = arrivals(entries)
+    names = _names(table)
+    unknown = dict.fromkeys(names, float("nan")) | {"log_score_change": float("nan")}
+    recent = dict(zip((f"{name}_recent" for name in names), table[-LEAST_COMPARED:].mean(axis=0).tolist(), strict=True))
+    few = {"arrivals": len(entries), "recent": min(len(entries), LEAST_COMPARED)} | unknown | recent
+    return (summary(entries) or few) | _verdict(entries, facts, names)
+
+
+def _verdict(entries, facts, names) -> dict[str, Any]:
+    judged = [(number, entry) for number, entry in enumerate(entries, start=1) if entry.surprise]
+    if not judged:
+        return {"verdict": NOT_COMPARED, "worse": False, "since": None, "z": float("nan"), "expected": None}
+    base = surprise.from_facts(facts) or surprise.UNKNOWN
+    expected = dict(zip(names, base.figures, strict=False))
+    z = base.standardised([entry.surprise for _, entry in judged])
+    *_, last = (None, *surprise.changes(z, base.slack))
+    worse = last is not None and last.stop is None
+    newest = slice(last.start if last and worse else max(0, len(judged) - LEAST_COMPARED), None)
+    standard_errors = float(z[newest].sum() / np.sqrt(len(z[newest])))
+    text = "as expected"
+    if last and worse:
+        number, first = judged[last.start]
+        held = _held([entry for _, entry in judged[newest]], names, expected)
+        text = f"worse than expected since partition {number} ({first.key}): {held}, z = {standard_errors:.1f}"
+    elif last and last.stop:
+        start, stop = judged[last.start][0], judged[last.stop - 1][0]
+        text = f"as expected since partition {stop}, worse from partition {start} on before"
+    shown = {"verdict": text, "worse": worse, "since": judged[last.start][0] if last and worse else None}
+    return shown | {"z": standard_errors, "expected": {"partitions": base.partitions} | expected}
+
+
+def _held(entries, names, expected):
+    """The second thing noted of arrivals beside what it was expected to be, in words."""
+    share = np.mean([entry.arrival[1] for entry in entries])
+    text = f"accuracy was {share:.2f}" if names == CLASSES_NOTED else f"95 % intervals held {share:.2f} of the rows"
+    return f"{text}, {expected[names[1]]:.2f} of rows withheld before" if expected else text
+
+
+def _names(table):
+    return NUMBERS_NOTED if table.shape[1] == len(NUMBERS_NOTED) else CLASSES_NOTED
+
+
 def arrivals(entries: Iterable[Entry]) -> np.ndarray:
     """What was noted of partitions, in the order in which they were committed: (n, 2 or 3)."""
     return np.array([entry.arrival for entry in entries if entry.arrival])
@@ -137,7 +194,7 @@ def summary(entries: Iterable[Entry]) -> dict[str, float] | None:
         return None
     old, new = table[:-recent], table[-recent:]
     error = np.sqrt(old[:, 0].var(ddof=1) / len(old) + new[:, 0].var(ddof=1) / len(new))
-    names = NUMBERS_NOTED if table.shape[1] == len(NUMBERS_NOTED) else CLASSES_NOTED
+    names = _names(table)
     shown: dict[str, float] = {"arrivals": len(table), "recent": recent}
     for name, before, now in zip(names, old.mean(axis=0), new.mean(axis=0), strict=True):
         shown |= {name: float(before), f"{name}_recent": float(now)}

@@ -27,6 +27,10 @@ class MisalignedChunks(InvalidData):
     """Chunks of `X` and of a row-wise companion array cut across each other."""
 
 
+class SameRows(InvalidData):
+    """A partition holds the rows of another one that was heard; it would count twice."""
+
+
 class UnsupportedTarget(InvalidData):
     """A target lies outside the support of the likelihood."""
 

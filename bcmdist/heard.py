@@ -1,10 +1,12 @@
-"""Which rows were heard: ranges of rows of arrays, by the keys of partitions."""
+"""Which rows were heard: ranges of rows of arrays, by the keys of partitions; and what was in them."""
 
 import bisect
 from collections.abc import Iterable
 from dataclasses import replace
 
+from bcmdist.errors import SameRows
 from bcmdist.partition import Partition, named_range
+from bcmdist.store import Entry
 
 
 class Heard:
@@ -62,6 +64,48 @@ class Ranges:
         first = bisect.bisect_right(ranges, part.start, key=lambda line: line[1])
         last = bisect.bisect_left(ranges, part.stop, key=lambda line: line[0])
         return [key for _, _, key in ranges[first:last]]
+
+
+class Contents:
+    """Keys of partitions by what is in their rows: one under another name, of a copy or a link, has a twin here."""
+
+    def __init__(self, entries: Iterable[Entry] = ()):
+        self._keys: dict[str, str] = {}
+        """by digest"""
+        self.add(entries)
+
+    def add(self, entries: Iterable[Entry]):
+        """These were heard too."""
+        for entry in entries:
+            self._keys.setdefault(entry.digest, entry.key)
+
+    def twins(self, entries: Iterable[Entry]) -> dict[str, str]:
+        """Keys of entries whose rows were heard under another key, or come twice among them; with that other key."""
+        known, found = dict[str, str](), dict[str, str]()
+        for entry in entries:
+            twin = self._keys.get(entry.digest) or known.setdefault(entry.digest, entry.key)
+            if twin != entry.key:
+                found[entry.key] = twin
+        return found
+
+
+def same_rows(key, twin) -> SameRows:
+    """The error for a partition whose twin was heard."""
+    return SameRows(
+        f"{key}: expected rows that were not heard, got those of {twin}; leave them out (--on-error skip), or let them "
+        "count twice (--same-rows allow)"
+    )
+
+
+def same_rows_warning(twins: dict[str, str]) -> str:
+    """What to say of partitions that were heard though their twins were."""
+    key, twin = next(iter(twins.items()))
+    some = f"{len(twins)} partitions hold" if len(twins) > 1 else "1 partition holds"
+    first = "first " if len(twins) > 1 else ""
+    return (
+        f"{some} the same rows as others under another name, and count twice: {first}{key}, which equals {twin}; "
+        "`bcmdist forget` them, or give --same-rows allow where rows repeat by nature, refuse where they must not"
+    )
 
 
 def unheard(parts: Iterable[Partition], keys: Iterable[str]) -> list[Partition]:

@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from bcmdist import opening, passes
-from bcmdist.drift import chosen_fading, fading_from, to_facts
+from bcmdist.drift import chosen_fading, fading_from, to_facts, told
 from bcmdist.errors import (
     BcmdistError,
     BcmdistWarning,
@@ -34,9 +34,9 @@ from bcmdist.errors import (
     PoisonChunk,
     SchedulerLost,
 )
-from bcmdist.heard import Heard, Ranges, unheard
+from bcmdist.heard import Contents, Heard, Ranges, same_rows, same_rows_warning, unheard
 from bcmdist.limits import refuse_large_expert
-from bcmdist.partition import from_keys, refuse_overlap
+from bcmdist.partition import from_keys, named_range, refuse_overlap
 from bcmdist.pending import Batch, Pending, rest_of
 from bcmdist.revision import messages
 from bcmdist.sources import Source
@@ -47,6 +47,7 @@ from bcmdist.store import RUNNING, Entry, record_digest
 from bcmdist.tasks.arriving import Arrival, Digests, Found
 from bcmdist.tasks.hearing import EPExpert, Expert
 from bcmdist.wishes import KEEP_COMMITS, Tally, Wishes, never
+from bcmdist.withholding import Withholding
 
 if TYPE_CHECKING:
     from bcmdist.bcm import GBCM
@@ -91,12 +92,12 @@ def _ingest_in_turn(gbcm: "GBCM", source: Source, runtime, wishes: Wishes) -> tu
     CommitConflict
         Somebody else writes too: his messages and ours depend on their order.
     """
-    if replace(wishes, keep=KEEP_COMMITS, stop=never) != Wishes():
+    if replace(wishes, keep=KEEP_COMMITS, same_rows="warn", stop=never) != Wishes():
         raise InvalidOption(
             "ingest: expected no options with a model that linearises at the running belief, since its messages depend "
-            f"on their order, got {wishes}; leave them out, or fit a model with --linearise own"
+            f"on their order (--same-rows may stay), got {wishes}; leave them out, or fit a model with --linearise own"
         )
-    tally, read_to = Tally(), None
+    tally, read_to, twins = Tally(), None, dict[str, str]()
     digests = {entry.key: entry.digest for entry in gbcm.ledger}
     known = digests.keys() | heard_in_cells(gbcm)
     while deliveries := source.read(read_to, GROUP):
@@ -113,12 +114,20 @@ def _ingest_in_turn(gbcm: "GBCM", source: Source, runtime, wishes: Wishes) -> tu
             gbcm.refuse_unlike(fresh)
             refuse_overlap(fresh, known)
             refuse_large_expert(fresh, gbcm.model.query, runtime, gbcm.model.likelihood)
+            found = runtime.sum(Digests(), fresh, label="compare").by_key
+            same = Contents(gbcm.ledger).twins(Entry(part.key, found[part.key], part.rows) for part in fresh)
+            if same and wishes.same_rows == "refuse":
+                raise same_rows(*next(iter(same.items())))
+            twins |= same
             gbcm = passes.absorb_in_turn(gbcm, fresh, runtime)
             digests = {entry.key: entry.digest for entry in gbcm.ledger}
             known |= digests.keys()
         tally.partitions += len(fresh)
         tally.rows += sum(part.rows for part in fresh)
         source.ack(read_to, [part.key for part in parts])
+    tally.same_rows = len(twins)
+    if twins and wishes.same_rows == "warn":
+        warnings.warn(BcmdistWarning(same_rows_warning(twins)), stacklevel=2)
     return gbcm, tally
 
 
@@ -132,12 +141,16 @@ class _Loop:
         self.expert = EPExpert(gbcm.reference) if gbcm.facts["approximation"] == "ep" else Expert(gbcm.reference)
         self.surveyed = {entry.key: entry for entry in gbcm.store.get_segment(gbcm.facts["surveyed"])}
         self.known: dict[str, str] = {}
+        self.contents, self.twins, self.twins_told = Contents(), dict[str, str](), False
+        """what was heard; new partitions whose rows were, under another name, with that; whether it was said"""
+        self.withholding, self.drift_told = Withholding(gbcm.facts), False
         self.in_cells = heard_in_cells(gbcm)
         self.positions: dict[str, int | None] = {}
         """of partitions on their way, by key; None where rows do not fade"""
         self.heard = Heard(self.in_cells)
         self.ranges, self.compared = Ranges(entry.key for entry in gbcm.ledger), set[str]()
         self._note(gbcm.ledger)
+        self.contents.add(entry for key, entry in self.surveyed.items() if key in self.in_cells)
         self.read_to = gbcm.offsets.get(source.name) if wishes.watch else None
         self.given = 0
         """new partitions that were handed out"""
@@ -151,6 +164,7 @@ class _Loop:
 
     def _note(self, entries):
         """These are in the ledger."""
+        self.contents.add(entries)
         self.known |= {entry.key: entry.digest for entry in entries}
         self.heard.add(entry.key for entry in entries)
 
@@ -170,6 +184,8 @@ class _Loop:
                 time.sleep(POLL_SECONDS)
         self._prune()
         self._progress(finished=True)
+        self._tell_twins()
+        self._tell_drift()
         if self.failures:
             raise self.failures[0]
         self.tally.waiting = self.source.lag(self.read_to)
@@ -199,6 +215,8 @@ class _Loop:
                 return
             known, fresh = self._begun(deliveries)
             yield from ((Digests(), group) for group in self._groups(known))
+            if fresh and self.source.name:
+                yield from self.withholding.work(self.gbcm)
             for group in self._groups(fresh):
                 yield self.hearing, group
 
@@ -270,8 +288,13 @@ class _Loop:
         return (delivery.position or 0) - (delivery.parts[-1].stop - part.stop)
 
     def _groups(self, parts) -> Iterator[list]:
-        """Neighbours that are computed together: few, so that no thread is idle for long; alone where rows fade."""
-        size = 1 if self.fading.half_life else max(1, min(GROUP, -(-len(parts) // self.runtime.threads)))
+        """Neighbours that are computed together: few, so that no thread is idle for long; alone where rows fade, or may
+        be refused once they are known."""
+        size = (
+            1
+            if self.fading.half_life or self.wishes.same_rows == "refuse"
+            else max(1, min(GROUP, -(-len(parts) // self.runtime.threads)))
+        )
         return (parts[k : k + size] for k in range(0, len(parts), size))
 
     def _hearing(self):
@@ -288,7 +311,9 @@ class _Loop:
 
     def _take(self, outcome):
         """What came of a task."""
-        if outcome.error is not None:
+        if self.withholding.is_of(outcome):
+            self.withholding.take(outcome, self.known)
+        elif outcome.error is not None:
             self._fail([part.key for part in outcome.parts], outcome.error)
         elif isinstance(outcome.result, Found):
             self._compare(outcome.result.by_key)
@@ -330,9 +355,38 @@ class _Loop:
         except DataChanged as error:
             self._fail(list(heard.entries), error)
             return
+        if self._refused(self.contents.twins(heard.entries.values())):
+            return
+        self.contents.add(heard.entries.values())
         entries = {key: replace(e, position=self.positions.pop(key)) for key, e in heard.entries.items()}
+        if not self.withholding.asked:  # there is nothing to compare with
+            entries = {key: replace(entry, surprise=()) for key, entry in entries.items()}
         newest = max(entry.position or 0 for entry in entries.values())
         self.pending.add(heard.message, replace(self.fading, position=newest), entries, outcome.parts)
+
+    def _refused(self, twins):
+        """Whether new partitions, by their keys with those of their twins, are not to be heard; all are counted."""
+        self.twins |= twins
+        self.tally.same_rows = len(self.twins)
+        if self.wishes.same_rows == "refuse":
+            for key, twin in twins.items():
+                self._fail([key], same_rows(key, twin))
+        return bool(twins) and self.wishes.same_rows == "refuse"
+
+    def _tell_twins(self):
+        """Once, whatever comes later."""
+        if self.twins and self.wishes.same_rows == "warn" and not self.twins_told:
+            self.twins_told = True
+            warnings.warn(BcmdistWarning(same_rows_warning(self.twins)), stacklevel=2)
+
+    def _tell_drift(self):
+        """Once, while arrivals are worse than expected."""
+        found = told(self.gbcm.ledger, self.gbcm.facts) if self.tally.partitions and not self.drift_told else None
+        if found and found["worse"]:
+            self.drift_told = True
+            remedy = "look at `bcmdist info --picture`, and fit anew or let old rows fade (--half-life)"
+            text = f"{self.gbcm.url}: what arrives is {found['verdict']}; {remedy}"
+            warnings.warn(BcmdistWarning(text), stacklevel=2)
 
     def _due(self):
         if self.wishes.commit_every is not None:
@@ -378,6 +432,9 @@ class _Loop:
         self.source.ack(batch.offset, batch.keys)
         if self.unpruned >= self.wishes.keep:
             self._prune()
+        if self.wishes.watch:  # who knows when this ends
+            self._tell_twins()
+            self._tell_drift()
 
     def _tells_something(self, batch: Batch):
         """Whether a batch changes what a commit says."""
@@ -415,11 +472,13 @@ class _Loop:
                 self._fail([key], error)
         refuse_heard_in_cells(self.gbcm, batch.parts.values())
         known = theirs.keys() | heard_in_cells(self.gbcm)
-        left = unheard([part for key, part in batch.parts.items() if key not in known], known)
+        twins = Contents(self.gbcm.ledger).twins(e for key, e in batch.entries.items() if key not in known)
+        refused = twins.keys() if self._refused(twins) else set()
+        left = unheard([part for key, part in batch.parts.items() if key not in known | refused], known)
         gone = len(batch.parts) - sum(part.key in batch.parts for part in left)
         if not gone:
             return batch
-        self.tally.duplicates += gone
+        self.tally.duplicates += gone - len(refused)
         if not left:
             return rest_of(batch, None, {}, [])
         mended = [self._left_of(batch, part) for part in left]
@@ -438,7 +497,7 @@ class _Loop:
 
     def _successor(self, batch: Batch, stages: Stages) -> "GBCM":
         """The commit after the newest one we know, with a batch absorbed and old rows faded."""
-        gbcm, entries = self.gbcm, sorted(batch.entries.values(), key=lambda entry: entry.key)
+        gbcm, entries = self.gbcm, sorted(batch.entries.values(), key=lambda entry: named_range(entry.key))
         before = fading_from(gbcm.facts) if fading_from(gbcm.facts).fades else self.fading
         after = before.at(batch.fading.position)
         with stages("committee"):
@@ -454,6 +513,7 @@ class _Loop:
         facts: dict[str, Any] = to_facts(after)
         if entries:
             facts |= passes.first_pass(gbcm.facts)
+        facts |= self.withholding.facts(gbcm.facts)
         skipped = {*gbcm.facts.get("skipped", ()), *self.tally.skipped}
         facts["skipped"] = sorted(skipped and skipped - _names(ledger))
         if gone:

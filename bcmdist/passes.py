@@ -152,7 +152,7 @@ def heard_partitions(gbcm: "GBCM") -> list[Partition]:
 
 def _as_before(entry: Entry, old: Entry) -> Entry:
     """What a pass says of a partition, with what was known of it."""
-    return replace(entry, weight=old.weight, position=old.position, arrival=old.arrival)
+    return replace(entry, weight=old.weight, position=old.position, arrival=old.arrival, surprise=old.surprise)
 
 
 def without_some(gbcm: "GBCM", runtime) -> tuple[list[Partition], Committee]:

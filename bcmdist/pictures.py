@@ -67,7 +67,7 @@ def reliability_diagram(path, scores):
     """
     t = scores.totals
     rows, filled = t["bin_rows"], t["bin_rows"] > 0
-    judged = "class 1" if len(t["rank_rows"]) == 1 else "the likeliest class"
+    judged = "class 1" if t["ranked"].classes == 1 else "the likeliest class"
     pyplot = _pyplot()
     figure, (top, bottom) = pyplot.subplots(
         2, 1, figsize=(4.5, 5.5), height_ratios=(3, 1), sharex=True, layout="constrained"

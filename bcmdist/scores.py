@@ -5,25 +5,25 @@ totals; `Scores.summary` turns the grand total into the figures users read.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scoringrules import interval_score
 
-from bcmdist import pit
+from bcmdist import pit, surprise
+from bcmdist.ranking import comparable, ranked
+from bcmdist.ranking import concordance_pairs as concordance_pairs
 
 # Width-1/15 bins of P(y = 1) for the expected calibration error; the customary number.
 CALIBRATION_BINS = 15
-# Bins of the log odds for the area under the ROC curve, so that rare classes are resolved too: 0.002
-# wide between odds of exp(-20) and exp(20). Ties inside a bin count half.
-RANKING_BINS = 20_000
-RANKING_LOG_ODDS = 20.0
 
 
 @dataclass(frozen=True)
 class Scores:
     """Additive totals by name; `+` adds name by name."""
 
-    totals: dict[str, np.ndarray]
+    totals: dict[str, Any]
+    """arrays and, of what rows are to be ranked by, a `Comparable` or a `Ranked`"""
 
     def __add__(self, other: "Scores") -> "Scores":
         return Scores({name: value + other.totals[name] for name, value in self.totals.items()})
@@ -33,7 +33,7 @@ class Scores:
 
         Numbers, but for the list `pit`.
         """
-        for mark, summary in [("rank_rows", _class_summary), ("pairs", _event_summary)]:
+        for mark, summary in [("ranked", _class_summary), ("comparable", _event_summary)]:
             if mark in self.totals:
                 return summary(self.totals)
         return _regression_summary(self.totals)
@@ -77,7 +77,7 @@ def _interval_total(y, prediction):
 
 def _place_totals(where):
     covered = np.array([pit.covered(where, level).sum() for level in pit.LEVELS])
-    return {"covered": covered, "pit": pit.histogram(where)}
+    return {"covered": covered, "pit": pit.histogram(where), **surprise.totals(surprise.of_numbers(where))}
 
 
 def _coverages(t):
@@ -89,22 +89,22 @@ def _place_summary(t):
     return {"pit_distance": pit.distance_to_uniform(shares), "pit": shares.tolist()}
 
 
-def event_scores(obs, prediction, log_density, deviance, where: pit.Places):
+def event_scores(obs, prediction, log_density, deviance, where: pit.Places, *, number=None):
     """Totals of predictions of counts or lifetimes; all arguments (n,) or observations of n rows.
 
-    Concordant pairs are counted among the rows of a partition, of rates per exposure and shares of trials.
+    Pairs are ordered by rates per exposure and shares of trials. `number`: of the rows in their data set, by which a
+    sample is drawn where they are many (`bcmdist.ranking`); 0, 1, ... by default.
     An interval is scored against what was observed, so that there is no score of censored rows.
     """
     size, mean = obs.exposure * np.maximum(obs.trials, 1.0), prediction["observation_mean"]
-    pairs, concordant = concordance_pairs(obs.y / size, obs.event, mean / size)
+    number = np.arange(len(obs)) if number is None else number
     return Scores(
         {
             "rows": np.array(len(obs)),
             "negative_log": -log_density.sum(),
             "deviance": deviance.sum(),
             "absolute": np.abs(obs.y - mean).sum(),
-            "pairs": np.array(pairs),
-            "concordant": np.array(concordant),
+            "comparable": comparable(obs.y / size, obs.event, mean / size, number),
             "censored": np.sum(~where.seen),
             "interval": _interval_total(obs.y, prediction),
             **_place_totals(where),
@@ -114,32 +114,17 @@ def event_scores(obs, prediction, log_density, deviance, where: pit.Places):
 
 def _event_summary(t):
     n = float(t["rows"])
+    concordance, error = t["comparable"].concordance(n)
     return {
         "mnlp": float(t["negative_log"] / n),
         "deviance": float(t["deviance"] / n),
         **_coverages(t),
-        "concordance": float(t["concordant"] / t["pairs"]) if t["pairs"] else float("nan"),
+        "concordance": concordance,
+        **_error("concordance", error),
         "mae": float(t["absolute"] / n),
         "interval_score": float(t["interval"] / n) if not t["censored"] else float("nan"),
         **_place_summary(t),
     }
-
-
-def concordance_pairs(y, event, predicted):
-    """Comparable pairs of rows, and how many of them the prediction puts in the right order (Harrell 1982).
-
-    Rows i and j are comparable where y_i < y_j and i is an event (not censored); ties of the prediction
-    count half.
-    """
-    order = np.argsort(y, kind="stable")
-    y, event, predicted = y[order], event[order], predicted[order]
-    first = np.searchsorted(y, y, side="right")  # of the rows that are later than each
-    pairs, concordant = 0, 0.0
-    for i in np.flatnonzero(event):
-        later = predicted[first[i] :]
-        pairs += len(later)
-        concordant += (later > predicted[i]).sum() + 0.5 * (later == predicted[i]).sum()
-    return pairs, concordant
 
 
 def class_scores(y, prediction):
@@ -152,8 +137,6 @@ def class_scores(y, prediction):
     # Of two classes the probability of the second one is calibrated, of more that of the likeliest.
     judged, happened = (p[:, 1], number == 1) if C == 2 else (p.max(axis=1), p.argmax(axis=1) == number)
     calibration = np.minimum((judged * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
-    ranked = range(1, 2) if C == 2 else range(C)
-    ranking = [_ranking_bins(p[:, c], _rest(p, c)) for c in ranked]
     return Scores(
         {
             "rows": np.array(len(y)),
@@ -163,23 +146,10 @@ def class_scores(y, prediction):
             "bin_rows": np.bincount(calibration, minlength=CALIBRATION_BINS),
             "bin_probability": np.bincount(calibration, judged, CALIBRATION_BINS),
             "bin_positives": np.bincount(calibration, happened, CALIBRATION_BINS),
-            "rank_rows": np.stack([np.bincount(bins, minlength=RANKING_BINS) for bins in ranking]),
-            "rank_positives": np.stack(
-                [np.bincount(bins, one_hot[:, c], RANKING_BINS) for c, bins in zip(ranked, ranking, strict=True)]
-            ),
+            "ranked": ranked(p, number),
+            **surprise.totals(surprise.of_classes(p, number)),
         }
     )
-
-
-def _rest(p, c):
-    return p[:, 0] if p.shape[1] == 2 else np.delete(p, c, axis=1).sum(axis=1)
-
-
-def _ranking_bins(p, no):
-    with np.errstate(divide="ignore"):
-        log_odds = np.log(p) - np.log(no)
-    share = (log_odds.clip(-RANKING_LOG_ODDS, RANKING_LOG_ODDS) / RANKING_LOG_ODDS + 1.0) / 2.0
-    return np.minimum((share * RANKING_BINS).astype(int), RANKING_BINS - 1)
 
 
 def _class_summary(t):
@@ -187,20 +157,17 @@ def _class_summary(t):
     the others, averaged over the classes that occur."""
     n = float(t["rows"])
     gaps = np.abs(t["bin_probability"] - t["bin_positives"]).sum()
-    areas = [_area_under_curve(yes, rows - yes) for yes, rows in zip(t["rank_positives"], t["rank_rows"], strict=True)]
-    finite = [area for area in areas if np.isfinite(area)]
+    area, error = t["ranked"].area_under_curve()
     return {
         "accuracy": float(t["right"] / n),
         "log_loss": float(t["negative_log"] / n),
         "brier": float(t["squared"] / n),
         "ece": float(gaps / n),
-        "auc": float(np.mean(finite)) if finite else float("nan"),
+        "auc": area,
+        **_error("auc", error),
     }
 
 
-def _area_under_curve(positives, negatives):
-    """Share of (positive, negative) pairs in the right order; nan where a class is missing."""
-    if positives.sum() == 0 or negatives.sum() == 0:
-        return float("nan")
-    below = np.cumsum(negatives) - negatives
-    return float((positives * (below + 0.5 * negatives)).sum() / (positives.sum() * negatives.sum()))
+def _error(name, error):
+    """Of a figure that not all pairs of rows went into."""
+    return {f"{name}_error": error} if error > 0.0 else {}

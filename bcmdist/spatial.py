@@ -20,6 +20,7 @@ from bcmdist import opening
 from bcmdist.arrays import Data
 from bcmdist.calibration import fit_calibration
 from bcmdist.dataset import LARGEST_OUTPUT_CHUNK, ROWS_PER_CHUNK
+from bcmdist.drift import weights
 from bcmdist.errors import DataChanged, InvalidData
 from bcmdist.kernels import metric
 from bcmdist.likelihoods import task_of
@@ -113,7 +114,7 @@ def surrounded(facts) -> bool:
 def heard_in_cells(gbcm: "GBCM") -> set[str]:
     """Keys of the partitions as surveyed whose rows have been heard in the order of cells."""
     array = (gbcm.facts.get("cells") or {}).get("array")
-    if array is None or not len(heard_pieces(gbcm.ledger, array)):
+    if array is None or not len(heard_pieces(weights(gbcm.facts, gbcm.ledger), array)):
         return set()
     return {entry.key for entry in gbcm.store.get_segment(gbcm.facts["surveyed"])}
 

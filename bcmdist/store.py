@@ -59,6 +59,8 @@ class Entry:
     """rows of its source up to its end, where they are numbered and count"""
     arrival: tuple[float, ...] = ()
     """how well its rows were predicted before it was heard (`bcmdist.drift`)"""
+    surprise: tuple[float, ...] = ()
+    """how much worse than expected that was (`bcmdist.surprise`)"""
 
 
 ARRIVAL = 7  # its place in an entry

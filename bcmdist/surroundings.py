@@ -6,6 +6,7 @@ that no prediction depends on the points it is asked for together with.
 """
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -135,8 +136,8 @@ class Arrangement:
         return np.unique(np.linspace(a, b - 1, min(b - a, self.sizes.around)).astype(np.int64))
 
 
-def heard_pieces(ledger, array) -> np.ndarray:
-    """(pieces, 3): start, stop and weight of the partitions of one array in a ledger, ascending."""
-    found = [(KEY.fullmatch(entry.key), entry.weight) for entry in ledger]
+def heard_pieces(weights: Mapping[str, float], array) -> np.ndarray:
+    """(pieces, 3): start, stop and weight of the partitions of one array, ascending, of weights by key."""
+    found = [(KEY.fullmatch(key), weight) for key, weight in weights.items()]
     pieces = [(int(m["start"]), int(m["stop"]), weight) for m, weight in found if m and m["array"] == array]
     return np.array(sorted(pieces), dtype=float).reshape(-1, 3)

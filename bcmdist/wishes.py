@@ -8,6 +8,9 @@ from bcmdist.errors import InvalidOption
 # Older commits than these are pruned in the end, and on the way once there are twice as many, unless somebody holds
 # them.
 KEEP_COMMITS = 20
+# What to do with a partition that holds the rows of another one that was heard: say so, refuse it, or say nothing. It
+# may be a copy, or rows that repeat by nature.
+SAME_ROWS = ("warn", "refuse", "allow")
 
 
 def never() -> bool:
@@ -38,6 +41,8 @@ class Wishes:
     """commits that are not pruned"""
     skip: bool = False
     """go on without partitions that fail; by default they are an error in the end"""
+    same_rows: str = "warn"
+    """one of `SAME_ROWS`"""
     stop: Callable[[], bool] = never
     """asked between partitions"""
 
@@ -47,6 +52,10 @@ class Wishes:
             if value is not None and value < 1:
                 option = name.replace("_", "-")
                 raise InvalidOption(f"--{option}: expected at least 1, got {value}; give a positive number")
+        if self.same_rows not in SAME_ROWS:
+            raise InvalidOption(
+                f"--same-rows: expected one of {', '.join(SAME_ROWS)}, got {self.same_rows!r}; give one of these"
+            )
 
 
 @dataclass
@@ -58,6 +67,8 @@ class Tally:
     rows: int = 0
     duplicates: int = 0
     """partitions that were known"""
+    same_rows: int = 0
+    """new partitions with the rows of others that were heard, under other names; they count twice unless refused"""
     expired: int = 0
     """partitions that came when the window had left them"""
     retries: int = 0

@@ -112,7 +112,9 @@ def test_arrivals_are_noted_before_they_are_heard(prepared):
     assert len(first) == len(last) == 3
     assert first[0] < last[0]  # the log score of somebody who has heard nothing is worse
     assert GBCM.load(gbcm.url).ledger == after.ledger
-    assert after.info()["drift"] is None
+    drift = after.info()["drift"]
+    assert drift["arrivals"] == 12
+    assert drift["verdict"].startswith("not known yet")
 
 
 def test_other_rows_under_the_same_key(prepared):

@@ -229,3 +229,19 @@ def test_rows_of_a_stream_fade_by_their_position(model, redis_server):
     assert (code, told["error"]) == (1, "InvalidOption")
     assert "expected a source that counts its rows" in told["message"]
     assert unacknowledged(redis_server) == 1
+
+
+def test_an_entry_that_is_published_twice(model, redis_server):
+    """Two entries of the same rows are two names for them."""
+    url = redis_server.url()
+    for k in (1, 2, 1):
+        publish(url, *some_rows(k))
+    names = [f"{url}[{number}]/X[0:{ROWS}]" for number in ids(redis_server)]
+    told, code = run("ingest", model, url, "--same-rows", "refuse")
+    assert (code, told["error"]) == (1, "SameRows")
+    assert told["message"].startswith(f"{names[2]}: expected rows that were not heard, got those of {names[0]};")
+    assert [entry.key for entry in GBCM.load(model).ledger] == names[:2]
+    assert unacknowledged(redis_server) == 1
+    told, code = run("ingest", model, url, "--same-rows", "allow", "--take-over", 0)
+    assert (code, told["partitions"], told["same_rows"]) == (0, 1, 1)
+    assert unacknowledged(redis_server) == 0

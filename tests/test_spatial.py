@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import zarr
 
-from bcmdist import GBCM, SerialRuntime, Settings, learning, shuffle, surroundings
+from bcmdist import GBCM, SerialRuntime, Settings, Wishes, drift, learning, ranking, shuffle, surroundings
 from bcmdist.arrays import open_data
 from bcmdist.checked import recorded
 from bcmdist.dataset import write_dataset
@@ -27,6 +27,7 @@ from bcmdist.errors import (
 from bcmdist.local import local_expert, predict_local
 from bcmdist.partition import partitions
 from bcmdist.prediction import predict_latent
+from bcmdist.ranking import concordance_pairs
 from bcmdist.rows import read_rows
 from bcmdist.tasks.loading import load_arrangement
 from bcmdist.tasks.local import load_neighbours
@@ -234,6 +235,33 @@ def test_weights_count_near_by_as_well(wiggle, tmp_path):
     none = GBCM.load(tmp_path / "copy").forget([key])
     assert_same_predictions(light, none, X[:60], tolerance=1e-5)
     assert light.ledger[1].weight == 1e-9
+
+
+def test_rows_fade_near_by_as_they_do_in_the_committee(wiggle, fresh, tmp_path):
+    """A half-life gives each partition a weight; given by hand, these weights are the same model."""
+    path, X, _ = wiggle
+    gbcm = GBCM.fit(path, GIVEN, model=tmp_path / "m")
+    gbcm = gbcm.reweight({gbcm.ledger[1].key: 0.5})
+    shutil.copytree(tmp_path / "m", tmp_path / "copy")
+    fading, _ = gbcm.ingest(gbcm.source(fresh[0]), Wishes(half_life=100.0))
+    weights = drift.weights(fading.facts, fading.ledger)
+    assert min(weights.values()) == 0.5 * 2.0 ** (-300 / 100.0)
+    by_hand = GBCM.load(tmp_path / "copy").partial_fit(fresh[0]).reweight(weights)
+    assert_same_committee(fading.committee, by_hand.committee)
+    assert_same_predictions(fading, by_hand, np.vstack([X[:40], fresh[1][:20]]))
+    np.testing.assert_array_equal(
+        load_neighbours(fading.reference).heard[:, 2], load_neighbours(by_hand.reference).heard[:, 2]
+    )
+
+
+def test_rows_that_have_faded_to_nothing_are_seen_by_nobody(wiggle, fresh, tmp_path):
+    """2^(-300 / 0.29) is a subnormal number, whose inverse is none."""
+    gbcm = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m")
+    fading, _ = gbcm.ingest(gbcm.source(fresh[0]), Wishes(half_life=0.29))
+    assert 0.0 < min(drift.weights(fading.facts, fading.ledger).values()) < np.finfo(float).tiny
+    committee = fading.predict(wiggle[1][:9], method="committee")
+    for name, values in fading.predict(wiggle[1][:9]).items():
+        np.testing.assert_allclose(values, committee[name], rtol=1e-12)
 
 
 def test_rows_that_come_later_count_through_the_committee_only(wiggle, fresh, tmp_path):
@@ -503,7 +531,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize(("task", "likelihood"), [("counts", "poisson"), ("lifetimes", "weibull")])
-def test_counts_and_lifetimes(make_data, tmp_path, rng, task, likelihood):
+def test_counts_and_lifetimes(make_data, tmp_path, rng, monkeypatch, task, likelihood):
     X = rng.uniform(-2, 2, (600, 2))
     columns = {"X": X} | OTHERS[likelihood](rng, np.sin(4 * X[:, 0]))
     path = make_data("d.zarr", rows_per_chunk=100, **columns)
@@ -516,8 +544,21 @@ def test_counts_and_lifetimes(make_data, tmp_path, rng, task, likelihood):
     gbcm.predict_zarr(path, tmp_path / "p.zarr")
     group = zarr.open_group(tmp_path / "p.zarr", mode="r")
     exposure = columns.get("exposure", np.ones(600))
-    for name, values in gbcm.predict(X, exposure=exposure).items():
+    said = gbcm.predict(X, exposure=exposure)
+    for name, values in said.items():
         np.testing.assert_allclose(group[name][...], values, rtol=1e-9)
+    # Over all pairs, though rows were scored cell by cell; nearly equal predictions may change places by rounding.
+    event = columns.get("event", np.ones(600))
+    pairs, right = concordance_pairs(columns["y"] / exposure, event, said["observation_mean"] / exposure)
+    assert score["concordance"] == pytest.approx(right / pairs, abs=1e-6)
+    with monkeypatch.context() as few:  # of a sample of rows by their numbers before they stood in cells
+        few.setattr(ranking, "KEPT_ROWS", 200)
+        sampled = gbcm.score(path)
+        assert gbcm.score(path, method="committee")["concordance_error"] > 0.0
+    whole = ranking.comparable(
+        columns["y"] / exposure, event, said["observation_mean"] / exposure, np.arange(600), most=200
+    )
+    assert (sampled["concordance"], sampled["concordance_error"]) == pytest.approx(whole.concordance(600), abs=1e-6)
 
 
 def test_exposures_that_cannot_be_are_named_where_they_stand(make_data, tmp_path, rng):

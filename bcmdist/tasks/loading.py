@@ -62,10 +62,15 @@ def load_array(reference: BlobReference):
 @lru_cache(maxsize=2)
 def load_fitted(reference: Reference) -> Fitted:
     """Model and belief of a commit."""
+    calibration = calibration_from(load_record(reference)["facts"]["fit"].get("calibration"))
+    return Fitted(load_model(reference), load_committee(reference).posterior, calibration)
+
+
+def load_committee(reference: Reference) -> Committee:
+    """The committee of a commit."""
     store, record = open_store(reference.url), load_record(reference)
     arrays = {name: store.get_array(record["arrays"][name]) for name in ("eta", "precision")}
-    belief = committee_from(arrays, record["facts"]).posterior
-    return Fitted(load_model(reference), belief, calibration_from(record["facts"]["fit"].get("calibration")))
+    return committee_from(arrays, record["facts"])
 
 
 @lru_cache(maxsize=4)

@@ -9,6 +9,7 @@ import numpy as np
 
 from bcmdist.calibration import HeldOutRows, calibration_from
 from bcmdist.committee import Belief
+from bcmdist.drift import weights
 from bcmdist.kept import Kept
 from bcmdist.kernels import metric, squared_distance
 from bcmdist.leaving import left_out
@@ -27,6 +28,9 @@ from bcmdist.tasks.targets import model_observations
 NO_ROWS = np.zeros(0, np.int64)
 # Points on each border between two cells at which their predictions are compared.
 BORDER_POINTS = 10
+# Rows that weigh no more are not there: long before, nothing of them is left in a sum, and later noise / weight is no
+# number.
+FADED = 1e-100
 
 
 @dataclass(frozen=True)
@@ -109,10 +113,10 @@ def _scaled_inputs(part, model):
 def load_neighbours(reference: Reference) -> "Neighbours":
     """Local predictions of a commit that knows its halos."""
     fitted, arrangement, record = load_fitted(reference), load_arrangement(reference), load_record(reference)
-    store = open_store(reference.url)
-    halos = [bytes(row).hex() for row in store.get_array(record["facts"]["fit"]["cells"]["halos"])]
+    store, facts = open_store(reference.url), record["facts"]["fit"]
+    halos = [bytes(row).hex() for row in store.get_array(facts["cells"]["halos"])]
     ledger = [entry for segment in record["segments"] for entry in store.get_segment(segment)]
-    heard = heard_pieces(ledger, record["facts"]["fit"]["cells"]["array"])
+    heard = heard_pieces(weights(facts, ledger), facts["cells"]["array"])
     return Neighbours(fitted.model, fitted.belief, arrangement, halos, heard, store)
 
 
@@ -145,7 +149,8 @@ class Neighbours:
     Parameters
     ----------
     halos : by partition, hashes of the blobs that `Halo` wrote
-    heard : (pieces, 3): start, stop and weight of the rows that the committee has heard, ascending
+    heard : (pieces, 3): start, stop and weight of the rows that the committee has heard, ascending; the weight at
+        which the committee counts them by now, faded where rows fade
     """
 
     def __init__(self, model: Model, belief: Belief, arrangement: Arrangement, halos, heard, store: ModelStore):
@@ -201,7 +206,7 @@ class Neighbours:
         first, last = self.arrangement.tree.first[owner : owner + 2]
         a, b = blob[cell - first : cell - first + 2] + (last - first + 1)
         rows = np.sort(np.concatenate([self.arrangement.core(cell), blob[a:b]]))
-        return rows[self._weights(rows) > 0]
+        return rows[self._weights(rows) > FADED]
 
     def _weights(self, rows):
         if not len(self.heard):

@@ -43,11 +43,15 @@ class Score:
 
     def __call__(self, part, rows) -> Scores:
         fitted = load_predictor(self.fitted, self.method)
-        return score_rows(fitted, rows.X, model_observations(fitted.model, part, rows.obs))
+        number = row_numbers(part) if self.method == "local" else np.arange(part.start, part.stop)
+        return score_rows(fitted, rows.X, model_observations(fitted.model, part, rows.obs), number)
 
 
-def score_rows(fitted: Fitted, X, obs) -> Scores:
-    """Scores of the predictions at rows of X against observations in the units of the model, in original units."""
+def score_rows(fitted: Fitted, X, obs, number) -> Scores:
+    """Scores of the predictions at rows of X against observations in the units of the model, in original units.
+
+    `number`: of the rows in their data set, (n,).
+    """
     model, kind = fitted.model, fitted.model.likelihood.scaling
     mean, variance = fitted.latent(model.scaling.inputs(X))
     seen = said_of(fitted, mean, variance, obs)
@@ -63,7 +67,7 @@ def score_rows(fitted: Fitted, X, obs) -> Scores:
     named = {name: model.scaling.original(name, values, kind) for name, values in seen.items()}
     if task != "regression":
         deviance = unit_deviance(model.likelihood, obs, seen["observation_mean"])
-        return event_scores(replace(obs, y=obs.y * scale), named, log_density, deviance, where)
+        return event_scores(replace(obs, y=obs.y * scale), named, log_density, deviance, where, number=number)
     y = obs.y * scale + model.scaling.y_mean
     train_mean = model.scaling.y_scale if kind == "scale" else model.scaling.y_mean
     return real_scores(y, named, log_density, where, train_mean=train_mean, crps=crps(said, obs.y) * scale)

@@ -1,0 +1,260 @@
+"""What arrives is compared with what the model would have said of rows it was fitted to: from the first arrival on."""
+
+import json
+import shutil
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from scipy.stats import norm, poisson
+
+from bcmdist import GBCM, SerialRuntime, Settings, drift, surprise
+from bcmdist.cli import cli
+from bcmdist.dataset import write_dataset
+from bcmdist.errors import BcmdistWarning
+from bcmdist.passes import heard_partitions
+from bcmdist.pit import Places
+from bcmdist.store import Entry
+from bcmdist.surprise import Change, Expected, changes, expected, of_classes, of_numbers
+from bcmdist.tasks.arriving import Withheld
+from bcmdist.tasks.hearing import Expert
+from bcmdist.wishes import Wishes
+
+ROWS = 50
+GIVEN = Settings(
+    kernel="se",
+    learn=False,
+    set={"kernel.lengthscale": 0.7, "likelihood.noise_variance": 0.006},
+    query=25,
+    rows_per_expert=ROWS,
+)
+ONE_EACH = Wishes(commit_every=1)
+
+
+def smooth(X):
+    return np.sin(2 * X[:, 0]) + X[:, 1]
+
+
+def some_rows(rng, partitions, *, shift=0.0):
+    X = rng.uniform(-2, 2, (ROWS * partitions, 2))
+    return {"X": X, "y": smooth(X) + shift + 0.1 * rng.standard_normal(len(X))}
+
+
+def stored(path, columns):
+    write_dataset(path, columns, rows_per_chunk=ROWS)
+    return str(path)
+
+
+@pytest.fixture
+def fitted(tmp_path, rng):
+    return GBCM.fit(stored(tmp_path / "train.zarr", some_rows(rng, 20)), GIVEN, model=tmp_path / "model")
+
+
+def test_surprise_is_nothing_on_average_where_the_model_is_right(rng):
+    """Means of 200,000 rows within 4 standard errors: numbers, counts, censored lifetimes and classes."""
+    n = 200_000
+    seen = np.ones(n, dtype=bool)
+    u = rng.uniform(size=n)
+    k = rng.poisson(2.0, n)
+    censored = rng.uniform(size=n)
+    counts = Places(poisson.cdf(k - 1, 2.0), poisson.cdf(k, 2.0), seen)
+    lifetimes = Places(np.minimum(u, censored), np.where(u < censored, u, 1.0), u < censored)
+    for where in (Places(u, u, seen), counts, lifetimes):
+        found, variance = of_numbers(where)
+        assert abs(found.mean()) < 4 * np.sqrt(0.5 / n) + 1e-3  # normal scores end at 4: 0.0005 of (z^2 - 1) / 2
+        assert found.var() <= 1.05 * variance.mean()
+    p = rng.dirichlet(np.ones(3), n)
+    found, variance = of_classes(p, (rng.uniform(size=n)[:, None] > p.cumsum(axis=1)).sum(axis=1))
+    assert abs(found.mean()) < 4 * np.sqrt(variance.mean() / n)
+
+
+def test_surprise_of_numbers_is_that_of_their_normal_score():
+    z = np.array([-3.0, 0.0, 1.5])
+    u = norm.cdf(z)
+    found, _ = of_numbers(Places(u, u, np.ones(3, dtype=bool)))
+    np.testing.assert_allclose(found, 0.5 * (z**2 - 1), rtol=1e-12)
+    everything, _ = of_numbers(Places(np.zeros(1), np.ones(1), np.ones(1, dtype=bool)))
+    assert everything == pytest.approx(0.0, abs=1e-3)  # scores end at 4
+    for level in (0.0, 1.0):  # further away than a double can tell
+        edge = np.full(1, level)
+        assert of_numbers(Places(edge, edge, np.ones(1, dtype=bool)))[0] == 0.5 * (surprise.LARGEST_Z**2 - 1)
+
+
+def test_changes_add_up_and_end():
+    assert changes([0.5] * 100) == []
+    assert changes([0.0, 0.0, 99.0, 0.0, 0.0]) == []  # one bad partition is none
+    assert changes([0.0, 0.0, 99.0, 99.0]) == [Change(2, None)]
+    assert changes([0.0] * 7 + [4.0] * 4) == [Change(7, None)]
+    (change,) = changes([0.0] * 7 + [9.0] * 30 + [0.0] * 40)
+    assert change.start == 7
+    assert 37 < change.stop < 60
+
+
+def test_few_partitions_expect_little():
+    sample = ((-1.0, 0.95, 0.5), (0.0, 0.01))
+    few, many = expected([[sample] * 2] * 2), expected([[sample] * 4] * 16)
+    assert many.dispersion < few.dispersion < 1.0
+    assert few.figures == (-1.0, 0.95, 0.5)
+    assert few.standardised([(0.3, 0.01)])[0] < many.standardised([(0.3, 0.01)])[0]
+    assert surprise.SLACK < many.slack < few.slack == surprise.SLACK + 1.0
+    assert expected([[((), ())]]) == surprise.UNKNOWN
+
+
+def scored(rng, rows=50):
+    """What is noted of some rows of a model that is right."""
+    u = rng.uniform(size=rows)
+    scores = surprise.totals(of_numbers(Places(u, u, np.ones(rows, dtype=bool)))) | {"rows": rows}
+    return surprise.noted(scores)
+
+
+@pytest.mark.parametrize("withheld", [1, 4, 16])
+def test_less_than_one_sequence_in_a_hundred_alarms_for_nothing(rng, withheld):
+    alarmed = 0
+    for _ in range(200):
+        base = expected([[((0.0,), scored(rng)) for _ in range(min(4, withheld))] for _ in range(withheld)])
+        alarmed += bool(changes(base.standardised([scored(rng) for _ in range(60)]), base.slack))
+    assert alarmed <= 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "task"), [("kin40k", "regression"), ("bike_hourly_counts", "counts"), ("magic", "classification")]
+)
+def test_real_rows_are_expected_until_they_shift(real_data, tmp_path, rng, name, task):
+    """Rows in random order; of the last third counts and numbers are a standard deviation larger, labels permuted."""
+    with np.load(real_data(name)) as arrays:
+        X, y = (arrays[key if key in arrays else f"{key}_train"].astype(float) for key in "Xy")
+    order = rng.permutation(len(y))[:10_000]
+    X, y = X[order], y[order]
+    train, good, bad = slice(0, 4000), slice(4000, 8000), slice(8000, None)
+    given = Settings(task=task, query=200, rows_per_expert=200, kernel="matern32", effort="quick")
+
+    def part(rows, name, y):
+        write_dataset(tmp_path / name, {"X": X[rows], "y": y}, rows_per_chunk=200)
+        return tmp_path / name
+
+    gbcm = GBCM.fit(part(train, "train.zarr", y[train]), given, model=tmp_path / "model")
+    fine, _ = gbcm.ingest(gbcm.source(part(good, "good.zarr", y[good])))  # a warning would be an error
+    assert fine.info()["drift"]["verdict"] == "as expected"
+    shift = np.round(y[train].std()) if task == "counts" else y[train].std()
+    other = rng.permutation(y[bad]) if task == "classification" else y[bad] + shift
+    with pytest.warns(BcmdistWarning, match="worse than expected since partition 2[01] "):
+        after, _ = fine.ingest(fine.source(part(bad, "bad.zarr", other)), Wishes(max_partitions=5))
+    assert after.info()["drift"]["worse"]
+
+
+def test_a_partition_withheld_is_as_if_it_had_not_been_heard(fitted):
+    """An exact identity: forgotten and ingested again, its rows are scored by the same belief."""
+    key = fitted.ledger[3].key
+    (part,) = [part for part in heard_partitions(fitted) if part.key == key]
+    noted = SerialRuntime().sum(Withheld(Expert(fitted.reference), fitted.reference), [part], label="test")
+    ((digest, samples),) = noted.by_key.values()
+    assert digest == fitted.ledger[3].digest
+    less = fitted.forget([key])
+    again, _ = less.ingest(less.source(fitted.facts["data"]))
+    (arrived,) = [entry for entry in again.ledger if entry.key == key]
+    # Committees agree to about 1e-10 after a withdrawal; scores of 50 rows add to that.
+    np.testing.assert_allclose(samples[0][0], arrived.arrival, rtol=1e-7)
+    np.testing.assert_allclose(samples[0][1], arrived.surprise, rtol=1e-7)
+
+
+def test_what_is_expected_comes_as_expected_from_the_first_arrival_on(fitted, tmp_path, rng):
+    new = stored(tmp_path / "new.zarr", some_rows(rng, 30))
+    first, _ = fitted.ingest(fitted.source(new), Wishes(max_partitions=1))
+    told = first.info()["drift"]
+    assert (told["arrivals"], told["verdict"], told["worse"], told["since"]) == (1, "as expected", False, None)
+    assert told["expected"]["partitions"] == surprise.WITHHELD
+    assert 0.9 < told["expected"]["coverage95"] < 1.0
+    assert np.isnan(told["log_score_change"])
+    every, _ = first.ingest(first.source(new), ONE_EACH)  # a warning would be an error
+    assert every.info()["drift"]["verdict"] == "as expected"
+    assert every.facts["expected"] == first.facts["expected"]
+
+
+def test_a_shift_is_told_within_five_partitions(fitted, tmp_path, rng):
+    good, bad = some_rows(rng, 10), some_rows(rng, 5, shift=1.0)
+    fine, _ = fitted.ingest(fitted.source(stored(tmp_path / "a.zarr", good)))
+    assert fine.info()["drift"]["verdict"] == "as expected"
+    with pytest.warns(BcmdistWarning, match="what arrives is worse than expected since partition 11"):
+        after, _ = fine.ingest(fine.source(stored(tmp_path / "b.zarr", bad)))
+    told = after.info()["drift"]
+    assert (told["arrivals"], told["worse"], told["since"]) == (15, True, 11)
+    assert told["z"] > 5.0
+    assert "b.zarr/X[0:50]" in told["verdict"]
+    assert "95 % intervals held 0." in told["verdict"]
+
+
+def test_a_change_that_has_passed_is_told_too():
+    def entries(surprises):
+        return [Entry(f"k{k}", "", 50, arrival=(-1.0, 0.9, 0.5), surprise=(s, 0.01)) for k, s in enumerate(surprises)]
+
+    facts = {"expected": vars(Expected(16, 0.0, 1.0, 64, (-1.0, 0.95, 0.5)))}
+    during = drift.told(entries([0.0] * 10 + [1.0] * 4), facts)
+    assert during["verdict"].startswith("worse than expected since partition 11 (k10): 95 % intervals held 0.90 of the")
+    assert during["z"] == pytest.approx(2 * 10)  # 4 partitions, each 1 / sqrt(0.01)
+    after = drift.told(entries([0.0] * 10 + [1.0] * 4 + [0.0] * 20), facts)
+    assert (after["worse"], after["since"]) == (False, None)
+    assert after["verdict"].startswith("as expected since partition ")
+    assert after["verdict"].endswith(", worse from partition 11 on before")
+
+
+def test_labels_that_are_permuted_are_told(tmp_path, rng):
+    def labels(partitions, *, permuted=False):
+        columns = some_rows(rng, partitions)
+        y = (columns["y"] > 0) * 1.0
+        return columns | {"y": rng.permutation(y) if permuted else y}
+
+    given = replace(GIVEN, task="classification", set={"kernel.lengthscale": 0.7}, seed=1)
+    gbcm = GBCM.fit(stored(tmp_path / "train.zarr", labels(12)), given, model=tmp_path / "model")
+    fine, _ = gbcm.ingest(gbcm.source(stored(tmp_path / "a.zarr", labels(10))))
+    told = fine.info()["drift"]
+    assert told["verdict"] == "as expected"
+    assert 0.8 < told["expected"]["accuracy"] <= 1.0
+    with pytest.warns(BcmdistWarning, match="worse than expected since partition 11 .*: accuracy was 0"):
+        fine.ingest(fine.source(stored(tmp_path / "b.zarr", labels(5, permuted=True))))
+
+
+def test_a_model_that_had_heard_nothing_compares_with_what_came_first(tmp_path, rng):
+    gbcm = GBCM.prepare(stored(tmp_path / "train.zarr", some_rows(rng, 20)), GIVEN, model=tmp_path / "model")
+    new, told = gbcm, []
+    for _ in range(2):
+        new, _ = new.ingest(new.source(tmp_path / "train.zarr"), replace(ONE_EACH, max_partitions=10))
+        told.append(new.info()["drift"]["verdict"])
+    assert told[0].startswith("not known yet: there was nothing to compare these arrivals with")
+    assert told[0].endswith("once a fit or 16 partitions have been heard")
+    assert told[1] == "as expected"
+    assert [bool(entry.surprise) for entry in new.ledger] == [False] * 16 + [True] * 4
+    with pytest.warns(BcmdistWarning, match="worse than expected since partition 21"):
+        new.ingest(new.source(stored(tmp_path / "bad.zarr", some_rows(rng, 4, shift=1.0))))
+
+
+def test_data_that_are_gone_leave_what_the_model_says_of_itself(fitted, tmp_path, rng):
+    shutil.rmtree(tmp_path / "train.zarr")
+    fine, _ = fitted.ingest(fitted.source(stored(tmp_path / "a.zarr", some_rows(rng, 10))))
+    told = fine.info()["drift"]
+    assert (told["verdict"], told["expected"]) == ("as expected", {"partitions": 0})
+    with pytest.warns(BcmdistWarning, match="worse than expected since partition 11"):
+        fine.ingest(fine.source(stored(tmp_path / "b.zarr", some_rows(rng, 5, shift=1.0))))
+
+
+def test_ingest_prints_the_verdict(fitted, tmp_path, rng):
+    path = stored(tmp_path / "b.zarr", some_rows(rng, 5, shift=1.0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        said = CliRunner().invoke(cli, ["ingest", fitted.url, path, "--serial", "--json"])
+    assert said.exit_code == 0
+    assert said.stderr.count("warning: ") == 1
+    assert "what arrives is worse than expected since partition 1 (" in said.stderr
+    told = json.loads(said.stdout)["drift"]
+    assert told["worse"]
+    assert told["verdict"].startswith("worse than expected since partition 1 (")
+    assert (told["arrivals"], told["log_score_change"]) == (5, None)
+    assert GBCM.load(fitted.url).info()["drift"]["verdict"] == told["verdict"]
+
+
+def test_facts_of_a_commit_say_what_is_expected():
+    known = Expected(3, 0.1, 1.2, 12, (-1.0, 0.9, 0.5))
+    assert surprise.from_facts({"expected": json.loads(json.dumps(vars(known)))}) == known
+    assert surprise.from_facts({}) is None
