@@ -10,7 +10,7 @@ import numpy as np
 
 from bcmdist import memory
 from bcmdist.arrays import Data
-from bcmdist.blocks import Blocks, CellBlocks, ChunkBlocks, SubsetBlocks
+from bcmdist.blocks import LEARNING_BLOCK, Blocks, CellBlocks, SampleBlocks
 from bcmdist.cells import grow
 from bcmdist.errors import BcmdistWarning, InvalidOption, UnsupportedTarget
 from bcmdist.hyperparameters import find_hyperparameters, first_kernel, polished
@@ -64,10 +64,10 @@ def survey(data: Data, settings: Settings, runtime: Runtime) -> SurveyResult:
     likelihood = settings.likelihood
     if likelihood is None and task is not None:  # for classes: any labels
         likelihood = MANY_CLASSES if task == "classification" else TASKS[task][0]
-    affordable = SAMPLE_BYTES // (memory.FLOAT * data.inputs)
+    affordable = _affordable_rows(data)
     sample = min(TREE_SAMPLE, affordable) if settings.partition == "spatial" else SAMPLE_LEAST
-    subset = EFFORTS[settings.effort].rows if settings.objective == "subset" else 0
-    look = Survey(settings.seed, max(sample, subset, SAMPLE_PER_QUERY * _most_query(settings, data)), likelihood)
+    sample = max(sample, _learning_rows(settings, data), SAMPLE_PER_QUERY * _most_query(settings, data))
+    look = Survey(settings.seed, sample, likelihood)
     shared = min(_least_query(settings, data), data.rows) + Mean(settings.mean).weights(data.inputs)
     kernels = kernel_parts(parse_kernel(first_kernel(settings), inputs=data.inputs))
     least = make_likelihood(likelihood or "gaussian", 2)  # so far the number of classes is not known
@@ -83,12 +83,14 @@ def prepare_model(
     store: ModelStore,
     stages: Stages,
     scratch: str,
+    rows_url: str,
 ) -> tuple[Model, dict]:
     """Settle a model on surveyed data; also what learning found, JSON-ready.
 
     Parameters
     ----------
-    scratch : directory that all workers share, where learning keeps what it needs to resume
+    scratch : directory where learning keeps what it needs to resume
+    rows_url : path or URL that all workers read, where it keeps the rows it looks at
     """
     _warn(data, surveyed, settings)
     likelihood, classes = _choose_likelihood(data, surveyed, settings)
@@ -101,12 +103,9 @@ def prepare_model(
     with stages("learn"):
         array = store.put_arrays({"scaling": scaling_to_array(scaling)})["scaling"]
         reference = BlobReference(store.storage.url, array)
-        blocks: Blocks = ChunkBlocks(parts, effort.rows, settings.seed, scratch)
+        blocks: Blocks | None = None  # where nothing is learned
         near = None
-        if settings.objective == "subset":
-            X, obs = surveyed.sample.X[: effort.rows], surveyed.sample.obs[np.arange(min(effort.rows, len(sample)))]
-            blocks = SubsetBlocks(X, obs, data.companions, scratch)
-        elif settings.partition == "spatial":
+        if settings.partition == "spatial" and settings.objective == "local":
             blocks = near = CellBlocks(
                 data,
                 parts,
@@ -119,6 +118,11 @@ def prepare_model(
                 url=scratch,
                 seed=settings.seed,
             )
+        elif settings.learn:
+            rows = np.arange(min(_learning_rows(settings, data), len(sample)))  # of a sample in random order
+            size = len(rows) if settings.objective == "subset" else min(LEARNING_BLOCK, settings.rows_per_expert)
+            X, obs = surveyed.sample.X[rows], surveyed.sample.obs[rows]
+            blocks = SampleBlocks(X, obs, data.companions, rows_url, size=size)
         kernel_name, kernel, likelihood, found = find_hyperparameters(
             settings,
             blocks,
@@ -160,6 +164,20 @@ def prepare_model(
         with stages("cells"):
             cells, found["cells"] = _grow_cells(sample, kernel, data.rows, settings)
     return Model(scaling, query, likelihood, kernel_name, settings.x, settings.y, classes, cells), found
+
+
+def _affordable_rows(data):
+    """Rows that may travel in a sample."""
+    return SAMPLE_BYTES // (memory.FLOAT * data.inputs)
+
+
+def _learning_rows(settings, data):
+    """Rows of the sample whose evidence is maximised; none where these are neighbourhoods, or nothing is learned."""
+    rows = EFFORTS[settings.effort].rows
+    if settings.objective == "subset":
+        return rows
+    sampled = settings.learn and settings.partition == "chunks"
+    return min(rows, max(SAMPLE_LEAST, _affordable_rows(data))) if sampled else 0
 
 
 def _grow_cells(sample, kernel, rows, settings):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bcmdist import SerialRuntime
 from bcmdist.arrays import COMPANIONS, open_data
-from bcmdist.blocks import ROUGH_ROUNDS, THINNING, CellBlocks, ChunkBlocks, SubsetBlocks
+from bcmdist.blocks import ROUGH_ROUNDS, THINNING, CellBlocks, SampleBlocks
 from bcmdist.kernels import parse_kernel
 from bcmdist.likelihoods import Observations
 from bcmdist.partition import partitions
@@ -269,26 +269,38 @@ def test_a_dense_block_is_narrow_in_the_metric_and_a_thin_one_is_wide(setting, c
     assert dense[0] < 0.7 * thin[0]
 
 
-def test_chunks_are_the_same_whatever_the_kernel(setting):
-    parts = partitions(setting[0], 20)
-    blocks = ChunkBlocks(parts, 50, 0, "a")
-    assert blocks(None) == blocks(KERNEL)
-    assert len(blocks(None)) == 2  # of 20 rows: nearest to 50 are 40 or 60
-    assert {part.key for part in blocks(None)} <= {part.key for part in parts}
-    assert [part.key for part in ChunkBlocks(parts, 10**6, 0, "a")(None)] == [part.key for part in parts]
-    assert all(part.data.kept for part in blocks(None))
-    assert len(ChunkBlocks(parts, 1, 0, "a")(None)) == 1
-
-
-def test_a_subset_is_one_block_that_is_kept(setting, tmp_path):
+@pytest.fixture
+def sampled(setting, tmp_path):
+    """Makes `SampleBlocks` of some rows."""
     _, columns, *_ = setting
     obs = Observations(*(columns[name] for name in ("y", *COMPANIONS)))
     (tmp_path / "scratch").mkdir()
+
+    def make(number, size):
+        return SampleBlocks(columns["X"][number], obs[number], COMPANIONS, tmp_path / "scratch", size=size)
+
+    return make
+
+
+@pytest.mark.parametrize(("size", "sizes"), [(120, [120]), (119, [60, 60]), (50, [40, 40, 40]), (1, [1] * 120)])
+def test_a_sample_is_cut_into_even_blocks(sampled, size, sizes):
+    number = np.random.default_rng(0).permutation(ROWS)
+    blocks = sampled(number, size)
+    assert blocks(None) == blocks(KERNEL)
+    assert [block.rows for block in blocks(None)] == sizes
+    assert np.concatenate(targets(blocks(None))).tolist() == number.tolist()
+    assert all(part.data.kept for part in blocks(None))
+
+
+def test_a_sample_is_kept_with_its_companions(setting, sampled):
+    _, columns, *_ = setting
     number = np.array([7, 3, 99])
-    blocks = SubsetBlocks(columns["X"][number], obs[number], COMPANIONS, tmp_path / "scratch")
-    ((_, rows),) = read_all(blocks(KERNEL))
-    np.testing.assert_array_equal(rows.X, columns["X"][number])
+    blocks = sampled(number, 2)
+    _, found = zip(*read_all(blocks(KERNEL)), strict=True)
+    np.testing.assert_array_equal(np.concatenate([rows.X for rows in found]), columns["X"][number])
     for name in ("y", *COMPANIONS):
-        np.testing.assert_array_equal(getattr(rows.obs, name), columns[name][number])
-    again = SubsetBlocks(columns["X"][:1], obs[:1], COMPANIONS, tmp_path / "scratch")
+        np.testing.assert_array_equal(
+            np.concatenate([getattr(rows.obs, name) for rows in found]), columns[name][number]
+        )
+    again = sampled(np.array([5]), 2)  # as after a kill
     assert again(None) == blocks(None)
