@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import ks_2samp
 
 from bcmdist import SerialRuntime
 from bcmdist.arrays import COMPANIONS, open_data
@@ -32,7 +33,8 @@ def some(size, distances, first=0):
     """A neighbourhood of rows that are numbered, all different."""
     order = np.argsort(distances, kind="stable")
     numbers = (first + np.arange(len(distances), dtype=float))[order]
-    return Neighbourhood(size, numbers[:, None], observations(numbers), np.array(distances, dtype=float)[order])
+    distance, chance = np.array(distances, dtype=float)[order], (0.1 * numbers) % 1.0
+    return Neighbourhood(size, numbers[:, None], observations(numbers), distance, chance)
 
 
 def assert_same(a, b):
@@ -50,7 +52,8 @@ def test_neighbourhoods_add_in_any_order_and_grouping(ranks, size, edges):
     i, j = sorted(edges)
     a, b, c = (some(20, ranks[s], s.start) for s in (slice(0, i), slice(i, j), slice(j, 20)))
     a, b, c = (
-        Neighbourhoods((Neighbourhood(size, p.X[:size], p.obs[slice(size)], p.distance[:size]),)) for p in (a, b, c)
+        Neighbourhoods((Neighbourhood(size, p.X[:size], p.obs[slice(size)], p.distance[:size], p.chance[:size]),))
+        for p in (a, b, c)
     )
     (whole,) = ((a + b) + c).blocks
     assert_same(whole, (a + (b + c)).blocks[0])
@@ -58,6 +61,20 @@ def test_neighbourhoods_add_in_any_order_and_grouping(ranks, size, edges):
     np.testing.assert_array_equal(whole.X[:, 0], np.argsort(ranks)[:size])
     np.testing.assert_array_equal(whole.obs.y, whole.X[:, 0])
     np.testing.assert_array_equal(whole.obs.event, whole.X[:, 0] + 0.4)
+
+
+def test_of_rows_that_coincide_any_are_near(make_data, tmp_path, rng):
+    """However they are stored: of 600 rows in one place a neighbourhood of 200 has their targets (two samples)."""
+    y = np.sort(rng.standard_normal(600))
+    store = open_store(tmp_path / "model")
+    scaling = Scaling(np.zeros(2), np.ones(2), 0.0, 1.0)
+    arrays = {"s": scaling_to_array(scaling), "centres": np.array([[1.0, 1.0, 1.0]]), "metric": np.ones(2)}
+    made = {name: BlobReference(store.storage.url, digest) for name, digest in store.put_arrays(arrays).items()}
+    parts = partitions(open_data(make_data(X=np.ones((600, 2)), y=y)), 100)
+    task = Nearest(made["s"], made["centres"], made["metric"], size=200, seed=0)
+    blocks = [SerialRuntime().sum(task, some, label="test").blocks[0] for some in (parts, parts[::-1])]
+    assert ks_2samp(blocks[0].obs.y, y).pvalue > 1e-3
+    assert_same(*blocks)
 
 
 @pytest.fixture

@@ -17,8 +17,9 @@ from bcmdist.dataset import write_dataset
 from bcmdist.expert import expert_message, zero_message
 from bcmdist.partition import Partition, partitions
 from bcmdist.passes import without_some
-from bcmdist.rows import read_all
+from bcmdist.rows import read_all, read_rows
 from bcmdist.tasks.calibrating import HELD_OUT_EVERY, held_out_count, held_out_rows
+from bcmdist.tasks.local import load_neighbours
 from bcmdist.tasks.targets import model_rows
 
 LEARNED_FROM = Settings(kernel="se", query=20, rows_per_expert=200, effort="quick")
@@ -151,6 +152,23 @@ def test_one_class_alone_has_no_biases():
     found = fit_calibration(HeldOutRows(mean, np.zeros((30, 2)), np.zeros(30), np.ones(30)))
     assert found.bias == (0.0, 0.0)
     assert found.probability(np.array([[0.0, 1.0]]), np.zeros((1, 2)))[0, 1] > 0.5
+
+
+def test_local_experts_see_any_of_the_rows_that_coincide(make_data):
+    """50 rows at each of 40 places, sorted by target: where an expert sees some of them, any of them."""
+    place, rank = np.divmod(np.arange(2000.0), 50)
+    settings = Settings(partition="spatial", kernel="se", learn=False, query=20, rows_per_expert=500, effort="quick")
+    gbcm = GBCM.fit(make_data(X=place[:, None], y=rank), settings)
+    near, seen = load_neighbours(gbcm.reference), []
+    for owner in range(len(near.arrangement.bounds) - 1):
+        for cell in range(*near.arrangement.tree.first[owner : owner + 2]):
+            X, obs = read_rows(near.arrangement.data, near._rows(cell, owner))
+            groups = [obs.y[X[:, 0] == at] for at in np.unique(X)]
+            seen += [ranks for ranks in groups if len(ranks) < 50]
+    assert len(seen) > 10
+    for ranks in seen:  # drawn without replacement: their mean is within four standard errors
+        error = np.std(rank) * np.sqrt((50 - len(ranks)) / (49 * len(ranks)))
+        assert abs(ranks.mean() - rank.mean()) < 4.0 * error
 
 
 # --- Whole fits of sorted real data, beside shuffled ones ---
