@@ -103,7 +103,7 @@ class GBCM:
             gbcm = spatial.arrange(gbcm, data, runtime) if spread else gbcm
             parts = spatial.cell_partitions(gbcm) if spread else partitions(data, settings.rows_per_expert)
             gbcm = gbcm.absorb(parts, runtime=runtime)
-            gbcm = gbcm.refine(runtime=runtime) if settings.passes == "auto" else gbcm
+            gbcm = gbcm.refine(runtime=runtime) if passes.makes_several(settings, gbcm.facts) else gbcm
             return spatial.surround(gbcm, runtime) if spread else gbcm
 
     @classmethod

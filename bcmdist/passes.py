@@ -16,6 +16,8 @@ import numpy as np
 from bcmdist.committee import Committee
 from bcmdist.drift import weights
 from bcmdist.partition import Partition, from_key
+from bcmdist.settings import Settings
+from bcmdist.slices import SLICED
 from bcmdist.stages import Stages
 from bcmdist.store import RUNNING, BlobReference, Entry
 from bcmdist.tasks.calibrating import HELD_OUT_EVERY, ExpertOfRest, held_out_count
@@ -50,6 +52,14 @@ def first_pass(facts):
 def passes_made(facts) -> int:
     """Number of passes since messages of a first pass were last added, that one included."""
     return facts["passes"][-1]["pass"] if facts["passes"] else 0
+
+
+def makes_several(settings: Settings, facts) -> bool:
+    """Whether a fit goes on after its first pass: as it was asked to, else where that pass has heard slices."""
+    if settings.passes is not None:
+        return settings.passes == "auto"
+    sliced = settings.partition == "chunks" and facts.get("between_partitions", 0.0) >= SLICED
+    return sliced and settings.linearise == "own"
 
 
 def refine(gbcm: "GBCM", runtime, *, most=MOST_PASSES, tolerance=TOLERANCE) -> "GBCM":

@@ -34,6 +34,7 @@ from bcmdist.selection import (
     working_targets,
 )
 from bcmdist.settings import Settings
+from bcmdist.slices import SLICED, share_between
 from bcmdist.stages import Stages
 from bcmdist.store import BlobReference, ModelStore
 from bcmdist.surroundings import sizes_for
@@ -96,6 +97,8 @@ def prepare_model(
     likelihood, classes = _choose_likelihood(data, surveyed, settings)
     scaling = scaling_from(surveyed.x, surveyed.y, surveyed.exposure, likelihood.scaling)
     parts = partitions(data, settings.rows_per_expert)
+    sliced = share_between(surveyed.sample.obs.y, surveyed.sample.row, np.array([part.start for part in parts]))
+    _warn_of_slices(data, settings, likelihood, sliced)
     shared = min(_least_query(settings, data), data.rows) + Mean(settings.mean).weights(data.inputs)
     kernels = kernel_parts(parse_kernel(first_kernel(settings), inputs=data.inputs))
     refuse_expert_of(parts, shared, kernels, runtime, likelihood)
@@ -134,6 +137,7 @@ def prepare_model(
             runtime,
             f"{scratch}/{EVALUATIONS}",
         )
+    found["between_partitions"] = sliced
     with stages("query"):
         obs = scaling.observations(class_numbers(surveyed.sample.obs, classes), likelihood.scaling)
         noise, count = working_noise(likelihood, obs), _query(settings, data)
@@ -231,6 +235,22 @@ def _warn(data, survey, settings):
         odd.append(f"{settings.query} query points were asked for, the data hold {distinct} distinct rows")
     for text in odd:
         warnings.warn(BcmdistWarning(f"{data.url}: {text}"), stacklevel=2)
+
+
+def _warn_of_slices(data, settings, likelihood, share):
+    """Say where experts will linearise slices of the targets on their own, and no further passes mend it.
+
+    The margins of a support vector machine bear it: calibration settles what is left.
+    """
+    if share < SLICED or likelihood.exact or likelihood.needs_calibration or settings.partition == "spatial":
+        return
+    if settings.passes == "1" or settings.linearise != "own":
+        text = (
+            f"{data.url}: rows are stored in the order of {data.y} ({share:.0%} of the variance of its ranks lies "
+            "between partitions), so that experts take the few targets that they see for too certain; leave out "
+            "--passes and --linearise, take --partition spatial, or store rows in random order"
+        )
+        warnings.warn(BcmdistWarning(text), stacklevel=2)
 
 
 def _query(settings, data):

@@ -14,10 +14,12 @@ from bcmdist import preparation as module
 from bcmdist.arrays import open_data
 from bcmdist.calibration import HeldOutRows, fit_calibration
 from bcmdist.dataset import write_dataset
+from bcmdist.errors import BcmdistWarning
 from bcmdist.expert import expert_message, zero_message
 from bcmdist.partition import Partition, partitions
 from bcmdist.passes import without_some
 from bcmdist.rows import read_all, read_rows
+from bcmdist.slices import share_between
 from bcmdist.tasks.calibrating import HELD_OUT_EVERY, held_out_count, held_out_rows
 from bcmdist.tasks.local import load_neighbours
 from bcmdist.tasks.targets import model_rows
@@ -169,6 +171,63 @@ def test_local_experts_see_any_of_the_rows_that_coincide(make_data):
     for ranks in seen:  # drawn without replacement: their mean is within four standard errors
         error = np.std(rank) * np.sqrt((50 - len(ranks)) / (49 * len(ranks)))
         assert abs(ranks.mean() - rank.mean()) < 4.0 * error
+
+
+# --- Slices: experts that see hardly any other targets ---
+
+
+@pytest.mark.parametrize("parts", [2, 4, 20])
+def test_sorted_rows_lie_between_partitions(rng, parts):
+    """Of M slices all but 1 / M^2 of the variance of ranks, whatever the scale of targets, up or down."""
+    y = np.sort(rng.standard_cauchy(2000))
+    starts = np.arange(parts) * (2000 // parts)
+    sampled = rng.permutation(2000)[:1000]
+    expected = pytest.approx(1.0 - parts**-2.0, abs=0.02)  # of 1000 rows
+    assert share_between(y[sampled], sampled, starts) == expected
+    assert share_between(-y[sampled], sampled, starts) == expected
+
+
+@pytest.mark.parametrize("parts", [1, 2, 20, 500])
+def test_shuffled_rows_do_not(rng, parts):
+    """Unbiased: within four standard errors, sqrt(2 M) / n about."""
+    row = np.arange(1000)
+    share = share_between(rng.standard_normal(1000), row, np.arange(parts) * (1000 // parts))
+    assert abs(share) <= 4.0 * np.sqrt(2.0 * parts) / (1000 - parts)
+
+
+def test_where_nothing_can_be_said_nothing_lies_between():
+    assert share_between(np.arange(3.0), np.arange(3), np.arange(3)) == 0.0  # a row each
+    assert share_between(np.ones(9), np.arange(9), np.array([0, 5])) == 0.0
+    assert share_between(np.ones(1), np.arange(1), np.array([0])) == 0.0
+
+
+COUNTS = Settings(task="counts", kernel="se", learn=False, query=20, rows_per_expert=50)
+
+
+@pytest.fixture
+def counts(make_data, rng):
+    """Sorted and shuffled counts, 300 rows."""
+    X = rng.uniform(-2, 2, (300, 1))
+    y = rng.poisson(np.exp(1.0 + np.sin(2 * X[:, 0]))).astype(float)
+    return make_data("sorted.zarr", **sorted_by_target(X, y)), make_data("shuffled.zarr", X=X, y=y)
+
+
+def test_sorted_counts_are_gone_over_again(counts):
+    """Until the committee stops moving, as shuffled ones would be with several passes; these are heard once."""
+    by_target, shuffled = counts
+    gbcm, once = GBCM.fit(by_target, COUNTS), GBCM.fit(shuffled, COUNTS)
+    assert len(once.facts["passes"]) == 1
+    assert gbcm.facts["passes"][-1]["change"] <= 1e-3
+    rested = once.refine()
+    figures = [one.score(shuffled) for one in (gbcm, rested)]
+    assert figures[0]["mnlp"] == pytest.approx(figures[1]["mnlp"], abs=0.005)  # partitions are others
+
+
+@pytest.mark.parametrize("changes", [{"passes": "1"}, {"linearise": "running"}])
+def test_who_wants_one_pass_over_sorted_counts_is_told(counts, changes):
+    with pytest.warns(BcmdistWarning, match=r"in the order of y \(9\d% of .* leave out --passes and --linearise"):
+        gbcm = GBCM.fit(counts[0], replace(COUNTS, **changes))
+    assert len(gbcm.facts["passes"]) == 1
 
 
 # --- Whole fits of sorted real data, beside shuffled ones ---
