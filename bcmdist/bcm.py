@@ -35,7 +35,8 @@ from bcmdist.sources import Source, open_source
 from bcmdist.sources.listed import Listed
 from bcmdist.stages import Stages
 from bcmdist.store import Commit, Entry, ModelStore, open_store
-from bcmdist.tasks.hearing import Contribution, EPExpert, Expert, HeldOut
+from bcmdist.tasks.calibrating import HeldOut
+from bcmdist.tasks.hearing import Contribution, EPExpert, Expert
 from bcmdist.tasks.loading import Fitted, committee_from
 from bcmdist.tasks.local import load_predictor
 from bcmdist.tasks.predicting import predict_rows, with_class_names
@@ -104,7 +105,7 @@ class GBCM:
             gbcm = spatial.arrange(gbcm, data, runtime) if spread else gbcm
             parts = spatial.cell_partitions(gbcm) if spread else partitions(data, settings.rows_per_expert)
             gbcm = gbcm.absorb(parts, runtime=runtime)
-            gbcm = gbcm.refine(runtime=runtime) if settings.passes == "auto" else gbcm
+            gbcm = gbcm.refine(runtime=runtime) if passes.makes_several(settings, gbcm.facts) else gbcm
             return spatial.surround(gbcm, runtime) if spread else gbcm
 
     @classmethod
@@ -279,6 +280,8 @@ class GBCM:
         if before and abs(rows - before["rows"]) <= passes.RECALIBRATE_SHARE * before["rows"]:
             return self
         held_out, without = passes.without_some(self, runtime)
+        if not held_out:
+            return self
         arrays = {"eta": without.total.eta, "precision": without.total.precision}
         with self.store.transient(arrays) as references:
             task = HeldOut(self.reference, **references)

@@ -1,9 +1,10 @@
 """Which rows learning looks at: blocks of a few hundred rows, each the data of a small Gaussian process.
 
-`ChunkBlocks` are the first rows of some partitions, `SubsetBlocks` one uniform sample. `CellBlocks` are
-neighbourhoods in the metric learned so far, at densities from all rows to a uniform sample: a dense one shows what
-happens between neighbours, a thin one how far correlation reaches. From a uniform sample alone lengthscales come out
-too long, from dense cells alone too short.
+`SampleBlocks` cut a uniform sample of all rows, whose targets are those of the data however rows are stored: the first
+rows of partitions would be a selection of targets where rows are sorted by these. `CellBlocks` are neighbourhoods in
+the metric learned so far, at densities from all rows to a uniform sample: a dense one shows what happens between
+neighbours, a thin one how far correlation reaches. From a uniform sample alone lengthscales come out too long, from
+dense cells alone too short.
 """
 
 import itertools
@@ -21,7 +22,7 @@ from bcmdist.runtime import Runtime
 from bcmdist.store import BlobReference, ModelStore
 from bcmdist.tasks.nearest import Nearest, all_rows
 
-# Rows of one partition whose evidence is computed while learning: the cost grows with the cube.
+# Rows of a sample whose evidence is computed together while learning: the cost grows with the cube.
 LEARNING_BLOCK = 1000
 # Rounds in which one neighbourhood at each density will do: what is found there is refined later.
 ROUGH_ROUNDS = 2
@@ -36,33 +37,22 @@ class Blocks(Protocol):
         """Blocks to maximise an evidence over, near in the metric of a kernel; none is known at first."""
 
 
-class ChunkBlocks:
-    """Some partitions, cut to `LEARNING_BLOCK` rows, of about `rows` rows in all; always the same.
+class SampleBlocks:
+    """Rows (n, D) of a sample, in original units and random order, in even blocks of at most `size`; always the same.
 
     Parameters
     ----------
-    content : names what the partitions hold, so that their rows may be kept in memory
+    url : where all workers read; the blocks are kept there, and those that are there already are taken as they are
     """
 
-    def __init__(self, parts, rows, seed, content):
-        blocks = [part.head(LEARNING_BLOCK) for part in parts]
-        count = min(len(blocks), max(1, round(rows * len(blocks) / sum(block.rows for block in blocks))))
-        chosen = np.random.default_rng(seed).choice(len(blocks), count, replace=False)
-        self.parts = [_kept(blocks[k], content) for k in np.sort(chosen)]
-
-    def __call__(self, kernel):
-        return self.parts
-
-
-class SubsetBlocks:
-    """One block of rows (n, D) sampled from all, in original units, kept at `url`; the one that is there already."""
-
-    def __init__(self, X, obs, companions, url):
-        place = f"{url}/subset.zarr"
+    def __init__(self, X, obs, companions, url, *, size):
+        place = f"{url}/sample.zarr"
         if not os.path.exists(place):
-            _write(place, X, obs, companions, rows_per_chunk=len(X))
-        blocks = open_data(place)
-        self.parts = [_kept(Partition(blocks, 0, blocks.rows), place)]
+            _write(place, X, obs, companions, rows_per_chunk=size)
+        sample = open_data(place)
+        count = -(-sample.rows // size)
+        edges = [sample.rows * k // count for k in range(count + 1)]
+        self.parts = [_kept(Partition(sample, a, b), place) for a, b in itertools.pairwise(edges)]
 
     def __call__(self, kernel):
         return self.parts

@@ -71,21 +71,34 @@ def fit_calibration(held_out: HeldOutRows) -> Calibration:
     """Slope and biases by maximum likelihood of smoothed targets (Platt 2000, eqs. 6-7).
 
     A row of class c with N_c rows counts (N_c + 1) / (N_c + 2) for c and the rest for the others, so
-    that separable classes leave the slope finite. The first bias is 0.
+    that separable classes leave the slope finite. The first class with rows has a bias of 0, classes without rows
+    have the mean of those with rows.
     """
     mean, variance = per_class(held_out.mean, held_out.variance)
-    C = mean.shape[1]
-    smoothed = _smoothed_targets(held_out.target.astype(int), C)
+    C, target = mean.shape[1], held_out.target.astype(int)
+    smoothed, shares = _smoothed_targets(target, C), _bias_shares(target, C)
 
     def loss(parameters):
-        slope, bias = parameters[0], np.concatenate([[0.0], parameters[1:]])
+        slope, bias = parameters[0], shares @ parameters[1:]
         return -(
             held_out.weight[:, None] * smoothed * log_softmax(_moderated(mean, variance, slope, bias), axis=1)
         ).sum()
 
-    start = np.concatenate([[2.0], np.zeros(C - 1)])
-    best = minimize(loss, start, method="L-BFGS-B", bounds=[(1e-3, 1e3)] + [(-50.0, 50.0)] * (C - 1)).x
-    return Calibration(float(best[0]), (0.0, *map(float, best[1:])))
+    free = shares.shape[1]
+    start = np.concatenate([[2.0], np.zeros(free)])
+    best = minimize(loss, start, method="L-BFGS-B", bounds=[(1e-3, 1e3)] + [(-50.0, 50.0)] * free).x
+    return Calibration(float(best[0]), tuple(map(float, shares @ best[1:])))
+
+
+def _bias_shares(target, classes):
+    """How the biases of all classes follow from those that are fitted, (C, free): of the classes with rows all but one.
+
+    A class without rows has the mean of the others: fitted, its bias would fall until the class is never predicted.
+    """
+    own = np.eye(classes)[:, np.unique(target)]
+    unseen = own.sum(axis=1) == 0.0
+    own[unseen] = own[~unseen].mean(axis=0)
+    return own[:, 1:]
 
 
 def _smoothed_targets(target, classes):

@@ -204,9 +204,8 @@ def import_(file, data, y, rows_per_chunk, part, holdout, seed, mask, mask_row, 
 @click.option(
     "--passes",
     type=click.Choice(["1", "auto"]),
-    default="1",
-    show_default=True,
-    help="1: the committee as published; auto: until it stops moving.",
+    help="1: the committee as published; auto: until it stops moving [default: 1, or auto where rows are stored in the "
+    "order of their targets].",
 )
 @click.option(
     "--approximation",

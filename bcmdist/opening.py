@@ -11,6 +11,7 @@ import hashlib
 import json
 import shutil
 import tempfile
+import uuid
 import weakref
 from dataclasses import asdict
 from pathlib import Path
@@ -36,7 +37,7 @@ from bcmdist.preparation import prepare_model, survey
 from bcmdist.rows import changed_chunks
 from bcmdist.schema import Schema, class_codes, frame_names, is_text
 from bcmdist.stages import Stages
-from bcmdist.storage import on_objects
+from bcmdist.storage import on_objects, open_storage
 from bcmdist.store import SCRATCH, open_store
 
 
@@ -146,11 +147,10 @@ def _prepare(data, surveyed, settings, runtime, store, stages):
     job = _job(data, settings)
     store.discard_uncommitted()  # so that blobs have the names by which evaluations that are left know them
     keep, scratch = _scratch(store.storage.url, _job_on(job, surveyed)[:12])
+    # An object store does not take rows in one step: what a killed process has left has a name of its own.
+    rows_url = f"{store.storage.url}/{SCRATCH}/{uuid.uuid4().hex}" if keep else str(scratch)
     try:
-        if keep and settings.objective == "subset":  # its rows lie there
-            with open_store(scratch / "seen").canary() as probe:
-                runtime.check_same(probe, url=scratch)
-        made, found = prepare_model(data, surveyed, settings, runtime, store, stages, str(scratch))
+        made, found = prepare_model(data, surveyed, settings, runtime, store, stages, str(scratch), rows_url)
         facts = {"job": job, "data": data.url, **found}
         facts |= {"rows_per_expert": settings.rows_per_expert, "linearise": settings.linearise, "passes": []}
         facts["approximation"] = settings.approximation
@@ -161,11 +161,11 @@ def _prepare(data, surveyed, settings, runtime, store, stages):
     except (SchedulerUnreachable, WorkerLost):
         raise
     except Exception:
-        shutil.rmtree(scratch.parent, ignore_errors=True)
+        open_storage(f"{store.storage.url}/{SCRATCH}").remove_all()
         store.discard_uncommitted()
         store.storage.remove(SCRATCH)  # with the directory, unless it holds something else
         raise
-    shutil.rmtree(scratch.parent, ignore_errors=True)
+    open_storage(f"{store.storage.url}/{SCRATCH}").remove_all()
 
 
 def _scratch(url, job):

@@ -16,8 +16,11 @@ import numpy as np
 from bcmdist.committee import Committee
 from bcmdist.drift import weights
 from bcmdist.partition import Partition, from_keys
+from bcmdist.settings import Settings
+from bcmdist.slices import SLICED
 from bcmdist.stages import Stages
 from bcmdist.store import RUNNING, BlobReference, Entry
+from bcmdist.tasks.calibrating import HELD_OUT_EVERY, ExpertOfRest, held_out_count
 from bcmdist.tasks.hearing import EPExpert, RunningExpert
 
 if TYPE_CHECKING:
@@ -36,7 +39,6 @@ ROUNDING = 1e-12
 
 # Rows held out to calibrate with, at most; Platt's map has one parameter per class.
 CALIBRATION_ROWS = 5000
-HELD_OUT_SHARE = 0.25  # of a partition
 RECALIBRATE_SHARE = 0.1  # change of the rows heard after which a calibration is out of date
 
 
@@ -50,6 +52,14 @@ def first_pass(facts):
 def passes_made(facts) -> int:
     """Number of passes since messages of a first pass were last added, that one included."""
     return facts["passes"][-1]["pass"] if facts["passes"] else 0
+
+
+def makes_several(settings: Settings, facts) -> bool:
+    """Whether a fit goes on after its first pass: as it was asked to, else where that pass has heard slices."""
+    if settings.passes is not None:
+        return settings.passes == "auto"
+    sliced = settings.partition == "chunks" and facts.get("between_partitions", 0.0) >= SLICED
+    return sliced and settings.linearise == "own"
 
 
 def refine(gbcm: "GBCM", runtime, *, most=MOST_PASSES, tolerance=TOLERANCE) -> "GBCM":
@@ -156,17 +166,17 @@ def _as_before(entry: Entry, old: Entry) -> Entry:
 
 
 def without_some(gbcm: "GBCM", runtime) -> tuple[list[Partition], Committee]:
-    """Parts of the partitions it has heard, and the committee as if it had not heard them.
+    """Partitions that rows are held out of (`tasks.calibrating`), and the committee as if it had not heard these.
 
-    The last quarter of each of some partitions is held out: what the whole has said is withdrawn, which is
-    exact, and the rest is heard again. Parts of many rather than a few whole ones, since stores are often sorted
-    by class.
+    What the whole of such a partition has said is withdrawn, which is exact, and the rest is heard again. No
+    partitions where there are too few rows to hold one out.
     """
     parts = heard_partitions(gbcm)
-    count = max(1, min(len(parts), round(CALIBRATION_ROWS / HELD_OUT_SHARE / max(part.rows for part in parts))))
-    chosen = [parts[k] for k in np.linspace(0, len(parts) - 1, count).round().astype(int)]
-    edges = [part.start + max(1, round((1.0 - HELD_OUT_SHARE) * part.rows)) for part in chosen]
-    kept = [replace(part, stop=edge) for part, edge in zip(chosen, edges, strict=True)]
-    held_out = [replace(part, start=edge) for part, edge in zip(chosen, edges, strict=True) if edge < part.stop]
-    whole, rest = (gbcm.hear(some, runtime, label="calibrate").message for some in (chosen, kept))
-    return held_out or chosen, gbcm.committee.withdraw(whole).absorb(rest)
+    count = max(1, min(len(parts), round(CALIBRATION_ROWS * HELD_OUT_EVERY / max(part.rows for part in parts))))
+    spread = [parts[k] for k in np.linspace(0, len(parts) - 1, count).round().astype(int)]
+    chosen = [part for part in spread if held_out_count(part)]
+    if not chosen:
+        return [], gbcm.committee
+    whole = gbcm.hear(chosen, runtime, label="calibrate").message
+    rest = gbcm.hear_with(ExpertOfRest(gbcm.reference), chosen, runtime, label="calibrate").message
+    return chosen, gbcm.committee.withdraw(whole).absorb(rest)

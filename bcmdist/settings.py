@@ -35,8 +35,9 @@ class Settings:
     partition: str = "chunks"
     """"chunks": rows as they are stored; "spatial": cells of rows that are near in the learned metric, which also
     gives local prediction"""
-    passes: str = "1"
-    """"1": the committee as published; "auto": further passes until it stops moving"""
+    passes: str | None = None
+    """"1": the committee as published; "auto": further passes until it stops moving; by default "1", or "auto" where
+    rows are stored in the order of their targets"""
     approximation: str = "laplace"
     """how an expert makes its rows Gaussian: by "laplace" at the mode, or by "ep" (expectation propagation) of
     the moments; Gaussian likelihoods need neither"""
@@ -63,9 +64,10 @@ class Settings:
             _expect_whole(name, getattr(self, name))
         _expect_one_of("task", self.task, (None, *TASKS))
         _expect_one_of("likelihood", self.likelihood, (None, *LIKELIHOODS, *CLASS_LIKELIHOODS))
-        object.__setattr__(self, "passes", str(self.passes))
+        if self.passes is not None:
+            object.__setattr__(self, "passes", str(self.passes))
         _expect_one_of("partition", self.partition, ("chunks", "spatial"))
-        _expect_one_of("passes", self.passes, ("1", "auto"))
+        _expect_one_of("passes", self.passes, (None, "1", "auto"))
         _expect_one_of("linearise", self.linearise, ("own", "running"))
         _expect_one_of("approximation", self.approximation, ("laplace", "ep"))
         if self.approximation == "ep" and (self.likelihood in (*CLASS_LIKELIHOODS, "svm") or self.linearise != "own"):

@@ -173,12 +173,13 @@ def test_sample_does_not_depend_on_the_partitioning(rng):
     obs = Observations(X[:, 0], X[:, 1] ** 2, exposure=np.arange(30.0))
 
     def sample(rows):
-        return Sample(10, X[rows], obs[rows], priority[rows])
+        return Sample(10, X[rows], obs[rows], priority[rows], 100 + np.arange(30)[rows])
 
     whole = sample(slice(0, 30)) + sample(slice(0, 0))
     parts = sample(slice(20, 30)) + (sample(slice(0, 4)) + sample(slice(4, 20)))
     np.testing.assert_array_equal(whole.X, parts.X)
     np.testing.assert_array_equal(np.sort(priority)[:10], parts.priority)
+    np.testing.assert_array_equal(X[parts.row - 100], parts.X)
     np.testing.assert_array_equal(parts.obs.y, parts.X[:, 0])  # rows stay whole
     np.testing.assert_array_equal(parts.obs.exposure, whole.obs.exposure)
 

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import ks_2samp
 
 from bcmdist import SerialRuntime
 from bcmdist.arrays import COMPANIONS, open_data
-from bcmdist.blocks import ROUGH_ROUNDS, THINNING, CellBlocks, ChunkBlocks, SubsetBlocks
+from bcmdist.blocks import ROUGH_ROUNDS, THINNING, CellBlocks, SampleBlocks
 from bcmdist.kernels import parse_kernel
 from bcmdist.likelihoods import Observations
 from bcmdist.partition import partitions
@@ -32,7 +33,8 @@ def some(size, distances, first=0):
     """A neighbourhood of rows that are numbered, all different."""
     order = np.argsort(distances, kind="stable")
     numbers = (first + np.arange(len(distances), dtype=float))[order]
-    return Neighbourhood(size, numbers[:, None], observations(numbers), np.array(distances, dtype=float)[order])
+    distance, chance = np.array(distances, dtype=float)[order], (0.1 * numbers) % 1.0
+    return Neighbourhood(size, numbers[:, None], observations(numbers), distance, chance)
 
 
 def assert_same(a, b):
@@ -50,7 +52,8 @@ def test_neighbourhoods_add_in_any_order_and_grouping(ranks, size, edges):
     i, j = sorted(edges)
     a, b, c = (some(20, ranks[s], s.start) for s in (slice(0, i), slice(i, j), slice(j, 20)))
     a, b, c = (
-        Neighbourhoods((Neighbourhood(size, p.X[:size], p.obs[slice(size)], p.distance[:size]),)) for p in (a, b, c)
+        Neighbourhoods((Neighbourhood(size, p.X[:size], p.obs[slice(size)], p.distance[:size], p.chance[:size]),))
+        for p in (a, b, c)
     )
     (whole,) = ((a + b) + c).blocks
     assert_same(whole, (a + (b + c)).blocks[0])
@@ -58,6 +61,20 @@ def test_neighbourhoods_add_in_any_order_and_grouping(ranks, size, edges):
     np.testing.assert_array_equal(whole.X[:, 0], np.argsort(ranks)[:size])
     np.testing.assert_array_equal(whole.obs.y, whole.X[:, 0])
     np.testing.assert_array_equal(whole.obs.event, whole.X[:, 0] + 0.4)
+
+
+def test_of_rows_that_coincide_any_are_near(make_data, tmp_path, rng):
+    """However they are stored: of 600 rows in one place a neighbourhood of 200 has their targets (two samples)."""
+    y = np.sort(rng.standard_normal(600))
+    store = open_store(tmp_path / "model")
+    scaling = Scaling(np.zeros(2), np.ones(2), 0.0, 1.0)
+    arrays = {"s": scaling_to_array(scaling), "centres": np.array([[1.0, 1.0, 1.0]]), "metric": np.ones(2)}
+    made = {name: BlobReference(store.storage.url, digest) for name, digest in store.put_arrays(arrays).items()}
+    parts = partitions(open_data(make_data(X=np.ones((600, 2)), y=y)), 100)
+    task = Nearest(made["s"], made["centres"], made["metric"], size=200, seed=0)
+    blocks = [SerialRuntime().sum(task, some, label="test").blocks[0] for some in (parts, parts[::-1])]
+    assert ks_2samp(blocks[0].obs.y, y).pvalue > 1e-3
+    assert_same(*blocks)
 
 
 @pytest.fixture
@@ -269,26 +286,38 @@ def test_a_dense_block_is_narrow_in_the_metric_and_a_thin_one_is_wide(setting, c
     assert dense[0] < 0.7 * thin[0]
 
 
-def test_chunks_are_the_same_whatever_the_kernel(setting):
-    parts = partitions(setting[0], 20)
-    blocks = ChunkBlocks(parts, 50, 0, "a")
-    assert blocks(None) == blocks(KERNEL)
-    assert len(blocks(None)) == 2  # of 20 rows: nearest to 50 are 40 or 60
-    assert {part.key for part in blocks(None)} <= {part.key for part in parts}
-    assert [part.key for part in ChunkBlocks(parts, 10**6, 0, "a")(None)] == [part.key for part in parts]
-    assert all(part.data.kept for part in blocks(None))
-    assert len(ChunkBlocks(parts, 1, 0, "a")(None)) == 1
-
-
-def test_a_subset_is_one_block_that_is_kept(setting, tmp_path):
+@pytest.fixture
+def sampled(setting, tmp_path):
+    """Makes `SampleBlocks` of some rows."""
     _, columns, *_ = setting
     obs = Observations(*(columns[name] for name in ("y", *COMPANIONS)))
     (tmp_path / "scratch").mkdir()
+
+    def make(number, size):
+        return SampleBlocks(columns["X"][number], obs[number], COMPANIONS, tmp_path / "scratch", size=size)
+
+    return make
+
+
+@pytest.mark.parametrize(("size", "sizes"), [(120, [120]), (119, [60, 60]), (50, [40, 40, 40]), (1, [1] * 120)])
+def test_a_sample_is_cut_into_even_blocks(sampled, size, sizes):
+    number = np.random.default_rng(0).permutation(ROWS)
+    blocks = sampled(number, size)
+    assert blocks(None) == blocks(KERNEL)
+    assert [block.rows for block in blocks(None)] == sizes
+    assert np.concatenate(targets(blocks(None))).tolist() == number.tolist()
+    assert all(part.data.kept for part in blocks(None))
+
+
+def test_a_sample_is_kept_with_its_companions(setting, sampled):
+    _, columns, *_ = setting
     number = np.array([7, 3, 99])
-    blocks = SubsetBlocks(columns["X"][number], obs[number], COMPANIONS, tmp_path / "scratch")
-    ((_, rows),) = read_all(blocks(KERNEL))
-    np.testing.assert_array_equal(rows.X, columns["X"][number])
+    blocks = sampled(number, 2)
+    _, found = zip(*read_all(blocks(KERNEL)), strict=True)
+    np.testing.assert_array_equal(np.concatenate([rows.X for rows in found]), columns["X"][number])
     for name in ("y", *COMPANIONS):
-        np.testing.assert_array_equal(getattr(rows.obs, name), columns[name][number])
-    again = SubsetBlocks(columns["X"][:1], obs[:1], COMPANIONS, tmp_path / "scratch")
+        np.testing.assert_array_equal(
+            np.concatenate([getattr(rows.obs, name) for rows in found]), columns[name][number]
+        )
+    again = sampled(np.array([5]), 2)  # as after a kill
     assert again(None) == blocks(None)

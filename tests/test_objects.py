@@ -19,6 +19,7 @@ import bcmdist
 from bcmdist import jobcommands
 from bcmdist.arrays import absolute_url, open_data, open_group
 from bcmdist.bcm import GBCM
+from bcmdist.blocks import SampleBlocks
 from bcmdist.cli import cli
 from bcmdist.dataset import write_dataset
 from bcmdist.errors import (
@@ -317,14 +318,20 @@ def test_what_needs_a_disk_is_refused(memory, halves):
     assert open_storage("s3://bucket/model").names("") == []
 
 
-def test_a_failed_preparation_leaves_nothing_and_a_subset_is_kept_nearby(memory, halves):
+@pytest.mark.parametrize("objective", ["local", "subset"])
+def test_a_failed_preparation_leaves_nothing_and_a_sample_is_kept_nearby(memory, halves, monkeypatch, objective):
+    """Beside the model, where all workers read, until it is learned from."""
     write_dataset("s3://bucket/one.zarr", halves["one"], rows_per_chunk=50)
     bad = Settings(kernel="se", learn=False, set={"kernel.nonsense": 1.0}, query=20)
     with pytest.raises(InvalidOption, match="nonsense"):
         GBCM.fit("s3://bucket/one.zarr", bad, model="s3://bucket/model")
     assert open_storage("s3://bucket/model").names("") == []
-    settings = Settings(kernel="se", query=20, rows_per_expert=50, effort="quick", objective="subset")
+    settings = Settings(kernel="se", query=20, rows_per_expert=50, effort="quick", objective=objective)
+    read, original = [], SampleBlocks.__call__
+    monkeypatch.setattr(SampleBlocks, "__call__", lambda *args: read.extend(original(*args)) or original(*args))
     GBCM.prepare("s3://bucket/one.zarr", settings, model="s3://bucket/model")
+    assert all(block.data.url.startswith("s3://bucket/model/scratch/") for block in read)
+    assert sum(block.rows for block in read) == len(halves["one"]["y"])
     assert open_storage("s3://bucket/model").names("") == ["blobs", "commits"]
 
 

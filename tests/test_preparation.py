@@ -188,13 +188,14 @@ def test_a_subset_is_drawn_from_all_rows(make_data, rng, monkeypatch):
     import bcmdist.preparation as module
 
     monkeypatch.setitem(module.EFFORTS, "quick", replace(module.EFFORTS["quick"], rows=50))
-    seen, original = [], module.SubsetBlocks
+    seen, original = [], module.SampleBlocks
 
-    def kept(X, obs, *args):
+    def kept(X, obs, *args, size):
         seen.append((X, obs))
-        return original(X, obs, *args)
+        assert size == len(X)
+        return original(X, obs, *args, size=size)
 
-    monkeypatch.setattr(module, "SubsetBlocks", kept)
+    monkeypatch.setattr(module, "SampleBlocks", kept)
     X = np.column_stack([np.arange(300.0), rng.standard_normal(300)])
     path = make_data("weighted.zarr", X=X, y=np.sin(X[:, 1]), weight=1.0 + np.arange(300.0))
     GBCM.prepare(path, replace(SETTINGS, objective="subset"))

@@ -4,16 +4,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bcmdist.calibration import HeldOutRows
-from bcmdist.committee import Belief, Committee
+from bcmdist.committee import Belief
 from bcmdist.ep import ep_pass, repeated_message, sites_from_array, sites_to_array
 from bcmdist.expert import conditional_message, expert_message, running_message
 from bcmdist.message import Message
 from bcmdist.model import Model
-from bcmdist.prediction import predict_latent
 from bcmdist.store import RUNNING, BlobReference, Entry, Reference, open_store
 from bcmdist.tasks.loading import load_array, load_model
-from bcmdist.tasks.targets import model_observations, model_rows
+from bcmdist.tasks.targets import model_rows
 
 
 @dataclass(frozen=True)
@@ -110,19 +108,3 @@ class EPExpert:
 def per_process(model: Model, mean):
     """Shared values (S,), or (C, S) for C processes, however the committee stores them."""
     return mean if model.likelihood.processes == 1 else mean.reshape(model.likelihood.processes, -1)
-
-
-@dataclass(frozen=True)
-class HeldOut:
-    """Latent predictions and classes at rows that a belief has not heard, to calibrate with."""
-
-    model: Reference
-    eta: BlobReference
-    precision: BlobReference
-
-    def __call__(self, part, rows):
-        model = load_model(self.model)
-        committee = Committee(Message(load_array(self.eta), np.asfortranarray(load_array(self.precision)), 0.0, 0))
-        obs = model_observations(model, part, rows.obs)
-        mean, variance = predict_latent(model.query, committee.posterior, model.scaling.inputs(rows.X))
-        return HeldOutRows(mean, variance, obs.y, obs.weight)

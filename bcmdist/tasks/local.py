@@ -82,6 +82,8 @@ class Halo:
         near = self._near(arrangement, number)
         candidates = np.concatenate([_scaled_inputs(p, self.model) for p in near]) / unit
         where = np.concatenate([np.arange(p.start, p.stop) for p in near])
+        mixed = np.random.default_rng(number).permutation(len(where))  # of rows that coincide not the first ones
+        candidates, where = candidates[mixed], where[mixed]
         halos = []
         for cell in range(arrangement.tree.first[number], arrangement.tree.first[number + 1]):
             own = (where >= arrangement.edges[cell]) & (where < arrangement.edges[cell + 1])

@@ -13,19 +13,25 @@ from bcmdist.tasks.loading import load_array, load_scaling
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """Rows near a centre in original units, the nearest first; adding two keeps the nearest `size`."""
+    """Rows near a centre in original units, the nearest first; adding two keeps the nearest `size`.
+
+    Of rows that coincide those of smallest chance: as they are stored, they may be sorted by their targets.
+    """
 
     size: int
     X: np.ndarray
     obs: Observations
     distance: np.ndarray
     """ascending"""
+    chance: np.ndarray
+    """uniform random numbers, ascending where distances are equal"""
 
     def __add__(self, other: "Neighbourhood") -> "Neighbourhood":
         distance = np.concatenate([self.distance, other.distance])
-        keep = np.argsort(distance, kind="stable")[: self.size]
+        chance = np.concatenate([self.chance, other.chance])
+        keep = np.lexsort((chance, distance))[: self.size]
         X, obs = np.concatenate([self.X, other.X]), joined(self.obs, other.obs)
-        return Neighbourhood(self.size, X[keep], obs[keep], distance[keep])
+        return Neighbourhood(self.size, X[keep], obs[keep], distance[keep], chance[keep])
 
 
 @dataclass(frozen=True)
@@ -62,8 +68,8 @@ class Nearest:
         blocks = []
         for b, share in enumerate(table[:, -1]):
             seen = np.flatnonzero(chance[b] < share)
-            keep = seen[np.argsort(distance[seen, b], kind="stable")[: self.size]]
-            blocks.append(Neighbourhood(self.size, rows.X[keep], rows.obs[keep], distance[keep, b]))
+            keep = seen[np.lexsort((chance[b, seen], distance[seen, b]))[: self.size]]
+            blocks.append(Neighbourhood(self.size, rows.X[keep], rows.obs[keep], distance[keep, b], chance[b, keep]))
         return Neighbourhoods(tuple(blocks))
 
 

@@ -23,12 +23,15 @@ class Sample:
     obs: Observations
     priority: np.ndarray
     """ascending"""
+    row: np.ndarray
+    """where each stands in the data set"""
 
     def __add__(self, other: "Sample") -> "Sample":
         priority = np.concatenate([self.priority, other.priority])
         keep = np.argsort(priority)[: self.size]
         X, obs = np.concatenate([self.X, other.X]), joined(self.obs, other.obs)
-        return Sample(self.size, X[keep], obs[keep], priority[keep])
+        row = np.concatenate([self.row, other.row])
+        return Sample(self.size, X[keep], obs[keep], priority[keep], row[keep])
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,7 @@ class Survey:
             column_moments(rows.obs.exposure[:, None]),
             _labels(rows.obs.y),
             _zeros(part, rows.obs.y) if self.likelihood in TASKS["lifetimes"] else Zeros(),
-            Sample(self.sample_rows, rows.X[keep], rows.obs[keep], priority[keep]),
+            Sample(self.sample_rows, rows.X[keep], rows.obs[keep], priority[keep], part.start + keep),
             {part.key: Entry(part.key, rows.digest, part.rows)},
             dict(rows.chunks),
         )
