@@ -1,7 +1,8 @@
 """The command line `bcmdist`: demo, import, fit, predict, score, info, ingest, forget, merge, prune, doctor.
 
 Every command takes `--json` (one object on stdout; progress and logs go to stderr). Exit codes:
-0 done, 1 refused or failed, 2 usage. Heavy packages are imported by the commands that use them.
+0 done, 1 refused or failed, 2 usage, 141 nobody reads the output. Heavy packages are imported by the commands that use
+them.
 """
 
 import contextlib

@@ -108,8 +108,9 @@ def append_rows(url, X, y, *, rows_per_chunk=ROWS_PER_CHUNK, **companions):
         for name, column in columns.items():
             array = group[name].with_config(EMPTY_TOO)  # type: ignore[union-attr]
             array.resize((start + len(column), *column.shape[1:]))
-            array[start:] = column
-            _make_durable(url, array, start)
+            with room_for(url, column.nbytes):
+                array[start:] = column
+                _make_durable(url, array, start)
         group.update_attributes({ROWS_COMPLETE: start + len(columns["X"])})
 
 
