@@ -229,7 +229,7 @@ class GBCM:
         return open_source(url, **names, rows_per_expert=rows, watch=watch, group=group, **options)
 
     @_holding
-    def refine(self, *, runtime: Runtime | None = None, most=passes.MOST_PASSES, tolerance=passes.TOLERANCE) -> "GBCM":
+    def refine(self, *, runtime: Runtime | None = None, most: int | None = None, tolerance=passes.TOLERANCE) -> "GBCM":
         """Make further passes until the committee stops moving (SYSTEMS I.5); see `passes.refine`."""
         return passes.refine(self, runtime or SerialRuntime(), most=most, tolerance=tolerance)
 
@@ -435,6 +435,7 @@ class GBCM:
             "classes": self.model.classes,
             "approximation": self.facts["approximation"],
             "passes": self.facts["passes"],
+            "converged": passes.converged(self.facts),
             "jitter": query.jitter,
             "kernels_tried": self.facts["kernels_tried"],
             "at_bounds": self.facts["at_bounds"],

@@ -153,6 +153,18 @@ def laplace_message(V, Lam, obs, likelihood, f) -> Message:
     return site_message(V, Lam, w, w * f + s, constant)
 
 
+def step_message(V, Lam, obs, likelihood, f) -> Message:
+    """The message of the site h, h f + score at f (n,) with h the Hessian, whatever its sign: it only makes steps.
+
+    precision = V'(I + h Lam)^-1 h V,  eta = V'(I + h Lam)^-1 (h f + score). Where `laplace_message` has expected
+    weights instead, its maximum is a step of Fisher scoring, and that of all of these is Newton's (SYSTEMS I.5).
+    """
+    h, s = likelihood.hessian(obs, f), likelihood.score(obs, f)
+    pulled = V.T @ np.linalg.solve(np.eye(len(f)) + h[:, None] * Lam, np.column_stack([h[:, None] * V, h * f + s]))
+    precision = 0.5 * (pulled[:, :-1] + pulled[:, :-1].T)
+    return Message(pulled[:, -1], np.asfortranarray(precision), 0.0, len(f))
+
+
 def site_message(V, Lam, w, g, constant) -> Message:
     """Message of rows whose likelihood is exp(constant + g'f - 1/2 f'w f), w (n,) >= 0.
 

@@ -8,13 +8,15 @@ model; from then on evidence, mean and covariance do not depend on who linearise
 Gaussian likelihoods are exact after one pass.
 """
 
+import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bcmdist.committee import Committee
+from bcmdist.committee import Committee, next_mean
 from bcmdist.drift import weights
+from bcmdist.errors import BcmdistWarning
 from bcmdist.partition import Partition, from_key
 from bcmdist.stages import Stages
 from bcmdist.store import RUNNING, BlobReference, Entry
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
 # A pass is the last when no prediction moves by more than this share of its standard deviation. Newton
 # doubles the digits with each pass, so that the error left is about its square.
 TOLERANCE = 1e-3
-MOST_PASSES = 20
+# Passes go on for as long as so many of them bring the least change down to this share.
+PATIENCE, PAYING_SHARE = 10, 0.9
 HALVINGS = 10  # of one step, before the passes are given up as they are
 # Passes of expectation propagation that move more than this share of the one before may be oscillating: the
 # sites of the next one go part of the way only.
@@ -52,12 +55,31 @@ def passes_made(facts) -> int:
     return facts["passes"][-1]["pass"] if facts["passes"] else 0
 
 
-def refine(gbcm: "GBCM", runtime, *, most=MOST_PASSES, tolerance=TOLERANCE) -> "GBCM":
+def changes_made(facts) -> list[float]:
+    """By how much each further pass has moved the belief since messages of a first pass were last added."""
+    made = passes_made(facts)
+    return [entry["change"] for entry in facts["passes"][-made:] if "change" in entry] if made else []
+
+
+def converged(facts) -> bool | None:
+    """Whether the last pass moved no prediction by more than `TOLERANCE`; None where no further pass was made."""
+    changes = changes_made(facts)
+    return changes[-1] <= TOLERANCE if changes else None
+
+
+def _pays(changes):
+    """Whether passes still come closer to where they lead."""
+    recent, before = changes[-PATIENCE:], changes[:-PATIENCE]
+    return not before or min(recent) < PAYING_SHARE * min(before)
+
+
+def refine(gbcm: "GBCM", runtime, *, most: int | None = None, tolerance=TOLERANCE) -> "GBCM":
     """Passes until the belief moves by less than `tolerance` posterior standard deviations, each committed.
 
     `change` of a pass is the length of its move in the metric of the posterior, which bounds the change
     of every prediction in units of its standard deviation. A step after which the joint log density
-    would be lower is halved, which costs another pass.
+    would be lower is halved, which costs another pass. Without `most`, they go on for as long as they come closer,
+    and a `BcmdistWarning` says where they ended if not within the tolerance.
 
     Returns
     -------
@@ -72,8 +94,10 @@ def refine(gbcm: "GBCM", runtime, *, most=MOST_PASSES, tolerance=TOLERANCE) -> "
     previous = gbcm.facts.get("linearised_at")
     previous = gbcm.store.get_array(previous) if previous else None
     done = gbcm.facts["passes"]
-    while (number := done[-1]["pass"] + 1) <= most and done[-1].get("change", np.inf) > tolerance:
-        stages = Stages()
+    while done[-1].get("change", np.inf) > tolerance:
+        if not (_pays(changes_made(gbcm.facts)) if most is None else done[-1]["pass"] < most):
+            break
+        stages, number = Stages(), done[-1]["pass"] + 1
         with stages("passes"):
             heard, facts = _next_pass(gbcm, parts, values, runtime, label=f"pass {number}")
         objective, last = facts["objective"], gbcm.facts.get("objective")
@@ -81,13 +105,24 @@ def refine(gbcm: "GBCM", runtime, *, most=MOST_PASSES, tolerance=TOLERANCE) -> "
             values, halvings = 0.5 * (values + previous), halvings + 1
             continue
         committee = Committee(heard.message)
-        change = length(committee.posterior, committee.posterior.mean - values)
+        moved = next_mean(committee, heard.step)
+        change = length(committee.posterior, moved - values)
         entry = {"pass": number, "change": change, "log_evidence": committee.log_evidence, "halvings": halvings}
         entries = [_as_before(heard.entries[old.key], old) for old in gbcm.ledger]
         done = [*done, entry]
         gbcm = gbcm.successor(committee, entries, rewrite=True, stages=stages, passes=done, **facts)
         parts = heard_partitions(gbcm)
-        values, previous, halvings = _balanced(committee.posterior.mean), values, 0
+        values, previous, halvings = _balanced(moved), values, 0
+    if most is None and done[-1].get("change", np.inf) > tolerance:
+        warnings.warn(
+            BcmdistWarning(
+                f"{gbcm.url}: expected passes until no prediction moves by more than {tolerance:g} of its standard "
+                f"deviation, the last of {done[-1]['pass']} still moved one by up to {done[-1]['change']:.2g} and they "
+                "come no closer; take predictions to be as uncertain as that, or fit with --approximation ep or "
+                "another --likelihood"
+            ),
+            stacklevel=2,
+        )
     return gbcm
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from bcmdist.calibration import HeldOutRows
 from bcmdist.committee import Belief, Committee
 from bcmdist.ep import ep_pass, repeated_message, sites_from_array, sites_to_array
-from bcmdist.expert import conditional_message, expert_message, running_message
+from bcmdist.expert import Linearised, conditional_message, expert_message, running_message
 from bcmdist.message import Message
 from bcmdist.model import Model
 from bcmdist.prediction import predict_latent
@@ -24,11 +24,14 @@ class Contribution:
     entries: dict[str, Entry]
     objective: float = 0.0
     """of later passes: the experts' part of the log joint density at their modes"""
+    step: Message | None = None
+    """of later passes: what makes the next step Newton's, where the message has expected weights"""
 
     def __add__(self, other: "Contribution") -> "Contribution":
         assert not self.entries.keys() & other.entries.keys(), "a partition would count twice"
         objective = self.objective + other.objective
-        return Contribution(self.message + other.message, self.entries | other.entries, objective)
+        step = None if self.step is None or other.step is None else self.step + other.step
+        return Contribution(self.message + other.message, self.entries | other.entries, objective, step)
 
 
 @dataclass(frozen=True)
@@ -45,13 +48,12 @@ class Expert:
         at = self.at.digest if self.at else ""
         entry = Entry(part.key, rows.digest, part.rows, part.weight, at)
         if self.at is None:
-            message, objective = expert_message(model.query, model.likelihood, X, obs), 0.0
+            found = Linearised(expert_message(model.query, model.likelihood, X, obs), 0.0, None)
         else:
             found = conditional_message(model.query, model.likelihood, X, obs, per_process(model, load_array(self.at)))
-            message, objective = found.message, found.objective
         if part.weight != 1.0:
-            message, objective = message.weighted(part.weight), objective * part.weight
-        return Contribution(message, {part.key: entry}, objective)
+            found = found.weighted(part.weight)
+        return Contribution(found.message, {part.key: entry}, found.objective, found.step)
 
 
 @dataclass(frozen=True)
