@@ -425,7 +425,7 @@ class GBCM:
                 self.facts["query_asked"],
                 self.facts.get("degrees_estimated"),
             ),
-            "log_evidence": self.committee.log_evidence,
+            "log_evidence": passes.log_evidence(self.model, self.facts, self.ledger, self.committee),
             "kernel": self.model.kernel_name,
             "mean": query.mean.name,
             "likelihood": self.model.likelihood.name,

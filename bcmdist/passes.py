@@ -55,6 +55,23 @@ def passes_made(facts) -> int:
     return facts["passes"][-1]["pass"] if facts["passes"] else 0
 
 
+def log_evidence(model, facts, ledger, committee) -> float | None:
+    """log p of all targets in their own unit, in nats, so that families and data in other units can be compared.
+
+    To what the committee says of scaled targets every density adds the Jacobian -log y_scale. None where a ledger of
+    before they were counted does not say how many there are.
+    """
+    jacobian = float(model.scaling.log_jacobian(model.likelihood.scaling))
+    counts = weights(facts, ledger)
+    known = [e.rows if e.densities is None and model.likelihood.exact else e.densities for e in ledger]
+    if jacobian == 0.0:
+        return committee.log_evidence
+    if None in known:
+        return None
+    densities = sum(counts[e.key] * n for e, n in zip(ledger, known, strict=True))
+    return committee.log_evidence + densities * jacobian
+
+
 def changes_made(facts) -> list[float]:
     """By how much each further pass has moved the belief since messages of a first pass were last added."""
     made = passes_made(facts)
@@ -107,8 +124,9 @@ def refine(gbcm: "GBCM", runtime, *, most: int | None = None, tolerance=TOLERANC
         committee = Committee(heard.message)
         moved = next_mean(committee, heard.step)
         change = length(committee.posterior, moved - values)
-        entry = {"pass": number, "change": change, "log_evidence": committee.log_evidence, "halvings": halvings}
         entries = [_as_before(heard.entries[old.key], old) for old in gbcm.ledger]
+        evidence = log_evidence(gbcm.model, gbcm.facts, entries, committee)
+        entry = {"pass": number, "change": change, "log_evidence": evidence, "halvings": halvings}
         done = [*done, entry]
         gbcm = gbcm.successor(committee, entries, rewrite=True, stages=stages, passes=done, **facts)
         parts = heard_partitions(gbcm)

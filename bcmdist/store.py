@@ -58,6 +58,8 @@ class Entry:
     """rows of its source up to its end, where they are numbered and count"""
     arrival: tuple[float, ...] = ()
     """how well its rows were predicted before it was heard (`bcmdist.drift`)"""
+    densities: float | None = None
+    """densities of targets that its evidence multiplies, where they are counted: `Likelihood.densities`"""
 
 
 ARRIVAL = 7  # its place in an entry
@@ -308,7 +310,9 @@ class ModelStore:
     def get_segment(self, digest) -> list[Entry]:
         """The ledger entries of a blob, checked against its name."""
         lines = json.loads(self._get_blob(digest))
-        return [Entry(*line[:ARRIVAL], *map(tuple, line[ARRIVAL:])) for line in lines]
+        return [
+            Entry(*line[:ARRIVAL], *map(tuple, line[ARRIVAL : ARRIVAL + 1]), *line[ARRIVAL + 1 :]) for line in lines
+        ]
 
     def record(self, number) -> dict:
         """The record of a commit, checked.

@@ -43,6 +43,9 @@ class Exponential(Likelihood):
     def unsupported(self, obs):
         return _unsupported(obs)
 
+    def densities(self, obs):
+        return obs.weight * obs.event  # of a censored life there is a probability
+
     def log_density(self, obs, f):
         return obs.weight * (-obs.event * f - self.cumulative_hazard(obs, f))
 
@@ -82,6 +85,9 @@ class Weibull(Likelihood):
 
     def unsupported(self, obs):
         return _unsupported(obs)
+
+    def densities(self, obs):
+        return obs.weight * obs.event  # of a censored life there is a probability
 
     def log_density(self, obs, f):
         k, log_t = self.shape, _log_time(obs)

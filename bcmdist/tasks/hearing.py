@@ -34,6 +34,11 @@ class Contribution:
         return Contribution(self.message + other.message, self.entries | other.entries, objective, step)
 
 
+def densities_of(likelihood, obs) -> float | None:
+    """Densities that the evidence of some rows multiplies; None where its targets have no unit."""
+    return float(likelihood.densities(obs).sum()) if likelihood.scaling in ("affine", "scale") else None
+
+
 @dataclass(frozen=True)
 class Expert:
     """The message of a partition under a prepared model, times the partition's weight."""
@@ -46,7 +51,8 @@ class Expert:
         model = load_model(self.model)
         X, obs = model_rows(model, part, rows)
         at = self.at.digest if self.at else ""
-        entry = Entry(part.key, rows.digest, part.rows, part.weight, at)
+        densities = densities_of(model.likelihood, obs)
+        entry = Entry(part.key, rows.digest, part.rows, part.weight, at, densities=densities)
         if self.at is None:
             found = Linearised(expert_message(model.query, model.likelihood, X, obs), 0.0, None)
         else:
@@ -69,7 +75,10 @@ class RunningExpert:
         X, obs = model_rows(model, part, rows)
         belief = Belief(load_array(self.mean), np.asfortranarray(load_array(self.factor)))
         message = running_message(model.query, model.likelihood, X, obs, belief)
-        return Contribution(message, {part.key: Entry(part.key, rows.digest, part.rows, 1.0, RUNNING)})
+        densities = densities_of(model.likelihood, obs)
+        return Contribution(
+            message, {part.key: Entry(part.key, rows.digest, part.rows, 1.0, RUNNING, densities=densities)}
+        )
 
 
 @dataclass(frozen=True)
@@ -100,7 +109,8 @@ class EPExpert:
                 total -= repeated_message(model.query, X, sites).weighted(part.weight - 1.0)
             message, sites = ep_pass(model.query, model.likelihood, X, obs, total, sites, step=self.step)
             name = store.put_arrays({"": sites_to_array(sites)})[""]
-        entry = Entry(part.key, rows.digest, part.rows, part.weight, sites=name)
+        densities = densities_of(model.likelihood, obs)
+        entry = Entry(part.key, rows.digest, part.rows, part.weight, sites=name, densities=densities)
         return Contribution(message.weighted(part.weight), {part.key: entry})
 
     def _total(self):
