@@ -253,7 +253,7 @@ class GBCM:
         return open_source(url, **names, schema=model.schema, rows_per_expert=rows, watch=watch, group=group, **options)
 
     @_holding
-    def refine(self, *, runtime: Runtime | None = None, most=passes.MOST_PASSES, tolerance=passes.TOLERANCE) -> "GBCM":
+    def refine(self, *, runtime: Runtime | None = None, most: int | None = None, tolerance=passes.TOLERANCE) -> "GBCM":
         """Make further passes until the committee stops moving (SYSTEMS I.5); see `passes.refine`."""
         return passes.refine(self, runtime or SerialRuntime(), most=most, tolerance=tolerance)
 
@@ -469,7 +469,7 @@ class GBCM:
                 self.facts["query_asked"],
                 self.facts.get("degrees_estimated"),
             ),
-            "log_evidence": self.committee.log_evidence,
+            "log_evidence": passes.log_evidence(self.model, self.facts, self.ledger, self.committee),
             "kernel": self.model.kernel_name,
             "mean": query.mean.name,
             "likelihood": self.model.likelihood.name,
@@ -479,6 +479,7 @@ class GBCM:
             "classes": list(self.model.schema.classes) or self.model.classes,
             "approximation": self.facts["approximation"],
             "passes": self.facts["passes"],
+            "converged": passes.converged(self.facts),
             "jitter": query.jitter,
             "kernels_tried": self.facts["kernels_tried"],
             "at_bounds": self.facts["at_bounds"],

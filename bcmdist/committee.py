@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from bcmdist import linalg
+from bcmdist.errors import NotPositiveDefinite
 from bcmdist.message import Message
 
 
@@ -70,6 +71,14 @@ class Committee:
         shared = self.total.precision.shape[-1]
         factors = self.posterior.factor.reshape(-1, shared, shared)
         return float(shared - np.mean([np.trace(linalg.inverse(np.asfortranarray(L))) for L in factors]))
+
+
+def next_mean(committee: Committee, step: Message | None):
+    """Where a pass leads: to the mean of the belief, or by Newton's `step` of all experts where that has a maximum."""
+    try:
+        return committee.posterior.mean if step is None else Committee(step).posterior.mean
+    except NotPositiveDefinite:  # far from the mode of a likelihood that is not log-concave
+        return committee.posterior.mean
 
 
 def _factor(precision):

@@ -11,8 +11,8 @@ import numpy as np
 
 from bcmdist import linalg, softmax
 from bcmdist.committee import Belief
-from bcmdist.laplace import laplace_message, laplace_mode, log_joint
-from bcmdist.likelihoods import AnyLikelihood, Gaussian, Observations, OneHot, Softmax
+from bcmdist.laplace import laplace_message, laplace_mode, log_joint, step_message
+from bcmdist.likelihoods import AnyLikelihood, Gaussian, Likelihood, Observations, OneHot, Softmax
 from bcmdist.message import Message, zero
 from bcmdist.query import Query
 
@@ -24,6 +24,13 @@ class Linearised:
     message: Message
     objective: float
     """log p(y, f | v) at the mode f, up to a constant of f and v"""
+    step: Message | None
+    """what makes the next step Newton's, where the message has expected weights"""
+
+    def weighted(self, weight) -> "Linearised":
+        """That of rows which count so often."""
+        step = None if self.step is None else self.step.weighted(weight)
+        return Linearised(self.message.weighted(weight), weight * self.objective, step)
 
 
 def expert_message(query: Query, likelihood: AnyLikelihood, X, obs: Observations) -> Message:
@@ -50,8 +57,8 @@ def conditional_message(query: Query, likelihood: AnyLikelihood, X, obs: Observa
     """Message of the rows linearised at their mode given that the shared variables equal `mean`.
 
     This is an expert in a later pass: f = argmax log p(y | f) + log N(f; V mean, Lam) depends on the
-    rows and on `mean` only, so that nothing has to be remembered between passes. The message's own
-    maximum over v is a Newton step for the joint mode of all experts (SYSTEMS I.5, schedule i').
+    rows and on `mean` only, so that nothing has to be remembered between passes. The maximum over v of
+    all messages, or of all steps, is a Newton step for the joint mode of all experts (SYSTEMS I.5, schedule i').
 
     Parameters
     ----------
@@ -62,7 +69,9 @@ def conditional_message(query: Query, likelihood: AnyLikelihood, X, obs: Observa
     prior_mean = V @ mean.T
     f = find_mode(Lam, obs, likelihood, prior_mean)
     objective = log_joint(obs, likelihood, f, prior_mean)
-    return Linearised(_linearised_message(V, Lam, obs, likelihood, f), objective)
+    expected = isinstance(likelihood, Likelihood) and not likelihood.log_concave
+    step = step_message(V, Lam, obs, likelihood, f) if expected else None
+    return Linearised(_linearised_message(V, Lam, obs, likelihood, f), objective, step)
 
 
 def running_message(query: Query, likelihood: AnyLikelihood, X, obs: Observations, belief: Belief) -> Message:

@@ -484,7 +484,10 @@ class _Loop:
         mended = [self._left_of(batch, part) for part in left]
         heard = self.gbcm.hear([part for part, _ in mended], self.runtime, label="hear again")
         made = heard.entries
-        entries = {p.key: replace(e, digest=made[p.key].digest, sites=made[p.key].sites) for p, e in mended}
+        new = {p.key: (e, made[p.key]) for p, e in mended}
+        entries = {
+            key: replace(e, digest=n.digest, sites=n.sites, densities=n.densities) for key, (e, n) in new.items()
+        }
         return rest_of(batch, heard.message, entries, left)
 
     def _left_of(self, batch: Batch, part) -> tuple[Any, Entry]:

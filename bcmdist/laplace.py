@@ -9,11 +9,15 @@ inverse of a covariance: saturated rows, duplicates and noise-free directions ne
 import numpy as np
 
 from bcmdist import linalg
-from bcmdist.errors import LaplaceNotConverged
+from bcmdist.errors import LaplaceNotConverged, NotPositiveDefinite
 from bcmdist.message import Message
 
 NEWTON_STEPS = 100
-NEWTON_HALVINGS = 30
+# A step along a line is long enough, and not too long, where the slope has fallen to this share of its start; and
+# halvings and doublings on the way to it.
+SLOPE_SHARE, SEARCH_STEPS = 0.5, 60
+# Weights count in a step up to one of these over the prior variance: rounding of K may make I + w K singular above.
+MOST_INFORMATION = (np.inf, 1e9, 1e6, 1e3)
 # The mode is where the score equals K^-1 (f - prior mean), to this change of f.
 SCORE_TOLERANCE = 1e-9
 # Closer than this, steps that stop improving are held up by rounding: counts of a million have scores of that size.
@@ -25,10 +29,13 @@ ROUNDING = 1e-13
 
 
 def laplace_mode(K, obs, likelihood, prior_mean=None):
-    """Mode of p(y | f) N(f; prior_mean, K), (n,), by damped Fisher scoring from the prior mean.
+    """Mode of p(y | f) N(f; prior_mean, K), (n,), by Newton steps with a line search.
 
-    Iterates in a = K^-1 (f - prior_mean), which needs no inverse of K (Rasmussen & Williams 2006,
-    alg. 3.1); a step is halved until the log posterior does not fall.
+    Iterates in a = K^-1 (f - prior_mean), which needs no inverse of K (Rasmussen & Williams 2006, alg. 3.1):
+
+    step of a = (I + w K)^-1 (score - a)
+
+    The right side vanishes at the mode, so that rounding of the step vanishes with it.
 
     Raises
     ------
@@ -36,72 +43,96 @@ def laplace_mode(K, obs, likelihood, prior_mean=None):
         The score still differs from a after `NEWTON_STEPS` steps, or no step improves.
     """
 
-    def newton(f, gap, s, w=None):
-        w = likelihood.step_weight(obs, f) if w is None else w
-        root = np.sqrt(w)
-        L = linalg.cholesky(linalg.identity_plus_scaled(K, root), name="I + w^1/2 K w^1/2")
-        b = w * gap + s
-        return b - root * linalg.cholesky_solve(L, root * (K @ b))
+    def newton(f, gap, w=None):
+        root, L = _step_factor(K, likelihood.step_weight(obs, f) if w is None else w)
+        return gap - root * linalg.cholesky_solve(L, root * (K @ gap))
 
     prior_mean = np.zeros(len(K)) if prior_mean is None else prior_mean
     # Where each row on its own would have its latent: one step from there is how generalised linear models start.
     alone = likelihood.saturated(obs)
     w, first = likelihood.curvature(obs, alone), None
     if np.any(w > np.finfo(float).eps):  # else nothing but labels and zeros, which say only which way
-        first = newton(alone, alone - prior_mean, likelihood.score(obs, alone), w)
+        first = newton(alone, w * (alone - prior_mean) + likelihood.score(obs, alone), w)
     return climb(K, obs, likelihood, prior_mean, newton, lambda f: likelihood.curvature(obs, f), first)
+
+
+def _step_factor(K, w):
+    """w^1/2 and L L' = I + w^1/2 K w^1/2, with the largest w lowered where rounding of K asks for it."""
+    for most in MOST_INFORMATION:
+        root = np.sqrt(np.minimum(w, most / np.diag(K).max()))
+        try:
+            return root, linalg.cholesky(linalg.identity_plus_scaled(K, root), name="I + w^1/2 K w^1/2")
+        except NotPositiveDefinite as failure:
+            error = failure
+    raise error
 
 
 def climb(K, obs, likelihood, prior_mean, newton, curvature, first=None):
     """Mode of p(y | f) N(f; prior_mean, K) for f (n,) or, with C processes that share K, (n, C).
 
     `first` is an a = K^-1 (f - prior_mean) towards which the first step goes.
-    `newton(f, f - prior_mean, score)` is where a = K^-1 (f - prior_mean) would be after a full step;
-    `curvature(f)` is the slope of the score, by which its gap is judged.
+    `newton(f, gap)` is a full step of a, where the score exceeds a by `gap`; `curvature(f)` is the slope of the score,
+    by which the gap is judged.
     """
-    f, a = prior_mean, np.zeros_like(prior_mean)
-    value = likelihood.log_density(obs, f).sum()
+    a = np.zeros_like(prior_mean)
     if first is not None:
-        step, found = _line_search(value, a, f, first, K @ first, prior_mean, obs, likelihood)
-        if found is not None:
-            value, a, f = found, step * first, f + step * (K @ first)
+        a = first * (_line_search(a, first, K, prior_mean, obs, likelihood, 0.0) or 0.0)
     best, stalled = np.inf, 0
     for _ in range(NEWTON_STEPS):
-        s = likelihood.score(obs, f)
-        w = curvature(f)
-        gap = np.max(np.abs(s - a) / np.maximum(w, 1.0))
-        stalled = 0 if gap < STALLED_SHARE * best else stalled + 1
-        best = min(gap, best)
-        if gap <= SCORE_TOLERANCE or (gap <= ROUGH_TOLERANCE and stalled == STALLED_STEPS):
+        f = prior_mean + K @ a
+        gap, w = likelihood.score(obs, f) - a, curvature(f)
+        off = np.max(np.abs(gap) / np.maximum(w, 1.0))
+        stalled = 0 if off < STALLED_SHARE * best else stalled + 1
+        best = min(off, best)
+        if off <= SCORE_TOLERANCE or (stalled == STALLED_STEPS and off <= _rough(K, a)):
             return f
-        a_step = newton(f, f - prior_mean, s) - a
-        f_step = K @ a_step
-        slack = ROUNDING * (1.0 + abs(value) + np.vdot(w, 1.0 + np.abs(f)))
-        step, found = _line_search(value - slack, a, f, a_step, f_step, prior_mean, obs, likelihood)
-        if found is None:
-            if gap <= ROUGH_TOLERANCE:
-                return f  # rounding, not divergence, keeps the step from improving
+        a_step = newton(f, gap)
+        step = _line_search(a, a_step, K, prior_mean, obs, likelihood, ROUNDING * np.vdot(w, 1.0 + np.abs(f)))
+        if step is None:
             break
-        value, a, f = found, a + step * a_step, f + step * f_step
-    if best <= ROUGH_TOLERANCE:
-        return f
+        a = a + step * a_step
+    if off <= _rough(K, a):
+        return f  # rounding, not divergence, keeps steps from improving
     raise LaplaceNotConverged(
-        f"expected the score at the mode within {SCORE_TOLERANCE:g} of K^-1 f, got {gap:.1e} after at most "
+        f"expected the score at the mode within {SCORE_TOLERANCE:g} of K^-1 f, got {off:.1e} after at most "
         f"{NEWTON_STEPS} damped steps (largest |f| {np.abs(f).max():.1e}, prior variance up to "
-        f"{np.diag(K).max():.1e}); lower the kernel's variance, or check the targets"
+        f"{np.diag(K).max():.1e}); check the targets for outliers, give a kernel of lower variance with --no-learn and "
+        "--set kernel.variance, or let experts match moments instead: --approximation ep"
     )
 
 
-def _line_search(least, a, f, a_step, f_step, prior_mean, obs, likelihood):
-    """Largest step of 1, 1/2, 1/4, ... at which the log posterior is not below `least`, and its value."""
-    step = 1.0
-    for _ in range(NEWTON_HALVINGS):
-        f_new = f + step * f_step
-        new = likelihood.log_density(obs, f_new).sum() - 0.5 * np.vdot(a + step * a_step, f_new - prior_mean)
-        if new >= least:
-            return step, new
-        step /= 2.0
-    return step, None
+def _rough(K, a):
+    """The change of f by which rounding may keep the score from a: that of the sums K a, and `ROUGH_TOLERANCE`."""
+    return ROUGH_TOLERANCE + np.finfo(float).eps * np.max(np.abs(K) @ np.abs(a))
+
+
+def _line_search(a, a_step, K, prior_mean, obs, likelihood, slack):
+    """How far to go along a step: to where the log posterior is not lower and its slope small; None: nowhere.
+
+    The slope at f = prior_mean + K a is f_step'(score - a). Bisection on it finds such a place for any smooth
+    function with a maximum (Lewis & Overton 2013, alg. 2.6), and rounding of the log posterior hardly matters.
+    """
+    start, f_step = K @ a, K @ a_step
+
+    def at(t):
+        a_new, move = a + t * a_step, start + t * f_step
+        f = prior_mean + move
+        value = likelihood.log_density(obs, f).sum() - 0.5 * np.vdot(a_new, move)
+        return value, np.vdot(f_step, likelihood.score(obs, f) - a_new)
+
+    value, slope = at(0.0)
+    least, allowed = value - slack - ROUNDING * (1.0 + abs(value)), SLOPE_SHARE * abs(slope)
+    low, high, step = 0.0, np.inf, 1.0
+    for _ in range(SEARCH_STEPS):
+        new, new_slope = at(step)
+        if new >= least and abs(new_slope) <= allowed:
+            return step
+        if new >= least and new_slope > 0:
+            low = step
+        else:
+            high = step
+        step = 2.0 * low if np.isinf(high) else 0.5 * (low + high)
+    return low or None
 
 
 def log_joint(obs, likelihood, f, prior_mean):
@@ -120,6 +151,18 @@ def laplace_message(V, Lam, obs, likelihood, f) -> Message:
     w, s = likelihood.curvature(obs, f), likelihood.score(obs, f)
     constant = likelihood.log_density(obs, f).sum() - 0.5 * (f @ (w * f) + 2.0 * f @ s)
     return site_message(V, Lam, w, w * f + s, constant)
+
+
+def step_message(V, Lam, obs, likelihood, f) -> Message:
+    """The message of the site h, h f + score at f (n,) with h the Hessian, whatever its sign: it only makes steps.
+
+    precision = V'(I + h Lam)^-1 h V,  eta = V'(I + h Lam)^-1 (h f + score). Where `laplace_message` has expected
+    weights instead, its maximum is a step of Fisher scoring, and that of all of these is Newton's (SYSTEMS I.5).
+    """
+    h, s = likelihood.hessian(obs, f), likelihood.score(obs, f)
+    pulled = V.T @ np.linalg.solve(np.eye(len(f)) + h[:, None] * Lam, np.column_stack([h[:, None] * V, h * f + s]))
+    precision = 0.5 * (pulled[:, :-1] + pulled[:, :-1].T)
+    return Message(pulled[:, -1], np.asfortranarray(precision), 0.0, len(f))
 
 
 def site_message(V, Lam, w, g, constant) -> Message:

@@ -86,7 +86,7 @@ class Learned:
     tried: dict[str, float]
     """best objective of each kernel tried, all over the same rows"""
     settled: dict[str, float] = field(default_factory=dict)
-    """factors by which rows left out have changed variances: of the "noise" and of the "kernel" """
+    """factors by which rows left out have changed variances, by what they are of; see `settling`"""
 
 
 @dataclass(frozen=True)

@@ -162,7 +162,7 @@ class Mixture:
         """
         every = [member.info() for member in self.members]
         first, named = every[0], [one["hyperparameters"] for one in every]
-        averages = {name: float(np.mean([one[name] for one in every])) for name in ("p_eff", "log_evidence")}
+        averages = {name: _mean([one[name] for one in every]) for name in ("p_eff", "log_evidence")}
         centres = {name: np.exp(np.log([one[name] for one in named]).mean(axis=0)).tolist() for name in named[0]}
         figures = {name: first[name] for name in SHARED} | averages | {"hyperparameters": centres}
         figures |= {"jitter": max(one["jitter"] for one in every), "samples": len(every)}
@@ -196,6 +196,10 @@ class Mixture:
         runtime.check_same(functools.partial(describe, data.url, data.x, data.y), url=data.url)
         runtime.check_same(functools.partial(_visible, self._carried), url=self.url)
         return data
+
+
+def _mean(figures) -> float | None:
+    return None if None in figures else float(np.mean(figures))
 
 
 def is_mixture(model) -> bool:

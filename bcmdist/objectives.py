@@ -18,7 +18,7 @@ from contextlib import contextmanager
 import numpy as np
 from scipy.optimize import minimize
 
-from bcmdist.committee import Belief, Committee
+from bcmdist.committee import Belief, Committee, next_mean
 from bcmdist.committee_evidence import committee_gradient, mode_shift, points_gradient
 from bcmdist.errors import InvalidOption, LaplaceNotConverged, NotPositiveDefinite
 from bcmdist.kernels import Kernel, expression, metric
@@ -205,11 +205,11 @@ class CommitteeObjective(EvidenceObjective):
                 values = 0.5 * (values + previous)
                 continue
             committee, last_change = Committee(heard.message), change
-            belief = committee.posterior
-            change = float(np.linalg.norm((belief.mean - values) @ belief.factor))
+            moved = next_mean(committee, heard.step)
+            change = float(np.linalg.norm((moved - values) @ committee.posterior.factor))
             if change <= MODE_TOLERANCE or STALLED_SHARE * last_change < change <= ROUGH_TOLERANCE:
                 return committee
-            values, previous, last = belief.mean, values, objective
+            values, previous, last = moved, values, objective
         raise LaplaceNotConverged(
             f"joint mode of the committee: expected passes to move it by at most {MODE_TOLERANCE:g} standard "
             f"deviations, after {MOST_PASSES} they still move it by {change:.1e}; lower the kernel's variance, or "

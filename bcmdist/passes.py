@@ -8,13 +8,15 @@ model; from then on evidence, mean and covariance do not depend on who linearise
 Gaussian likelihoods are exact after one pass.
 """
 
+import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bcmdist.committee import Committee
+from bcmdist.committee import Committee, next_mean
 from bcmdist.drift import weights
+from bcmdist.errors import BcmdistWarning
 from bcmdist.partition import Partition, from_keys
 from bcmdist.settings import Settings
 from bcmdist.slices import SLICED
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
 # A pass is the last when no prediction moves by more than this share of its standard deviation. Newton
 # doubles the digits with each pass, so that the error left is about its square.
 TOLERANCE = 1e-3
-MOST_PASSES = 20
+# Passes go on for as long as so many of them bring the least change down to this share.
+PATIENCE, PAYING_SHARE = 10, 0.9
 HALVINGS = 10  # of one step, before the passes are given up as they are
 # Passes of expectation propagation that move more than this share of the one before may be oscillating: the
 # sites of the next one go part of the way only.
@@ -62,12 +65,48 @@ def makes_several(settings: Settings, facts) -> bool:
     return sliced and settings.linearise == "own"
 
 
-def refine(gbcm: "GBCM", runtime, *, most=MOST_PASSES, tolerance=TOLERANCE) -> "GBCM":
+def log_evidence(model, facts, ledger, committee) -> float | None:
+    """log p of all targets in their own unit, in nats, so that families and data in other units can be compared.
+
+    To what the committee says of scaled targets every density adds the Jacobian -log y_scale. None where a ledger of
+    before they were counted does not say how many there are.
+    """
+    jacobian = float(model.scaling.log_jacobian(model.likelihood.scaling))
+    counts = weights(facts, ledger)
+    known = [e.rows if e.densities is None and model.likelihood.exact else e.densities for e in ledger]
+    if jacobian == 0.0:
+        return committee.log_evidence
+    if None in known:
+        return None
+    densities = sum(counts[e.key] * n for e, n in zip(ledger, known, strict=True))
+    return committee.log_evidence + densities * jacobian
+
+
+def changes_made(facts) -> list[float]:
+    """By how much each further pass has moved the belief since messages of a first pass were last added."""
+    made = passes_made(facts)
+    return [entry["change"] for entry in facts["passes"][-made:] if "change" in entry] if made else []
+
+
+def converged(facts) -> bool | None:
+    """Whether the last pass moved no prediction by more than `TOLERANCE`; None where no further pass was made."""
+    changes = changes_made(facts)
+    return changes[-1] <= TOLERANCE if changes else None
+
+
+def _pays(changes):
+    """Whether passes still come closer to where they lead."""
+    recent, before = changes[-PATIENCE:], changes[:-PATIENCE]
+    return not before or min(recent) < PAYING_SHARE * min(before)
+
+
+def refine(gbcm: "GBCM", runtime, *, most: int | None = None, tolerance=TOLERANCE) -> "GBCM":
     """Passes until the belief moves by less than `tolerance` posterior standard deviations, each committed.
 
     `change` of a pass is the length of its move in the metric of the posterior, which bounds the change
     of every prediction in units of its standard deviation. A step after which the joint log density
-    would be lower is halved, which costs another pass.
+    would be lower is halved, which costs another pass. Without `most`, they go on for as long as they come closer,
+    and a `BcmdistWarning` says where they ended if not within the tolerance.
 
     Returns
     -------
@@ -82,8 +121,10 @@ def refine(gbcm: "GBCM", runtime, *, most=MOST_PASSES, tolerance=TOLERANCE) -> "
     previous = gbcm.facts.get("linearised_at")
     previous = gbcm.store.get_array(previous) if previous else None
     done = gbcm.facts["passes"]
-    while (number := done[-1]["pass"] + 1) <= most and done[-1].get("change", np.inf) > tolerance:
-        stages = Stages()
+    while done[-1].get("change", np.inf) > tolerance:
+        if not (_pays(changes_made(gbcm.facts)) if most is None else done[-1]["pass"] < most):
+            break
+        stages, number = Stages(), done[-1]["pass"] + 1
         with stages("passes"):
             heard, facts = _next_pass(gbcm, parts, values, runtime, label=f"pass {number}")
         objective, last = facts["objective"], gbcm.facts.get("objective")
@@ -91,13 +132,25 @@ def refine(gbcm: "GBCM", runtime, *, most=MOST_PASSES, tolerance=TOLERANCE) -> "
             values, halvings = 0.5 * (values + previous), halvings + 1
             continue
         committee = Committee(heard.message)
-        change = length(committee.posterior, committee.posterior.mean - values)
-        entry = {"pass": number, "change": change, "log_evidence": committee.log_evidence, "halvings": halvings}
+        moved = next_mean(committee, heard.step)
+        change = length(committee.posterior, moved - values)
         entries = [_as_before(heard.entries[old.key], old) for old in gbcm.ledger]
+        evidence = log_evidence(gbcm.model, gbcm.facts, entries, committee)
+        entry = {"pass": number, "change": change, "log_evidence": evidence, "halvings": halvings}
         done = [*done, entry]
         gbcm = gbcm.successor(committee, entries, rewrite=True, stages=stages, passes=done, **facts)
         parts = heard_partitions(gbcm)
-        values, previous, halvings = _balanced(committee.posterior.mean), values, 0
+        values, previous, halvings = _balanced(moved), values, 0
+    if most is None and done[-1].get("change", np.inf) > tolerance:
+        warnings.warn(
+            BcmdistWarning(
+                f"{gbcm.url}: expected passes until no prediction moves by more than {tolerance:g} of its standard "
+                f"deviation, the last of {done[-1]['pass']} still moved one by up to {done[-1]['change']:.2g} and they "
+                "come no closer; take predictions to be as uncertain as that, or fit with --approximation ep or "
+                "another --likelihood"
+            ),
+            stacklevel=2,
+        )
     return gbcm
 
 

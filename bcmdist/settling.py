@@ -1,10 +1,10 @@
 """Settling variances by rows left out, after their evidence has been maximised.
 
-Rows left out may raise the noise and the kernel's variance, since evidence over a few hundred rows misses rare
-neighbours that disagree. They may not lower them: one row in thousands that would have been seen to disagree can cost
-more than all others gain. Not so the noise of labels, which only says how far a label is believed beside its
-neighbours': calibration settles what follows for probabilities, and the evidence, for which labels are numbers, is no
-guide to it. It may fall, too.
+Rows left out may raise the noise, or what a family has in its place, and the kernel's variance, since evidence over a
+few hundred rows misses rare neighbours that disagree. They may not lower them: one row in thousands that would have
+been seen to disagree can cost more than all others gain. Not so the noise of labels, which only says how far a label is
+believed beside its neighbours': calibration settles what follows for probabilities, and the evidence, for which labels
+are numbers, is no guide to it. It may fall, too.
 """
 
 import math
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from bcmdist.kernels import Kernel
-from bcmdist.likelihoods import AnyLikelihood, Gaussian, OneHot
+from bcmdist.likelihoods import BOUNDS, AnyLikelihood, Gaussian, OneHot
 
 Judge = Callable[[Kernel, AnyLikelihood], float]
 """Log predictive density of rows left out, in nats; -inf where it fails."""
@@ -22,6 +22,11 @@ Judge = Callable[[Kernel, AnyLikelihood], float]
 NOISE_FACTOR, LARGEST_NOISE, SMALLEST_SHARE = 4.0, 1.0, 1.0 / 16.0
 KERNEL_FACTOR, LARGEST_GROWTH = math.sqrt(2.0), 8.0
 GAIN_NATS = 1.0
+
+# How the variance of an observation follows a likelihood's parameter, to what power; and the factor whose powers are
+# tried where that is not the noise of numbers or labels.
+DISPERSION = {"noise_variance": 1.0, "dispersion": 1.0, "shape": -1.0}
+DISPERSION_FACTOR = math.sqrt(2.0)
 
 
 @dataclass(frozen=True)
@@ -33,22 +38,24 @@ class Settled:
     value: float
     """of the judge, there"""
     factors: dict[str, float] = field(default_factory=dict)
-    """by which variances were changed: of the "noise" and of the "kernel" """
+    """by which variances were changed: of the "noise" and of the "kernel", or the "dispersion" of another family"""
 
 
 def settled(judge: Judge, kernel: Kernel, likelihood: AnyLikelihood, largest_variance) -> Settled:
     """Raise variances as far as rows left out ask for it; the noise of labels, lower or raise it.
 
-    Gaussian targets settle "noise" and "kernel", one-hot targets the noise only; others nothing. Nothing is settled
-    where rows left out cannot be judged.
+    Gaussian targets settle "noise" and "kernel", one-hot targets the noise only, other families with a parameter of
+    `DISPERSION` that. Nothing is settled where rows left out cannot be judged.
 
     Parameters
     ----------
     largest_variance : bound of a kernel's variance
     """
     value = judge(kernel, likelihood)
-    if not (math.isfinite(value) and isinstance(likelihood, Gaussian | OneHot)):
+    if not math.isfinite(value):
         return Settled(kernel, likelihood, value)
+    if not isinstance(likelihood, Gaussian | OneHot):
+        return _dispersed(judge, kernel, likelihood, value)
     start, factors = likelihood, {"noise": 1.0}
 
     def noisier(factor):
@@ -71,6 +78,21 @@ def settled(judge: Judge, kernel: Kernel, likelihood: AnyLikelihood, largest_var
     powers = _powers(KERNEL_FACTOR, LARGEST_GROWTH)
     factors["kernel"], value = _best(powers, lambda factor: judge(wider(factor), likelihood), value)
     return Settled(wider(factors["kernel"]), likelihood, value, factors)
+
+
+def _dispersed(judge, kernel, start, value):
+    """The likelihood at the dispersion, not below its own, at which rows left out are likeliest."""
+    name = next((name for name in start.parameters if name in DISPERSION), None)
+    if name is None:
+        return Settled(kernel, start, value)
+
+    def wider(factor):
+        changed = start.parameters[name] * factor ** DISPERSION[name]
+        return start.with_parameters({name: changed.clip(*BOUNDS[name])})
+
+    powers = _powers(DISPERSION_FACTOR, LARGEST_GROWTH)
+    factor, value = _best(powers, lambda factor: judge(kernel, wider(factor)), value)
+    return Settled(kernel, wider(factor), value, {"dispersion": factor})
 
 
 def _best(powers, judged, value):

@@ -24,10 +24,8 @@ def softmax_mode(K, obs, likelihood, prior_mean=None):
     LaplaceNotConverged
     """
 
-    def newton(f, gap, s):
-        p = likelihood.probability(obs, f)
-        b = _times_hessian(p, obs.weight, gap) + s
-        return b - _Coupling(K, p).solve(K @ b)
+    def newton(f, gap):
+        return gap - _Coupling(K, likelihood.probability(obs, f)).solve(K @ gap)
 
     start = np.zeros((len(K), likelihood.processes)) if prior_mean is None else prior_mean
     return climb(K, obs, likelihood, start, newton, lambda f: likelihood.probability(obs, f))

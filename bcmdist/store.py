@@ -61,6 +61,8 @@ class Entry:
     """how well its rows were predicted before it was heard (`bcmdist.drift`)"""
     surprise: tuple[float, ...] = ()
     """how much worse than expected that was (`bcmdist.surprise`)"""
+    densities: float | None = None
+    """densities of targets that its evidence multiplies, where they are counted: `Likelihood.densities`"""
 
 
 ARRIVAL = 7  # its place in an entry
@@ -311,7 +313,9 @@ class ModelStore:
     def get_segment(self, digest) -> list[Entry]:
         """The ledger entries of a blob, checked against its name."""
         lines = json.loads(self._get_blob(digest))
-        return [Entry(*line[:ARRIVAL], *map(tuple, line[ARRIVAL:])) for line in lines]
+        return [
+            Entry(*line[:ARRIVAL], *(tuple(v) if isinstance(v, list) else v for v in line[ARRIVAL:])) for line in lines
+        ]
 
     def record(self, number) -> dict:
         """The record of a commit, checked.

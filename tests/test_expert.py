@@ -96,3 +96,27 @@ def test_a_laplace_expert_costs_at_most_twelve_factorisations(rng, monkeypatch, 
     monkeypatch.setattr(linalg, "inverse", None)
     expert.expert_message(query, likelihood, problem.X, obs)
     assert 2 <= len(done) <= 12
+
+
+@pytest.mark.parametrize("name", ["poisson", "weibull", "gamma", "negative_binomial"])
+def test_repeated_rows_and_wide_priors_have_a_mode(name):
+    """Few distinct rows of a wide prior: sums K a lose all but a few digits, and the search may not end for that.
+
+    The score is K^-1 f but for the rounding of this sum.
+    """
+    likelihood = make_likelihood(name)
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X = np.column_stack([rng.random((100, 5)) < 0.3, rng.integers(0, 4, 100)]).astype(float)
+        times = np.exp(3.0 * X @ rng.normal(size=6)) * rng.weibull(0.8, 100)
+        seen = np.minimum(times, np.quantile(times, rng.uniform(0.2, 0.9)))
+        scale = 10.0 ** rng.uniform(2, 6)
+        y = np.floor(scale * seen / seen.mean()) if likelihood.discrete else np.maximum(seen / seen.mean(), 1e-12)
+        obs = Observations(y, np.ones(100), event=(times <= seen) * 1.0)
+        lengthscale = 10.0 ** rng.uniform(-0.5, 2.0)
+        kernel = make_kernel("se", inputs=6, variance=10.0 ** rng.uniform(4, 7), lengthscale=lengthscale)
+        K = np.asfortranarray(kernel.cross(X, X))
+        f = laplace.laplace_mode(K, obs, likelihood)
+        s, w = likelihood.score(obs, f), likelihood.curvature(obs, f)
+        error = 1e-9 + 4 * np.finfo(float).eps * np.max(np.abs(K) @ np.abs(s))  # of f, and w times that of the score
+        assert np.all(np.abs(f - K @ s) <= error + np.abs(K) @ np.maximum(w, 1.0) * error)

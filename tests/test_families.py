@@ -92,6 +92,17 @@ def test_shape_and_dispersion_are_learned(make_data, likelihood):
         assert 0.7 < learned["likelihood.shape"][0] < 1.4
 
 
+def test_the_shape_of_lives_that_mostly_end_at_once_is_learned(make_data):
+    """Drawn with shape .2: a quarter of them last less than a ten-thousandth of the mean."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (200, 2))
+    times = np.exp(np.sin(X[:, 0])) * rng.weibull(0.2, 200)
+    limit = 10 * np.quantile(times, 0.8)
+    path = make_data(X=X, y=np.minimum(times, limit), event=(times <= limit) * 1.0)
+    learned = GBCM.fit(path, settings("weibull", learn=True, effort="quick")).info()["hyperparameters"]
+    np.testing.assert_allclose(learned["likelihood.shape"], 0.2, rtol=0.15)  # standard error .78 shape / sqrt(events)
+
+
 @pytest.mark.parametrize("likelihood", ["softmax", "svm", "onehot"])
 def test_class_likelihoods_learn(make_data, likelihood):
     path = make_data(**columns(likelihood))

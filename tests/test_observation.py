@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 from scipy.special import expit, log_ndtr, logsumexp, ndtr
-from scipy.stats import bernoulli, norm
+from scipy.stats import bernoulli, invgauss, norm
 
 from bcmdist.likelihoods import (
     LIKELIHOODS,
@@ -24,7 +24,9 @@ from bcmdist.likelihoods import (
     StudentT,
     Weibull,
     make_likelihood,
+    unweighted,
 )
+from bcmdist.likelihoods.positive import INVERSE_GAUSSIAN
 from bcmdist.observation import observe, predictive
 
 MIXED = [
@@ -82,14 +84,38 @@ def test_cdf_and_quantiles(likelihood):
         y = said.quantile(q)
         assert y.shape == (6,)
         exact = brute(likelihood, lambda d, y=y: d.cdf(y[:, None]))
-        np.testing.assert_allclose(said.cdf(y), exact, atol=2e-4)  # measured: 1.3e-4 (inverse Gaussian), else 1e-5
+        np.testing.assert_allclose(said.cdf(y), exact, atol=1e-5)  # measured: 3e-6
         if likelihood.discrete:
             before = brute(likelihood, lambda d, y=y: d.cdf(y[:, None] - 1.0))
-            assert np.all(exact >= q - 2e-4)
-            assert np.all(before < q + 2e-4)
+            assert np.all(exact >= q - 1e-5)
+            assert np.all(before < q + 1e-5)
             np.testing.assert_array_equal(y, np.round(y))
         else:
-            np.testing.assert_allclose(exact, q, atol=2e-4)
+            np.testing.assert_allclose(exact, q, atol=1e-5)
+
+
+@pytest.mark.parametrize("dispersion", [1e-4, 0.03, 1.0, 10.0, 100.0])
+def test_quantiles_of_an_inverse_gaussian_of_any_dispersion(dispersion):
+    """Nearly a point, or with a mean beyond the 99 % quantile: variance / mean^2 from 5e-6 to 2000."""
+    likelihood = InverseGaussian(dispersion)
+    m, v = np.repeat([-3.0, 0.0, 3.0], 3), np.tile([1e-6, 0.1, 2.0], 3)
+    said = predictive(likelihood, m, v, unweighted(np.zeros(9)))
+    f = m[:, None] + np.sqrt(v)[:, None] * Z
+    for q in (0.025, 0.5, 0.975):
+        y = said.quantile(q)
+        np.testing.assert_allclose(said.cdf(y), q, atol=1.1e-6)  # where the search ends
+        np.testing.assert_allclose(likelihood.distribution(unweighted(y), f).cdf(y[:, None]) @ SHARES, q, atol=3e-6)
+
+
+@pytest.mark.parametrize("relative_variance", [1e-3, 1.0, 1e4])
+def test_the_inverse_gaussian_distribution_is_that_of_scipy(relative_variance):
+    ours, theirs = INVERSE_GAUSSIAN(relative_variance), invgauss(relative_variance)
+    y = theirs.ppf([0.001, 0.2, 0.5, 0.9, 0.999])
+    for method in ("cdf", "pdf", "logpdf"):
+        np.testing.assert_allclose(getattr(ours, method)(y), getattr(theirs, method)(y), rtol=1e-9)
+    np.testing.assert_allclose(ours.stats("mvsk"), theirs.stats("mvsk"))
+    assert INVERSE_GAUSSIAN(1e20).cdf(1.0) == pytest.approx(2.0 * ndtr(-1.0))  # Levy's, its limit
+    assert INVERSE_GAUSSIAN(1e-20).cdf([0.9e-20, 1e-20, 1.1e-20]).tolist() == [0.0, pytest.approx(0.5), 1.0]
 
 
 @named

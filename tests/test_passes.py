@@ -1,14 +1,24 @@
 """Passes: from the GBCM as published to the Laplace approximation of the whole PITC model (SYSTEMS I.5)."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 from bcmdist import GBCM, Settings
-from bcmdist.committee import Committee
-from bcmdist.errors import InvalidOption
+from bcmdist.committee import Committee, next_mean
+from bcmdist.errors import BcmdistWarning, InvalidOption
 from bcmdist.expert import conditional_message, expert_message, running_message, zero_message
 from bcmdist.laplace import laplace_mode
-from bcmdist.likelihoods import Bernoulli, NegativeBinomial, Observations, Poisson, Weibull
+from bcmdist.likelihoods import (
+    Bernoulli,
+    InverseGaussian,
+    NegativeBinomial,
+    Observations,
+    Poisson,
+    StudentT,
+    Weibull,
+)
 from bcmdist.mean import Mean
 from bcmdist.passes import length
 from bcmdist.query import prepare
@@ -25,6 +35,10 @@ def make_problem(rng, likelihood):
             y = (p.obs.y + 0.4 * rng.standard_normal(72) > 0) * 1.0
         case "weibull":
             y, event = rng.exponential(np.exp(p.obs.y)), (rng.uniform(size=72) < 0.7) * 1.0
+        case "student_t":
+            y = p.obs.y + (rng.uniform(size=72) < 0.2) * rng.normal(1.0, 2.0, 72)
+        case "inverse_gaussian":
+            y = rng.wald(np.exp(p.obs.y), 1.0)
         case _:
             y = rng.poisson(np.exp(p.obs.y)).astype(float)
     return p.X, Observations(y, np.ones(72), event=event), p.Xq
@@ -77,6 +91,25 @@ def test_limit_is_the_dense_solution(rng, likelihood):
     L = np.linalg.inv(committee.posterior.factor)
     assert np.abs(L.T @ L - covariance).max() <= 1e-8
     assert committee.log_evidence == pytest.approx(evidence, rel=1e-8)
+
+
+@pytest.mark.parametrize("likelihood", [StudentT(0.01, 3.0), InverseGaussian(1.0)], ids=lambda one: one.name)
+def test_passes_are_newtons_where_weights_are_expected_ones(rng, likelihood):
+    """Fisher scoring would take dozens; the limit is where the scores pull as much as the prior."""
+    X, obs, Xq = make_problem(rng, likelihood)
+    query = prepare(Xq, kernel=make_kernel("se"), mean=Mean("zero"))
+    committee, changes = first_pass(query, likelihood, X, obs), []
+    values = committee.posterior.mean
+    for _ in range(12):
+        heard = [conditional_message(query, likelihood, X[b], obs[b], values) for b in BLOCKS]
+        committee = Committee(sum((h.message for h in heard), zero_message(query, likelihood)))
+        moved = next_mean(committee, sum((h.step for h in heard), zero_message(query, likelihood)))
+        changes.append(length(committee.posterior, moved - values))
+        values = moved
+    assert changes[-1] <= 1e-8
+    small = [c for c in changes if 1e-7 < c < 0.03]
+    assert all(b <= max(a**1.5, 1e-8) for a, b in itertools.pairwise(small))  # quadratic in the end
+    np.testing.assert_allclose(committee.posterior.mean, values, atol=1e-8)  # where Fisher scoring rests too
 
 
 def test_objective_rises_and_is_highest_at_the_limit(rng):
@@ -142,6 +175,29 @@ def test_refining_is_continued_after_it_was_cut_short(classes, tmp_path):
     rest = GBCM.load(part.url).refine()
     np.testing.assert_allclose(rest.committee.total.eta, whole.committee.total.eta, rtol=1e-12)
     assert len(rest.facts["passes"]) == len(whole.facts["passes"])
+
+
+def test_passes_go_on_for_as_long_as_they_pay(rng, tmp_path):
+    """Outliers on one side, and tails too heavy for expected weights: predictions moved by more than a deviation."""
+    X = rng.uniform(-2, 2, (120, 2))
+    y = np.sin(2 * X[:, 0]) + 0.05 * rng.standard_normal(120) + (rng.random(120) < 0.3) * rng.normal(2.0, 3.0, 120)
+    given = {"kernel.variance": 3.0, "kernel.lengthscale": 0.8}
+    given |= {"likelihood.noise_variance": 0.003, "likelihood.degrees_of_freedom": 2.2}
+    heavy = settings(task="regression", likelihood="student_t", set=given, query=30, passes="auto")
+    gbcm = GBCM.fit((X, y), heavy, model=tmp_path / "model")
+    assert gbcm.info()["converged"] is True
+    further = gbcm.refine(most=len(gbcm.facts["passes"]) + 5, tolerance=-1.0)
+    told, limit = gbcm.predict(X), further.predict(X)
+    assert np.all(np.abs(told["mean"] - limit["mean"]) <= 1e-3 * np.sqrt(limit["variance"]))
+
+
+def test_passes_that_come_no_closer_end_with_a_warning(classes, tmp_path):
+    path, *_ = classes
+    gbcm = GBCM.fit(path, settings(), model=tmp_path / "model")
+    assert gbcm.info()["converged"] is None
+    assert gbcm.refine(most=2).info()["converged"] is False
+    with pytest.warns(BcmdistWarning, match=r"expected passes until no prediction moves .* come no closer; take"):
+        gbcm.newest().refine(tolerance=0.0)
 
 
 def test_what_is_heard_after_the_passes_is_refined_too(classes, make_data, tmp_path):

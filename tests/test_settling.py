@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 
 from bcmdist.kernels import parse_kernel
-from bcmdist.likelihoods import Gaussian, OneHot, Poisson
+from bcmdist.likelihoods import (
+    BOUNDS,
+    Gamma,
+    Gaussian,
+    InverseGaussian,
+    NegativeBinomial,
+    OneHot,
+    Poisson,
+    StudentT,
+    Weibull,
+)
 from bcmdist.settling import LARGEST_NOISE, Settled, settled
 
 SE = parse_kernel("se", inputs=1)
@@ -67,6 +77,37 @@ def test_the_noise_of_labels_falls_too(best):
     found = by_noise(3.0, OneHot(3, np.full(1, 2.0**-2)), best)
     assert found.likelihood.noise_variance[0] == 2.0**best
     assert found.factors == {"noise": 2.0 ** (best + 2)}
+
+
+SPREADS = [
+    (NegativeBinomial(32.0), "shape", 32.0 / 4.0),
+    (Gamma(32.0), "shape", 32.0 / 4.0),
+    (Weibull(32.0), "shape", 32.0 / 4.0),
+    (InverseGaussian(0.5), "dispersion", 0.5 * 4.0),
+    (StudentT(0.5, 4.0), "noise_variance", 0.5 * 4.0),
+]
+
+
+@pytest.mark.parametrize(("likelihood", "name", "wanted"), SPREADS, ids=[case[0].name for case in SPREADS])
+def test_every_family_settles_its_dispersion_upwards(likelihood, name, wanted):
+    def judge(_, other):
+        return -3.0 * abs(math.log2(other.parameters[name][0] / wanted))
+
+    found = settled(judge, SE, likelihood, 1e3)
+    assert found.factors == {"dispersion": pytest.approx(4.0)}
+    assert found.likelihood.parameters[name][0] == pytest.approx(wanted)
+    assert found.kernel is SE
+    there = settled(judge, SE, found.likelihood, 1e3)
+    assert there.factors == {"dispersion": 1.0}
+    assert settled(lambda *_: 0.0, SE, likelihood, 1e3).likelihood == likelihood
+
+
+def test_a_dispersion_stays_within_its_bounds():
+    def judge(_, likelihood):
+        return 3.0 * math.log2(likelihood.dispersion[0])
+
+    found = settled(judge, SE, InverseGaussian(BOUNDS["dispersion"][1] / 2.0), 1e3)
+    assert found.likelihood.dispersion[0] <= BOUNDS["dispersion"][1]
 
 
 def test_nothing_is_settled_where_nothing_can_be_judged():

@@ -109,6 +109,10 @@ class Likelihood(ABC):
     def log_density(self, obs: Observations, f):
         """log p(y | f), times the weight."""
 
+    def densities(self, obs: Observations):
+        """How many densities of its target each row's log p counts, (n,): one unit for another adds its log to each."""
+        return obs.weight
+
     @abstractmethod
     def score(self, obs: Observations, f):
         """d log p / df."""

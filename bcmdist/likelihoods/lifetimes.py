@@ -1,7 +1,7 @@
 """Lifetimes, of which some had not ended when they were last seen: exponential and Weibull.
 
 A censored row contributes the probability of surviving its time. With H the cumulative hazard of the
-time t and h its derivative: log p = event log h(t) - H(t).
+time t and h its derivative: log p = event log h(t) - H(t). A time of 0 counts as `LEAST_TIME`, all others as they are.
 """
 
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ LEAST_TIME = 1e-4
 
 
 def _log_time(obs):
-    """Logs of the times, (n,)."""
-    return np.log(np.maximum(obs.y, LEAST_TIME))
+    """Logs of the times, (n,), of zeros that of `LEAST_TIME`."""
+    return np.log(np.where(obs.y > 0, obs.y, LEAST_TIME))
 
 
 def _unsupported(obs):
@@ -42,6 +42,9 @@ class Exponential(Likelihood):
 
     def unsupported(self, obs):
         return _unsupported(obs)
+
+    def densities(self, obs):
+        return obs.weight * obs.event  # of a censored life there is a probability
 
     def log_density(self, obs, f):
         return obs.weight * (-obs.event * f - self.cumulative_hazard(obs, f))
@@ -82,6 +85,9 @@ class Weibull(Likelihood):
 
     def unsupported(self, obs):
         return _unsupported(obs)
+
+    def densities(self, obs):
+        return obs.weight * obs.event  # of a censored life there is a probability
 
     def log_density(self, obs, f):
         k, log_t = self.shape, _log_time(obs)

@@ -7,12 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
-from scipy.special import gammaln
+from scipy.special import erfcx, gammaln, ndtr
 
 from bcmdist.likelihoods.interface import Likelihood, bounded_exp, bounded_log, positive
-
-# Below this variance of y / mu scipy's inverse Gaussian distribution function overflows; no target is known so well.
-LEAST_RELATIVE_VARIANCE = 1e-16
 
 
 @dataclass(frozen=True)
@@ -90,8 +87,36 @@ class InverseGaussian(Likelihood):
         return obs.weight * (2.0 * bounded_exp(np.log(obs.y) - 2.0 * f) - bounded_exp(-f)) / self.dispersion
 
     def distribution(self, obs, f):
-        relative_variance = np.maximum(self.dispersion * bounded_exp(f), LEAST_RELATIVE_VARIANCE)
-        return stats.invgauss(relative_variance, scale=bounded_exp(f) / relative_variance)
+        relative_variance = self.dispersion * bounded_exp(f)
+        return INVERSE_GAUSSIAN(relative_variance, scale=bounded_exp(f) / relative_variance)
 
     def saturated(self, obs):
         return bounded_log(obs.y)
+
+
+class _InverseGaussian(stats.rv_continuous):
+    """That of scipy in the same parameter, with a distribution function for any mean.
+
+    F(x) = Phi(a) + exp(2 / mu) Phi(-b) with a = (x / mu - 1) / sqrt(x), b = (x / mu + 1) / sqrt(x); by 2 / mu =
+    (b^2 - a^2) / 2 the second term is erfcx(b / sqrt(2)) exp(-a^2 / 2) / 2, which neither overflows nor cancels.
+    """
+
+    def _cdf(self, x, mu):
+        root = np.sqrt(x)
+        a, b = (x / mu - 1.0) / root, (x / mu + 1.0) / root
+        return ndtr(a) + 0.5 * erfcx(b / np.sqrt(2.0)) * np.exp(-0.5 * a**2)
+
+    def _logpdf(self, x, mu):
+        return -0.5 * np.log(2.0 * np.pi * x**3) - (x / mu - 1.0) ** 2 / (2.0 * x)
+
+    def _pdf(self, x, mu):
+        return np.exp(self._logpdf(x, mu))
+
+    def _stats(self, mu):
+        return mu, mu**3, 3.0 * np.sqrt(mu), 15.0 * mu
+
+    def _rvs(self, mu, size=None, random_state=None):
+        return random_state.wald(mu, 1.0, size=size)
+
+
+INVERSE_GAUSSIAN = _InverseGaussian(a=0.0, name="inverse_gaussian")

@@ -6,7 +6,7 @@ import numpy as np
 
 from bcmdist.committee import Belief
 from bcmdist.ep import ep_pass, repeated_message, sites_from_array, sites_to_array
-from bcmdist.expert import conditional_message, expert_message, running_message
+from bcmdist.expert import Linearised, conditional_message, expert_message, running_message
 from bcmdist.message import Message
 from bcmdist.model import Model
 from bcmdist.store import RUNNING, BlobReference, Entry, Reference, open_store
@@ -22,11 +22,19 @@ class Contribution:
     entries: dict[str, Entry]
     objective: float = 0.0
     """of later passes: the experts' part of the log joint density at their modes"""
+    step: Message | None = None
+    """of later passes: what makes the next step Newton's, where the message has expected weights"""
 
     def __add__(self, other: "Contribution") -> "Contribution":
         assert not self.entries.keys() & other.entries.keys(), "a partition would count twice"
         objective = self.objective + other.objective
-        return Contribution(self.message + other.message, self.entries | other.entries, objective)
+        step = None if self.step is None or other.step is None else self.step + other.step
+        return Contribution(self.message + other.message, self.entries | other.entries, objective, step)
+
+
+def densities_of(likelihood, obs) -> float | None:
+    """Densities that the evidence of some rows multiplies; None where its targets have no unit."""
+    return float(likelihood.densities(obs).sum()) if likelihood.scaling in ("affine", "scale") else None
 
 
 @dataclass(frozen=True)
@@ -41,15 +49,15 @@ class Expert:
         model = load_model(self.model)
         X, obs = model_rows(model, part, rows)
         at = self.at.digest if self.at else ""
-        entry = Entry(part.key, rows.digest, part.rows, part.weight, at)
+        densities = densities_of(model.likelihood, obs)
+        entry = Entry(part.key, rows.digest, part.rows, part.weight, at, densities=densities)
         if self.at is None:
-            message, objective = expert_message(model.query, model.likelihood, X, obs), 0.0
+            found = Linearised(expert_message(model.query, model.likelihood, X, obs), 0.0, None)
         else:
             found = conditional_message(model.query, model.likelihood, X, obs, per_process(model, load_array(self.at)))
-            message, objective = found.message, found.objective
         if part.weight != 1.0:
-            message, objective = message.weighted(part.weight), objective * part.weight
-        return Contribution(message, {part.key: entry}, objective)
+            found = found.weighted(part.weight)
+        return Contribution(found.message, {part.key: entry}, found.objective, found.step)
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,10 @@ class RunningExpert:
         X, obs = model_rows(model, part, rows)
         belief = Belief(load_array(self.mean), np.asfortranarray(load_array(self.factor)))
         message = running_message(model.query, model.likelihood, X, obs, belief)
-        return Contribution(message, {part.key: Entry(part.key, rows.digest, part.rows, 1.0, RUNNING)})
+        densities = densities_of(model.likelihood, obs)
+        return Contribution(
+            message, {part.key: Entry(part.key, rows.digest, part.rows, 1.0, RUNNING, densities=densities)}
+        )
 
 
 @dataclass(frozen=True)
@@ -96,7 +107,8 @@ class EPExpert:
                 total -= repeated_message(model.query, X, sites).weighted(part.weight - 1.0)
             message, sites = ep_pass(model.query, model.likelihood, X, obs, total, sites, step=self.step)
             name = store.put_arrays({"": sites_to_array(sites)})[""]
-        entry = Entry(part.key, rows.digest, part.rows, part.weight, sites=name)
+        densities = densities_of(model.likelihood, obs)
+        entry = Entry(part.key, rows.digest, part.rows, part.weight, sites=name, densities=densities)
         return Contribution(message.weighted(part.weight), {part.key: entry})
 
     def _total(self):

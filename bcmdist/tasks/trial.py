@@ -121,8 +121,8 @@ class TrialMessage:
         case = self.trial.case(rows)
         if self.at is None:
             return Contribution(expert_message(*case).weighted(part.weight), {})
-        found = conditional_message(*case, load_array(self.at))
-        return Contribution(found.message.weighted(part.weight), {}, part.weight * found.objective)
+        found = conditional_message(*case, load_array(self.at)).weighted(part.weight)
+        return Contribution(found.message, {}, found.objective, found.step)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from commands import Unfinished, bcmdist
 HOLDOUT = ("--holdout", 0.3333, "--seed", 0)
 MNIST_INPUTS = 40
 QUICK_ROWS = 10_000
-# Times below this share of the mean count as this: a recorded 0 has no density under most Weibull distributions.
+# A time of 0 counts as this share of the mean: it has no density under most Weibull distributions.
 LEAST_TIME = 1e-4
 # Of the QR diagonal: a column that others determine (all levels of a factor beside an intercept) is left out.
 DEPENDENT = 1e-8
@@ -169,8 +169,7 @@ def weibull_glm(train, test):
     """The accelerated failure time model: log T = x' w + an error of the same shape everywhere."""
     from lifelines import WeibullAFTFitter, WeibullFitter
 
-    floor = LEAST_TIME * train.y.mean()
-    time = np.maximum(train.y, floor)
+    time = np.where(train.y > 0, train.y, LEAST_TIME * train.y.mean())
     if train.X.shape[1] == 0:
         fit = WeibullFitter().fit(time, train.event)
         return stats.weibull_min(np.full(len(test.y), fit.rho_), scale=fit.lambda_)
@@ -187,7 +186,7 @@ EVENT_GLMS = {"poisson": poisson_glm, "negative_binomial": negative_binomial_glm
 
 def event_figures(said, train, test, discrete):
     """Scores of distributions, one for each test row."""
-    y = test.y if discrete else np.maximum(test.y, LEAST_TIME * train.y.mean())
+    y = test.y if discrete else np.where(test.y > 0, test.y, LEAST_TIME * train.y.mean())
     log_density = said.logpmf(y) if discrete else np.where(test.event == 1, said.logpdf(y), said.logsf(y))
     pairs, concordant = concordance_pairs(test.y / test.exposure, test.event, said.mean())
     return {
