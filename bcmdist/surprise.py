@@ -149,16 +149,22 @@ class Change:
 
 def changes(z: Iterable[float], slack=SLACK) -> list[Change]:
     """Where standardised arrivals are worse than expected for long enough (Page 1954, with steps that are bounded)."""
+    bounded = np.minimum(np.asarray(list(z)), slack + LARGEST_STEP)
     found: list[Change] = []
     total, start, alarmed = 0.0, 0, False
-    for number, value in enumerate(z):
+    for number, value in enumerate(bounded):
         if total <= 0.0:
             start = number
-        total = min(max(0.0, total + min(value - slack, LARGEST_STEP)), 2.0 * SUM_ALARMED)
+        total = min(max(0.0, total + value - slack), 2.0 * SUM_ALARMED)
         if total > SUM_ALARMED and not alarmed:
-            found.append(Change(start, None))
+            found.append(Change(start + _begin(bounded[start : number + 1]), None))
             alarmed = True
         elif total <= 0.0 and alarmed:
             found[-1] = Change(found[-1].start, number + 1)
             alarmed = False
     return found
+
+
+def _begin(z):
+    """Where the likeliest shift of the last of some standardised numbers begins: that of most standard errors."""
+    return int(np.argmax(z[::-1].cumsum()[::-1] / np.sqrt(np.arange(len(z), 0, -1))))
