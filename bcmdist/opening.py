@@ -96,7 +96,8 @@ def resumed(data, settings, model, runtime):
 
 def _job(data, settings):
     """Hash of what a fit was asked to do."""
-    job = {"data": describe(data.url, data.x, data.y), "url": data.url, "settings": asdict(settings)}
+    asked = asdict(settings) | {"passes": settings.passes or "1"}  # under which fits of earlier versions are known
+    job = {"data": describe(data.url, data.x, data.y), "url": data.url, "settings": asked}
     return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()
 
 
