@@ -341,7 +341,8 @@ class GBCM:
         -------
         `rows`, and `rmse nmse mae mnlp crps coverage50 coverage80 coverage95 interval_score pit_distance pit`,
         `accuracy log_loss brier ece auc` or, of counts and lifetimes, `mnlp deviance coverage50 coverage80
-        coverage95 concordance mae interval_score pit_distance pit`; numbers, but for the list `pit` (`bcmdist.pit`)
+        coverage95 concordance mae interval_score pit_distance pit`; numbers, but for the list `pit` (`bcmdist.pit`).
+        The `deviance` of counts is Poisson's, whatever their likelihood; that of lifetimes is the model's own.
         """
         scores = self.scores(source, x=x, y=y, method=method, runtime=runtime)
         return {"rows": int(scores.totals["rows"]), **scores.summary()}
