@@ -20,7 +20,7 @@ import click
 from bcmdist import __version__, jobcommands
 from bcmdist.errors import BcmdistError, BcmdistWarning, InvalidOption
 from bcmdist.interrupts import interruptible, noting
-from bcmdist.options import json_option, method_option, parse_query, parse_set, read_config, runtime_options
+from bcmdist.options import FAMILIES, json_option, method_option, parse_query, parse_set, read_config, runtime_options
 from bcmdist.reporting import report
 
 TRACEBACK_VARIABLE = "BCMDIST_TRACEBACK"
@@ -134,7 +134,7 @@ def import_(file, data, y, rows_per_chunk, part, holdout, seed, mask, mask_row, 
     return report(import_file(file, data, y=y, split=split, rows_per_chunk=rows_per_chunk), as_json)
 
 
-@cli.command()
+@cli.command(epilog=FAMILIES)
 @click.argument("data")
 @click.option("--model", required=True, metavar="DIR", help="Model directory, new or of the same unfinished fit.")
 @click.option(
