@@ -17,7 +17,7 @@ Psi, Lam, R : noise of a partition; cov(f | v); R = Psi + Lam = cov(y | v)
 W : of a Laplace expert, the weights -d2 log p / df2; in code `w`
 pass : one reading of the data; the first linearises each expert on its own, later ones at the committee's mean
 site : a Gaussian that stands for the likelihood of one row
-deviance : twice the log density lost against a model with a parameter per row, mean over rows
+deviance : twice the log density lost against a model with a parameter per row, mean over rows; of any counts, Poisson's
 mixture : committees at samples of the hyper-parameters, its *members*, whose predictions count alike
 commit : a numbered, immutable state of a model: committee, ledger and offsets in one record
 ledger : the partitions heard, a set of keys with the hashes of their rows

@@ -384,7 +384,8 @@ class GBCM:
         `accuracy log_loss brier ece auc` or, of counts and lifetimes, `mnlp deviance coverage50 coverage80
         coverage95 concordance mae interval_score pit_distance pit`; numbers, but for the list `pit` (`bcmdist.pit`).
         Of more than 20,000 rows also `concordance_error`, a standard error, or `auc_error`, a bound
-        (`bcmdist.ranking`)
+        (`bcmdist.ranking`). The `deviance` of counts is Poisson's, whatever their likelihood; that of lifetimes is the
+        model's own.
         """
         scores = self.scores(source, x=x, y=y, method=method, runtime=runtime)
         return {"rows": int(scores.totals["rows"]), **scores.summary()}

@@ -21,7 +21,16 @@ import click
 from bcmdist import __version__, failures, jobcommands
 from bcmdist.errors import BcmdistError, BcmdistWarning, InvalidOption
 from bcmdist.interrupts import heeded, interruptible, noting
-from bcmdist.options import Command, json_option, method_option, parse_query, parse_set, read_config, runtime_options
+from bcmdist.options import (
+    FAMILIES,
+    Command,
+    json_option,
+    method_option,
+    parse_query,
+    parse_set,
+    read_config,
+    runtime_options,
+)
 from bcmdist.reporting import note_warning, one_line, report
 from bcmdist.storage import without_users
 
@@ -155,7 +164,7 @@ def import_(file, data, y, rows_per_chunk, part, holdout, seed, mask, mask_row, 
     return report(import_file(file, data, roles=named, split=split, rows_per_chunk=rows_per_chunk), as_json)
 
 
-@cli.command()
+@cli.command(epilog=FAMILIES)
 @click.argument("data")
 @click.option("--model", required=True, metavar="DIR", help="Model directory, new or of the same unfinished fit.")
 @click.option(

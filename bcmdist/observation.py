@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import logit, ndtr, ndtri, roots_hermitenorm, roots_legendre
 from scoringrules import crps_normal, crps_quantile
 
-from bcmdist.likelihoods import Gaussian, Likelihood, Observations, TwoClass
+from bcmdist.likelihoods import Gaussian, Likelihood, NegativeBinomial, Observations, Poisson, TwoClass
 from bcmdist.likelihoods.interface import LARGEST_EXPONENT
 from bcmdist.quadrature import tilted
 
@@ -343,8 +343,11 @@ def crps(said: Predictive, y):
 def unit_deviance(likelihood: Likelihood, obs: Observations, mean):
     """Twice the log density that each row loses against a saturated model when its mean is `mean`, (n,).
 
-    McCullagh & Nelder (1989), section 2.3; of a censored row against certain survival.
+    McCullagh & Nelder (1989), section 2.3; of a censored row against certain survival. Of any counts it is that of
+    Poisson, since that of a negative binomial falls with its shape: models of one set of counts can be compared by it.
     """
+    if isinstance(likelihood, NegativeBinomial):
+        likelihood = Poisson()
     once = replace(obs, weight=np.ones(len(obs)))
     base = likelihood.distribution(once, np.zeros(len(obs))).mean()
     shares = mean / np.maximum(np.asarray(obs.trials), 1.0)  # rows without trials say nothing, whatever their share

@@ -27,6 +27,25 @@ def _has_one_value(option):
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
 
 
+# What `fit --help` ends with; f is the latent function, and click leaves the lines of such a block as they are.
+FAMILIES = """\b
+Families and the parameters that are learned, of scaled targets; f is the latent function:
+  gaussian           y = f + noise, variance noise_variance / weight
+  student_t          y = f + sqrt(noise_variance) t, degrees_of_freedom of t
+  gamma              mean exp(f), variance mean^2 / shape
+  inverse_gaussian   mean exp(f), variance dispersion mean^3
+  poisson            mean = variance = exposure exp(f)
+  negative_binomial  mean exposure exp(f), variance mean + mean^2 / shape
+  weibull            P(T > t) = exp(-(t / scale)^shape), scale exp(f)
+  exponential        a weibull of shape 1
+  bernoulli, binomial  log odds f;  probit: P(y = 1) = Phi(f)
+
+\b
+A row's weight w divides the noise variance of gaussian and onehot (a precision: y is a mean of w); of all
+other families the row counts as w equal ones (a frequency).
+"""
+
+
 def runtime_options(command):
     """--scheduler, --workers, --serial; the command gets `make_runtime`.
 

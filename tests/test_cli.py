@@ -17,6 +17,7 @@ from click.testing import CliRunner
 
 from bcmdist import GBCM, posterior
 from bcmdist.cli import cli
+from bcmdist.likelihoods import LIKELIHOODS
 from bcmdist.store import open_store
 
 FIT = ["--no-learn", "--serial", "--query", "30", "--rows-per-expert", "60", "--kernel", "se"]
@@ -252,6 +253,16 @@ def test_every_command_has_help_with_an_example(command):
     assert out.exit_code == 0
     assert "Example: bcmdist" in out.output
     assert "--json" in out.output
+
+
+def test_help_of_fit_says_what_the_parameters_of_families_mean():
+    text = CliRunner().invoke(cli, ["fit", "--help"]).output.split("Families and the parameters")[1]
+    families = {name: make() for name, make in LIKELIHOODS.items() if name != "svm"}
+    wanted = {*families, *(name for likelihood in families.values() for name in likelihood.parameters)}
+    assert {name for name in wanted if name not in text} == set()
+    assert "a precision" in text
+    assert "a frequency" in text
+    assert "\n    weibull            P(T > t) = exp(-(t / scale)^shape)" in text  # in lines of their own
 
 
 def test_help_loads_nothing_heavy():

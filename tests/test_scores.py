@@ -4,7 +4,7 @@ from scipy import integrate
 from scipy.stats import norm, poisson
 from sklearn import metrics
 
-from bcmdist.likelihoods import Gaussian, Observations, Poisson, StudentT, Weibull, unweighted
+from bcmdist.likelihoods import Gaussian, NegativeBinomial, Observations, Poisson, StudentT, Weibull, unweighted
 from bcmdist.observation import crps, observe, predictive, unit_deviance
 from bcmdist.pit import places
 from bcmdist.scores import class_scores, concordance_pairs, event_scores, real_scores
@@ -108,6 +108,14 @@ def test_scores_of_counts_add_and_are_those_of_their_distribution(rng):
         assert whole[name] == pytest.approx(((obs.y >= low) & (obs.y <= high)).mean())
     pinball = [metrics.mean_pinball_loss(obs.y, np.full(n, said.ppf(a)), alpha=a) for a in (0.025, 0.975)]
     assert whole["interval_score"] == pytest.approx(2 / 0.05 * sum(pinball))
+
+
+@pytest.mark.parametrize("likelihood", [Poisson(), NegativeBinomial(0.5), NegativeBinomial(50.0)])
+def test_the_deviance_of_counts_is_that_of_poisson(rng, likelihood):
+    """Whatever shape was learned: or the model of the most dispersion would always look best."""
+    y, mean, ones = rng.negative_binomial(2.0, 0.4, 200) * 1.0, rng.uniform(0.5, 9.0, 200), np.ones(200)
+    found = unit_deviance(likelihood, Observations(y, ones, exposure=rng.uniform(0.5, 2.0, 200)), mean)
+    assert found.mean() == pytest.approx(metrics.mean_poisson_deviance(y, mean), rel=1e-9)
 
 
 def test_intervals_of_censored_rows_are_not_scored():

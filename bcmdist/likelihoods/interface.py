@@ -27,7 +27,8 @@ SLOPE_STEP = 2e-3
 class Observations:
     """Targets of n rows in the units the likelihood sees, with their companions; None stands for ones.
 
-    A row of weight w counts for w rows: its log likelihood is multiplied by w (Gaussian: noise variance / w).
+    A row of weight w counts for w rows: its log likelihood is multiplied by w. Not so where noise is Gaussian
+    (gaussian, onehot): there w divides the noise variance, a precision.
     """
 
     y: np.ndarray
