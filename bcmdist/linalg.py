@@ -19,6 +19,8 @@ JITTER_LADDER = (0.0, 1e-12, 1e-10, 1e-8, 1e-6)
 # A query point whose prior variance given the other points is below this share of the mean variance
 # is a duplicate: it says nothing new, and whitening would multiply rounding by 1 / sqrt(share).
 DUPLICATE_SHARE = 1e-8
+# Where noise is so low that such a point does say something, it is one below this share, which the first jitter equals.
+LEAST_DUPLICATE_SHARE = 1e-12
 
 # Share of the largest variance by which rounding may make a pivot of a covariance negative: differences
 # of covariances lose digits with the condition number of the query covariance.
@@ -78,12 +80,12 @@ def cholesky_with_jitter(K, *, name, ladder=JITTER_LADDER):
     )
 
 
-def independent_rows(K):
-    """Indices of rows that no other rows determine, by pivoted Cholesky of the covariance `K`.
+def independent_rows(K, share=DUPLICATE_SHARE):
+    """Indices of rows that no other rows determine to a share of the mean variance, by pivoted Cholesky of `K`.
 
     Kept in the order of `K`; all rows are kept when the factorisation meets no small pivot.
     """
-    tolerance = DUPLICATE_SHARE * np.diag(K).mean()
+    tolerance = share * np.diag(K).mean()
     _, pivots, rank, _ = lapack.dpstrf(K, tol=tolerance, lower=1)
     return np.sort(pivots[:rank] - 1)
 

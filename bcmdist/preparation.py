@@ -152,7 +152,8 @@ def prepare_model(
         found["query_asked"] = count
         targets = working_targets(likelihood, obs, noise, mean, sample)
         method, seed = settings.query_method.replace("optimised", "kmeans"), settings.seed
-        points = select_points(sample, count, kernel=kernel, method=method, targets=targets, noise=noise, seed=seed)
+        seen = {"targets": targets, "noise": noise, "rows": data.rows}
+        points = select_points(sample, count, kernel=kernel, method=method, seed=seed, **seen)
         query = prepare(points, kernel=kernel, mean=mean)
     if settings.objective == "committee":
         with stages("polish"):

@@ -29,11 +29,25 @@ LEAST_QUERY, MOST_QUERY, QUERY_STEP = 100, 2000, 50
 DEGREES_ROWS = 2000
 
 
-def select_points(sample, count, *, kernel: Kernel, method="kmeans", targets=None, noise=None, seed=0):
+# Information about a query value, given the others, that the rows may hold where it is left out: a tenth of a standard
+# deviation says as much.
+LEAST_INFORMATION = 0.01
+
+
+def duplicate_share(sample, kernel, noise, rows):
+    """Share of the mean variance below which a query value is determined by others, as far as `rows` rows can tell.
+
+    They know a value of variance s to rows / noise at best: s rows / noise is to be below `LEAST_INFORMATION`.
+    """
+    told = LEAST_INFORMATION * np.min(noise) / (rows * kernel.diagonal(sample).mean())
+    return float(np.clip(told, linalg.LEAST_DUPLICATE_SHARE, linalg.DUPLICATE_SHARE))
+
+
+def select_points(sample, count, *, kernel: Kernel, method="kmeans", targets=None, noise=None, rows=None, seed=0):
     """At most `count` query points from sampled rows, by one of `QUERY_METHODS`.
 
-    Points which the others (or, where rows are chosen one by one, those before) already determine to double
-    precision are dropped.
+    Points which the others (or, where rows are chosen one by one, those before) already determine are dropped: to
+    double precision or, where the noise is known, as far as all rows can tell.
 
     Parameters
     ----------
@@ -43,6 +57,7 @@ def select_points(sample, count, *, kernel: Kernel, method="kmeans", targets=Non
         With its final hyper-parameters.
     targets, noise : (n, C), (n,)
         What "evidence" looks at: see `working_targets`, `working_noise`.
+    rows : how many rows there are, of which some were sampled
 
     Returns
     -------
@@ -57,23 +72,24 @@ def select_points(sample, count, *, kernel: Kernel, method="kmeans", targets=Non
         raise InvalidOption(f"query method: expected one of {', '.join(METHODS)}, got {method!r}; give one")
     if not np.any(kernel.diagonal(sample) > 0):
         raise InvalidOption("kernel: expected a positive variance at some rows, it is zero at all; choose another one")
-    return METHODS[method](sample, targets, count, kernel, noise, seed)
+    share = linalg.DUPLICATE_SHARE if noise is None else duplicate_share(sample, kernel, noise, rows or len(sample))
+    return METHODS[method](sample, targets, count, kernel, noise, share, seed)
 
 
-def _independent(points, kernel):
+def _independent(points, kernel, share):
     """Without the points that the others determine."""
-    return points[linalg.independent_rows(kernel.cross(points, points))]
+    return points[linalg.independent_rows(kernel.cross(points, points), share)]
 
 
-def _random(sample, targets, count, kernel, noise, seed):
+def _random(sample, targets, count, kernel, noise, share, seed):
     """Rows drawn without replacement."""
     points = np.unique(sample, axis=0)
     if count < len(points):
         points = points[np.random.default_rng(seed).choice(len(points), count, replace=False)]
-    return _independent(points, kernel)
+    return _independent(points, kernel, share)
 
 
-def _kmeans(sample, targets, count, kernel, noise, seed):
+def _kmeans(sample, targets, count, kernel, noise, share, seed):
     """Centres of k-means in the metric of the kernel's lengthscales."""
     from sklearn.cluster import KMeans  # takes a second to import
 
@@ -81,7 +97,7 @@ def _kmeans(sample, targets, count, kernel, noise, seed):
     if count < len(points):
         means = KMeans(count, n_init=1, init="random", max_iter=KMEANS_ITERATIONS, random_state=seed)
         points = means.fit(points / unit).cluster_centers_ * unit
-    return _independent(points, kernel)
+    return _independent(points, kernel, share)
 
 
 class _Given:
@@ -90,11 +106,11 @@ class _Given:
     Partial Cholesky factorisation K = V V' + remainder with a column of V for each chosen row; memory n count.
     """
 
-    def __init__(self, sample, count, kernel):
+    def __init__(self, sample, count, kernel, share):
         self.sample, self.kernel = sample, kernel
         self.variance = kernel.diagonal(sample)
         """diagonal of the remainder, (n,)"""
-        self.least = linalg.DUPLICATE_SHARE * self.variance.mean()
+        self.least = share * self.variance.mean()
         """a row of less variance is determined by those chosen"""
         self.chosen: list[int] = []
         self._space = np.empty((len(sample), min(count, len(sample))), order="F")
@@ -119,25 +135,25 @@ class _Given:
         self.variance[row] = 0.0
 
 
-def _pivoted(sample, targets, count, kernel, noise, seed):
+def _pivoted(sample, targets, count, kernel, noise, share, seed):
     """Greedily the row of largest variance given those chosen: pivoted Cholesky of K without K, O(n count^2)."""
-    given = _Given(sample, count, kernel)
+    given = _Given(sample, count, kernel, share)
     while not given.full and given.variance.max() > given.least:
         row = int(given.variance.argmax())
         given.choose(row, given.columns([row])[:, 0])
     return sample[given.chosen]
 
 
-def _evidence(sample, targets, count, kernel, noise, seed):
+def _evidence(sample, targets, count, kernel, noise, share, seed):
     """Greedily the row that raises the evidence most; see `greedy_evidence`."""
     if targets is None or noise is None:
         raise InvalidOption(
             "query method evidence: expected targets and their noise, got none; give them, or choose pivoted or kmeans"
         )
-    return sample[greedy_evidence(sample, targets, count, kernel, noise, seed)[0]]
+    return sample[greedy_evidence(sample, targets, count, kernel, noise, seed, share=share)[0]]
 
 
-def greedy_evidence(sample, targets, count, kernel, noise, seed):
+def greedy_evidence(sample, targets, count, kernel, noise, seed, *, share=linalg.DUPLICATE_SHARE):
     """Rows chosen one by one for the evidence of the targets, and by how much each raised it (thesis, 3.3.4, A.3).
 
     The model is that of the chosen rows alone (SoR), y ~ N(0, V V' + Psi) with Psi = diag(noise) and V V' the
@@ -158,7 +174,7 @@ def greedy_evidence(sample, targets, count, kernel, noise, seed):
     rows (m,) with m <= count, gains (m,) in nats
     """
     rng = np.random.default_rng(seed)
-    given = _Given(sample, count, kernel)
+    given = _Given(sample, count, kernel, share)
     size, classes = min(count, len(sample)), targets.shape[1]
     L, r = np.zeros((size, size), order="F"), np.zeros((size, classes))
     gains: list[float] = []

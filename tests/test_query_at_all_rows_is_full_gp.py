@@ -1,8 +1,11 @@
 """Query = all training points: the committee is the full GP, whatever the partitions."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from bcmdist import GBCM, Settings
 from bcmdist.likelihoods import Gaussian
 from bcmdist.mean import Mean
 from bcmdist.prediction import predict_latent
@@ -38,3 +41,22 @@ def test_weights_are_repeated_rows(rng):
         prior, _, committee = make_committee(p, kernel, Gaussian(0.1), [slice(0, len(p.X))])
         answers.append(predict_latent(prior, committee.posterior, p.Xs))
     np.testing.assert_allclose(answers[0], answers[1], rtol=1e-10)
+
+
+@pytest.mark.parametrize("method", ["kmeans", "pivoted"])
+def test_points_are_dropped_only_where_no_row_can_tell(rng, method):
+    """A smooth kernel and little noise: what a query value varies given the others is little, and yet seen."""
+    X, new = rng.uniform(-2, 2, (600, 2)), rng.uniform(-2, 2, (100, 2))
+    y = np.sin(1.5 * X[:, 0]) * np.cos(X[:, 1]) + 1e-3 * rng.standard_normal(600)
+    given = {"kernel.variance": 4.0, "kernel.lengthscale": 1.5, "likelihood.noise_variance": 1e-6}
+    how = Settings(kernel="se", mean="zero", learn=False, set=given, query=300, rows_per_expert=100)
+    gbcm = GBCM.fit((X, y), replace(how, query_method=method))
+    scaling, kernel = gbcm.model.scaling, gbcm.model.query.kernel
+    seen, wanted = scaling.inputs(X), scaling.inputs(new)
+    cross, K = kernel.cross(wanted, seen), kernel.cross(seen, seen) + 1e-6 * np.eye(600)
+    mean = cross @ np.linalg.solve(K, (y - scaling.y_mean) / scaling.y_scale)
+    sd = np.sqrt(kernel.diagonal(wanted) - np.einsum("ij,ji->i", cross, np.linalg.solve(K, cross.T)))
+    told = gbcm.predict(new)
+    assert len(gbcm.model.query.points) < 150
+    assert gbcm.info()["advice"].endswith("which determine the others of 300: enough")
+    assert np.abs((told["mean"] - scaling.y_mean) / scaling.y_scale - mean).max() <= 0.02 * sd.min()
