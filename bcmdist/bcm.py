@@ -24,7 +24,7 @@ from bcmdist.errors import CommitConflict, InvalidData, InvalidDtype, InvalidOpt
 from bcmdist.ingest import ingest
 from bcmdist.joint import joint_latent, sample_latent
 from bcmdist.likelihoods import Observations, Softmax, task_of
-from bcmdist.model import Model, from_arrays, named_parameters
+from bcmdist.model import Model, named_parameters
 from bcmdist.partition import Partition, partitions, refuse_overlap
 from bcmdist.runtime import Runtime
 from bcmdist.runtime.serial import SerialRuntime
@@ -35,7 +35,7 @@ from bcmdist.sources.listed import Listed
 from bcmdist.stages import Stages
 from bcmdist.store import Commit, Entry, ModelStore, open_store
 from bcmdist.tasks.hearing import Contribution, EPExpert, Expert, HeldOut
-from bcmdist.tasks.loading import Fitted, committee_from
+from bcmdist.tasks.loading import Fitted, sound_committee
 from bcmdist.tasks.local import load_predictor
 from bcmdist.tasks.predicting import predict_rows
 from bcmdist.wishes import Tally, Wishes
@@ -486,9 +486,10 @@ def _companion(name, column, rows):
 
 
 def _from_commit(store, commit: Commit):
+    model, committee = sound_committee(store.storage.url, commit)
     return GBCM(
-        model=from_arrays(commit.arrays, commit.facts["model"]),
-        committee=committee_from(commit.arrays, commit.facts),
+        model=model,
+        committee=committee,
         url=store.storage.url,
         commit=commit.number,
         segments=commit.segments,

@@ -88,7 +88,7 @@ class ModelsDiffer(BcmdistError, ValueError):
 
 
 class ModelDamaged(BcmdistError, OSError):
-    """A model directory holds something that does not match its checksum."""
+    """A model directory holds something that does not match its checksum, or that no model can hold."""
 
 
 class StorageUnreachable(BcmdistError, OSError):
@@ -101,6 +101,10 @@ class StoreIgnoresConditions(BcmdistError, OSError):
 
 class NotPositiveDefinite(BcmdistError, ValueError):
     """A matrix that must be a covariance is not positive definite."""
+
+
+class NotFinite(BcmdistError, ArithmeticError):
+    """A prediction is no finite number; nothing of it was written."""
 
 
 class LaplaceNotConverged(BcmdistError, ArithmeticError):

@@ -28,6 +28,18 @@ import numpy as np
 
 from bcmdist import __version__
 from bcmdist.errors import CommitConflict, ModelDamaged, ModelNotFound, VersionMismatch
+from bcmdist.fields import (
+    BLANKS,
+    BLOB,
+    MOST_BLANKS,
+    NAMED,
+    SEVERAL,
+    check_fields,
+    each,
+    every,
+    read_array,
+    read_entries,
+)
 from bcmdist.holds import is_dead, read_holder, this_process
 from bcmdist.pruning import prune
 from bcmdist.storage import Storage, open_storage
@@ -38,7 +50,7 @@ RUNNING = "running"  # an entry whose message depends on what was heard before i
 CELL_DATA, SCRATCH = "cells.zarr", "scratch"
 OURS = {"blobs", "commits", "canary", "holds", "pruned", CELL_DATA, SCRATCH}
 RECORD_NAME = re.compile(r"\d{8}\.json")
-BLANKS = b" \t"
+RECORD = {"format": SEVERAL, "arrays": each(BLOB), "segments": every(BLOB), "facts": NAMED, "offsets": NAMED.perhaps}
 
 
 @dataclass(frozen=True)
@@ -238,7 +250,7 @@ class ModelStore:
 
     def get_array(self, digest):
         """The array of a blob, checked against its name."""
-        return np.load(io.BytesIO(self._get_blob(digest)), allow_pickle=False)
+        return read_array(self._get_blob(digest), self._blob_place(digest))
 
     def commit(self, number, *, arrays: Mapping[str, str], facts, segments, offsets) -> Reference:
         """Write record `number`.
@@ -307,7 +319,7 @@ class ModelStore:
 
     def get_segment(self, digest) -> list[Entry]:
         """The ledger entries of a blob, checked against its name."""
-        lines = json.loads(self._get_blob(digest))
+        lines = read_entries(self._get_blob(digest), Entry.__dataclass_fields__, self._blob_place(digest))
         return [Entry(*line[:ARRIVAL], *map(tuple, line[ARRIVAL:])) for line in lines]
 
     def record(self, number) -> dict:
@@ -379,18 +391,21 @@ class ModelStore:
         try:
             record = json.loads(text)
             checksum = record.pop("checksum")
-        except (ValueError, KeyError, AttributeError, TypeError) as error:
+            found = _sha(_canonical(record))
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
             raise ModelDamaged(damaged) from error
-        if _sha(_canonical(record)) != checksum or record["number"] != number:
-            raise ModelDamaged(damaged)
-        if type(record.get("format")) is not int:
+        if found != checksum or record.get("number") != number or type(record.get("format")) is not int:
             raise ModelDamaged(damaged)
         if record["format"] > FORMAT:
             raise VersionMismatch(
                 f"{self.storage.url}: expected model format {FORMAT} or older, got {record['format']}; use bcmdist "
                 f"{record.get('software', 'of the version that wrote it')} or newer, this is {__version__}"
             )
+        check_fields(record, RECORD, f"{self.storage.url}: commit {number}")
         return {"offsets": {}} | record
+
+    def _blob_place(self, digest):
+        return f"{self.storage.url}: blob {digest[:12]}"
 
     def _put_blob(self, data, before=None):
         """Store bytes under a name that nobody else has; or its name in the commit before, where they are the same.
@@ -402,7 +417,7 @@ class ModelStore:
             return digest
         if before is not None and _without_blanks(self._get_blob(before)) == data:
             return before
-        return self._put_blob(data + bytes(BLANKS[bit == "1"] for bit in f"{uuid.uuid4().int:0128b}"))
+        return self._put_blob(data + bytes(BLANKS[bit == "1"] for bit in f"{uuid.uuid4().int:0{MOST_BLANKS}b}"))
 
     def _get_blob(self, digest):
         try:
@@ -445,7 +460,7 @@ def _npy_bytes(array):
 
 def _without_blanks(blob):
     """A blob without the 128 blanks that `_put_blob` may have put behind it."""
-    return blob[:-128] if not blob[-128:].strip(BLANKS) else blob
+    return blob[:-MOST_BLANKS] if not blob[-MOST_BLANKS:].strip(BLANKS) else blob
 
 
 def _canonical(value):

@@ -6,13 +6,13 @@ import numpy as np
 
 from bcmdist.calibration import HeldOutRows
 from bcmdist.committee import Belief, Committee
-from bcmdist.ep import ep_pass, repeated_message, sites_from_array, sites_to_array
+from bcmdist.ep import ep_pass, repeated_message, sites_to_array
 from bcmdist.expert import conditional_message, expert_message, running_message
 from bcmdist.message import Message
 from bcmdist.model import Model
 from bcmdist.prediction import predict_latent
 from bcmdist.store import RUNNING, BlobReference, Entry, Reference, open_store
-from bcmdist.tasks.loading import load_array, load_model
+from bcmdist.tasks.loading import load_array, load_model, load_sites, load_values
 from bcmdist.tasks.targets import model_observations, model_rows
 
 
@@ -47,7 +47,7 @@ class Expert:
         if self.at is None:
             message, objective = expert_message(model.query, model.likelihood, X, obs), 0.0
         else:
-            found = conditional_message(model.query, model.likelihood, X, obs, per_process(model, load_array(self.at)))
+            found = conditional_message(model.query, model.likelihood, X, obs, load_values(self.at, model))
             message, objective = found.message, found.objective
         if part.weight != 1.0:
             message, objective = message.weighted(part.weight), objective * part.weight
@@ -89,7 +89,7 @@ class EPExpert:
         model = load_model(self.model)
         X, obs = model_rows(model, part, rows)
         store = open_store(self.model.url)
-        sites = sites_from_array(store.get_array(part.sites)) if part.sites else None
+        sites = load_sites(BlobReference(self.model.url, part.sites), part.rows) if part.sites else None
         if sites is not None and self.eta is None:
             message, name = repeated_message(model.query, X, sites), part.sites
         else:
