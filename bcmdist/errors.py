@@ -103,6 +103,10 @@ class NotPositiveDefinite(BcmdistError, ValueError):
     """A matrix that must be a covariance is not positive definite."""
 
 
+class NotAFile(BcmdistError, OSError):
+    """A pipe, device, socket, directory or file stands where something else should; nothing was read from it."""
+
+
 class NotFinite(BcmdistError, ArithmeticError):
     """A prediction is no finite number; nothing of it was written."""
 

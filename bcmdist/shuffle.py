@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from bcmdist.errors import DataDamaged, DiskFull
-from bcmdist.storage import sync_directory
+from bcmdist.storage import open_file, sync_directory
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 # An odd number whose powers, modulo 2^64, weigh the words of a record (2^64 divided by the golden ratio).
@@ -154,7 +154,7 @@ class Shuffle:
     def _open(self, name):
         """A run, mapped into memory."""
         path = self._path(name)
-        with path.open("rb") as file:
+        with os.fdopen(open_file(path), "rb") as file:
             try:
                 head = file.read(HEAD_BYTES)
                 head += file.read(int.from_bytes(head[8:], "little"))
