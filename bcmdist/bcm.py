@@ -20,7 +20,7 @@ from bcmdist import diagnosis, drift, inference, opening, passes, revision, spat
 from bcmdist.arrays import open_data
 from bcmdist.calibration import calibration_from, fit_calibration
 from bcmdist.committee import Committee, query_advice
-from bcmdist.errors import CommitConflict, InvalidData, InvalidDtype, InvalidOption
+from bcmdist.errors import CommitConflict, InvalidData, InvalidDtype, InvalidOption, ModelNotFound
 from bcmdist.ingest import ingest
 from bcmdist.joint import joint_latent, sample_latent
 from bcmdist.likelihoods import Observations, Softmax, task_of
@@ -50,6 +50,22 @@ def _holding(method):
             return method(self, *args, **options)
 
     return holding
+
+
+def _going_on(method):
+    """As `_holding`, of who makes the next commit: from the newest one, where his own has been pruned."""
+
+    @functools.wraps(method)
+    def going_on(self, *args, **options):
+        with contextlib.ExitStack() as hold:
+            try:
+                hold.enter_context(self.store.hold(self.commit))
+            except ModelNotFound:
+                newest = hold.enter_context(GBCM.held(self.url))
+                return method(replace(newest, _keep=self._keep), *args, **options)
+            return method(self, *args, **options)
+
+    return going_on
 
 
 @dataclass(frozen=True)
@@ -128,6 +144,14 @@ class GBCM:
         store = open_store(model)
         return _from_commit(store, store.load(commit))
 
+    @classmethod
+    @contextlib.contextmanager
+    def held(cls, model, *, commit=None):
+        """As `load`, and kept from pruning while this is open: also between the look at what is newest and its use."""
+        store = open_store(model)
+        with store.opened(commit) as found:
+            yield _from_commit(store, found)
+
     def newest(self) -> "GBCM":
         """The committee of the same directory at its newest commit."""
         return replace(GBCM.load(self.url), _keep=self._keep)
@@ -149,7 +173,7 @@ class GBCM:
         refuse_overlap(parts, heard)
         return self.ingest(Listed(tuple(parts)), runtime=runtime)[0] if parts else self._calibrated(runtime)
 
-    @_holding
+    @_going_on
     def ingest(
         self, source: Source, wishes: Wishes | None = None, *, runtime: Runtime | None = None
     ) -> tuple["GBCM", Tally]:
@@ -228,18 +252,18 @@ class GBCM:
         names = {"x": model.x_name, "y": model.y_name}
         return open_source(url, **names, rows_per_expert=rows, watch=watch, group=group, **options)
 
-    @_holding
+    @_going_on
     def refine(self, *, runtime: Runtime | None = None, most=passes.MOST_PASSES, tolerance=passes.TOLERANCE) -> "GBCM":
         """Make further passes until the committee stops moving (SYSTEMS I.5); see `passes.refine`."""
         return passes.refine(self, runtime or SerialRuntime(), most=most, tolerance=tolerance)
 
-    @_holding
+    @_going_on
     def forget(self, keys, *, runtime: Runtime | None = None) -> "GBCM":
         """Withdraw what partitions have said; see `revision.forget`."""
         runtime = runtime or SerialRuntime()
         return revision.forget(self, keys, runtime)._calibrated(runtime)
 
-    @_holding
+    @_going_on
     def reweight(self, weights, *, runtime: Runtime | None = None) -> "GBCM":
         """Change how much partitions count, by key; see `revision.reweight`."""
         return revision.reweight(self, weights, runtime or SerialRuntime())

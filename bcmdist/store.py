@@ -166,6 +166,31 @@ class ModelStore:
             with contextlib.suppress(OSError):
                 self.storage.remove(name)
 
+    @contextlib.contextmanager
+    def opened(self, number=None):
+        """A commit that was taken hold of before it was loaded, and is held while this is open.
+
+        The newest by default: where it is pruned before the hold is there, the one that is the newest then.
+
+        Raises
+        ------
+        ModelNotFound, ModelDamaged, VersionMismatch
+        """
+        with contextlib.ExitStack() as hold:
+            yield self._opened(hold, number)
+
+    def _opened(self, hold, number):
+        while True:
+            wanted = self.head() if number is None else number
+            try:
+                if wanted:
+                    hold.enter_context(self.hold(wanted))
+                return self.load(wanted)
+            except (ModelNotFound, ModelDamaged):
+                hold.close()
+                if number is not None or self.head() == wanted:
+                    raise
+
     def held(self) -> dict[int, list[str]]:
         """Who holds commits, by number; holds of processes that have ended are removed."""
         found: dict[int, list[str]] = {}
