@@ -129,9 +129,16 @@ class LocalStorage:
         except FileNotFoundError:
             return []
         except NotADirectoryError as error:
-            if not folder:  # whoever looks for a model says that it is none
-                return []
-            raise _no_folder(path) from error
+            if self.disk.access(path, os.F_OK) and not self._is_file(path):
+                raise _no_folder(path) from error
+            return []
+
+    def _is_file(self, path):
+        try:
+            self.disk.close(open_file(path, disk=self.disk))
+        except NotAFile:
+            return False
+        return True
 
     def remove(self, name):
         path = os.path.join(self.url, name)

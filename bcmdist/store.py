@@ -2,6 +2,7 @@
 
     MODEL/blobs/<sha256>             immutable arrays (.npy bytes) and ledger segments (JSON)
     MODEL/commits/00000001.json      one record: what a commit consists of, by hash
+    MODEL/acknowledged/00000001      that record was there: if it is not, it was lost
     MODEL/pruned/00000001            numbers up to this one are taken, and gone (see `pruning`)
     MODEL/holds/00000002-<random>    somebody works with this commit (see `holds`)
 
@@ -10,7 +11,9 @@ therefore appear together or not at all, a number is taken once, and nothing is 
 Blobs are named by their content and written before the record that names them; a crash leaves
 at most blobs that nobody names. A blob belongs to who has put it, until it is committed: the same
 content again is another blob, but for what the commit before has named. On duplicate delivery of a
-record the second put fails and says so; a lost record is a commit that never was.
+record the second put fails and says so. That the newest record was lost no other record could tell: a witness
+put after it does (one put before, or blobs that nobody names, might be those of a writer that died). Each record is
+durable before the next is put, so that no crash leaves a gap; a gap above what was pruned is a loss too.
 """
 
 import contextlib
@@ -27,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from bcmdist import __version__
-from bcmdist.errors import CommitConflict, ModelDamaged, ModelNotFound, VersionMismatch
+from bcmdist.errors import CommitConflict, ModelDamaged, ModelNotFound, NotAFile, VersionMismatch
 from bcmdist.fields import (
     BLANKS,
     BLOB,
@@ -48,7 +51,8 @@ FORMAT = 2  # 1 had no offsets, and no positions in the ledger; it is read as if
 RUNNING = "running"  # an entry whose message depends on what was heard before it
 # Beside blobs and commits: the rows in the order of spatial cells, and what a fit needs on its way.
 CELL_DATA, SCRATCH = "cells.zarr", "scratch"
-OURS = {"blobs", "commits", "canary", "holds", "pruned", CELL_DATA, SCRATCH}
+OURS = {"acknowledged", "blobs", "commits", "canary", "holds", "pruned", CELL_DATA, SCRATCH}
+NUMBER, HOLD = re.compile(r"\d{8}"), re.compile(r"\d{8}-.+")
 RECORD_NAME = re.compile(r"\d{8}\.json")
 RECORD = {"format": SEVERAL, "arrays": each(BLOB), "segments": every(BLOB), "facts": NAMED, "offsets": NAMED.perhaps}
 
@@ -113,8 +117,42 @@ class ModelStore:
         self.storage = storage
 
     def head(self) -> int:
-        """Number of the newest commit; 0 where there is none."""
-        return max(self.numbers(), default=0)
+        """Number of the newest commit; 0 where there is none.
+
+        Raises
+        ------
+        ModelDamaged
+            It was lost, or one before it that was not pruned.
+        """
+        numbers = self.numbers()
+        self._refuse_lost(set(numbers))
+        return max(numbers, default=0)
+
+    def _refuse_lost(self, numbers):
+        """Raise where a record above what was pruned is not there, of the newest one or of one that has a witness."""
+        pruned = self.pruned()
+        for number in range(pruned + 1, max([*numbers, *self.acknowledged()], default=0) + 1):
+            # A listing may miss what is made meanwhile, and what it has missed may have been pruned since.
+            if number not in numbers and not self._is_recorded(number) and number > self.pruned():
+                raise ModelDamaged(
+                    f"{self.storage.url}: expected commit {number}, whose writer was told that it is there, found no "
+                    f"record of it; restore {_record_name(number)} from a copy, or name an older commit"
+                )
+
+    def _is_recorded(self, number):
+        try:
+            self.storage.get(_record_name(number))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def acknowledged(self) -> list[int]:
+        """Numbers of the records that are known to have been there, ascending; pruning leaves the last one."""
+        return self.numbered("acknowledged")
+
+    def numbered(self, folder) -> list[int]:
+        """Numbers that are the names in a folder, ascending."""
+        return [int(name) for name in self.storage.names(folder) if NUMBER.fullmatch(name)]
 
     def numbers(self) -> list[int]:
         """Numbers of all commits, ascending: those that are not pruned, or that somebody holds."""
@@ -133,11 +171,15 @@ class ModelStore:
 
     def pruned(self) -> int:
         """The largest number that was pruned; it and all below it are taken for ever."""
-        return max((int(name) for name in self.storage.names("pruned")), default=0)
+        return max(self.numbered("pruned"), default=0)
 
     def pruned_name(self, number) -> str:
         """Where it is written that numbers are pruned."""
         return f"pruned/{number:08d}"
+
+    def acknowledged_name(self, number) -> str:
+        """Where it is written that a record was there."""
+        return f"acknowledged/{number:08d}"
 
     def prune(self, keep: int) -> dict:
         """Remove all but the newest `keep` commits; see `pruning.prune`."""
@@ -156,8 +198,12 @@ class ModelStore:
             It has been pruned.
         """
         name = f"holds/{number:08d}-{uuid.uuid4().hex}"
-        with contextlib.suppress(OSError):
+        try:
             self.storage.put_if_absent(name, _canonical(this_process()))
+        except NotAFile:
+            raise
+        except OSError:  # a disk that can only be read
+            pass
         try:
             if 0 < number <= self.pruned():
                 raise ModelNotFound(f"{self.storage.url}: expected commit {number}, it was pruned; load a later one")
@@ -194,7 +240,7 @@ class ModelStore:
     def held(self) -> dict[int, list[str]]:
         """Who holds commits, by number; holds of processes that have ended are removed."""
         found: dict[int, list[str]] = {}
-        for name in self.storage.names("holds"):
+        for name in filter(HOLD.fullmatch, self.storage.names("holds")):
             try:
                 holder = read_holder(self.storage.get(f"holds/{name}"))
             except FileNotFoundError:  # let go
@@ -302,9 +348,12 @@ class ModelStore:
             "software": __version__,
         }
         text = _canonical(body | {"checksum": _sha(_canonical(body))})
+        self.storage.settle("commits")  # the record before this one, whose writer may not have got as far as that
         made = number > self.pruned() and self.storage.put_if_absent(_record_name(number), text)
         if not made or number <= self.pruned():
             raise self._taken(number)
+        with contextlib.suppress(OSError):  # the commit is made: without a witness, nobody could tell its loss
+            self.storage.put_if_absent(self.acknowledged_name(number), b"")
         return Reference(self.storage.url, number, _sha(text))
 
     def _taken(self, number):
