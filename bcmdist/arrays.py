@@ -120,8 +120,10 @@ def open_group(url):
         raise UnsafeData(f"data: expected a path or URL without NUL and '..', got {where!r}; give the place itself")
     try:
         with answering(url):
-            store = LocalStore(where, read_only=True) if os.path.isdir(where) else group_store(where)
-            group = zarr.open_group(store, mode="r", use_consolidated=False)
+            if os.path.isdir(where):
+                checked = CheckedStore(LocalStore(where, read_only=True))
+                return zarr.open_group(checked, mode="r", use_consolidated=False)
+            group = zarr.open_group(group_store(where), mode="r", use_consolidated=False)
             return zarr.open_group(CheckedStore(group.store), path=group.path, mode="r", use_consolidated=False)
     except BcmdistError:
         raise

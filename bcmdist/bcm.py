@@ -20,11 +20,11 @@ from bcmdist import diagnosis, drift, inference, opening, passes, revision, spat
 from bcmdist.arrays import check_names, open_data
 from bcmdist.calibration import calibration_from, fit_calibration
 from bcmdist.committee import Committee, query_advice
-from bcmdist.errors import CommitConflict, InvalidData, InvalidDtype, InvalidOption
+from bcmdist.errors import CommitConflict, InvalidData, InvalidDtype, InvalidOption, ModelNotFound
 from bcmdist.ingest import ingest
 from bcmdist.joint import joint_latent, sample_latent
 from bcmdist.likelihoods import Observations, Softmax, task_of
-from bcmdist.model import Model, from_arrays, named_parameters
+from bcmdist.model import Model, named_parameters
 from bcmdist.partition import Partition, partitions, refuse_overlap
 from bcmdist.runtime import Runtime
 from bcmdist.runtime.serial import SerialRuntime
@@ -37,7 +37,7 @@ from bcmdist.stages import Stages
 from bcmdist.store import Commit, Entry, ModelStore, open_store
 from bcmdist.tasks.calibrating import HeldOut
 from bcmdist.tasks.hearing import Contribution, EPExpert, Expert
-from bcmdist.tasks.loading import Fitted, committee_from
+from bcmdist.tasks.loading import Fitted, sound_committee
 from bcmdist.tasks.local import load_predictor
 from bcmdist.tasks.predicting import predict_rows, with_class_names
 from bcmdist.values import as_float
@@ -53,6 +53,22 @@ def _holding(method):
             return method(self, *args, **options)
 
     return holding
+
+
+def _going_on(method):
+    """As `_holding`, of who makes the next commit: from the newest one, where his own has been pruned."""
+
+    @functools.wraps(method)
+    def going_on(self, *args, **options):
+        with contextlib.ExitStack() as hold:
+            try:
+                hold.enter_context(self.store.hold(self.commit))
+            except ModelNotFound:
+                newest = hold.enter_context(GBCM.held(self.url))
+                return method(replace(newest, _keep=self._keep), *args, **options)
+            return method(self, *args, **options)
+
+    return going_on
 
 
 @dataclass(frozen=True)
@@ -131,6 +147,14 @@ class GBCM:
         store = open_store(model)
         return _from_commit(store, store.load(commit))
 
+    @classmethod
+    @contextlib.contextmanager
+    def held(cls, model, *, commit=None):
+        """As `load`, and kept from pruning while this is open: also between the look at what is newest and its use."""
+        store = open_store(model)
+        with store.opened(commit) as found:
+            yield _from_commit(store, found)
+
     def newest(self) -> "GBCM":
         """The committee of the same directory at its newest commit."""
         return replace(GBCM.load(self.url), _keep=self._keep)
@@ -170,7 +194,7 @@ class GBCM:
         match = {data: replace(data, take=o.take, recode=o.recode, inputs=o.inputs) for data, o in opened.items()}
         return [replace(part, data=match[part.data]) for part in parts]
 
-    @_holding
+    @_going_on
     def ingest(
         self, source: Source, wishes: Wishes | None = None, *, runtime: Runtime | None = None
     ) -> tuple["GBCM", Tally]:
@@ -252,18 +276,18 @@ class GBCM:
         names = {"x": model.x_name, "y": model.y_name}
         return open_source(url, **names, schema=model.schema, rows_per_expert=rows, watch=watch, group=group, **options)
 
-    @_holding
+    @_going_on
     def refine(self, *, runtime: Runtime | None = None, most: int | None = None, tolerance=passes.TOLERANCE) -> "GBCM":
         """Make further passes until the committee stops moving (SYSTEMS I.5); see `passes.refine`."""
         return passes.refine(self, runtime or SerialRuntime(), most=most, tolerance=tolerance)
 
-    @_holding
+    @_going_on
     def forget(self, keys, *, runtime: Runtime | None = None) -> "GBCM":
         """Withdraw what partitions have said; see `revision.forget`."""
         runtime = runtime or SerialRuntime()
         return revision.forget(self, keys, runtime)._calibrated(runtime)
 
-    @_holding
+    @_going_on
     def reweight(self, weights, *, runtime: Runtime | None = None) -> "GBCM":
         """Change how much partitions count, by key; see `revision.reweight`."""
         return revision.reweight(self, weights, runtime or SerialRuntime())
@@ -534,9 +558,10 @@ def _positive(name, column, rows):
 
 
 def _from_commit(store, commit: Commit):
+    model, committee = sound_committee(store.storage.url, commit)
     return GBCM(
-        model=from_arrays(commit.arrays, commit.facts["model"]),
-        committee=committee_from(commit.arrays, commit.facts),
+        model=model,
+        committee=committee,
         url=store.storage.url,
         commit=commit.number,
         segments=commit.segments,

@@ -301,10 +301,16 @@ def _sampling(prepare_only, **how):
 
 def _load(model):
     """What MODEL holds: a committee, or a mixture of them."""
-    from bcmdist.bcm import GBCM
     from bcmdist.mixture import Mixture, is_mixture
 
-    return Mixture.load(model) if is_mixture(model) else GBCM.load(model)
+    return Mixture.load(model) if is_mixture(model) else _held(model)
+
+
+def _held(model, commit=None):
+    """A committee that is kept from pruning until the command ends."""
+    from bcmdist.bcm import GBCM
+
+    return click.get_current_context().with_resource(GBCM.held(model, commit=commit))
 
 
 def _refuse_mixture(model, what):
@@ -402,13 +408,12 @@ def info(model, commit, history, ledger, p_eff_data, calibration, picture, as_js
     Example: bcmdist info model --json
     """
     from bcmdist import drift, pictures
-    from bcmdist.bcm import GBCM
 
     if commit is not None or history or ledger or p_eff_data or calibration or picture:
         _refuse_mixture(model, "look into")
     if picture:
         pictures.check(picture)
-    gbcm = _load(model) if commit is None else GBCM.load(model, commit=commit)
+    gbcm = _load(model) if commit is None else _held(model, commit)
     figures = gbcm.info()
     if p_eff_data:
         figures["p_eff_data"] = gbcm.effective_parameters()["data"]
@@ -468,12 +473,11 @@ def ingest(model, source, watch, make_runtime, as_json, on_error, take_over, **w
     """
     start = time.perf_counter()
     from bcmdist import drift
-    from bcmdist.bcm import GBCM
     from bcmdist.wishes import Wishes
 
     _refuse_mixture(model, "ingest into")
     wishes = {name: value for name, value in wishes.items() if value is not None}
-    before = GBCM.load(model)
+    before = _held(model)
     told: list[int] = []
     wanted = Wishes(watch=watch, skip=on_error == "skip", stop=lambda: bool(told), **wishes)
     options = {} if take_over is None else {"idle_seconds": take_over}
@@ -504,11 +508,10 @@ def forget(model, keys, make_runtime, as_json):
     Example: bcmdist forget model '/data/train.zarr/X[0:1000]'
     """
     start = time.perf_counter()
-    from bcmdist.bcm import GBCM
 
     _refuse_mixture(model, "forget")
     with make_runtime() as runtime:
-        after = GBCM.load(model).forget(keys, runtime=runtime)
+        after = _held(model).forget(keys, runtime=runtime)
     figures = {"forgotten": len(set(keys)), "rows": after.committee.total.rows, "partitions": len(after.ledger)}
     error = after.facts.get("withdrawn_error")
     if error is not None:
@@ -526,11 +529,10 @@ def merge(model_a, model_b, model, as_json):
 
     Example: bcmdist merge north south --model both
     """
-    from bcmdist.bcm import GBCM
 
     for one in (model_a, model_b):
         _refuse_mixture(one, "merge")
-    return report(GBCM.load(model_a).merge(GBCM.load(model_b), model).info(), as_json)
+    return report(_held(model_a).merge(_held(model_b), model).info(), as_json)
 
 
 @cli.command()

@@ -1,9 +1,9 @@
 """Encodings: how a Zarr array stores its chunks, and how much memory one takes, known before it is decoded.
 
 A compressed chunk of a few kilobytes may decode to gigabytes, and metadata may declare what they like. What a chunk
-decodes to is bounded from the headers of its frames (zstd, RFC 8878; blosc; lz4) or by decoding it piece by piece
-(gzip, zlib, where it is large enough to matter), and compared with what the metadata declare. Codecs that are not
-known here, pickles among them, are refused.
+decodes to is bounded from the headers of all its frames (zstd, RFC 8878; blosc; lz4) or by decoding it piece by piece
+(gzip, zlib, where it could be too much), and compared with what the metadata declare. Codecs that are not known here,
+pickles among them, are refused.
 """
 
 import zlib
@@ -17,16 +17,17 @@ from bcmdist.errors import CorruptChunk, UnsafeData
 
 # A decoded chunk may take no more than this, whatever the memory: half of it is a bad choice of chunks already.
 LARGEST_CHUNK_BYTES = 2**32
-# What a chunk may decode to beyond what is declared where only a bound of it is known.
-SLACK_BYTES = 2**26
+# What a chunk, or a whole shard, may decode to beyond what is declared where only a bound of it is known. Arbitrary:
+# whoever decodes a frame that does not say its size holds what he has so far up to three times.
+SLACK_BYTES = 2**24
 
-# Codecs that leave the number of bytes as it is, those that change it a little, and checksums of 4 bytes.
+# Codecs that leave the number of bytes as it is, filters that store another data type by the option that names it,
+# and checksums of 4 bytes.
 SAME_SIZE = {"bytes", "transpose", "shuffle", "bitround"}
-SIMILAR_SIZE = {"delta", "fixedscaleoffset", "quantize", "astype", "packbits", "vlen-utf8"}
+RETYPED = {"delta": "astype", "fixedscaleoffset": "astype", "quantize": "astype", "astype": "encode_dtype"}
 CHECKSUMS = {"crc32c", "crc32", "adler32", "fletcher32"}
-MOST_BYTES_PER_ITEM = 8  # among those of similar size: what a filter makes of one byte, at most
 
-TEXT_BYTES = 256  # of a text of variable length, about; `MOST_BYTES_PER_ITEM` times as many at most, on average
+TEXT_BYTES = 1024  # of a text of variable length, on average, at most
 
 NOT_STORED = 2**64 - 1  # in the index of a shard
 
@@ -36,8 +37,10 @@ class Encoding:
     """How the chunks (the shards, where there are shards) of an array are stored."""
 
     decoded_bytes: int
+    frame_bytes: int
+    """what a frame holds: the chunk as filters leave it"""
     exact: bool = True
-    """whether a frame holds exactly `decoded_bytes`: no filters change their number"""
+    """False: of texts, so many bytes at most"""
     compressor: str | None = None
     before: int = 0
     """bytes of checksums before the frame"""
@@ -49,7 +52,7 @@ class Encoding:
     def most_stored_bytes(self) -> int:
         """A chunk that takes more on disk is none."""
         index = self.shard.index_bytes if self.shard else 0
-        return self.decoded_bytes * (1 if self.exact else MOST_BYTES_PER_ITEM) * 17 // 16 + index + 2**20
+        return self.frame_bytes * 17 // 16 + index + 2**20
 
     def check(self, data: memoryview, where: str) -> None:
         """Raise where the bytes of a chunk would decode to something else than declared.
@@ -61,29 +64,31 @@ class Encoding:
         CorruptChunk
             To less, or to nothing.
         """
-        if self.shard:
-            for part in self.shard.chunks(data, where):
-                self.shard.inner.check(part, where)
-        elif self.compressor:
-            self._check_frame(data[self.before : len(data) - self.after], where)
+        slack = SLACK_BYTES
+        for encoding, part in self.shard.chunks(data, where) if self.shard else [(self, data)]:
+            slack -= encoding._excess(part, where, slack)
 
-    def _check_frame(self, frame, where):
-        limit = self.decoded_bytes * (1 if self.exact else MOST_BYTES_PER_ITEM)
+    def _excess(self, data, where, slack):
+        """Bytes beyond those declared that a frame may hold; raises where it holds others, or could hold too many."""
+        if not self.compressor:
+            return 0
+        frame, limit = data[self.before : len(data) - self.after], self.frame_bytes
         try:
-            size, known = COMPRESSORS[str(self.compressor)](frame, limit)
+            size, known = COMPRESSORS[self.compressor](frame, limit)
         except (ValueError, IndexError, zlib.error) as error:
             raise CorruptChunk(
                 f"{where}: expected {self.compressor} data, found none ({error}); restore it from a copy"
             ) from error
-        if size > limit + (0 if known else SLACK_BYTES):
+        if size > limit + (0 if known else slack):
             raise UnsafeData(
-                f"{where}: expected {self.decoded_bytes:,} bytes once decoded, its {len(frame):,} bytes hold "
+                f"{where}: expected {limit:,} bytes once decoded, its {len(frame):,} bytes hold "
                 f"{'' if known else 'up to '}{size:,} or more; restore it from a copy, or do not trust its source"
             )
-        if known and self.exact and size < limit:
+        if known and size < limit and self.exact:
             raise CorruptChunk(
                 f"{where}: expected {limit:,} bytes once decoded, it holds {size:,}; restore it from a copy"
             )
+        return max(0, size - limit)
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,7 @@ class Shard:
     at_end: bool
 
     def chunks(self, data, where):
-        """The stored bytes of each chunk that is there."""
+        """Encoding and stored bytes of each chunk that is there; no byte belongs to two."""
         if len(data) < self.index_bytes:
             raise CorruptChunk(
                 f"{where}: expected at least the {self.index_bytes} bytes of a shard's index, got {len(data)}; "
@@ -104,13 +109,20 @@ class Shard:
             )
         start = len(data) - self.index_bytes if self.at_end else 0
         pairs = np.frombuffer(data[start : start + 16 * self.count], "<u8").reshape(-1, 2)
-        for offset, length in pairs[pairs[:, 0] != NOT_STORED].tolist():
+        end = 0
+        for offset, length in sorted(pairs[~np.all(pairs == NOT_STORED, axis=1)].tolist()):
             if offset + length > len(data):
                 raise CorruptChunk(
                     f"{where}: expected a shard that is as long as its index says, its {len(data):,} bytes are not; "
                     "restore it from a copy"
                 )
-            yield data[offset : offset + length]
+            if offset < end:
+                raise CorruptChunk(
+                    f"{where}: expected chunks of a shard one after another, its index lets two share bytes "
+                    f"{offset:,} to {min(end, offset + length):,}; restore it from a copy"
+                )
+            end = offset + length
+            yield self.inner, data[offset:end]
 
 
 def encoding_of(document: dict, where: str) -> Encoding:
@@ -173,19 +185,25 @@ def _chain(shape, item_bytes, codecs) -> Encoding:
     names = [name for name, _ in codecs]
     if "sharding_indexed" in names:
         return _sharded(shape, item_bytes, codecs, size)
-    exact, compressor, before, after = True, None, 0, 0
+    frame, items, exact, compressor, before, after = size, size // item_bytes, True, None, 0, 0
     for name, options in codecs:
         if name in COMPRESSORS and compressor is None:
             compressor = name
+        elif name in CHECKSUMS and compressor is None:
+            frame = items = frame + 4
         elif name in CHECKSUMS:
-            exact &= compressor is not None
             first = options.get("location", "start" if name in ("crc32", "adler32") else "end") == "start"
-            before, after = (before + 4 * first, after + 4 * (not first)) if compressor else (before, after)
-        elif name in SIMILAR_SIZE and compressor is None:
+            before, after = before + 4 * first, after + 4 * (not first)
+        elif name in RETYPED and compressor is None:
+            stored = options.get(RETYPED[name]) or options.get("dtype")
+            frame = items * _item_bytes(stored) if stored else frame
+        elif name == "vlen-utf8" and compressor is None:
             exact = False
+        elif name == "packbits" and compressor is None:
+            frame = items = 1 + -(-items // 8)
         elif name not in SAME_SIZE or compressor:
             raise ValueError(f"codecs {', '.join(names)}")
-    return Encoding(size, exact, compressor, before, after)
+    return Encoding(size, frame, exact, compressor, before, after)
 
 
 def _sharded(shape, item_bytes, codecs, size):
@@ -196,34 +214,37 @@ def _sharded(shape, item_bytes, codecs, size):
         raise ValueError(f"shards with an index of {', '.join(index)}")
     count = int(np.prod([a // b for a, b in zip(shape, options["chunk_shape"], strict=True)], dtype=object))
     at_end = options.get("index_location", "end") == "end"
-    return Encoding(size, shard=Shard(inner, count, 16 * count + 4 * (len(index) - 1), at_end))
+    return Encoding(size, size, shard=Shard(inner, count, 16 * count + 4 * (len(index) - 1), at_end))
 
 
 # --- What a frame decodes to: (bytes, whether that is known exactly or a bound); counting may stop beyond a limit ---
 
 
 def _zstd(data, limit):
-    """RFC 8878, 3.1.1: the header says it, or the blocks bound it."""
-    size, start = 0, 0
+    """RFC 8878, 3.1: of all frames, as whoever decodes takes them; headers say it, or the blocks bound it."""
+    size, known, start = 0, True, 0
     while start < len(data) and size <= limit + SLACK_BYTES:
-        if bytes(data[start : start + 4]) != b"\x28\xb5\x2f\xfd":
+        magic = int.from_bytes(data[start : start + 4], "little")
+        if magic & ~15 == 0x184D2A50:  # to be skipped
+            start += 8 + int.from_bytes(data[start + 4 : start + 8], "little")
+            continue
+        if magic != 0xFD2FB528:
             raise ValueError("no magic number")
         descriptor = data[start + 4]
         single, flag = descriptor >> 5 & 1, descriptor >> 6
         start += 5 + (not single) + (0, 1, 2, 4)[descriptor & 3]
         length = (single, 2, 4, 8)[flag]
-        if length:  # whoever decodes takes the first frame for all, and no more memory than it says
-            return int.from_bytes(data[start : start + length], "little") + 256 * (flag == 1), True
-        blocks, start = _zstd_blocks(data, start, limit + SLACK_BYTES - size)
+        said = int.from_bytes(data[start : start + length], "little") + 256 * (flag == 1)
+        blocks, start = _zstd_blocks(data, start + length)
         start += 4 * (descriptor >> 2 & 1)
-        size += blocks
-    return size, False
+        size, known = size + (said if length else blocks), known and bool(length)
+    return size, known
 
 
-def _zstd_blocks(data, start, limit):
+def _zstd_blocks(data, start):
     """Most bytes of the blocks of a frame, and where they end."""
     size, last = 0, False
-    while not last and size <= limit:
+    while not last:
         head = int.from_bytes(data[start : start + 3], "little")
         last, kind, length = bool(head & 1), head >> 1 & 3, head >> 3
         if start + 3 > len(data) or kind == 3:
@@ -234,10 +255,13 @@ def _zstd_blocks(data, start, limit):
 
 
 def _blosc(data, limit):
-    """16 bytes of header: the third word is what the frame holds."""
+    """16 bytes of header: the last three words are what it holds, at once, and its own length, which nobody checks."""
     if len(data) < 16:
         raise ValueError("no header")
-    return int.from_bytes(data[4:8], "little"), True
+    size, block, length = np.frombuffer(data[4:16], "<u4").tolist()
+    if length != len(data) or block > max(size, 1):
+        raise ValueError(f"{len(data)} bytes, its header says {length}, in blocks of {block}")
+    return size, True
 
 
 def _lz4(data, limit):
@@ -252,7 +276,7 @@ def _deflated(bits):
     """Of a format of zlib: the number of bytes is not said in front, so small pieces are decoded and dropped."""
 
     def size(data, limit):
-        if len(data) * MOST_DEFLATED <= max(limit, SLACK_BYTES):
+        if len(data) * MOST_DEFLATED <= limit:
             return limit, False
         total, rest = 0, bytes(data)
         while rest.strip(b"\0") and total <= limit:

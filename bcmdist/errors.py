@@ -92,7 +92,7 @@ class ModelsDiffer(BcmdistError, ValueError):
 
 
 class ModelDamaged(BcmdistError, OSError):
-    """A model directory holds something that does not match its checksum."""
+    """A model directory holds something that does not match its checksum, or that no model can hold."""
 
 
 class StorageUnreachable(BcmdistError, OSError):
@@ -105,6 +105,14 @@ class StoreIgnoresConditions(BcmdistError, OSError):
 
 class NotPositiveDefinite(BcmdistError, ValueError):
     """A matrix that must be a covariance is not positive definite."""
+
+
+class NotAFile(BcmdistError, OSError):
+    """A pipe, device, socket, directory or file stands where something else should; nothing was read from it."""
+
+
+class NotFinite(BcmdistError, ArithmeticError):
+    """A prediction is no finite number; nothing of it was written."""
 
 
 class LaplaceNotConverged(BcmdistError, ArithmeticError):

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 
 from bcmdist import __version__
 from bcmdist.errors import BcmdistError, JobDamaged, JobNotFound, JobRefused, UnsafeData, WorkerCannotRead
-from bcmdist.storage import Storage, open_storage
+from bcmdist.storage import Storage, open_file, open_storage, read_file
 
 STATES = {
     "submitted": "submitted",
@@ -372,7 +372,7 @@ def spawn(url, job):
     """Start a coordinator on this machine as a process that outlives the one that starts it; host and process id."""
     journal = Journal(open_storage(url), job)
     journal.refuse_links(OUTPUT)
-    with open(journal.output or os.devnull, "ab") as output:
+    with _appended(journal.output) as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "bcmdist.coordinator", url, job],
             stdin=subprocess.DEVNULL,
@@ -384,6 +384,13 @@ def spawn(url, job):
     return socket.gethostname(), process.pid
 
 
+def _appended(path):
+    """What a coordinator prints goes to the end of a file, or nowhere."""
+    if path is None:
+        return open(os.devnull, "ab")
+    return os.fdopen(open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
+
+
 def _last_line(path):
-    lines = Path(path).read_text(errors="replace").strip().splitlines()
+    lines = read_file(path).decode(errors="replace").strip().splitlines()
     return lines[-1] if lines else "nothing"

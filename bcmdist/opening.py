@@ -31,6 +31,7 @@ from bcmdist.errors import (
     WorkerLost,
 )
 from bcmdist.expert import zero_message
+from bcmdist.fields import damaged
 from bcmdist.manifest import from_table, to_table
 from bcmdist.partition import from_key
 from bcmdist.preparation import prepare_model, survey
@@ -207,7 +208,12 @@ def refuse_changed(entries, surveyed, chunks=None):
 
 def recorded_chunks(store, facts):
     """Chunks, by key, that the survey of a fit read from a data set without a manifest."""
-    return from_table(store.get_array(facts["chunks"])) if "chunks" in facts else {}
+    if "chunks" not in facts:
+        return {}
+    try:
+        return from_table(store.get_array(facts["chunks"]))
+    except (ValueError, AttributeError, TypeError) as error:
+        raise damaged(f"{store.storage.url}: blob {facts['chunks'][:12]}", "lines of chunks", str(error)) from error
 
 
 def _named(key, chunks):

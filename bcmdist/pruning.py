@@ -72,8 +72,10 @@ def prune(store, keep: int) -> dict:
         store.remove_record(number)
     for name in blobs:
         storage.remove(f"blobs/{name}")
-    for name in storage.names("pruned")[:-1]:
-        storage.remove(f"pruned/{name}")
+    for number in store.numbered("pruned")[:-1]:
+        storage.remove(store.pruned_name(number))
+    for number in store.numbered("acknowledged")[:-1]:
+        storage.remove(store.acknowledged_name(number))
     left = loose - {f"blobs/{name}" for name in blobs | _named(store, store.recorded())} if not held else set()
     for name in left:
         storage.remove(name)

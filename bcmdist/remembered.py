@@ -19,7 +19,7 @@ from bcmdist.errors import InvalidOption
 from bcmdist.kernels import expression
 from bcmdist.model import to_lists
 from bcmdist.objectives import EvidenceObjective
-from bcmdist.storage import sync_directory
+from bcmdist.storage import open_file, read_file, sync_directory
 
 
 class Remembered:
@@ -39,7 +39,7 @@ class Remembered:
         self.path = Path(os.path.abspath(url))
         self.computed = 0
         """evaluations that were not in the file"""
-        text = self.path.read_bytes() if self.path.exists() else b""
+        text = read_file(self.path) if os.path.lexists(self.path) else b""
         self._torn = bool(text) and not text.endswith(b"\n")
         self._known = dict(filter(None, map(_read_line, text.splitlines())))
 
@@ -69,7 +69,7 @@ class Remembered:
     def _append(self, line):
         """One line, durably; below a torn one it begins anew."""
         new = not self.path.exists()
-        with open(self.path, "ab") as file:
+        with os.fdopen(open_file(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as file:
             file.write(b"\n" * self._torn + json.dumps(line).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())

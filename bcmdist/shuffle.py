@@ -26,7 +26,7 @@ import numpy as np
 
 from bcmdist.disk import room_for
 from bcmdist.errors import DataDamaged
-from bcmdist.storage import sync_directory
+from bcmdist.storage import open_file, sync_directory
 
 # An odd number whose powers, modulo 2^64, weigh the words of a record (2^64 divided by the golden ratio).
 ODD = np.uint64(0x9E3779B97F4A7C15)
@@ -152,7 +152,7 @@ class Shuffle:
     def _open(self, name):
         """A run, mapped into memory."""
         path = self._path(name)
-        with path.open("rb") as file:
+        with os.fdopen(open_file(path), "rb") as file:
             try:
                 head = file.read(HEAD_BYTES)
                 head += file.read(int.from_bytes(head[8:], "little"))

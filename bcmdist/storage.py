@@ -4,14 +4,16 @@ A name is put if it is absent: of two writers one wins, and nothing is overwritt
 """
 
 import contextlib
+import errno
 import os
 import re
 import shutil
+import stat
 import uuid
 from typing import Any, Protocol
 
 from bcmdist.disk import room_for
-from bcmdist.errors import InvalidOption, MissingExtra, StorageUnreachable
+from bcmdist.errors import InvalidOption, MissingExtra, NotAFile, StorageUnreachable
 
 OBJECTS = "s3://"
 
@@ -71,10 +73,13 @@ class LocalStorage:
     def put_if_absent(self, name, data):
         path = os.path.join(self.url, name)
         folder = os.path.dirname(path)
-        for _ in range(FOLDER_TRIES - 1):
-            with contextlib.suppress(FileNotFoundError):  # somebody has removed the folder, which was empty
-                return self._put(folder, path, data)
-        return self._put(folder, path, data)
+        try:
+            for _ in range(FOLDER_TRIES - 1):
+                with contextlib.suppress(FileNotFoundError):  # somebody has removed the folder, which was empty
+                    return self._put(folder, path, data)
+            return self._put(folder, path, data)
+        except NotADirectoryError as error:
+            raise _no_folder(folder) from error
 
     def _put(self, folder, path, data):
         with room_for(path, len(data)):
@@ -107,7 +112,7 @@ class LocalStorage:
         return True
 
     def get(self, name):
-        handle = self.disk.open(os.path.join(self.url, name), os.O_RDONLY)
+        handle = open_file(os.path.join(self.url, name), disk=self.disk)
         try:
             parts = []
             while part := self.disk.read(handle, READ_BYTES):
@@ -123,10 +128,22 @@ class LocalStorage:
         return [f"{folder}/{n}" for n in self._listed(folder) if n.startswith(TEMPORARY)]
 
     def _listed(self, folder):
+        path = os.path.join(self.url, folder)
         try:
-            return self.disk.listdir(os.path.join(self.url, folder))
-        except (FileNotFoundError, NotADirectoryError):
+            return self.disk.listdir(path)
+        except FileNotFoundError:
             return []
+        except NotADirectoryError as error:
+            if self.disk.access(path, os.F_OK) and not self._is_file(path):
+                raise _no_folder(path) from error
+            return []
+
+    def _is_file(self, path):
+        try:
+            self.disk.close(open_file(path, disk=self.disk))
+        except NotAFile:
+            return False
+        return True
 
     def remove(self, name):
         path = os.path.join(self.url, name)
@@ -160,6 +177,48 @@ class LocalStorage:
 
     def remove_all(self):
         shutil.rmtree(self.url, ignore_errors=True)
+
+
+# What opening or reading says of something that is no file.
+NO_FILE = (errno.ENXIO, errno.ENODEV, errno.EISDIR, errno.ELOOP)
+KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFDIR: "a directory", stat.S_IFSOCK: "a socket"}
+
+
+def open_file(path, flags=os.O_RDONLY, *, disk: Any = os) -> int:
+    """Handle of a file: not of a pipe, which would wait for its other end, and of nothing else that is none.
+
+    Raises
+    ------
+    NotAFile
+    FileNotFoundError
+    """
+    try:
+        handle = disk.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY, 0o666)
+    except NotADirectoryError as error:
+        raise _no_folder(os.path.dirname(path)) from error
+    except OSError as error:
+        if error.errno not in NO_FILE:
+            raise
+        raise _no_file(path, error.strerror) from error
+    mode = disk.fstat(handle).st_mode
+    if not stat.S_ISREG(mode):
+        disk.close(handle)
+        raise _no_file(path, KINDS.get(stat.S_IFMT(mode), "a device"))
+    return handle
+
+
+def read_file(path) -> bytes:
+    """The bytes of a file, opened by `open_file`."""
+    with os.fdopen(open_file(path), "rb") as file:
+        return file.read()
+
+
+def _no_file(path, found):
+    return NotAFile(f"{path}: expected a file, found {found}; remove it, and restore the file that stood there")
+
+
+def _no_folder(path):
+    return NotAFile(f"{path}: expected a folder, found something else; remove it, and restore what stood there")
 
 
 def sync_directory(path, disk: Any = os):

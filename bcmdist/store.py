@@ -2,6 +2,7 @@
 
     MODEL/blobs/<sha256>             immutable arrays (.npy bytes) and ledger segments (JSON)
     MODEL/commits/00000001.json      one record: what a commit consists of, by hash
+    MODEL/acknowledged/00000001      that record was there: if it is not, it was lost
     MODEL/pruned/00000001            numbers up to this one are taken, and gone (see `pruning`)
     MODEL/holds/00000002-<random>    somebody works with this commit (see `holds`)
 
@@ -10,7 +11,9 @@ therefore appear together or not at all, a number is taken once, and nothing is 
 Blobs are named by their content and written before the record that names them; a crash leaves
 at most blobs that nobody names. A blob belongs to who has put it, until it is committed: the same
 content again is another blob, but for what the commit before has named. On duplicate delivery of a
-record the second put fails and says so; a lost record is a commit that never was.
+record the second put fails and says so. That the newest record was lost no other record could tell: a witness
+put after it does (one put before, or blobs that nobody names, might be those of a writer that died). Each record is
+durable before the next is put, so that no crash leaves a gap; a gap above what was pruned is a loss too.
 """
 
 import contextlib
@@ -28,7 +31,19 @@ import numpy as np
 
 from bcmdist import __version__
 from bcmdist.disk import leads_nowhere
-from bcmdist.errors import CommitConflict, ModelDamaged, ModelNotFound, VersionMismatch
+from bcmdist.errors import CommitConflict, ModelDamaged, ModelNotFound, NotAFile, VersionMismatch
+from bcmdist.fields import (
+    BLANKS,
+    BLOB,
+    MOST_BLANKS,
+    NAMED,
+    SEVERAL,
+    check_fields,
+    each,
+    every,
+    read_array,
+    read_entries,
+)
 from bcmdist.holds import is_dead, read_holder, this_process
 from bcmdist.pruning import prune
 from bcmdist.storage import Storage, open_storage
@@ -37,9 +52,10 @@ FORMAT = 2  # 1 had no offsets, and no positions in the ledger; it is read as if
 RUNNING = "running"  # an entry whose message depends on what was heard before it
 # Beside blobs and commits: the rows in the order of spatial cells, and what a fit needs on its way.
 CELL_DATA, SCRATCH = "cells.zarr", "scratch"
-OURS = {"blobs", "commits", "canary", "holds", "pruned", CELL_DATA, SCRATCH}
+OURS = {"acknowledged", "blobs", "commits", "canary", "holds", "pruned", CELL_DATA, SCRATCH}
+NUMBER, HOLD = re.compile(r"\d{8}"), re.compile(r"\d{8}-.+")
 RECORD_NAME = re.compile(r"\d{8}\.json")
-BLANKS = b" \t"
+RECORD = {"format": SEVERAL, "arrays": each(BLOB), "segments": every(BLOB), "facts": NAMED, "offsets": NAMED.perhaps}
 
 
 @dataclass(frozen=True)
@@ -106,8 +122,42 @@ class ModelStore:
         self.storage = storage
 
     def head(self) -> int:
-        """Number of the newest commit; 0 where there is none."""
-        return max(self.numbers(), default=0)
+        """Number of the newest commit; 0 where there is none.
+
+        Raises
+        ------
+        ModelDamaged
+            It was lost, or one before it that was not pruned.
+        """
+        numbers = self.numbers()
+        self._refuse_lost(set(numbers))
+        return max(numbers, default=0)
+
+    def _refuse_lost(self, numbers):
+        """Raise where a record above what was pruned is not there, of the newest one or of one that has a witness."""
+        pruned = self.pruned()
+        for number in range(pruned + 1, max([*numbers, *self.acknowledged()], default=0) + 1):
+            # A listing may miss what is made meanwhile, and what it has missed may have been pruned since.
+            if number not in numbers and not self._is_recorded(number) and number > self.pruned():
+                raise ModelDamaged(
+                    f"{self.storage.url}: expected commit {number}, whose writer was told that it is there, found no "
+                    f"record of it; restore {_record_name(number)} from a copy, or name an older commit"
+                )
+
+    def _is_recorded(self, number):
+        try:
+            self.storage.get(_record_name(number))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def acknowledged(self) -> list[int]:
+        """Numbers of the records that are known to have been there, ascending; pruning leaves the last one."""
+        return self.numbered("acknowledged")
+
+    def numbered(self, folder) -> list[int]:
+        """Numbers that are the names in a folder, ascending."""
+        return [int(name) for name in self.storage.names(folder) if NUMBER.fullmatch(name)]
 
     def numbers(self) -> list[int]:
         """Numbers of all commits, ascending: those that are not pruned, or that somebody holds."""
@@ -126,11 +176,15 @@ class ModelStore:
 
     def pruned(self) -> int:
         """The largest number that was pruned; it and all below it are taken for ever."""
-        return max((int(name) for name in self.storage.names("pruned")), default=0)
+        return max(self.numbered("pruned"), default=0)
 
     def pruned_name(self, number) -> str:
         """Where it is written that numbers are pruned."""
         return f"pruned/{number:08d}"
+
+    def acknowledged_name(self, number) -> str:
+        """Where it is written that a record was there."""
+        return f"acknowledged/{number:08d}"
 
     def prune(self, keep: int) -> dict:
         """Remove all but the newest `keep` commits; see `pruning.prune`."""
@@ -149,8 +203,12 @@ class ModelStore:
             It has been pruned.
         """
         name = f"holds/{number:08d}-{uuid.uuid4().hex}"
-        with contextlib.suppress(OSError):
+        try:
             self.storage.put_if_absent(name, _canonical(this_process()))
+        except NotAFile:
+            raise
+        except OSError:  # a disk that can only be read
+            pass
         try:
             if 0 < number <= self.pruned():
                 raise ModelNotFound(f"{self.storage.url}: expected commit {number}, it was pruned; load a later one")
@@ -159,10 +217,35 @@ class ModelStore:
             with contextlib.suppress(OSError):
                 self.storage.remove(name)
 
+    @contextlib.contextmanager
+    def opened(self, number=None):
+        """A commit that was taken hold of before it was loaded, and is held while this is open.
+
+        The newest by default: where it is pruned before the hold is there, the one that is the newest then.
+
+        Raises
+        ------
+        ModelNotFound, ModelDamaged, VersionMismatch
+        """
+        with contextlib.ExitStack() as hold:
+            yield self._opened(hold, number)
+
+    def _opened(self, hold, number):
+        while True:
+            wanted = self.head() if number is None else number
+            try:
+                if wanted:
+                    hold.enter_context(self.hold(wanted))
+                return self.load(wanted)
+            except (ModelNotFound, ModelDamaged):
+                hold.close()
+                if number is not None or self.head() == wanted:
+                    raise
+
     def held(self) -> dict[int, list[str]]:
         """Who holds commits, by number; holds of processes that have ended are removed."""
         found: dict[int, list[str]] = {}
-        for name in self.storage.names("holds"):
+        for name in filter(HOLD.fullmatch, self.storage.names("holds")):
             try:
                 holder = read_holder(self.storage.get(f"holds/{name}"))
             except FileNotFoundError:  # let go
@@ -243,7 +326,7 @@ class ModelStore:
 
     def get_array(self, digest):
         """The array of a blob, checked against its name."""
-        return np.load(io.BytesIO(self._get_blob(digest)), allow_pickle=False)
+        return read_array(self._get_blob(digest), self._blob_place(digest))
 
     def commit(self, number, *, arrays: Mapping[str, str], facts, segments, offsets) -> Reference:
         """Write record `number`.
@@ -270,9 +353,12 @@ class ModelStore:
             "software": __version__,
         }
         text = _canonical(body | {"checksum": _sha(_canonical(body))})
+        self.storage.settle("commits")  # the record before this one, whose writer may not have got as far as that
         made = number > self.pruned() and self.storage.put_if_absent(_record_name(number), text)
         if not made or number <= self.pruned():
             raise self._taken(number)
+        with contextlib.suppress(OSError):  # the commit is made: without a witness, nobody could tell its loss
+            self.storage.put_if_absent(self.acknowledged_name(number), b"")
         return Reference(self.storage.url, number, _sha(text))
 
     def _taken(self, number):
@@ -312,7 +398,7 @@ class ModelStore:
 
     def get_segment(self, digest) -> list[Entry]:
         """The ledger entries of a blob, checked against its name."""
-        lines = json.loads(self._get_blob(digest))
+        lines = read_entries(self._get_blob(digest), Entry.__dataclass_fields__, self._blob_place(digest))
         return [
             Entry(*line[:ARRIVAL], *(tuple(v) if isinstance(v, list) else v for v in line[ARRIVAL:])) for line in lines
         ]
@@ -386,18 +472,21 @@ class ModelStore:
         try:
             record = json.loads(text)
             checksum = record.pop("checksum")
-        except (ValueError, KeyError, AttributeError, TypeError) as error:
+            found = _sha(_canonical(record))
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
             raise ModelDamaged(damaged) from error
-        if _sha(_canonical(record)) != checksum or record["number"] != number:
-            raise ModelDamaged(damaged)
-        if type(record.get("format")) is not int:
+        if found != checksum or record.get("number") != number or type(record.get("format")) is not int:
             raise ModelDamaged(damaged)
         if record["format"] > FORMAT:
             raise VersionMismatch(
                 f"{self.storage.url}: expected model format {FORMAT} or older, got {record['format']}; use bcmdist "
                 f"{record.get('software', 'of the version that wrote it')} or newer, this is {__version__}"
             )
+        check_fields(record, RECORD, f"{self.storage.url}: commit {number}")
         return {"offsets": {}} | record
+
+    def _blob_place(self, digest):
+        return f"{self.storage.url}: blob {digest[:12]}"
 
     def _put_blob(self, data, before=None):
         """Store bytes under a name that nobody else has; or its name in the commit before, where they are the same.
@@ -409,7 +498,7 @@ class ModelStore:
             return digest
         if before is not None and _without_blanks(self._get_blob(before)) == data:
             return before
-        return self._put_blob(data + bytes(BLANKS[bit == "1"] for bit in f"{uuid.uuid4().int:0128b}"))
+        return self._put_blob(data + bytes(BLANKS[bit == "1"] for bit in f"{uuid.uuid4().int:0{MOST_BLANKS}b}"))
 
     def _get_blob(self, digest):
         try:
@@ -452,7 +541,7 @@ def _npy_bytes(array):
 
 def _without_blanks(blob):
     """A blob without the 128 blanks that `_put_blob` may have put behind it."""
-    return blob[:-128] if not blob[-128:].strip(BLANKS) else blob
+    return blob[:-MOST_BLANKS] if not blob[-MOST_BLANKS:].strip(BLANKS) else blob
 
 
 def _canonical(value):

@@ -6,6 +6,7 @@ torn, each name and each file for itself.
 """
 
 import os
+import stat
 from collections.abc import Callable
 
 
@@ -75,6 +76,10 @@ class LosingDisk:
             return self._handle(self._find(path))
         self.before_each()
         return self._handle(self._new(path, (b"", b"")))
+
+    def fstat(self, handle):
+        folder = isinstance(self.inodes[self.handles[handle][0]][0], dict)
+        return os.stat_result([stat.S_IFDIR if folder else stat.S_IFREG, *[0] * 9])
 
     def read(self, handle, count):
         inode, position = self.handles[handle]

@@ -226,7 +226,7 @@ class Booted:
 def test_some_crashes(name):
     """About 10,000 in all."""
     sample = {"turns": 0.4, "singles": 0.25, "doubles": 0.02}
-    trial = Trial(**sample) if PROGRAMS[name].second else Trial(doubles=0.3)
+    trial = Trial(**sample) if PROGRAMS[name].second else Trial(doubles=0.5)
     trial.crash_everywhere(PROGRAMS[name])
     assert trial.wrong == []
     assert trial.schedules > 300

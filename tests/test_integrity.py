@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import zlib
 from pathlib import Path
 
 import numcodecs
@@ -252,61 +251,6 @@ def test_what_others_write_is_read(foreign, rng, case):
     np.testing.assert_allclose(rows_of(path), X, atol=1e-12)  # some filters round
 
 
-def bomb_of(name, size):
-    """A small frame that holds many zeros."""
-    if name == "gzip":
-        packer = zlib.compressobj(1, wbits=31)
-        return b"".join([packer.compress(bytes(2**20)) for _ in range(size // 2**20)]) + packer.flush()
-    zeros = np.zeros(size, "u1")
-    return bytes({"zstd": numcodecs.Zstd(9), "blosc": numcodecs.Blosc(), "lz4": numcodecs.LZ4()}[name].encode(zeros))
-
-
-def streamed(blocks):
-    """A zstd frame that does not say its size, of blocks of 128 KiB of one byte."""
-    block = [(2**17 << 3 | 1 << 1 | (k == blocks - 1)).to_bytes(3, "little") + b"\0" for k in range(blocks)]
-    return b"\x28\xb5\x2f\xfd" + b"\x00\x58" + b"".join(block)
-
-
-BOMBS = {
-    "zstd": ("X", 3, "zstd", lambda: bomb_of("zstd", 2**29)),
-    "zstd without a size": ("X", 3, "zstd", lambda: streamed(2**14)),
-    "gzip": ("X", 3, "gzip", lambda: bomb_of("gzip", 2**27)),
-    "blosc": ("X", 3, "blosc", lambda: bomb_of("blosc", 2**27)),
-    "lz4": ("X", 2, "v2 lz4", lambda: bomb_of("lz4", 2**27)),
-    "in a shard": ("X", 3, "shards", lambda: bomb_of("zstd", 2**29)),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", BOMBS)
-def test_a_bomb_is_refused_before_it_is_decoded(foreign, case):
-    name, zarr_format, codec, make = BOMBS[case]
-    path = foreign(zarr_format=zarr_format, **(CODECS | CODECS_2)[codec])
-    data, file = make(), path / name / ("1.0" if zarr_format == 2 else "c/1/0")
-    if case == "in a shard":
-        data += np.array([0, len(data), *[2**64 - 1] * 2], "<u8").tobytes()
-        data += zlib.crc32(b"").to_bytes(4, "little")  # nobody comes as far as that
-        group = zarr.open_group(path, mode="r+")
-        del group["X"]
-        group.create_array("X", shape=(40, 3), dtype="f8", chunks=(10, 3), shards=(20, 3))[...] = 1.0
-    file.write_bytes(data)
-    program = (
-        "import resource, sys; from bcmdist.errors import UnsafeData; from bcmdist.rows import read_all\n"
-        "from bcmdist.partition import Data, open_data, partitions\n"
-        "parts = partitions(open_data(sys.argv[1]), 10); next(read_all(parts[:1]))\n"
-        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "try: list(read_all(parts))\n"
-        "except UnsafeData as error: print(error)\n"
-        "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)\n"
-    )
-    if case == "in a shard":
-        program = program.replace("next(read_all(parts[:1]))", "pass")
-    text, grown = _python(program, path).strip().split("\n")
-    assert f"key {file.relative_to(path)}: expected " in text
-    assert "bytes once decoded" in text
-    assert int(grown) <= 64
-
-
 def _python(program, *arguments):
     command = [sys.executable, "-c", program, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -320,15 +264,6 @@ def test_a_frame_that_holds_too_little_is_corrupt(foreign):
     assert "expected 240 bytes once decoded, it holds 8" in found_in(path, "X/c/1/0", CorruptChunk)
     (path / "X/c/1/0").write_bytes(b"something else")
     assert "expected zstd data, found none (no magic number)" in found_in(path, "X/c/1/0", CorruptChunk)
-
-
-def test_a_frame_without_a_size_is_read_where_it_fits(tmp_path):
-    group = zarr.open_group(tmp_path / "a.zarr", mode="w")
-    shape = (2**15, 2)
-    group.create_array("X", data=np.zeros(shape), chunks=shape, config={"write_empty_chunks": True})
-    group.create_array("y", data=np.ones(2**15), chunks=(2**15,))
-    (tmp_path / "a.zarr/X/c/0/0").write_bytes(streamed(4))
-    np.testing.assert_array_equal(rows_of(tmp_path / "a.zarr"), 0.0)
 
 
 def test_a_file_too_large_to_be_a_chunk_is_not_read(foreign):
@@ -402,7 +337,7 @@ def test_whatever_a_codec_raises_names_the_key(foreign):
     path = foreign()
     little = {"name": "bytes", "configuration": {"endian": "little"}}
     edit(path, "X", codecs=[little, {"name": "numcodecs.zlib", "configuration": {"level": 1}}])
-    found_in(path, "X/c/0/0", CorruptChunk)
+    found_in(path, "X/c/", CorruptChunk)  # whichever comes first: no chunk can be decoded so
 
 
 def test_an_index_that_leads_out_of_its_shard(tmp_path, rng):

@@ -271,7 +271,7 @@ def test_chains_are_said_to_have_mixed_where_they_have(rng):
 
 def test_a_directory_of_a_committee_is_refused(data, tmp_path):
     GBCM.fit(data, replace(SETTINGS, learn=False), model=tmp_path / "m")
-    with pytest.raises(ModelExists, match=r"expected a new or empty directory.* it holds blobs"):
+    with pytest.raises(ModelExists, match=r"expected a new or empty directory.* it holds acknowledged"):
         sample_posterior(data, SETTINGS, model=tmp_path / "m", hmc=SHORT, samples=1)
     assert not (tmp_path / "m" / "prepared").exists()
 

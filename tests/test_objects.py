@@ -332,7 +332,7 @@ def test_a_failed_preparation_leaves_nothing_and_a_sample_is_kept_nearby(memory,
     GBCM.prepare("s3://bucket/one.zarr", settings, model="s3://bucket/model")
     assert all(block.data.url.startswith("s3://bucket/model/scratch/") for block in read)
     assert sum(block.rows for block in read) == len(halves["one"]["y"])
-    assert open_storage("s3://bucket/model").names("") == ["blobs", "commits"]
+    assert open_storage("s3://bucket/model").names("") == ["acknowledged", "blobs", "commits"]
 
 
 def run(*arguments):

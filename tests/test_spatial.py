@@ -99,7 +99,7 @@ def left_in(model):
     return sorted(os.listdir(model))
 
 
-WHOLE = ["blobs", "cells.zarr", "commits"]
+WHOLE = ["acknowledged", "blobs", "cells.zarr", "commits"]
 
 
 def assert_same_predictions(one, other, X, method="local", tolerance=1e-10):
@@ -289,7 +289,7 @@ def test_rows_ingested_as_they_are_stored_are_not_heard_again_in_cells(wiggle, t
     GBCM.prepare(wiggle[0], GIVEN, model=tmp_path / "m").partial_fit(wiggle[0])
     with pytest.raises(InvalidData, match=r"wiggle.zarr/X\[0:256\] has been ingested as it is stored"):
         GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m")
-    assert left_in(tmp_path / "m") == ["blobs", "commits"]
+    assert left_in(tmp_path / "m") == ["acknowledged", "blobs", "commits"]
 
 
 def test_models_without_cells_name_the_way_out(wiggle, fresh, tmp_path):
@@ -381,7 +381,7 @@ def test_data_that_change_on_the_way_are_refused(wiggle, tmp_path):
 
     with pytest.raises(DataChanged, match=r"wiggle.zarr/X\[0:256\]: expected the rows that were surveyed"):
         GBCM.fit(path, GIVEN, model=tmp_path / "m", runtime=Changing())
-    assert left_in(tmp_path / "m") == ["blobs", "commits"]
+    assert left_in(tmp_path / "m") == ["acknowledged", "blobs", "commits"]
     with recorded(path) as group:
         group["y"][...] = kept
     assert GBCM.fit(path, GIVEN, model=tmp_path / "m").info()["rows"] == ROWS
@@ -394,7 +394,7 @@ def test_a_full_disk_is_said_and_left_as_it_was(wiggle, tmp_path, monkeypatch):
         patch.setattr(shuffle.tempfile, "mkstemp", _raising_for_runs(shuffle.tempfile.mkstemp, full))
         with pytest.raises(DiskFull, match=r"expected room for .* MB, got: No space left"):
             GBCM.fit(path, GIVEN, model=tmp_path / "m")
-    assert left_in(tmp_path / "m") == ["blobs", "commits"]
+    assert left_in(tmp_path / "m") == ["acknowledged", "blobs", "commits"]
     assert GBCM.fit(path, GIVEN, model=tmp_path / "m").info()["method"] == "local"
     assert left_in(tmp_path / "m") == WHOLE
 
@@ -582,7 +582,7 @@ def test_local_experts_that_do_not_fit_are_refused_before_rows_are_copied(wiggle
     small = SerialRuntime(allowed_bytes=500 * 2**20)
     with pytest.raises(MemoryLimit, match=r"local experts of 340 rows .*--partition chunks"):
         GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m", runtime=small)
-    assert left_in(tmp_path / "m") == ["blobs", "commits"]
+    assert left_in(tmp_path / "m") == ["acknowledged", "blobs", "commits"]
     gbcm = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m")
     with pytest.raises(MemoryLimit, match="predict with --method committee"):
         gbcm.score(fresh[0], runtime=small)

@@ -210,9 +210,9 @@ class Fast(LocalStorage):
 class Unsynced:
     """`os`, but for fsync."""
 
-    from os import access, close, link, listdir, mkdir, open, read, rmdir, unlink, write
+    from os import access, close, fstat, link, listdir, mkdir, open, read, rmdir, unlink, write
 
-    access, close, link, listdir, mkdir = map(staticmethod, (access, close, link, listdir, mkdir))
+    access, close, fstat, link, listdir, mkdir = map(staticmethod, (access, close, fstat, link, listdir, mkdir))
     open, read, rmdir, unlink, write = map(staticmethod, (open, read, rmdir, unlink, write))
 
     @staticmethod

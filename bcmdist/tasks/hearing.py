@@ -5,12 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcmdist.committee import Belief
-from bcmdist.ep import ep_pass, repeated_message, sites_from_array, sites_to_array
+from bcmdist.ep import ep_pass, repeated_message, sites_to_array
 from bcmdist.expert import Linearised, conditional_message, expert_message, running_message
 from bcmdist.message import Message
-from bcmdist.model import Model
 from bcmdist.store import RUNNING, BlobReference, Entry, Reference, open_store
-from bcmdist.tasks.loading import load_array, load_model
+from bcmdist.tasks.loading import load_array, load_model, load_sites, load_values
 from bcmdist.tasks.targets import model_rows
 
 
@@ -54,7 +53,7 @@ class Expert:
         if self.at is None:
             found = Linearised(expert_message(model.query, model.likelihood, X, obs), 0.0, None)
         else:
-            found = conditional_message(model.query, model.likelihood, X, obs, per_process(model, load_array(self.at)))
+            found = conditional_message(model.query, model.likelihood, X, obs, load_values(self.at, model))
         if part.weight != 1.0:
             found = found.weighted(part.weight)
         return Contribution(found.message, {part.key: entry}, found.objective, found.step)
@@ -98,7 +97,7 @@ class EPExpert:
         model = load_model(self.model)
         X, obs = model_rows(model, part, rows)
         store = open_store(self.model.url)
-        sites = sites_from_array(store.get_array(part.sites)) if part.sites else None
+        sites = load_sites(BlobReference(self.model.url, part.sites), part.rows) if part.sites else None
         if sites is not None and self.eta is None:
             message, name = repeated_message(model.query, X, sites), part.sites
         else:
@@ -115,8 +114,3 @@ class EPExpert:
         if self.eta is None or self.precision is None:
             return None
         return Message(load_array(self.eta), np.asfortranarray(load_array(self.precision)), 0.0, 0)
-
-
-def per_process(model: Model, mean):
-    """Shared values (S,), or (C, S) for C processes, however the committee stores them."""
-    return mean if model.likelihood.processes == 1 else mean.reshape(model.likelihood.processes, -1)

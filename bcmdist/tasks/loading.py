@@ -10,12 +10,16 @@ from bcmdist import model as models
 from bcmdist.arrays import open_data
 from bcmdist.calibration import Calibration, calibration_from
 from bcmdist.committee import Belief, Committee
-from bcmdist.errors import ModelDamaged
+from bcmdist.ep import Sites, sites_from_array
+from bcmdist.errors import ModelDamaged, NotFinite
+from bcmdist.expert import zero_message
+from bcmdist.fields import check_array
 from bcmdist.message import Message
 from bcmdist.model import Model
 from bcmdist.prediction import predict_latent
 from bcmdist.scaling import Scaling, scaling_from_array
-from bcmdist.store import CELL_DATA, BlobReference, Reference, open_store
+from bcmdist.soundness import check_belief, check_edges, check_fit, check_ledger, sound_model
+from bcmdist.store import CELL_DATA, BlobReference, Commit, Reference, open_store
 from bcmdist.surroundings import Arrangement, Sizes
 
 
@@ -28,8 +32,36 @@ class Fitted:
     calibration: Calibration | None = None
 
     def latent(self, X):
-        """Mean and variance of f at scaled inputs X (n, D); see `predict_latent`."""
-        return predict_latent(self.model.query, self.belief, X)
+        """Mean and variance of f at scaled inputs X (n, D); see `predict_latent`.
+
+        Raises
+        ------
+        NotFinite
+        """
+        return finite_latent(*predict_latent(self.model.query, self.belief, X))
+
+
+def finite_latent(mean, variance):
+    """A belief about f as it is; `NotFinite` where it is none."""
+    for name, values in (("mean", mean), ("variance", variance)):
+        _refuse(name, values, ~np.isfinite(values))
+    return mean, variance
+
+
+def refuse_nan(predictions):
+    """Raise `NotFinite` where a predicted quantity is no number; moments of heavy tails may be infinite."""
+    for name, values in predictions.items():
+        _refuse(name, values, np.isnan(values))
+
+
+def _refuse(name, values, wrong):
+    if wrong.any():
+        place = np.argwhere(wrong)[0]
+        raise NotFinite(
+            f"prediction: expected numbers, got {name} {values[tuple(place)]} at row {place[0]} of {len(values)} "
+            f"({int(wrong.sum())} such); check that inputs are in the range of the training data, else "
+            "restore the model from a copy"
+        )
 
 
 @lru_cache(maxsize=2)
@@ -43,14 +75,14 @@ def load_model(reference: Reference) -> Model:
     record = load_record(reference)
     names = (name for name in (*models.ARRAYS, *models.CELL_ARRAYS) if name in record["arrays"])
     hashes = tuple((name, record["arrays"][name]) for name in names)
-    return _model(reference.url, hashes, json.dumps(record["facts"]["model"]))
+    return _model(reference.url, hashes, json.dumps(record["facts"].get("model")))
 
 
 @lru_cache(maxsize=2)
 def _model(url, hashes, facts) -> Model:
     """A model by its content: commits that share it share the factor in memory."""
     store = open_store(url)
-    return models.from_arrays({name: store.get_array(digest) for name, digest in hashes}, json.loads(facts))
+    return sound_model({name: store.get_array(digest) for name, digest in hashes}, json.loads(facts), url)
 
 
 @lru_cache(maxsize=8)
@@ -69,17 +101,21 @@ def load_fitted(reference: Reference) -> Fitted:
 def load_committee(reference: Reference) -> Committee:
     """The committee of a commit."""
     store, record = open_store(reference.url), load_record(reference)
-    arrays = {name: store.get_array(record["arrays"][name]) for name in ("eta", "precision")}
+    model, found = load_model(reference), {name: record["arrays"].get(name) for name in ("eta", "precision")}
+    arrays = {name: store.get_array(digest) for name, digest in found.items() if digest}
+    check_belief(arrays, record["facts"], model, _place(reference))
     return committee_from(arrays, record["facts"])
 
 
 @lru_cache(maxsize=4)
 def load_arrangement(reference: Reference) -> Arrangement:
     """The arrangement of a commit with spatial partitions."""
+    check_fit(load_record(reference)["facts"]["fit"], load_model(reference), _place(reference))
     cells, model = load_record(reference)["facts"]["fit"]["cells"], load_model(reference)
     assert model.cells is not None, "a model of spatial partitions has cells"
     edges = open_store(reference.url).get_array(cells["edges"])
     data = open_data(f"{reference.url}/{CELL_DATA}", x=model.x_name, y=model.y_name)
+    check_edges(edges, model.cells.cells, data.rows, _place(reference))
     return Arrangement(data, model.cells, edges, Sizes(cells["core"], cells["around"]))
 
 
@@ -94,6 +130,42 @@ def load_record(reference: Reference) -> dict:
             f"{found.digest[:12]}; this machine sees another model under the same path: use a shared one"
         )
     return store.record(reference.number)
+
+
+def load_values(reference: BlobReference, model: Model):
+    """Shared values given which rows are linearised, (S,), or (C, S) for C processes."""
+    values, query, processes = load_array(reference), model.query, model.likelihood.processes
+    stored = zero_message(query, model.likelihood).eta.shape
+    shape = (processes, query.shared) if processes > 1 else (query.shared,)
+    where = f"{reference.url}: blob {reference.digest[:12]}"
+    check_array(values, where, "shared values", shape=shape if values.shape == shape else stored)
+    return values.reshape(shape)
+
+
+def load_sites(reference: BlobReference, rows) -> Sites:
+    """The sites of a partition of so many rows."""
+    array = open_store(reference.url).get_array(reference.digest)
+    check_array(array, f"{reference.url}: blob {reference.digest[:12]}", "sites", shape=(2, rows + 1))
+    return sites_from_array(array)
+
+
+def sound_committee(url, commit: Commit) -> tuple[Model, Committee]:
+    """Model and committee of a commit.
+
+    Raises
+    ------
+    ModelDamaged
+        It cannot be one, whatever its checksums say (`bcmdist.soundness`).
+    """
+    where = f"{url}: commit {commit.number}"
+    model = sound_model(commit.arrays, commit.facts.get("model"), where)
+    check_belief(commit.arrays, commit.facts, model, where)
+    check_ledger(commit.ledger, commit.facts, where)
+    return model, committee_from(commit.arrays, commit.facts)
+
+
+def _place(reference):
+    return f"{reference.url}: commit {reference.number}"
 
 
 def committee_from(arrays, facts) -> Committee:

@@ -20,9 +20,18 @@ from bcmdist.model import Model
 from bcmdist.partition import Partition
 from bcmdist.prediction import predict_latent
 from bcmdist.rows import read_all, read_rows
+from bcmdist.soundness import check_halo, check_halos
 from bcmdist.store import BlobReference, ModelStore, Reference, open_store
 from bcmdist.surroundings import CANDIDATE_ROWS, Arrangement, heard_pieces, nearest_rows
-from bcmdist.tasks.loading import Fitted, load_arrangement, load_array, load_fitted, load_model, load_record
+from bcmdist.tasks.loading import (
+    Fitted,
+    finite_latent,
+    load_arrangement,
+    load_array,
+    load_fitted,
+    load_model,
+    load_record,
+)
 from bcmdist.tasks.targets import model_observations
 
 NO_ROWS = np.zeros(0, np.int64)
@@ -116,7 +125,9 @@ def load_neighbours(reference: Reference) -> "Neighbours":
     """Local predictions of a commit that knows its halos."""
     fitted, arrangement, record = load_fitted(reference), load_arrangement(reference), load_record(reference)
     store, facts = open_store(reference.url), record["facts"]["fit"]
-    halos = [bytes(row).hex() for row in store.get_array(facts["cells"]["halos"])]
+    table = store.get_array(facts["cells"]["halos"])
+    check_halos(table, len(arrangement.bounds) - 1, f"{reference.url}: commit {reference.number}")
+    halos = [bytes(row).hex() for row in table]
     ledger = [entry for segment in record["segments"] for entry in store.get_segment(segment)]
     heard = heard_pieces(weights(facts, ledger), facts["cells"]["array"])
     return Neighbours(fitted.model, fitted.belief, arrangement, halos, heard, store)
@@ -130,7 +141,7 @@ class LocallyFitted(Fitted):
 
     def latent(self, X):
         assert self.neighbours is not None
-        return self.neighbours.latent(X)
+        return finite_latent(*self.neighbours.latent(X))
 
 
 METHODS = ("committee", "local")
@@ -204,11 +215,18 @@ class Neighbours:
 
     def _rows(self, cell, owner):
         """Rows of core and halo that the committee has heard, ascending."""
-        blob = load_array(BlobReference(self.store.storage.url, self.halos[owner]))
         first, last = self.arrangement.tree.first[owner : owner + 2]
+        blob = self._halo(self.halos[owner], last - first)
+        if not len(blob):  # of a partition that holds no rows
+            return NO_ROWS
         a, b = blob[cell - first : cell - first + 2] + (last - first + 1)
         rows = np.sort(np.concatenate([self.arrangement.core(cell), blob[a:b]]))
         return rows[self._weights(rows) > FADED]
+
+    def _halo(self, digest, cells):
+        blob = load_array(BlobReference(self.store.storage.url, digest))
+        check_halo(blob, cells, self.arrangement.data.rows, f"{self.store.storage.url}: blob {digest[:12]}")
+        return blob
 
     def _weights(self, rows):
         if not len(self.heard):

@@ -14,7 +14,7 @@ from bcmdist.rows import row_numbers
 from bcmdist.scores import Scores, class_scores, event_scores, real_scores
 from bcmdist.shuffle import Run, Shuffle
 from bcmdist.store import Reference
-from bcmdist.tasks.loading import Fitted, load_fitted
+from bcmdist.tasks.loading import Fitted, load_fitted, refuse_nan
 from bcmdist.tasks.local import load_predictor
 from bcmdist.tasks.targets import check_support, model_observations
 
@@ -146,6 +146,7 @@ def predict_rows(fitted: Fitted, X, obs, quantiles=()):
         said = predictive(model.likelihood, mean, variance, model.scaling.observations(obs, kind))
         named |= {f"quantile{q:g}": said.quantile(q) for q in quantiles}
     out = {name: model.scaling.original(name, values, kind) for name, values in named.items()}
+    refuse_nan(out)
     if model.classes is not None:
         out["label"] = np.asarray(model.classes, dtype=int)[out["label"]]
     return out

@@ -1,0 +1,222 @@
+"""What stored bytes must be before anybody relies on them: arrays, ledger entries, and fields of JSON by type.
+
+Checksums tell damage. They do not tell content that cannot be and whose checksums were made right, by hand or by other
+software: that is refused here, by the blob or record and the field.
+"""
+
+import io
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bcmdist.errors import ModelDamaged
+
+HASH = re.compile(r"[0-9a-f]{64}")
+LONGEST_SHOWN = 40
+# Blanks that may stand behind an array, so that the same array is another blob.
+BLANKS, MOST_BLANKS = b" \t", 128
+# Of arrays in a model directory: numbers, hashes as bytes, lines of text.
+ARRAY_KINDS = "fiubS"
+
+
+def damaged(where: str, wanted: str, found: str) -> ModelDamaged:
+    """The error of a field that cannot be."""
+    return ModelDamaged(f"{where}: expected {wanted}, found {found}; restore the directory from a copy")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a field of a JSON document may hold."""
+
+    words: str
+    holds: Callable[[Any], bool]
+    needed: bool = True
+    """whether it must be there"""
+
+    @property
+    def perhaps(self) -> "Kind":
+        """The same, where it is there."""
+        return Kind(self.words, self.holds, needed=False)
+
+
+def is_number(value) -> bool:
+    """Whether a value is a finite number; true and false are none."""
+    return type(value) in (int, float) and abs(value) < math.inf and math.isfinite(float_of(value))
+
+
+def float_of(value) -> float:
+    """A number as float; infinite where it is too large."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def is_hash(value) -> bool:
+    """Whether a value could name a blob."""
+    return isinstance(value, str) and HASH.fullmatch(value) is not None
+
+
+def _whole(least):
+    return lambda value: type(value) is int and least <= value < 2**63
+
+
+TEXT = Kind("a text", lambda value: isinstance(value, str))
+NUMBER = Kind("a finite number", is_number)
+POSITIVE = Kind("a positive number", lambda value: is_number(value) and value > 0)
+NOT_NEGATIVE = Kind("a number of at least 0", lambda value: is_number(value) and value >= 0)
+COUNT = Kind("a whole number of at least 0", _whole(0))
+SEVERAL = Kind("a whole number of at least 1", _whole(1))
+BLOB = Kind("the hash of a blob", is_hash)
+NAMED = Kind("an object", lambda value: isinstance(value, dict))
+
+
+def one_of(names: Iterable[str]) -> Kind:
+    """One of several texts."""
+    return Kind(f"one of {', '.join(names)}", lambda value: isinstance(value, str) and value in names)
+
+
+def maybe(kind: Kind) -> Kind:
+    """Null is as good, and nothing at all."""
+    return Kind(f"{kind.words} or null", lambda value: value is None or kind.holds(value), needed=False)
+
+
+def every(kind: Kind) -> Kind:
+    """A list."""
+    return Kind(f"a list of {kind.words}", lambda value: isinstance(value, list) and all(map(kind.holds, value)))
+
+
+def each(kind: Kind) -> Kind:
+    """An object with any names."""
+    return Kind(
+        f"an object of {kind.words} by name",
+        lambda value: isinstance(value, dict) and all(map(kind.holds, value.values())),
+    )
+
+
+def fields(kinds: Mapping[str, Kind]) -> Kind:
+    """An object in which some names mean something."""
+
+    def holds(value):
+        return isinstance(value, dict) and not any(wrong_fields(value, kinds))
+
+    return Kind("an object of " + ", ".join(kinds), holds)
+
+
+def wrong_fields(document, kinds: Mapping[str, Kind]):
+    """Names and kinds of what is missing in a document, or is something else."""
+    return [
+        (name, kind)
+        for name, kind in kinds.items()
+        if (kind.needed if name not in document else not kind.holds(document[name]))
+    ]
+
+
+def check_fields(document, kinds: Mapping[str, Kind], where: str) -> None:
+    """Raise `ModelDamaged` naming the first field of a document that is missing or of another kind."""
+    if not isinstance(document, dict):
+        raise damaged(where, NAMED.words, shown(document))
+    for name, kind in wrong_fields(document, kinds):
+        raise damaged(where, f"{kind.words} as {name}", shown(document[name]) if name in document else "nothing")
+
+
+def shown(value) -> str:
+    """A value, shortened."""
+    text = repr(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
+
+
+# --- Bytes ---
+
+
+def read_json(text: bytes, where: str) -> Any:
+    """A JSON document of finite numbers.
+
+    Raises
+    ------
+    ModelDamaged
+    """
+    try:
+        document = json.loads(text)
+        json.dumps(document, allow_nan=False)
+    except (ValueError, RecursionError) as error:
+        raise damaged(where, "JSON with finite numbers", f"something else ({_line(error)})") from error
+    return document
+
+
+def read_array(data: bytes, where: str) -> np.ndarray:
+    """The array of a .npy file in which nothing can be hidden.
+
+    Raises
+    ------
+    ModelDamaged
+    """
+    stream = io.BytesIO(data)
+    try:
+        version = np.lib.format.read_magic(stream)
+        read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        shape, _, dtype = read_header[version](stream)
+    except (ValueError, EOFError, KeyError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
+        raise damaged(where, "an array", f"something else ({_line(error)})") from error
+    wanted = dtype.itemsize * math.prod(shape)
+    rest = data[stream.tell() :]
+    if dtype.kind not in ARRAY_KINDS or dtype.itemsize == 0 or min(shape, default=0) < 0:
+        raise damaged(where, "an array of numbers", f"{dtype} of shape {shape}")
+    if len(rest) - wanted not in (0, MOST_BLANKS) or rest[wanted:].strip(BLANKS):
+        raise damaged(where, f"{wanted} bytes of {dtype} of shape {shape}", f"{len(rest)} bytes")
+    stream.seek(0)
+    return np.lib.format.read_array(stream, allow_pickle=False)
+
+
+def _line(error):
+    return (str(error).splitlines() or [type(error).__name__])[0][:80]
+
+
+# --- Arrays by name ---
+
+
+def check_array(array, where: str, name: str, *, shape: tuple[int, ...], dtype=np.float64, positive=False) -> None:
+    """Raise `ModelDamaged` where an array has another dtype or shape, or numbers that are not finite (or positive)."""
+    if array.dtype != dtype or array.shape != shape:
+        raise damaged(
+            where, f"{np.dtype(dtype).name} of shape {shape} in {name}", f"{array.dtype} of shape {array.shape}"
+        )
+    wrong = ~np.isfinite(array) | (array <= 0 if positive else False)
+    if wrong.any():
+        place = tuple(np.argwhere(wrong)[0].tolist())
+        wanted = "positive numbers" if positive else "finite numbers"
+        raise damaged(where, f"{wanted} in {name}", f"{array[place]} at {place}")
+
+
+# --- Ledger entries ---
+
+ENTRY = (
+    *(TEXT, TEXT, COUNT, NOT_NEGATIVE, TEXT, TEXT, maybe(COUNT)),
+    *(every(NUMBER), every(NUMBER), maybe(NOT_NEGATIVE)),
+)
+LEAST_TOLD = 3  # key, digest and rows: older segments tell no more
+
+
+def read_entries(text: bytes, names: Iterable[str], where: str) -> list[list]:
+    """Lines of a ledger segment: the values of an entry by `names`, of the kinds of `ENTRY`.
+
+    Raises
+    ------
+    ModelDamaged
+    """
+    lines = read_json(text, where)
+    if not isinstance(lines, list):
+        raise damaged(where, "a list of ledger entries", shown(lines))
+    for number, line in enumerate(lines):
+        if not isinstance(line, list) or not LEAST_TOLD <= len(line) <= len(ENTRY):
+            wanted = f"{LEAST_TOLD} to {len(ENTRY)} values in ledger entry {number}"
+            raise damaged(where, wanted, shown(line))
+        for name, kind, value in zip(names, ENTRY, line, strict=False):
+            if not kind.holds(value):
+                raise damaged(where, f"{kind.words} as {name} of ledger entry {number}", shown(value))
+    return lines
