@@ -34,9 +34,9 @@ def only(gbcm, path, keep, tmp_path):
     """The same prepared model in another directory, which hears some partitions only."""
     other = tmp_path / f"only-{'-'.join(map(str, sorted(keep)))}"
     shutil.copytree(gbcm.url, other)
-    for commit in (other / "commits").iterdir():
-        if commit.name != "00000001.json":
-            commit.unlink()
+    for file in [*(other / "commits").iterdir(), *(other / "acknowledged").iterdir()]:
+        if file.stem != "00000001":
+            file.unlink()
     parts = partitions(open_data(path), 50)
     return GBCM.load(other).absorb([parts[k] for k in keep])
 

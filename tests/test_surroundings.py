@@ -131,8 +131,9 @@ def test_heard_pieces_are_those_of_the_array_in_order():
         Entry("/other.zarr/X[0:10]", "c", 10),
         Entry("/m/cells.zarr/X2[0:10]", "d", 10),
     ]
-    assert heard_pieces(ledger, "/m/cells.zarr/X").tolist() == [[0, 50, 1.0], [50, 90, 0.5]]
-    assert heard_pieces([], "/m/cells.zarr/X").shape == (0, 3)
+    weights = {entry.key: entry.weight for entry in ledger}
+    assert heard_pieces(weights, "/m/cells.zarr/X").tolist() == [[0, 50, 1.0], [50, 90, 0.5]]
+    assert heard_pieces({}, "/m/cells.zarr/X").shape == (0, 3)
 
 
 def test_sizes_grow_with_inputs_and_effort():
