@@ -26,6 +26,7 @@ from bcmdist.errors import (
     InvalidDtype,
     InvalidOption,
     ModelExists,
+    NotFinite,
     SchedulerUnreachable,
     WorkerLost,
 )
@@ -115,9 +116,16 @@ def write_commit(store, number, model, committee, facts, *, segments=(), partiti
     Raises
     ------
     CommitConflict
+    NotFinite
+        Messages have ruined the committee.
     """
     arrays, model_facts = model.to_arrays()
     total = committee.total
+    if not all(np.all(np.isfinite(part)) for part in (total.eta, total.precision, total.evidence)):
+        raise NotFinite(
+            f"{store.storage.url}: expected finite messages for commit {number}, got others; nothing was committed: "
+            "check that inputs are in the range of the training data, else restore the model from a copy"
+        )
     arrays |= {"eta": total.eta, "precision": total.precision}
     all_facts = {"model": model_facts, "fit": facts, "evidence": total.evidence, "rows": total.rows}
     all_facts["partitions"] = partitions

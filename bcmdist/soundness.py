@@ -22,12 +22,14 @@ from bcmdist.fields import (
     POSITIVE,
     SEVERAL,
     TEXT,
+    Kind,
     check_array,
     check_fields,
     damaged,
     each,
     every,
     fields,
+    is_number,
     maybe,
     one_of,
     shown,
@@ -36,7 +38,12 @@ from bcmdist.kernels import parse_kernel
 from bcmdist.likelihoods import CLASS_LIKELIHOODS, LIKELIHOODS, make_likelihood, task_of
 from bcmdist.mean import MEAN_NAMES
 from bcmdist.model import ARRAYS, CELL_ARRAYS, Model, from_arrays
+from bcmdist.scaling import CONSTANT_SHARE
 
+SCALE = Kind(
+    "a positive number whose square is one",
+    lambda value: is_number(value) and value > 0 and 0 < float(value) * float(value) < np.inf,
+)
 MODEL = {
     "kernel": TEXT,
     "kernel_parameters": each(every(POSITIVE)),
@@ -45,7 +52,7 @@ MODEL = {
     "likelihood": one_of((*LIKELIHOODS, *CLASS_LIKELIHOODS)),
     "likelihood_parameters": each(every(POSITIVE)),
     "y_mean": NUMBER,
-    "y_scale": POSITIVE,
+    "y_scale": SCALE,
     "x": TEXT,
     "y": TEXT,
     "classes": maybe(every(NUMBER)),
@@ -118,6 +125,7 @@ def sound_model(arrays, facts, where: str) -> Model:
     check_array(arrays["query_factor"], where, "query_factor", shape=(Q, Q))
     check_array(arrays["x_mean"], where, "x_mean", shape=(D,))
     check_array(arrays["x_scale"], where, "x_scale", shape=(D,), positive=True)
+    _check_inputs(arrays["x_mean"], arrays["x_scale"], where)
     if CELL_ARRAYS[0] in arrays:
         _check_tree(arrays, D, where)
     model = from_arrays(arrays, facts)
@@ -198,6 +206,14 @@ def _check_parts(facts, inputs, where):
         found = {n: len(value) for n, value in facts[field].items()}
         if own != found:
             raise damaged(where, f"numbers of {own} as {field}", shown(found))
+
+
+def _check_inputs(mean, scale, where):
+    """A column that varies less than this beside its values counts as constant, of scale 1 (`scaling.Moments`)."""
+    far = np.flatnonzero((scale != 1.0) & (np.abs(mean) * CONSTANT_SHARE > 2.0 * scale))
+    if len(far):
+        found = f"{mean[far[0]]:g} with scale {scale[far[0]]:g} in column {far[0]}"
+        raise damaged(where, "columns of X that vary beside their means in x_mean", found)
 
 
 def _check_factor(query, where):

@@ -22,6 +22,7 @@ from bcmdist import GBCM, Settings
 from bcmdist.arrays import open_data
 from bcmdist.dataset import write_dataset
 from bcmdist.errors import BcmdistError, ModelDamaged, NotFinite
+from bcmdist.fields import read_array
 from bcmdist.partition import partitions
 from bcmdist.wishes import Wishes
 
@@ -199,6 +200,7 @@ BYTES = {
     "objects": lambda data: headed(data, (2,), "|O"),
     "negative shape": lambda data: headed(data, (-2,), "<f8"),
     "no header": lambda data: headed(data, "__import__('os')", "<f8"),
+    "open bracket": lambda data: headed(data, "() } (", "<f8"),
     "json": lambda data: b"[[1, 2, 3]]",
     "version": lambda data: data[:6] + b"\x09\x00" + data[8:],
 }
@@ -262,7 +264,7 @@ def forge(model, rng):
     if rng.random() < 0.45:
         record, said = altered_json(record, rng)
     else:
-        digest = sorted(blobs)[rng.integers(len(blobs))]
+        digest = sorted(blobs, key=lambda blob: blobs[blob])[rng.integers(len(blobs))]
         data = (model / "blobs" / digest).read_bytes()
         if data[:1] == b"[":
             how = str(rng.choice([*["json"] * 6, *SEGMENTS]))
@@ -435,6 +437,7 @@ def with_fact(where, value):
         (with_array("eta", lambda a: _one(a, np.nan)), r"finite numbers in eta, found nan at \(1,\)"),
         (with_array("eta", lambda a: a[:-1]), r"float64 of shape \(11,\) in eta, found float64 of shape \(10,\)"),
         (with_array("x_scale", lambda a: -a), "positive numbers in x_scale, found -"),
+        (with_array("x_mean", lambda a: a + 1e300), "columns of X that vary beside their means in x_mean, found 1e"),
         (with_array("precision", lambda a: -a), "positive semi-definite matrix in precision"),
         (with_array("precision", lambda a: np.tril(a)), "a symmetric matrix in precision"),
         (with_array("query_factor", lambda a: 2 * a), "query_factor to be that of the kernel at query_points"),
@@ -442,7 +445,8 @@ def with_fact(where, value):
         (with_array("x_mean", lambda a: a.astype("U8")), "blob [0-9a-f]{12}: expected an array of numbers, found <U8"),
         (with_fact("facts/model/kernel_parameters/variance", [2.0]), "query_factor to be that of the kernel"),
         (with_fact("facts/model/kernel_parameters/variance", [-1.0]), "positive number by name as kernel_parameters"),
-        (with_fact("facts/model/y_scale", 0.0), "a positive number as y_scale, found 0.0"),
+        (with_fact("facts/model/y_scale", 0.0), "a positive number whose square is one as y_scale, found 0.0"),
+        (with_fact("facts/model/y_scale", 1e300), r"a positive number whose square is one as y_scale, found 1e\+300"),
         (with_fact("facts/fit/passes", [{"pass": "x"}]), "as passes, found"),
         (with_fact("facts/fit/method", "local"), "cells, for the method local, found"),
         (with_fact("facts/rows", 61), "61 rows in the ledger, as heard, found 60"),
@@ -462,13 +466,20 @@ def test_what_cannot_be_is_named(originals, tmp_path, change, text):
 
 
 def test_a_prediction_that_is_no_number_is_not_written(originals, tmp_path):
-    """Scales so small that inputs overflow are numbers; what they lead to is none."""
-    folder = originals("gaussian")
-    shutil.copytree(folder / "model", tmp_path / "model")
-    with_array("x_scale", lambda a: a * 1e-300)(tmp_path / "model")
-    gbcm = GBCM.load(tmp_path / "model")
+    """Columns of mean 0 may vary as little as they like; then a linear mean has no finite variance at new rows."""
+    folder, model = originals("gaussian"), tmp_path / "model"
+    shutil.copytree(folder / "model", model)
+    with_array("x_mean", lambda a: 0 * a)(model)
+    with_array("x_scale", lambda a: a * 1e-300)(model)
+    gbcm = GBCM.load(model)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with pytest.raises(NotFinite, match=r"prediction: expected numbers, got \w+ (nan|inf) at row 0 of"):
+        with pytest.raises(NotFinite, match=r"prediction: expected numbers, got \w+ (nan|inf) at row 0 of 20"):
             gbcm.predict_zarr(folder / "more.zarr", tmp_path / "out.zarr")
     assert not (tmp_path / "out.zarr").exists()
+
+
+@pytest.mark.parametrize("how", BYTES)
+def test_an_array_that_is_none_is_named(how):
+    with pytest.raises(ModelDamaged, match=r"here: expected .*; restore the directory from a copy"):
+        read_array(BYTES[how](npy(np.zeros((4, 4)))), "here")

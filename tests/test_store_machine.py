@@ -331,5 +331,5 @@ def test_what_is_broken_is_found(broken):
     phases = (Phase.generate,)  # the first failure will do
     with pytest.raises((AssertionError, pytest.fail.Exception, ModelDamaged, CommitConflict, ValueError)):
         run_state_machine_as_test(
-            machine, settings=settings(max_examples=100, stateful_step_count=30, phases=phases, **QUICK)
+            machine, settings=settings(max_examples=400, stateful_step_count=30, phases=phases, **QUICK)
         )
