@@ -24,6 +24,7 @@ from bcmdist.model import Model
 from bcmdist.roles import Roles
 from bcmdist.schema import dimensions
 from bcmdist.tables import READERS, WRITERS, write_table
+from bcmdist.values import unpacked
 
 # Rows of predictions that are written in one go.
 PIECE_ROWS = 65_536
@@ -102,7 +103,7 @@ def _pieces(url):
         some = slice(start, start + PIECE_ROWS)
         piece: dict[str, np.ndarray] = {}
         for name in first:
-            piece |= _columns(name, _times(group[name], read_coordinate(group, url, name, some)), group, url)
+            piece |= _columns(name, _meant(group, url, name, read_coordinate(group, url, name, some)), group, url)
         yield piece
 
 
@@ -114,11 +115,14 @@ def _columns(name, values, group, url):
     return {f"{name}_{label}": values[:, k] for k, label in enumerate(labels.tolist())}
 
 
-def _times(array, values):
-    """Numbers that count from a date, as CF says, as dates."""
+def _meant(group, url, name, values):
+    """What stored values mean, as CF says: dates where they count from one that pandas knows, numbers where they are
+    scaled."""
+    array = group[name]
     match = TIME_UNITS.fullmatch(str(array.attrs.get("units", "")))
-    if not match or array.attrs.get("calendar", "standard") not in ("standard", "gregorian", "proleptic_gregorian"):
-        return values
-    import pandas
+    if match and array.attrs.get("calendar", "standard") in ("standard", "gregorian", "proleptic_gregorian"):
+        import pandas
 
-    return (pandas.Timestamp(match[2]) + pandas.to_timedelta(values, unit=match[1])).to_numpy()
+        with contextlib.suppress(ValueError, TypeError, OverflowError):  # no such day, or far away
+            return (pandas.Timestamp(match[2]) + pandas.to_timedelta(values, unit=match[1])).to_numpy()
+    return unpacked(array, values, f"{url}: {name}")

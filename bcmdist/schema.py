@@ -49,13 +49,14 @@ def dimensions(array) -> tuple[str | None, ...]:
     return tuple(named) if isinstance(named, list) and len(named) == array.ndim else (None,) * array.ndim
 
 
-def refuse_repeated(columns, where):
-    """Raise `InvalidData` where two columns have one name."""
-    repeated = [name for name, count in Counter(columns).items() if count > 1]
+def refuse_repeated(names, where, *, of="column"):
+    """Raise `InvalidData` where two columns, or classes, have one name, or one that is no Unicode text."""
+    repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
-        raise InvalidData(
-            f"{where}: expected a name of its own for each column, {repeated[0]!r} is there twice; rename"
-        )
+        raise InvalidData(f"{where}: expected a name of its own for each {of}, {repeated[0]!r} is there twice; rename")
+    odd = [name for name in map(str, names) if name != name.encode(errors="replace").decode()]
+    if odd:
+        raise InvalidData(f"{where}: expected names of Unicode text, got {odd[0]!r}; rename")
 
 
 def taken(found: Schema, wanted: Schema, where) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,9 +10,18 @@ import zarr
 from click.testing import CliRunner
 
 from bcmdist import GBCM, Settings
-from bcmdist.arrays import open_data
+from bcmdist.arrays import open_data, read_schema
 from bcmdist.cli import cli
-from bcmdist.errors import BcmdistError, BcmdistWarning, DataNotFound, InvalidData, InvalidDtype, InvalidOption
+from bcmdist.errors import (
+    BcmdistError,
+    BcmdistWarning,
+    DataNotFound,
+    InvalidData,
+    InvalidDtype,
+    InvalidOption,
+    UnsupportedTarget,
+)
+from bcmdist.files import predicted
 from bcmdist.importer import import_file
 from bcmdist.partition import Partition
 from bcmdist.roles import Roles
@@ -346,3 +356,116 @@ def test_json_of_the_command_names_what_is_not_used(clean, tmp_path):
     assert figures["unused"] == {"note": "--drop"}
     assert figures["roles"] == {"weight": "w"}
     assert figures["columns"] == ["depth", "north", "east"]
+
+
+def plain(path, *, form=3, **arrays):
+    """A group of arrays with attributes, each (values, attributes)."""
+    group = zarr.open_group(path, mode="w", zarr_format=form)
+    for name, (values, attributes) in arrays.items():
+        dims = (["row", "feature"] if name == "X" else ["row" if name != "feature" else "feature"])[: values.ndim]
+        more = {"dimension_names": dims} if form == 3 else {}
+        attributes = attributes | ({"_ARRAY_DIMENSIONS": dims} if form == 2 else {})
+        group.create_array(name, data=values, attributes=attributes, **more)
+    return path
+
+
+def stored_rows(path):
+    data = open_data(path, schema=read_schema(path))
+    ((_, rows),) = read_all([Partition(data, 0, data.rows)])
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("stored", "kind", "fill"),
+    [(np.array([1, -1, -56], "i1"), "true", -1), (np.array([1, 255, 200], "u1"), "false", 255)],
+)
+def test_fill_values_of_integers_of_another_sign(stored, kind, fill, tmp_path):
+    """The attribute is of the stored type, -1, and the values are read as another one, 255."""
+    attributes = {"_Unsigned": kind, "_FillValue": fill, "scale_factor": 0.5}
+    plain(tmp_path / "a.zarr", X=(np.ones((3, 1)), {}), y=(stored, attributes))
+    with pytest.raises(InvalidData, match="in y, got nan at row 1 "):
+        stored_rows(tmp_path / "a.zarr")
+    group = zarr.open_group(tmp_path / "a.zarr")
+    group["y"].attrs["_FillValue"] = 1
+    values = packing_of(group["y"], "y").numbers(stored)
+    np.testing.assert_array_equal(values, [np.nan, *([127.5, 100.0] if kind == "true" else [-0.5, -28.0])])
+
+
+def test_large_labels_with_a_fill_value_do_not_merge(tmp_path):
+    plain(tmp_path / "a.zarr", X=(np.ones((4, 1)), {}), y=(2**53 + np.arange(4), {"_FillValue": -1}))
+    with pytest.raises(InvalidData, match=r"y: expected whole numbers up to 2\*\*53.*got 9007199254740993 at row 1 "):
+        stored_rows(tmp_path / "a.zarr")
+
+
+@pytest.mark.parametrize("name", ["X", "y"])
+def test_dates_are_no_numbers(name, clean, tmp_path):
+    """They count from the first day of each file."""
+    arrays = {"X": np.ones((4, 1)), "y": np.arange(4.0)}
+    dated = {n: (v, {"units": "days since 2026-01-01 00:00:00"} if n == name else {}) for n, v in arrays.items()}
+    with pytest.raises(InvalidDtype, match=f"numbers in {name}, got dates .days since 2026-01-01"):
+        GBCM.fit(plain(tmp_path / "a.zarr", **dated), QUICK)
+    for attributes in ({"units": "days since diagnosis"}, {"units": "m"}):
+        stored_rows(plain(tmp_path / "b.zarr", X=(arrays["X"], attributes), y=(arrays["y"], {})))
+
+
+def test_names_of_columns_are_what_their_numbers_mean(tmp_path):
+    """Not how they are packed, nor since when they count in this file."""
+
+    def columns(attributes):
+        feature = np.array([1, 2]), attributes
+        plain(tmp_path / "a.zarr", X=(np.ones((4, 2)), {}), y=(np.arange(4.0), {}), feature=feature)
+        return read_schema(tmp_path / "a.zarr").columns
+
+    assert columns({}) == ("1", "2")
+    assert columns({"scale_factor": 0.5}) == ("0.5", "1.0")
+    assert columns({"units": "days since 2026-01-01"}) == ("1 days since 2026-01-01", "2 days since 2026-01-01")
+
+
+@pytest.mark.parametrize(
+    ("classes", "y", "error", "text"),
+    [
+        (["a", "a"], [0, 1], InvalidData, "a name of its own for each class, 'a' is there twice"),
+        (["a", "b"], [0, 2], UnsupportedTarget, "the numbers 0 to 1 of its classes in y, got 2;"),
+        (["a", "b"], [-1, 1], UnsupportedTarget, "the numbers 0 to 1 of its classes in y, got -1;"),
+        (["a", "b"], [0, 1, 2], UnsupportedTarget, "the numbers 0 to 1 of its classes in y, got 2;"),
+        (["a", "\ud800"], [0, 1], InvalidData, "names of Unicode text"),
+    ],
+)
+def test_names_of_classes_that_make_no_sense_are_refused(classes, y, error, text, rng, tmp_path):
+    y = np.resize(y, ROWS)
+    plain(tmp_path / "a.zarr", X=(rng.standard_normal((ROWS, 1)), {}), y=(y, {"classes": classes}))
+    with pytest.raises(error, match=text):
+        GBCM.fit(tmp_path / "a.zarr", replace(QUICK, task="classification"))
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "error", "text"),
+    [
+        ("mean", "mean", InvalidData, "other names of coordinates than those of predictions, got 'mean'; rename"),
+        ("time", "../../time", BcmdistError, "expected the name of an array in this group, got '../../time'"),
+    ],
+)
+def test_coordinates_that_make_no_sense_are_refused(name, said, error, text, clean, tmp_path):
+    gbcm = GBCM.fit((clean[0][NAMES].to_numpy(), clean[0]["y"].to_numpy()), QUICK)
+    given = {"X": (np.ones((4, 3)), {"coordinates": said}), name: (np.arange(4), {})}
+    with pytest.raises(error, match=text):
+        gbcm.predict_zarr(plain(tmp_path / "a.zarr", **given), tmp_path / "p.zarr")
+    assert not (tmp_path / "p.zarr").exists()
+
+
+@pytest.mark.parametrize(
+    ("attributes", "expected"),
+    [
+        ({"scale_factor": 0.5, "add_offset": 1.0}, [1.0, 1.5, 2.0, 2.5]),
+        ({"units": "days since 2026-01-01"}, ["2026-01-01", "2026-01-02", "2026-01-03", "2026-01-04"]),
+        ({"units": "days since the flood"}, [0, 1, 2, 3]),
+        ({"units": "days since 2026-13-41"}, [0, 1, 2, 3]),
+    ],
+)
+def test_coordinates_in_tables_are_what_their_numbers_mean(attributes, expected, clean, tmp_path):
+    gbcm = GBCM.fit((clean[0][NAMES].to_numpy(), clean[0]["y"].to_numpy()), QUICK, model=tmp_path / "m")
+    given = {"X": (np.ones((4, 3)), {"coordinates": "time"}), "time": (np.arange(4), attributes)}
+    plain(tmp_path / "a.zarr", **given)
+    with predicted(gbcm.model, tmp_path / "a.zarr", tmp_path / "p.csv", roles={}) as (data, place, _):
+        gbcm.predict_zarr(data, place)
+    assert pd.read_csv(tmp_path / "p.csv")["time"].tolist() == expected
