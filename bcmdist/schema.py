@@ -116,9 +116,19 @@ def is_text(values) -> bool:
     return values.dtype.kind in "UT" or (values.dtype.kind == "O" and all(isinstance(v, str) for v in values.flat))
 
 
-def class_codes(labels) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Numbers (n,) of text labels (n,), and the names of the classes, sorted."""
-    names, codes = np.unique(np.asarray(labels, dtype=str), return_inverse=True)
+def class_codes(labels, where) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Numbers (n,) of text labels (n,), and the names of the classes, sorted; blanks around labels do not count.
+
+    Raises
+    ------
+    InvalidData
+        A label is empty.
+    """
+    names, codes = np.unique(np.strings.strip(np.asarray(labels, dtype=str)), return_inverse=True)
+    if len(names) and names[0] == "":
+        row = np.flatnonzero(codes.reshape(-1) == 0)[0]
+        raise InvalidData(f"{where}: expected a label in each row, none at row {row}; fill or drop these rows")
+    refuse_repeated(names.tolist(), where, of="class")
     return codes.reshape(-1), tuple(names.tolist())
 
 
