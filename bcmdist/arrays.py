@@ -44,6 +44,7 @@ from bcmdist.schema import (
 )
 from bcmdist.storage import answering, normal_url, on_objects, open_objects, refuse_secrets
 from bcmdist.stream import EntryShape, is_entry, is_stream, open_entry, place_of
+from bcmdist.values import since, unpacked
 
 # Arrays that may stand beside the targets, in the order of the fields of `Observations`.
 COMPANIONS = ("weight", "exposure", "trials", "event")
@@ -264,13 +265,23 @@ def read_schema(url, *, x="X", y: str | None = None) -> Schema:
 def _schema(url, group, X, y):
     along = dimensions(X)[1]
     columns: tuple[str, ...] = ()
-    if along and along in group and isinstance(group[along], zarr.Array) and group[along].shape == X.shape[1:]:
-        columns = tuple(map(str, read_coordinate(group, url, along).tolist()))
-        refuse_repeated(columns, f"{url}: {along}")
+    if along and safe_name(along, url) in group:
+        named = group[along]
+        if isinstance(named, zarr.Array) and named.shape == X.shape[1:]:
+            columns = _column_names(named, read_coordinate(group, url, along), f"{url}: {along}")
     listed = [] if y is None else y.attrs.get(CLASSES, [])
     if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
         raise DataDamaged(f"{url}: expected a list of names in the attribute {CLASSES!r} of y, got {listed!r}; correct")
+    refuse_repeated(listed, f"{url}: {CLASSES}", of="class")
     return Schema(columns, tuple(listed))
+
+
+def _column_names(array, values, where):
+    """What a coordinate says, whatever its packing and the day it counts from in this file."""
+    units = since(array)
+    names = tuple(f"{value} {units}" if units else str(value) for value in unpacked(array, values, where).tolist())
+    refuse_repeated(names, where)
+    return names
 
 
 def read_coordinate(group, url, name, rows=slice(None)):
@@ -333,6 +344,11 @@ def _array(group, url, name):
     if array.dtype.kind not in "fiub":
         raise InvalidDtype(
             f"{url}: expected real numbers in {name}, got dtype {array.dtype}; convert it to float64 first"
+        )
+    if units := since(array):
+        raise InvalidDtype(
+            f"{url}: expected numbers in {name}, got dates ({units}), which count from another day in another file; "
+            "store what they mean as numbers, such as the age in days"
         )
     group.store.encoding(array.path)  # raises
     if max(array.shape, default=0) > MOST_ROWS:

@@ -346,7 +346,7 @@ def predict(model, data, out, method, x, id_, make_runtime, as_json, **roles):
     start = time.perf_counter()
     from bcmdist.arrays import open_data
     from bcmdist.dataset import refuse_existing
-    from bcmdist.files import predicted
+    from bcmdist.files import is_file, predicted
     from bcmdist.inference import chosen_method
     from bcmdist.mixture import Mixture
 
@@ -355,6 +355,10 @@ def predict(model, data, out, method, x, id_, make_runtime, as_json, **roles):
     refuse_existing(out)
     member = (gbcm.members[0] if isinstance(gbcm, Mixture) else gbcm).model
     roles = {role: name for role, name in roles.items() if name is not None}
+    if is_file(data):
+        if x is not None:
+            raise InvalidOption(f"{data}: expected a data set with --x, got a file; leave it out")
+        x = "X"  # where it is imported
     with predicted(member, data, out, roles=roles, id=id_) as (rows_of, place, unused):
         open_data(rows_of, x=x or member.x_name, y=None, schema=member.schema)
         with make_runtime() as runtime:

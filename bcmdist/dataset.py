@@ -30,7 +30,7 @@ from bcmdist.arrays import (
     open_group,
     read_coordinate,
 )
-from bcmdist.checked import recorded
+from bcmdist.checked import recorded, safe_name
 from bcmdist.disk import leads_nowhere, room_for
 from bcmdist.errors import DataExists, InvalidData, InvalidOption
 from bcmdist.manifest import MANIFEST
@@ -260,10 +260,11 @@ def create_predictions(
         raise DataExists(f"output: expected a new URL, {place} holds a group; choose another one") from error
     source = open_group(data.url)
     row = dimensions(source[data.x])[0] or "row"
+    taken = _coordinates(source, row, data)
+    _refuse_names_of_predictions({row, *taken}, {*columns, "class"}, data)
     for name, example in columns.items():
         shape = (data.rows, *example.shape[1:])
         _create_array(group, name, shape, example.dtype, rows_per_chunk, row, across="class")
-    taken = _coordinates(source, row, data)
     for name in taken:
         _copy_coordinate(data, source, name, group, rows_per_chunk, row)
     group.update_attributes({"coordinates": " ".join(name for name in taken if name != row)})
@@ -276,6 +277,15 @@ def create_predictions(
         warnings.simplefilter("ignore", zarr.errors.ZarrUserWarning)  # Zarr's specification of v3 does not name them
         zarr.consolidate_metadata(group_store(place))
     return rows_per_chunk
+
+
+def _refuse_names_of_predictions(names, predicted, data):
+    """Raise `InvalidData` where the rows or a coordinate are called as a prediction."""
+    if names & predicted:
+        raise InvalidData(
+            f"{data.url}: expected other names of coordinates than those of predictions, got "
+            f"{', '.join(map(repr, sorted(names & predicted)))}; rename them"
+        )
 
 
 def _copy_coordinate(data, source, name, group, rows_per_chunk, row):
@@ -322,8 +332,5 @@ def _coordinates(source, row, data):
     """Names of 1-D arrays along the rows that describe them: the dimension's own, and CF's."""
     speakers = [source, source[data.x], *(source[name] for name in ("y", *data.companions) if name in source)]
     listed = [name for one in speakers for name in str(one.attrs.get("coordinates", "")).split()]
-    return [
-        name
-        for name in dict.fromkeys([row, *listed])
-        if name in source and source[name].shape == (data.rows,) and source[name].dtype.kind in "fiubmMUTSO"
-    ]
+    named = (name for name in dict.fromkeys([row, *listed]) if safe_name(name, data.url) in source)
+    return [name for name in named if source[name].shape == (data.rows,) and source[name].dtype.kind in "fiubmMUTSO"]

@@ -18,12 +18,13 @@ import numpy as np
 
 from bcmdist.arrays import open_group, read_coordinate
 from bcmdist.dataset import refuse_existing
-from bcmdist.errors import BcmdistWarning, InvalidOption
+from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption
 from bcmdist.importer import import_file
 from bcmdist.model import Model
 from bcmdist.roles import Roles
 from bcmdist.schema import dimensions
 from bcmdist.tables import READERS, WRITERS, write_table
+from bcmdist.values import unpacked
 
 # Rows of predictions that are written in one go.
 PIECE_ROWS = 65_536
@@ -59,6 +60,10 @@ def predicted(model: Model, data, out, *, roles: dict, id=None) -> Iterator[tupl
     """
     if (roles or id) and not is_file(data):
         raise InvalidOption(f"{data}: expected a file with --id, --exposure or --trials, got no file; leave them out")
+    for name in roles.keys() - set(model.likelihood.companions):
+        raise InvalidOption(
+            f"--{name}: expected a likelihood that reads it, {model.likelihood.name} does not; leave it out"
+        )
     if not is_file(data) and not is_table(out):
         yield data, out, {}
         return
@@ -87,7 +92,13 @@ def _imported(model, file, url, roles, id):
         text = f"{file}: predictions are of an observation with {name} 1; say --{name} NAME where a column tells it"
         warnings.warn(BcmdistWarning(text), stacklevel=5)
     taken = Roles(model.y_name, target=False, companions=roles, id=id, inputs=model.schema.columns)
-    return import_file(file, url, roles=taken)["unused"]
+    figures = import_file(file, url, roles=taken)
+    if figures["inputs"] != model.inputs:
+        raise InvalidData(
+            f"{file}: expected {model.inputs} inputs, as in training, got {figures['inputs']}; give the same columns "
+            "in the same order"
+        )
+    return figures["unused"]
 
 
 def _pieces(url):
@@ -102,7 +113,12 @@ def _pieces(url):
         some = slice(start, start + PIECE_ROWS)
         piece: dict[str, np.ndarray] = {}
         for name in first:
-            piece |= _columns(name, _times(group[name], read_coordinate(group, url, name, some)), group, url)
+            columns = _columns(name, _meant(group, url, name, read_coordinate(group, url, name, some)), group, url)
+            if twice := columns.keys() & piece.keys():
+                raise InvalidData(
+                    f"output: expected a name of its own for each column, {min(twice)!r} names rows too; rename that"
+                )
+            piece |= columns
         yield piece
 
 
@@ -114,11 +130,14 @@ def _columns(name, values, group, url):
     return {f"{name}_{label}": values[:, k] for k, label in enumerate(labels.tolist())}
 
 
-def _times(array, values):
-    """Numbers that count from a date, as CF says, as dates."""
+def _meant(group, url, name, values):
+    """What stored values mean, as CF says: dates where they count from one that pandas knows, numbers where they are
+    scaled."""
+    array = group[name]
     match = TIME_UNITS.fullmatch(str(array.attrs.get("units", "")))
-    if not match or array.attrs.get("calendar", "standard") not in ("standard", "gregorian", "proleptic_gregorian"):
-        return values
-    import pandas
+    if match and array.attrs.get("calendar", "standard") in ("standard", "gregorian", "proleptic_gregorian"):
+        import pandas
 
-    return (pandas.Timestamp(match[2]) + pandas.to_timedelta(values, unit=match[1])).to_numpy()
+        with contextlib.suppress(ValueError, TypeError, OverflowError):  # no such day, or far away
+            return (pandas.Timestamp(match[2]) + pandas.to_timedelta(values, unit=match[1])).to_numpy()
+    return unpacked(array, values, f"{url}: {name}")

@@ -11,7 +11,7 @@ import numpy as np
 
 from bcmdist.arrays import COMPANIONS
 from bcmdist.dataset import ROWS_PER_CHUNK, write_dataset
-from bcmdist.errors import DataNotFound, InvalidData, InvalidOption
+from bcmdist.errors import DataNotFound, InvalidData, InvalidDtype, InvalidOption
 from bcmdist.roles import Roles, Selected, select
 
 PARTS = ("train", "test", "all")
@@ -62,6 +62,8 @@ def import_file(file, url, *, y="y", roles=None, split=None, rows_per_chunk=ROWS
     if rows_per_chunk < 1:
         raise InvalidOption(f"rows-per-chunk: expected at least 1, got {rows_per_chunk}; give a positive number")
     whole = select(Path(file), roles, mask=split.mask, part=split.part)
+    if len(whole.columns["X"]) == 0:
+        raise InvalidData(f"{file}: expected at least one row, found none; add rows")
     columns = _part(whole, split, file)
     if len(columns["X"]) == 0:
         raise InvalidData(f"{file}: expected rows in the {split.part} part, there are none; change the split")
@@ -105,6 +107,10 @@ def _chosen_rows(whole, split, file):
             "these"
         )
     mask = np.atleast_2d(whole.masks[split.mask])
+    if mask.dtype.kind not in "fiub":
+        raise InvalidDtype(
+            f"{file}: expected numbers in the mask {split.mask!r}, got texts; write 1 at test rows, else 0"
+        )
     if mask.shape[1] != n or not 0 <= split.mask_row < len(mask):
         raise InvalidOption(
             f"{file}: expected mask {split.mask} with {n} columns and a row {split.mask_row}, got shape "

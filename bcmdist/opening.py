@@ -58,7 +58,7 @@ def places(source, model):
         keep.append(_Scratch())
         path = Path(keep[-1].path, "data.zarr")
         columns, (X, y) = frame_names(source[0]), (np.asarray(part) for part in source)
-        y, classes = class_codes(y) if is_text(y) else (y, ())
+        y, classes = class_codes(y, "y") if is_text(y) else (y, ())
         if X.dtype.kind not in "fiub" or y.dtype.kind not in "fiub":
             raise InvalidDtype(f"X, y: expected real numbers, got {X.dtype} and {y.dtype}; convert them to float64")
         write_dataset(path, {"X": X, "y": y}, schema=Schema(columns, classes))

@@ -26,6 +26,7 @@ from bcmdist.partition import partitions
 from bcmdist.query import prepare
 from bcmdist.runtime import Runtime
 from bcmdist.scaling import scaling_from, scaling_to_array
+from bcmdist.schema import CLASSES
 from bcmdist.selection import (
     LEAST_QUERY,
     MOST_QUERY,
@@ -218,6 +219,12 @@ def _choose_likelihood(data, surveyed, settings, schema):
     """The likelihood that was asked for or fits the targets, and the class labels where it numbers classes."""
     labels = surveyed.labels
     binary, task = _binary(labels), task_for(settings, labels, schema)
+    odd = sorted((labels or set()) - set(range(len(schema.classes)))) if schema.classes else []
+    if odd:
+        raise UnsupportedTarget(
+            f"{data.url}: expected the numbers 0 to {len(schema.classes) - 1} of its classes in {data.y}, got "
+            f"{odd[0]:g}; correct it, or the names in its attribute {CLASSES!r}"
+        )
     if schema.classes and task != "classification":
         raise InvalidOption(
             f"{data.url}: expected --task classification for targets that are names of classes in {data.y} "

@@ -5,6 +5,7 @@ numbers. Of an .npz, arrays `X`, the target, `weight`, `exposure`, `trials` and 
 `feature_names` as the names of the inputs. What is not used is named with the reason.
 """
 
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,20 +13,27 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bcmdist.arrays import COMPANIONS
+from bcmdist.columns import (
+    FILL,
+    NO_TARGET,
+    described,
+    labels_of,
+    names_of_rows,
+    numbers_of,
+    refuse_gaps,
+    target_of,
+)
 from bcmdist.errors import BcmdistWarning, DataNotFound, InvalidData, InvalidDtype, InvalidOption
-from bcmdist.rows import LARGEST
-from bcmdist.schema import Schema, class_codes, is_text
-from bcmdist.tables import NUMBERS, TEXTS, Arrays, Column, Table, as_written, read_file
+from bcmdist.schema import Schema, is_text, refuse_repeated
+from bcmdist.tables import NUMBERS, Arrays, Table, of_numpy, read_file
 from bcmdist.values import as_float
 
 FEATURE_NAMES = "feature_names"
 # Names that data sets and predictions have for themselves.
 RESERVED = {"X", "y", "row", "column", "class", *COMPANIONS, "mean", "variance", "probability", "label"}
 RESERVED |= {"observation_mean", "observation_variance", "lower95", "upper95"}
-# Classes of text, at most: more are names of rows.
-MOST_LABELS = 1000
-_FILL = "fill or drop these rows"
-_NO_TARGET = "fill or drop these rows, or give --no-target where they are to be predicted"
+# Of what names rows: it becomes an array of a Zarr group, which CF lists between blanks.
+ROW_NAME = re.compile(r"(?!\.|zarr\.json$)[^\s/\\:%\0]{1,60}")
 
 
 @dataclass(frozen=True)
@@ -46,14 +54,19 @@ class Roles:
     """the inputs that are wanted, those of a model; () for all columns that have no role"""
 
     def __post_init__(self):
-        given = [self.y, *self.companions.values(), *([self.id] if self.id else []), *self.drop]
+        given = [*self.companions.values(), *([self.id] if self.id else []), *self.drop, *self.inputs]
+        if self.target or self.y not in self.inputs:
+            given.append(self.y)
         twice = next((name for name in given if given.count(name) > 1), None)
         if twice:
             raise InvalidOption(
                 f"roles: expected one role for a column, got {twice!r} for several; leave out the others"
             )
-        if self.id in RESERVED:
-            raise InvalidOption(f"--id: expected a name that data sets do not have, got {self.id!r}; rename the column")
+        if self.id is not None and (self.id in RESERVED or not ROW_NAME.fullmatch(self.id)):
+            raise InvalidOption(
+                "--id: expected a name that data sets do not have, without blanks, '/', '\\', ':', '%' and '.' in "
+                f"front, of at most 60 characters, got {self.id!r}; rename the column"
+            )
 
 
 @dataclass(frozen=True)
@@ -98,7 +111,7 @@ def _of_table(table: Table, file, roles, mask) -> Selected:
         if name not in table:
             raise DataNotFound(f"{file}: expected a column {name!r} to drop, found {', '.join(table)}; correct --drop")
     unused = dict.fromkeys(roles.drop, "--drop")
-    if not roles.target and roles.y in table:
+    if not roles.target and roles.y in table and roles.y not in roles.inputs:
         unused[roles.y] = "the target, --no-target"
     inputs = [name for name in table if name not in {*named.values(), *unused}]
     if roles.inputs:
@@ -106,11 +119,11 @@ def _of_table(table: Table, file, roles, mask) -> Selected:
     _refuse_other_inputs(table, inputs, file)
     if not inputs:
         raise InvalidData(f"{file}: expected columns besides {', '.join(named.values())}, found none; add inputs")
-    columns = {"X": np.column_stack([_numbers(table[name], file) for name in inputs])}
-    y, classes = _target(table[roles.y], file) if roles.target else (None, ())
+    columns = {"X": np.column_stack([numbers_of(table[name], file) for name in inputs])}
+    y, classes = target_of(table[roles.y], file) if roles.target else (None, ())
     columns |= {} if y is None else {"y": y}
-    columns |= {role: _numbers(table[name], file) for role, name in roles.companions.items()}
-    columns |= {roles.id: _names_of_rows(table[roles.id], file)} if roles.id else {}
+    columns |= {role: numbers_of(table[name], file) for role, name in roles.companions.items()}
+    columns |= {roles.id: names_of_rows(table[roles.id], file)} if roles.id else {}
     if not roles.inputs:
         _warn_of_roles(inputs, file)
     _warn_of_unused(unused, file)
@@ -135,92 +148,13 @@ def _refuse_other_inputs(table, inputs, file):
     if other:
         drop = " ".join(f"--drop {_quoted(column.name)}" for column in other)
         raise InvalidDtype(
-            f"{file}: expected numbers in the inputs, got {'; '.join(map(_described, other[:8]))}; correct them, or "
+            f"{file}: expected numbers in the inputs, got {'; '.join(map(described, other[:8]))}; correct them, or "
             f"leave them out with {drop}"
         )
 
 
-def _described(column: Column):
-    """What a column that is no number holds, in words."""
-    if column.kind != TEXTS:
-        return f"{column.kind} in {column.name!r}"
-    odd = np.flatnonzero([not _is_number(value) for value in column.values])
-    first = odd[0] if len(odd) else 0
-    many = f"{len(odd)} of {len(column.values)} cells" if len(odd) < len(column.values) else "all cells"
-    return f"texts in {column.name!r} ({many}, the first {column.values[first]!r} at row {first})"
-
-
-def _is_number(text):
-    try:
-        float(text)
-    except ValueError:
-        return text == ""  # nothing is there
-    return True
-
-
 def _quoted(name):
     return name if name.isidentifier() else f"'{name}'"
-
-
-def _numbers(column: Column, file) -> np.ndarray:
-    """Finite float64 numbers of a column, (n,)."""
-    if column.kind != NUMBERS:
-        raise InvalidDtype(f"{file}: expected numbers, got {_described(column)}; correct them, or code them as numbers")
-    values = as_float(column.values, f"{file}: {column.name!r}")
-    _refuse_gaps(values, file, repr(column.name))
-    return values
-
-
-def _refuse_gaps(values, file, name, remedy=_FILL):
-    bad = np.argwhere(~(np.abs(values) <= LARGEST))
-    if len(bad):
-        raise InvalidData(
-            f"{file}: expected a finite number (up to {LARGEST:g}) in each row of {name}, got "
-            f"{values[tuple(bad[0])]} at row {bad[0, 0]} ({len(bad)} such values); {remedy}"
-        )
-
-
-def _names_of_rows(column: Column, file):
-    """Numbers or texts (n,) of a column that names rows."""
-    if column.missing is not None and column.missing.any():
-        row = np.flatnonzero(column.missing)[0]
-        raise InvalidData(f"{file}: expected a name in each row of {column.name!r}, none at row {row}; fill it")
-    values = as_written(file, column)
-    return values if values.dtype.kind in "iu" else values.astype(str)
-
-
-def _target(column: Column, file):
-    """Targets (n,), and the names of their classes where they are texts."""
-    if column.kind == NUMBERS:
-        values = column.values
-        if values.dtype.kind != "b":
-            _refuse_gaps(as_float(values, f"{file}: {column.name!r}"), file, repr(column.name), _NO_TARGET)
-        return values, ()
-    if column.kind not in (TEXTS, "categories") or not all(isinstance(value, str) for value in column.values):
-        raise InvalidDtype(
-            f"{file}: expected numbers or labels in {column.name!r}, got {_described(column)}; code them as numbers"
-        )
-    if column.missing is not None and column.missing.any():
-        row = np.flatnonzero(column.missing)[0]
-        raise InvalidData(f"{file}: expected a label in each row of {column.name!r}, none at row {row}; {_NO_TARGET}")
-    numeric = [_is_number(value) for value in column.values]
-    if any(numeric):
-        raise InvalidDtype(
-            f"{file}: expected numbers, or labels that are none, in {column.name!r}, got both: {_described(column)}; "
-            "correct these cells"
-        )
-    return _labels(column.values, file, column.name)
-
-
-def _labels(values, file, name):
-    """Numbers (n,) of text labels, and their names."""
-    codes, classes = class_codes(values)
-    if len(classes) > MOST_LABELS:
-        raise InvalidDtype(
-            f"{file}: expected numbers, or at most {MOST_LABELS} different labels, in {name!r}, got {len(classes)} "
-            f"different texts; name another target with --y"
-        )
-    return codes, classes
 
 
 def _warn_of_roles(inputs, file):
@@ -243,9 +177,13 @@ def _warn(text):
 def _of_arrays(arrays, file, roles, mask, part) -> Selected:
     """Arrays of an .npz by their names."""
     own = "X_train" in arrays
-    names = tuple(map(str, arrays.pop(FEATURE_NAMES).tolist())) if _names_inputs(arrays) else ()
+    named = arrays.pop(FEATURE_NAMES, None)
     if own:
         arrays = _joined_parts(arrays, file, part)
+    for name in roles.drop:
+        if name not in arrays or name == "X":
+            known = ", ".join(other for other in arrays if other != "X")
+            raise DataNotFound(f"{file}: expected an array {name!r} to drop, found {known}; correct --drop")
     wanted = {"X": "X"} | ({"y": roles.y} if roles.target else {})
     wanted |= {name: name for name in COMPANIONS if name in arrays}
     wanted |= dict(roles.companions) | ({roles.id: roles.id} if roles.id else {})
@@ -258,11 +196,23 @@ def _of_arrays(arrays, file, roles, mask, part) -> Selected:
         )
     columns = {ours: arrays[name] for ours, name in wanted.items() if name not in roles.drop}
     classes: tuple[str, ...] = ()
+    X = columns["X"]
+    if X.ndim != 2 or X.shape[1] == 0:
+        raise InvalidData(f"{file}: expected X with shape (N, D), got {X.shape}; reshape it")
     for name, values in columns.items():
+        if name != "X" and values.ndim != 1:
+            what = "target" if name == "y" else "value"
+            raise InvalidData(
+                f"{file}: expected one {what} per row in {wanted[name]}, got shape {values.shape}; save the wanted "
+                "column as an array of its own and name that"
+            )
         if name == "y":
             columns[name], classes = _array_target(values, file, roles.y)
-        elif name != roles.id:
+        elif name == roles.id:
+            columns[name] = names_of_rows(of_numpy(name, values), file)
+        else:
             _check_array(name, values, file)
+    columns_of_X = () if named is None else _input_names(named, X, file)
     masks = {mask: arrays[mask]} if mask in arrays else {}
     others = [name for name in arrays if name not in {*wanted.values(), *roles.drop, *masks}]
     unused = dict.fromkeys(roles.drop, "--drop") | dict.fromkeys(others, "no role has that name")
@@ -273,17 +223,21 @@ def _of_arrays(arrays, file, roles, mask, part) -> Selected:
             raise InvalidData(
                 f"{file}: expected {len(columns['X'])} rows in {name} as in X, got {len(column)}; correct the file"
             )
-    if columns["X"].ndim != 2:
-        raise InvalidData(f"{file}: expected X with shape (N, D), got {columns['X'].shape}; reshape it")
     rows = len(columns["X"])  # arrays of other lengths hold no column: masks, names of classes
     _warn_of_unused({name: why for name, why in unused.items() if arrays[name].shape[:1] == (rows,)}, file)
-    return Selected(columns, Schema(names, classes), unused, masks, own)
+    return Selected(columns, Schema(columns_of_X, classes), unused, masks, own)
 
 
-def _names_inputs(arrays):
-    """Whether there is a name for each column of X."""
-    names, X = arrays.get(FEATURE_NAMES), arrays.get("X", arrays.get("X_train"))
-    return names is not None and X is not None and names.dtype.kind == "U" and names.shape == X.shape[1:]
+def _input_names(named, X, file):
+    """A name for each column of X."""
+    if named.dtype.kind not in "USiuf" or named.shape != X.shape[1:]:
+        raise InvalidData(
+            f"{file}: expected {X.shape[1]} texts in {FEATURE_NAMES}, one for each column of X, got shape "
+            f"{named.shape} of type {named.dtype}; correct them, or leave that array out"
+        )
+    names = tuple(str(name).strip() for name in of_numpy(FEATURE_NAMES, named).values)
+    refuse_repeated(names, f"{file}: {FEATURE_NAMES}")
+    return names
 
 
 def _joined_parts(arrays, file, part):
@@ -296,22 +250,22 @@ def _joined_parts(arrays, file, part):
             f"{file}: expected arrays {', '.join(sorted(missing))} beside those it holds; add them, or choose "
             "another --part"
         )
-    return {n: np.concatenate([arrays[f"{n}_{p}"] for p in parts]) for n in sorted(names)}
+    try:
+        return {n: np.concatenate([arrays[f"{n}_{p}"] for p in parts]) for n in sorted(names)}
+    except ValueError as error:
+        raise InvalidData(
+            f"{file}: expected arrays of train and test with the same columns, got others ({error}); correct them"
+        ) from error
 
 
 def _array_target(target, file, y):
-    if target.ndim != 1:
-        raise InvalidData(
-            f"{file}: expected one target per row in {y}, got shape {target.shape}; save the wanted column as an "
-            "array of its own and name it with --y"
-        )
     if is_text(target):
-        return _labels(target, file, y)
+        return labels_of(target, file, y)
     _check_array(y, target, file)
     return target, ()
 
 
 def _check_array(name, values, file):
-    if values.dtype.kind not in "fiub":
+    if values.dtype.kind not in "fiub" or values.dtype.itemsize > 8:
         raise InvalidDtype(f"{file}: expected numbers in {name}, got dtype {values.dtype}; convert it")
-    _refuse_gaps(as_float(values, f"{file}: {name}"), file, name, _NO_TARGET if name == "y" else _FILL)
+    refuse_gaps(as_float(values, f"{file}: {name}"), file, name, NO_TARGET if name == "y" else FILL)

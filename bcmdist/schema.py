@@ -49,13 +49,14 @@ def dimensions(array) -> tuple[str | None, ...]:
     return tuple(named) if isinstance(named, list) and len(named) == array.ndim else (None,) * array.ndim
 
 
-def refuse_repeated(columns, where):
-    """Raise `InvalidData` where two columns have one name."""
-    repeated = [name for name, count in Counter(columns).items() if count > 1]
+def refuse_repeated(names, where, *, of="column"):
+    """Raise `InvalidData` where two columns, or classes, have one name, or one that is no Unicode text."""
+    repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
-        raise InvalidData(
-            f"{where}: expected a name of its own for each column, {repeated[0]!r} is there twice; rename"
-        )
+        raise InvalidData(f"{where}: expected a name of its own for each {of}, {repeated[0]!r} is there twice; rename")
+    odd = [name for name in map(str, names) if name != name.encode(errors="replace").decode()]
+    if odd:
+        raise InvalidData(f"{where}: expected names of Unicode text, got {odd[0]!r}; rename")
 
 
 def taken(found: Schema, wanted: Schema, where) -> tuple[int, ...]:
@@ -115,9 +116,19 @@ def is_text(values) -> bool:
     return values.dtype.kind in "UT" or (values.dtype.kind == "O" and all(isinstance(v, str) for v in values.flat))
 
 
-def class_codes(labels) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Numbers (n,) of text labels (n,), and the names of the classes, sorted."""
-    names, codes = np.unique(np.asarray(labels, dtype=str), return_inverse=True)
+def class_codes(labels, where) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Numbers (n,) of text labels (n,), and the names of the classes, sorted; blanks around labels do not count.
+
+    Raises
+    ------
+    InvalidData
+        A label is empty.
+    """
+    names, codes = np.unique(np.strings.strip(np.asarray(labels, dtype=str)), return_inverse=True)
+    if len(names) and names[0] == "":
+        row = np.flatnonzero(codes.reshape(-1) == 0)[0]
+        raise InvalidData(f"{where}: expected a label in each row, none at row {row}; fill or drop these rows")
+    refuse_repeated(names.tolist(), where, of="class")
     return codes.reshape(-1), tuple(names.tolist())
 
 

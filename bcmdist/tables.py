@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 
@@ -48,18 +47,19 @@ def read_file(file) -> Table | Arrays:
     """
     file = Path(file)
     if not file.is_file():
-        raise DataNotFound(f"{file}: expected a file, {leads_nowhere(file) or 'there is none'}; check the path")
+        found = leads_nowhere(file) or ("there is something else" if file.exists() else "there is none")
+        raise DataNotFound(f"{file}: expected a file, {found}; check the path")
     if file.suffix not in READERS:
         raise InvalidOption(f"{file}: expected a file that ends in {', '.join(READERS)}; convert it first")
     try:
         return READERS[file.suffix](file)
-    except BcmdistError:
+    except (BcmdistError, MemoryError):
         raise
     except ImportError as error:
         raise MissingExtra(
             f"{file}: {file.suffix} files need pandas and pyarrow; pip install 'bcmdist[tables]'"
         ) from error
-    except (ValueError, OSError, EOFError, BadZipFile, Warning) as error:
+    except Exception as error:  # whatever its reader makes of it
         raise InvalidData(
             f"{file}: expected a {file.suffix} file of numbers, it cannot be read ({' '.join(str(error).split())}); "
             "save it again"
@@ -73,21 +73,35 @@ def _npz(file) -> Arrays:
 
 def _npy(file) -> Table:
     table = np.load(file, allow_pickle=False)
-    if table.dtype.names:
-        return {name: _of_numpy(name, table[name]) for name in table.dtype.names}
-    if table.ndim != 2 or table.shape[1] < 2:
+    if table.dtype.names and table.ndim == 1:
+        return {name: of_numpy(name, table[name]) for name in table.dtype.names}
+    if table.dtype.names or table.ndim != 2 or table.shape[1] < 2:
         raise InvalidData(
-            f"{file}: expected a structured array, or a 2-D one whose last column is the target, got shape "
+            f"{file}: expected a 1-D structured array, or a 2-D one whose last column is the target, got shape "
             f"{table.shape}; save it as .npz with X and y"
         )
     names = [*(f"column{k}" for k in range(table.shape[1] - 1)), "y"]
-    return {name: _of_numpy(name, table[:, k]) for k, name in enumerate(names)}
+    return {name: of_numpy(name, table[:, k]) for k, name in enumerate(names)}
 
 
-def _of_numpy(name, values):
-    if values.dtype.kind in "fiub":
+def of_numpy(name, values) -> Column:
+    """An array (n,) as a column."""
+    if values.ndim != 1:
+        return Column(name, values, f"values of shape {values.shape[1:]}")
+    if values.dtype.kind in "fiub" and values.dtype.itemsize <= 8:
         return Column(name, values, NUMBERS, np.isnan(values) if values.dtype.kind == "f" else None)
-    return Column(name, values, TEXTS if values.dtype.kind in "US" else f"values of type {values.dtype}")
+    if values.dtype.kind in "US":
+        texts = np.strings.decode(values, "utf-8") if values.dtype.kind == "S" else values
+        return _trimmed(Column(name, texts.astype(object), TEXTS, np.zeros(len(values), bool)))
+    return Column(name, values, f"values of type {values.dtype}")
+
+
+def _trimmed(column: Column) -> Column:
+    """Texts without blanks around them; where nothing is left, nothing is there."""
+    if column.kind != TEXTS:
+        return column
+    values = np.array([value.strip() for value in column.values], dtype=object)
+    return replace(column, values=values, missing=column.missing | (values == ""))
 
 
 def _csv(file) -> Table:
@@ -100,7 +114,7 @@ def _csv(file) -> Table:
         frame = pandas.read_csv(file, index_col=False, skipinitialspace=True, low_memory=False)
     frame.columns = names
     table = _of_frame(pandas, file, frame)
-    return {name: replace(c, kind=NAMELESS) if name in nameless else c for name, c in table.items()}
+    return {name: replace(c, kind=NAMELESS) if name in nameless else _trimmed(c) for name, c in table.items()}
 
 
 def _header(pandas, file) -> tuple[list[str], set[str]]:
@@ -160,16 +174,18 @@ def _of_series(pandas, name, series) -> Column:
         return Column(name, series.astype(object).to_numpy(), "categories", missing)
     if types.is_bool_dtype(series.dtype) or (types.is_numeric_dtype(series.dtype) and series.dtype.kind in "fiu"):
         if series.dtype.kind in "iub" and not missing.any():
-            return Column(name, series.to_numpy(dtype=series.dtype.name.lower()), NUMBERS, missing)
+            return Column(name, series.to_numpy(dtype=getattr(series.dtype, "numpy_dtype", None)), NUMBERS, missing)
         return Column(name, series.to_numpy(dtype=float, na_value=np.nan), NUMBERS, missing)
-    if missing.all():
-        return Column(name, np.full(len(series), np.nan), NUMBERS, missing)
+    if all(isinstance(value, bool) for value in series[~missing]):  # with gaps, or there is nothing else
+        values = [np.nan if gone else value for value, gone in zip(series, missing, strict=True)]
+        return Column(name, np.array(values, dtype=float), NUMBERS, missing)
     if all(isinstance(value, str) for value in series[~missing]):
         return Column(name, series.to_numpy(dtype=object, na_value=""), TEXTS, missing)
     if types.is_datetime64_any_dtype(series.dtype):
         return Column(name, series.to_numpy(), "dates", missing)
     found = {type(value).__name__ for value in series[~missing].iloc[:1000]}
-    return Column(name, series.to_numpy(dtype=object), f"values of type {', '.join(sorted(found))}", missing)
+    kind = "whole numbers beyond 64 bits" if found == {"int"} else f"values of type {', '.join(sorted(found))}"
+    return Column(name, series.to_numpy(dtype=object), kind, missing)
 
 
 READERS: dict[str, Callable[[Path], Table | Arrays]] = {
@@ -188,7 +204,7 @@ def as_written(file, column: Column) -> np.ndarray:
 
     frame = pandas.read_csv(file, index_col=False, skipinitialspace=True, dtype=str, keep_default_na=False)
     names, _ = _header(pandas, file)
-    texts = frame.iloc[:, names.index(column.name)].to_numpy(dtype=object)
+    texts = frame.iloc[:, names.index(column.name)].str.strip().to_numpy(dtype=object)
     return column.values if np.array_equal(column.values.astype(str), texts.astype(str)) else texts
 
 

@@ -8,6 +8,7 @@ integers, fill values among them.
 
 import base64
 import math
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ from bcmdist.errors import InvalidData
 
 # Whole numbers up to here are float64 each; beyond, neighbours become one.
 LARGEST_INTEGER = 2**53
+
+# Units of numbers that are dates.
+SINCE = re.compile(r" since \d+-\d+")
 
 PACKED = ("scale_factor", "add_offset", "_FillValue", "missing_value", "valid_range", "valid_min", "valid_max")
 
@@ -34,18 +38,21 @@ class Packing:
     low: float = -math.inf
     high: float = math.inf
     """bounds of stored values; others stand for none"""
-    unsigned: bool = False
-    """whether signed integers are to be read as unsigned ones"""
+    kind: str = ""
+    """u where signed integers are to be read as unsigned ones, i the other way round"""
 
-    def numbers(self, stored):
-        """float64 values of stored ones; nan where there is none."""
-        if self.unsigned:
-            stored = stored.view(f"u{stored.dtype.itemsize}")
-        values = stored * self.scale + self.offset if (self.scale, self.offset) != (1.0, 0.0) else stored
+    def numbers(self, stored, where="data", *, start=0):
+        """float64 values of stored ones, nan where there is none; unscaled ones are checked as `as_float` does."""
+        if self.kind:
+            stored = stored.view(stored.dtype.str.replace(stored.dtype.kind, self.kind))
         gone = (stored < self.low) | (stored > self.high)
         for value in self.missing:
             gone |= stored == value
-        return np.where(gone, np.nan, values.astype(float)) if gone.any() else values.astype(float)
+        if (self.scale, self.offset) == (1.0, 0.0):
+            values = as_float(np.where(gone, 0, stored), where, start=start)
+        else:
+            values = stored.astype(float) * self.scale + self.offset
+        return np.where(gone, np.nan, values)
 
 
 PLAIN = Packing()
@@ -81,17 +88,31 @@ def packing_of(array, where) -> Packing:
 def _packing(attributes: Mapping[str, Any], dtype) -> Packing:
     low, high = attributes.get("valid_range", (-math.inf, math.inf))
     missing = [np.atleast_1d(attributes[name]) for name in ("_FillValue", "missing_value") if name in attributes]
+    kind = {"true": "u", "false": "i"}.get(str(attributes.get("_Unsigned")).lower(), "")
+    kind = kind if dtype.kind in "iu" and dtype.kind != kind else ""
+
+    def as_read(value):
+        return _as_kind(_number(value), kind, 8 * dtype.itemsize)
+
     packing = Packing(
         scale=_number(attributes.get("scale_factor", 1.0)),
         offset=_number(attributes.get("add_offset", 0.0)),
-        missing=tuple(_number(value) for values in missing for value in values.tolist()),
-        low=_number(attributes.get("valid_min", low)),
-        high=_number(attributes.get("valid_max", high)),
-        unsigned=str(attributes.get("_Unsigned", False)).lower() == "true" and dtype.kind == "i",
+        missing=tuple(as_read(value) for values in missing for value in values.tolist()),
+        low=as_read(attributes.get("valid_min", low)),
+        high=as_read(attributes.get("valid_max", high)),
+        kind=kind,
     )
     if not (math.isfinite(packing.scale) and math.isfinite(packing.offset)) or packing.scale == 0:
         raise ValueError("scale_factor and add_offset are finite, scale_factor not 0")
     return packing
+
+
+def _as_kind(value, kind, bits):
+    """A stored integer as one of another kind (u, i) of the same bits: -1 as 255."""
+    if not kind or not math.isfinite(value):
+        return value
+    half = 2 ** (bits - 1) if kind == "i" else 0
+    return float((int(value) + half) % 2**bits - half)
 
 
 def _number(value) -> float:
@@ -110,7 +131,20 @@ def numbers(array, stored, where, *, start=0):
         As `packing_of` and `as_float`.
     """
     packing = packing_of(array, where)
-    return as_float(stored, where, start=start) if packing == PLAIN else packing.numbers(stored)
+    return as_float(stored, where, start=start) if packing == PLAIN else packing.numbers(stored, where, start=start)
+
+
+def unpacked(array, stored, where):
+    """Values of a coordinate as `numbers` where they are scaled, else as they are stored."""
+    if stored.dtype.kind not in "iuf" or not {"scale_factor", "add_offset"} & dict(array.attrs).keys():
+        return stored
+    return numbers(array, stored, where)
+
+
+def since(array) -> str | None:
+    """From when the numbers of an array count in CF's units, as in "days since 2026-01-01"; None of other numbers."""
+    units = str(array.attrs.get("units", ""))
+    return units if SINCE.search(units) else None
 
 
 def as_float(values, where, *, start=0):

@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,10 +10,19 @@ import zarr
 from click.testing import CliRunner
 
 from bcmdist import GBCM, Settings
-from bcmdist.arrays import open_data
+from bcmdist.arrays import open_data, read_schema
 from bcmdist.cli import cli
-from bcmdist.errors import BcmdistError, BcmdistWarning, DataNotFound, InvalidData, InvalidDtype, InvalidOption
-from bcmdist.importer import import_file
+from bcmdist.errors import (
+    BcmdistError,
+    BcmdistWarning,
+    DataNotFound,
+    InvalidData,
+    InvalidDtype,
+    InvalidOption,
+    UnsupportedTarget,
+)
+from bcmdist.files import predicted
+from bcmdist.importer import Split, import_file
 from bcmdist.partition import Partition
 from bcmdist.roles import Roles
 from bcmdist.rows import read_all
@@ -92,6 +102,18 @@ SAME = {
     "nullable types": ("a.parquet", lambda f, p: f.convert_dtypes().to_parquet(p), {}),
     "named index": ("a.parquet", lambda f, p: f.rename_axis("time").to_parquet(p), {"drop": ("time",)}),
     "structured npy": ("a.npy", lambda f, p: np.save(p, f.to_records(index=False)), {}),
+    "types of true and false": (
+        *("a.parquet", lambda f, p: f.assign(t=pd.array([True] * ROWS, dtype="boolean")).to_parquet(p)),
+        {"drop": ("t",)},
+    ),
+    "types of another library": (
+        *("a.parquet", lambda f, p: f.assign(n=1).convert_dtypes(dtype_backend="pyarrow").to_parquet(p)),
+        {"drop": ("n",)},
+    ),
+    "npz with names as bytes": (
+        *("a.npz", lambda f, p: np.savez(p, X=f.to_numpy()[:, :3], y=f.y, feature_names=NAMES.astype("S"))),
+        {},
+    ),
     "npz with names": ("a.npz", lambda f, p: np.savez(p, X=f.to_numpy()[:, :3], y=f.y, feature_names=NAMES), {}),
 }
 
@@ -185,9 +207,105 @@ REFUSED = {
         *("a.parquet", lambda f, p: cell("north", 2, None)(f).to_parquet(p), {"id": "north"}, InvalidData),
         "a name in each row of 'north', none at row 2",
     ),
+    "true and false with a gap": (
+        *("a.csv", lambda f, p: csv(f.assign(t=[True, None] * (ROWS // 2)), p), {}, InvalidData),
+        "each row of 't', got nan at row 1",
+    ),
+    "digits that only some read": (
+        *("a.csv", lambda f, p: csv(cell("east", 3, "1_250")(f), p), {}, InvalidDtype),
+        "texts in 'east' .1 of 60 cells, the first '1_250' at row 3",
+    ),
+    "numbers as texts": (
+        *("a.parquet", lambda f, p: f.astype({"east": str}).to_parquet(p), {}, InvalidDtype),
+        "texts in 'east' .numbers, as texts",
+    ),
+    "very large integers": (
+        *("a.csv", lambda f, p: csv(f.assign(key="9" * 30), p), {}, InvalidDtype),
+        "whole numbers beyond 64 bits in 'key'",
+    ),
+    "only names": ("a.csv", lambda f, p: csv(f[:0], p), {}, InvalidData, "at least one row, found none; add rows"),
+    "a directory": ("a.csv", lambda f, p: p.mkdir(), {}, DataNotFound, "a file, there is something else"),
+    "categories of another library": (
+        *("a.parquet", lambda f, p: f.assign(y=pd.array(["u"] * ROWS, dtype=_dictionary())).to_parquet(p), {}),
+        *(InvalidData, "cannot be read .*dictionary"),
+    ),
+    "metadata of another kind": ("a.parquet", lambda f, p: _odd_metadata(f, p), {}, InvalidData, "cannot be read"),
+    "a label of blanks": (
+        *("a.csv", lambda f, p: csv(f.assign(y=["low", "  "] * (ROWS // 2)), p), {}, InvalidData),
+        "a label in each row of 'y', none at row 1",
+    ),
+    "categories with a gap": (
+        *("a.parquet", lambda f, p: f.assign(y=pd.Categorical(["u", None] * (ROWS // 2))).to_parquet(p), {}),
+        *(InvalidData, "a label in each row of 'y', none at row 1"),
+    ),
+    "lists that name rows": (
+        *("a.parquet", lambda f, p: f.assign(many=[[1, 2]] * ROWS).to_parquet(p), {"id": "many"}, InvalidDtype),
+        "a number or text in each row of 'many', got others",
+    ),
+    "a name of rows with a blank": (
+        *("a.csv", lambda f, p: csv(f.assign(**{"site id": f.index}), p), {"id": "site id"}, InvalidOption),
+        "--id: expected a name .* without blanks, .* got 'site id'; rename",
+    ),
+    "a name of rows that leads away": ("a.csv", csv, {"id": ".."}, InvalidOption, "--id: .* got '..'; rename"),
+    "a number as array": ("a.npz", lambda f, p: np.savez(p, X=3.0, y=f.y), {}, InvalidData, r"shape .N, D., got \(\)"),
+    "no columns": (
+        *("a.npz", lambda f, p: np.savez(p, X=np.ones((ROWS, 0)), y=f.y), {}, InvalidData),
+        r"shape .N, D., got \(60, 0\)",
+    ),
+    "one weight for all": (
+        *("a.npz", lambda f, p: np.savez(p, X=f, y=f.y, weight=2.0), {}, InvalidData),
+        r"one value per row in weight, got shape \(\)",
+    ),
+    "inputs as weights": (
+        *("a.npz", lambda f, p: np.savez(p, X=f, y=f.y), {"companions": {"weight": "X"}}, InvalidData),
+        r"one value per row in X, got shape \(60, 4\)",
+    ),
+    "inputs to drop": ("a.npz", lambda f, p: np.savez(p, X=f, y=f.y), {"drop": ("X",)}, DataNotFound, "'X' to drop"),
+    "an unknown array to drop": (
+        *("a.npz", lambda f, p: np.savez(p, X=f, y=f.y), {"drop": ("q",)}, DataNotFound),
+        "an array 'q' to drop, found y",
+    ),
+    "too few names": (
+        *("a.npz", lambda f, p: np.savez(p, X=f, y=f.y, feature_names=NAMES), {}, InvalidData),
+        r"4 texts in feature_names, .* got shape \(3,\)",
+    ),
+    "names twice": (
+        *("a.npz", lambda f, p: np.savez(p, X=f, y=f.y, feature_names=np.array(list("abca"))), {}, InvalidData),
+        "feature_names: .*'a' is there twice",
+    ),
+    "an empty label": (
+        *("a.npz", lambda f, p: np.savez(p, X=f, y=np.array(["u", ""] * (ROWS // 2))), {}, InvalidData),
+        "y: expected a label in each row, none at row 1",
+    ),
+    "numbers of more bits": (
+        *("a.npz", lambda f, p: np.savez(p, X=f.to_numpy(dtype="g"), y=f.y), {}, InvalidDtype),
+        "numbers in X, got dtype float128",
+    ),
+    "parts of other widths": (
+        *("a.npz", lambda f, p: np.savez(p, X_train=f, X_test=f.iloc[:, :2], y_train=f.y, y_test=f.y), {}),
+        *(InvalidData, "train and test with the same columns"),
+    ),
+    "rows of rows": (
+        *("a.npy", lambda f, p: np.save(p, np.zeros((2, 2), [("a", "f8"), ("y", "f8")])), {}, InvalidData),
+        "a 1-D structured array",
+    ),
+    "several values in a column": (
+        *("a.npy", lambda f, p: np.save(p, np.zeros(3, [("a", "f8", (2,)), ("y", "f8")])), {}, InvalidDtype),
+        r"values of shape \(2,\) in 'a'",
+    ),
     "an unknown column to drop": ("a.csv", csv, {"drop": ("no",)}, DataNotFound, "expected a column 'no' to drop"),
     "a role twice": ("a.csv", csv, {"id": "y"}, InvalidOption, "one role for a column"),
 }
+
+
+def _dictionary():
+    pa = pytest.importorskip("pyarrow")
+    return pd.ArrowDtype(pa.dictionary(pa.int32(), pa.string()))
+
+
+def _odd_metadata(frame, path):
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pa.Table.from_pandas(frame).replace_schema_metadata({b"pandas": b'{"nope": 1}'}), path)
 
 
 def imported(tmp_path, clean, name, write, options):
@@ -219,6 +337,40 @@ def test_a_column_that_only_looks_like_a_role_is_reported(name, column, clean, t
         figures = import_file(tmp_path / "a.csv", tmp_path / "a.zarr")
     assert figures["columns"] == ["depth", "north", "east", column]
     assert figures["roles"] == {}
+
+
+@pytest.mark.parametrize("write", ["a.csv", "a.parquet", "a.npz", "a.npy", "frame"])
+def test_blanks_around_labels_do_not_count(write, clean, tmp_path):
+    labels = np.array(["low ", "high", " low"] * (ROWS // 3))
+    frame = clean[0].assign(y=labels)
+    if write == "frame":
+        assert GBCM.fit((frame[NAMES], frame["y"]), replace(QUICK, task=None)).info()["classes"] == ["high", "low"]
+        return
+    how = {
+        "a.csv": csv,
+        "a.parquet": lambda f, p: f.to_parquet(p),
+        "a.npz": lambda f, p: np.savez(p, X=f[NAMES].to_numpy(), y=labels, feature_names=NAMES),
+        "a.npy": lambda f, p: np.save(p, f.to_records(index=False, column_dtypes={"y": "S5"})),
+    }
+    figures = imported(tmp_path, (frame,), write, how[write], {})
+    assert figures["classes"] == ["high", "low"]
+    assert zarr.open_group(tmp_path / "a.zarr")["y"][:3].tolist() == [1, 0, 1]
+
+
+def test_blanks_around_names_of_rows_do_not_count(clean, tmp_path):
+    """Numbers with blanks are the same numbers, with zeros in front the same texts."""
+    frame = clean[0].assign(n=[f" {k} " for k in range(ROWS)], t=[f" 0{k} " for k in range(ROWS)])
+    for name, expected in (("n", list(range(ROWS))), ("t", [f"0{k}" for k in range(ROWS)])):
+        place = tmp_path / name
+        place.mkdir()
+        imported(place, (frame,), "a.csv", csv, {"id": name, "drop": ({"n", "t"} - {name}).pop()})
+        assert zarr.open_group(place / "a.zarr")[name][:].tolist() == expected
+
+
+def test_a_mask_is_numbers(clean, tmp_path):
+    csv(clean[0].assign(test="yes"), tmp_path / "a.csv")
+    with pytest.raises(InvalidDtype, match="numbers in the mask 'test', got texts"):
+        import_file(tmp_path / "a.csv", tmp_path / "a.zarr", split=Split("train", mask="test"))
 
 
 # --- Zarr as xarray writes it ---
@@ -346,3 +498,116 @@ def test_json_of_the_command_names_what_is_not_used(clean, tmp_path):
     assert figures["unused"] == {"note": "--drop"}
     assert figures["roles"] == {"weight": "w"}
     assert figures["columns"] == ["depth", "north", "east"]
+
+
+def plain(path, *, form=3, **arrays):
+    """A group of arrays with attributes, each (values, attributes)."""
+    group = zarr.open_group(path, mode="w", zarr_format=form)
+    for name, (values, attributes) in arrays.items():
+        dims = (["row", "feature"] if name == "X" else ["row" if name != "feature" else "feature"])[: values.ndim]
+        more = {"dimension_names": dims} if form == 3 else {}
+        attributes = attributes | ({"_ARRAY_DIMENSIONS": dims} if form == 2 else {})
+        group.create_array(name, data=values, attributes=attributes, **more)
+    return path
+
+
+def stored_rows(path):
+    data = open_data(path, schema=read_schema(path))
+    ((_, rows),) = read_all([Partition(data, 0, data.rows)])
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("stored", "kind", "fill"),
+    [(np.array([1, -1, -56], "i1"), "true", -1), (np.array([1, 255, 200], "u1"), "false", 255)],
+)
+def test_fill_values_of_integers_of_another_sign(stored, kind, fill, tmp_path):
+    """The attribute is of the stored type, -1, and the values are read as another one, 255."""
+    attributes = {"_Unsigned": kind, "_FillValue": fill, "scale_factor": 0.5}
+    plain(tmp_path / "a.zarr", X=(np.ones((3, 1)), {}), y=(stored, attributes))
+    with pytest.raises(InvalidData, match="in y, got nan at row 1 "):
+        stored_rows(tmp_path / "a.zarr")
+    group = zarr.open_group(tmp_path / "a.zarr")
+    group["y"].attrs["_FillValue"] = 1
+    values = packing_of(group["y"], "y").numbers(stored)
+    np.testing.assert_array_equal(values, [np.nan, *([127.5, 100.0] if kind == "true" else [-0.5, -28.0])])
+
+
+def test_large_labels_with_a_fill_value_do_not_merge(tmp_path):
+    plain(tmp_path / "a.zarr", X=(np.ones((4, 1)), {}), y=(2**53 + np.arange(4), {"_FillValue": -1}))
+    with pytest.raises(InvalidData, match=r"y: expected whole numbers up to 2\*\*53.*got 9007199254740993 at row 1 "):
+        stored_rows(tmp_path / "a.zarr")
+
+
+@pytest.mark.parametrize("name", ["X", "y"])
+def test_dates_are_no_numbers(name, clean, tmp_path):
+    """They count from the first day of each file."""
+    arrays = {"X": np.ones((4, 1)), "y": np.arange(4.0)}
+    dated = {n: (v, {"units": "days since 2026-01-01 00:00:00"} if n == name else {}) for n, v in arrays.items()}
+    with pytest.raises(InvalidDtype, match=f"numbers in {name}, got dates .days since 2026-01-01"):
+        GBCM.fit(plain(tmp_path / "a.zarr", **dated), QUICK)
+    for attributes in ({"units": "days since diagnosis"}, {"units": "m"}):
+        stored_rows(plain(tmp_path / "b.zarr", X=(arrays["X"], attributes), y=(arrays["y"], {})))
+
+
+def test_names_of_columns_are_what_their_numbers_mean(tmp_path):
+    """Not how they are packed, nor since when they count in this file."""
+
+    def columns(attributes):
+        feature = np.array([1, 2]), attributes
+        plain(tmp_path / "a.zarr", X=(np.ones((4, 2)), {}), y=(np.arange(4.0), {}), feature=feature)
+        return read_schema(tmp_path / "a.zarr").columns
+
+    assert columns({}) == ("1", "2")
+    assert columns({"scale_factor": 0.5}) == ("0.5", "1.0")
+    assert columns({"units": "days since 2026-01-01"}) == ("1 days since 2026-01-01", "2 days since 2026-01-01")
+
+
+@pytest.mark.parametrize(
+    ("classes", "y", "error", "text"),
+    [
+        (["a", "a"], [0, 1], InvalidData, "a name of its own for each class, 'a' is there twice"),
+        (["a", "b"], [0, 2], UnsupportedTarget, "the numbers 0 to 1 of its classes in y, got 2;"),
+        (["a", "b"], [-1, 1], UnsupportedTarget, "the numbers 0 to 1 of its classes in y, got -1;"),
+        (["a", "b"], [0, 1, 2], UnsupportedTarget, "the numbers 0 to 1 of its classes in y, got 2;"),
+        (["a", "\ud800"], [0, 1], InvalidData, "names of Unicode text"),
+    ],
+)
+def test_names_of_classes_that_make_no_sense_are_refused(classes, y, error, text, rng, tmp_path):
+    y = np.resize(y, ROWS)
+    plain(tmp_path / "a.zarr", X=(rng.standard_normal((ROWS, 1)), {}), y=(y, {"classes": classes}))
+    with pytest.raises(error, match=text):
+        GBCM.fit(tmp_path / "a.zarr", replace(QUICK, task="classification"))
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "error", "text"),
+    [
+        ("mean", "mean", InvalidData, "other names of coordinates than those of predictions, got 'mean'; rename"),
+        ("time", "../../time", BcmdistError, "expected the name of an array in this group, got '../../time'"),
+    ],
+)
+def test_coordinates_that_make_no_sense_are_refused(name, said, error, text, clean, tmp_path):
+    gbcm = GBCM.fit((clean[0][NAMES].to_numpy(), clean[0]["y"].to_numpy()), QUICK)
+    given = {"X": (np.ones((4, 3)), {"coordinates": said}), name: (np.arange(4), {})}
+    with pytest.raises(error, match=text):
+        gbcm.predict_zarr(plain(tmp_path / "a.zarr", **given), tmp_path / "p.zarr")
+    assert not (tmp_path / "p.zarr").exists()
+
+
+@pytest.mark.parametrize(
+    ("attributes", "expected"),
+    [
+        ({"scale_factor": 0.5, "add_offset": 1.0}, [1.0, 1.5, 2.0, 2.5]),
+        ({"units": "days since 2026-01-01"}, ["2026-01-01", "2026-01-02", "2026-01-03", "2026-01-04"]),
+        ({"units": "days since the flood"}, [0, 1, 2, 3]),
+        ({"units": "days since 2026-13-41"}, [0, 1, 2, 3]),
+    ],
+)
+def test_coordinates_in_tables_are_what_their_numbers_mean(attributes, expected, clean, tmp_path):
+    gbcm = GBCM.fit((clean[0][NAMES].to_numpy(), clean[0]["y"].to_numpy()), QUICK, model=tmp_path / "m")
+    given = {"X": (np.ones((4, 3)), {"coordinates": "time"}), "time": (np.arange(4), attributes)}
+    plain(tmp_path / "a.zarr", **given)
+    with predicted(gbcm.model, tmp_path / "a.zarr", tmp_path / "p.csv", roles={}) as (data, place, _):
+        gbcm.predict_zarr(data, place)
+    assert pd.read_csv(tmp_path / "p.csv")["time"].tolist() == expected

@@ -1,6 +1,7 @@
 """Names of columns, rows and classes live from a file to the model to its predictions, and are checked by name."""
 
 import json
+import re
 import warnings
 
 import numpy as np
@@ -241,6 +242,50 @@ def test_rows_without_a_target_are_imported(regression, table, tmp_path):
     np.testing.assert_allclose(written(tmp_path / "p.zarr")["mean"], written(tmp_path / "q.zarr")["mean"], **SAME)
 
 
+def test_an_input_may_be_called_as_the_target(table, tmp_path):
+    data = imported(table[[*COLUMNS, "y"]].rename(columns={"y": "z", "east": "y"}), tmp_path / "d.zarr", y="z")
+    gbcm = GBCM.fit(data, Settings(**QUICK, task="regression"), model=tmp_path / "m")
+    table[[*COLUMNS]].rename(columns={"east": "y"}).to_csv(tmp_path / "new.csv", index=False)
+    done = predict([gbcm.url, tmp_path / "new.csv", "--out", tmp_path / "p.csv"])
+    assert done.exit_code == 0, done.stderr
+    expected = gbcm.predict(table[list(COLUMNS)].to_numpy())["mean"]
+    np.testing.assert_allclose(pd.read_csv(tmp_path / "p.csv")["mean"], expected, rtol=1e-9)
+
+
+def test_arrays_of_a_model_may_have_any_name(table, tmp_path):
+    """A file has columns, which do not depend on them."""
+    write_dataset(
+        tmp_path / "d.zarr",
+        {"temps": table[list(COLUMNS)].to_numpy(), "yield": table.y.to_numpy()},
+    )
+    settings = Settings(**QUICK, task="regression", x="temps", y="yield")
+    gbcm = GBCM.fit(tmp_path / "d.zarr", settings, model=tmp_path / "m")
+    table[list(COLUMNS)].to_csv(tmp_path / "new.csv", index=False)
+    done = predict([gbcm.url, tmp_path / "new.csv", "--out", tmp_path / "p.csv"])
+    assert done.exit_code == 0, done.stderr
+    table[["depth"]].to_csv(tmp_path / "less.csv", index=False)
+    done = predict([gbcm.url, tmp_path / "less.csv", "--out", tmp_path / "q.csv"])
+    assert f"{tmp_path / 'less.csv'}: expected 3 inputs, as in training, got 1" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        (["--exposure", "note"], "--exposure: expected a likelihood that reads it, gaussian does not; leave it out"),
+        (["--id", "north"], "one role for a column, got 'north' for several"),
+        (["--id", "site id"], "--id: expected a name .* without blanks"),
+        (["--x", "X"], "expected a data set with --x, got a file"),
+    ],
+)
+def test_roles_that_make_no_sense_are_refused(more, text, regression, table, tmp_path):
+    gbcm, _ = regression
+    table.to_csv(tmp_path / "new.csv", index=False)
+    done = predict([gbcm.url, tmp_path / "new.csv", "--out", tmp_path / "p.csv", *more])
+    assert done.exit_code == 1
+    assert re.search(text, done.stderr)
+    assert not list(tmp_path.glob("p.csv*"))
+
+
 # --- Classes ---
 
 
@@ -265,6 +310,14 @@ def test_labels_are_texts_from_end_to_end(soils, table, tmp_path):
     frame = pd.read_csv(tmp_path / "p.csv")
     assert frame.label.tolist() == label.tolist()
     np.testing.assert_allclose(frame["probability_wet clay"], said["probability"][:, 2], rtol=1e-12)
+
+
+def test_names_of_rows_do_not_replace_predictions(soils, table, tmp_path):
+    gbcm, _ = soils
+    table[list(COLUMNS)].assign(probability_sand=table.site).to_csv(tmp_path / "new.csv", index=False)
+    done = predict([gbcm.url, tmp_path / "new.csv", "--out", tmp_path / "p.csv", "--id", "probability_sand"])
+    assert "'probability_sand' names rows too" in done.stderr
+    assert not list(tmp_path.glob("p.csv*"))
 
 
 def test_classes_are_known_by_name_in_another_file(soils, table, tmp_path):
