@@ -8,16 +8,15 @@ that are complete are told from those that are announced.
 
 import itertools
 import os
-import warnings
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-import numpy as np
 import zarr
 from zarr.core.sync import sync
 from zarr.storage import LocalStore
 
 from bcmdist.checked import CheckedStore, safe_name
+from bcmdist.coordinates import schema_of
 from bcmdist.disk import leads_nowhere
 from bcmdist.errors import (
     BcmdistError,
@@ -32,19 +31,16 @@ from bcmdist.errors import (
     UnsafeData,
 )
 from bcmdist.schema import (
-    CLASSES,
     UNNAMED,
     Schema,
-    dimensions,
     recoded,
     refuse_other_classes,
-    refuse_repeated,
     taken,
     warn_of_columns,
 )
 from bcmdist.storage import answering, normal_url, on_objects, open_objects, refuse_secrets
 from bcmdist.stream import EntryShape, is_entry, is_stream, open_entry, place_of
-from bcmdist.values import since, unpacked
+from bcmdist.values import since
 
 # Arrays that may stand beside the targets, in the order of the fields of `Observations`.
 COMPANIONS = ("weight", "exposure", "trials", "event")
@@ -242,7 +238,7 @@ def _data(url, x, y, group, arrays, rows, schema):
     companions = tuple(name for name in COMPANIONS if name in arrays)
     chunk_bytes = max(group.store.encoding(array.path).decoded_bytes for array in arrays.values())
     X = arrays[x]
-    found = UNNAMED if schema == UNNAMED else _schema(url, group, X, None if y is None else arrays[y])
+    found = UNNAMED if schema == UNNAMED else schema_of(url, group, X, None if y is None else arrays[y])
     take, recode = taken(found, schema, f"{url}: {x}"), recoded(found, schema)
     inputs = len(take) or X.shape[1]
     named = {"chunk_bytes": chunk_bytes, "take": take, "recode": recode}
@@ -259,50 +255,7 @@ def read_schema(url, *, x="X", y: str | None = None) -> Schema:
     if is_entry(url):
         return Schema(open_entry(url, x, y, COMPANIONS).columns)
     group = open_group(url)
-    return _schema(url, group, _array(group, url, x), None if y is None else _array(group, url, y))
-
-
-def _schema(url, group, X, y):
-    along = dimensions(X)[1]
-    columns: tuple[str, ...] = ()
-    if along and safe_name(along, url) in group:
-        named = group[along]
-        if isinstance(named, zarr.Array) and named.shape == X.shape[1:]:
-            columns = _column_names(named, read_coordinate(group, url, along), f"{url}: {along}")
-    listed = [] if y is None else y.attrs.get(CLASSES, [])
-    if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
-        raise DataDamaged(f"{url}: expected a list of names in the attribute {CLASSES!r} of y, got {listed!r}; correct")
-    refuse_repeated(listed, f"{url}: {CLASSES}", of="class")
-    return Schema(columns, tuple(listed))
-
-
-def _column_names(array, values, where):
-    """What a coordinate says, whatever its packing and the day it counts from in this file."""
-    units = since(array)
-    names = tuple(f"{value} {units}" if units else str(value) for value in unpacked(array, values, where).tolist())
-    refuse_repeated(names, where)
-    return names
-
-
-def read_coordinate(group, url, name, rows=slice(None)):
-    """Values of a coordinate, numbers or texts, as they are stored.
-
-    Raises
-    ------
-    DataDamaged, InvalidDtype, UnsafeData
-    """
-    array = group[name]
-    group.store.encoding(array.path)  # raises
-    if array.dtype.kind not in "fiubmMUTSO":
-        raise InvalidDtype(f"{url}: expected numbers or texts in the coordinate {name}, got {array.dtype}; convert it")
-    try:
-        with answering(url), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of Zarr, about texts of fixed length, which its specification lacks
-            return np.asarray(array[rows])
-    except BcmdistError:
-        raise
-    except Exception as error:  # whatever zarr makes of it
-        raise DataDamaged(f"{url}: the coordinate {name} cannot be read ({error}); restore it from a copy") from error
+    return schema_of(url, group, _array(group, url, x), None if y is None else _array(group, url, y))
 
 
 def check_names(data: Data, schema: Schema):

@@ -28,9 +28,9 @@ from bcmdist.arrays import (
     chunk_keys,
     group_store,
     open_group,
-    read_coordinate,
 )
 from bcmdist.checked import recorded, safe_name
+from bcmdist.coordinates import read_coordinate
 from bcmdist.disk import leads_nowhere, room_for
 from bcmdist.errors import DataExists, InvalidData, InvalidOption
 from bcmdist.manifest import MANIFEST

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bcmdist.arrays import open_group, read_coordinate
+from bcmdist.arrays import open_group
+from bcmdist.coordinates import read_coordinate
 from bcmdist.dataset import refuse_existing
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption
 from bcmdist.importer import import_file
