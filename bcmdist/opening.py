@@ -37,7 +37,7 @@ from bcmdist.manifest import from_table, to_table
 from bcmdist.partition import from_key
 from bcmdist.preparation import prepare_model, survey
 from bcmdist.rows import changed_chunks
-from bcmdist.schema import Schema, class_codes, frame_names, is_text
+from bcmdist.schema import Schema, as_table, class_codes, frame_names, is_text
 from bcmdist.stages import Stages
 from bcmdist.storage import on_objects, open_storage
 from bcmdist.store import SCRATCH, open_store
@@ -57,7 +57,7 @@ def places(source, model):
     if isinstance(source, tuple):
         keep.append(_Scratch())
         path = Path(keep[-1].path, "data.zarr")
-        columns, (X, y) = frame_names(source[0]), (np.asarray(part) for part in source)
+        columns, X, y = frame_names(source[0]), as_table(source[0]), np.asarray(source[1])
         y, classes = class_codes(y, "y") if is_text(y) else (y, ())
         if X.dtype.kind not in "fiub" or y.dtype.kind not in "fiub":
             raise InvalidDtype(f"X, y: expected real numbers, got {X.dtype} and {y.dtype}; convert them to float64")

@@ -10,11 +10,12 @@ one for each column. Classes have names where y holds numbers 0 to C - 1 and its
 
 import warnings
 from collections import Counter
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
 
-from bcmdist.errors import BcmdistWarning, InvalidData
+from bcmdist.errors import BcmdistWarning, InvalidData, InvalidDtype
 
 # Attribute of the targets: names of the classes 0 to C - 1.
 CLASSES = "classes"
@@ -137,23 +138,54 @@ def in_order(X, schema: Schema):
 
     Raises
     ------
-    InvalidData
+    InvalidData, InvalidDtype
     """
     columns = taken(Schema(frame_names(X)), schema, "X")
-    return np.asarray(X[list(schema.columns)] if columns else X)
+    if columns:
+        labels = tuple(X.columns)
+        X = X[[labels[k] for k in columns]]
+    return as_table(X)
 
 
 def frame_names(X) -> tuple[str, ...]:
-    """Names of the columns of a data frame; () of what is none, or has numbers for names.
+    """Names of the columns of a data frame; () of what is none, or only counts them.
 
     Raises
     ------
     InvalidData
         Two columns have one name.
+    InvalidDtype
+        It is a table of another kind.
     """
-    names = tuple(getattr(X, "columns", ()))
+    labels = tuple(getattr(X, "columns", ()))
+    if not all(isinstance(label, Hashable) for label in labels):
+        raise InvalidDtype(f"X: expected an array or a data frame, got {type(X).__name__}; convert it")
+    names = () if labels == tuple(range(len(labels))) else tuple(map(str, labels))
     refuse_repeated(names, "X")
-    return names if all(isinstance(name, str) for name in names) else ()
+    return names
+
+
+def as_table(X) -> np.ndarray:
+    """An array or a data frame as an array (n, D), of one type where its columns are numbers of several.
+
+    Raises
+    ------
+    InvalidDtype
+        Columns are no numbers, or it is no table.
+    """
+    try:
+        values = np.asarray(X)
+    except (TypeError, ValueError) as error:
+        raise InvalidDtype(
+            f"X: expected an array or a data frame, got {type(X).__name__} ({' '.join(str(error).split())}); convert it"
+        ) from error
+    if values.dtype.kind != "O" or not hasattr(X, "columns"):
+        return values
+    columns = {str(label): np.asarray(X[label]) for label in X.columns}
+    odd = tuple(name for name, column in columns.items() if column.dtype.kind not in "fiub")
+    if odd:
+        raise InvalidDtype(f"X: expected numbers without gaps, got others in {_listed(odd)}; fill, code or drop them")
+    return np.column_stack(list(columns.values()))
 
 
 def _listed(names, most=8):

@@ -13,7 +13,7 @@ from bcmdist import GBCM, Settings
 from bcmdist.arrays import open_data
 from bcmdist.cli import cli
 from bcmdist.dataset import write_dataset
-from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption, UnsupportedTarget
+from bcmdist.errors import BcmdistWarning, InvalidData, InvalidDtype, InvalidOption, UnsupportedTarget
 from bcmdist.importer import Split, import_file
 from bcmdist.partition import partitions
 from bcmdist.roles import Roles
@@ -162,6 +162,56 @@ def test_frames_are_checked_by_name(regression, table):
     fitted = GBCM.fit((table[list(COLUMNS)], table.soil), Settings(**QUICK))
     assert fitted.info()["columns"] == list(COLUMNS)
     assert set(fitted.predict(table[list(COLUMNS)])["label"]) <= {"loam", "sand", "wet clay"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda f: f.convert_dtypes(),
+        lambda f: f.convert_dtypes(dtype_backend="pyarrow"),
+        lambda f: f.assign(north=f.north.astype("float32").astype(float).astype(object)).astype({"north": "Float64"}),
+        lambda f: f.assign(note="dry", wet=True)[["wet", "north", "note", "east", "depth"]],
+    ],
+)
+def test_frames_of_several_types_are_numbers(change, regression, table):
+    gbcm, _ = regression
+    expected = gbcm.predict(table[list(COLUMNS)].to_numpy())["mean"]
+    np.testing.assert_allclose(
+        gbcm.predict(change(table[list(COLUMNS)]))["mean"], expected, rtol=0, atol=1e-6
+    )  # float32
+
+
+def test_true_and_false_are_numbers_in_frames(table):
+    frame = table[list(COLUMNS)].assign(wet=table.depth > 0)
+    gbcm = GBCM.fit((frame, table.y), Settings(**QUICK, task="regression"))
+    expected = gbcm.predict(frame.to_numpy(dtype=float))["mean"]
+    np.testing.assert_allclose(gbcm.predict(frame)["mean"], expected, **SAME)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda f: f.assign(north="far"), "X: expected numbers without gaps, got others in 'north'; fill"),
+        (lambda f: f.convert_dtypes().assign(east=pd.NA), "got others in 'east'"),
+        (lambda f: pytest.importorskip("pyarrow").table(f), "expected an array or a data frame, got Table"),
+        (lambda f: [[1.0], [1.0, 2.0]], "expected an array or a data frame, got list"),
+    ],
+)
+def test_frames_of_no_numbers_are_refused(change, text, regression, table):
+    gbcm, _ = regression
+    with pytest.raises(InvalidDtype, match=text):
+        gbcm.predict(change(table[list(COLUMNS)]))
+    with pytest.raises(InvalidDtype, match=text):
+        GBCM.fit((change(table[list(COLUMNS)]), table.y), Settings(**QUICK))
+
+
+def test_numbers_that_name_columns_of_a_frame_are_names(table):
+    frame = table[list(COLUMNS)].set_axis([30, 10, 20], axis=1)
+    gbcm = GBCM.fit((frame, table.y), Settings(**QUICK, task="regression"))
+    assert gbcm.info()["columns"] == ["30", "10", "20"]
+    np.testing.assert_allclose(gbcm.predict(frame[[10, 20, 30]])["mean"], gbcm.predict(frame)["mean"], **SAME)
+    with pytest.raises(InvalidData, match=r"'20' is not there .but '40'"):
+        gbcm.predict(frame.rename(columns={20: 40}))
 
 
 # --- Rows ---
