@@ -400,7 +400,7 @@ def test_sampled_hyperparameters(wave, tmp_path, monkeypatch):
     score = call("score", model, path, "--serial")
     assert {"rows", "method", "rmse", "nmse", "mae", "mnlp", "crps", "coverage95", "interval_score"} < set(score)
     said = call("predict", model, path, "--out", tmp_path / "p.zarr", "--serial")
-    assert set(said) == {"rows", "seconds", "out", "method"}
+    assert set(said) == {"rows", "seconds", "out", "method", "unused"}
     assert said["rows"] == 240
     for command in [
         ("ingest", model, path, "--serial"),

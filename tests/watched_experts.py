@@ -5,8 +5,10 @@ Wishes come by environment variables: the package knows nothing of this.
 
 import os
 import signal
+import threading
 import time
 
+from bcmdist.tasks.arriving import Withheld
 from bcmdist.tasks.hearing import Expert
 
 RUNS = "BCMDIST_TEST_RUNS"
@@ -19,10 +21,19 @@ FIRST_ROW = 1000
 
 
 def dask_setup(worker):
-    calm = Expert.__call__
+    calm, withheld, inside = Expert.__call__, Withheld.__call__, threading.local()
     runs, gate, poison = (os.environ.get(name) for name in (RUNS, GATE, POISON))
 
+    def looking_back(self, part, rows):
+        inside.withheld = True
+        try:
+            return withheld(self, part, rows)
+        finally:
+            inside.withheld = False
+
     def watched(self, part, rows):
+        if getattr(inside, "withheld", False):  # nothing is heard: what comes of it is only compared with
+            return calm(self, part, rows)
         with open(runs, "a") as file:
             file.write(f"{part.key}\n")
         if poison and part.start == int(poison):
@@ -31,4 +42,4 @@ def dask_setup(worker):
             time.sleep(0.02)
         return calm(self, part, rows)
 
-    Expert.__call__ = watched
+    Expert.__call__, Withheld.__call__ = watched, looking_back
