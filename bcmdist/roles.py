@@ -116,7 +116,7 @@ def _of_table(table: Table, file, roles, mask) -> Selected:
     inputs = [name for name in table if name not in {*named.values(), *unused}]
     if roles.inputs:
         inputs, unused = _wanted(table, inputs, unused, file, roles)
-    _refuse_other_inputs(table, inputs, file)
+    _refuse_other_inputs(table, inputs, file, roles)
     if not inputs:
         raise InvalidData(f"{file}: expected columns besides {', '.join(named.values())}, found none; add inputs")
     columns = {"X": np.column_stack([numbers_of(table[name], file) for name in inputs])}
@@ -142,14 +142,14 @@ def _wanted(table, inputs, unused, file, roles):
     return list(roles.inputs), unused | dict.fromkeys(others, "no input of the model has that name")
 
 
-def _refuse_other_inputs(table, inputs, file):
+def _refuse_other_inputs(table, inputs, file, roles):
     """Raise where inputs hold texts, dates or whatever is no number, naming them all and the first odd cell."""
     other = [table[name] for name in inputs if table[name].kind != NUMBERS]
     if other:
         drop = " ".join(f"--drop {_quoted(column.name)}" for column in other)
+        hint = "" if roles.inputs else f", or leave them out with {drop}"  # a model wants them
         raise InvalidDtype(
-            f"{file}: expected numbers in the inputs, got {'; '.join(map(described, other[:8]))}; correct them, or "
-            f"leave them out with {drop}"
+            f"{file}: expected numbers in the inputs, got {'; '.join(map(described, other[:8]))}; correct them{hint}"
         )
 
 
