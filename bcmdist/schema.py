@@ -188,8 +188,14 @@ def as_table(X) -> np.ndarray:
     return np.column_stack(list(columns.values()))
 
 
-def _listed(names, most=8):
-    return ", ".join(map(repr, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
+def few(words, most=8) -> str:
+    """The first of many words."""
+    words = list(words)
+    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
+
+
+def _listed(names):
+    return few(map(repr, names))
 
 
 def _warn(text):
