@@ -7,6 +7,7 @@ numbers. Of an .npz, arrays `X`, the target, `weight`, `exposure`, `trials` and 
 
 import re
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -57,7 +58,7 @@ class Roles:
         given = [*self.companions.values(), *([self.id] if self.id else []), *self.drop, *self.inputs]
         if self.target or self.y not in self.inputs:
             given.append(self.y)
-        twice = next((name for name in given if given.count(name) > 1), None)
+        twice = next((name for name, count in Counter(given).items() if count > 1), None)
         if twice:
             raise InvalidOption(
                 f"roles: expected one role for a column, got {twice!r} for several; leave out the others"
