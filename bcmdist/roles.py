@@ -271,4 +271,5 @@ def _array_target(target, file, y):
 def _check_array(name, values, file):
     if values.dtype.kind not in "fiub" or values.dtype.itemsize > 8:
         raise InvalidDtype(f"{file}: expected numbers in {name}, got dtype {values.dtype}; convert it")
-    refuse_gaps(as_float(values, f"{file}: {name}"), file, name, NO_TARGET if name == "y" else FILL)
+    numbers = values if values.dtype == float else as_float(values, f"{file}: {name}")
+    refuse_gaps(numbers, file, name, NO_TARGET if name == "y" else FILL)
