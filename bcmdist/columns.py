@@ -5,10 +5,9 @@ import re
 import numpy as np
 
 from bcmdist.errors import InvalidData, InvalidDtype
-from bcmdist.rows import LARGEST
 from bcmdist.schema import class_codes
 from bcmdist.tables import NUMBERS, TEXTS, Column, as_written
-from bcmdist.values import as_float
+from bcmdist.values import LARGEST, as_float
 
 # Of a text that readers of tables take for a number.
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -53,7 +52,7 @@ def numbers_of(column: Column, file) -> np.ndarray:
 
 
 def refuse_gaps(values, file, name, remedy=FILL):
-    bad = np.argwhere(~(np.abs(values) <= LARGEST))
+    bad = np.argwhere(~((values <= LARGEST) & (values >= -LARGEST)))  # without copies of the numbers
     if len(bad):
         raise InvalidData(
             f"{file}: expected a finite number (up to {LARGEST:g}) in each row of {name}, got "

@@ -57,7 +57,8 @@ def places(source, model):
     if isinstance(source, tuple):
         keep.append(_Scratch())
         path = Path(keep[-1].path, "data.zarr")
-        columns, X, y = frame_names(source[0]), as_table(source[0]), np.asarray(source[1])
+        X, y = source
+        columns, X, y = frame_names(X), as_table(X), np.asarray(y)
         y, classes = class_codes(y, "y") if is_text(y) else (y, ())
         if X.dtype.kind not in "fiub" or y.dtype.kind not in "fiub":
             raise InvalidDtype(f"X, y: expected real numbers, got {X.dtype} and {y.dtype}; convert them to float64")

@@ -7,6 +7,7 @@ numbers. Of an .npz, arrays `X`, the target, `weight`, `exposure`, `trials` and 
 
 import re
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -24,7 +25,7 @@ from bcmdist.columns import (
     target_of,
 )
 from bcmdist.errors import BcmdistWarning, DataNotFound, InvalidData, InvalidDtype, InvalidOption
-from bcmdist.schema import Schema, is_text, refuse_repeated
+from bcmdist.schema import Schema, few, is_text, refuse_repeated
 from bcmdist.tables import NUMBERS, Arrays, Table, of_numpy, read_file
 from bcmdist.values import as_float
 
@@ -57,7 +58,7 @@ class Roles:
         given = [*self.companions.values(), *([self.id] if self.id else []), *self.drop, *self.inputs]
         if self.target or self.y not in self.inputs:
             given.append(self.y)
-        twice = next((name for name in given if given.count(name) > 1), None)
+        twice = next((name for name, count in Counter(given).items() if count > 1), None)
         if twice:
             raise InvalidOption(
                 f"roles: expected one role for a column, got {twice!r} for several; leave out the others"
@@ -104,19 +105,19 @@ def _of_table(table: Table, file, roles, mask) -> Selected:
     for option, name in named.items():
         if name not in table:
             raise DataNotFound(
-                f"{file}: expected a column {name!r}, found {', '.join(table)}; name another with {option}"
+                f"{file}: expected a column {name!r}, found {few(table)}; name another with {option}"
                 + (", or give --no-target" if option == "--y" else "")
             )
     for name in roles.drop:
         if name not in table:
-            raise DataNotFound(f"{file}: expected a column {name!r} to drop, found {', '.join(table)}; correct --drop")
+            raise DataNotFound(f"{file}: expected a column {name!r} to drop, found {few(table)}; correct --drop")
     unused = dict.fromkeys(roles.drop, "--drop")
     if not roles.target and roles.y in table and roles.y not in roles.inputs:
         unused[roles.y] = "the target, --no-target"
     inputs = [name for name in table if name not in {*named.values(), *unused}]
     if roles.inputs:
         inputs, unused = _wanted(table, inputs, unused, file, roles)
-    _refuse_other_inputs(table, inputs, file)
+    _refuse_other_inputs(table, inputs, file, roles)
     if not inputs:
         raise InvalidData(f"{file}: expected columns besides {', '.join(named.values())}, found none; add inputs")
     columns = {"X": np.column_stack([numbers_of(table[name], file) for name in inputs])}
@@ -135,21 +136,23 @@ def _wanted(table, inputs, unused, file, roles):
     missing = [name for name in roles.inputs if name not in inputs]
     if missing:
         raise InvalidData(
-            f"{file}: expected the inputs of training ({', '.join(roles.inputs[:8])}), {', '.join(map(repr, missing))} "
-            f"not found among {', '.join(table)}; add what is missing under its name in training"
+            f"{file}: expected the inputs of training ({few(roles.inputs)}), {few(map(repr, missing))} "
+            f"not found among {few(table)}; add what is missing under its name in training"
         )
     others = (name for name in inputs if name not in roles.inputs)
     return list(roles.inputs), unused | dict.fromkeys(others, "no input of the model has that name")
 
 
-def _refuse_other_inputs(table, inputs, file):
+def _refuse_other_inputs(table, inputs, file, roles):
     """Raise where inputs hold texts, dates or whatever is no number, naming them all and the first odd cell."""
     other = [table[name] for name in inputs if table[name].kind != NUMBERS]
     if other:
-        drop = " ".join(f"--drop {_quoted(column.name)}" for column in other)
+        more = f" and {len(other) - 8} more" * (len(other) > 8)
+        drop = " ".join(f"--drop {_quoted(column.name)}" for column in other[:8]) + more
+        hint = "" if roles.inputs else f", or leave them out with {drop}"  # a model wants them
         raise InvalidDtype(
-            f"{file}: expected numbers in the inputs, got {'; '.join(map(described, other[:8]))}; correct them, or "
-            f"leave them out with {drop}"
+            f"{file}: expected numbers in the inputs, got {'; '.join(map(described, other[:8]))}{more}; correct "
+            f"them{hint}"
         )
 
 
@@ -166,7 +169,7 @@ def _warn_of_roles(inputs, file):
 
 def _warn_of_unused(unused, file):
     for reason in dict.fromkeys(unused.values()):
-        names = ", ".join(repr(name) for name, why in unused.items() if why == reason)
+        names = few(repr(name) for name, why in unused.items() if why == reason)
         _warn(f"{file}: {names} not used: {reason}")
 
 
@@ -182,7 +185,7 @@ def _of_arrays(arrays, file, roles, mask, part) -> Selected:
         arrays = _joined_parts(arrays, file, part)
     for name in roles.drop:
         if name not in arrays or name == "X":
-            known = ", ".join(other for other in arrays if other != "X")
+            known = few(other for other in arrays if other != "X")
             raise DataNotFound(f"{file}: expected an array {name!r} to drop, found {known}; correct --drop")
     wanted = {"X": "X"} | ({"y": roles.y} if roles.target else {})
     wanted |= {name: name for name in COMPANIONS if name in arrays}
@@ -190,9 +193,9 @@ def _of_arrays(arrays, file, roles, mask, part) -> Selected:
     missing = [name for name in wanted.values() if name not in arrays]
     if missing:
         raise DataNotFound(
-            f"{file}: expected arrays X and {roles.y}, found {', '.join(arrays)}; name the target with --y"
+            f"{file}: expected arrays X and {roles.y}, found {few(arrays)}; name the target with --y"
             if {*missing} <= {"X", roles.y}
-            else f"{file}: expected an array {missing[0]!r}, found {', '.join(arrays)}; correct the name"
+            else f"{file}: expected an array {missing[0]!r}, found {few(arrays)}; correct the name"
         )
     columns = {ours: arrays[name] for ours, name in wanted.items() if name not in roles.drop}
     classes: tuple[str, ...] = ()
@@ -268,4 +271,5 @@ def _array_target(target, file, y):
 def _check_array(name, values, file):
     if values.dtype.kind not in "fiub" or values.dtype.itemsize > 8:
         raise InvalidDtype(f"{file}: expected numbers in {name}, got dtype {values.dtype}; convert it")
-    refuse_gaps(as_float(values, f"{file}: {name}"), file, name, NO_TARGET if name == "y" else FILL)
+    numbers = values if values.dtype == float else as_float(values, f"{file}: {name}")
+    refuse_gaps(numbers, file, name, NO_TARGET if name == "y" else FILL)

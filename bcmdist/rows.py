@@ -18,7 +18,7 @@ from bcmdist.manifest import Chunk
 from bcmdist.partition import Partition
 from bcmdist.storage import answering
 from bcmdist.stream import is_entry, read_entry
-from bcmdist.values import numbers
+from bcmdist.values import LARGEST, numbers
 
 # Rows that one task reads in one go: enough to decode a large chunk few times, little enough to
 # be small beside an expert's matrices.
@@ -26,9 +26,6 @@ RUN_ROWS = 16_384
 
 # Rows that are read in one go take no more than this, whatever the memory: an expert takes far more about them.
 LARGEST_RUN_BYTES = 2**32
-
-# Larger numbers overflow when they are squared.
-LARGEST = 1e150
 
 # Memory for the rows of partitions that are kept, and what the rows of one take, about.
 ROWS_BYTES = 2**27

@@ -70,14 +70,14 @@ def taken(found: Schema, wanted: Schema, where) -> tuple[int, ...]:
     """
     if not found.columns or not wanted.columns or found.columns == wanted.columns:
         return ()
-    missing = [name for name in wanted.columns if name not in found.columns]
+    place = {name: number for number, name in enumerate(found.columns)}
+    missing = [name for name in wanted.columns if name not in place]
     if missing:
         other = [name for name in found.columns if name not in wanted.columns]
         raise InvalidData(
             f"{where}: expected the inputs of training, {_listed(missing)} {'is' if len(missing) == 1 else 'are'} not "
             f"there{f' (but {_listed(other)})' if other else ''}; add what is missing under its name in training"
         )
-    place = {name: number for number, name in enumerate(found.columns)}
     return tuple(place[name] for name in wanted.columns)
 
 
@@ -105,7 +105,8 @@ def warn_of_columns(found: Schema, wanted: Schema, where):
     """Say which columns a model does not use, and where names cannot be checked."""
     if not wanted.columns:
         return
-    unused = [name for name in found.columns if name not in wanted.columns]
+    known = set(wanted.columns)
+    unused = [name for name in found.columns if name not in known]
     if unused:
         _warn(f"{where}: {_listed(unused)} not used: no input of the model has that name")
     if not found.columns:
@@ -188,8 +189,14 @@ def as_table(X) -> np.ndarray:
     return np.column_stack(list(columns.values()))
 
 
-def _listed(names, most=8):
-    return ", ".join(map(repr, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
+def few(words, most=8) -> str:
+    """The first of many words."""
+    words = list(words)
+    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
+
+
+def _listed(names):
+    return few(map(repr, names))
 
 
 def _warn(text):

@@ -18,6 +18,9 @@ import numpy as np
 
 from bcmdist.errors import InvalidData
 
+# Larger numbers overflow when they are squared.
+LARGEST = 1e150
+
 # Whole numbers up to here are float64 each; beyond, neighbours become one.
 LARGEST_INTEGER = 2**53
 

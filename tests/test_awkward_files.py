@@ -357,6 +357,15 @@ def test_blanks_around_labels_do_not_count(write, clean, tmp_path):
     assert zarr.open_group(tmp_path / "a.zarr")["y"][:3].tolist() == [1, 0, 1]
 
 
+@pytest.mark.parametrize("roles", [{"y": "z"}, {"drop": ["z"]}, {"inputs": ("z",)}, {}])
+def test_errors_about_many_columns_are_short(roles, tmp_path):
+    frame = pd.DataFrame([["x"] * 1000], columns=[f"c{k}" for k in range(1000)]).assign(y=1.0)
+    csv(frame, tmp_path / "a.csv")
+    with pytest.raises(BcmdistError, match=r" and [0-9]+ more") as refused:
+        import_file(tmp_path / "a.csv", tmp_path / "a.zarr", y=roles.get("y", "y"), roles=Roles(**roles))
+    assert len(str(refused.value)) < 1000 + len(str(tmp_path))
+
+
 def test_blanks_around_names_of_rows_do_not_count(clean, tmp_path):
     """Numbers with blanks are the same numbers, with zeros in front the same texts."""
     frame = clean[0].assign(n=[f" {k} " for k in range(ROWS)], t=[f" 0{k} " for k in range(ROWS)])

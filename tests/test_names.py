@@ -318,6 +318,14 @@ def test_arrays_of_a_model_may_have_any_name(table, tmp_path):
     assert f"{tmp_path / 'less.csv'}: expected 3 inputs, as in training, got 1" in done.stderr
 
 
+def test_inputs_of_a_model_cannot_be_left_out(regression, table, tmp_path):
+    gbcm, _ = regression
+    table.assign(north="far").to_csv(tmp_path / "new.csv", index=False)
+    done = predict([gbcm.url, tmp_path / "new.csv", "--out", tmp_path / "p.csv"])
+    assert "texts in 'north' (all cells, the first 'far' at row 0); correct them" in done.stderr
+    assert "--drop" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("more", "text"),
     [

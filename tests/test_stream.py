@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from bcmdist import stream
 from bcmdist.arrays import COMPANIONS, Data, open_data
-from bcmdist.errors import BcmdistError, InvalidData, InvalidOption, MissingChunk, SourceUnreachable, UnsafeData
+from bcmdist.errors import (
+    BcmdistError,
+    BcmdistWarning,
+    InvalidData,
+    InvalidOption,
+    MissingChunk,
+    SourceUnreachable,
+    UnsafeData,
+)
 from bcmdist.partition import Partition, from_key
 from bcmdist.rows import read_all
 from bcmdist.schema import Schema
@@ -78,6 +86,16 @@ def test_columns_of_a_table_are_known_by_name(monkeypatch):
     np.testing.assert_array_equal(rows.X, [[3, 1], [4, 2]])
     with pytest.raises(InvalidData, match=r"'c' is not there \(but 'b'\)"):
         open_data(ENTRY, schema=Schema(("a", "c")))
+
+
+def test_what_entries_do_not_name_is_said_once():
+    """Their inputs where they are one column of lists, and their classes, which are numbers."""
+    place = RedisStream("redis://h:1/0/s", x="X", y="y", group="g", schema=Schema(("a", "b"), ("no", "yes")))
+    with pytest.warns(BcmdistWarning) as told:
+        _ = [place._part("7-0", {b"data": encode(np.ones((3, 2)), np.ones(3))}) for _ in range(2)]
+    columns, classes = (str(one.message) for one in told)
+    assert "its columns have no names, they are taken for 'a', 'b' in this order" in columns
+    assert "numbers in y are taken for the classes 'no', 'yes', from 0 on" in classes
 
 
 def lists(values, size=2, kind=None):

@@ -133,7 +133,7 @@ class RedisStream:
         return Partition(data, 0, data.rows), int(position) if position.isdigit() else None
 
     def _tell(self, shape):
-        """Warn of columns that are not used, once."""
+        """Warn of columns that are not used, and of what has no names, once."""
         if (*shape.columns, *shape.unused) in self._told:
             return
         self._told.add((*shape.columns, *shape.unused))
@@ -141,8 +141,11 @@ class RedisStream:
             names = ", ".join(map(repr, shape.unused))
             text = f"{self.name}: {names} not used, of a type that is no number; publish numbers"
             warnings.warn(BcmdistWarning(text), stacklevel=2)
-        if shape.columns:
-            warn_of_columns(Schema(shape.columns), self.schema, self.name)
+        warn_of_columns(Schema(shape.columns), self.schema, self.name)
+        if self.schema.classes:
+            names = ", ".join(map(repr, self.schema.classes))
+            text = f"{self.name}: numbers in {self.y} are taken for the classes {names}, from 0 on"
+            warnings.warn(BcmdistWarning(text), stacklevel=2)
 
     def ack(self, offset, keys):
         # By key only: entries up to `offset` that came late may be on their way.
