@@ -51,6 +51,7 @@ def predict_zarr(gbcm: "GBCM", data, out, method, runtime) -> int:
         "model": gbcm.url,
         "commit": gbcm.commit,
         "method": method,
+        "inputs": list(gbcm.model.schema.columns),
         "software": f"bcmdist {__version__}",
         "units": f"those of {gbcm.model.y_name} in the training data; variances in their square",
     }

@@ -123,6 +123,7 @@ class Mixture:
             "model": self.url,
             "members": [[one.url, one.number] for one in references(self._carried)],
             "method": "committee",
+            "inputs": list(first.model.schema.columns),
             "software": f"bcmdist {__version__}",
             "units": f"those of {first.model.y_name} in the training data; variances in their square",
         }

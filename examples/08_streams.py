@@ -8,12 +8,14 @@ and nothing counts twice. `bcmdist ingest model grown.zarr --watch` is the same 
 
 import sys
 import tempfile
+import warnings
 from pathlib import Path
 
 import numpy as np
 
 from bcmdist import GBCM, Settings, Wishes
 from bcmdist.dataset import append_rows
+from bcmdist.errors import BcmdistWarning
 
 
 def rows(rng, count, *, shift=0.0):
@@ -22,6 +24,7 @@ def rows(rng, count, *, shift=0.0):
 
 
 def main(batches):
+    warnings.simplefilter("default", BcmdistWarning)  # of drift, which is to come
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

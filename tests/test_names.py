@@ -223,6 +223,7 @@ def test_predictions_can_be_joined_with_their_rows(regression, table, tmp_path):
     test = imported(frame, tmp_path / "test.zarr", split=Split("test", holdout=0.3, seed=4), id="site")
     gbcm.predict_zarr(test, tmp_path / "p.zarr")
     said = written(tmp_path / "p.zarr")
+    assert zarr.open_group(tmp_path / "p.zarr", mode="r").attrs["inputs"] == list(COLUMNS)
     assert said["site"].tolist() == frame.site[said["row"]].tolist()
     expected = gbcm.predict(frame.loc[said["row"], list(COLUMNS)].to_numpy())["mean"]
     np.testing.assert_allclose(said["mean"], expected, **SAME)
