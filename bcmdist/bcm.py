@@ -28,7 +28,7 @@ from bcmdist.model import Model, named_parameters
 from bcmdist.partition import Partition, partitions, refuse_overlap
 from bcmdist.runtime import Runtime
 from bcmdist.runtime.serial import SerialRuntime
-from bcmdist.schema import UNNAMED, in_order
+from bcmdist.schema import UNNAMED, in_order, warn
 from bcmdist.scores import Scores
 from bcmdist.settings import Settings
 from bcmdist.sources import Source, open_source
@@ -537,6 +537,29 @@ class GBCM:
                     f"{data.url}: expected {self.model.inputs} columns in {data.x}, as in training, got "
                     f"{data.inputs}; give the same columns in the same order"
                 )
+            self._check_companions(data)
+
+    def _check_companions(self, data):
+        """Say what stands beside the targets otherwise than in training.
+
+        Raises
+        ------
+        InvalidData
+            Lifetimes, some of which were censored in training, do not say which are now.
+        """
+        known, read = self.facts.get("companions"), self.model.likelihood.companions
+        if known is None:
+            return
+        missing = {name for name in known if name in read} - set(data.companions)
+        if "event" in missing and data.y is not None:
+            raise InvalidData(
+                f"{data.url}: expected an array event beside {data.y}, as in training, found none: lifetimes would all "
+                "count as ended; add it, 1 where one ended and 0 where it was censored"
+            )
+        for name in sorted(missing - {"event"}):
+            warn(f"{self.url}: rows have no {name}, those of training had: 1 is taken")
+        for name in sorted(set(data.companions) - {"weight", *known, *read}):
+            warn(f"{self.url}: {name} is not used: the {self.model.likelihood.name} likelihood does not read it")
 
     @property
     def reference(self):

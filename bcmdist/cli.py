@@ -352,14 +352,14 @@ def predict(model, data, out, method, x, id_, make_runtime, as_json, **roles):
 
     gbcm = _load(model)
     method = chosen_method(gbcm.facts, method)
-    refuse_existing(out)
     member = (gbcm.members[0] if isinstance(gbcm, Mixture) else gbcm).model
     roles = {role: name for role, name in roles.items() if name is not None}
+    refuse_existing(out)
     if is_file(data):
         if x is not None:
             raise InvalidOption(f"{data}: expected a data set with --x, got a file; leave it out")
         x = "X"  # where it is imported
-    with predicted(member, data, out, roles=roles, id=id_) as (rows_of, place, unused):
+    with predicted(member, data, out, x=x, roles=roles, id=id_) as (rows_of, place, unused):
         open_data(rows_of, x=x or member.x_name, y=None, schema=member.schema)
         with make_runtime() as runtime:
             rows = gbcm.predict_zarr(rows_of, place, x=x, method=method, runtime=runtime)

@@ -6,7 +6,7 @@ import numpy as np
 
 from bcmdist.errors import InvalidData, InvalidDtype
 from bcmdist.schema import class_codes
-from bcmdist.tables import NUMBERS, TEXTS, Column, as_written
+from bcmdist.tables import NUMBERS, TEXTS, Column, as_written, is_number
 from bcmdist.values import LARGEST, as_float
 
 # Of a text that readers of tables take for a number.
@@ -32,14 +32,6 @@ def described(column: Column, is_number=_is_plain):
         return f"texts in {column.name!r} (numbers, as texts or beyond 64 bits)"
     many = f"{len(odd)} of {len(column.values)} cells" if len(odd) < len(column.values) else "all cells"
     return f"texts in {column.name!r} ({many}, the first {column.values[odd[0]]!r} at row {odd[0]})"
-
-
-def _is_number(text):
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def numbers_of(column: Column, file) -> np.ndarray:
@@ -93,11 +85,11 @@ def target_of(column: Column, file):
         raise InvalidDtype(
             f"{file}: expected numbers or labels in {column.name!r}, got {described(column)}; code them as numbers"
         )
-    numeric = [_is_number(value) for value in column.values]
+    numeric = [is_number(value) for value in column.values]
     if any(numeric):
         raise InvalidDtype(
             f"{file}: expected numbers, or labels that are none, in {column.name!r}, got both: "
-            f"{described(column, _is_number)}; correct these cells"
+            f"{described(column, is_number)}; correct these cells"
         )
     return labels_of(column.values, file, column.name)
 

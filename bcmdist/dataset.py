@@ -30,11 +30,11 @@ from bcmdist.arrays import (
     open_group,
 )
 from bcmdist.checked import recorded, safe_name
-from bcmdist.coordinates import read_coordinate
+from bcmdist.coordinates import read_coordinate, schema_of
 from bcmdist.disk import leads_nowhere, room_for
-from bcmdist.errors import DataExists, InvalidData, InvalidOption
+from bcmdist.errors import DataExists, InvalidData, InvalidDtype, InvalidOption
 from bcmdist.manifest import MANIFEST
-from bcmdist.schema import CLASSES, UNNAMED, dimensions
+from bcmdist.schema import CLASSES, UNNAMED, Schema, dimensions, few, frame_names, in_order, is_text
 from bcmdist.storage import answering, on_objects, open_objects
 from bcmdist.values import PLAIN, packing_of
 
@@ -67,9 +67,7 @@ def write_dataset(
                 array = _create_array(group, name, column.shape, column.dtype, rows_per_chunk, "row")
                 with room_for(place, column.nbytes):
                     array[...] = column
-            if schema.columns:
-                names = np.array(schema.columns)
-                _create_array(group, "column", names.shape, str, len(names), "column")[...] = names
+            _name_columns(group, schema.columns)
             if schema.classes:
                 group["y"].update_attributes({CLASSES: list(schema.classes)})
 
@@ -82,24 +80,28 @@ def append_rows(url, X, y, *, rows_per_chunk=ROWS_PER_CHUNK, **companions):
 
     Parameters
     ----------
-    X : (n, D)
-    y : (n,)
+    X : (n, D), also a data frame
+    y : (n,), also texts where the data set has classes of these names
     companions : `weight`, `exposure`, `trials` or `event`, (n,); the same in every call
     rows_per_chunk : of a new data set
 
     Raises
     ------
-    InvalidData
-        The data set has other arrays, or the arrays have other shapes.
+    InvalidData, InvalidDtype
+        The data set has other arrays, columns or classes, or the arrays have other shapes.
     """
-    columns = {name: np.asarray(values) for name, values in {"X": X, "y": y, **companions}.items()}
+    names = frame_names(X)
     with recorded(group_store(url), "a") as group:
+        schema = schema_of(url, group, group["X"], group["y"]) if {"X", "y"} <= set(group) else Schema(names)
+        columns = {"X": in_order(X, schema), "y": _class_numbers(y, schema, url)}
+        columns |= {name: np.asarray(values) for name, values in companions.items()}
         if "X" not in group:
             group.update_attributes({ALL_STORED: True, ROWS_COMPLETE: 0, MANIFEST: dict.fromkeys(columns, 0)})
         if group.attrs.get(ROWS_COMPLETE) == 0:
             for name, column in columns.items():
                 if name not in group:
                     _create_array(group, name, (rows_per_chunk, *column.shape[1:]), float, rows_per_chunk, "row")
+            _name_columns(group, names)
         start: Any = group.attrs.get(ROWS_COMPLETE, group["X"].shape[0])  # type: ignore[union-attr]
         _refuse_other_columns(url, group, columns)
         _refuse_packed(url, group, columns)
@@ -112,6 +114,28 @@ def append_rows(url, X, y, *, rows_per_chunk=ROWS_PER_CHUNK, **companions):
                 array[start:] = column
                 _make_durable(url, array, start)
         group.update_attributes({ROWS_COMPLETE: start + len(columns["X"])})
+
+
+def _name_columns(group, columns):
+    if columns and "column" not in group:
+        _create_array(group, "column", (len(columns),), str, len(columns), "column")[...] = np.array(columns)
+
+
+def _class_numbers(y, schema, url):
+    """Targets (n,) as a data set holds them: numbers of its classes where these have names."""
+    y = np.asarray(y)
+    if not schema.classes:
+        if is_text(y):
+            raise InvalidDtype(
+                f"{url}: expected numbers in y, got texts; `bcmdist import` labels with their rows first"
+            )
+        return y
+    known = {name: number for number, name in enumerate(schema.classes)}
+    given = y.tolist() if is_text(y) else [schema.classes[int(k)] if k in range(len(known)) else k for k in y.tolist()]
+    odd = [label for label in given if label not in known]
+    if odd:
+        raise InvalidData(f"{url}: expected classes among {few(schema.classes)} in y, got {odd[0]!r}; import them anew")
+    return np.array([known[label] for label in given])
 
 
 def _refuse_other_columns(url, group, columns):
@@ -203,7 +227,7 @@ def new_output(url):
     place = f"{where}.partial-{uuid.uuid4().hex[:8]}"
     try:
         yield place
-        with _taken_meanwhile(url):
+        with taken_meanwhile(url):
             os.rename(place, where)
     except BaseException:
         shutil.rmtree(place, ignore_errors=True)
@@ -211,7 +235,8 @@ def new_output(url):
 
 
 @contextlib.contextmanager
-def _taken_meanwhile(url):
+def taken_meanwhile(url):
+    """Where an output gets its name: `DataExists` where something has taken it."""
     try:
         yield
     except OSError as error:

@@ -9,22 +9,22 @@ import contextlib
 import os
 import re
 import shutil
+import tempfile
 import uuid
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
-from bcmdist.arrays import open_group
+from bcmdist.arrays import open_group, read_schema
 from bcmdist.coordinates import read_coordinate
-from bcmdist.dataset import refuse_existing
+from bcmdist.dataset import taken_meanwhile
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption
 from bcmdist.importer import import_file
 from bcmdist.model import Model
 from bcmdist.roles import Roles
-from bcmdist.schema import dimensions
-from bcmdist.tables import READERS, WRITERS, write_table
+from bcmdist.schema import NO_INPUT, Schema, dimensions, unused_columns, warn_of_columns
+from bcmdist.tables import READERS, WRITERS, ending, write_table
 from bcmdist.values import unpacked
 
 # Rows of predictions that are written in one go.
@@ -36,28 +36,31 @@ TIME_UNITS = re.compile(r"(days|hours|minutes|seconds|milliseconds|microseconds)
 
 def is_file(data) -> bool:
     """Whether data are a file that `import_file` reads."""
-    return "://" not in str(data) and Path(data).suffix in READERS
+    return "://" not in str(data) and ending(data) in READERS
 
 
 def is_table(out) -> bool:
     """Whether an output is to be a table."""
-    return "://" not in str(out) and Path(out).suffix in WRITERS
+    return "://" not in str(out) and ending(out) in WRITERS
 
 
 @contextlib.contextmanager
-def predicted(model: Model, data, out, *, roles: dict, id=None) -> Iterator[tuple[str, str, dict]]:
+def predicted(model: Model, data, out, *, x=None, roles: dict, id=None) -> Iterator[tuple[str, str, dict]]:
     """A data set with the rows of `data`, where to write its predictions, and why columns are not used, by name.
 
     Where `data` is a file it is imported, and where `out` is a table the predictions become one, in the end.
 
     Parameters
     ----------
+    x : name of the input array of a data set; as in training by default
     roles : columns of a file by what they are: weight, exposure, trials
     id : column of a file that names the rows
 
     Raises
     ------
-    DataExists, InvalidOption; of files as `import_file`
+    DataExists
+        Something has appeared at `out` meanwhile.
+    InvalidOption; of files as `import_file`
     """
     if (roles or id) and not is_file(data):
         raise InvalidOption(f"{data}: expected a file with --id, --exposure or --trials, got no file; leave them out")
@@ -65,14 +68,16 @@ def predicted(model: Model, data, out, *, roles: dict, id=None) -> Iterator[tupl
         raise InvalidOption(
             f"--{name}: expected a likelihood that reads it, {model.likelihood.name} does not; leave it out"
         )
+    if is_file(data) and ending(out) not in ("", ".zarr", *WRITERS):
+        raise InvalidOption(f"output: expected {', '.join(WRITERS)} or .zarr, got {out}; choose another --out")
+    unused = {} if is_file(data) else _unused(data, x, model)
     if not is_file(data) and not is_table(out):
-        yield data, out, {}
+        yield data, out, unused
         return
-    refuse_existing(out)
-    place = f"{os.path.abspath(out)}.partial-{uuid.uuid4().hex[:8]}"
+    remote = "://" in str(out)
+    place = tempfile.mkdtemp() if remote else f"{os.path.abspath(out)}.partial-{uuid.uuid4().hex[:8]}"
     try:
-        os.makedirs(place)
-        unused = {}
+        os.makedirs(place, exist_ok=remote)
         if is_file(data):
             rows = f"{place}/rows.zarr"
             unused = _imported(model, data, rows, roles, id)
@@ -81,11 +86,18 @@ def predicted(model: Model, data, out, *, roles: dict, id=None) -> Iterator[tupl
             yield data, out, unused
             return
         yield data, f"{place}/predictions.zarr", unused
-        table = f"{place}/table{Path(out).suffix}"
+        table = f"{place}/table{ending(out)}"
         write_table(table, _pieces(f"{place}/predictions.zarr"))
-        os.link(table, out)  # fails where somebody else was faster
+        with taken_meanwhile(out):
+            os.link(table, out)
     finally:
         shutil.rmtree(place, ignore_errors=True)
+
+
+def _unused(data, x, model):
+    """Why columns of a data set are not used, by name."""
+    found = read_schema(data, x=x or model.x_name)
+    return dict.fromkeys(unused_columns(found, model.schema), NO_INPUT)
 
 
 def _imported(model, file, url, roles, id):
@@ -99,6 +111,8 @@ def _imported(model, file, url, roles, id):
             f"{file}: expected {model.inputs} inputs, as in training, got {figures['inputs']}; give the same columns "
             "in the same order"
         )
+    if not model.schema.columns:
+        warn_of_columns(Schema(figures["columns"]), model.schema, file)
     return figures["unused"]
 
 

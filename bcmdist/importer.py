@@ -77,7 +77,8 @@ def import_file(file, url, *, y="y", roles=None, split=None, rows_per_chunk=ROWS
         "columns": list(whole.schema.columns),
         "target": roles.y if "y" in columns else None,
         "classes": list(whole.schema.classes),
-        "roles": {name: roles.companions.get(name, name) for name in COMPANIONS if name in columns},
+        "roles": {name: roles.companions.get(name, name) for name in COMPANIONS if name in columns}
+        | ({"id": roles.id} if roles.id else {}),
         "unused": whole.unused,
     }
 

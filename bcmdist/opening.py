@@ -15,6 +15,7 @@ import uuid
 import weakref
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from bcmdist.dataset import write_dataset
 from bcmdist.errors import (
     BcmdistError,
     DataChanged,
+    InvalidData,
     InvalidDtype,
     InvalidOption,
     ModelExists,
@@ -58,6 +60,7 @@ def places(source, model):
         keep.append(_Scratch())
         path = Path(keep[-1].path, "data.zarr")
         X, y = source
+        _refuse_other_rows(X, y)
         columns, X, y = frame_names(X), as_table(X), np.asarray(y)
         y, classes = class_codes(y, "y") if is_text(y) else (y, ())
         if X.dtype.kind not in "fiub" or y.dtype.kind not in "fiub":
@@ -68,6 +71,16 @@ def places(source, model):
         keep.append(_Scratch())
         model = Path(keep[-1].path, "model")
     return tuple(keep), source, model
+
+
+def _refuse_other_rows(X, y):
+    """Raise `InvalidData` where labels of rows say that y stands in another order than X."""
+    ours: Any = getattr(X, "index", None)
+    theirs: Any = getattr(y, "index", None)
+    if not (hasattr(ours, "symmetric_difference") and hasattr(theirs, "symmetric_difference")):  # no data frames
+        return
+    if len(ours) == len(theirs) and not ours.equals(theirs) and not len(ours.symmetric_difference(theirs)):
+        raise InvalidData("X, y: expected the same rows in the same order, their labels differ; give y.loc[X.index]")
 
 
 def resumed(data, settings, model, runtime):

@@ -26,7 +26,7 @@ from bcmdist.partition import partitions
 from bcmdist.query import prepare
 from bcmdist.runtime import Runtime
 from bcmdist.scaling import scaling_from, scaling_to_array
-from bcmdist.schema import CLASSES
+from bcmdist.schema import CLASSES, with_two_classes
 from bcmdist.selection import (
     LEAST_QUERY,
     MOST_QUERY,
@@ -97,7 +97,7 @@ def prepare_model(
     scratch : directory where learning keeps what it needs to resume
     rows_url : path or URL that all workers read, where it keeps the rows it looks at
     """
-    schema = read_schema(data.url, x=data.x, y=data.y)
+    schema = with_two_classes(read_schema(data.url, x=data.x, y=data.y))
     likelihood, classes = _choose_likelihood(data, surveyed, settings, schema)
     _warn(data, surveyed, settings, schema)
     _warn_of_roles(data, surveyed, settings, schema, likelihood)
@@ -174,6 +174,7 @@ def prepare_model(
     if settings.partition == "spatial":
         with stages("cells"):
             cells, found["cells"] = _grow_cells(sample, kernel, data.rows, settings)
+    found["companions"] = list(data.companions)
     return Model(scaling, query, likelihood, kernel_name, settings.x, settings.y, classes, cells, schema), found
 
 

@@ -6,7 +6,6 @@ numbers. Of an .npz, arrays `X`, the target, `weight`, `exposure`, `trials` and 
 """
 
 import re
-import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,8 +23,8 @@ from bcmdist.columns import (
     refuse_gaps,
     target_of,
 )
-from bcmdist.errors import BcmdistWarning, DataNotFound, InvalidData, InvalidDtype, InvalidOption
-from bcmdist.schema import Schema, few, is_text, refuse_repeated
+from bcmdist.errors import DataNotFound, InvalidData, InvalidDtype, InvalidOption
+from bcmdist.schema import NO_INPUT, Schema, few, is_text, refuse_repeated, warn
 from bcmdist.tables import NUMBERS, Arrays, Table, of_numpy, read_file
 from bcmdist.values import as_float
 
@@ -113,7 +112,7 @@ def _of_table(table: Table, file, roles, mask) -> Selected:
             raise DataNotFound(f"{file}: expected a column {name!r} to drop, found {few(table)}; correct --drop")
     unused = dict.fromkeys(roles.drop, "--drop")
     if not roles.target and roles.y in table and roles.y not in roles.inputs:
-        unused[roles.y] = "the target, --no-target"
+        unused[roles.y] = "the target of training" if roles.inputs else "the target, --no-target"
     inputs = [name for name in table if name not in {*named.values(), *unused}]
     if roles.inputs:
         inputs, unused = _wanted(table, inputs, unused, file, roles)
@@ -140,7 +139,7 @@ def _wanted(table, inputs, unused, file, roles):
             f"not found among {few(table)}; add what is missing under its name in training"
         )
     others = (name for name in inputs if name not in roles.inputs)
-    return list(roles.inputs), unused | dict.fromkeys(others, "no input of the model has that name")
+    return list(roles.inputs), unused | dict.fromkeys(others, NO_INPUT)
 
 
 def _refuse_other_inputs(table, inputs, file, roles):
@@ -162,19 +161,16 @@ def _quoted(name):
 
 def _warn_of_roles(inputs, file):
     """Say which inputs are called as a role that nobody gave them."""
-    for name in COMPANIONS:
-        if name in inputs:
-            _warn(f"{file}: {name!r} is taken for an input; say --{name} {name} if it is the {name} of rows")
+    for name in inputs:
+        role = name.strip().casefold()
+        if role in (*COMPANIONS, "id"):
+            warn(f"{file}: {name!r} is taken for an input; say --{role} {name} if it is the {role} of rows")
 
 
 def _warn_of_unused(unused, file):
     for reason in dict.fromkeys(unused.values()):
         names = few(repr(name) for name, why in unused.items() if why == reason)
-        _warn(f"{file}: {names} not used: {reason}")
-
-
-def _warn(text):
-    warnings.warn(BcmdistWarning(text), stacklevel=4)
+        warn(f"{file}: {names} not used: {reason}")
 
 
 def _of_arrays(arrays, file, roles, mask, part) -> Selected:

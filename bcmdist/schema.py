@@ -11,11 +11,12 @@ one for each column. Classes have names where y holds numbers 0 to C - 1 and its
 import warnings
 from collections import Counter
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidDtype
+from bcmdist.values import LARGEST_INTEGER, as_float
 
 # Attribute of the targets: names of the classes 0 to C - 1.
 CLASSES = "classes"
@@ -40,6 +41,9 @@ class Schema:
 
 
 UNNAMED = Schema()
+
+# Why a column is not used.
+NO_INPUT = "no input of the model has that name"
 
 
 def dimensions(array) -> tuple[str | None, ...]:
@@ -96,6 +100,13 @@ def recoded(found: Schema, wanted: Schema) -> tuple[int, ...]:
     return tuple(known[name] for name in found.classes)
 
 
+def with_two_classes(schema: Schema) -> Schema:
+    """Names of two classes where only one was seen: it, and what is not it."""
+    return (
+        replace(schema, classes=(*schema.classes, f"not {schema.classes[0]}")) if len(schema.classes) == 1 else schema
+    )
+
+
 def known_classes(found: Schema, wanted: Schema) -> tuple[str, ...]:
     """A model's classes, and after them those that only a data set has."""
     return (*wanted.classes, *(name for name in found.classes if name not in wanted.classes))
@@ -103,14 +114,21 @@ def known_classes(found: Schema, wanted: Schema) -> tuple[str, ...]:
 
 def warn_of_columns(found: Schema, wanted: Schema, where):
     """Say which columns a model does not use, and where names cannot be checked."""
-    if not wanted.columns:
+    if not found.columns and not wanted.columns:
         return
-    known = set(wanted.columns)
-    unused = [name for name in found.columns if name not in known]
+    unused = unused_columns(found, wanted)
     if unused:
-        _warn(f"{where}: {_listed(unused)} not used: no input of the model has that name")
+        warn(f"{where}: {_listed(unused)} not used: {NO_INPUT}")
     if not found.columns:
-        _warn(f"{where}: its columns have no names, they are taken for {_listed(wanted.columns)} in this order")
+        warn(f"{where}: its columns have no names, they are taken for {_listed(wanted.columns)} in this order")
+    if not wanted.columns:
+        warn(f"{where}: the model knows no names, its inputs are taken to be {_listed(found.columns)} in this order")
+
+
+def unused_columns(found: Schema, wanted: Schema) -> list[str]:
+    """Names of columns that are no inputs of a model with names."""
+    known = set(wanted.columns)
+    return [name for name in found.columns if name not in known] if known else []
 
 
 def is_text(values) -> bool:
@@ -141,7 +159,10 @@ def in_order(X, schema: Schema):
     ------
     InvalidData, InvalidDtype
     """
-    columns = taken(Schema(frame_names(X)), schema, "X")
+    found = Schema(frame_names(X))
+    columns = taken(found, schema, "X")
+    if found.columns:
+        warn_of_columns(found, schema, "X")
     if columns:
         labels = tuple(X.columns)
         X = X[[labels[k] for k in columns]]
@@ -180,13 +201,14 @@ def as_table(X) -> np.ndarray:
         raise InvalidDtype(
             f"X: expected an array or a data frame, got {type(X).__name__} ({' '.join(str(error).split())}); convert it"
         ) from error
-    if values.dtype.kind != "O" or not hasattr(X, "columns"):
+    whole = values.dtype.kind in "iub" or (values.dtype.kind == "f" and np.all(np.abs(values) < LARGEST_INTEGER))
+    if whole or not hasattr(X, "columns"):  # else integers of one column may have been rounded beside another
         return values
     columns = {str(label): np.asarray(X[label]) for label in X.columns}
     odd = tuple(name for name, column in columns.items() if column.dtype.kind not in "fiub")
     if odd:
         raise InvalidDtype(f"X: expected numbers without gaps, got others in {_listed(odd)}; fill, code or drop them")
-    return np.column_stack(list(columns.values()))
+    return np.column_stack([as_float(column, f"X: {name!r}") for name, column in columns.items()])
 
 
 def few(words, most=8) -> str:
@@ -199,5 +221,6 @@ def _listed(names):
     return few(map(repr, names))
 
 
-def _warn(text):
+def warn(text):
+    """A `BcmdistWarning`, from where the user called."""
     warnings.warn(BcmdistWarning(text), stacklevel=4)

@@ -101,6 +101,7 @@ FIT = {
     "objective": maybe(NUMBER),
     "degrees_estimated": maybe(NUMBER),
     "settled": NAMED.perhaps,
+    "companions": every(TEXT).perhaps,
     "between_partitions": NUMBER.perhaps,
     "expected": maybe(fields(EXPECTED)),
 }

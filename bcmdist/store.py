@@ -48,7 +48,9 @@ from bcmdist.holds import is_dead, read_holder, this_process
 from bcmdist.pruning import prune
 from bcmdist.storage import Storage, open_storage
 
-FORMAT = 2  # 1 had no offsets, and no positions in the ledger; it is read as if it had none to tell
+# 1 had no offsets, and no positions in the ledger; 2 no names, surprises and densities. They are read as if they had
+# none to tell.
+FORMAT = 3
 RUNNING = "running"  # an entry whose message depends on what was heard before it
 # Beside blobs and commits: the rows in the order of spatial cells, and what a fit needs on its way.
 CELL_DATA, SCRATCH = "cells.zarr", "scratch"

@@ -49,10 +49,10 @@ def read_file(file) -> Table | Arrays:
     if not file.is_file():
         found = leads_nowhere(file) or ("there is something else" if file.exists() else "there is none")
         raise DataNotFound(f"{file}: expected a file, {found}; check the path")
-    if file.suffix not in READERS:
+    if ending(file) not in READERS:
         raise InvalidOption(f"{file}: expected a file that ends in {', '.join(READERS)}; convert it first")
     try:
-        return READERS[file.suffix](file)
+        return READERS[ending(file)](file)
     except (BcmdistError, MemoryError):
         raise
     except ImportError as error:
@@ -64,6 +64,11 @@ def read_file(file) -> Table | Arrays:
             f"{file}: expected a {file.suffix} file of numbers, it cannot be read ({' '.join(str(error).split())}); "
             "save it again"
         ) from error
+
+
+def ending(file) -> str:
+    """What a file is, by its name."""
+    return Path(file).suffix.lower()
 
 
 def _npz(file) -> Arrays:
@@ -127,7 +132,7 @@ def _header(pandas, file) -> tuple[list[str], set[str]]:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise InvalidData(f"{file}: expected a name of its own for each column, {twice!r} is there twice; rename one")
-    if hint or all(_is_number(name) for name in names):
+    if hint or all(is_number(name) for name in names):
         raise InvalidData(
             f"{file}: expected names of columns in its first line, separated by commas, got {', '.join(names)[:60]}; "
             f"{hint or 'put a line of names there'}"
@@ -140,7 +145,8 @@ def _separator_hint(line):
     return found and f"save it with commas in place of {found!r}, and points in its numbers"
 
 
-def _is_number(text):
+def is_number(text) -> bool:
+    """Whether a text is one of a number, as Python reads them."""
     try:
         float(text)
     except ValueError:
@@ -198,7 +204,7 @@ READERS: dict[str, Callable[[Path], Table | Arrays]] = {
 
 def as_written(file, column: Column) -> np.ndarray:
     """Values of a column that names rows: numbers where these are what stands in a .csv file, else its texts (007)."""
-    if Path(file).suffix != ".csv" or column.kind == TEXTS:
+    if ending(file) != ".csv" or column.kind == TEXTS:
         return column.values
     import pandas
 
@@ -216,7 +222,7 @@ def write_table(file, pieces: Iterable[Mapping[str, np.ndarray]]) -> None:
     MissingExtra
     """
     try:
-        WRITERS[Path(file).suffix](file, pieces)
+        WRITERS[ending(file)](file, pieces)
     except ImportError as error:
         raise MissingExtra(f"{file}: tables need pandas and pyarrow; pip install 'bcmdist[tables]'") from error
 

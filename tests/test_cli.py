@@ -434,7 +434,7 @@ def test_history_and_pruning(wave, tmp_path):
     assert run_here("forget", model, key, "--serial")[0] == 0
     _, info = run_here("info", model, "--history", "--json")
     assert [(c["number"], c["rows"], c["partitions"]) for c in info["history"]] == [(1, 0, 0), (2, 240, 5), (3, 190, 4)]
-    assert {c["format"] for c in info["history"]} == {2}
+    assert {c["format"] for c in info["history"]} == {3}
     assert run_here("prune", model, "--keep", "0")[0] == 2
     with open_store(model).hold(1):
         code, pruned = run_here("prune", model, "--keep", "1", "--json")

@@ -9,15 +9,16 @@ import pytest
 import zarr
 from click.testing import CliRunner
 
-from bcmdist import GBCM, Settings
+from bcmdist import GBCM, Settings, files
 from bcmdist.arrays import open_data
 from bcmdist.cli import cli
-from bcmdist.dataset import write_dataset
+from bcmdist.dataset import append_rows, write_dataset
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidDtype, InvalidOption, UnsupportedTarget
 from bcmdist.importer import Split, import_file
 from bcmdist.partition import partitions
 from bcmdist.roles import Roles
 from bcmdist.schema import Schema
+from bcmdist.tables import write_table
 
 pd = pytest.importorskip("pandas", reason="tables: pip install 'bcmdist[tables]'")
 pytest.importorskip("pyarrow", reason="tables: pip install 'bcmdist[tables]'")
@@ -155,7 +156,9 @@ def test_messages_name_the_column(regression, table, tmp_path):
 def test_frames_are_checked_by_name(regression, table):
     gbcm, _ = regression
     expected = gbcm.predict(table[list(COLUMNS)].to_numpy())["mean"]
-    np.testing.assert_allclose(gbcm.predict(table[["east", "note", "north", "depth"]])["mean"], expected, **SAME)
+    with pytest.warns(BcmdistWarning, match="X: 'note' not used"):
+        mean = gbcm.predict(table[["east", "note", "north", "depth"]])["mean"]
+    np.testing.assert_allclose(mean, expected, **SAME)
     np.testing.assert_allclose(gbcm.predict_joint(table[["east", "north", "depth"]])[0], expected, rtol=0, atol=1e-9)
     with pytest.raises(InvalidData, match="'east' is not there"):
         gbcm.predict(table[["north", "depth"]])
@@ -164,6 +167,7 @@ def test_frames_are_checked_by_name(regression, table):
     assert set(fitted.predict(table[list(COLUMNS)])["label"]) <= {"loam", "sand", "wet clay"}
 
 
+@pytest.mark.filterwarnings("ignore:X. 'wet', 'note' not used")
 @pytest.mark.parametrize(
     "change",
     [
@@ -449,3 +453,136 @@ def test_counts_of_a_file_have_their_exposure(rng, tmp_path):
     np.testing.assert_allclose(pd.read_csv(tmp_path / "p.csv")["observation_mean"], expected, rtol=1e-9)
     done = predict([gbcm.url, tmp_path / "new.csv", "--out", tmp_path / "q.csv"])
     assert "with exposure 1; say --exposure NAME" in done.stderr
+
+
+# --- What outsiders noticed ---
+
+
+def test_one_class_of_text_is_kept_with_what_it_is_not(table, tmp_path):
+    data = imported(table.assign(soil="sand")[[*COLUMNS, "soil"]], tmp_path / "one.zarr", y="soil")
+    with pytest.warns(BcmdistWarning, match="all targets in y equal 0"):
+        gbcm = GBCM.fit(data, Settings(**QUICK), model=tmp_path / "one")
+    assert gbcm.info()["classes"] == ["sand", "not sand"]
+    assert set(gbcm.predict(table[list(COLUMNS)])["label"]) == {"sand"}
+    gbcm.predict_zarr(data, tmp_path / "p.zarr")
+    assert written(tmp_path / "p.zarr")["class"].tolist() == ["sand", "not sand"]
+    assert GBCM.load(gbcm.url).score(data)["accuracy"] == 1.0
+
+
+@pytest.fixture
+def lifetimes(make_data, rng):
+    """A model of censored lifetimes, and its arrays."""
+    arrays = {"X": rng.standard_normal((60, 1)), "y": rng.exponential(size=60), "event": rng.integers(0, 2, 60)}
+    return GBCM.fit(make_data("l.zarr", **arrays), Settings(**QUICK, task="lifetimes")), arrays
+
+
+def test_lifetimes_of_which_nobody_knows_whether_they_ended_are_refused(lifetimes, make_data):
+    gbcm, arrays = lifetimes
+    data = make_data("new.zarr", X=arrays["X"], y=arrays["y"])
+    for act in (gbcm.score, gbcm.partial_fit):
+        with pytest.raises(InvalidData, match="expected an array event beside y, as in training, found none"):
+            act(data)
+    gbcm.predict_zarr(data, f"{data}.predictions")  # what is predicted has not ended
+
+
+def test_companions_that_come_or_go_are_said(make_data, rng):
+    arrays = {"X": rng.standard_normal((60, 1)), "y": rng.poisson(2.0, 60)}
+    counted = make_data("c.zarr", **arrays, exposure=np.full(60, 2.0))
+    bare = make_data("b.zarr", **arrays)
+    gbcm = GBCM.fit(counted, Settings(**QUICK, task="counts"))
+    for act in (gbcm.score, lambda data: gbcm.predict_zarr(data, f"{data}.predictions")):
+        with pytest.warns(BcmdistWarning, match="rows have no exposure, those of training had: 1 is taken"):
+            act(bare)
+    gbcm = GBCM.fit(bare, Settings(**QUICK, task="regression"))
+    with pytest.warns(BcmdistWarning, match="exposure is not used: the gaussian likelihood does not read it"):
+        gbcm.score(counted)
+
+
+def test_rows_are_appended_by_name(table, tmp_path):
+    frame = table[[*COLUMNS, "soil"]]
+    data = imported(frame, tmp_path / "soils.zarr", y="soil")
+    append_rows(data, frame[["east", "depth", "north"]].head(5), frame.soil.head(5))
+    said = zarr.open_group(data)
+    np.testing.assert_array_equal(said["X"][-5:], frame[list(COLUMNS)].head(5))
+    np.testing.assert_array_equal(said["y"][-5:], said["y"][:5])
+    for X, y, text in [
+        (frame[["east", "depth"]], frame.soil, "'north' is not there"),
+        (
+            frame[list(COLUMNS)],
+            frame.soil.replace("sand", "rock"),
+            "classes among loam, sand, wet clay in y, got 'rock'",
+        ),
+        (frame[list(COLUMNS)].to_numpy(), np.full(ROWS, 7), "classes among loam, sand, wet clay in y, got 7"),
+    ]:
+        with pytest.raises(InvalidData, match=text):
+            append_rows(data, X, y)
+    append_rows(tmp_path / "new.zarr", frame[["north", "east"]], table.y)
+    append_rows(tmp_path / "new.zarr", frame[["east", "north"]], table.y)
+    np.testing.assert_array_equal(zarr.open_group(tmp_path / "new.zarr")["X"][:ROWS], frame[["north", "east"]])
+    np.testing.assert_array_equal(zarr.open_group(tmp_path / "new.zarr")["X"][ROWS:], frame[["north", "east"]])
+    with pytest.raises(InvalidDtype, match="expected numbers in y, got texts"):
+        append_rows(tmp_path / "new.zarr", frame[["east", "north"]], table.soil)
+
+
+def test_columns_of_frames_that_are_not_used_are_named(regression, table):
+    gbcm, _ = regression
+    with pytest.warns(BcmdistWarning, match="X: 'age' not used: no input of the model has that name"):
+        gbcm.predict(table[list(COLUMNS)].assign(age=1.0))
+
+
+def test_a_model_without_names_says_how_it_takes_columns(table, tmp_path):
+    gbcm = GBCM.fit((table[list(COLUMNS)].to_numpy(), table.y.to_numpy()), Settings(**QUICK), model=tmp_path / "m")
+    with pytest.warns(BcmdistWarning, match="X: the model knows no names, its inputs are taken to be 'north', 'depth'"):
+        gbcm.predict(table[["north", "depth", "east"]])
+    table[["north", "depth", "east"]].to_csv(tmp_path / "new.csv", index=False)
+    done = predict([gbcm.url, tmp_path / "new.csv", "--out", tmp_path / "p.csv"])
+    assert "the model knows no names, its inputs are taken to be 'north', 'depth', 'east' in this order" in done.stderr
+
+
+def test_integers_of_frames_do_not_merge(table):
+    frame = table[list(COLUMNS)].assign(key=2**53 + 1 + np.arange(ROWS))
+    with pytest.raises(InvalidData, match=r"X: 'key': expected whole numbers up to 2\*\*53"):
+        GBCM.fit((frame, table.y), Settings(**QUICK))
+
+
+def test_rows_of_frames_in_another_order_are_refused(table):
+    with pytest.raises(
+        InvalidData, match=r"the same rows in the same order, their labels differ; give y.loc\[X.index\]"
+    ):
+        GBCM.fit((table[list(COLUMNS)], table.y.sample(frac=1, random_state=0)), Settings(**QUICK))
+
+
+def test_json_of_predict_names_what_is_not_used_of_a_data_set(regression, table, tmp_path):
+    gbcm, _ = regression
+    more = imported(table.assign(age=3.0).drop(columns=["site", "soil", "note"]), tmp_path / "more.zarr")
+    done = predict([gbcm.url, more, "--out", tmp_path / "p.zarr"])
+    assert json.loads(done.stdout)["unused"] == {"age": "no input of the model has that name"}
+
+
+@pytest.mark.parametrize("name", ["id", "Weight", " EVENT "])
+def test_whatever_looks_like_a_role_is_reported(name, table, tmp_path):
+    table[list(COLUMNS)].assign(**{name: np.arange(ROWS)}, y=table.y).to_csv(tmp_path / "a.csv", index=False)
+    role = name.strip().lower()
+    with pytest.warns(BcmdistWarning, match=f"{name.strip()!r} is taken for an input; say --{role} {name.strip()}"):
+        import_file(tmp_path / "a.csv", tmp_path / "a.zarr")
+
+
+def test_endings_of_files_are_read_in_either_case_and_others_refused(regression, table, tmp_path):
+    gbcm, _ = regression
+    table[list(COLUMNS)].to_csv(tmp_path / "NEW.CSV", index=False)
+    assert predict([gbcm.url, tmp_path / "NEW.CSV", "--out", tmp_path / "P.CSV"]).exit_code == 0
+    assert len(pd.read_csv(tmp_path / "P.CSV")) == ROWS
+    done = predict([gbcm.url, tmp_path / "NEW.CSV", "--out", tmp_path / "p.tsv"])
+    assert done.exit_code == 1
+    assert "InvalidOption: output: expected .csv, .parquet or .zarr, got" in done.stderr
+
+
+def test_a_table_that_appears_meanwhile_stays(regression, table, tmp_path, monkeypatch):
+    gbcm, _ = regression
+    table[list(COLUMNS)].to_csv(tmp_path / "new.csv", index=False)
+    out = tmp_path / "p.csv"
+    monkeypatch.setattr(files, "write_table", lambda *a: (out.write_text("theirs"), write_table(*a)))
+    done = predict([gbcm.url, tmp_path / "new.csv", "--out", out])
+    assert "DataExists: output: expected a new path, something has appeared at" in done.stderr
+    assert out.read_text() == "theirs"
+    assert sorted(path.name for path in tmp_path.glob("*partial*")) == []
