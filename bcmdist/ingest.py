@@ -144,6 +144,8 @@ class _Loop:
         self.in_cells = heard_in_cells(gbcm)
         self.contents, self.twins, self.twins_told = self._contents(), dict[str, str](), False
         """what counts; new partitions whose rows were, under another name, with that; whether it was said"""
+        self.before = gbcm.ledger
+        """as it was when this began"""
         self.withholding, self.drift_told = Withholding(gbcm.facts), False
         self.positions: dict[str, int | None] = {}
         """of partitions on their way, by key; None where rows do not fade"""
@@ -388,13 +390,18 @@ class _Loop:
             warnings.warn(BcmdistWarning(same_rows_warning(self.twins)), stacklevel=2)
 
     def _tell_drift(self):
-        """Once, while arrivals are worse than expected."""
+        """Once, while arrivals are worse than expected, or where some of those that were heard now have been."""
         found = told(self.gbcm.ledger, self.gbcm.facts) if self.tally.partitions and not self.drift_told else None
-        if found and found["worse"]:
+        if found and (found["worse"] or self._is_new(found["last_since"])):
             self.drift_told = True
             remedy = "look at `bcmdist info --picture`, and fit anew or let old rows fade (--half-life)"
             text = f"{self.gbcm.url}: what arrives is {found['verdict']}; {remedy}"
             warnings.warn(BcmdistWarning(text), stacklevel=2)
+
+    def _is_new(self, number):
+        """Whether an arrival, the so-manieth one, was heard by this ingestion."""
+        arrived = [entry.key for entry in self.gbcm.ledger if entry.arrival]
+        return number is not None and arrived[number - 1] not in {entry.key for entry in self.before}
 
     def _due(self):
         if self.wishes.commit_every is not None:
