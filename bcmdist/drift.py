@@ -29,6 +29,11 @@ NOT_COMPARED = (
     f"{surprise.WITHHELD} partitions have been heard"
 )
 
+ONE_COMPARED = (
+    "not known yet: one partition that was heard before is too few to compare these arrivals with; they are not much "
+    "worse than the model says of itself"
+)
+
 
 @dataclass(frozen=True)
 class Fading:
@@ -128,9 +133,13 @@ def noted(scores) -> tuple[float, ...]:
 def told(entries: Iterable[Entry], facts) -> dict[str, Any] | None:
     """`summary` with a verdict, from the first arrival on; None where there are none.
 
-    `verdict` in words; `worse`, whether arrivals are worse than expected by now, `since` the so-manieth one, and by
-    how many standard errors, `z`; `expected`, what is noted of arrivals as it was for the partitions that these are
-    compared with (`bcmdist.surprise`).
+    `verdict` in words; `worse`, whether arrivals are worse than expected by now, `since` the so-manieth one;
+    `last_since`, where those that were worse last began, also where that has passed. `z` is of the partitions that the
+    verdict speaks of: since the change, the one alone, or the newest `LEAST_COMPARED` that are as expected since. It
+    is the sum of their standard deviations above the expected over the root of their number n. As expected are up to
+    slack sqrt(n), since what is expected is known to an error that stays (`Expected.slack`), and a few more; nan where
+    nothing is known. `expected`, what is noted of arrivals as it was for the partitions that these are compared with
+    (`bcmdist.surprise`).
     """
     entries = [entry for entry in entries if entry.arrival]
     if not entries:
@@ -145,25 +154,54 @@ def told(entries: Iterable[Entry], facts) -> dict[str, Any] | None:
 
 def _verdict(entries, facts, names) -> dict[str, Any]:
     judged = [(number, entry) for number, entry in enumerate(entries, start=1) if entry.surprise]
+    shown: dict[str, Any] = {"worse": False, "since": None, "last_since": None}
     if not judged:
-        return {"verdict": NOT_COMPARED, "worse": False, "since": None, "z": float("nan"), "expected": None}
+        return {"verdict": NOT_COMPARED} | shown | {"z": float("nan"), "expected": None}
     base = surprise.from_facts(facts) or surprise.UNKNOWN
     expected = dict(zip(names, base.figures, strict=False))
     z = base.standardised([entry.surprise for _, entry in judged])
-    *_, last = (None, *surprise.changes(z, base.slack))
-    worse = last is not None and last.stop is None
-    newest = slice(last.start if last and worse else max(0, len(judged) - LEAST_COMPARED), None)
-    standard_errors = float(z[newest].sum() / np.sqrt(len(z[newest])))
-    text = "as expected"
-    if last and worse:
-        number, first = judged[last.start]
-        held = _held([entry for _, entry in judged[newest]], names, expected)
-        text = f"worse than expected since partition {number} ({first.key}): {held}, z = {standard_errors:.1f}"
-    elif last and last.stop:
-        start, stop = judged[last.start][0], judged[last.stop - 1][0]
-        text = f"as expected since partition {stop}, worse from partition {start} on before"
-    shown = {"verdict": text, "worse": worse, "since": judged[last.start][0] if last and worse else None}
-    return shown | {"z": standard_errors, "expected": {"partitions": base.partitions} | expected}
+    changes = surprise.changes(z, base.slack)
+    alone = surprise.alone(base, z, changes)
+    begun = [*(change.start for change in changes), *alone]
+    text, begin = _calm(judged, z, changes, alone)
+    begin = max(begin, len(z) - LEAST_COMPARED)
+    worse = ""
+    if changes and changes[-1].stop is None:
+        begin = changes[-1].start
+        worse = "worse than expected since {}: {}, z = {:.1f}"
+    elif z[-1] > base.slack + surprise.LARGEST_STEP:  # one more like it is a change
+        begin = len(z) - 1
+        far = "far " if begin in alone else ""
+        worse = far + "worse than expected in {} alone: {}, z = {:.1f}; one more will tell"
+    standard_errors = float(z[begin:].sum() / np.sqrt(len(z[begin:])))
+    if worse:
+        held = _held([entry for _, entry in judged[begin:]], names, expected)
+        text = worse.format(_named(judged[begin]), held, standard_errors)
+    elif base.partitions == 1 and not begun:
+        text, standard_errors = ONE_COMPARED, float("nan")
+    shown["worse"] = begin in begun and bool(worse)
+    shown["since"] = judged[begin][0] if shown["worse"] else None
+    shown["last_since"] = judged[max(begun)][0] if begun else None
+    return {"verdict": text} | shown | {"z": standard_errors, "expected": {"partitions": base.partitions} | expected}
+
+
+def _calm(judged, z, changes, alone):
+    """What to say where arrivals are as expected by now, and since which one they are."""
+    if alone and (not changes or alone[-1] > changes[-1].start):
+        *before, last = alone
+        others = f", as in {len(before)} before" if before else ""
+        since = judged[min(last + 1, len(judged) - 1)][0]
+        was = f"far worse in {_named(judged[last])} alone (z = {z[last]:.1f}){others}"
+        return f"as expected since partition {since}, {was}", last + 1
+    if changes and changes[-1].stop:
+        start, stop = (judged[k][0] for k in (changes[-1].start, changes[-1].stop - 1))
+        return f"as expected since partition {stop}, worse from partition {start} on before", changes[-1].stop - 1
+    return "as expected", 0
+
+
+def _named(number_entry):
+    number, entry = number_entry
+    return f"partition {number} ({entry.key})"
 
 
 def _held(entries, names, expected):

@@ -70,22 +70,29 @@ class Contents:
     """Keys of partitions by what is in their rows: one under another name, of a copy or a link, has a twin here."""
 
     def __init__(self, entries: Iterable[Entry] = ()):
-        self._keys: dict[str, str] = {}
-        """by digest"""
+        self._newest: dict[str, Entry] = {}
+        """by digest: the one that stands last in its source, which a window lets go last"""
         self.add(entries)
 
     def add(self, entries: Iterable[Entry]):
         """These were heard too."""
         for entry in entries:
-            self._keys.setdefault(entry.digest, entry.key)
+            known = self._newest.get(entry.digest)
+            if known is None or (entry.position or 0) > (known.position or 0):
+                self._newest[entry.digest] = entry
 
-    def twins(self, entries: Iterable[Entry]) -> dict[str, str]:
-        """Keys of entries whose rows were heard under another key, or come twice among them; with that other key."""
-        known, found = dict[str, str](), dict[str, str]()
-        for entry in entries:
-            twin = self._keys.get(entry.digest) or known.setdefault(entry.digest, entry.key)
-            if twin != entry.key:
-                found[entry.key] = twin
+    def twins(self, entries: Iterable[Entry], *, expired=lambda position: False) -> dict[str, str]:
+        """Keys of entries whose rows were heard under another key, or come twice among them; with that other key.
+
+        Rows at positions that have `expired` do not count, and have no twins.
+        """
+        known, found = dict[str, Entry](), dict[str, str]()
+        for entry in (entry for entry in entries if not expired(entry.position)):
+            twin = self._newest.get(entry.digest)
+            if twin is None or expired(twin.position):
+                twin = known.setdefault(entry.digest, entry)
+            if twin.key != entry.key:
+                found[entry.key] = twin.key
         return found
 
 

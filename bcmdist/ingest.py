@@ -141,16 +141,17 @@ class _Loop:
         self.expert = EPExpert(gbcm.reference) if gbcm.facts["approximation"] == "ep" else Expert(gbcm.reference)
         self.surveyed = {entry.key: entry for entry in gbcm.store.get_segment(gbcm.facts["surveyed"])}
         self.known: dict[str, str] = {}
-        self.contents, self.twins, self.twins_told = Contents(), dict[str, str](), False
-        """what was heard; new partitions whose rows were, under another name, with that; whether it was said"""
-        self.withholding, self.drift_told = Withholding(gbcm.facts), False
         self.in_cells = heard_in_cells(gbcm)
+        self.contents, self.twins, self.twins_told = self._contents(), dict[str, str](), False
+        """what counts; new partitions whose rows were, under another name, with that; whether it was said"""
+        self.before = gbcm.ledger
+        """as it was when this began"""
+        self.withholding, self.drift_told = Withholding(gbcm.facts), False
         self.positions: dict[str, int | None] = {}
         """of partitions on their way, by key; None where rows do not fade"""
         self.heard = Heard(self.in_cells)
         self.ranges, self.compared = Ranges(entry.key for entry in gbcm.ledger), set[str]()
         self._note(gbcm.ledger)
-        self.contents.add(entry for key, entry in self.surveyed.items() if key in self.in_cells)
         self.read_to = gbcm.offsets.get(source.name) if wishes.watch else None
         self.given = 0
         """new partitions that were handed out"""
@@ -167,6 +168,11 @@ class _Loop:
         self.contents.add(entries)
         self.known |= {entry.key: entry.digest for entry in entries}
         self.heard.add(entry.key for entry in entries)
+
+    def _contents(self):
+        """Of what the newest commit has heard: what somebody has forgotten may come again."""
+        cells = [entry for key, entry in self.surveyed.items() if key in self.in_cells]
+        return Contents([*self.gbcm.ledger, *cells])
 
     def run(self):
         """Until the source is empty, or somebody says stop."""
@@ -355,14 +361,18 @@ class _Loop:
         except DataChanged as error:
             self._fail(list(heard.entries), error)
             return
-        if self._refused(self.contents.twins(heard.entries.values())):
-            return
-        self.contents.add(heard.entries.values())
         entries = {key: replace(e, position=self.positions.pop(key)) for key, e in heard.entries.items()}
+        newest = max(entry.position or 0 for entry in entries.values())
+        if self._refused(self._twins(self.contents, entries.values(), max(newest, self.pending.fading.position))):
+            return
+        self.contents.add(entries.values())
         if not self.withholding.asked:  # there is nothing to compare with
             entries = {key: replace(entry, surprise=()) for key, entry in entries.items()}
-        newest = max(entry.position or 0 for entry in entries.values())
         self.pending.add(heard.message, replace(self.fading, position=newest), entries, outcome.parts)
+
+    def _twins(self, contents: Contents, entries, newest):
+        """Twins of new partitions among those that a commit up to a newest position leaves in the window."""
+        return contents.twins(entries, expired=self.fading.at(newest).expired)
 
     def _refused(self, twins):
         """Whether new partitions, by their keys with those of their twins, are not to be heard; all are counted."""
@@ -380,13 +390,18 @@ class _Loop:
             warnings.warn(BcmdistWarning(same_rows_warning(self.twins)), stacklevel=2)
 
     def _tell_drift(self):
-        """Once, while arrivals are worse than expected."""
+        """Once, while arrivals are worse than expected, or where some of those that were heard now have been."""
         found = told(self.gbcm.ledger, self.gbcm.facts) if self.tally.partitions and not self.drift_told else None
-        if found and found["worse"]:
+        if found and (found["worse"] or self._is_new(found["last_since"])):
             self.drift_told = True
             remedy = "look at `bcmdist info --picture`, and fit anew or let old rows fade (--half-life)"
             text = f"{self.gbcm.url}: what arrives is {found['verdict']}; {remedy}"
             warnings.warn(BcmdistWarning(text), stacklevel=2)
+
+    def _is_new(self, number):
+        """Whether an arrival, the so-manieth one, was heard by this ingestion."""
+        arrived = [entry.key for entry in self.gbcm.ledger if entry.arrival]
+        return number is not None and arrived[number - 1] not in {entry.key for entry in self.before}
 
     def _due(self):
         if self.wishes.commit_every is not None:
@@ -425,6 +440,8 @@ class _Loop:
             self.unpruned += 1
             self.commit_seconds = time.monotonic() - start
         self.committed = time.monotonic()
+        if self.tally.retries > retries:
+            self.contents = self._contents()
         self._note(batch.entries.values() if self.tally.retries == retries else self.gbcm.ledger)
         self._choose_fading()
         self.tally.partitions += batch.partitions
@@ -472,7 +489,8 @@ class _Loop:
                 self._fail([key], error)
         refuse_heard_in_cells(self.gbcm, batch.parts.values())
         known = theirs.keys() | heard_in_cells(self.gbcm)
-        twins = Contents(self.gbcm.ledger).twins(e for key, e in batch.entries.items() if key not in known)
+        new = [entry for key, entry in batch.entries.items() if key not in known]
+        twins = self._twins(Contents(self.gbcm.ledger), new, batch.fading.position)
         refused = twins.keys() if self._refused(twins) else set()
         left = unheard([part for key, part in batch.parts.items() if key not in known | refused], known)
         gone = len(batch.parts) - sum(part.key in batch.parts for part in left)
@@ -484,9 +502,9 @@ class _Loop:
         mended = [self._left_of(batch, part) for part in left]
         heard = self.gbcm.hear([part for part, _ in mended], self.runtime, label="hear again")
         made = heard.entries
-        new = {p.key: (e, made[p.key]) for p, e in mended}
+        pairs = {p.key: (e, made[p.key]) for p, e in mended}
         entries = {
-            key: replace(e, digest=n.digest, sites=n.sites, densities=n.densities) for key, (e, n) in new.items()
+            key: replace(e, digest=n.digest, sites=n.sites, densities=n.densities) for key, (e, n) in pairs.items()
         }
         return rest_of(batch, heard.message, entries, left)
 

@@ -4,6 +4,7 @@ import shutil
 import warnings
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -12,8 +13,11 @@ from bcmdist.arrays import open_data
 from bcmdist.checked import recorded
 from bcmdist.cli import cli
 from bcmdist.dataset import write_dataset
+from bcmdist.drift import Fading
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption, SameRows
+from bcmdist.heard import Contents
 from bcmdist.partition import partitions
+from bcmdist.store import Entry
 from bcmdist.wishes import Wishes
 from problems import assert_same_committee
 
@@ -167,3 +171,37 @@ def test_partitions_of_other_rows_are_nobodys_twins(heard, wave, make_data):
     other = make_data("other.zarr", rows_per_chunk=20, X=wave[1][80:120], y=wave[2][80:120])
     _, tally = gbcm.ingest(gbcm.source(other), Wishes(same_rows="refuse"))
     assert (tally.partitions, tally.same_rows) == (2, 0)
+
+
+@pytest.fixture
+def repeated(wave, make_data, tmp_path):
+    """A model of other rows, and the path of 160 rows of 8 partitions, of which the last one repeats the first one."""
+    _, X, y = wave
+    gbcm = GBCM.fit(make_data("old.zarr", rows_per_chunk=20, X=X[140:], y=y[140:]), GIVEN, model=tmp_path / "model")
+    X, y = (np.concatenate([column[:140], column[:20]]) for column in (X, y))
+    return gbcm, make_data("repeated.zarr", rows_per_chunk=20, X=X, y=y)
+
+
+@pytest.mark.parametrize("commit_every", [1, None])
+@pytest.mark.parametrize("how", ["warn", "refuse"])
+def test_rows_that_a_window_has_let_go_may_come_again(repeated, commit_every, how):
+    gbcm, path = repeated
+    wishes = Wishes(window=45, commit_every=commit_every, same_rows=how, skip=True)
+    after, tally = gbcm.ingest(gbcm.source(path), wishes)  # a warning would be an error
+    assert (tally.same_rows, tally.skipped) == (0, [])
+    assert [entry.key.rpartition("[")[2] for entry in after.ledger] == ["100:120]", "120:140]", "140:160]"]
+
+
+def test_rows_that_a_window_still_holds_count_twice(repeated):
+    gbcm, path = repeated
+    with pytest.warns(BcmdistWarning, match=r"1 partition holds .*X\[140:160\], which equals .*X\[0:20\]"):
+        gbcm.ingest(gbcm.source(path), Wishes(window=145, commit_every=1))
+
+
+def test_of_rows_heard_twice_the_window_lets_one_go_first():
+    first, second, third = (Entry(key, "same", 20, position=at) for key, at in (("a", 20), ("b", 80), ("c", 100)))
+    contents = Contents([first, second])
+    assert contents.twins([third], expired=Fading("s", 100, window=60).expired) == {"c": "b"}
+    assert contents.twins([third], expired=Fading("s", 100, window=20).expired) == {}
+    late = replace(third, key="late", position=10)
+    assert contents.twins([late], expired=Fading("s", 100, window=60).expired) == {}

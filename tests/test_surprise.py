@@ -260,3 +260,108 @@ def test_facts_of_a_commit_say_what_is_expected():
     known = Expected(3, 0.1, 1.2, 12, (-1.0, 0.9, 0.5))
     assert surprise.from_facts({"expected": json.loads(json.dumps(vars(known)))}) == known
     assert surprise.from_facts({}) is None
+
+
+MANY_WITHHELD = Expected(16, 0.0, 1.0, 64, (-1.0, 0.95, 0.5))
+
+
+def told_of(surprises, base=MANY_WITHHELD):
+    numbered = enumerate(surprises, start=1)
+    entries = [Entry(f"k{k}", "", 50, arrival=(-1.0, 0.9, 0.5), surprise=(s, 0.01)) for k, s in numbered]
+    return drift.told(entries, {"expected": vars(base)})
+
+
+def test_verdict_and_z_agree_on_one_partition_alone():
+    """Of standard deviations 0.1: a slack of 1.25, steps of 4.5 and a sum of 8 make a partition of 9.25 far worse."""
+    newest = told_of([0.0, 0.0, 4.0])
+    assert (newest["worse"], newest["since"], newest["z"]) == (True, 3, pytest.approx(40.0))
+    assert newest["verdict"] == (
+        "far worse than expected in partition 3 (k3) alone: 95 % intervals held 0.90 of the rows, 0.95 of rows "
+        "withheld before, z = 40.0; one more will tell"
+    )
+    assert told_of([4.0])["verdict"].startswith("far worse than expected in partition 1 (k1) alone")
+    doubtful = told_of([0.0, 0.0, 0.7])
+    assert (doubtful["worse"], doubtful["since"], doubtful["z"]) == (False, None, pytest.approx(7.0))
+    assert doubtful["verdict"].startswith("worse than expected in partition 3 (k3) alone: 95 % intervals held 0.90")
+    assert told_of([0.0, 0.0, 0.5])["verdict"] == "as expected"
+    assert told_of([0.0, 4.0, 4.0])["verdict"].startswith("worse than expected since partition 2 (k2)")
+
+
+def test_what_was_worse_alone_is_told_afterwards_with_the_z_of_what_came_since():
+    passed = told_of([0.0, 4.0, 0.1, 0.1, 0.1, 0.1])
+    assert passed["verdict"] == "as expected since partition 3, far worse in partition 2 (k2) alone (z = 40.0)"
+    assert (passed["worse"], passed["since"], passed["last_since"]) == (False, None, 2)
+    assert passed["z"] == pytest.approx(2.0)  # 4 of 1 each
+    twice = told_of([4.0, *[0.0] * 9, 4.0, 0.0])
+    assert twice["verdict"].endswith("far worse in partition 11 (k11) alone (z = 40.0), as in 1 before")
+    ended = told_of([0.0] * 10 + [1.0] * 4 + [0.0] * 23)
+    assert ended["verdict"].endswith(", worse from partition 11 on before")
+    assert ended["z"] == pytest.approx(0.0)
+    assert ended["last_since"] == 11
+
+
+def test_arrivals_after_one_partition_are_not_known():
+    one = Expected(1, -0.48, 1.0, 1, (-1.0, 0.95, 0.5))
+    told = told_of([-0.1] * 5, one)
+    assert told["verdict"].startswith("not known yet: one partition that was heard before is too few to compare")
+    assert np.isnan(told["z"])
+    assert not told["worse"]
+    assert told_of([-0.1, 4.0], one)["verdict"].startswith("far worse than expected in partition 2 (k2) alone")
+
+
+@pytest.mark.parametrize("rows", [10, 50])
+@pytest.mark.parametrize("withheld", [1, 4, 16])
+@pytest.mark.parametrize("freedom", [None, 5])
+def test_less_than_one_sequence_in_a_hundred_has_a_partition_far_worse_alone(rng, withheld, rows, freedom):
+    """Of 300 sequences of 100 partitions at most 3; of heavy tails too: t with 5 degrees of freedom, variance 1."""
+    samples = withheld * min(4, withheld)
+    size = (300, samples + 100, rows)
+    y = rng.standard_t(freedom, size) * np.sqrt(1 - 2 / freedom) if freedom else rng.standard_normal(size)
+    found = (0.5 * (y.clip(-surprise.LARGEST_Z, surprise.LARGEST_Z) ** 2 - 1)).mean(axis=-1)
+    far = 0
+    for row in found:
+        noted = [(s, 0.5 / rows) for s in row]
+        base = expected([[((0.0,), noted[k]) for k in some] for some in np.split(np.arange(samples), withheld)])
+        far += bool(surprise.alone(base, base.standardised(noted[samples:]), []))
+    assert far <= 3
+
+
+@pytest.mark.parametrize("shifts", [[100.0], [0.0, 100.0], [0.0, 0.0, 100.0], [100.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+def test_a_total_shift_of_one_partition_is_told(tmp_path, rng, shifts):
+    columns = some_rows(rng, len(shifts))
+    columns["y"] += np.repeat(shifts, ROWS)
+    gbcm = GBCM.fit(stored(tmp_path / "train.zarr", some_rows(rng, 6)), GIVEN, model=tmp_path / "model")
+    number = np.argmax(shifts) + 1
+    with pytest.warns(BcmdistWarning, match=rf"what arrives is .*far worse .*in partition {number} \(.* alone"):
+        after, _ = gbcm.ingest(gbcm.source(stored(tmp_path / "new.zarr", columns)))
+    told = after.info()["drift"]
+    assert told["worse"] == (number == len(shifts))
+    assert (told["z"] > 9.0) == told["worse"]
+
+
+def test_what_was_worse_alone_is_said_by_the_ingestion_that_heard_it(fitted, tmp_path, rng):
+    columns = some_rows(rng, 3)
+    columns["y"][:ROWS] += rng.choice([-1.0, 1.0], ROWS)  # ten times the noise; the function stays, about
+    with pytest.warns(BcmdistWarning, match=r"as expected since partition 2, far worse in partition 1 \(.* alone"):
+        after, _ = fitted.ingest(fitted.source(stored(tmp_path / "new.zarr", columns)))
+    later, _ = after.ingest(
+        after.source(stored(tmp_path / "on.zarr", some_rows(rng, 3)))
+    )  # a warning would be an error
+    assert later.info()["drift"]["verdict"].startswith("as expected since partition 2, far worse in partition 1 (")
+
+
+def test_one_error_of_a_sure_model_is_not_far_worse_alone():
+    """Of classes of probability 0.999 that were all right, in samples of 10 rows."""
+    surprises, variance = of_classes(np.array([[0.999, 0.001]] * 2), np.array([0, 1]))
+    right, wrong = ((s, variance[0] / 10) for s in (surprises[0], (9 * surprises[0] + surprises[1]) / 10))
+    base = expected([[((-0.001, 1.0), right)] * 4] * 16)
+    assert surprise.alone(base, base.standardised([right, wrong, right]), []) == []
+
+
+def test_one_partition_withheld_expects_no_less_than_the_model_says_of_itself(tmp_path, rng):
+    low = expected([[((0.0,), (-0.48, 0.01))]])
+    assert (low.partitions, low.surprise, low.dispersion) == (1, 0.0, surprise.UNKNOWN_DISPERSION)
+    assert expected([[((0.0,), (0.3, 0.01))]]).surprise == 0.3
+    gbcm = GBCM.fit(stored(tmp_path / "train.zarr", some_rows(rng, 1)), GIVEN, model=tmp_path / "model")
+    after, _ = gbcm.ingest(gbcm.source(stored(tmp_path / "new.zarr", some_rows(rng, 20))))  # no warning
+    assert after.info()["drift"]["verdict"].startswith("not known yet: one partition")
