@@ -138,7 +138,7 @@ def test_censored_lifetimes_without_noise_have_a_mode(rng):
     """Exponents of hazards are in the hundreds at the prior mean, and a Newton step lowers them by one."""
     X = rng.normal(size=(100, 2))
     obs = Observations(np.exp(np.sin(X[:, 0]) + X[:, 1]), np.ones(100), event=(rng.random(100) < 0.5) * 1.0)
-    K = np.asfortranarray(make_kernel("se", variance=300.0, lengthscale=3.0).cross(X, X))
+    K = np.asfortranarray(make_kernel("matern52", variance=300.0, lengthscale=3.0).cross(X, X))
     likelihood = make_likelihood("weibull").with_parameters({"shape": 575.0})
     assert_mode(K, obs, likelihood, laplace.laplace_mode(K, obs, likelihood))
 
