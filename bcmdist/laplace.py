@@ -63,11 +63,12 @@ def laplace_mode(K, obs, likelihood, prior_mean=None):
     alone = likelihood.saturated(obs)
     a, w = np.zeros(len(K)), likelihood.curvature(obs, alone)
     steepest = STEEP * np.maximum(w, 1.0 / np.diag(K).max())
-    tame = Tame.up_to(steepest, obs, likelihood, alone)
+    tame = Tame.up_to(steepest, obs, likelihood, alone, prior_mean)
     if np.any(w > np.finfo(float).eps):  # else nothing but labels and zeros, which say only which way
-        first = newton(tame, alone, w * (alone - prior_mean) + likelihood.score(obs, alone), w)
+        first = newton(likelihood, alone, w * (alone - prior_mean) + likelihood.score(obs, alone), w)
         a = first * (_line_search(a, first, K, prior_mean, obs, tame, 0.0) or 0.0)
-    for model in (tame, likelihood):  # from the mode of the one to that of the other: no step, where no row is beyond
+    # From the mode of the one to that of the other: no step, where no row is beyond.
+    for model in (tame, likelihood) if tame.side.any() else (likelihood,):
         a = climb(K, obs, model, prior_mean, partial(newton, model), partial(model.curvature, obs), a)
     return prior_mean + K @ a
 
@@ -86,16 +87,21 @@ class Tame:
     """+1: beyond is above, -1: beyond is below, 0: nowhere"""
 
     @classmethod
-    def up_to(cls, steepest, obs, likelihood, alone):
-        """Edges where the curvature reaches `steepest`, (n,), on the way from `alone` to -+`LARGEST_EXPONENT`."""
+    def up_to(cls, steepest, obs, likelihood, alone, start):
+        """Edges where the curvature reaches `steepest`, (n,), on the way from `alone` to -+`LARGEST_EXPONENT`.
+
+        None, and at no cost, where no row is steep at `start`.
+        """
 
         def steep(f):
             return likelihood.curvature(obs, f) > steepest
 
         furthest = np.full(len(steepest), LARGEST_EXPONENT)
+        if not steep(start).any():
+            return cls(likelihood, alone, np.zeros(len(alone)))
         side = steep(furthest) * 1.0 - steep(-furthest)
         edge, far = alone, side * furthest
-        for _ in range(EDGE_HALVINGS if side.any() else 0):
+        for _ in range(EDGE_HALVINGS):
             middle = 0.5 * (edge + far)
             over = steep(middle)
             edge, far = np.where(over, edge, middle), np.where(over, middle, far)
