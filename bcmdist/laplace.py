@@ -6,18 +6,25 @@ shared variables (later passes; SYSTEMS I.5). Nothing is divided by a weight or 
 inverse of a covariance: saturated rows, duplicates and noise-free directions need no care.
 """
 
+from dataclasses import dataclass
+from functools import partial
+
 import numpy as np
 
 from bcmdist import linalg
 from bcmdist.errors import LaplaceNotConverged, NotPositiveDefinite
+from bcmdist.likelihoods.interface import LARGEST_EXPONENT, Likelihood
 from bcmdist.message import Message
 
 NEWTON_STEPS = 100
 # A step along a line is long enough, and not too long, where the slope has fallen to this share of its start; and
 # halvings and doublings on the way to it.
-SLOPE_SHARE, SEARCH_STEPS = 0.5, 60
+SLOPE_SHARE, SEARCH_STEPS = 0.1, 60
 # Weights count in a step up to one of these over the prior variance: rounding of K may make I + w K singular above.
 MOST_INFORMATION = (np.inf, 1e9, 1e6, 1e3)
+# Rows count as steep above this many times the curvature they have alone, or one over the prior variance; and halvings
+# of the way to where they do.
+STEEP, EDGE_HALVINGS = 1e9, 30
 # The mode is where the score equals K^-1 (f - prior mean), to this change of f.
 SCORE_TOLERANCE = 1e-9
 # Closer than this, steps that stop improving are held up by rounding: counts of a million have scores of that size.
@@ -43,17 +50,81 @@ def laplace_mode(K, obs, likelihood, prior_mean=None):
         The score still differs from a after `NEWTON_STEPS` steps, or no step improves.
     """
 
-    def newton(f, gap, w=None):
-        root, L = _step_factor(K, likelihood.step_weight(obs, f) if w is None else w)
-        return gap - root * linalg.cholesky_solve(L, root * (K @ gap))
+    def newton(model, f, gap, w=None):
+        root, L = _step_factor(K, model.step_weight(obs, f) if w is None else w)
+        # (I + w K)^-1 = w^1/2 B^-1 w^-1/2 for the rows of large w, without the cancellation of I - w^1/2 B^-1 w^1/2 K.
+        large = root > 1.0
+        rest = np.where(large, 0.0, gap)
+        scaled = np.where(large, gap, 0.0) / np.where(large, root, 1.0)
+        return rest + root * linalg.cholesky_solve(L, scaled - root * (K @ rest))
 
     prior_mean = np.zeros(len(K)) if prior_mean is None else prior_mean
     # Where each row on its own would have its latent: one step from there is how generalised linear models start.
     alone = likelihood.saturated(obs)
-    w, first = likelihood.curvature(obs, alone), None
+    a, w = np.zeros(len(K)), likelihood.curvature(obs, alone)
+    steepest = STEEP * np.maximum(w, 1.0 / np.diag(K).max())
+    tame = Tame.up_to(steepest, obs, likelihood, alone, prior_mean)
     if np.any(w > np.finfo(float).eps):  # else nothing but labels and zeros, which say only which way
-        first = newton(alone, w * (alone - prior_mean) + likelihood.score(obs, alone), w)
-    return climb(K, obs, likelihood, prior_mean, newton, lambda f: likelihood.curvature(obs, f), first)
+        first = newton(likelihood, alone, w * (alone - prior_mean) + likelihood.score(obs, alone), w)
+        a = first * (_line_search(a, first, K, prior_mean, obs, tame, 0.0) or 0.0)
+    # From the mode of the one to that of the other: no step, where no row is beyond.
+    for model in (tame, likelihood) if tame.side.any() else (likelihood,):
+        a = climb(K, obs, model, prior_mean, partial(newton, model), partial(model.curvature, obs), a)
+    return prior_mean + K @ a
+
+
+@dataclass(frozen=True)
+class Tame:
+    """A likelihood that goes on as a parabola beyond `edge`, (n,), where rows are so steep that steps get nowhere.
+
+    A Newton step lowers the exponent of a lifetime's hazard by about one, which at the prior mean may be hundreds;
+    and one such row drowns all others in rounding. Log-concave where the likelihood is.
+    """
+
+    likelihood: Likelihood
+    edge: np.ndarray
+    side: np.ndarray
+    """+1: beyond is above, -1: beyond is below, 0: nowhere"""
+
+    @classmethod
+    def up_to(cls, steepest, obs, likelihood, alone, start):
+        """Edges where the curvature reaches `steepest`, (n,), on the way from `alone` to -+`LARGEST_EXPONENT`.
+
+        None, and at no cost, where no row is steep at `start`.
+        """
+
+        def steep(f):
+            return likelihood.curvature(obs, f) > steepest
+
+        furthest = np.full(len(steepest), LARGEST_EXPONENT)
+        if not steep(start).any():
+            return cls(likelihood, alone, np.zeros(len(alone)))
+        side = steep(furthest) * 1.0 - steep(-furthest)
+        edge, far = alone, side * furthest
+        for _ in range(EDGE_HALVINGS):
+            middle = 0.5 * (edge + far)
+            over = steep(middle)
+            edge, far = np.where(over, edge, middle), np.where(over, middle, far)
+        return cls(likelihood, edge, side)
+
+    def _split(self, f):
+        beyond = self.side * np.maximum(self.side * (f - self.edge), 0.0)
+        return f - beyond, beyond
+
+    def log_density(self, obs, f):
+        edge, beyond = self._split(f)
+        slope = self.likelihood.score(obs, edge) - 0.5 * self.likelihood.curvature(obs, edge) * beyond
+        return self.likelihood.log_density(obs, edge) + slope * beyond
+
+    def score(self, obs, f):
+        edge, beyond = self._split(f)
+        return self.likelihood.score(obs, edge) - self.likelihood.curvature(obs, edge) * beyond
+
+    def curvature(self, obs, f):
+        return self.likelihood.curvature(obs, self._split(f)[0])
+
+    def step_weight(self, obs, f):
+        return self.likelihood.step_weight(obs, self._split(f)[0])
 
 
 def _step_factor(K, w):
@@ -67,16 +138,13 @@ def _step_factor(K, w):
     raise error
 
 
-def climb(K, obs, likelihood, prior_mean, newton, curvature, first=None):
-    """Mode of p(y | f) N(f; prior_mean, K) for f (n,) or, with C processes that share K, (n, C).
+def climb(K, obs, likelihood, prior_mean, newton, curvature, a):
+    """K^-1 (f - prior_mean) at the mode of p(y | f) N(f; prior_mean, K), (n,) or, of C processes that share K, (n, C).
 
-    `first` is an a = K^-1 (f - prior_mean) towards which the first step goes.
+    `a` is where the search starts.
     `newton(f, gap)` is a full step of a, where the score exceeds a by `gap`; `curvature(f)` is the slope of the score,
     by which the gap is judged.
     """
-    a = np.zeros_like(prior_mean)
-    if first is not None:
-        a = first * (_line_search(a, first, K, prior_mean, obs, likelihood, 0.0) or 0.0)
     best, stalled = np.inf, 0
     for _ in range(NEWTON_STEPS):
         f = prior_mean + K @ a
@@ -85,14 +153,14 @@ def climb(K, obs, likelihood, prior_mean, newton, curvature, first=None):
         stalled = 0 if off < STALLED_SHARE * best else stalled + 1
         best = min(off, best)
         if off <= SCORE_TOLERANCE or (stalled == STALLED_STEPS and off <= _rough(K, a)):
-            return f
+            return a
         a_step = newton(f, gap)
         step = _line_search(a, a_step, K, prior_mean, obs, likelihood, ROUNDING * np.vdot(w, 1.0 + np.abs(f)))
         if step is None:
             break
         a = a + step * a_step
     if off <= _rough(K, a):
-        return f  # rounding, not divergence, keeps steps from improving
+        return a  # rounding, not divergence, keeps steps from improving
     raise LaplaceNotConverged(
         f"expected the score at the mode within {SCORE_TOLERANCE:g} of K^-1 f, got {off:.1e} after at most "
         f"{NEWTON_STEPS} damped steps (largest |f| {np.abs(f).max():.1e}, prior variance up to "
@@ -121,7 +189,9 @@ def _line_search(a, a_step, K, prior_mean, obs, likelihood, slack):
         return value, np.vdot(f_step, likelihood.score(obs, f) - a_new)
 
     value, slope = at(0.0)
-    least, allowed = value - slack - ROUNDING * (1.0 + abs(value)), SLOPE_SHARE * abs(slope)
+    terms = np.abs(likelihood.score(obs, prior_mean + start)) + np.abs(a)  # a slope that is their rounding is none
+    allowed = SLOPE_SHARE * abs(slope) + ROUNDING * np.vdot(np.abs(f_step), terms)
+    least = value - slack - ROUNDING * (1.0 + abs(value))
     low, high, step = 0.0, np.inf, 1.0
     for _ in range(SEARCH_STEPS):
         new, new_slope = at(step)

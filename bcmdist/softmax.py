@@ -28,7 +28,9 @@ def softmax_mode(K, obs, likelihood, prior_mean=None):
         return gap - _Coupling(K, likelihood.probability(obs, f)).solve(K @ gap)
 
     start = np.zeros((len(K), likelihood.processes)) if prior_mean is None else prior_mean
-    return climb(K, obs, likelihood, start, newton, lambda f: likelihood.probability(obs, f))
+    return start + K @ climb(
+        K, obs, likelihood, start, newton, lambda f: likelihood.probability(obs, f), np.zeros_like(start)
+    )
 
 
 def _times_hessian(p, weight, b):

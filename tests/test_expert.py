@@ -13,6 +13,13 @@ def mode_gap(K, obs, f):
     return np.abs(np.linalg.solve(K, f) - Bernoulli().score(obs, f)).max()
 
 
+def assert_mode(K, obs, likelihood, f):
+    """f = K score, but for 1e-9 and the rounding of this sum, of f and w times that of the score."""
+    s, w = likelihood.score(obs, f), likelihood.curvature(obs, f)
+    error = 1e-9 + 4 * np.finfo(float).eps * np.max(np.abs(K) @ np.abs(s))
+    assert np.all(np.abs(f - K @ s) <= error + np.abs(K) @ np.maximum(w, 1.0) * error)
+
+
 def test_mode_solves_its_equation(rng):
     problem = class_problem(rng)
     K = make_kernel("matern12", variance=5.0).cross(problem.X, problem.X)
@@ -116,7 +123,34 @@ def test_repeated_rows_and_wide_priors_have_a_mode(name):
         lengthscale = 10.0 ** rng.uniform(-0.5, 2.0)
         kernel = make_kernel("se", inputs=6, variance=10.0 ** rng.uniform(4, 7), lengthscale=lengthscale)
         K = np.asfortranarray(kernel.cross(X, X))
-        f = laplace.laplace_mode(K, obs, likelihood)
-        s, w = likelihood.score(obs, f), likelihood.curvature(obs, f)
-        error = 1e-9 + 4 * np.finfo(float).eps * np.max(np.abs(K) @ np.abs(s))  # of f, and w times that of the score
-        assert np.all(np.abs(f - K @ s) <= error + np.abs(K) @ np.maximum(w, 1.0) * error)
+        assert_mode(K, obs, likelihood, laplace.laplace_mode(K, obs, likelihood))
+
+
+@pytest.mark.parametrize("variance", [100.0, 1000.0])
+def test_rows_that_coincide_and_contradict_each_other_have_a_mode(variance):
+    """At f = 0 by symmetry, where slopes along steps are nothing but rounding."""
+    obs = unweighted(np.array([0.0, 1.0]))
+    f = laplace.laplace_mode(np.full((2, 2), variance), obs, make_likelihood("probit"))
+    np.testing.assert_allclose(f, 0.0, atol=1e-9 + np.finfo(float).eps * variance)
+
+
+def test_censored_lifetimes_without_noise_have_a_mode(rng):
+    """Exponents of hazards are in the hundreds at the prior mean, and a Newton step lowers them by one."""
+    X = rng.normal(size=(100, 2))
+    obs = Observations(np.exp(np.sin(X[:, 0]) + X[:, 1]), np.ones(100), event=(rng.random(100) < 0.5) * 1.0)
+    K = np.asfortranarray(make_kernel("matern52", variance=300.0, lengthscale=3.0).cross(X, X))
+    likelihood = make_likelihood("weibull").with_parameters({"shape": 575.0})
+    assert_mode(K, obs, likelihood, laplace.laplace_mode(K, obs, likelihood))
+
+
+def test_lifetimes_that_their_shape_does_not_explain_have_a_mode():
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(40, 2))[rng.integers(0, 40, 40)]
+        variance = 10.0 ** rng.uniform(-2, 3)
+        kernel = make_kernel("se", variance=variance, lengthscale=10.0 ** rng.uniform(-1, 1.5))
+        K = np.asfortranarray(kernel.cross(X, X))
+        y = np.exp(min(np.sqrt(variance), 5.0) * rng.normal(size=40)) * rng.exponential(size=40)
+        obs = Observations(y, np.ones(40), event=(rng.random(40) < 0.5) * 1.0)
+        likelihood = make_likelihood("weibull").with_parameters({"shape": 10.0 ** rng.uniform(-1, 2)})
+        assert_mode(K, obs, likelihood, laplace.laplace_mode(K, obs, likelihood))
