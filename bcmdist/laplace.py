@@ -20,6 +20,8 @@ NEWTON_STEPS = 100
 # A step along a line is long enough, and not too long, where the slope has fallen to this share of its start; and
 # halvings and doublings on the way to it.
 SLOPE_SHARE, SEARCH_STEPS = 0.1, 60
+# Steps along which there is no maximum, because rounding has left K without its sign, end here.
+LONGEST_STEP = 2.0**10
 # Weights count in a step up to one of these over the prior variance: rounding of K may make I + w K singular above.
 MOST_INFORMATION = (np.inf, 1e9, 1e6, 1e3)
 # Rows count as steep above this many times the curvature they have alone, or one over the prior variance; and halvings
@@ -66,7 +68,7 @@ def laplace_mode(K, obs, likelihood, prior_mean=None):
     tame = Tame.up_to(steepest, obs, likelihood, alone, prior_mean)
     if np.any(w > np.finfo(float).eps):  # else nothing but labels and zeros, which say only which way
         first = newton(likelihood, alone, w * (alone - prior_mean) + likelihood.score(obs, alone), w)
-        a = first * (_line_search(a, first, K, prior_mean, obs, tame, 0.0) or 0.0)
+        a = first * (_line_search(a, first, K, prior_mean, obs, tame, 0.0, longest=1.0) or 0.0)
     # From the mode of the one to that of the other: no step, where no row is beyond.
     for model in (tame, likelihood) if tame.side.any() else (likelihood,):
         a = climb(K, obs, model, prior_mean, partial(newton, model), partial(model.curvature, obs), a)
@@ -174,7 +176,7 @@ def _rough(K, a):
     return ROUGH_TOLERANCE + np.finfo(float).eps * np.max(np.abs(K) @ np.abs(a))
 
 
-def _line_search(a, a_step, K, prior_mean, obs, likelihood, slack):
+def _line_search(a, a_step, K, prior_mean, obs, likelihood, slack, *, longest=LONGEST_STEP):
     """How far to go along a step: to where the log posterior is not lower and its slope small; None: nowhere.
 
     The slope at f = prior_mean + K a is f_step'(score - a). Bisection on it finds such a place for any smooth
@@ -201,6 +203,8 @@ def _line_search(a, a_step, K, prior_mean, obs, likelihood, slack):
             low = step
         else:
             high = step
+        if low >= longest:
+            break
         step = 2.0 * low if np.isinf(high) else 0.5 * (low + high)
     return low or None
 
