@@ -139,7 +139,7 @@ class Each:
     def _outcome(self, flight, result, error):
         if error is not None and not isinstance(error, BcmdistError):
             raise error
-        self.pulse.done += len(flight.parts)
+        self.pulse.done += 0 if getattr(flight.task, "aside", False) else len(flight.parts)
         return Outcome(flight.parts, result, error)
 
     def _deaths(self):

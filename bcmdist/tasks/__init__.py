@@ -17,7 +17,10 @@ from bcmdist.rows import Rows, read_all
 
 
 class Task(Protocol):
-    """A function of one partition, or of one span, whose results can be added."""
+    """A function of one partition, or of one span, whose results can be added.
+
+    One whose `aside` is true only looks at partitions that are done: they are not counted again.
+    """
 
     def __call__(self, part: Any, rows: Any) -> Any:
         """The share of the sum of a `Partition` with its `Rows`, or of a `Span` with None."""

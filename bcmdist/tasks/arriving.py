@@ -4,6 +4,7 @@ Those that it has heard before are scored likewise, by what it believes without 
 """
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -51,6 +52,7 @@ class Withheld:
     expert: Expert | EPExpert
     """repeats its message"""
     belief: Reference
+    aside: ClassVar[bool] = True
 
     def __call__(self, part, rows) -> "Noted":
         rest = load_committee(self.belief).withdraw(self.expert(part, rows).message)
