@@ -36,7 +36,7 @@ from bcmdist.errors import DataExists, InvalidData, InvalidDtype, InvalidOption
 from bcmdist.manifest import MANIFEST
 from bcmdist.schema import CLASSES, UNNAMED, Schema, dimensions, few, frame_names, in_order, is_text
 from bcmdist.storage import answering, on_objects, open_objects
-from bcmdist.values import PLAIN, packing_of
+from bcmdist.values import PLAIN, as_float, packing_of
 
 ROWS_PER_CHUNK = 4096
 # Predictions are written in the chunks of X, unless those are so large that a task would not fit.
@@ -93,8 +93,8 @@ def append_rows(url, X, y, *, rows_per_chunk=ROWS_PER_CHUNK, **companions):
     names = frame_names(X)
     with recorded(group_store(url), "a") as group:
         schema = schema_of(url, group, group["X"], group["y"]) if {"X", "y"} <= set(group) else Schema(names)
-        columns = {"X": in_order(X, schema), "y": _class_numbers(y, schema, url)}
-        columns |= {name: np.asarray(values) for name, values in companions.items()}
+        given = {"X": in_order(X, schema), "y": _class_numbers(y, schema, url), **companions}
+        columns = {name: as_float(values, f"{url}: {name}") for name, values in given.items()}
         if "X" not in group:
             group.update_attributes({ALL_STORED: True, ROWS_COMPLETE: 0, MANIFEST: dict.fromkeys(columns, 0)})
         if group.attrs.get(ROWS_COMPLETE) == 0:

@@ -179,8 +179,8 @@ def encode(X, y, **companions) -> bytes:
     InvalidData, MissingExtra
     """
     pa = _pyarrow()
-    X = np.ascontiguousarray(X, dtype=float)
-    others = {name: np.asarray(values, dtype=float) for name, values in {"y": y, **companions}.items()}
+    X = np.ascontiguousarray(as_float(X, "X"))
+    others = {name: as_float(values, name) for name, values in {"y": y, **companions}.items()}
     if X.ndim != 2 or any(values.shape != X.shape[:1] for values in others.values()):
         shapes = {"X": X.shape} | {name: values.shape for name, values in others.items()}
         raise InvalidData(f"entry: expected X (n, D) and the others (n,), got {shapes}; give one row each")

@@ -18,6 +18,7 @@ from bcmdist.importer import Split, import_file
 from bcmdist.partition import partitions
 from bcmdist.roles import Roles
 from bcmdist.schema import Schema
+from bcmdist.stream import encode
 from bcmdist.tables import write_table
 
 pd = pytest.importorskip("pandas", reason="tables: pip install 'bcmdist[tables]'")
@@ -586,3 +587,12 @@ def test_a_table_that_appears_meanwhile_stays(regression, table, tmp_path, monke
     assert "DataExists: output: expected a new path, something has appeared at" in done.stderr
     assert out.read_text() == "theirs"
     assert sorted(path.name for path in tmp_path.glob("*partial*")) == []
+
+
+@pytest.mark.parametrize("name", ["X", "y"])
+def test_large_integers_do_not_merge_on_their_way_into_a_store_or_a_stream(name, tmp_path):
+    rows = {"X": np.zeros((3, 1), dtype=np.int64), "y": np.zeros(3, dtype=np.int64)}
+    rows[name] = rows[name] + 2**53 + 1
+    for write in (lambda X, y: append_rows(tmp_path / "a.zarr", X, y), encode):
+        with pytest.raises(InvalidData, match=rf"{name}: expected whole numbers up to 2\*\*53.* at row 0"):
+            write(**rows)
