@@ -34,28 +34,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bcmdist.bcm import GBCM as GBCM
+    from bcmdist.api.gbcm import GBCM as GBCM
+    from bcmdist.api.mixture import Mixture as Mixture
+    from bcmdist.api.sampling import sample_posterior as sample_posterior
+    from bcmdist.committee.ingest.options import Wishes as Wishes
     from bcmdist.errors import BcmdistError as BcmdistError
-    from bcmdist.hmc import HMC as HMC
-    from bcmdist.mixture import Mixture as Mixture
-    from bcmdist.posterior import sample_posterior as sample_posterior
-    from bcmdist.runtime.dask import DaskRuntime as DaskRuntime
+    from bcmdist.learning.sampling.hmc import HMC as HMC
+    from bcmdist.learning.settings import Settings as Settings
+    from bcmdist.runtime.dask.cluster import DaskRuntime as DaskRuntime
     from bcmdist.runtime.serial import SerialRuntime as SerialRuntime
-    from bcmdist.settings import Settings as Settings
-    from bcmdist.wishes import Wishes as Wishes
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "GBCM": "bcmdist.bcm",
-    "Settings": "bcmdist.settings",
+    "GBCM": "bcmdist.api.gbcm",
+    "Settings": "bcmdist.learning.settings",
     "BcmdistError": "bcmdist.errors",
-    "HMC": "bcmdist.hmc",
-    "Mixture": "bcmdist.mixture",
-    "DaskRuntime": "bcmdist.runtime.dask",
+    "HMC": "bcmdist.learning.sampling.hmc",
+    "Mixture": "bcmdist.api.mixture",
+    "DaskRuntime": "bcmdist.runtime.dask.cluster",
     "SerialRuntime": "bcmdist.runtime.serial",
-    "Wishes": "bcmdist.wishes",
-    "sample_posterior": "bcmdist.posterior",
+    "Wishes": "bcmdist.committee.ingest.options",
+    "sample_posterior": "bcmdist.api.sampling",
 }
 __all__ = [
     "GBCM",

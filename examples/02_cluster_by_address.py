@@ -16,7 +16,7 @@ import numpy as np
 from distributed import LocalCluster
 
 from bcmdist import GBCM, DaskRuntime, Settings
-from bcmdist.dataset import write_dataset
+from bcmdist.data.writing import write_dataset
 
 
 def fit(address, rows):

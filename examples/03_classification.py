@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from bcmdist import GBCM, SerialRuntime, Settings
-from bcmdist.arrays import open_data
-from bcmdist.dataset import write_dataset
-from bcmdist.partition import partitions
+from bcmdist.data.dataset import open_data
+from bcmdist.data.partition import partitions
+from bcmdist.data.writing import write_dataset
 
 
 def write_store(path, rows, seed):

@@ -14,10 +14,10 @@ import sys
 
 import numpy as np
 
-from bcmdist import comparison
+from bcmdist.app.pictures import HOW_TO_GET
+from bcmdist.committee.published import rules
 from bcmdist.errors import MissingExtra
-from bcmdist.kernels import parse_kernel
-from bcmdist.pictures import HOW_TO_GET
+from bcmdist.model.kernels import parse_kernel
 
 ROWS, EXPERTS, NOISE = 400, 10, 0.1
 LENGTH, GAP = 10.0, (5.0, 6.5)
@@ -45,16 +45,16 @@ def predict(parts):
     """Mean and covariance on the grid by each rule; covariance is diagonal where the rule has none."""
     whole = [tuple(np.concatenate(column) for column in zip(*parts, strict=True))]
     joint = {
-        "full GP": comparison.gbcm(KERNEL, NOISE, whole, GRID),
-        "committee (joint)": comparison.gbcm(KERNEL, NOISE, parts, GRID),
-        "nested kriging (joint)": comparison.npae_joint(KERNEL, NOISE, parts, GRID),
+        "full GP": rules.gbcm(KERNEL, NOISE, whole, GRID),
+        "committee (joint)": rules.gbcm(KERNEL, NOISE, parts, GRID),
+        "nested kriging (joint)": rules.npae_joint(KERNEL, NOISE, parts, GRID),
     }
-    experts = comparison.expert_predictions(KERNEL, NOISE, parts, GRID)
+    experts = rules.expert_predictions(KERNEL, NOISE, parts, GRID)
     marginal = {
         "full GP, variances": (joint["full GP"][0], np.diag(joint["full GP"][1])),
-        "nested kriging": comparison.npae(KERNEL, NOISE, parts, GRID),
-        "GRBCM": comparison.grbcm(KERNEL, NOISE, parts[0], parts[1:], GRID),
-        **{name: rule(*experts, KERNEL.diagonal(GRID)) for name, rule in comparison.POINTWISE_RULES.items()},
+        "nested kriging": rules.npae(KERNEL, NOISE, parts, GRID),
+        "GRBCM": rules.grbcm(KERNEL, NOISE, parts[0], parts[1:], GRID),
+        **{name: rule(*experts, KERNEL.diagonal(GRID)) for name, rule in rules.POINTWISE_RULES.items()},
     }
     return joint | {name: (mean, np.diag(variance)) for name, (mean, variance) in marginal.items()}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from bcmdist import GBCM, Settings
-from bcmdist.dataset import write_dataset
+from bcmdist.data.writing import write_dataset
 
 
 def wave(X):

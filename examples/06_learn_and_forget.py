@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from bcmdist import GBCM, Settings
-from bcmdist.dataset import write_dataset
+from bcmdist.data.writing import write_dataset
 
 
 def write_store(path, rows, seed, *, wrong=0.0):

@@ -3,7 +3,7 @@
 A producer appends rows to a Zarr array; an ingester takes those that are complete, scores each partition before it
 hears it, and commits state, ledger and offset in one step. Kill it at any time and start it again: nothing is lost
 and nothing counts twice. `bcmdist ingest model grown.zarr --watch` is the same on the command line, and
-`redis://HOST:PORT/STREAM` in the place of the array a stream (see `bcmdist.stream.publish`).
+`redis://HOST:PORT/STREAM` in the place of the array a stream (see `bcmdist.data.entries.publish`).
 """
 
 import sys
@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from bcmdist import GBCM, Settings, Wishes
-from bcmdist.dataset import append_rows
+from bcmdist.data.writing import append_rows
 from bcmdist.errors import BcmdistWarning
 
 
@@ -35,10 +35,10 @@ def main(batches):
         wishes = Wishes(half_life=3000.0)  # a row counts half once 3000 newer ones have been heard
         for number in range(batches):
             gbcm, tally = gbcm.ingest(gbcm.source(folder / "grown.zarr"), wishes)
-            drift = gbcm.info()["drift"]
+            fading = gbcm.info()["drift"]
             print(
                 f"{tally.partitions:3} partitions, {tally.duplicates:3} known; log score of the newest "
-                f"{drift['log_score_recent']:6.2f}, {drift['verdict'].partition(' (')[0]}"
+                f"{fading['log_score_recent']:6.2f}, {fading['verdict'].partition(' (')[0]}"
             )
             shifted = 1.0 if number == batches - 2 else 0.0  # the sensor moves
             append_rows(folder / "grown.zarr", *rows(rng, 2000, shift=shifted))
@@ -49,9 +49,9 @@ def main(batches):
 
 def weights(gbcm):
     """What the rows of each partition count by now."""
-    from bcmdist import drift
+    from bcmdist.committee import fading
 
-    counts = drift.weights(gbcm.facts, gbcm.ledger)
+    counts = fading.weights(gbcm.facts, gbcm.ledger)
     return [counts[entry.key] * entry.rows for entry in gbcm.ledger]
 
 

@@ -16,15 +16,15 @@ import numpy as np
 from paper001 import options, output, picture
 from threadpoolctl import threadpool_limits
 
-from bcmdist.committee import Committee
-from bcmdist.demo import make_rows
-from bcmdist.expert import expert_message
-from bcmdist.kernels import parse_kernel
-from bcmdist.likelihoods import Gaussian, unweighted
-from bcmdist.mean import Mean
-from bcmdist.message import zero
-from bcmdist.prediction import predict_latent
-from bcmdist.query import prepare
+from bcmdist.app.demo import make_rows
+from bcmdist.committee.committee import Committee
+from bcmdist.experts.expert import expert_message
+from bcmdist.experts.message import zero
+from bcmdist.model.kernels import parse_kernel
+from bcmdist.model.likelihoods import Gaussian, unweighted
+from bcmdist.model.mean import Mean
+from bcmdist.model.shared.query import prepare
+from bcmdist.prediction.latent import predict_latent
 
 QUERY = 128
 RUNS = 3

@@ -29,16 +29,16 @@ import numpy as np
 from paper001 import options, output, picture
 from threadpoolctl import threadpool_limits
 
-from bcmdist.committee import Committee
-from bcmdist.demo import make_rows
-from bcmdist.expert import expert_message
-from bcmdist.kernels import parse_kernel
-from bcmdist.likelihoods import Bernoulli, unweighted
-from bcmdist.mean import Mean
-from bcmdist.message import zero
-from bcmdist.observation import observe
-from bcmdist.prediction import predict_latent
-from bcmdist.query import prepare
+from bcmdist.app.demo import make_rows
+from bcmdist.committee.committee import Committee
+from bcmdist.experts.expert import expert_message
+from bcmdist.experts.message import zero
+from bcmdist.model.kernels import parse_kernel
+from bcmdist.model.likelihoods import Bernoulli, unweighted
+from bcmdist.model.mean import Mean
+from bcmdist.model.shared.query import prepare
+from bcmdist.prediction.latent import predict_latent
+from bcmdist.prediction.observation import observe
 
 VARIANCE = 10.0  # A of section 7
 VALIDATION_ROWS = 100

@@ -35,23 +35,23 @@ from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
 from bcmdist import Settings
-from bcmdist.chains import load_chains
-from bcmdist.committee import Committee
-from bcmdist.diagnostics import effective_sample_size, split_rhat
+from bcmdist.api.mixture import Mixture
+from bcmdist.api.sampling import LARGEST_LOG, Coordinates, sample_posterior
+from bcmdist.committee.committee import Committee
+from bcmdist.data.rows import read_all
 from bcmdist.errors import NotPositiveDefinite
-from bcmdist.evidence import local_evidence
-from bcmdist.expert import expert_message
-from bcmdist.hmc import HMC
-from bcmdist.kernels import parse_kernel
-from bcmdist.likelihoods import Gaussian, unweighted
-from bcmdist.mean import Mean
-from bcmdist.message import zero
-from bcmdist.mixture import Mixture
-from bcmdist.posterior import LARGEST_LOG, Coordinates, sample_posterior
-from bcmdist.prediction import predict_latent
-from bcmdist.query import prepare
-from bcmdist.rows import read_all
-from bcmdist.selection import select_points
+from bcmdist.experts.evidence import local_evidence
+from bcmdist.experts.expert import expert_message
+from bcmdist.experts.message import zero
+from bcmdist.learning.query_selection import select_points
+from bcmdist.learning.sampling.chains import load_chains
+from bcmdist.learning.sampling.convergence import effective_sample_size, split_rhat
+from bcmdist.learning.sampling.hmc import HMC
+from bcmdist.model.kernels import parse_kernel
+from bcmdist.model.likelihoods import Gaussian, unweighted
+from bcmdist.model.mean import Mean
+from bcmdist.model.shared.query import prepare
+from bcmdist.prediction.latent import predict_latent
 
 R1, R2 = 2.0, 1.3
 NOISE = 0.0025

@@ -10,7 +10,7 @@ import numpy as np
 import psutil
 import pytest
 
-from bcmdist.dataset import write_dataset
+from bcmdist.data.writing import write_dataset
 
 SEED = 20261120
 
@@ -58,7 +58,7 @@ def classes(make_data, rng):
 @pytest.fixture(scope="session")
 def cluster():
     """One local cluster of two workers for all tests that only need some cluster."""
-    from bcmdist.runtime.dask import DaskRuntime
+    from bcmdist.runtime.dask.cluster import DaskRuntime
 
     with DaskRuntime(workers=2) as runtime:
         yield runtime

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bcmdist.committee import Committee
-from bcmdist.expert import expert_message
-from bcmdist.kernels import parse_kernel
-from bcmdist.likelihoods import Observations, unweighted
-from bcmdist.mean import Mean
-from bcmdist.message import zero
-from bcmdist.query import prepare
+from bcmdist.committee.committee import Committee
+from bcmdist.experts.expert import expert_message
+from bcmdist.experts.message import zero
+from bcmdist.model.kernels import parse_kernel
+from bcmdist.model.likelihoods import Observations, unweighted
+from bcmdist.model.mean import Mean
+from bcmdist.model.shared.query import prepare
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ import pytest
 from watched_experts import GATE, RUNS
 
 import bcmdist
-from bcmdist import jobs
+from bcmdist.app import jobs
+from bcmdist.app.jobs import open_job
 from bcmdist.errors import SchedulerUnreachable
-from bcmdist.jobs import open_job
-from bcmdist.runtime.scheduler import SchedulerMachine
+from bcmdist.runtime.dask.scheduler import SchedulerMachine
 
 TESTS = Path(__file__).parent
 LOOPBACK = ["--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0"]
@@ -78,7 +78,7 @@ class Commands:
 
     def bcmdist(self, *arguments):
         """A command in a process of its own."""
-        command = [sys.executable, "-m", "bcmdist.cli", *map(str, arguments), "--json"]
+        command = [sys.executable, "-m", "bcmdist", *map(str, arguments), "--json"]
         return subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE, text=True)
 
     def call(self, *arguments, code=0):

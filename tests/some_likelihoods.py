@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import expit, gammaln
 
-from bcmdist.likelihoods import Likelihood
+from bcmdist.model.likelihoods import Likelihood
 
 
 @dataclass(frozen=True)

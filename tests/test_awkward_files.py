@@ -10,8 +10,14 @@ import zarr
 from click.testing import CliRunner
 
 from bcmdist import GBCM, Settings
-from bcmdist.arrays import open_data, read_schema
-from bcmdist.cli import cli
+from bcmdist.api.files import predicted
+from bcmdist.app.cli.main import cli
+from bcmdist.data.dataset import open_data, read_schema
+from bcmdist.data.partition import Partition
+from bcmdist.data.rows import read_all
+from bcmdist.data.tables.importing import Split, import_file
+from bcmdist.data.tables.roles import Roles
+from bcmdist.data.values import packing_of
 from bcmdist.errors import (
     BcmdistError,
     BcmdistWarning,
@@ -21,12 +27,6 @@ from bcmdist.errors import (
     InvalidOption,
     UnsupportedTarget,
 )
-from bcmdist.files import predicted
-from bcmdist.importer import Split, import_file
-from bcmdist.partition import Partition
-from bcmdist.roles import Roles
-from bcmdist.rows import read_all
-from bcmdist.values import packing_of
 
 pd = pytest.importorskip("pandas", reason="tables: pip install 'bcmdist[tables]'")
 pytest.importorskip("pyarrow", reason="tables: pip install 'bcmdist[tables]'")

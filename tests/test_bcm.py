@@ -9,8 +9,9 @@ import pytest
 import zarr
 
 from bcmdist import GBCM, SerialRuntime, Settings
-from bcmdist.arrays import open_data
-from bcmdist.checked import recorded
+from bcmdist.data.checks.checked_store import recorded
+from bcmdist.data.dataset import open_data
+from bcmdist.data.partition import partitions
 from bcmdist.errors import (
     BcmdistWarning,
     DataChanged,
@@ -22,9 +23,8 @@ from bcmdist.errors import (
     ModelNotFound,
     UnsupportedTarget,
 )
-from bcmdist.likelihoods import Observations
-from bcmdist.partition import partitions
-from bcmdist.tasks.survey import Sample
+from bcmdist.learning.survey import Sample
+from bcmdist.model.likelihoods import Observations
 from problems import assert_same_committee
 
 GIVEN = Settings(
@@ -268,7 +268,7 @@ def test_bad_rows_are_found_before_anything_is_written(make_data, tmp_path):
 
 def test_nothing_is_left_of_a_preparation_that_fails(wave, tmp_path, monkeypatch):
     path, *_ = wave
-    import bcmdist.preparation as module
+    import bcmdist.learning.prepare as module
 
     def fail(*args, **kwargs):
         raise InvalidOption("not today")
@@ -281,7 +281,7 @@ def test_nothing_is_left_of_a_preparation_that_fails(wave, tmp_path, monkeypatch
 
 def test_data_that_change_during_a_fit(wave, tmp_path, monkeypatch):
     path, *_ = wave
-    import bcmdist.preparation as module
+    import bcmdist.learning.prepare as module
 
     original = module.prepare
 

@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 import baselines
 from baselines import LEAST_PROBABILITY, Said, class_figures, dense, dense_gp, figures_of, regression_figures
 from bcmdist import GBCM, Settings
-from bcmdist.mean import Mean
+from bcmdist.model.mean import Mean
 from commands import Unfinished, run
 from oracles import full_gp
 from problems import make_kernel

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from scipy.stats import ks_2samp
 
 from bcmdist import SerialRuntime
-from bcmdist.arrays import COMPANIONS, open_data
-from bcmdist.blocks import ROUGH_ROUNDS, THINNING, CellBlocks, SampleBlocks
-from bcmdist.kernels import parse_kernel
-from bcmdist.likelihoods import Observations
-from bcmdist.partition import partitions
-from bcmdist.rows import Rows, read_all
-from bcmdist.scaling import Scaling, scaling_to_array
-from bcmdist.store import BlobReference, open_store
-from bcmdist.tasks.nearest import Nearest, Neighbourhood, Neighbourhoods, all_rows
+from bcmdist.data.dataset import COMPANIONS, open_data
+from bcmdist.data.partition import partitions
+from bcmdist.data.rows import Rows, read_all
+from bcmdist.learning.blocks.blocks import ROUGH_ROUNDS, THINNING, CellBlocks, SampleBlocks
+from bcmdist.learning.blocks.tasks import Nearest, Neighbourhood, Neighbourhoods, all_rows
+from bcmdist.model.kernels import parse_kernel
+from bcmdist.model.likelihoods import Observations
+from bcmdist.model.scaling import Scaling, scaling_to_array
+from bcmdist.storage.commits import BlobReference, open_store
 
 SCALING = Scaling(np.array([3.0, -200.0]), np.array([2.0, 50.0]), 0.0, 1.0)
 ROWS = 120
@@ -147,8 +147,8 @@ class _Loaded:
 
     def __call__(self, rows):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("bcmdist.tasks.nearest.load_array", self.tables.get)
-            patch.setattr("bcmdist.tasks.nearest.load_scaling", lambda _: SCALING)
+            patch.setattr("bcmdist.learning.blocks.tasks.load_array", self.tables.get)
+            patch.setattr("bcmdist.learning.blocks.tasks.load_scaling", lambda _: SCALING)
             return Nearest("s", "c", "m", size=17, seed=3)(type("Part", (), {"start": 0}), rows)
 
 

@@ -10,10 +10,10 @@ import pytest
 import zarr
 from google_crc32c import value as crc32c
 
-from bcmdist.arrays import open_data
+from bcmdist.data.dataset import open_data
+from bcmdist.data.partition import partitions
+from bcmdist.data.rows import read_all
 from bcmdist.errors import CorruptChunk, UnsafeData
-from bcmdist.partition import partitions
-from bcmdist.rows import read_all
 
 ROWS, COLUMNS = 40, 3
 DECLARED = 10 * COLUMNS * 8  # bytes of a chunk
@@ -147,10 +147,10 @@ def test_a_bomb_is_an_error_that_names_it(bomb, kind, monkeypatch):
 
 PROGRAM = """
 import resource, sys
-from bcmdist.arrays import open_data
+from bcmdist.data.dataset import open_data
 from bcmdist.errors import CorruptChunk, UnsafeData
-from bcmdist.partition import partitions
-from bcmdist.rows import read_all
+from bcmdist.data.partition import partitions
+from bcmdist.data.rows import read_all
 parts = partitions(open_data(sys.argv[1]), int(sys.argv[2]))
 list(read_all(parts[2:3]))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,15 +1,15 @@
 import numpy as np
 import pytest
 
-from bcmdist import boosting
-from bcmdist.committee import Committee
+from bcmdist.committee.committee import Committee
+from bcmdist.committee.published import boosting
 from bcmdist.errors import UnsupportedTarget
-from bcmdist.expert import expert_message
-from bcmdist.likelihoods import Gaussian, unweighted
-from bcmdist.mean import Mean
-from bcmdist.message import zero
-from bcmdist.prediction import predict_latent
-from bcmdist.query import prepare
+from bcmdist.experts.expert import expert_message
+from bcmdist.experts.message import zero
+from bcmdist.model.likelihoods import Gaussian, unweighted
+from bcmdist.model.mean import Mean
+from bcmdist.model.shared.query import prepare
+from bcmdist.prediction.latent import predict_latent
 from oracles import committee_by_inverses, expert_posterior
 from problems import assert_same_committee, make_kernel, split
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from bcmdist.cells import grow
+from bcmdist.data.cell_tree import grow
 
 UNIT = np.ones(2)
 

@@ -24,12 +24,12 @@ from conftest import SEED
 from processes import LONG, PRELOAD, Commands, no_hang, started, wait_until
 
 from bcmdist import GBCM, Settings
-from bcmdist.dataset import write_dataset
+from bcmdist.committee.ingest.options import Wishes
+from bcmdist.data.partition import Span
+from bcmdist.data.writing import write_dataset
 from bcmdist.errors import NotPositiveDefinite, PoisonChunk
-from bcmdist.partition import Span
-from bcmdist.runtime import breadcrumbs, flights
-from bcmdist.runtime.dask import DaskRuntime
-from bcmdist.wishes import Wishes
+from bcmdist.runtime.dask import flights, last_phase
+from bcmdist.runtime.dask.cluster import DaskRuntime
 from problems import assert_same_committee
 
 ROWS, PARTITIONS = 500, 200
@@ -308,7 +308,7 @@ def test_the_innermost_function_of_ours_is_told():
     def ours():
         import sys
 
-        return sorted([0], key=lambda _: found.append(breadcrumbs._innermost(sys._getframe(), {"elsewhere"})))
+        return sorted([0], key=lambda _: found.append(last_phase._innermost(sys._getframe(), {"elsewhere"})))
 
     found = []
     ours()

@@ -15,17 +15,18 @@ import pytest
 import zarr
 from click.testing import CliRunner
 
-from bcmdist import GBCM, posterior
-from bcmdist.cli import cli
-from bcmdist.likelihoods import LIKELIHOODS
-from bcmdist.store import open_store
+from bcmdist import GBCM
+from bcmdist.api import sampling as posterior
+from bcmdist.app.cli.main import cli
+from bcmdist.model.likelihoods import LIKELIHOODS
+from bcmdist.storage.commits import open_store
 
 FIT = ["--no-learn", "--serial", "--query", "30", "--rows-per-expert", "60", "--kernel", "se"]
 
 
 def run(*arguments):
     """Exit code and stdout of `bcmdist ... --json`, parsed."""
-    command = [sys.executable, "-m", "bcmdist.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "bcmdist", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True)
     return done.returncode, json.loads(done.stdout) if "--json" in arguments else done.stdout, done.stderr
 
@@ -266,7 +267,8 @@ def test_help_of_fit_says_what_the_parameters_of_families_mean():
 
 
 def test_help_loads_nothing_heavy():
-    code = "import sys, bcmdist.cli; print(sorted({'numpy', 'scipy', 'dask', 'zarr', 'sklearn'} & set(sys.modules)))"
+    heavy = {"numpy", "scipy", "dask", "zarr", "sklearn"}
+    code = f"import sys, bcmdist.app.cli.main; print(sorted({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 
@@ -456,7 +458,7 @@ def test_history_and_pruning(wave, tmp_path):
     ],
 )
 def test_interrupts_and_full_disks_are_one_line(monkeypatch, error, name, text):
-    monkeypatch.setattr("bcmdist.cli._load", Mock(side_effect=error))
+    monkeypatch.setattr("bcmdist.app.cli.main._load", Mock(side_effect=error))
     monkeypatch.setattr(sys, "argv", ["bcmdist", "info", "model", "--json"])
     done = CliRunner().invoke(cli, ["info", "model", "--json"])
     assert done.exit_code == 1
@@ -467,7 +469,9 @@ def test_interrupts_and_full_disks_are_one_line(monkeypatch, error, name, text):
 def test_a_request_to_end_is_an_interrupt(monkeypatch):
     """As systems that stop a process make it; the handler of before is put back."""
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr("bcmdist.cli._load", lambda model: os.kill(os.getpid(), signal.SIGTERM) or time.sleep(5))
+    monkeypatch.setattr(
+        "bcmdist.app.cli.main._load", lambda model: os.kill(os.getpid(), signal.SIGTERM) or time.sleep(5)
+    )
     done = CliRunner().invoke(cli, ["info", "model"])
     assert (done.exit_code, signal.getsignal(signal.SIGTERM)) == (1, before)
     assert done.stderr.startswith("bcmdist: Interrupted: expected to finish, got an interrupt")

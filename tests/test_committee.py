@@ -1,9 +1,9 @@
 import numpy as np
 
-from bcmdist.committee import Committee, query_advice
-from bcmdist.likelihoods import Gaussian
-from bcmdist.message import zero
-from bcmdist.prediction import predict_latent
+from bcmdist.committee.committee import Committee, query_advice
+from bcmdist.experts.message import zero
+from bcmdist.model.likelihoods import Gaussian
+from bcmdist.prediction.latent import predict_latent
 from problems import make_committee, make_kernel, regression_problem, split
 
 

@@ -3,17 +3,17 @@ import functools
 import numpy as np
 import pytest
 
-from bcmdist import committee_evidence as ce
-from bcmdist.committee import Committee
+from bcmdist.committee.committee import Committee
 from bcmdist.errors import NotPositiveDefinite
-from bcmdist.evidence import local_evidence
-from bcmdist.expert import conditional_message, expert_message
-from bcmdist.kernels import split_parameters
-from bcmdist.laplace import laplace_mode
-from bcmdist.likelihoods import Bernoulli, Gaussian, Observations
-from bcmdist.mean import Mean
-from bcmdist.message import zero
-from bcmdist.query import prepare
+from bcmdist.experts.evidence import local_evidence
+from bcmdist.experts.expert import conditional_message, expert_message
+from bcmdist.experts.laplace import laplace_mode
+from bcmdist.experts.message import zero
+from bcmdist.learning.evidence import committee_gradient as ce
+from bcmdist.model.kernels import split_parameters
+from bcmdist.model.likelihoods import Bernoulli, Gaussian, Observations
+from bcmdist.model.mean import Mean
+from bcmdist.model.shared.query import prepare
 from oracles import central_differences, laplace_evidence, pitc_covariance
 from problems import make_kernel, regression_problem, split
 from some_likelihoods import NegativeBinomial, ReweightedStudentT, ScoredNegativeBinomial, StudentT

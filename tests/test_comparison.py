@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from bcmdist import comparison
-from bcmdist.comparison import POINTWISE_RULES, expert_predictions, gbcm, grbcm, npae, npae_joint
+from bcmdist.committee.published import rules
+from bcmdist.committee.published.rules import POINTWISE_RULES, expert_predictions, gbcm, grbcm, npae, npae_joint
 from bcmdist.errors import InvalidData
 from oracles import committee_by_inverses, expert_posterior, full_gp
 from problems import make_kernel, regression_problem, split
@@ -66,7 +66,7 @@ def test_robust_committee_does_not_return_its_only_expert(problem):
     m, s2, k = (a.reshape(-1) for a in posteriors(make_parts(problem, []), problem.Xs))
     weight = 0.5 * np.log(k / s2)
     precision = weight / s2 + (1 - weight) / k
-    mean, variance = comparison.rbcm(m[None], s2[None], k)
+    mean, variance = rules.rbcm(m[None], s2[None], k)
     assert_same((mean, variance), (weight * m / s2 / precision, 1 / precision))
     assert np.abs(variance / s2 - 1).max() > 0.1
 
@@ -105,9 +105,9 @@ def test_experts_without_rows_move_the_other_rules_as_theory_says(problem, parts
     means, variances, prior = posteriors(parts, problem.Xs)
     more = posteriors([*parts, NO_ROWS], problem.Xs)
     precision = (1 / variances).sum(axis=0)
-    assert_same((comparison.poe(*more)[1],), (1 / (precision + 1 / prior),))
-    assert_same((comparison.gpoe_uniform(*more)[1],), (4 / (precision + 1 / prior),))
-    mean, variance = comparison.barycentre(*more)
+    assert_same((rules.poe(*more)[1],), (1 / (precision + 1 / prior),))
+    assert_same((rules.gpoe_uniform(*more)[1],), (4 / (precision + 1 / prior),))
+    mean, variance = rules.barycentre(*more)
     sd = (np.sqrt(variances).sum(axis=0) + np.sqrt(prior)) / 4
     assert_same((mean, variance), (means.sum(axis=0) / 4, sd**2))
 
@@ -131,8 +131,8 @@ def test_committees_of_identical_experts(problem, parts):
     m, s2, k = posteriors(parts[:1], problem.Xs)
     copies = np.repeat(m, 5, axis=0), np.repeat(s2, 5, axis=0), k
     precision = 5 / s2[0] - 4 / k
-    assert_same(comparison.poe(*copies), (m[0], s2[0] / 5))
-    assert_same(comparison.bcm_pointwise(*copies), (5 * m[0] / s2[0] / precision, 1 / precision))
+    assert_same(rules.poe(*copies), (m[0], s2[0] / 5))
+    assert_same(rules.bcm_pointwise(*copies), (5 * m[0] / s2[0] / precision, 1 / precision))
 
 
 def test_nested_kriging_is_not_fooled_by_copies(problem, parts):
@@ -170,27 +170,27 @@ def test_order_matters_to_grbcm_in_the_first_part_only(problem):
 def test_generalised_product_is_a_tempered_product(problem, parts):
     """With all weights equal, M times the precision of gPoE is that of PoE, and the means agree."""
     given = posteriors(parts, problem.Xs)
-    mean, variance = comparison.poe(*given)
-    assert_same(comparison.gpoe_uniform(*given), (mean, 3 * variance))
+    mean, variance = rules.poe(*given)
+    assert_same(rules.gpoe_uniform(*given), (mean, 3 * variance))
 
 
 def test_robust_committee_with_weights_of_one_is_the_committee(rng):
     """Variances of prior / e^2 are an entropy gain of one nat."""
     prior = rng.uniform(0.5, 2, 7)
     means, variances = rng.standard_normal((4, 7)), np.tile(prior * np.exp(-2), (4, 1))
-    assert_same(comparison.rbcm(means, variances, prior), comparison.bcm_pointwise(means, variances, prior))
+    assert_same(rules.rbcm(means, variances, prior), rules.bcm_pointwise(means, variances, prior))
 
 
 def test_an_expert_above_the_prior_has_no_weight():
     """As approximate posteriors may be, and exact ones by rounding."""
-    assert_same(comparison.rbcm(np.ones((1, 1)), np.full((1, 1), 1.5), np.ones(1)), ([0.0], [1.0]))
+    assert_same(rules.rbcm(np.ones((1, 1)), np.full((1, 1), 1.5), np.ones(1)), ([0.0], [1.0]))
 
 
 def test_entropy_weights(problem, parts):
     m, s2, k = posteriors(parts, problem.Xs)
     weights = np.log(k / s2) / np.log(k / s2).sum(axis=0)
     precision = (weights / s2).sum(axis=0)
-    assert_same(comparison.gpoe_entropy(m, s2, k), ((weights * m / s2).sum(axis=0) / precision, 1 / precision))
+    assert_same(rules.gpoe_entropy(m, s2, k), ((weights * m / s2).sum(axis=0) / precision, 1 / precision))
 
 
 def test_grbcm_is_a_robust_committee_about_the_communication_expert(problem):
@@ -207,7 +207,7 @@ def test_grbcm_is_a_robust_committee_about_the_communication_expert(problem):
 
 def test_pointwise_committee_is_the_joint_one_with_a_single_query_point(problem, parts):
     """And so, with many query points, it is not the joint committee."""
-    mean, variance = comparison.bcm_pointwise(*posteriors(parts, problem.Xs))
+    mean, variance = rules.bcm_pointwise(*posteriors(parts, problem.Xs))
     for k, x in enumerate(problem.Xs):
         joint_mean, joint_covariance = gbcm(KERNEL, NOISE, parts, x[None])
         assert_same((mean[[k]], variance[[k]]), (joint_mean, joint_covariance[0]))
@@ -225,7 +225,7 @@ def test_barycentre_averages_quantiles(problem, parts):
     """The optimal transport plan on the line joins equal quantiles."""
     m, s2, k = posteriors(parts, problem.Xs)
     weights = np.array([0.5, 0.2, 0.3])
-    mean, variance = comparison.barycentre(m, s2, k, weights=weights)
+    mean, variance = rules.barycentre(m, s2, k, weights=weights)
     for p in (0.01, 0.3, 0.9):
         quantiles = weights @ (m + ndtri(p) * np.sqrt(s2))
         np.testing.assert_allclose(mean + ndtri(p) * np.sqrt(variance), quantiles, rtol=1e-10, atol=1e-12)
@@ -267,18 +267,18 @@ def test_nested_kriging_is_between_the_best_expert_and_the_full_gp(problem, part
 def test_far_from_all_rows_only_the_prior_is_left(parts):
     """Covariances underflow to zero there: 1e3 lengthscales."""
     far = np.full((1, 2), 1e3)
-    for mean, variance in (npae(KERNEL, NOISE, parts, far), comparison.rbcm(*posteriors(parts, far))):
+    for mean, variance in (npae(KERNEL, NOISE, parts, far), rules.rbcm(*posteriors(parts, far))):
         assert_same((mean, variance), ([0.0], [1.3]))
 
 
 def test_what_cannot_be_combined_is_refused():
     with pytest.raises(InvalidData, match=r"expected means \(M, n\).* got \(3,\), \(3,\) and \(3,\); stack"):
-        comparison.poe(np.zeros(3), np.ones(3), np.ones(3))
+        rules.poe(np.zeros(3), np.ones(3), np.ones(3))
     with pytest.raises(InvalidData, match=r"expected means \(M, n\)"):
-        comparison.poe(np.zeros((0, 3)), np.ones((0, 3)), np.ones(3))
+        rules.poe(np.zeros((0, 3)), np.ones((0, 3)), np.ones(3))
     with pytest.raises(InvalidData, match=r"expected positive numbers, got 0; raise the noise"):
-        comparison.poe(np.zeros((1, 2)), np.array([[1.0, 0.0]]), np.ones(2))
+        rules.poe(np.zeros((1, 2)), np.array([[1.0, 0.0]]), np.ones(2))
     with pytest.raises(InvalidData, match=r"expected no expert above its prior, got a combined precision of -0.5"):
-        comparison.bcm_pointwise(np.zeros((3, 1)), np.full((3, 1), 2.0), np.ones(1))
+        rules.bcm_pointwise(np.zeros((3, 1)), np.full((3, 1), 2.0), np.ones(1))
     with pytest.raises(InvalidData, match=r"that sum to 1, got shape \(2,\) and sums \[0.7\]; normalise"):
-        comparison.barycentre(np.zeros((2, 1)), np.ones((2, 1)), np.ones(1), weights=[0.3, 0.4])
+        rules.barycentre(np.zeros((2, 1)), np.ones((2, 1)), np.ones(1), weights=[0.3, 0.4])

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 from losing_disk import LosingDisk
 
-from bcmdist import holds
 from bcmdist.errors import BcmdistError, CommitConflict, ModelNotFound
-from bcmdist.storage import LocalStorage
-from bcmdist.store import Entry, ModelStore
+from bcmdist.storage import leases
+from bcmdist.storage.commits import Entry, ModelStore
+from bcmdist.storage.disk import LocalStorage
 
 MODEL, SOURCE = "/m", "source"
 ALL = range(6)
@@ -204,8 +204,8 @@ class Trial:
 @pytest.fixture(autouse=True)
 def _boots(monkeypatch):
     """A crash ends all processes: what they hold is then held by nobody."""
-    monkeypatch.setattr(holds, "_machine", lambda: {"host": "h", "boot": "", "namespace": ""})
-    monkeypatch.setattr(holds, "_started", lambda pid: Booted.count)
+    monkeypatch.setattr(leases, "_machine", lambda: {"host": "h", "boot": "", "namespace": ""})
+    monkeypatch.setattr(leases, "_started", lambda pid: Booted.count)
     monkeypatch.setattr(LosingDisk, "crashed", Booted.crashed)
     Booted.count = 0
 

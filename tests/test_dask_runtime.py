@@ -19,7 +19,8 @@ import pytest
 from processes import free_port, wait_until
 
 from bcmdist import GBCM, SerialRuntime, Settings
-from bcmdist.arrays import open_data
+from bcmdist.data.dataset import open_data
+from bcmdist.data.partition import partitions
 from bcmdist.errors import (
     InvalidOption,
     NotPositiveDefinite,
@@ -29,16 +30,15 @@ from bcmdist.errors import (
     WorkerCannotRead,
     WorkerLost,
 )
-from bcmdist.partition import partitions
-from bcmdist.runtime import connection
-from bcmdist.runtime import dask as module
-from bcmdist.runtime.dask import DaskRuntime
-from bcmdist.runtime.scheduler import SchedulerMachine
-from bcmdist.scaling import Scaling
-from bcmdist.store import Reference
-from bcmdist.tasks import run_batch
-from bcmdist.tasks.hearing import Expert
-from bcmdist.tasks.learning import Evidence, LocalEvidence
+from bcmdist.experts.tasks import Expert
+from bcmdist.learning.evidence.local_tasks import Evidence, LocalEvidence
+from bcmdist.model.scaling import Scaling
+from bcmdist.runtime.dask import cluster as module
+from bcmdist.runtime.dask import connection
+from bcmdist.runtime.dask.cluster import DaskRuntime
+from bcmdist.runtime.dask.scheduler import SchedulerMachine
+from bcmdist.runtime.task import run_batch
+from bcmdist.storage.commits import Reference
 from problems import assert_same_committee
 from test_bcm import GIVEN
 
@@ -447,28 +447,28 @@ def test_fit_is_refused_where_workers_cannot_see_the_model(wave, tmp_path, clust
 
 
 def _blind():
-    from bcmdist import storage
+    from bcmdist.storage import disk
 
     def get(self, name):
         raise FileNotFoundError(f"{self.url}/{name}")
 
-    storage.original_get, storage.LocalStorage.get = storage.LocalStorage.get, get
+    disk.original_get, disk.LocalStorage.get = disk.LocalStorage.get, get
 
 
 def _see_again():
-    from bcmdist import storage
+    from bcmdist.storage import disk
 
-    storage.LocalStorage.get = storage.original_get
+    disk.LocalStorage.get = disk.original_get
 
 
 def _hide(path, elsewhere):
-    from bcmdist import arrays
+    from bcmdist.data import dataset
 
-    arrays.hidden_original = arrays.absolute_url
-    arrays.absolute_url = lambda url: elsewhere if str(url) == path else arrays.hidden_original(url)
+    dataset.hidden_original = dataset.absolute_url
+    dataset.absolute_url = lambda url: elsewhere if str(url) == path else dataset.hidden_original(url)
 
 
 def _unhide():
-    from bcmdist import arrays
+    from bcmdist.data import dataset
 
-    arrays.absolute_url = arrays.hidden_original
+    dataset.absolute_url = dataset.hidden_original

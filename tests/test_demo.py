@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from bcmdist import pictures
-from bcmdist.demo import AMPLITUDES, DEFAULT_SEED, WIDTH, draw, make_map, make_rows, new_directory
+from bcmdist.app import pictures
+from bcmdist.app.demo import AMPLITUDES, DEFAULT_SEED, WIDTH, draw, make_map, make_rows, new_directory
 from bcmdist.errors import MissingExtra
-from bcmdist.scores import class_scores
+from bcmdist.prediction.scoring.scores import class_scores
 
 
 def test_map_is_that_of_appendix_c(rng):

@@ -1,20 +1,22 @@
 import numpy as np
 import pytest
 
-from bcmdist import GBCM, Settings, diagnosis, passes
-from bcmdist.arrays import open_data
-from bcmdist.checked import recorded
-from bcmdist.committee import Committee
-from bcmdist.degrees import degrees_share
+from bcmdist import GBCM, Settings
+from bcmdist.committee import passes
+from bcmdist.committee.committee import Committee
+from bcmdist.data.checks.checked_store import recorded
+from bcmdist.data.dataset import open_data
+from bcmdist.data.partition import partitions
+from bcmdist.data.rows import read_all
 from bcmdist.errors import DataChanged, InvalidOption, MemoryLimit
-from bcmdist.expert import conditional_message, expert_message, zero_message
-from bcmdist.laplace import laplace_mode
-from bcmdist.likelihoods import Bernoulli, Gaussian, unweighted
-from bcmdist.mean import Mean
-from bcmdist.partition import partitions
-from bcmdist.query import prepare
-from bcmdist.reliability import Heard, reliability
-from bcmdist.rows import read_all
+from bcmdist.experts.expert import conditional_message, expert_message, zero_message
+from bcmdist.experts.laplace import laplace_mode
+from bcmdist.model.likelihoods import Bernoulli, Gaussian, unweighted
+from bcmdist.model.mean import Mean
+from bcmdist.model.shared.query import prepare
+from bcmdist.prediction.diagnosis import diagnosis
+from bcmdist.prediction.diagnosis.degrees import degrees_share
+from bcmdist.prediction.diagnosis.reliability import Heard, reliability
 from oracles import pitc_covariance
 from problems import class_problem, make_committee, make_kernel, regression_problem, split
 

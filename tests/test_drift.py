@@ -3,11 +3,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bcmdist import drift
-from bcmdist.drift import Fading, chosen_fading, fading_from, noted, summary, to_facts
+from bcmdist.committee import fading as drift
+from bcmdist.committee.fading import Fading, chosen_fading, fading_from, noted, summary, to_facts
 from bcmdist.errors import InvalidOption
-from bcmdist.scores import class_scores
-from bcmdist.store import Entry
+from bcmdist.prediction.scoring.scores import class_scores
+from bcmdist.storage.commits import Entry
 
 POSITIONS = st.integers(0, 10_000)
 

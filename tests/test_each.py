@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import pytest
 
 from bcmdist import SerialRuntime
+from bcmdist.data.partition import Span
 from bcmdist.errors import NotPositiveDefinite
-from bcmdist.partition import Span
-from bcmdist.runtime import dask as module
+from bcmdist.runtime.dask import cluster as module
 
 
 @dataclass(frozen=True)

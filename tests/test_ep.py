@@ -6,15 +6,15 @@ from numpy.linalg import inv, slogdet, solve
 from scipy.special import log_ndtr
 from test_quadrature import Counts, HeavyTailed, Probit, by_trapezoid
 
-from bcmdist import ep
-from bcmdist.committee import Committee
+from bcmdist.committee.committee import Committee
 from bcmdist.errors import EPNotConverged
-from bcmdist.expert import expert_message
-from bcmdist.likelihoods import Bernoulli, Gaussian, Observations, unweighted
-from bcmdist.mean import Mean
-from bcmdist.message import zero
-from bcmdist.prediction import predict_latent
-from bcmdist.query import prepare
+from bcmdist.experts import ep
+from bcmdist.experts.expert import expert_message
+from bcmdist.experts.message import zero
+from bcmdist.model.likelihoods import Bernoulli, Gaussian, Observations, unweighted
+from bcmdist.model.mean import Mean
+from bcmdist.model.shared.query import prepare
+from bcmdist.prediction.latent import predict_latent
 from problems import class_problem, make_kernel, regression_problem, split
 
 

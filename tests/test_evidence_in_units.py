@@ -5,8 +5,8 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from bcmdist import GBCM, Settings
-from bcmdist.passes import log_evidence
-from bcmdist.store import Entry
+from bcmdist.committee.passes import log_evidence
+from bcmdist.storage.commits import Entry
 
 GIVEN = Settings(kernel="se", mean="zero", learn=False, query=20, rows_per_expert=40)
 

@@ -1,11 +1,12 @@
 import numpy as np
 import pytest
 
-from bcmdist import expert, laplace, linalg
+from bcmdist import linalg
 from bcmdist.errors import LaplaceNotConverged, NotPositiveDefinite
-from bcmdist.likelihoods import Bernoulli, Gaussian, Observations, TwoClass, make_likelihood, unweighted
-from bcmdist.mean import Mean
-from bcmdist.query import prepare
+from bcmdist.experts import expert, laplace
+from bcmdist.model.likelihoods import Bernoulli, Gaussian, Observations, TwoClass, make_likelihood, unweighted
+from bcmdist.model.mean import Mean
+from bcmdist.model.shared.query import prepare
 from problems import class_problem, make_committee, make_kernel
 
 

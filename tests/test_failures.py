@@ -13,12 +13,12 @@ from click.testing import CliRunner
 from distributed.comm import CommClosedError
 
 from bcmdist import GBCM, Settings
-from bcmdist.cli import cli
-from bcmdist.dataset import new_output, write_dataset
-from bcmdist.disk import room_for
+from bcmdist.app.cli.main import cli
+from bcmdist.app.failures import BROKEN_PIPE, described
+from bcmdist.data.writing import new_output, write_dataset
 from bcmdist.errors import DataExists, DiskFull
-from bcmdist.failures import BROKEN_PIPE, described
-from bcmdist.storage import LocalStorage
+from bcmdist.storage.disk import LocalStorage
+from bcmdist.storage.paths import room_for
 
 
 def no_room(*_):
@@ -129,7 +129,7 @@ def test_output_that_nobody_reads_ends_quietly(wave, tmp_path):
     GBCM.fit(wave[0], Settings(query=10, rows_per_expert=60, learn=False), model=tmp_path / "m")
     reader, writer = os.pipe()
     os.close(reader)
-    command = [sys.executable, "-m", "bcmdist.cli", "info", str(tmp_path / "m"), "--json"]
+    command = [sys.executable, "-m", "bcmdist", "info", str(tmp_path / "m"), "--json"]
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True)
     os.close(writer)
     assert (done.returncode, done.stderr) == (BROKEN_PIPE, "")

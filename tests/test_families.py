@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from bcmdist import GBCM, SerialRuntime, Settings, laplace
-from bcmdist.arrays import open_group
+from bcmdist import GBCM, SerialRuntime, Settings
+from bcmdist.data.dataset import open_group
 from bcmdist.errors import InvalidData, InvalidOption, MemoryLimit, NotPositiveDefinite, UnsupportedTarget
-from bcmdist.likelihoods import CLASS_LIKELIHOODS, LIKELIHOODS, task_of
+from bcmdist.experts import laplace
+from bcmdist.model.likelihoods import CLASS_LIKELIHOODS, LIKELIHOODS, task_of
 
 ROWS = 200
 RNG_SEED = 7

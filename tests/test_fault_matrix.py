@@ -33,9 +33,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bcmdist import linalg
-from bcmdist.arrays import open_data
-from bcmdist.bcm import GBCM
-from bcmdist.dataset import write_dataset
+from bcmdist.api.gbcm import GBCM
+from bcmdist.data.dataset import open_data
+from bcmdist.data.partition import partitions
+from bcmdist.data.rows import read_all
+from bcmdist.data.writing import write_dataset
 from bcmdist.errors import (
     CorruptChunk,
     InvalidData,
@@ -47,10 +49,8 @@ from bcmdist.errors import (
     UnsafeData,
     UnsupportedTarget,
 )
-from bcmdist.partition import partitions
-from bcmdist.rows import read_all
+from bcmdist.learning.settings import Settings
 from bcmdist.runtime.serial import SerialRuntime
-from bcmdist.settings import Settings
 
 GIVEN = Settings(query=10, rows_per_expert=20, learn=False)
 

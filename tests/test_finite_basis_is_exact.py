@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from bcmdist.kernels import Linear, parse_kernel
-from bcmdist.likelihoods import Gaussian, unweighted
-from bcmdist.mean import Mean
-from bcmdist.prediction import predict_latent
-from bcmdist.selection import select_points
+from bcmdist.learning.query_selection import select_points
+from bcmdist.model.kernels import Linear, parse_kernel
+from bcmdist.model.likelihoods import Gaussian, unweighted
+from bcmdist.model.mean import Mean
+from bcmdist.prediction.latent import predict_latent
 from oracles import full_gp
 from problems import Problem, make_committee, make_kernel, regression_problem, split
 

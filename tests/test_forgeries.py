@@ -19,12 +19,12 @@ from conftest import SEED
 from test_ingest import Shuffled
 
 from bcmdist import GBCM, Settings
-from bcmdist.arrays import open_data
-from bcmdist.dataset import write_dataset
+from bcmdist.committee.ingest.options import Wishes
+from bcmdist.data.dataset import open_data
+from bcmdist.data.partition import partitions
+from bcmdist.data.writing import write_dataset
 from bcmdist.errors import BcmdistError, ModelDamaged, NotFinite
-from bcmdist.fields import read_array
-from bcmdist.partition import partitions
-from bcmdist.wishes import Wishes
+from bcmdist.storage.fields import read_array
 
 ROWS = 60
 SECONDS = 20  # of one forgery, before it hangs

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bcmdist import GBCM
-from bcmdist.store import FORMAT, open_store
+from bcmdist.storage.commits import FORMAT, open_store
 
 GOLDEN = Path(__file__).parent / "golden"
 FORMATS = [1, 2, 3]

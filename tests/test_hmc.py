@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from scipy.special import gamma
 
-from bcmdist import hmc
-from bcmdist.diagnostics import effective_sample_size
+from bcmdist.api.sampling import Coordinates
 from bcmdist.errors import InvalidOption
-from bcmdist.evidence import local_evidence
-from bcmdist.hmc import HMC, leapfrog, sample, with_normal_prior
-from bcmdist.kernels import parse_kernel
-from bcmdist.likelihoods import Gaussian, unweighted
-from bcmdist.mean import Mean
-from bcmdist.posterior import Coordinates
+from bcmdist.experts.evidence import local_evidence
+from bcmdist.learning.sampling import hmc
+from bcmdist.learning.sampling.convergence import effective_sample_size
+from bcmdist.learning.sampling.hmc import HMC, leapfrog, sample, with_normal_prior
+from bcmdist.model.kernels import parse_kernel
+from bcmdist.model.likelihoods import Gaussian, unweighted
+from bcmdist.model.mean import Mean
 from oracles import normal_prior_posterior_of_a_gp
 
 PRECISION = np.array([[2.0, 0.9], [0.9, 0.8]])

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import zarr
 
+from bcmdist.data.tables.importing import Split, import_file
+from bcmdist.data.tables.roles import Roles
 from bcmdist.errors import BcmdistWarning, DataExists, DataNotFound, InvalidData, InvalidDtype, InvalidOption
-from bcmdist.importer import Split, import_file
-from bcmdist.roles import Roles
 
 
 def read(path):

@@ -10,9 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bcmdist import GBCM, SerialRuntime, Settings
-from bcmdist.arrays import open_data
-from bcmdist.checked import recorded
-from bcmdist.dataset import append_rows, write_dataset
+from bcmdist.committee.ingest.options import Wishes
+from bcmdist.committee.revision import messages
+from bcmdist.data.checks.checked_store import recorded
+from bcmdist.data.dataset import open_data
+from bcmdist.data.partition import partitions
+from bcmdist.data.sources.delivery import Delivery
+from bcmdist.data.sources.listed import Listed
+from bcmdist.data.writing import append_rows, write_dataset
 from bcmdist.errors import (
     BcmdistError,
     ChunkConflict,
@@ -22,11 +27,6 @@ from bcmdist.errors import (
     ModelsDiffer,
     PoisonChunk,
 )
-from bcmdist.partition import partitions
-from bcmdist.revision import messages
-from bcmdist.sources.delivery import Delivery
-from bcmdist.sources.listed import Listed
-from bcmdist.wishes import Wishes
 from problems import assert_same_committee
 
 GIVEN = Settings(kernel="se", learn=False, query=20, rows_per_expert=20)
@@ -217,7 +217,7 @@ def test_watching_takes_what_is_complete_until_told_to_stop(prepared, tmp_path, 
         if len(polls) <= 3:
             append_rows(path, rng.normal(size=(25, 2)), rng.normal(size=25))
 
-    monkeypatch.setattr("bcmdist.ingest.time.sleep", wait)
+    monkeypatch.setattr("bcmdist.committee.ingest.loop.time.sleep", wait)
     until_idle = Wishes(watch=True, stop=lambda: len(polls) > 4)
     after, tally = gbcm.ingest(gbcm.source(path, watch=True), until_idle)
     assert after.committee.total.rows == tally.rows == 120
@@ -334,7 +334,7 @@ def test_forgetting_while_somebody_ingests(prepared, monkeypatch, half_life):
     fading = {"commit_every": 1, "half_life": half_life}
     some, _ = gbcm.ingest(gbcm.source(path), Wishes(max_partitions=6, **fading))
     heard = []
-    monkeypatch.setattr("bcmdist.revision.messages", lambda *a, **o: heard.append(1) or messages(*a, **o))
+    monkeypatch.setattr("bcmdist.committee.revision.messages", lambda *a, **o: heard.append(1) or messages(*a, **o))
 
     def ingest():
         GBCM.load(gbcm.url).ingest(gbcm.source(path), Wishes(max_partitions=2, **fading))
@@ -408,8 +408,8 @@ class Dying(SerialRuntime):
 def test_a_killed_fit_is_continued_where_it_was(wave, make_data, tmp_path, monkeypatch):
     _, X, y = wave
     path, begun, rest = make_data("chunks.zarr", rows_per_chunk=20, X=X, y=y), Dying(7), Dying(99)
-    monkeypatch.setattr("bcmdist.ingest.COMMIT_SECONDS", 0.0)
-    monkeypatch.setattr("bcmdist.ingest.COMMIT_SHARE", 0)
+    monkeypatch.setattr("bcmdist.committee.ingest.loop.COMMIT_SECONDS", 0.0)
+    monkeypatch.setattr("bcmdist.committee.ingest.loop.COMMIT_SHARE", 0)
     with pytest.raises(KeyboardInterrupt):
         GBCM.fit(path, GIVEN, model=tmp_path / "model", runtime=begun)
     committed = {entry.key for entry in GBCM.load(tmp_path / "model").ledger}

@@ -12,11 +12,11 @@ import pytest
 import zarr
 
 from bcmdist import GBCM, SerialRuntime, Settings
-from bcmdist.arrays import open_data
-from bcmdist.checked import CheckedStore
-from bcmdist.dataset import append_rows, write_dataset
-from bcmdist.partition import partitions
-from bcmdist.wishes import Wishes
+from bcmdist.committee.ingest.options import Wishes
+from bcmdist.data.checks.checked_store import CheckedStore
+from bcmdist.data.dataset import open_data
+from bcmdist.data.partition import partitions
+from bcmdist.data.writing import append_rows, write_dataset
 from problems import assert_same_committee
 
 ROWS = 20
@@ -84,7 +84,7 @@ def watch(gbcm, path, monkeypatch, events, **wishes):
         if events:
             events.pop(0)()
 
-    monkeypatch.setattr("bcmdist.ingest.time.sleep", wait)
+    monkeypatch.setattr("bcmdist.committee.ingest.loop.time.sleep", wait)
     return gbcm.ingest(gbcm.source(path, watch=True), Wishes(watch=True, stop=lambda: not left[0], **wishes))
 
 
@@ -139,7 +139,7 @@ def test_stores_that_appear_late_and_out_of_order(prepared, tmp_path, monkeypatc
 WRITER = """
 import sys, time
 from test_ingest_growth import some_rows
-from bcmdist.dataset import append_rows
+from bcmdist.data.writing import append_rows
 for k in range(30):
     append_rows(sys.argv[1], *some_rows(k, 13), rows_per_chunk=10)
     time.sleep(0.01)
@@ -152,7 +152,7 @@ def test_a_writer_and_an_ingester_that_is_killed(prepared, tmp_path):
     append_rows(path, *some_rows(99, 13), rows_per_chunk=10)
     paths = os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")])
     env = os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": paths}
-    command = [sys.executable, "-m", "bcmdist.cli", "ingest", model, path, "--serial", "--json", "--watch"]
+    command = [sys.executable, "-m", "bcmdist", "ingest", model, path, "--serial", "--json", "--watch"]
     store = prepared.store
 
     def start():

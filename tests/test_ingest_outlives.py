@@ -13,9 +13,9 @@ import psutil
 import pytest
 
 from bcmdist import GBCM, SerialRuntime, Settings
-from bcmdist.arrays import open_data
-from bcmdist.dataset import write_dataset
-from bcmdist.partition import partitions
+from bcmdist.data.dataset import open_data
+from bcmdist.data.partition import partitions
+from bcmdist.data.writing import write_dataset
 from problems import assert_same_committee
 
 ROWS, PARTITIONS, SEED = 50, 200, 5
@@ -46,7 +46,17 @@ def model(stream, tmp_path):
 
 def start(model, data, *options):
     """An ingesting process."""
-    command = [sys.executable, "-m", "bcmdist.cli", "ingest", str(model), str(data), "--serial", "--json", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "bcmdist",
+        "ingest",
+        str(model),
+        str(data),
+        "--serial",
+        "--json",
+        *options,
+    ]
     env = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env)
 

@@ -12,14 +12,14 @@ import pytest
 from click.testing import CliRunner
 
 from bcmdist import GBCM, SerialRuntime, Settings
-from bcmdist.cli import cli
-from bcmdist.dataset import write_dataset
-from bcmdist.partition import from_key
+from bcmdist.app.cli.main import cli
+from bcmdist.data.partition import from_key
+from bcmdist.data.writing import write_dataset
 from problems import assert_same_committee
 
 pytest.importorskip("redis", reason="Redis: pip install 'bcmdist[redis]'")
 
-from bcmdist.stream import encode, publish
+from bcmdist.data.entries import encode, publish
 
 ROWS = 20
 DEADLINE = 90.0
@@ -28,7 +28,7 @@ DEADLINE = 90.0
 PRODUCER = """
 import sys, time
 from test_ingest_streams import some_rows
-from bcmdist.stream import encode, publish
+from bcmdist.data.entries import encode, publish
 url, first, last = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 for k in range(first, last):
     publish(url, *some_rows(k))
@@ -57,7 +57,7 @@ def environment():
 
 
 def ingester(model, url, *options):
-    command = [sys.executable, "-m", "bcmdist.cli", "ingest", model, url, "--serial", "--json", *options]
+    command = [sys.executable, "-m", "bcmdist", "ingest", model, url, "--serial", "--json", *options]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
 
 
@@ -137,7 +137,18 @@ def test_a_stream_whose_server_and_readers_are_killed(model, redis_server):
 @pytest.mark.slow
 def test_ctrl_c_finishes_what_is_under_way_on_workers(model, redis_server):
     url = redis_server.url()
-    command = [sys.executable, "-m", "bcmdist.cli", "ingest", model, url, "--watch", "--workers", "2", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "bcmdist",
+        "ingest",
+        model,
+        url,
+        "--watch",
+        "--workers",
+        "2",
+        "--json",
+    ]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment()}
     process = subprocess.Popen(command, start_new_session=True, **pipes)
     for k in range(10):

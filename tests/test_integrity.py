@@ -13,18 +13,18 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bcmdist.arrays import Data, open_data, open_group, open_growing
-from bcmdist.bcm import GBCM
-from bcmdist.checked import CheckedStore, recorded, safe_name
-from bcmdist.dataset import write_dataset
-from bcmdist.encoding import LARGEST_CHUNK_BYTES, encoding_of
+from bcmdist.api.gbcm import GBCM
+from bcmdist.data.checks.checked_store import CheckedStore, recorded, safe_name
+from bcmdist.data.checks.encoding import LARGEST_CHUNK_BYTES, encoding_of
+from bcmdist.data.checks.manifest import Chunk, decode, encode, from_table, to_table
+from bcmdist.data.dataset import Data, open_data, open_group, open_growing
+from bcmdist.data.partition import partitions
+from bcmdist.data.rows import read_all
+from bcmdist.data.sources.directory import Directory
+from bcmdist.data.sources.open import open_source
+from bcmdist.data.writing import write_dataset
 from bcmdist.errors import CorruptChunk, DataChanged, DataDamaged, InvalidOption, MissingChunk, UnsafeData
-from bcmdist.manifest import Chunk, decode, encode, from_table, to_table
-from bcmdist.partition import partitions
-from bcmdist.rows import read_all
-from bcmdist.settings import Settings
-from bcmdist.sources import open_source
-from bcmdist.sources.directory import Directory
+from bcmdist.learning.settings import Settings
 
 GIVEN = Settings(query=20, rows_per_expert=20, learn=False)
 
@@ -362,9 +362,9 @@ import sys, pickle
 seen = []
 sys.addaudithook(lambda event, args: seen.append(args) if event == "pickle.find_class" else None)
 from bcmdist.errors import BcmdistError
-from bcmdist.partition import Data, open_data, partitions
-from bcmdist.rows import read_all
-from bcmdist.bcm import GBCM
+from bcmdist.data.partition import Data, open_data, partitions
+from bcmdist.data.rows import read_all
+from bcmdist.api.gbcm import GBCM
 before = len(seen)
 for load in (lambda: list(read_all(partitions(open_data(sys.argv[1]), 10))), lambda: GBCM.load(sys.argv[2])):
     try:

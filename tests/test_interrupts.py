@@ -12,7 +12,7 @@ import pytest
 from conftest import SEED
 from processes import wait_until
 
-from bcmdist.interrupts import finished_first, heeded, interruptible, withheld
+from bcmdist.app.signals import finished_first, heeded, interruptible, withheld
 
 DELAYS = [random.Random(SEED + k).uniform(0.0, 4.0) for k in range(8)]  # from when the command has begun to load
 
@@ -22,7 +22,18 @@ DELAYS = [random.Random(SEED + k).uniform(0.0, 4.0) for k in range(8)]  # from w
 def test_ctrl_c_while_a_cluster_starts_is_one_line(delay, tmp_path):
     """As a terminal sends it: to all processes of the group."""
     (tmp_path / "temporary").mkdir()
-    command = [sys.executable, "-m", "bcmdist.cli", "demo", "--rows", "2000", "--workers", "2", "--out", "demo"]
+    command = [
+        sys.executable,
+        "-m",
+        "bcmdist",
+        "demo",
+        "--rows",
+        "2000",
+        "--workers",
+        "2",
+        "--out",
+        "demo",
+    ]
     environment = os.environ | {"TMPDIR": str(tmp_path / "temporary")}
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=pipe, text=True, start_new_session=True)

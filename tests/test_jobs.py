@@ -16,14 +16,16 @@ import pytest
 import zarr
 from click.testing import CliRunner
 
-from bcmdist import GBCM, SerialRuntime, jobcommands, jobs
-from bcmdist.cli import cli
-from bcmdist.coordinator import Claim, Superseded, Watch, WatchedRuntime, coordinate
+from bcmdist import GBCM, SerialRuntime
+from bcmdist.app import jobs
+from bcmdist.app.cli import jobs as jobcommands
+from bcmdist.app.cli.main import cli
+from bcmdist.app.coordinator import Claim, Superseded, Watch, WatchedRuntime, coordinate
+from bcmdist.app.jobs import Journal, open_job
 from bcmdist.errors import BcmdistError, BcmdistWarning, SchedulerUnreachable, UnsafeData
-from bcmdist.jobs import Journal, open_job
-from bcmdist.runtime import silent
-from bcmdist.runtime.scheduler import SchedulerMachine
-from bcmdist.storage import open_storage
+from bcmdist.runtime.dask.scheduler import SchedulerMachine
+from bcmdist.runtime.interface import silent
+from bcmdist.storage.disk import open_storage
 from problems import assert_same_committee
 
 FIT = ["--no-learn", "--query", "30", "--rows-per-expert", "20", "--kernel", "se"]

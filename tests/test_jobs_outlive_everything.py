@@ -11,7 +11,7 @@ import pytest
 from processes import started, wait_until
 
 from bcmdist import GBCM
-from bcmdist.settings import Settings
+from bcmdist.learning.settings import Settings
 from problems import assert_same_committee
 
 pytestmark = pytest.mark.slow
@@ -111,7 +111,7 @@ def test_cancel_is_clean_and_resume_continues(fitting, processes, as_in_peace, t
 
 
 def tasks(address):
-    from bcmdist.runtime.scheduler import SchedulerMachine
+    from bcmdist.runtime.dask.scheduler import SchedulerMachine
 
     with SchedulerMachine(address) as machine:
         return machine.run(_tasks)

@@ -1,15 +1,15 @@
 import numpy as np
 import pytest
 
-from bcmdist.committee import Committee
+from bcmdist.committee.committee import Committee
 from bcmdist.errors import InvalidOption, MemoryLimit, NotPositiveDefinite
-from bcmdist.joint import joint_latent, sample_latent
-from bcmdist.kernels import Constant
-from bcmdist.likelihoods import Bernoulli, Gaussian
-from bcmdist.mean import Mean
-from bcmdist.message import zero
-from bcmdist.prediction import BLOCK_ROWS, predict_latent
-from bcmdist.query import Query, prepare
+from bcmdist.experts.message import zero
+from bcmdist.model.kernels import Constant
+from bcmdist.model.likelihoods import Bernoulli, Gaussian
+from bcmdist.model.mean import Mean
+from bcmdist.model.shared.query import Query, prepare
+from bcmdist.prediction.joint import joint_latent, sample_latent
+from bcmdist.prediction.latent import BLOCK_ROWS, predict_latent
 from oracles import full_gp, pitc_joint
 from problems import class_problem, make_committee, make_kernel, regression_problem, split
 

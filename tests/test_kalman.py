@@ -5,10 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from bcmdist.committee import Committee
-from bcmdist.errors import InvalidData, NotPositiveDefinite
-from bcmdist.expert import expert_message
-from bcmdist.kalman import (
+from bcmdist.committee.committee import Committee
+from bcmdist.committee.published.kalman import (
     joseph_step,
     measurement_form,
     measurement_start,
@@ -18,10 +16,12 @@ from bcmdist.kalman import (
     posterior_start,
     posterior_step,
 )
-from bcmdist.likelihoods import Gaussian
-from bcmdist.mean import Mean
-from bcmdist.message import zero
-from bcmdist.query import Query
+from bcmdist.errors import InvalidData, NotPositiveDefinite
+from bcmdist.experts.expert import expert_message
+from bcmdist.experts.message import zero
+from bcmdist.model.likelihoods import Gaussian
+from bcmdist.model.mean import Mean
+from bcmdist.model.shared.query import Query
 from oracles import expert_posterior, kalman_measurement_form, kalman_posterior_form
 from problems import make_committee, make_kernel, regression_problem, split
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from bcmdist.errors import InvalidOption
-from bcmdist.kernels import MOST_NAMES, PROFILES, expression, kernel_parts, parse_kernel, squared_distance
+from bcmdist.model.kernels import MOST_NAMES, PROFILES, expression, kernel_parts, parse_kernel, squared_distance
 from oracles import central_differences
 
 NAMES = ["se", "se-iso", "matern12", "matern32", "matern52", "rq", "rq-iso", "constant"]

@@ -6,9 +6,9 @@ from numpy.linalg import solve
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from bcmdist.laplace import laplace_mode
-from bcmdist.leaving import LEAST_SHARE, STEEPNESS, left_out, left_out_density, left_out_labels
-from bcmdist.likelihoods import Bernoulli, Gaussian, Observations, OneHot, Poisson, unweighted
+from bcmdist.experts.laplace import laplace_mode
+from bcmdist.learning.left_out.density import LEAST_SHARE, STEEPNESS, left_out, left_out_density, left_out_labels
+from bcmdist.model.likelihoods import Bernoulli, Gaussian, Observations, OneHot, Poisson, unweighted
 from oracles import laplace
 from problems import make_kernel, regression_problem
 

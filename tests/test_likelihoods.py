@@ -5,8 +5,8 @@ from scipy.special import digamma, expit
 from scipy.stats import norm
 
 from bcmdist.errors import InvalidOption
-from bcmdist.expert import laplace_mode
-from bcmdist.likelihoods import (
+from bcmdist.experts.expert import laplace_mode
+from bcmdist.model.likelihoods import (
     BOUNDS,
     CLASS_LIKELIHOODS,
     LIKELIHOODS,
@@ -29,9 +29,9 @@ from bcmdist.likelihoods import (
     slopes,
     unweighted,
 )
-from bcmdist.likelihoods.classes import FLOOR
-from bcmdist.likelihoods.lifetimes import LEAST_TIME
-from bcmdist.observation import observe
+from bcmdist.model.likelihoods.classes import FLOOR
+from bcmdist.model.likelihoods.lifetimes import LEAST_TIME
+from bcmdist.prediction.observation import observe
 
 ONES = np.ones(3)
 F = np.array([0.3, -1.2, 2.0])

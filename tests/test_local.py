@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from numpy.linalg import inv, solve
 
-from bcmdist.committee import Belief, Committee
+from bcmdist.committee.committee import Belief, Committee
 from bcmdist.errors import NotPositiveDefinite
-from bcmdist.expert import conditional_message, expert_message, find_mode, zero_message
-from bcmdist.likelihoods import Bernoulli, Gaussian, Observations, OneHot, Poisson, Softmax, StudentT, unweighted
-from bcmdist.local import Site, local_expert, predict_local
-from bcmdist.mean import Mean
-from bcmdist.prediction import BLOCK_ROWS, predict_latent
-from bcmdist.query import prepare
+from bcmdist.experts.expert import conditional_message, expert_message, find_mode, zero_message
+from bcmdist.model.likelihoods import Bernoulli, Gaussian, Observations, OneHot, Poisson, Softmax, StudentT, unweighted
+from bcmdist.model.mean import Mean
+from bcmdist.model.shared.query import prepare
+from bcmdist.prediction.latent import BLOCK_ROWS, predict_latent
+from bcmdist.prediction.local.expert import Site, local_expert, predict_local
 from oracles import full_gp, laplace
 from problems import Problem, make_kernel, regression_problem, split
 

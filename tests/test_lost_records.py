@@ -8,8 +8,8 @@ import pytest
 
 from bcmdist import GBCM, Settings
 from bcmdist.errors import CommitConflict, ModelDamaged
-from bcmdist.storage import LocalStorage
-from bcmdist.store import ModelStore, open_store
+from bcmdist.storage.commits import ModelStore, open_store
+from bcmdist.storage.disk import LocalStorage
 
 LOST = "expected commit {}, whose writer was told that it is there, found no record of it"
 

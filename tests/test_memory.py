@@ -2,18 +2,18 @@ import tracemalloc
 
 import pytest
 
-from bcmdist import memory
-from bcmdist.committee import Committee
+from bcmdist.committee.committee import Committee
 from bcmdist.errors import MemoryLimit
-from bcmdist.evidence import local_evidence
-from bcmdist.expert import expert_message
-from bcmdist.joint import joint_latent, sample_latent
-from bcmdist.kernels import kernel_parts
-from bcmdist.likelihoods import Bernoulli, Gaussian, Softmax, unweighted
-from bcmdist.mean import Mean
-from bcmdist.message import zero
-from bcmdist.prediction import predict_latent
-from bcmdist.query import prepare
+from bcmdist.experts.evidence import local_evidence
+from bcmdist.experts.expert import expert_message
+from bcmdist.experts.message import zero
+from bcmdist.model.kernels import kernel_parts
+from bcmdist.model.likelihoods import Bernoulli, Gaussian, Softmax, unweighted
+from bcmdist.model.mean import Mean
+from bcmdist.model.shared.query import prepare
+from bcmdist.prediction.joint import joint_latent, sample_latent
+from bcmdist.prediction.latent import predict_latent
+from bcmdist.runtime import memory
 from problems import make_kernel
 
 

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bcmdist.likelihoods import Bernoulli, Gaussian
-from bcmdist.message import zero
+from bcmdist.experts.message import zero
+from bcmdist.model.likelihoods import Bernoulli, Gaussian
 from problems import class_problem, make_committee, make_kernel, regression_problem, split
 
 ROWS = 30

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from bcmdist.expert import laplace_mode
-from bcmdist.likelihoods import Bernoulli, Gaussian
-from bcmdist.prediction import predict_latent
+from bcmdist.experts.expert import laplace_mode
+from bcmdist.model.likelihoods import Bernoulli, Gaussian
+from bcmdist.prediction.latent import predict_latent
 from oracles import (
     committee_by_inverses,
     expert_posterior,

@@ -11,9 +11,12 @@ import pytest
 import zarr
 from scipy import integrate, stats
 
-from bcmdist import GBCM, Settings, posterior
-from bcmdist.arrays import open_data
-from bcmdist.chains import load_chains, mixing, mixing_advice
+from bcmdist import GBCM, Settings
+from bcmdist.api import sampling
+from bcmdist.api.mixture import Mixture
+from bcmdist.api.sampling import Coordinates, default_objective, local_objective, sample_posterior, thinned
+from bcmdist.data.dataset import open_data
+from bcmdist.data.partition import partitions
 from bcmdist.errors import (
     BcmdistError,
     BcmdistWarning,
@@ -23,22 +26,20 @@ from bcmdist.errors import (
     ModelExists,
     ModelNotFound,
 )
-from bcmdist.hmc import HMC, Chain
-from bcmdist.kernels import parse_kernel
-from bcmdist.likelihoods import Gaussian
-from bcmdist.mixture import Mixture
-from bcmdist.normals import (
+from bcmdist.learning.evidence.objectives import LocalObjective
+from bcmdist.learning.sampling.chains import load_chains, mixing, mixing_advice
+from bcmdist.learning.sampling.hmc import HMC, Chain
+from bcmdist.model.kernels import parse_kernel
+from bcmdist.model.likelihoods import Gaussian
+from bcmdist.prediction.mixtures.normal_mixtures import (
     mixture_cdf,
     mixture_crps,
     mixture_log_density,
     mixture_moments,
     mixture_quantile,
 )
-from bcmdist.objectives import LocalObjective
-from bcmdist.partition import partitions
-from bcmdist.posterior import Coordinates, default_objective, local_objective, sample_posterior, thinned
+from bcmdist.prediction.mixtures.tasks import CONTENTS, references
 from bcmdist.runtime.serial import SerialRuntime
-from bcmdist.tasks.mixing import CONTENTS, references
 
 SETTINGS = Settings(kernel="se+linear-iso+constant", mean="zero", query=60, rows_per_expert=60)
 SHORT = HMC(iterations=30, burn_in=10)
@@ -100,7 +101,7 @@ def test_density_and_crps_are_those_of_numerical_integration(rng):
 def test_crps_does_not_depend_on_the_rows_held_at_a_time(rng, monkeypatch):
     m, s, y = rng.standard_normal((3, 10)), rng.uniform(0.2, 1.5, (3, 10)), rng.standard_normal(10)
     whole = mixture_crps(m, s, y)
-    monkeypatch.setattr("bcmdist.normals.PAIRS_AT_A_TIME", 20)
+    monkeypatch.setattr("bcmdist.prediction.mixtures.normal_mixtures.PAIRS_AT_A_TIME", 20)
     np.testing.assert_allclose(mixture_crps(m, s, y), whole, rtol=1e-14)
 
 
@@ -287,7 +288,7 @@ def test_sampled_committees_are_at_the_samples_and_a_second_run_finds_them(data,
     assert last["kernel.se.lengthscale"] == pytest.approx(np.exp(-0.5 * chains[1].samples[-1, 1:3]))
     X = np.zeros((1, 2))
     before = mixture.predict(X)
-    monkeypatch.setattr(posterior, "sample", lambda *_, **__: pytest.fail("sampled again"))
+    monkeypatch.setattr(sampling, "sample", lambda *_, **__: pytest.fail("sampled again"))
     again = sample_posterior(data, SETTINGS, model=model, samples=3, chains=2, hmc=SHORT)
     for mix in (again, Mixture.load(model)):
         assert len(mix.members) == 3

@@ -9,17 +9,18 @@ import pytest
 import zarr
 from click.testing import CliRunner
 
-from bcmdist import GBCM, Settings, files
-from bcmdist.arrays import open_data
-from bcmdist.cli import cli
-from bcmdist.dataset import append_rows, write_dataset
+from bcmdist import GBCM, Settings
+from bcmdist.api import files
+from bcmdist.app.cli.main import cli
+from bcmdist.data.dataset import open_data
+from bcmdist.data.entries import encode
+from bcmdist.data.partition import partitions
+from bcmdist.data.schema import Schema
+from bcmdist.data.tables.importing import Split, import_file
+from bcmdist.data.tables.roles import Roles
+from bcmdist.data.tables.tables import write_table
+from bcmdist.data.writing import append_rows, write_dataset
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidDtype, InvalidOption, UnsupportedTarget
-from bcmdist.importer import Split, import_file
-from bcmdist.partition import partitions
-from bcmdist.roles import Roles
-from bcmdist.schema import Schema
-from bcmdist.stream import encode
-from bcmdist.tables import write_table
 
 pd = pytest.importorskip("pandas", reason="tables: pip install 'bcmdist[tables]'")
 pytest.importorskip("pyarrow", reason="tables: pip install 'bcmdist[tables]'")

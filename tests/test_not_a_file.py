@@ -12,15 +12,16 @@ import pytest
 from click.testing import CliRunner
 
 from bcmdist import GBCM, Settings
-from bcmdist.cli import cli
-from bcmdist.dataset import write_dataset
+from bcmdist.app.cli.main import cli
+from bcmdist.app.jobs import Journal, open_job, spawn
+from bcmdist.data.reorder.external_sort import Run, Shuffle
+from bcmdist.data.writing import write_dataset
 from bcmdist.errors import BcmdistError, NotAFile, UnsafeData
-from bcmdist.jobs import Journal, open_job, spawn
-from bcmdist.remembered import Remembered
-from bcmdist.shuffle import Run, Shuffle
-from bcmdist.storage import LocalStorage, open_storage
-from bcmdist.store import open_store
-from bcmdist.tasks import loading, local
+from bcmdist.learning.evidence.cached import Remembered
+from bcmdist.prediction.local import tasks
+from bcmdist.storage import loading
+from bcmdist.storage.commits import open_store
+from bcmdist.storage.disk import LocalStorage, open_storage
 
 SECONDS = 10
 
@@ -136,7 +137,7 @@ def test_in_a_model(cells, monkeypatch, what, place):
 def forget_loaded():
     """What was read before is kept in memory, by the hash of its record."""
     kept = (loading.load_record, loading.load_fitted, loading.load_arrangement, loading._model, loading.load_array)
-    for load in (*kept, local.load_neighbours):
+    for load in (*kept, tasks.load_neighbours):
         load.cache_clear()
 
 

@@ -4,20 +4,28 @@ import numpy as np
 import pytest
 
 from bcmdist import SerialRuntime
-from bcmdist.arrays import open_data
+from bcmdist.data.dataset import open_data
+from bcmdist.data.partition import partitions
+from bcmdist.data.rows import read_all
 from bcmdist.errors import InvalidOption
-from bcmdist.evidence import local_evidence
-from bcmdist.kernels import parse_kernel, split_parameters
-from bcmdist.learning import EFFORTS, learn
-from bcmdist.likelihoods import Bernoulli, Gaussian, NegativeBinomial, Observations, OneHot, Poisson, make_likelihood
-from bcmdist.mean import Mean
-from bcmdist.objectives import CommitteeObjective, LocalObjective, improved_points
-from bcmdist.partition import partitions
-from bcmdist.remembered import Remembered
-from bcmdist.rows import read_all
-from bcmdist.scaling import Scaling, scaling_to_array
-from bcmdist.store import BlobReference, open_store
-from bcmdist.tasks.trial import TrialMessage
+from bcmdist.experts.evidence import local_evidence
+from bcmdist.learning.evidence.cached import Remembered
+from bcmdist.learning.evidence.committee_tasks import TrialMessage
+from bcmdist.learning.evidence.objectives import CommitteeObjective, LocalObjective, improved_points
+from bcmdist.learning.search import EFFORTS, learn
+from bcmdist.model.kernels import parse_kernel, split_parameters
+from bcmdist.model.likelihoods import (
+    Bernoulli,
+    Gaussian,
+    NegativeBinomial,
+    Observations,
+    OneHot,
+    Poisson,
+    make_likelihood,
+)
+from bcmdist.model.mean import Mean
+from bcmdist.model.scaling import Scaling, scaling_to_array
+from bcmdist.storage.commits import BlobReference, open_store
 from oracles import central_differences, laplace_evidence, pitc_covariance
 from problems import make_kernel
 
@@ -173,7 +181,7 @@ def test_failures_are_values_with_a_reason(case):
 
 def test_passes_that_do_not_converge_are_a_failure(case, monkeypatch):
     objective, _ = case(Poisson())
-    monkeypatch.setattr("bcmdist.objectives.MOST_PASSES", 2)
+    monkeypatch.setattr("bcmdist.learning.evidence.objectives.MOST_PASSES", 2)
     assert objective(make_kernel("se"), Poisson())[0] == -np.inf
     assert "joint mode of the committee" in objective.reasons[0]
 

@@ -17,12 +17,12 @@ import pytest
 from click.testing import CliRunner
 
 import bcmdist
-from bcmdist import jobcommands
-from bcmdist.arrays import absolute_url, open_data, open_group
-from bcmdist.bcm import GBCM
-from bcmdist.blocks import SampleBlocks
-from bcmdist.cli import cli
-from bcmdist.dataset import write_dataset
+from bcmdist.api.gbcm import GBCM
+from bcmdist.app.cli import jobs
+from bcmdist.app.cli.main import cli
+from bcmdist.data.dataset import absolute_url, open_data, open_group
+from bcmdist.data.partition import partitions
+from bcmdist.data.writing import write_dataset
 from bcmdist.errors import (
     DataExists,
     InvalidOption,
@@ -31,11 +31,11 @@ from bcmdist.errors import (
     StoreIgnoresConditions,
     WorkerCannotRead,
 )
-from bcmdist.partition import partitions
+from bcmdist.learning.blocks.blocks import SampleBlocks
+from bcmdist.learning.settings import Settings
 from bcmdist.runtime.serial import SerialRuntime
-from bcmdist.settings import Settings
-from bcmdist.storage import LocalStorage, open_storage
-from bcmdist.store import Entry, ModelStore, open_store
+from bcmdist.storage.commits import Entry, ModelStore, open_store
+from bcmdist.storage.disk import LocalStorage, open_storage
 
 obstore = pytest.importorskip("obstore")
 
@@ -43,8 +43,8 @@ from obstore.store import MemoryStore  # noqa: E402
 from test_ingest_outlives import finish  # noqa: E402
 from test_ingest_outlives import start as start_ingesting  # noqa: E402
 
-from bcmdist import objects  # noqa: E402
-from bcmdist.objects import ObjectStorage  # noqa: E402
+from bcmdist.storage import s3  # noqa: E402
+from bcmdist.storage.s3 import ObjectStorage  # noqa: E402
 from problems import assert_same_committee  # noqa: E402
 from servers import installed, served, small_s3  # noqa: E402
 
@@ -57,7 +57,7 @@ def environment(monkeypatch):
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    objects._opened.cache_clear()  # a port may come again
+    s3._opened.cache_clear()  # a port may come again
 
     def at(url):
         secrets = {"AWS_ACCESS_KEY_ID": "testkey", "AWS_SECRET_ACCESS_KEY": "testsecret", "AWS_REGION": "us-east-1"}
@@ -75,7 +75,7 @@ def memory(monkeypatch):
     def opened(url, environment):
         return ObjectStorage(url, MemoryStore())
 
-    monkeypatch.setattr(objects, "_opened", opened)
+    monkeypatch.setattr(s3, "_opened", opened)
 
 
 @pytest.fixture(scope="session")
@@ -199,7 +199,7 @@ def test_a_storage_travels_as_its_url_without_secrets(environment):
 @pytest.mark.parametrize("retries", [0, 2])  # by us, by the client
 @pytest.mark.parametrize("fault", ["503 before", "503 after", "dropped before", "dropped after"])
 def test_a_put_whose_answer_was_lost_has_still_won(environment, monkeypatch, fault, retries):
-    monkeypatch.setattr(objects, "RETRIES", retries)
+    monkeypatch.setattr(s3, "RETRIES", retries)
     with small_s3() as server:
         environment(server.url)
         storage = open_storage("s3://bucket/model")
@@ -225,8 +225,8 @@ def test_a_name_that_somebody_else_takes_before_we_repeat_is_lost(environment):
 
 
 def test_nobody_answers(environment, monkeypatch):
-    monkeypatch.setattr(objects, "WAITS", (0.01,))
-    monkeypatch.setattr(objects, "RETRIES", 0)
+    monkeypatch.setattr(s3, "WAITS", (0.01,))
+    monkeypatch.setattr(s3, "RETRIES", 0)
     with small_s3() as server:
         environment(server.url)
     storage = open_storage("s3://bucket/model")
@@ -263,7 +263,7 @@ def test_urls_that_name_no_bucket():
 
 def test_without_obstore(monkeypatch):
     monkeypatch.setitem(sys.modules, "obstore", None)
-    monkeypatch.delitem(sys.modules, "bcmdist.objects")
+    monkeypatch.delitem(sys.modules, "bcmdist.storage.s3")
     monkeypatch.delattr(bcmdist, "objects")
     for work in (open_storage, open_group):
         with pytest.raises(MissingExtra, match=r"pip install 'bcmdist\[s3\]'"):
@@ -399,7 +399,7 @@ def test_two_processes_commit_a_hundred_times_each(moto):
 
 @pytest.mark.slow
 def test_workers_read_and_write_by_their_own_environment(moto, halves):
-    from bcmdist.runtime.dask import DaskRuntime
+    from bcmdist.runtime.dask.cluster import DaskRuntime
 
     write_dataset(f"{moto}/one.zarr", halves["one"], rows_per_chunk=50)
     with DaskRuntime(workers=1) as runtime:
@@ -474,7 +474,7 @@ def test_urls_with_credentials_are_refused_and_not_printed(url, tmp_path, wave):
     with pytest.raises(InvalidOption, match=r"http://...: expected a URL without user and password"):
         open_data("http://me:hunter2@host/data.zarr")
     with pytest.raises(InvalidOption, match=r"redis://...: expected a URL without user and password"):
-        jobcommands._absolute("redis://me:hunter2@host/stream")
+        jobs._absolute("redis://me:hunter2@host/stream")
 
 
 def test_users_of_endpoints_are_not_printed(environment, capfd):

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import expit, log_ndtr, logsumexp, ndtr
 from scipy.stats import bernoulli, invgauss, norm
 
-from bcmdist.likelihoods import (
+from bcmdist.model.likelihoods import (
     LIKELIHOODS,
     SVM,
     TASKS,
@@ -26,8 +26,8 @@ from bcmdist.likelihoods import (
     make_likelihood,
     unweighted,
 )
-from bcmdist.likelihoods.positive import INVERSE_GAUSSIAN
-from bcmdist.observation import observe, predictive
+from bcmdist.model.likelihoods.positive import INVERSE_GAUSSIAN
+from bcmdist.prediction.observation import observe, predictive
 
 MIXED = [
     StudentT(0.01, 2.5),

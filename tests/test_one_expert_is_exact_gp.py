@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from bcmdist.likelihoods import Bernoulli, Gaussian
-from bcmdist.mean import Mean
-from bcmdist.prediction import predict_latent
+from bcmdist.model.likelihoods import Bernoulli, Gaussian
+from bcmdist.model.mean import Mean
+from bcmdist.prediction.latent import predict_latent
 from oracles import full_gp, laplace
 from problems import class_problem, make_committee, make_kernel, regression_problem
 

@@ -9,8 +9,8 @@ import pytest
 from scipy.special import logsumexp, ndtr
 
 from bcmdist import GBCM, Settings
-from bcmdist.demo import AMPLITUDES, WIDTH, make_map, make_rows
-from bcmdist.likelihoods import Bernoulli, Gaussian, unweighted
+from bcmdist.app.demo import AMPLITUDES, WIDTH, make_map, make_rows
+from bcmdist.model.likelihoods import Bernoulli, Gaussian, unweighted
 from oracles import full_gp, laplace
 from problems import make_kernel
 

@@ -7,11 +7,11 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bcmdist.arrays import Data, open_data
+from bcmdist.data.dataset import Data, open_data
+from bcmdist.data.partition import Partition, aligned_partitions, partitions, refuse_overlap, steady_partitions
+from bcmdist.data.row_ranges import unheard
+from bcmdist.data.rows import read_all, read_rows, row_numbers
 from bcmdist.errors import DataDamaged, DataNotFound, InvalidData, InvalidDtype, InvalidOption, MisalignedChunks
-from bcmdist.heard import unheard
-from bcmdist.partition import Partition, aligned_partitions, partitions, refuse_overlap, steady_partitions
-from bcmdist.rows import read_all, read_rows, row_numbers
 
 MANY = {"rows": st.integers(1, 5000), "chunk_rows": st.integers(1, 3000), "wanted": st.integers(1, 1500)}
 
@@ -145,7 +145,7 @@ def test_digest_names_the_content(make_data, rng):
 def test_neighbours_are_read_in_one_go(wave, monkeypatch):
     path, *_ = wave
     reads = []
-    import bcmdist.rows as module
+    import bcmdist.data.rows as module
 
     original = module._read
     monkeypatch.setattr(module, "_read", lambda data, a, b: reads.append((a, b)) or original(data, a, b))

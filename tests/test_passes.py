@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from bcmdist import GBCM, Settings
-from bcmdist.committee import Committee, next_mean
+from bcmdist.committee.committee import Committee, next_mean
+from bcmdist.committee.passes import length
 from bcmdist.errors import BcmdistWarning, InvalidOption
-from bcmdist.expert import conditional_message, expert_message, running_message, zero_message
-from bcmdist.laplace import laplace_mode
-from bcmdist.likelihoods import (
+from bcmdist.experts.expert import conditional_message, expert_message, running_message, zero_message
+from bcmdist.experts.laplace import laplace_mode
+from bcmdist.model.likelihoods import (
     Bernoulli,
     InverseGaussian,
     NegativeBinomial,
@@ -19,9 +20,8 @@ from bcmdist.likelihoods import (
     StudentT,
     Weibull,
 )
-from bcmdist.mean import Mean
-from bcmdist.passes import length
-from bcmdist.query import prepare
+from bcmdist.model.mean import Mean
+from bcmdist.model.shared.query import prepare
 from problems import make_kernel, regression_problem, split
 
 BLOCKS = split(72, [15, 30, 44, 60])

@@ -3,11 +3,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bcmdist.drift import Fading
-from bcmdist.message import Message
-from bcmdist.partition import Span
-from bcmdist.pending import Pending
-from bcmdist.store import Entry
+from bcmdist.committee.fading import Fading
+from bcmdist.committee.ingest.uncommitted import Pending
+from bcmdist.data.partition import Span
+from bcmdist.experts.message import Message
+from bcmdist.storage.commits import Entry
 
 
 def message(value):

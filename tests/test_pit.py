@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import poisson
 
-from bcmdist.likelihoods import (
+from bcmdist.model.likelihoods import (
     Binomial,
     Exponential,
     Gamma,
@@ -16,8 +16,8 @@ from bcmdist.likelihoods import (
     StudentT,
     Weibull,
 )
-from bcmdist.observation import observe, predictive
-from bcmdist.pit import BINS, LEVELS, covered, distance_to_uniform, histogram, places
+from bcmdist.prediction.observation import observe, predictive
+from bcmdist.prediction.scoring.pit import BINS, LEVELS, covered, distance_to_uniform, histogram, places
 
 FAMILIES = [
     Gaussian(0.2),

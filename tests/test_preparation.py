@@ -6,13 +6,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from bcmdist import GBCM, SerialRuntime, Settings, hyperparameters, learning, memory
-from bcmdist.dataset import write_dataset
+from bcmdist import GBCM, SerialRuntime, Settings
+from bcmdist.data.writing import write_dataset
 from bcmdist.errors import BcmdistWarning, InvalidOption, MemoryLimit, NotPositiveDefinite
-from bcmdist.store import SCRATCH
-from bcmdist.surroundings import sizes_for
-from bcmdist.tasks.learning import LocalEvidence
-from bcmdist.tasks.trial import TrialGradient
+from bcmdist.learning import hyperparameters, search
+from bcmdist.learning.evidence.committee_tasks import TrialGradient
+from bcmdist.learning.evidence.local_tasks import LocalEvidence
+from bcmdist.prediction.local.halos import sizes_for
+from bcmdist.runtime import memory
+from bcmdist.storage.commits import SCRATCH
 
 SETTINGS = Settings(kernel="se", query=20, rows_per_expert=60, effort="quick")
 SPATIAL = replace(SETTINGS, partition="spatial")
@@ -112,7 +114,7 @@ def test_nothing_is_left_where_learning_fails(wave, tmp_path, monkeypatch, setti
     def fail(*_):
         raise NotPositiveDefinite("not today")
 
-    monkeypatch.setattr("bcmdist.tasks.learning.local_evidence", fail)
+    monkeypatch.setattr("bcmdist.learning.evidence.local_tasks.local_evidence", fail)
     with pytest.raises(NotPositiveDefinite, match=r"learning: the evidence of se .* last failure: .*not today"):
         GBCM.prepare(path, settings, model=tmp_path / "model")
     assert not (tmp_path / "model").exists()
@@ -165,8 +167,8 @@ def test_the_committee_that_was_polished_is_the_one_that_is_fitted(wave, monkeyp
     monkeypatch.setattr(hyperparameters, "polish", kept)
     gbcm = GBCM.fit(wave[0], replace(SETTINGS, query=12, objective="committee"))
     (learned,) = polished
-    point = learning._Point("se", learned.kernel, learned.likelihood, 0.0)
-    gap = (learning._theta(point) - learning._prior_center(point, 2)) / learning.PRIOR_SD
+    point = search._Point("se", learned.kernel, learned.likelihood, 0.0)
+    gap = (search._theta(point) - search._prior_center(point, 2)) / search.PRIOR_SD
     assert gbcm.committee.log_evidence - 0.5 * gap @ gap == pytest.approx(learned.objective, rel=1e-9)
 
 
@@ -185,7 +187,7 @@ def test_a_subset_learns_from_all_rows_at_once(wave, tmp_path):
 
 def test_a_subset_is_drawn_from_all_rows(make_data, rng, monkeypatch):
     """Of at most as many rows as the effort allows, with their companions."""
-    import bcmdist.preparation as module
+    import bcmdist.learning.prepare as module
 
     monkeypatch.setitem(module.EFFORTS, "quick", replace(module.EFFORTS["quick"], rows=50))
     seen, original = [], module.SampleBlocks

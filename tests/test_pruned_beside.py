@@ -6,9 +6,9 @@ import pytest
 from click.testing import CliRunner
 
 from bcmdist import GBCM, Settings
-from bcmdist.cli import cli
+from bcmdist.app.cli.main import cli
 from bcmdist.errors import ModelNotFound
-from bcmdist.store import ModelStore, open_store
+from bcmdist.storage.commits import ModelStore, open_store
 
 GIVEN = Settings(kernel="se", query=10, rows_per_expert=60, learn=False)
 

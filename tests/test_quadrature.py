@@ -5,8 +5,8 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import gammaln, log_ndtr
 
-from bcmdist.likelihoods import Bernoulli, Gaussian, Observations, unweighted
-from bcmdist.quadrature import tilted, tilted_site
+from bcmdist.model.likelihoods import Bernoulli, Gaussian, Observations, unweighted
+from bcmdist.model.likelihoods.tilted import tilted, tilted_site
 
 
 @dataclass(frozen=True)

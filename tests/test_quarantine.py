@@ -2,8 +2,8 @@
 
 import pytest
 
-from bcmdist.partition import Span
-from bcmdist.runtime.quarantine import MOST_TRIALS, Quarantine
+from bcmdist.data.partition import Span
+from bcmdist.runtime.dask.quarantine import MOST_TRIALS, Quarantine
 
 TASK = None
 PARTS = [Span(k, k + 1) for k in range(4)]

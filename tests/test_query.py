@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from bcmdist.errors import InvalidOption, NotPositiveDefinite
-from bcmdist.kernels import Constant
-from bcmdist.mean import Mean
-from bcmdist.query import prepare
+from bcmdist.model.kernels import Constant
+from bcmdist.model.mean import Mean
+from bcmdist.model.shared.query import prepare
 from problems import make_kernel
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from bcmdist import GBCM, Settings
-from bcmdist.likelihoods import Gaussian
-from bcmdist.mean import Mean
-from bcmdist.prediction import predict_latent
+from bcmdist.model.likelihoods import Gaussian
+from bcmdist.model.mean import Mean
+from bcmdist.prediction.latent import predict_latent
 from oracles import full_gp
 from problems import make_committee, make_kernel, regression_problem, split
 

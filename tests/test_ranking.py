@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics
 
-from bcmdist import GBCM, Settings, ranking
-from bcmdist.dataset import write_dataset
-from bcmdist.ranking import Comparable, comparable, ranked
+from bcmdist import GBCM, Settings
+from bcmdist.data.writing import write_dataset
+from bcmdist.prediction.scoring import ranking
+from bcmdist.prediction.scoring.ranking import Comparable, comparable, ranked
 
 ROWS = 400
 

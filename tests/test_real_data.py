@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 
 def bcmdist(*arguments):
-    command = [sys.executable, "-m", "bcmdist.cli", *map(str, arguments), "--json"]
+    command = [sys.executable, "-m", "bcmdist", *map(str, arguments), "--json"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout)

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from bcmdist.committee import Committee
-from bcmdist.expert import expert_message, gaussian_message
-from bcmdist.likelihoods import Gaussian, Observations
-from bcmdist.mean import Mean
-from bcmdist.message import Message
-from bcmdist.prediction import predict_latent
-from bcmdist.query import prepare
-from bcmdist.reliability import Heard, Reliability, reliability, smoother
+from bcmdist.committee.committee import Committee
+from bcmdist.experts.expert import expert_message, gaussian_message
+from bcmdist.experts.message import Message
+from bcmdist.model.likelihoods import Gaussian, Observations
+from bcmdist.model.mean import Mean
+from bcmdist.model.shared.query import prepare
+from bcmdist.prediction.diagnosis.reliability import Heard, Reliability, reliability, smoother
+from bcmdist.prediction.latent import predict_latent
 from oracles import full_gp, pitc_covariance
 from problems import make_committee, make_kernel, regression_problem, split
 

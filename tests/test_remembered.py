@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 
 from bcmdist.errors import InvalidOption, NotPositiveDefinite
-from bcmdist.evidence import local_evidence
-from bcmdist.kernels import parse_kernel
-from bcmdist.learning import EFFORTS, learn
-from bcmdist.likelihoods import Gaussian
-from bcmdist.mean import Mean
-from bcmdist.remembered import Remembered
+from bcmdist.experts.evidence import local_evidence
+from bcmdist.learning.evidence.cached import Remembered
+from bcmdist.learning.search import EFFORTS, learn
+from bcmdist.model.kernels import parse_kernel
+from bcmdist.model.likelihoods import Gaussian
+from bcmdist.model.mean import Mean
 from problems import make_kernel, regression_problem
 
 

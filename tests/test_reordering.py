@@ -14,18 +14,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bcmdist import SerialRuntime
-from bcmdist import reordering as module
-from bcmdist.arrays import open_data
-from bcmdist.checked import recorded
-from bcmdist.dataset import create_predictions, write_dataset, write_rows
+from bcmdist.data.checks.checked_store import recorded
+from bcmdist.data.dataset import open_data
+from bcmdist.data.partition import Partition, Span, partitions
+from bcmdist.data.reorder import reorder as module
+from bcmdist.data.reorder.external_sort import Run, Shuffle, room_for
+from bcmdist.data.reorder.reorder import reorder, restore
+from bcmdist.data.reorder.tasks import Gather, Scatter
+from bcmdist.data.writing import create_predictions, write_dataset, write_rows
 from bcmdist.errors import DataChanged, DataDamaged, DataExists, DiskFull, InvalidOption
-from bcmdist.opening import refuse_changed
-from bcmdist.partition import Partition, Span, partitions
-from bcmdist.reordering import reorder, restore
-from bcmdist.shuffle import Run, Shuffle, room_for
-from bcmdist.store import open_store
-from bcmdist.tasks import run_batch
-from bcmdist.tasks.moving import Gather, Scatter
+from bcmdist.learning.first_commit import refuse_changed
+from bcmdist.runtime.task import run_batch
+from bcmdist.storage.commits import open_store
 
 CELLS = 7
 
@@ -284,7 +284,9 @@ def test_a_failure_leaves_runs_and_no_output(source, tmp_path, store, monkeypatc
     assert_in_order(new, edges, columns)
 
 
-@pytest.mark.parametrize("where", ["bcmdist.tasks.moving.write_rows", "bcmdist.reordering.write_array", "os.fsync"])
+@pytest.mark.parametrize(
+    "where", ["bcmdist.data.reorder.tasks.write_rows", "bcmdist.data.reorder.reorder.write_array", "os.fsync"]
+)
 def test_a_full_disk_leaves_nothing(source, tmp_path, store, monkeypatch, where):
     data, columns = source
     place = tmp_path / "new.zarr"

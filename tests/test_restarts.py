@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from bcmdist.evidence import local_evidence
-from bcmdist.likelihoods import Gaussian
-from bcmdist.mean import Mean
-from bcmdist.restarts import conjugate_gradients, objective_loss, uniform_starts, with_logs
+from bcmdist.experts.evidence import local_evidence
+from bcmdist.learning.sampling.conjugate_gradients import conjugate_gradients, objective_loss, uniform_starts, with_logs
+from bcmdist.model.likelihoods import Gaussian
+from bcmdist.model.mean import Mean
 from oracles import central_differences
 from problems import make_kernel, regression_problem
 

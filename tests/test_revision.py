@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from bcmdist import GBCM, Settings
-from bcmdist.arrays import open_data
-from bcmdist.checked import recorded
+from bcmdist.data.checks.checked_store import recorded
+from bcmdist.data.dataset import open_data
+from bcmdist.data.partition import partitions
 from bcmdist.errors import DataChanged, InvalidOption, ModelExists, ModelsDiffer
-from bcmdist.partition import partitions
 from problems import assert_same_committee
 
 REGRESSION = Settings(kernel="se", learn=False, query=20, rows_per_expert=50)

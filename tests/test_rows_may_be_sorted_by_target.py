@@ -10,19 +10,19 @@ import pytest
 from scipy import stats
 
 from bcmdist import GBCM, SerialRuntime, Settings
-from bcmdist import preparation as module
-from bcmdist.arrays import open_data
-from bcmdist.calibration import HeldOutRows, fit_calibration
-from bcmdist.dataset import write_dataset
+from bcmdist.committee.passes import without_some
+from bcmdist.data.dataset import open_data
+from bcmdist.data.partition import Partition, partitions
+from bcmdist.data.rows import read_all, read_rows
+from bcmdist.data.slices import share_between
+from bcmdist.data.writing import write_dataset
 from bcmdist.errors import BcmdistWarning
-from bcmdist.expert import expert_message, zero_message
-from bcmdist.partition import Partition, partitions
-from bcmdist.passes import without_some
-from bcmdist.rows import read_all, read_rows
-from bcmdist.slices import share_between
-from bcmdist.tasks.calibrating import HELD_OUT_EVERY, held_out_count, held_out_rows
-from bcmdist.tasks.local import load_neighbours
-from bcmdist.tasks.targets import model_rows
+from bcmdist.experts.expert import expert_message, zero_message
+from bcmdist.learning import prepare as module
+from bcmdist.model.targets import model_rows
+from bcmdist.prediction.calibration import HeldOutRows, fit_calibration
+from bcmdist.prediction.held_out import HELD_OUT_EVERY, held_out_count, held_out_rows
+from bcmdist.prediction.local.tasks import load_neighbours
 
 LEARNED_FROM = Settings(kernel="se", query=20, rows_per_expert=200, effort="quick")
 

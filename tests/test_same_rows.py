@@ -9,16 +9,16 @@ import pytest
 from click.testing import CliRunner
 
 from bcmdist import GBCM, Settings
-from bcmdist.arrays import open_data
-from bcmdist.checked import recorded
-from bcmdist.cli import cli
-from bcmdist.dataset import write_dataset
-from bcmdist.drift import Fading
+from bcmdist.app.cli.main import cli
+from bcmdist.committee.fading import Fading
+from bcmdist.committee.ingest.options import Wishes
+from bcmdist.data.checks.checked_store import recorded
+from bcmdist.data.dataset import open_data
+from bcmdist.data.partition import partitions
+from bcmdist.data.row_ranges import Contents
+from bcmdist.data.writing import write_dataset
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption, SameRows
-from bcmdist.heard import Contents
-from bcmdist.partition import partitions
-from bcmdist.store import Entry
-from bcmdist.wishes import Wishes
+from bcmdist.storage.commits import Entry
 from problems import assert_same_committee
 
 GIVEN = Settings(kernel="se", learn=False, query=10, rows_per_expert=20)

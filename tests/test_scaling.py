@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bcmdist.likelihoods import Observations, unweighted
-from bcmdist.scaling import column_moments, scaling_from
+from bcmdist.model.likelihoods import Observations, unweighted
+from bcmdist.model.scaling import column_moments, scaling_from
 
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=6), st.integers(0, 10**6))

@@ -4,10 +4,10 @@ from scipy import integrate
 from scipy.stats import norm, poisson
 from sklearn import metrics
 
-from bcmdist.likelihoods import Gaussian, NegativeBinomial, Observations, Poisson, StudentT, Weibull, unweighted
-from bcmdist.observation import crps, observe, predictive, unit_deviance
-from bcmdist.pit import places
-from bcmdist.scores import class_scores, concordance_pairs, event_scores, real_scores
+from bcmdist.model.likelihoods import Gaussian, NegativeBinomial, Observations, Poisson, StudentT, Weibull, unweighted
+from bcmdist.prediction.observation import crps, observe, predictive, unit_deviance
+from bcmdist.prediction.scoring.pit import places
+from bcmdist.prediction.scoring.scores import class_scores, concordance_pairs, event_scores, real_scores
 
 
 def regression_scores(y, p, *, train_mean):

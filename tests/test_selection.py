@@ -5,13 +5,9 @@ import pytest
 from scipy.linalg import lapack
 from scipy.stats import multivariate_normal
 
-from bcmdist import GBCM, SerialRuntime, Settings, memory
+from bcmdist import GBCM, SerialRuntime, Settings
 from bcmdist.errors import InvalidOption
-from bcmdist.kernels import parse_kernel
-from bcmdist.likelihoods import Bernoulli, Gaussian, Observations, OneHot, Poisson, Softmax, unweighted
-from bcmdist.mean import Mean
-from bcmdist.query import prepare
-from bcmdist.selection import (
+from bcmdist.learning.query_selection import (
     LEAST_QUERY,
     MOST_QUERY,
     QUERY_METHODS,
@@ -22,6 +18,11 @@ from bcmdist.selection import (
     working_noise,
     working_targets,
 )
+from bcmdist.model.kernels import parse_kernel
+from bcmdist.model.likelihoods import Bernoulli, Gaussian, Observations, OneHot, Poisson, Softmax, unweighted
+from bcmdist.model.mean import Mean
+from bcmdist.model.shared.query import prepare
+from bcmdist.runtime import memory
 from problems import make_kernel
 
 

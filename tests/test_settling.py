@@ -5,8 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from bcmdist.kernels import parse_kernel
-from bcmdist.likelihoods import (
+from bcmdist.learning.left_out.adjust_variances import LARGEST_NOISE, Settled, settled
+from bcmdist.model.kernels import parse_kernel
+from bcmdist.model.likelihoods import (
     BOUNDS,
     Gamma,
     Gaussian,
@@ -17,7 +18,6 @@ from bcmdist.likelihoods import (
     StudentT,
     Weibull,
 )
-from bcmdist.settling import LARGEST_NOISE, Settled, settled
 
 SE = parse_kernel("se", inputs=1)
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bcmdist.data.reorder.external_sort import Run, Shuffle
 from bcmdist.errors import DataDamaged, DiskFull
-from bcmdist.shuffle import Run, Shuffle
 
 
 def columns(rows):

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from bcmdist.committee import Committee
-from bcmdist.expert import conditional_message, expert_message, zero_message
-from bcmdist.likelihoods import Observations, Softmax, unweighted
-from bcmdist.mean import Mean
-from bcmdist.prediction import predict_latent
-from bcmdist.query import prepare
-from bcmdist.softmax import log_evidence, softmax_mode
+from bcmdist.committee.committee import Committee
+from bcmdist.experts.expert import conditional_message, expert_message, zero_message
+from bcmdist.experts.softmax import log_evidence, softmax_mode
+from bcmdist.model.likelihoods import Observations, Softmax, unweighted
+from bcmdist.model.mean import Mean
+from bcmdist.model.shared.query import prepare
+from bcmdist.prediction.latent import predict_latent
 from problems import make_kernel, split
 
 C = 3
@@ -152,8 +152,8 @@ def test_class_probabilities_against_many_draws(rng):
 
 def test_two_classes_are_the_logistic_model_of_the_difference(rng):
     """f_1 - f_0 of two processes has twice the prior variance; its posterior is that of one process."""
-    from bcmdist.laplace import laplace_mode
-    from bcmdist.likelihoods import Bernoulli
+    from bcmdist.experts.laplace import laplace_mode
+    from bcmdist.model.likelihoods import Bernoulli
 
     X = rng.uniform(-2, 2, (25, 2))
     obs = unweighted((X[:, 0] + 0.5 * rng.standard_normal(25) > 0) * 1.0)

@@ -8,14 +8,14 @@ import sys
 import numpy as np
 import pytest
 
-from bcmdist.arrays import open_data
-from bcmdist.dataset import append_rows, write_dataset
+from bcmdist.data.dataset import open_data
+from bcmdist.data.partition import Partition, from_key
+from bcmdist.data.rows import read_all
+from bcmdist.data.sources.directory import Directory
+from bcmdist.data.sources.growing import GrownArray
+from bcmdist.data.sources.open import open_source
+from bcmdist.data.writing import append_rows, write_dataset
 from bcmdist.errors import BcmdistWarning, DataChanged, DataNotFound, InvalidData, MissingChunk, UnsafeData
-from bcmdist.partition import Partition, from_key
-from bcmdist.rows import read_all
-from bcmdist.sources import open_source
-from bcmdist.sources.directory import Directory
-from bcmdist.sources.grown import GrownArray
 
 OPTIONS = {"x": "X", "y": "y", "rows_per_expert": 20}
 
@@ -45,7 +45,7 @@ def directory(tmp_path, request):
 
 
 def stream(tmp_path, request):
-    from bcmdist.stream import publish
+    from bcmdist.data.entries import publish
 
     server = request.getfixturevalue("redis_server")
     for k in range(6):
@@ -159,7 +159,7 @@ def test_a_restart_opens_only_new_stores(tmp_path, monkeypatch):
     after = of_directory(tmp_path).read(None, 100)[-1].offset
     data_set(tmp_path, "5")
     opened = []
-    import bcmdist.sources.directory as module
+    import bcmdist.data.sources.directory as module
 
     original = module.open_data
     monkeypatch.setattr(module, "open_data", lambda url, **options: opened.append(url) or original(url, **options))
@@ -277,7 +277,7 @@ def test_a_foreign_writer_counts_by_whole_chunks_that_are_stored(tmp_path):
 
 WRITER = """
 import sys, numpy as np
-from bcmdist.dataset import append_rows
+from bcmdist.data.writing import append_rows
 for k in range(40):
     append_rows(sys.argv[1], np.full((13, 3), k + 1.0), np.full(13, k + 1.0), rows_per_chunk=10)
 """
@@ -326,7 +326,7 @@ def test_rows_are_appended_to_what_was_imported(tmp_path):
 
 @pytest.mark.parametrize("died", ["_create_array", "_make_durable"])
 def test_a_writer_that_died_at_its_first_rows(tmp_path, monkeypatch, died):
-    import bcmdist.dataset as module
+    import bcmdist.data.writing as module
 
     original, calls = getattr(module, died), []
 
@@ -345,7 +345,7 @@ def test_a_writer_that_died_at_its_first_rows(tmp_path, monkeypatch, died):
 
 
 def test_rows_of_a_writer_that_died_do_not_exist(tmp_path, monkeypatch):
-    import bcmdist.dataset as module
+    import bcmdist.data.writing as module
 
     path = tmp_path / "a"
     append_rows(path, *some_rows(25), rows_per_chunk=10)

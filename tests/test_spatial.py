@@ -10,10 +10,14 @@ import numpy as np
 import pytest
 import zarr
 
-from bcmdist import GBCM, SerialRuntime, Settings, Wishes, drift, learning, ranking, shuffle, surroundings
-from bcmdist.arrays import open_data
-from bcmdist.checked import recorded
-from bcmdist.dataset import write_dataset
+from bcmdist import GBCM, SerialRuntime, Settings, Wishes
+from bcmdist.committee import fading as drift
+from bcmdist.data.checks.checked_store import recorded
+from bcmdist.data.dataset import open_data
+from bcmdist.data.partition import partitions
+from bcmdist.data.reorder import external_sort
+from bcmdist.data.rows import read_rows
+from bcmdist.data.writing import write_dataset
 from bcmdist.errors import (
     BcmdistWarning,
     DataChanged,
@@ -24,13 +28,14 @@ from bcmdist.errors import (
     ModelsDiffer,
     UnsupportedTarget,
 )
-from bcmdist.local import local_expert, predict_local
-from bcmdist.partition import partitions
-from bcmdist.prediction import predict_latent
-from bcmdist.ranking import concordance_pairs
-from bcmdist.rows import read_rows
-from bcmdist.tasks.loading import load_arrangement
-from bcmdist.tasks.local import load_neighbours
+from bcmdist.learning import search
+from bcmdist.prediction.latent import predict_latent
+from bcmdist.prediction.local import halos
+from bcmdist.prediction.local.expert import local_expert, predict_local
+from bcmdist.prediction.local.tasks import load_neighbours
+from bcmdist.prediction.scoring import ranking
+from bcmdist.prediction.scoring.ranking import concordance_pairs
+from bcmdist.storage.loading import load_arrangement
 from problems import assert_same_committee
 
 GIVEN = Settings(
@@ -163,8 +168,8 @@ def test_a_local_prediction_is_that_of_core_and_halo(wiggle, tmp_path, rng):
         a, b = arrangement.edges[cell : cell + 2]
         others, count = np.r_[0:a, b:ROWS], arrangement.sizes.around - (b - a)
         distance = np.sqrt(((Z[others, None] - Z[a:b]) ** 2).sum(axis=2))
-        near = np.argsort(distance.min(axis=1), kind="stable")[: surroundings.CONSIDERED * count]
-        rank = np.argsort(np.argsort(distance[near], axis=0), axis=0).min(axis=1).clip(max=surroundings.NEIGHBOURS)
+        near = np.argsort(distance.min(axis=1), kind="stable")[: halos.CONSIDERED * count]
+        rank = np.argsort(np.argsort(distance[near], axis=0), axis=0).min(axis=1).clip(max=halos.NEIGHBOURS)
         best = np.lexsort((distance[near].min(axis=1), rank))[:count]
         rows = np.sort(np.r_[a:b, others[near[best]]])
         assert set(range(a, b)) <= set(rows)
@@ -391,7 +396,7 @@ def test_a_full_disk_is_said_and_left_as_it_was(wiggle, tmp_path, monkeypatch):
     path, *_ = wiggle
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with monkeypatch.context() as patch:
-        patch.setattr(shuffle.tempfile, "mkstemp", _raising_for_runs(shuffle.tempfile.mkstemp, full))
+        patch.setattr(external_sort.tempfile, "mkstemp", _raising_for_runs(external_sort.tempfile.mkstemp, full))
         with pytest.raises(DiskFull, match=r"expected room for .* MB, got: No space left"):
             GBCM.fit(path, GIVEN, model=tmp_path / "m")
     assert left_in(tmp_path / "m") == ["acknowledged", "blobs", "commits"]
@@ -469,7 +474,7 @@ def test_conflicting_duplicates(make_data, rng):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::bcmdist.errors.BcmdistWarning")
 def test_a_lengthscale_at_its_bound_is_reported(make_data, rng, monkeypatch):
-    monkeypatch.setitem(learning.BOUNDS, "lengthscale", (1e-2, 3.0))
+    monkeypatch.setitem(search.BOUNDS, "lengthscale", (1e-2, 3.0))
     X = rng.uniform(-1, 1, (500, 2))  # the second column says nothing
     settings = Settings(kernel="se", query=30, rows_per_expert=200, partition="spatial", effort="quick")
     gbcm, _ = spatial_fit(make_data, settings, X=X, y=np.sin(5 * X[:, 0]) + 0.05 * rng.standard_normal(500))
@@ -604,7 +609,7 @@ def test_targets_that_cannot_be_are_named_where_they_stand(three, make_data, tmp
 
 
 def test_experts_that_were_dropped_meanwhile_are_made_anew_or_still_there(wiggle, tmp_path, rng, monkeypatch):
-    monkeypatch.setitem(surroundings.EFFORT_FACTORS, "quick", 0.15)  # so that cells do not see each other's rows
+    monkeypatch.setitem(halos.EFFORT_FACTORS, "quick", 0.15)  # so that cells do not see each other's rows
     gbcm = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m")
     X = gbcm.model.scaling.inputs(rng.uniform(-2, 2, (200, 2)))
     exact = load_neighbours(gbcm.reference).latent(X)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from bcmdist.errors import CommitConflict, InvalidOption, ModelDamaged, ModelNotFound, VersionMismatch
-from bcmdist.holds import is_dead, this_process
-from bcmdist.store import Entry, open_store
+from bcmdist.storage.commits import Entry, open_store
+from bcmdist.storage.leases import is_dead, this_process
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_a_record_that_is_none(store, tmp_path, text):
 
 
 def test_a_format_that_is_no_number(store, tmp_path):
-    from bcmdist.store import _canonical, _sha
+    from bcmdist.storage.commits import _canonical, _sha
 
     put(store, 1)
     path = tmp_path / "model/commits/00000001.json"
@@ -143,7 +143,7 @@ def test_a_flipped_bit_in_a_blob(store, tmp_path):
 
 
 def test_a_newer_format_is_refused(store, tmp_path):
-    from bcmdist.store import _canonical, _sha
+    from bcmdist.storage.commits import _canonical, _sha
 
     put(store, 1)
     path = tmp_path / "model/commits/00000001.json"

@@ -21,8 +21,8 @@ from hypothesis.stateful import (
 )
 
 from bcmdist.errors import CommitConflict, ModelDamaged
-from bcmdist.storage import LocalStorage
-from bcmdist.store import Entry, ModelStore
+from bcmdist.storage.commits import Entry, ModelStore
+from bcmdist.storage.disk import LocalStorage
 
 KEYS = st.integers(0, 11)
 SOURCE = "source"

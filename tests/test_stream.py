@@ -10,8 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bcmdist import stream
-from bcmdist.arrays import COMPANIONS, Data, open_data
+from bcmdist.data import entries as stream
+from bcmdist.data.dataset import COMPANIONS, Data, open_data
+from bcmdist.data.entries import encode, place_of, publish, shape_of
+from bcmdist.data.partition import Partition, from_key
+from bcmdist.data.rows import read_all
+from bcmdist.data.schema import Schema
+from bcmdist.data.sources.open import open_source
+from bcmdist.data.sources.redis import RedisStream
 from bcmdist.errors import (
     BcmdistError,
     BcmdistWarning,
@@ -21,12 +27,6 @@ from bcmdist.errors import (
     SourceUnreachable,
     UnsafeData,
 )
-from bcmdist.partition import Partition, from_key
-from bcmdist.rows import read_all
-from bcmdist.schema import Schema
-from bcmdist.sources import open_source
-from bcmdist.sources.redis import RedisStream
-from bcmdist.stream import encode, place_of, publish, shape_of
 
 pa = pytest.importorskip("pyarrow", reason="Redis: pip install 'bcmdist[redis]'")
 redis = pytest.importorskip("redis", reason="Redis: pip install 'bcmdist[redis]'")

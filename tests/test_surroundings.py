@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 
-from bcmdist import surroundings
-from bcmdist.arrays import Data
-from bcmdist.cells import CellTree
-from bcmdist.partition import Partition
-from bcmdist.store import Entry
-from bcmdist.surroundings import (
+from bcmdist.data.cell_tree import CellTree
+from bcmdist.data.dataset import Data
+from bcmdist.data.partition import Partition
+from bcmdist.prediction.local import halos
+from bcmdist.prediction.local.halos import (
     CONSIDERED,
     EFFORT_FACTORS,
     NEIGHBOURS,
@@ -19,6 +18,7 @@ from bcmdist.surroundings import (
     nearest_rows,
     sizes_for,
 )
+from bcmdist.storage.commits import Entry
 
 
 def arrangement(edges, first, around=10):
@@ -55,9 +55,9 @@ def test_rows_left_out_early_would_not_have_been_found(rng, inputs, monkeypatch)
     core, candidates = 0.1 * rng.standard_normal((40, inputs)), rng.standard_normal((5000, inputs))
     found = nearest_rows(core, candidates, 50)
     reach = np.sqrt((candidates**2).sum(axis=1))
-    asked = len(surroundings._considered(reach, 0.2, CONSIDERED * 50))
+    asked = len(halos._considered(reach, 0.2, CONSIDERED * 50))
     assert asked < (2500 if inputs < 8 else 5001)
-    monkeypatch.setattr(surroundings, "_considered", lambda reach, radius, count: np.arange(len(reach)))
+    monkeypatch.setattr(halos, "_considered", lambda reach, radius, count: np.arange(len(reach)))
     np.testing.assert_array_equal(found, nearest_rows(core, candidates, 50))
 
 

@@ -8,8 +8,8 @@ import signal
 import threading
 import time
 
-from bcmdist.tasks.arriving import Withheld
-from bcmdist.tasks.hearing import Expert
+from bcmdist.experts.tasks import Expert
+from bcmdist.prediction.arrivals import Withheld
 
 RUNS = "BCMDIST_TEST_RUNS"
 """file that gets the key of each partition whose expert begins"""

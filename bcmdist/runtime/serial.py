@@ -3,8 +3,8 @@
 import psutil
 
 from bcmdist.errors import BcmdistError
-from bcmdist.runtime import Outcome, Progress, silent
-from bcmdist.tasks import run_batch, shares
+from bcmdist.runtime.interface import Outcome, Progress, silent
+from bcmdist.runtime.task import run_batch, shares
 
 
 class SerialRuntime:

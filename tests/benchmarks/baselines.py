@@ -29,10 +29,10 @@ import zarr
 from scipy import linalg
 
 from bcmdist import GBCM
-from bcmdist.likelihoods import Gaussian, unweighted
-from bcmdist.observation import crps, observe, predictive
-from bcmdist.pit import places
-from bcmdist.scores import class_scores, real_scores
+from bcmdist.model.likelihoods import Gaussian, unweighted
+from bcmdist.prediction.observation import crps, observe, predictive
+from bcmdist.prediction.scoring.pit import places
+from bcmdist.prediction.scoring.scores import class_scores, real_scores
 
 THREADS = 2
 # Of the seconds, from the start of the process: the rest is for predictions.

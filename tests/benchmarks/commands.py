@@ -14,7 +14,7 @@ class Unfinished(Exception):
 
 def bcmdist(*arguments, seconds=None):
     """Figures of a command of bcmdist."""
-    return run([sys.executable, "-m", "bcmdist.cli", *map(str, arguments), "--json"], seconds=seconds)
+    return run([sys.executable, "-m", "bcmdist", *map(str, arguments), "--json"], seconds=seconds)
 
 
 def run(command, *, seconds=None, environment=None):

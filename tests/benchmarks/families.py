@@ -22,8 +22,8 @@ from scipy import linalg, optimize, stats
 from scipy.special import roots_hermitenorm
 
 from bcmdist import GBCM
-from bcmdist.dataset import write_dataset
-from bcmdist.scores import class_scores, concordance_pairs
+from bcmdist.data.writing import write_dataset
+from bcmdist.prediction.scoring.scores import class_scores, concordance_pairs
 from commands import Unfinished, bcmdist
 
 HOLDOUT = ("--holdout", 0.3333, "--seed", 0)

@@ -20,12 +20,12 @@ from speed import seconds_of, write_rows
 from threadpoolctl import threadpool_limits
 
 from bcmdist import GBCM, Settings
-from bcmdist import ingest as ingestion
-from bcmdist.arrays import open_data
-from bcmdist.partition import partitions
-from bcmdist.rows import read_all
-from bcmdist.tasks.hearing import Expert
-from bcmdist.wishes import Wishes
+from bcmdist.committee.ingest import loop as ingestion
+from bcmdist.committee.ingest.options import Wishes
+from bcmdist.data.dataset import open_data
+from bcmdist.data.partition import partitions
+from bcmdist.data.rows import read_all
+from bcmdist.experts.tasks import Expert
 
 POLICIES = {"default": None, "commit_every_1": 1, "commit_every_16": 16}
 WANTED = "default share_of_limit >= 0.9"

@@ -20,15 +20,15 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from bcmdist import GBCM, DaskRuntime, Settings
-from bcmdist.arrays import open_data
-from bcmdist.dataset import write_dataset
-from bcmdist.expert import expert_message
-from bcmdist.kernels import parse_kernel
-from bcmdist.likelihoods import Gaussian, unweighted
-from bcmdist.mean import Mean
-from bcmdist.partition import partitions
-from bcmdist.query import prepare
-from bcmdist.tasks.hearing import Expert
+from bcmdist.data.dataset import open_data
+from bcmdist.data.partition import partitions
+from bcmdist.data.writing import write_dataset
+from bcmdist.experts.expert import expert_message
+from bcmdist.experts.tasks import Expert
+from bcmdist.model.kernels import parse_kernel
+from bcmdist.model.likelihoods import Gaussian, unweighted
+from bcmdist.model.mean import Mean
+from bcmdist.model.shared.query import prepare
 
 INPUTS = 5
 WANTED = (
@@ -141,7 +141,7 @@ def growth(folder, small, large, query):
 
 
 def help_seconds():
-    command = [sys.executable, "-m", "bcmdist.cli", "--help"]
+    command = [sys.executable, "-m", "bcmdist", "--help"]
     return min(seconds_of(lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL)) for _ in range(5))
 
 

@@ -1,0 +1,158 @@
+"""Files in, files out: predictions for the rows of a table, as a table.
+
+    NEW.csv -> rows.zarr -> predictions.zarr -> PRED.csv
+
+What lies in between stands in a directory beside the output, where workers see it, and is removed in the end.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import tempfile
+import uuid
+import warnings
+from collections.abc import Iterator
+
+import numpy as np
+
+from bcmdist.data.coordinates import read_coordinate
+from bcmdist.data.dataset import open_group, read_schema
+from bcmdist.data.schema import NO_INPUT, Schema, dimensions, unused_columns, warn_of_columns
+from bcmdist.data.tables.importing import import_file
+from bcmdist.data.tables.roles import Roles
+from bcmdist.data.tables.tables import READERS, WRITERS, ending, write_table
+from bcmdist.data.values import unpacked
+from bcmdist.data.writing import taken_meanwhile
+from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption
+from bcmdist.model.model import Model
+
+# Rows of predictions that are written in one go.
+PIECE_ROWS = 65_536
+# Of columns, after what names the rows.
+ORDER = ("label", "probability", "observation_mean", "observation_variance", "lower95", "upper95", "mean", "variance")
+TIME_UNITS = re.compile(r"(days|hours|minutes|seconds|milliseconds|microseconds) since (.+)")
+
+
+def is_file(data) -> bool:
+    """Whether data are a file that `import_file` reads."""
+    return "://" not in str(data) and ending(data) in READERS
+
+
+def is_table(out) -> bool:
+    """Whether an output is to be a table."""
+    return "://" not in str(out) and ending(out) in WRITERS
+
+
+@contextlib.contextmanager
+def predicted(model: Model, data, out, *, x=None, roles: dict, id=None) -> Iterator[tuple[str, str, dict]]:
+    """A data set with the rows of `data`, where to write its predictions, and why columns are not used, by name.
+
+    Where `data` is a file it is imported, and where `out` is a table the predictions become one, in the end.
+
+    Parameters
+    ----------
+    x : name of the input array of a data set; as in training by default
+    roles : columns of a file by what they are: weight, exposure, trials
+    id : column of a file that names the rows
+
+    Raises
+    ------
+    DataExists
+        Something has appeared at `out` meanwhile.
+    InvalidOption; of files as `import_file`
+    """
+    if (roles or id) and not is_file(data):
+        raise InvalidOption(f"{data}: expected a file with --id, --exposure or --trials, got no file; leave them out")
+    for name in roles.keys() - set(model.likelihood.companions):
+        raise InvalidOption(
+            f"--{name}: expected a likelihood that reads it, {model.likelihood.name} does not; leave it out"
+        )
+    if is_file(data) and ending(out) not in ("", ".zarr", *WRITERS):
+        raise InvalidOption(f"output: expected {', '.join(WRITERS)} or .zarr, got {out}; choose another --out")
+    unused = {} if is_file(data) else _unused(data, x, model)
+    if not is_file(data) and not is_table(out):
+        yield data, out, unused
+        return
+    remote = "://" in str(out)
+    place = tempfile.mkdtemp() if remote else f"{os.path.abspath(out)}.partial-{uuid.uuid4().hex[:8]}"
+    try:
+        os.makedirs(place, exist_ok=remote)
+        if is_file(data):
+            rows = f"{place}/rows.zarr"
+            unused = _imported(model, data, rows, roles, id)
+            data = rows
+        if not is_table(out):
+            yield data, out, unused
+            return
+        yield data, f"{place}/predictions.zarr", unused
+        table = f"{place}/table{ending(out)}"
+        write_table(table, _pieces(f"{place}/predictions.zarr"))
+        with taken_meanwhile(out):
+            os.link(table, out)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _unused(data, x, model):
+    """Why columns of a data set are not used, by name."""
+    found = read_schema(data, x=x or model.x_name)
+    return dict.fromkeys(unused_columns(found, model.schema), NO_INPUT)
+
+
+def _imported(model, file, url, roles, id):
+    for name in {"exposure", "trials"} & set(model.likelihood.companions) - roles.keys():
+        text = f"{file}: predictions are of an observation with {name} 1; say --{name} NAME where a column tells it"
+        warnings.warn(BcmdistWarning(text), stacklevel=5)
+    taken = Roles(model.y_name, target=False, companions=roles, id=id, inputs=model.schema.columns)
+    figures = import_file(file, url, roles=taken)
+    if figures["inputs"] != model.inputs:
+        raise InvalidData(
+            f"{file}: expected {model.inputs} inputs, as in training, got {figures['inputs']}; give the same columns "
+            "in the same order"
+        )
+    if not model.schema.columns:
+        warn_of_columns(Schema(figures["columns"]), model.schema, file)
+    return figures["unused"]
+
+
+def _pieces(url):
+    """Columns (n,) of predictions by name, some rows after the other: what names the rows first."""
+    group = open_group(url)
+    along = dimensions(group["mean"])[0]
+    names = [name for name in group.array_keys() if dimensions(group[name])[0] == along]
+    wanted = [along, *group.attrs.get("coordinates", "").split(), *ORDER]
+    first = sorted(names, key=wanted.index)
+    rows = group["mean"].shape[0]
+    for start in range(0, rows, PIECE_ROWS):
+        some = slice(start, start + PIECE_ROWS)
+        piece: dict[str, np.ndarray] = {}
+        for name in first:
+            columns = _columns(name, _meant(group, url, name, read_coordinate(group, url, name, some)), group, url)
+            if twice := columns.keys() & piece.keys():
+                raise InvalidData(
+                    f"output: expected a name of its own for each column, {min(twice)!r} names rows too; rename that"
+                )
+            piece |= columns
+        yield piece
+
+
+def _columns(name, values, group, url):
+    """An array as columns: one, or one for each class."""
+    if values.ndim == 1:
+        return {name: values.astype(object) if values.dtype.kind == "T" else values}
+    labels = read_coordinate(group, url, "class")
+    return {f"{name}_{label}": values[:, k] for k, label in enumerate(labels.tolist())}
+
+
+def _meant(group, url, name, values):
+    """What stored values mean, as CF says: dates where they count from one that pandas knows, numbers where they are
+    scaled."""
+    array = group[name]
+    match = TIME_UNITS.fullmatch(str(array.attrs.get("units", "")))
+    if match and array.attrs.get("calendar", "standard") in ("standard", "gregorian", "proleptic_gregorian"):
+        import pandas
+
+        with contextlib.suppress(ValueError, TypeError, OverflowError):  # no such day, or far away
+            return (pandas.Timestamp(match[2]) + pandas.to_timedelta(values, unit=match[1])).to_numpy()
+    return unpacked(array, values, f"{url}: {name}")

@@ -1,0 +1,222 @@
+"""Predictions averaged over several committees: those of samples of the hyper-parameters.
+
+Williams & Rasmussen (1996), section 3.2: the predictive distribution is an equal mixture of those at sampled
+hyper-parameters. Each sample has a committee of its own; mixing over samples inside each expert and combining
+afterwards would be wrong (SYSTEMS I.7).
+"""
+
+import functools
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bcmdist import __version__
+from bcmdist.api.gbcm import GBCM
+from bcmdist.data.dataset import check_names, describe, open_data
+from bcmdist.data.partition import aligned_partitions
+from bcmdist.data.writing import LARGEST_OUTPUT_CHUNK, create_predictions, new_output, output_names
+from bcmdist.errors import InvalidOption, ModelNotFound
+from bcmdist.learning.sampling.chains import load_chains, mixing, mixing_advice
+from bcmdist.model.likelihoods import Gaussian, task_of
+from bcmdist.prediction.datasets import chosen_method
+from bcmdist.prediction.limits import refuse_large_prediction
+from bcmdist.prediction.mixtures.tasks import (
+    CONTENTS,
+    Contents,
+    Members,
+    MixturePredict,
+    MixtureScore,
+    mixed,
+    references,
+    stacked,
+)
+from bcmdist.prediction.scoring.scores import Scores
+from bcmdist.prediction.tasks import with_class_names
+from bcmdist.runtime.interface import Runtime
+from bcmdist.runtime.serial import SerialRuntime
+from bcmdist.storage.commits import Reference, record_digest
+from bcmdist.storage.disk import open_storage
+
+# Figures of `GBCM.info` that members have in common.
+SHARED = ("rows", "partitions", "commit", "query", "inputs", "kernel", "mean", "likelihood", "classes", "approximation")
+PREPARED = "prepared"  # what the members have in common, the first that is written
+
+
+class Stored(Sequence[GBCM]):
+    """Committees in model directories, each loaded when it is asked for and not kept."""
+
+    def __init__(self, stored: Sequence[Reference]):
+        self.stored = tuple(stored)
+
+    def __len__(self):
+        return len(self.stored)
+
+    def __getitem__(self, k):
+        return Stored(self.stored[k]) if isinstance(k, slice) else _load(self.stored[k])
+
+    def __iter__(self) -> Iterator[GBCM]:
+        return map(_load, self.stored)
+
+
+def _load(reference):
+    return GBCM.load(reference.url, commit=reference.number)
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Committees whose predictions count alike; made by hand, by `load` or by `posterior.sample_posterior`."""
+
+    members: Sequence[GBCM]
+    """fitted to the same data with the same settings, but for the hyper-parameters"""
+    contents: Contents | None = None
+    """where the members are listed; None of a mixture made by hand, which is for a few"""
+    _keep: tuple = ()
+
+    def __post_init__(self):
+        if not self.members:
+            raise InvalidOption("mixture: expected at least one committee, got none; fit some")
+        refuse_unmixable(self.members[0].model.likelihood)
+
+    @classmethod
+    def load(cls, model) -> "Mixture":
+        """The mixture of a directory that `sample_posterior` has filled; members are loaded when they are needed.
+
+        Raises
+        ------
+        ModelNotFound
+        """
+        try:
+            text = open_storage(model).get(CONTENTS)
+        except FileNotFoundError as error:
+            raise ModelNotFound(
+                f"{model}: expected a mixture, found no {CONTENTS}; sample one or let sampling finish, or load a GBCM"
+            ) from error
+        contents = Contents(open_storage(model).url, hashlib.sha256(text).hexdigest())
+        return cls(Stored(references(contents)), contents)
+
+    def predict(self, X, *, quantiles=()) -> dict[str, np.ndarray]:
+        """Predictions at the rows of X (n, D), in original units, by the names of `GBCM.predict`.
+
+        mean = avg m_s,  variance = avg (v_s + m_s^2) - mean^2,  of observations likewise; `lower95`, `upper95` and
+        `quantile0.9` for 0.9 among `quantiles` are quantiles of the mixture of normal distributions itself.
+        Probabilities of classes are averages. Holds two numbers for each row and member.
+
+        Raises
+        ------
+        InvalidData, InvalidDtype, InvalidOption
+        """
+        said = stacked(member.predict(X, quantiles=quantiles) for member in self.members)
+        first = self.members[0].model
+        return with_class_names(first, mixed(said, quantiles, classes=first.classes))
+
+    def predict_zarr(self, source, out, *, x=None, method=None, runtime: Runtime | None = None) -> int:
+        """Predict at every row of a Zarr data set into a new Zarr group; the number of rows.
+
+        Parameters and errors are those of `GBCM.predict_zarr`; there is one method, "committee".
+        """
+        chosen_method(self.facts, method)
+        runtime, first = runtime or SerialRuntime(), self.members[0]
+        data = self._opened(source, x, None, runtime)
+        attributes = {
+            "model": self.url,
+            "members": [[one.url, one.number] for one in references(self._carried)],
+            "method": "committee",
+            "inputs": list(first.model.schema.columns),
+            "software": f"bcmdist {__version__}",
+            "units": f"those of {first.model.y_name} in the training data; variances in their square",
+        }
+        with new_output(out) as place:
+            example = Mixture([first]).predict(np.zeros((1, data.inputs)))
+            classes = {"classes": first.model.class_labels, "names": first.model.schema.classes}
+            rows = create_predictions(place, data, example, attributes, **classes)
+            runtime.check_same(functools.partial(output_names, place), url=out)
+            task = MixturePredict(self._carried, place)
+            return runtime.sum(task, aligned_partitions(data, rows), label="predict")
+
+    def score(self, source, *, x=None, y=None, method=None, runtime: Runtime | None = None) -> dict:
+        """Scores against the targets of a Zarr data set, in original units, by the names of `GBCM.score`.
+
+        The log density of a row is the log of its average density over members.
+
+        Parameters
+        ----------
+        x, y : names of the input and target arrays; those of the training data by default
+        """
+        scores = self.scores(source, x=x, y=y, method=method, runtime=runtime)
+        return {"rows": int(scores.totals["rows"]), **scores.summary()}
+
+    def scores(self, source, *, x=None, y=None, method=None, runtime: Runtime | None = None) -> Scores:
+        """The totals behind `score`, which add."""
+        chosen_method(self.facts, method)
+        runtime = runtime or SerialRuntime()
+        data = self._opened(source, x, y or self.members[0].model.y_name, runtime)
+        parts = aligned_partitions(data, min(data.chunk_rows, LARGEST_OUTPUT_CHUNK))
+        return runtime.sum(MixtureScore(self._carried), parts, label="score")
+
+    def info(self) -> dict:
+        """What the members have in common, and averages over them, JSON-ready.
+
+        `p_eff` and `log_evidence` are means, `hyperparameters` geometric means (of their logs, which are sampled).
+        `samples` is the number of members, the rest as `chains.mixing` says.
+        """
+        every = [member.info() for member in self.members]
+        first, named = every[0], [one["hyperparameters"] for one in every]
+        averages = {name: _mean([one[name] for one in every]) for name in ("p_eff", "log_evidence")}
+        centres = {name: np.exp(np.log([one[name] for one in named]).mean(axis=0)).tolist() for name in named[0]}
+        figures = {name: first[name] for name in SHARED} | averages | {"hyperparameters": centres}
+        figures |= {"jitter": max(one["jitter"] for one in every), "samples": len(every)}
+        if self.contents:
+            sampled = mixing(load_chains(self.contents.url)[1])
+            figures |= {**sampled, "advice": mixing_advice(sampled)}
+        return figures | {"model": self.url}
+
+    @property
+    def facts(self) -> dict:
+        """None: members have been fitted each for itself, in chunks."""
+        return {}
+
+    @property
+    def url(self) -> str:
+        """Of its directory, or of its first member where it was made by hand."""
+        return self.contents.url if self.contents else self.members[0].url
+
+    @property
+    def _carried(self) -> Members:
+        """What tasks carry instead of the members."""
+        return self.contents or tuple(member.reference for member in self.members)
+
+    def _opened(self, source, x, y, runtime):
+        """A data set to predict, once it is clear that this can be done everywhere."""
+        first = self.members[0]
+        data = open_data(source, x=x or first.model.x_name, y=y, schema=first.model.schema)
+        check_names(data, first.model.schema)
+        first.predict(np.zeros((1, data.inputs)))  # refuses other columns
+        refuse_large_prediction(data, first.model.query, runtime)
+        runtime.check_same(functools.partial(describe, data.url, data.x, data.y), url=data.url)
+        runtime.check_same(functools.partial(_visible, self._carried), url=self.url)
+        return data
+
+
+def _mean(figures) -> float | None:
+    return None if None in figures else float(np.mean(figures))
+
+
+def is_mixture(model) -> bool:
+    """Whether a directory holds a mixture, or one that is being sampled."""
+    return bool({CONTENTS, PREPARED} & set(open_storage(model).names("")))
+
+
+def _visible(members: Members) -> str:
+    """Hashes of the records of members, first and last: everyone who works with them must see the same."""
+    listed = references(members)
+    return " ".join(record_digest(one.url, one.number) for one in (listed[0], listed[-1]))
+
+
+def refuse_unmixable(likelihood):
+    """Raise `InvalidOption` for likelihoods whose predictions are neither normal nor probabilities of classes."""
+    if not isinstance(likelihood, Gaussian) and task_of(likelihood.name) != "classification":
+        raise InvalidOption(
+            f"mixture: expected a gaussian or a class likelihood, got {likelihood.name}; fit a single GBCM instead"
+        )

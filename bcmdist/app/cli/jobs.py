@@ -1,0 +1,244 @@
+"""The commands about jobs: submit, jobs, status, logs, cancel, resume."""
+
+import json
+import os
+import time
+
+import click
+
+from bcmdist.app.cli.options import Command, json_option
+from bcmdist.app.cli.output import finite, one_line, readable, report
+from bcmdist.storage.disk import refuse_secrets
+
+SUBMITTED = ("fit", "ingest", "predict")
+PLACES = ("data", "model", "out", "source")  # parameters that name one
+NOT_PASSED = ("scheduler", "workers", "serial", "as_json", "directory")
+FOLLOW_SECONDS = 0.5
+
+
+def _default_directory() -> str:
+    """Where jobs lie unless one says otherwise: in the user's directory for state."""
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return os.path.join(state, "bcmdist", "jobs")
+
+
+_jobs_option = click.option(
+    "--jobs",
+    "directory",
+    envvar="BCMDIST_JOBS",
+    metavar="DIR",
+    default=_default_directory,
+    help="Directory of jobs, which the scheduler's machine shares [default: $BCMDIST_JOBS or ~/.local/state/bcmdist].",
+)
+
+
+class _Ready(Exception):
+    """A command has refused nothing and would start to work on this scheduler."""
+
+
+def _stop(scheduler, workers, serial):
+    raise _Ready(scheduler)
+
+
+def add_to(cli: click.Group):
+    """Add the commands about jobs to those that they submit."""
+    for command in (list_jobs, status, logs, cancel, resume):
+        cli.add_command(command)
+    cli.add_command(submit)
+    for name in SUBMITTED:
+        submit.add_command(_submitting(cli.commands[name]))
+
+
+@click.group()
+def submit():
+    """Submit a fit, ingest or predict to a Dask cluster, as a job that needs this machine no more.
+
+    Takes the options of that command. All machines must see data, model and the directory of jobs under the same path
+    or URL. Prints the job's id once its coordinator has started beside the scheduler; see `bcmdist jobs --help`.
+
+    Example: bcmdist submit fit train.zarr --model model --scheduler tcp://HOST:8786 --json
+    """
+
+
+def _submitting(command):
+    """A command with the same parameters that submits the other."""
+
+    def callback(directory, **options):
+        from bcmdist.app import jobs
+
+        context = click.get_current_context()
+        context.obj, as_json = _stop, options["as_json"]
+        try:
+            if options["scheduler"] is None:
+                raise _Ready(None)
+            command.callback(**options)
+        except _Ready as ready:
+            (scheduler,) = ready.args
+        if scheduler is None:
+            raise click.UsageError("expected --scheduler ADDRESS of the cluster that is to do the job")
+        arguments, places = _rendered(context)
+        with _machine(scheduler) as machine:
+            journal = jobs.submit(directory, command.name, arguments, places, machine)
+        report({"id": journal.id, **_brief(journal), "scheduler": scheduler, "jobs": journal.storage.url}, as_json)
+
+    text = command.help.replace("Example: bcmdist", "Example: bcmdist submit") + " --scheduler tcp://HOST:8786"
+    return Command(command.name, params=[*command.params, *_params(_jobs_option)], callback=callback, help=text)
+
+
+def _params(option):
+    """The parameter that a decorator adds."""
+    return option(lambda: None).__click_params__
+
+
+def _machine(address):
+    from bcmdist.runtime.dask.scheduler import SchedulerMachine
+
+    return SchedulerMachine(address)
+
+
+def _rendered(context):
+    """The arguments that were given, on the command line or in a configuration file, and the places among them."""
+    options, arguments, places = [], [], {}
+    for parameter in context.command.params:
+        name, value = parameter.name, context.params.get(parameter.name)
+        source = context.get_parameter_source(name)
+        if name in NOT_PASSED or value is None or source is click.core.ParameterSource.DEFAULT:
+            continue
+        if name in PLACES:
+            value = places[name] = _absolute(value)
+        if isinstance(parameter, click.Option):
+            options += _as_typed(parameter, value)
+        else:
+            arguments.append(value)
+    return [*options, "--", *arguments], places
+
+
+def _absolute(place):
+    place = place.removeprefix("file://")
+    refuse_secrets(place)
+    return place if "://" in place else os.path.abspath(place)
+
+
+def _as_typed(option, value):
+    """An option as on the command line."""
+    if option.is_flag:
+        names = option.opts if value else option.secondary_opts
+        return names[:1]
+    if isinstance(value, dict):
+        value = [f"{name}={_numbers(numbers)}" for name, numbers in value.items()]
+    values = value if isinstance(value, list | tuple) else [value]
+    return [word for one in values for word in (option.opts[0], str(one))]
+
+
+def _numbers(value):
+    return ",".join(map(repr, value)) if isinstance(value, list) else repr(value)
+
+
+@click.command("jobs", cls=Command)
+@_jobs_option
+@json_option
+def list_jobs(directory, as_json):
+    """List jobs, oldest first.
+
+    Example: bcmdist jobs
+    """
+    from bcmdist.app import jobs
+
+    told = jobs.listed(directory)
+    if as_json:
+        click.echo(json.dumps(finite({"jobs": told, "directory": directory})))
+        return
+    for one in told:
+        done = f"{one['stage']} {one['partitions_done']}/{one['partitions']}" if one.get("stage") else ""
+        place = one["message"] if one["state"] == "unreadable" else one.get("out") or one.get("model", "")
+        click.echo(one_line(f"{one['id']}  {one.get('command', ''):8} {one['state']:12} {done:24} {place}"))
+
+
+@click.command(cls=Command)
+@click.argument("job", metavar="ID")
+@_jobs_option
+@json_option
+def status(job, directory, as_json):
+    """Tell how a job stands: its state, progress, speed, workers lost, and its result or error.
+
+    Example: bcmdist status ID --json
+    """
+    from bcmdist.app import jobs
+
+    figures = jobs.status(jobs.open_job(directory, job))
+    report(figures, as_json, {name: value for name, value in figures.items() if value not in (None, {}, [])})
+
+
+@click.command(cls=Command)
+@click.argument("job", metavar="ID")
+@click.option("--follow", is_flag=True, help="Go on until the job has ended.")
+@_jobs_option
+@json_option
+def logs(job, follow, directory, as_json):
+    """Print what happened to a job, one line per event.
+
+    Example: bcmdist logs ID --follow
+    """
+    from bcmdist.app import jobs
+
+    journal, shown = jobs.open_job(directory, job), 0
+    while True:
+        if not as_json:
+            for event in journal.events[shown:]:
+                click.echo(_line(event))
+            shown = len(journal.events)
+        if not follow or jobs.status(journal)["state"] not in jobs.OPEN:
+            break
+        time.sleep(FOLLOW_SECONDS)
+        journal.news()
+    if as_json:
+        click.echo(json.dumps({"id": job, "events": journal.events}))
+
+
+def _line(event):
+    facts = {n: v for n, v in event.items() if n not in ("event", "at", "by") and v not in (None, {})}
+    said = ", ".join(f"{name} {readable(value)}" for name, value in facts.items() if name != "message")
+    return one_line("  ".join(filter(None, [event["at"], f"{event['event']:12}", said, facts.get("message")])))
+
+
+@click.command(cls=Command)
+@click.argument("job", metavar="ID")
+@_jobs_option
+@json_option
+def cancel(job, directory, as_json):
+    """Stop a job; what it has committed stays, and `resume` continues from there.
+
+    Example: bcmdist cancel ID
+    """
+    from bcmdist.app import jobs
+
+    journal = jobs.open_job(directory, job)
+    jobs.cancel(journal)
+    report({"id": job, **_brief(journal)}, as_json)
+
+
+@click.command(cls=Command)
+@click.argument("job", metavar="ID")
+@click.option("--scheduler", metavar="ADDRESS", help="Of the cluster that is to continue it [default: as before].")
+@_jobs_option
+@json_option
+def resume(job, scheduler, directory, as_json):
+    """Continue a job that was interrupted, cancelled or failed, from what it has committed.
+
+    Example: bcmdist resume ID --scheduler tcp://HOST:8786
+    """
+    from bcmdist.app import jobs
+
+    journal = jobs.open_job(directory, job)
+    jobs.refuse_finished(journal)
+    scheduler = scheduler or jobs.status(journal)["scheduler"]
+    with _machine(scheduler) as machine:
+        jobs.resume(journal, machine)
+    report({"id": job, **_brief(journal), "scheduler": scheduler}, as_json)
+
+
+def _brief(journal):
+    from bcmdist.app import jobs
+
+    told = jobs.status(journal)
+    return {name: told[name] for name in ("command", "state", "model", "out") if name in told}

@@ -1,0 +1,155 @@
+"""The main job on generated data: 60,000 rows through Dask workers into a committee.
+
+Data are those of Appendix C of the GBCM paper: a class boundary from five normalised Gaussian
+basis functions, with noise of standard deviation sigma on the map before its sign is taken.
+The learning curve is the paper's figure 2: the same committee scored after more and more rows.
+"""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bcmdist.api.gbcm import GBCM
+from bcmdist.app import pictures
+from bcmdist.data.dataset import open_data, open_group
+from bcmdist.data.partition import partitions
+from bcmdist.data.writing import write_dataset
+from bcmdist.errors import DataExists, InvalidOption
+from bcmdist.learning.settings import Settings, refuse_seed
+from bcmdist.prediction.scoring.scores import class_scores
+from bcmdist.storage.disk import refuse_secrets
+
+INPUTS = 5
+AMPLITUDES = np.array([1.16, -0.63, -0.08, 0.35, -0.70])  # a_j of Appendix C
+WIDTH = 0.36  # sigma_a of Appendix C
+ROWS_PER_EXPERT = 1000
+QUERY = 1000
+ROWS_PER_CHUNK = 2000
+LARGEST_ROWS = 10_000_000  # the demo makes its rows in memory
+# Share of all partitions after which the committee is scored; powers of two, as a log axis wants.
+CURVE = (1 / 60, 2 / 60, 4 / 60, 8 / 60, 16 / 60, 32 / 60, 1.0)
+# The first seed whose centres split the inputs so that the larger class holds at most 65 %.
+DEFAULT_SEED = 2
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much data the demo makes."""
+
+    rows: int = 60_000
+    test_rows: int = 10_000
+
+    def __post_init__(self):
+        if not 2 <= self.rows <= LARGEST_ROWS:
+            raise InvalidOption(f"rows: expected 2 to {LARGEST_ROWS:,}, got {self.rows}; correct it")
+
+
+def make_map(seed, *, inputs=INPUTS):
+    """The noise-free map of Appendix C: (n, inputs) -> (n,), positive for class 1."""
+    centers = np.random.default_rng(seed).uniform(0.0, 1.0, (len(AMPLITUDES), inputs))
+
+    def value(X):
+        r2 = ((X[:, None, :] - centers) ** 2).sum(axis=2)
+        # The nearest basis function is divided out, so that far from all of them nothing underflows.
+        weight = np.exp(-(r2 - r2.min(axis=1, keepdims=True)) / (2.0 * WIDTH**2))
+        return weight @ AMPLITUDES / weight.sum(axis=1)
+
+    return value
+
+
+def make_rows(rows, *, sigma, seed, part, inputs=INPUTS):
+    """X (rows, inputs) uniform in [-1, 1]^inputs, noisy and noise-free labels, by name."""
+    rng = np.random.default_rng([seed, part])
+    X = rng.uniform(-1.0, 1.0, (rows, inputs))
+    value = make_map(seed, inputs=inputs)(X)
+    noisy = value + sigma * rng.standard_normal(rows)
+    return {"X": X, "y": (noisy > 0).astype(np.uint8), "y_noise_free": (value > 0).astype(np.uint8)}
+
+
+def new_directory(out):
+    """`out`, or without it a name that is not taken."""
+    if out is not None:
+        refuse_secrets(out)
+        if "://" in str(out):
+            raise InvalidOption(f"demo: expected a path on a local disk, got {out}; give one")
+        if Path(out).exists():
+            raise DataExists(f"demo: expected a new directory, {out} exists; choose another --out or remove it")
+        return Path(out)
+    names = (Path(f"bcmdist-demo{'' if k == 1 else f'-{k}'}") for k in range(1, 1000))
+    return next(name for name in names if not name.exists())
+
+
+def run(out, runtime, *, sizes, sigma, seed) -> dict:
+    """Generate, fit, predict and score below the directory `out`; the figures, flat and JSON-ready."""
+    refuse_seed(seed)
+    if not sigma >= 0 or not np.isfinite(sigma):
+        raise InvalidOption(f"sigma: expected a finite number of at least 0, got {sigma}; correct it")
+    start = time.perf_counter()
+    train, test = str(out / "train.zarr"), str(out / "test.zarr")
+    majority = _write_data(train, test, sizes, sigma, seed)
+    data_seconds = time.perf_counter() - start
+    settings = Settings(task="classification", kernel="se", query=QUERY, rows_per_expert=ROWS_PER_EXPERT, seed=seed)
+    gbcm = GBCM.prepare(train, settings, model=out / "model", runtime=runtime)
+    curve, score_seconds = [], 0.0
+    parts = partitions(open_data(train), ROWS_PER_EXPERT)
+    for end in sorted({max(1, round(share * len(parts))) for share in CURVE}):
+        gbcm = gbcm.absorb(parts[:end], runtime=runtime)
+        tick = time.perf_counter()
+        scores = gbcm.score(test, y="y_noise_free", runtime=runtime)
+        score_seconds += time.perf_counter() - tick
+        curve.append({"rows": gbcm.committee.total.rows, **{n: scores[n] for n in ("accuracy", "log_loss")}})
+    tick = time.perf_counter()
+    noisy = gbcm.score(test, runtime=runtime)
+    gbcm.predict_zarr(test, out / "predictions.zarr", runtime=runtime)
+    predict_seconds = time.perf_counter() - tick
+    seconds = time.perf_counter() - start
+    return {
+        "rows": gbcm.committee.total.rows,
+        "experts": len(gbcm.ledger),
+        "query": len(gbcm.model.query.points),
+        "seconds": seconds,
+        "seconds_by_stage": {
+            "data": data_seconds,
+            **gbcm.facts["seconds"],
+            "learning curve": score_seconds,
+            "predict": predict_seconds,
+        },
+        "rows_per_second": gbcm.committee.total.rows / seconds,
+        "majority_share": majority,
+        "accuracy_noise_free": scores["accuracy"],
+        "accuracy_noisy": noisy["accuracy"],
+        "log_loss": noisy["log_loss"],
+        "ece": noisy["ece"],
+        "p_eff": gbcm.committee.degrees_of_freedom,
+        "curve": curve,
+        "sigma": sigma,
+        "seed": seed,
+        "out": str(out),
+    }
+
+
+def _write_data(train, test, sizes, sigma, seed):
+    """Both parts as Zarr; the share of the larger noise-free class of the test part."""
+    for part, (url, rows) in enumerate([(train, sizes.rows), (test, sizes.test_rows)]):
+        columns = make_rows(rows, sigma=sigma, seed=seed, part=part)
+        write_dataset(url, columns, rows_per_chunk=ROWS_PER_CHUNK)
+    share = float(columns["y_noise_free"].mean())
+    return max(share, 1.0 - share)
+
+
+def draw(out, figures) -> list[str]:
+    """The demo's two pictures; their paths.
+
+    Raises
+    ------
+    MissingExtra
+        matplotlib is not installed.
+    """
+    curve, reliability = str(out / "learning_curve.png"), str(out / "reliability.png")
+    pictures.learning_curve(curve, figures["curve"], majority_share=figures["majority_share"])
+    probability = open_group(out / "predictions.zarr")["probability"][...]
+    scores = class_scores(open_group(out / "test.zarr")["y"][...], {"probability": probability})
+    pictures.reliability_diagram(reliability, scores)
+    return [curve, reliability]

@@ -1,0 +1,109 @@
+"""Checks that a machine can do the work, each with what was found and, on failure, what to do."""
+
+import os
+import platform
+import socket
+import tempfile
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import numpy as np
+
+from bcmdist.app.failures import described
+from bcmdist.data.dataset import open_data
+from bcmdist.data.partition import partitions
+from bcmdist.data.rows import read_all
+from bcmdist.data.writing import write_dataset
+from bcmdist.errors import BcmdistError
+from bcmdist.storage.disk import open_storage
+
+PACKAGES = ("numpy", "scipy", "zarr", "dask", "distributed", "scikit-learn", "threadpoolctl")
+OPTIONAL = ("matplotlib", "pandas", "pyarrow", "obstore")
+
+
+def examine() -> list[dict]:
+    """All checks, in order: dicts with `check`, `ok` and `found`."""
+    checks = [_python, _packages, _extras, _memory, _blas, _storage, _zarr, _loopback, _cluster]
+    return [_result(check) for check in checks]
+
+
+def _result(check):
+    try:
+        return {"check": check.__name__.strip("_"), "ok": True, "found": check()}
+    except OSError as error:
+        name, words = (type(error).__name__, str(error)) if isinstance(error, BcmdistError) else described(error)
+        return {"check": check.__name__.strip("_"), "ok": False, "found": f"{name}: {words}"}
+    except (BcmdistError, ValueError, RuntimeError, ImportError) as error:
+        return {"check": check.__name__.strip("_"), "ok": False, "found": f"{type(error).__name__}: {error}"}
+
+
+def _python():
+    return f"{platform.python_version()} on {platform.system()}, {os.cpu_count()} cores"
+
+
+def _packages():
+    return ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+
+
+def _extras():
+    return ", ".join(f"{name} {_version_or(name, 'absent')}" for name in OPTIONAL)
+
+
+def _version_or(name, default):
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return default
+
+
+def _memory():
+    import psutil
+
+    return f"{psutil.virtual_memory().available / 1e9:.1f} GB available"
+
+
+def _blas():
+    import scipy.linalg  # noqa: F401  (loads the BLAS that experts use)
+    import threadpoolctl
+
+    found = [lib for lib in threadpoolctl.threadpool_info() if lib["user_api"] == "blas"]
+    if not found:
+        raise RuntimeError("expected a BLAS that threadpoolctl can control, found none; install numpy from a wheel")
+    return ", ".join(f"{lib['internal_api']} with {lib['num_threads']} threads" for lib in found)
+
+
+def _storage():
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
+        storage = open_storage(folder)
+        if not storage.put_if_absent("probe", b"1") or storage.put_if_absent("probe", b"2"):
+            raise RuntimeError(
+                f"expected files in {Path.cwd()} to be created only once, they were overwritten; use another disk"
+            )
+    return f"{Path.cwd()} keeps commits (hard links, fsync)"
+
+
+def _zarr():
+    with tempfile.TemporaryDirectory() as folder:
+        url = str(Path(folder, "probe.zarr"))
+        write_dataset(url, {"X": np.ones((8, 2)), "y": np.zeros(8)}, rows_per_chunk=4)
+        rows = [rows.X for _, rows in read_all(partitions(open_data(url), 4))]
+        if not np.array_equal(np.concatenate(rows), np.ones((8, 2))):
+            raise RuntimeError("expected to read back what was written, got other values; reinstall zarr")
+    return "writes and reads back with checksums"
+
+
+def _loopback():
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return f"ports open on 127.0.0.1 (tried {server.getsockname()[1]})"
+
+
+def _cluster():
+    from bcmdist.runtime.dask.cluster import DaskRuntime
+
+    start = time.perf_counter()
+    with DaskRuntime(workers=1) as runtime:
+        allowed = runtime.allowed_bytes
+    seconds = time.perf_counter() - start
+    return f"a local Dask worker started and ended in {seconds:.1f} s, {allowed / 1e9:.1f} GB per worker"

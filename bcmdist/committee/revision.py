@@ -1,0 +1,271 @@
+"""Second thoughts about what was heard: forgetting, weighing and joining.
+
+Messages are natural parameters and add, so a partition is forgotten by subtracting its message, which
+is recomputed from the same rows, and weighed by adding a multiple of it. Both are exact where messages do not
+depend on each other: Gaussian likelihoods and first passes (SYSTEMS I.6). After further passes the others were
+linearised knowing what is forgotten; one more pass removes all but the square of that error.
+Hyper-parameters and query points still remember the rows they were chosen on.
+
+Others may commit meanwhile: what partitions have said is recomputed once, and withdrawn from the newest commit.
+"""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bcmdist.committee import passes
+from bcmdist.committee.committee import Committee
+from bcmdist.committee.fading import fading_from, weights
+from bcmdist.data.checks.manifest import to_table
+from bcmdist.data.partition import from_keys, refuse_overlap
+from bcmdist.errors import CommitConflict, InvalidOption, ModelExists, ModelsDiffer
+from bcmdist.experts.expert import zero_message
+from bcmdist.experts.message import Message
+from bcmdist.learning import first_commit
+from bcmdist.model.model import ARRAYS
+from bcmdist.prediction.local.arrange import heard_in_cells
+from bcmdist.storage.commits import RUNNING, BlobReference, Entry, open_store
+
+if TYPE_CHECKING:
+    from bcmdist.api.gbcm import GBCM
+
+
+def forget(gbcm: "GBCM", keys: Iterable[str], runtime) -> "GBCM":
+    """The committee as if it had not heard some partitions, committed.
+
+    Parameters
+    ----------
+    keys : of the ledger
+
+    Raises
+    ------
+    InvalidOption
+        A key is not in the ledger, or messages depend on their order.
+    DataChanged
+        The rows are not those that were heard.
+    CommitConflict
+        Messages depend on each other, and others commit so fast that no further pass can be made.
+    """
+    recall = _Recall(runtime)
+
+    def without(gbcm):
+        gone = _entries(gbcm, keys)
+        keys_gone = {entry.key for entry in gone}
+        ledger = [entry for entry in gbcm.ledger if entry.key not in keys_gone]
+        if not ledger:
+            return Committee(zero_message(gbcm.model.query, gbcm.model.likelihood)), ledger
+        return gbcm.committee.withdraw(recall(gbcm, gone, weights(gbcm.facts, gone))), ledger
+
+    return _revised(gbcm, without, runtime)
+
+
+def reweight(gbcm: "GBCM", wanted: Mapping[str, float], runtime) -> "GBCM":
+    """The committee with other weights of some partitions, committed.
+
+    A partition of weight w counts as w copies of its rows would, were they independent.
+
+    Parameters
+    ----------
+    wanted : new weights by key, positive; what fades with its position fades from there
+
+    Raises
+    ------
+    InvalidOption, DataChanged
+    """
+    bad = {key: weight for key, weight in wanted.items() if not (np.isfinite(weight) and weight > 0)}
+    if bad:
+        key, weight = next(iter(bad.items()))
+        raise InvalidOption(f"{key}: expected a positive weight, got {weight}; forget the partition to remove it")
+    recall = _Recall(runtime)
+
+    def reweighted(gbcm):
+        old = [entry for entry in _entries(gbcm, wanted) if wanted[entry.key] != entry.weight]
+        if not old:
+            return None
+        new = {entry.key: replace(entry, weight=wanted[entry.key]) for entry in old}
+        before, after = weights(gbcm.facts, old), weights(gbcm.facts, new.values())
+        change = recall(gbcm, old, {key: after[key] - before[key] for key in after})
+        return gbcm.committee.absorb(replace(change, rows=0)), [new.get(entry.key, entry) for entry in gbcm.ledger]
+
+    return _revised(gbcm, reweighted, runtime)
+
+
+class _Recall:
+    """What partitions have said, recomputed once, while others commit on."""
+
+    def __init__(self, runtime):
+        self.runtime = runtime
+        self.entries: list[Entry] = []
+        self.counts: dict[str, float] = {}
+
+    def __call__(self, gbcm, entries, counts) -> Message:
+        """The sum of the messages of entries, counted so many times by key."""
+        scale = _common_ratio(counts, self.counts) if entries == self.entries else None
+        if scale is None:
+            self.message, self.entries, self.counts = messages(gbcm, counts, self.runtime), entries, counts
+        return self.message.weighted(1.0 if scale is None else scale)
+
+
+def _common_ratio(counts, others):
+    """By what all counts, by key, have changed, where they fade alike; None where they do not."""
+    if not all(others.values()):  # faded to nothing
+        return None
+    ratios = [counts[key] / others[key] for key in counts]
+    return ratios[0] if np.allclose(ratios, ratios[0], rtol=1e-12, atol=0.0) else None
+
+
+def _revised(gbcm, revise, runtime):
+    """The next commit with another committee and ledger, as `revise` makes them from the newest commit."""
+    while True:
+        revised = revise(gbcm)
+        if revised is None:
+            return gbcm
+        try:
+            gbcm, refined = _committed(gbcm, *revised)
+        except CommitConflict:
+            gbcm = gbcm.newest()
+        else:
+            return _with_a_pass(gbcm, runtime) if refined else gbcm
+
+
+def _committed(gbcm, committee, ledger):
+    """The next commit with another ledger, and whether messages depend on each other: then a pass is to follow."""
+    refined = any(entry.at for entry in ledger) or (
+        gbcm.facts["approximation"] == "ep" and len(gbcm.facts["passes"]) > 1
+    )
+    facts = passes.first_pass(gbcm.facts) if refined else {"objective": None}
+    return gbcm.successor(committee, ledger, rewrite=True, withdrawn_error=None, **facts), refined
+
+
+def _with_a_pass(gbcm, runtime):
+    """With one more pass, and the error that it has removed."""
+    before, commit = gbcm.committee.posterior.mean, gbcm.commit
+    try:
+        gbcm = passes.refine(gbcm, runtime, most=passes.passes_made(gbcm.facts) + 1, tolerance=-1.0)
+        belief = gbcm.committee.posterior
+        error = passes.length(belief, belief.mean - before)
+        return gbcm.successor(gbcm.committee, [], withdrawn_error=error)
+    except CommitConflict as conflict:
+        raise CommitConflict(
+            f"{gbcm.url}: expected to make a further pass after commit {commit}, which has withdrawn what was said, "
+            "but somebody else has committed; refine the model (`GBCM.refine`) when nobody ingests"
+        ) from conflict
+
+
+def _entries(gbcm, keys):
+    """Ledger entries by their keys, once each; all must be there and be such that can be recomputed."""
+    known = {entry.key: entry for entry in gbcm.ledger}
+    keys = list(dict.fromkeys(keys))
+    missing = [key for key in keys if key not in known]
+    if missing or not keys:
+        shown = next(iter(known), "none")
+        raise InvalidOption(
+            f"{gbcm.url}: expected keys of partitions it has heard (such as {shown}), got {missing[:1] or 'none'}; see "
+            "`bcmdist info --ledger`"
+        )
+    if any(entry.at == RUNNING for entry in gbcm.ledger):
+        raise InvalidOption(
+            f"{gbcm.url}: expected messages that do not depend on their order, this model linearises at the running "
+            "belief; fit it anew without the partitions"
+        )
+    return [known[key] for key in keys]
+
+
+def messages(gbcm: "GBCM", counts: Mapping[str, float], runtime, *, ledger: Sequence[Entry] | None = None) -> Message:
+    """Sum of messages, each counted so many times, recomputed where they were linearised.
+
+    Parameters
+    ----------
+    counts : by key
+    ledger : where the keys are; that of the committee by default
+
+    Raises
+    ------
+    DataChanged
+        The rows are not those that were heard.
+    """
+    ledger = gbcm.ledger if ledger is None else ledger
+    known = {entry.key: entry for entry in ledger}
+    total = zero_message(gbcm.model.query, gbcm.model.likelihood)
+    keys = sorted(counts, key=lambda key: known[key].at)
+    for at, group in itertools.groupby(keys, key=lambda key: known[key].at):
+        parts = from_keys(group, y=gbcm.model.y_name, schema=gbcm.model.schema)
+        parts = [replace(part, weight=counts[part.key], sites=known[part.key].sites) for part in parts]
+        reference = BlobReference(gbcm.url, at) if at else None
+        heard = gbcm.hear(parts, runtime, at=reference, label="recompute")
+        first_commit.refuse_changed(heard.entries.values(), ledger)
+        total += heard.message
+    return total
+
+
+def merge(one: "GBCM", other: "GBCM", model) -> "GBCM":
+    """The committee that has heard what both have, in a new model directory.
+
+    Raises
+    ------
+    ModelsDiffer
+        They differ in more than what they have heard, or have heard the same; names the difference.
+    ModelExists
+        The directory holds something.
+    """
+    _refuse_different(one, other)
+    shared = {entry.digest: entry.key for entry in one.ledger}
+    for entry in other.ledger:
+        if entry.digest in shared:
+            raise ModelsDiffer(
+                f"{other.url}: expected rows that {one.url} has not heard, both have heard {entry.key} (there as "
+                f"{shared[entry.digest]}); forget it in one of them"
+            )
+    for cells, stored in ((one, other), (other, one)):
+        in_cells = heard_in_cells(cells)
+        again = [entry.key for entry in stored.ledger if entry.key in in_cells]
+        if again or (in_cells and heard_in_cells(stored)):
+            raise ModelsDiffer(
+                f"{stored.url}: expected rows that {cells.url} has not heard, it has heard them in the order of cells "
+                f"({(again or sorted(in_cells))[0]}); forget them in one of them"
+            )
+    refuse_overlap([], [entry.key for entry in (*one.ledger, *other.ledger)])
+    store = open_store(model)
+    if store.head() or store.foreign():
+        raise ModelExists(f"{model}: expected a new or empty directory; choose another --model")
+    for gbcm in (one, other):  # sites lie in blobs of their own
+        store.copy_blobs(gbcm.store, {entry.sites for entry in gbcm.ledger if entry.sites})
+    base = one if one.ledger else other
+    surveyed = {e.key: e for gbcm in (one, other) for e in gbcm.store.get_segment(gbcm.facts["surveyed"])}
+    of_one_fit = ("cells", "method", "local_calibration")  # the halos lie in its directory
+    facts = {name: fact for name, fact in base.facts.items() if name not in of_one_fit}
+    arrays = [gbcm.facts["cells"]["array"] for gbcm in (one, other) if heard_in_cells(gbcm)]
+    if arrays:
+        facts["cells"] = {"array": arrays[0]}  # by which its rows are known
+    facts |= {"surveyed": store.put_segment(list(surveyed.values())), "job": "merge"}
+    chunks = {k: c for gbcm in (one, other) for k, c in first_commit.recorded_chunks(gbcm.store, gbcm.facts).items()}
+    if chunks:
+        facts["chunks"] = store.put_arrays({"chunks": to_table(chunks)})["chunks"]
+    return one.written(store, one.committee.absorb(other.committee.total), [*one.ledger, *other.ledger], facts)
+
+
+def _refuse_different(one, other):
+    """Raise `ModelsDiffer` naming the first thing in which two models are not the same."""
+    (arrays, facts), (other_arrays, other_facts) = one.model.to_arrays(), other.model.to_arrays()
+    different = [name for name in ARRAYS if not np.array_equal(arrays[name], other_arrays[name])]
+    different += [name for name in facts if facts[name] != other_facts[name]]
+    different += [name for name in ("approximation", "linearise") if one.facts[name] != other.facts[name]]
+    for gbcm in (one, other):
+        if fading_from(gbcm.facts).fades:
+            raise ModelsDiffer(
+                f"{gbcm.url}: expected rows that do not fade, those of this model do, each by its position; "
+                "ingest the sources into one model without --half-life and --window"
+            )
+        if any(entry.at for entry in gbcm.ledger) or len(gbcm.facts["passes"]) > 1:
+            raise ModelsDiffer(
+                f"{gbcm.url}: expected messages of a first pass, its messages were linearised at what it believed; fit "
+                "it with --passes 1 and --linearise own, merge, and refine then"
+            )
+    if different:
+        raise ModelsDiffer(
+            f"expected the same model in {one.url} and {other.url}, they differ in {', '.join(different)}; prepare "
+            "one model with --prepare-only, copy the directory, and let each copy hear its data"
+        )

@@ -1,0 +1,270 @@
+"""A Zarr store whose chunks are what they should be, or an error that names the key. No fill values, no surprises.
+
+    path inside the root? -> there? -> length and hash as in the manifest? -> decodes to what is declared? -> zarr
+
+Every byte that zarr decodes comes through here once and is the byte that was checked. Where an array has no
+manifest, `seen` says what was read, for comparison with what is read later.
+"""
+
+import contextlib
+import json
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from typing import Any
+from urllib.parse import unquote
+
+import zarr
+from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store
+from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
+from zarr.core.sync import sync
+from zarr.storage import LocalStore, WrapperStore
+
+from bcmdist.data.checks.encoding import Encoding, encoding_of
+from bcmdist.data.checks.manifest import MANIFEST, Chunk, chunk_of, compare, decode, encode, first_index, part_key
+from bcmdist.errors import CorruptChunk, MissingChunk, UnsafeData
+
+METADATA = {"zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"}
+LARGEST_METADATA_BYTES = 2**26
+LONGEST_NAME = 255  # of a file, on all common disks
+# Shards of which parts were read: each is fetched and compared whole.
+SHARDS_BYTES = 2**27
+
+
+class CheckedStore(WrapperStore[Store]):
+    """A store that looks at what it returns; see above. Each reading opens its own, which reads manifests afresh.
+
+    Errors raised by `get`: `MissingChunk`, `CorruptChunk`, `UnsafeData`.
+    """
+
+    def __init__(self, store: Store):
+        super().__init__(store)
+        self.root = os.path.realpath(store.root) if isinstance(store, LocalStore) else None
+        self.seen: dict[str, Chunk] = {}
+        """chunks that were read, of arrays without a manifest, by key"""
+        self.written: dict[str, Chunk] = {}
+        self._documents: dict[str, dict] = {}
+        self._encodings: dict[str, Encoding] = {}
+        self._parts: dict[str, dict[str, Chunk]] = {}
+        self._shards: dict[str, Buffer] = {}
+
+    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+        """Bytes of a key, checked."""
+        if key.rpartition("/")[2] in METADATA:
+            self._confine(key, LARGEST_METADATA_BYTES)
+            value = await self._store.get(key, prototype, byte_range)
+            self._note(key, value)
+            return value
+        if byte_range is None:
+            return await self._chunk(key, prototype)
+        if key not in self._shards:
+            value = await self._chunk(key, prototype)
+            if value is None:
+                return None
+            self._shards[key] = value
+            while len(self._shards) > 1 and sum(map(len, self._shards.values())) > SHARDS_BYTES:
+                self._shards.pop(next(iter(self._shards)))
+        whole = self._shards.get(key)
+        return None if whole is None else whole[_slice(byte_range, len(whole))]
+
+    async def get_partial_values(self, prototype, key_ranges):
+        """As `get`, of several."""
+        return [await self.get(key, prototype, byte_range) for key, byte_range in key_ranges]
+
+    async def _get_many(self, requests):
+        for key, prototype, byte_range in requests:
+            yield key, await self.get(key, prototype, byte_range)
+
+    async def set(self, key: str, value: Buffer) -> None:
+        """Store bytes; those of a chunk are remembered for `record`."""
+        if key.rpartition("/")[2] not in METADATA:
+            self.written[key] = chunk_of(_bytes(value))
+            self._shards.pop(key, None)
+        self._note(key, value)
+        await self._store.set(key, value)
+
+    async def record(self) -> None:
+        """Write down, in the manifests, the chunks that were written; existing lines of other chunks stay."""
+        prototype, parts = default_buffer_prototype(), {}
+        for key, chunk in self.written.items():
+            array = self._array(key)
+            if self._manifested(array) is not None:
+                name = part_key(array, key)
+                if name not in parts:
+                    parts[name] = dict(await self._part(name, prototype))
+                parts[name][key.removeprefix(f"{array}/")] = chunk
+        for name, chunks in parts.items():
+            await self._store.set(name, prototype.buffer.from_bytes(encode(chunks)))
+        self.written, self._parts = {}, {}
+
+    def encoding(self, array: str) -> Encoding:
+        """How the chunks of an array, whose metadata were read, are stored."""
+        if array not in self._encodings:
+            self._encodings[array] = encoding_of(self._documents[array], f"{self._place}: {array}")
+        return self._encodings[array]
+
+    def refuse_unsafe(self, array: str) -> None:
+        """Raise `UnsafeData` where the metadata of an array were found, and declare an encoding that is not known."""
+        if array in self._documents:
+            self.encoding(array)
+
+    def missing(self, array: str, keys: Iterable[str]) -> Iterator[str]:
+        """Those of the keys of an array's chunks that are not stored."""
+        stored = sync(self._listed(f"{array}/"))
+        return (key for key in keys if key not in stored)
+
+    async def _listed(self, prefix):
+        return {key async for key in self._store.list_prefix(prefix)}
+
+    async def _chunk(self, key, prototype):
+        """A whole chunk, or whole shard."""
+        where, array = f"{self._place}: key {key}", self._array(key)
+        encoding = self.encoding(array)
+        self._confine(key, encoding.most_stored_bytes)
+        value = await self._store.get(key, prototype)
+        if value is None:
+            if not self.read_only:  # it is about to be written
+                return None
+            raise MissingChunk(
+                f"{where}: expected a chunk, there is none (zarr would read fill values); restore it from a copy, "
+                "or, if it was left out because it holds fill values only, write the array again with "
+                f"config={{'write_empty_chunks': True}} (zarr), encoding={{'{array}': {{'write_empty_chunks': True}}}} "
+                "(xarray), or `bcmdist import`"
+            )
+        data = _bytes(value)
+        found = chunk_of(data)
+        if self._manifested(array) is not None:
+            listed = await self._part(part_key(array, key), prototype)
+            expected = self.written.get(key) or listed.get(key.removeprefix(f"{array}/"))
+            if not self._appended(array, key):
+                if expected is None:
+                    raise CorruptChunk(
+                        f"{where}: expected it in the manifest of {array}, it is not; write the data set again with "
+                        "bcmdist"
+                    )
+                compare(found, expected, where)
+            elif found != expected:
+                self.seen[key] = found
+        else:
+            self.seen[key] = found
+        encoding.check(data, where)
+        return value
+
+    async def _part(self, name, prototype):
+        if name not in self._parts:
+            self._confine(name, LARGEST_METADATA_BYTES)
+            text = await self._store.get(name, prototype)
+            self._parts[name] = {} if text is None else decode(text.to_bytes(), f"{self._place}: key {name}")
+        return self._parts[name]
+
+    def _note(self, key, value):
+        """Remember the metadata that zarr is given."""
+        path, _, name = key.rpartition("/")
+        if name in ("zarr.json", ".zarray") and value is not None:
+            with contextlib.suppress(ValueError, TypeError):  # zarr says what is wrong with it
+                self._documents[path] = dict(json.loads(value.to_bytes()))
+                self._encodings.pop(path, None)
+
+    def _array(self, key):
+        """Path of the array that a chunk belongs to: the longest whose metadata were read."""
+        path = key
+        while path:
+            path = path.rpartition("/")[0]
+            if path in self._documents:
+                return path
+        raise UnsafeData(f"{self._place}: key {key}: expected a chunk of an array, it belongs to none; name an array")
+
+    def _manifested(self, array):
+        """Rows of an array that its manifest speaks of; None where it has none."""
+        group, _, name = array.rpartition("/")
+        attributes = self._documents.get(group, {}).get("attributes")
+        known = attributes.get(MANIFEST) if isinstance(attributes, dict) else None
+        return known.get(name) if isinstance(known, dict) else None
+
+    def _appended(self, array, key):
+        """Whether a chunk holds rows that came after the manifest: somebody is adding rows, or has, otherwise."""
+        document, known = self._documents[array], self._manifested(array)
+        size = document["chunk_grid"]["configuration"]["chunk_shape"][0]
+        end = (first_index(key.removeprefix(array)) + 1) * size
+        return document["shape"][0] > known and end > known
+
+    @property
+    def _place(self):
+        return self.root or str(self._store)
+
+    def _confine(self, key, most_bytes):
+        """Refuse a file outside the root, or one too large to be what it should be, or none."""
+        if self.root is None:
+            return
+        path, parts = self.root, key.split("/")
+        if ".." in parts or any(os.path.islink(path := f"{path}/{part}") for part in parts):
+            real = os.path.realpath(f"{self.root}/{key}")
+            if not real.startswith(f"{self.root}/"):
+                raise UnsafeData(
+                    f"{self.root}: key {key}: expected a file inside the data set, it leads to {real}; copy the file "
+                    "to where the link is"
+                )
+        try:
+            status = os.stat(f"{self.root}/{key}")
+        except OSError:  # the store says that it is not there
+            return
+        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+            raise UnsafeData(f"{self.root}: key {key}: expected a file, found something else; remove it")
+        if stat.S_ISREG(status.st_mode) and status.st_size > most_bytes:
+            raise UnsafeData(
+                f"{self.root}: key {key}: expected at most {most_bytes:,} bytes, the file has {status.st_size:,}; "
+                "restore it from a copy, or do not trust where it came from"
+            )
+
+
+def _bytes(value: Buffer) -> memoryview:
+    return memoryview(value.as_numpy_array().view("B"))  # type: ignore[arg-type]
+
+
+def _slice(byte_range, length):
+    if isinstance(byte_range, RangeByteRequest):
+        return slice(byte_range.start, byte_range.end)
+    if isinstance(byte_range, OffsetByteRequest):
+        return slice(byte_range.offset, length)
+    return slice(max(0, length - byte_range.suffix), length)
+
+
+@contextlib.contextmanager
+def recorded(url, mode="r+", **options) -> Iterator[zarr.Group]:
+    """A group to write to: at the end of the block, chunks of arrays with a manifest are written down there.
+
+    What is written when the block fails is not; a chunk of it that takes the place of another is `CorruptChunk` until
+    it is written again. One writer at a time.
+
+    Parameters
+    ----------
+    mode, options : of `zarr.open_group`
+    """
+    store = zarr.open_group(url, mode=mode, **options)
+    checked = CheckedStore(store.store)
+    group = zarr.open_group(checked, path=store.path, mode="r+", use_consolidated=False)
+    yield group
+    sync(checked.record())
+    known: Any = group.attrs.get(MANIFEST, {})
+    rows = {name: group[name].shape[0] for name in known}  # type: ignore[union-attr]
+    if rows != known:
+        group.update_attributes({MANIFEST: rows})
+
+
+def safe_name(name: str, where: str) -> str:
+    """A name of an array, as it came.
+
+    Raises
+    ------
+    UnsafeData
+        It could lead out of the group.
+    """
+    parts = unquote(name).replace("\\", "/").split("/")
+    longest = max(len(part.encode(errors="replace")) for part in parts)
+    if "\0" in unquote(name) or ":" in name or {"", ".", ".."} & set(parts) or longest > LONGEST_NAME:
+        shown = name if len(name) < 40 else f"{name[:40]}..."
+        raise UnsafeData(
+            f"{where}: expected the name of an array in this group, got {shown!r}; give one without '..', '/' in "
+            f"front, ':' and NUL, of at most {LONGEST_NAME} bytes"
+        )
+    return name

@@ -1,0 +1,61 @@
+"""Coordinates of a data set: arrays that say what its columns and rows are called, numbers or texts."""
+
+import warnings
+
+import numpy as np
+import zarr
+
+from bcmdist.data.checks.checked_store import safe_name
+from bcmdist.data.schema import CLASSES, Schema, dimensions, refuse_repeated
+from bcmdist.data.values import since, unpacked
+from bcmdist.errors import BcmdistError, DataDamaged, InvalidDtype
+from bcmdist.storage.disk import answering
+
+
+def schema_of(url, group, X, y) -> Schema:
+    """Names of the columns of an array X of a group, and of the classes in y, where there is one.
+
+    Raises
+    ------
+    DataDamaged, InvalidData, InvalidDtype, UnsafeData
+    """
+    along = dimensions(X)[1]
+    columns: tuple[str, ...] = ()
+    if along and safe_name(along, url) in group:
+        named = group[along]
+        if isinstance(named, zarr.Array) and named.shape == X.shape[1:]:
+            columns = _column_names(named, read_coordinate(group, url, along), f"{url}: {along}")
+    listed = [] if y is None else y.attrs.get(CLASSES, [])
+    if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+        raise DataDamaged(f"{url}: expected a list of names in the attribute {CLASSES!r} of y, got {listed!r}; correct")
+    refuse_repeated(listed, f"{url}: {CLASSES}", of="class")
+    return Schema(columns, tuple(listed))
+
+
+def _column_names(array, values, where):
+    """What a coordinate says, whatever its packing and the day it counts from in this file."""
+    units = since(array)
+    names = tuple(f"{value} {units}" if units else str(value) for value in unpacked(array, values, where).tolist())
+    refuse_repeated(names, where)
+    return names
+
+
+def read_coordinate(group, url, name, rows=slice(None)):
+    """Values of a coordinate, numbers or texts, as they are stored.
+
+    Raises
+    ------
+    DataDamaged, InvalidDtype, UnsafeData
+    """
+    array = group[name]
+    group.store.encoding(array.path)  # raises
+    if array.dtype.kind not in "fiubmMUTSO":
+        raise InvalidDtype(f"{url}: expected numbers or texts in the coordinate {name}, got {array.dtype}; convert it")
+    try:
+        with answering(url), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Zarr, about texts of fixed length, which its specification lacks
+            return np.asarray(array[rows])
+    except BcmdistError:
+        raise
+    except Exception as error:  # whatever zarr makes of it
+        raise DataDamaged(f"{url}: the coordinate {name} cannot be read ({error}); restore it from a copy") from error

@@ -1,0 +1,388 @@
+"""Entries of Redis Streams: batches of rows as Arrow bytes, published and read. The door to Redis and to Arrow.
+
+An entry `redis://HOST:PORT/DB/STREAM[ID]` is a small data set of its own, and one partition. Its field `data` is an
+Arrow IPC stream of one record batch: a column `y`, companions by name, and as inputs a column `X` of fixed-size lists
+or else all other numeric columns in order. What a batch declares is compared with a limit before it is decoded.
+
+A password stands in the URL given to `publish` or `open_source`, or in the environment variable REDISCLI_AUTH, which is
+where workers find it: it is no part of any name.
+"""
+
+import atexit
+import os
+import random
+import re
+import struct
+import time
+import uuid
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+
+from bcmdist.data.values import as_float
+from bcmdist.errors import InvalidData, InvalidOption, MissingChunk, MissingExtra, SourceUnreachable, UnsafeData
+
+# Largest batch that is decoded: rows x columns x 8 bytes.
+LARGEST_BYTES = 2**28
+
+# Seconds for which a server that does not answer is asked again: it may be starting anew.
+PATIENCE = 30.0
+
+# Seconds after which a publisher that was cut off can no longer ask whether its entry arrived.
+REMEMBERED = 3600
+
+ENTRY = re.compile(r"(?P<stream>rediss?://.+)\[(?P<id>\d+-\d+)\]", re.DOTALL)
+
+# Add an entry and count its rows; once, however often a publisher that was cut off asks. KEYS: stream, its row count,
+# what remembers the request. ARGV: data, rows, seconds.
+PUBLISH = """
+local done = redis.call('GET', KEYS[3])
+if done then return done end
+local position = redis.call('INCRBY', KEYS[2], ARGV[2])
+local id = redis.call('XADD', KEYS[1], '*', 'data', ARGV[1], 'position', position)
+redis.call('SET', KEYS[3], id, 'EX', ARGV[3])
+return id
+"""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A stream of a server."""
+
+    server: str
+    """redis://HOST:PORT/DB"""
+    stream: str
+
+    @property
+    def url(self):
+        return f"{self.server}/{self.stream}"
+
+
+# User and password by server, as this process was told them.
+_logins: dict[str, tuple[str | None, str | None]] = {}
+
+
+def is_stream(url) -> bool:
+    """Whether a URL is one of Redis."""
+    return str(url).startswith(("redis://", "rediss://"))
+
+
+def is_entry(url) -> bool:
+    """Whether a URL names an entry of a stream."""
+    return ENTRY.fullmatch(str(url)) is not None
+
+
+def place_of(url) -> Place:
+    """The stream that redis://[USER:PASSWORD@]HOST[:PORT][/DB]/STREAM names; the password is kept for this process.
+
+    Raises
+    ------
+    InvalidOption
+    """
+    parts = urlsplit(str(url))
+    try:
+        port = parts.port or 6379
+    except ValueError:  # no number, or too large
+        port = 0
+    names = parts.path.strip("/").split("/")
+    db, stream = names if len(names) == 2 else ("0", *names[:1])
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    odd = re.search(r"[\[\]\s]", str(url).rpartition("/")[2])  # as it came: urlsplit drops newlines
+    if not host or not port or len(names) > 2 or not db.isdecimal() or not stream or odd:
+        shown = f"{parts.scheme}://{host or ''}{parts.path}"
+        raise InvalidOption(f"source: expected redis://HOST[:PORT][/DB]/STREAM, got {shown}; correct the URL")
+    server = f"{parts.scheme}://{host}:{port}/{int(db)}"
+    if parts.password is not None:
+        _logins[server] = (unquote(parts.username) if parts.username else None, unquote(parts.password))
+        connect.cache_clear()
+    return Place(server, stream)
+
+
+@lru_cache
+def connect(server):
+    """Client of a server; made once per process.
+
+    Raises
+    ------
+    MissingExtra
+    """
+    redis = _redis()
+    user, password = _logins.get(server, (None, os.environ.get("REDISCLI_AUTH")))
+    once = redis.retry.Retry(redis.backoff.NoBackoff(), 0)  # `patiently` tries again
+    atexit.register(connect.cache_clear)  # while modules that closing needs are there
+    return redis.Redis.from_url(
+        server, username=user, password=password, retry=once, socket_timeout=PATIENCE, socket_connect_timeout=5.0
+    )
+
+
+def redis_errors():
+    """The exceptions of the client library."""
+    return _redis().exceptions
+
+
+def _redis():
+    try:
+        import redis
+    except ImportError as error:
+        raise MissingExtra("source: Redis Streams need redis and pyarrow; pip install 'bcmdist[redis]'") from error
+    return redis
+
+
+def patiently(place: Place, command):
+    """Value of `command(client)`; again, for up to `PATIENCE` seconds, where the server does not answer.
+
+    A command whose answer is lost runs twice: give one for which that is no harm.
+
+    Raises
+    ------
+    SourceUnreachable
+    """
+    errors = redis_errors()
+    deadline = time.monotonic() + PATIENCE
+    wait = 0.05
+    while True:
+        try:
+            return command(connect(place.server))
+        except (errors.AuthenticationError, errors.NoPermissionError) as error:
+            raise SourceUnreachable(
+                f"{place.url}: expected to be let in, the server refused ({error}); give user and password in the URL, "
+                "and on workers the password in the environment variable REDISCLI_AUTH"
+            ) from error
+        except (errors.ConnectionError, errors.TimeoutError) as error:
+            if time.monotonic() + wait > deadline:
+                raise SourceUnreachable(
+                    f"{place.url}: expected a Redis server, none answered for {PATIENCE:g} s ({error}); start it, or "
+                    "correct the URL"
+                ) from error
+        except errors.ResponseError as error:
+            raise SourceUnreachable(
+                f"{place.url}: expected a stream, the server answered {error}; correct the URL, or what is stored there"
+            ) from error
+        time.sleep(random.uniform(0.5, 1.0) * wait)  # jitter: not all clients at once
+        wait = min(2 * wait, 2.0)
+
+
+def encode(X, y, **companions) -> bytes:
+    """Rows as the payload of an entry.
+
+    Parameters
+    ----------
+    X : (n, D)
+    y : (n,)
+    companions : `weight`, `exposure`, `trials` or `event`, (n,)
+
+    Raises
+    ------
+    InvalidData, MissingExtra
+    """
+    pa = _pyarrow()
+    X = np.ascontiguousarray(as_float(X, "X"))
+    others = {name: as_float(values, name) for name, values in {"y": y, **companions}.items()}
+    if X.ndim != 2 or any(values.shape != X.shape[:1] for values in others.values()):
+        shapes = {"X": X.shape} | {name: values.shape for name, values in others.items()}
+        raise InvalidData(f"entry: expected X (n, D) and the others (n,), got {shapes}; give one row each")
+    columns = {"X": pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), X.shape[1])}
+    columns |= {name: pa.array(values) for name, values in others.items()}
+    batch = pa.record_batch(columns)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()
+
+
+def publish(url, X, y, *, rows_per_entry=1000, **companions) -> list[str]:
+    """Add rows to a stream, `rows_per_entry` to an entry, which is what one expert hears; their ids.
+
+    Each entry is added once, also where the server is restarted meanwhile. Its field `position` counts the rows that
+    were published to the stream up to its end.
+
+    Raises
+    ------
+    InvalidOption, MissingExtra, SourceUnreachable
+    """
+    place, ids = place_of(url), []
+    for start in range(0, len(X), rows_per_entry):
+        rows = slice(start, start + rows_per_entry)
+        data = encode(X[rows], y[rows], **{name: values[rows] for name, values in companions.items()})
+        keys = (place.stream, f"{place.stream}:rows", f"{place.stream}:request:{uuid.uuid4().hex}")
+        request = (PUBLISH, len(keys), *keys, data, len(X[rows]), REMEMBERED)
+        ids.append(patiently(place, lambda client, request=request: client.eval(*request)).decode())
+    return ids
+
+
+class EntryShape(NamedTuple):
+    """What an entry holds."""
+
+    rows: int
+    inputs: int
+    companions: tuple[str, ...]
+    columns: tuple[str, ...]
+    """names of the inputs, where each is a column of its own"""
+    unused: tuple[str, ...]
+    """names of columns that hold no numbers"""
+
+
+def open_entry(url, x, y, companions) -> EntryShape:
+    """What an entry holds, checked but for its rows.
+
+    Raises
+    ------
+    InvalidData, MissingChunk, MissingExtra, SourceUnreachable, UnsafeData
+    """
+    return shape_of(_payload(url), url, x, y, companions)
+
+
+def shape_of(fields, url, x, y, companions) -> EntryShape:
+    """As `open_entry`, of the fields of an entry that are there already."""
+    schema, rows, _ = _opened(fields, url)
+    inputs, others = _roles(schema, url, x, y, companions)
+    width = sum(_width(schema.field(name)) for name in inputs)
+    given = tuple(name for name in others if name in companions)
+    unused = tuple(name for name in schema.names if name not in (*inputs, *others))
+    return EntryShape(rows, width, given, () if inputs == [x] else tuple(inputs), unused)
+
+
+def read_entry(url, x, y, companions) -> dict[str, np.ndarray]:
+    """Columns of an entry by name: x (n, D), y (n,) and those companions (n,) that are there, float64.
+
+    Raises
+    ------
+    As `open_entry`.
+    """
+    schema, _, message = _opened(_payload(url), url)
+    inputs, others = _roles(schema, url, x, y, companions)
+    pa = _pyarrow()
+    try:
+        batch = pa.ipc.read_record_batch(message, schema)
+        batch.validate()
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidData(f"{url}: expected a record batch, it cannot be read ({error}); publish it again") from error
+    columns = {name: _values(batch.column(schema.get_field_index(name)), url, name) for name in (*inputs, *others)}
+    return {name: columns[name] for name in others} | {x: np.column_stack([columns[name] for name in inputs])}
+
+
+def _payload(url):
+    """Fields of an entry, from its server."""
+    match = ENTRY.fullmatch(url)
+    assert match, "callers ask is_entry"
+    place, number = place_of(match["stream"]), match["id"]
+    found = patiently(place, lambda client: client.xrange(place.stream, number, number))
+    return found[0][1] if found else None
+
+
+def _opened(fields, url):
+    """Schema, rows and undecoded record batch of an entry, its declared size within the limit."""
+    if fields is None:
+        raise MissingChunk(
+            f"{url}: expected the entry in its stream, it is not there any more; keep entries until they are heard "
+            "(and for as long as they may be forgotten), or publish its rows anew"
+        )
+    if b"data" not in fields:
+        names = ", ".join(name.decode(errors="replace") for name in fields)
+        raise InvalidData(
+            f"{url}: expected a field data with an Arrow IPC stream, found {names}; see bcmdist.data.entries"
+        )
+    pa = _pyarrow()
+    try:
+        messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(fields[b"data"]))
+        first, message = messages.read_next_message(), messages.read_next_message()
+        if first.type != "schema":  # pyarrow takes it for one unasked, and crashes
+            raise ValueError(f"it begins with a message of type {first.type}")
+        schema = pa.ipc.read_schema(first)
+        names = schema.names  # which are text only now
+        rows, compressed = _header(message.metadata.to_pybytes()) if message.type == "record batch" else (0, True)
+    except (pa.ArrowException, StopIteration, struct.error, OSError, ValueError) as error:
+        raise InvalidData(
+            f"{url}: expected an Arrow IPC stream with a record batch, it cannot be read ({error!r}); publish it again"
+        ) from error
+    if compressed:
+        raise UnsafeData(
+            f"{url}: expected one uncompressed record batch without dictionaries, got another {message.type}; publish "
+            "it as `bcmdist.data.entries.encode` does"
+        )
+    width = sum(map(_width, schema))
+    if rows == 0 or width == 0:
+        raise InvalidData(f"{url}: expected at least one row and one column, got {rows} and {width}; publish rows")
+    if not 0 <= rows * width * 8 <= LARGEST_BYTES:
+        raise UnsafeData(
+            f"{url}: expected at most {LARGEST_BYTES} bytes of rows, it declares {rows} rows x {width} columns x 8; "
+            "publish smaller batches"
+        )
+    return schema, rows, message
+
+
+def _header(metadata):
+    """Declared length of a record batch, and whether it is compressed: fields 0 and 3 of the table RecordBatch.
+
+    Read from the flatbuffer (Arrow columnar format, Message.fbs), since decoding is what has to wait.
+    """
+    message = struct.unpack_from("<I", metadata, 0)[0]
+    header = _field(metadata, message, 2)
+    batch = header + struct.unpack_from("<I", metadata, header)[0]
+    length, compression = _field(metadata, batch, 0), _field(metadata, batch, 3)
+    return (struct.unpack_from("<q", metadata, length)[0] if length else 0), bool(compression)
+
+
+def _field(buffer, table, number):
+    """Where a field of a flatbuffer's table stands; 0 where it has its default."""
+    (back,) = struct.unpack_from("<i", buffer, table)
+    (size,) = struct.unpack_from("<H", buffer, table - back)
+    if 4 + 2 * number >= size:
+        return 0
+    (offset,) = struct.unpack_from("<H", buffer, table - back + 4 + 2 * number)
+    return table + offset if offset else 0
+
+
+def _roles(schema, url, x, y, companions):
+    """Names of the columns that are inputs, and of the others that are wanted: the target and companions."""
+    pa = _pyarrow()
+    names = schema.names
+    numeric = [field.name for field in schema if _is_number(pa, field.type)]
+    others = [name for name in (*([y] if y is not None else []), *companions) if name == y or name in names]
+    for name in others:
+        if name not in numeric or names.count(name) > 1:
+            found = ", ".join(f"{field.name} ({field.type})" for field in schema)
+            raise InvalidData(f"{url}: expected one column {name} of numbers, found {found}; publish it, or name it")
+    if x in names and hasattr(schema.field(names.index(x)).type, "list_size"):
+        inputs = [x]
+        good = _is_number(pa, schema.field(names.index(x)).type.value_type) and names.count(x) == 1
+    else:
+        inputs = [name for name in numeric if name not in others]
+        good = len(set(inputs)) == len(inputs)
+    if not inputs or not good:
+        found = ", ".join(f"{field.name} ({field.type})" for field in schema)
+        raise InvalidData(
+            f"{url}: expected inputs as a column {x} of fixed-size lists of numbers, or as numeric columns, found "
+            f"{found}; publish one of these"
+        )
+    return inputs, others
+
+
+def _width(field):
+    """Columns of numbers in a field."""
+    return getattr(field.type, "list_size", 1)
+
+
+def _is_number(pa, kind):
+    types = pa.types
+    return types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind)
+
+
+def _values(column, url, name):
+    """Numbers of a column, (n,) or (n, D)."""
+    values = column.flatten() if hasattr(column.type, "list_size") else column
+    if column.null_count or values.null_count:
+        raise InvalidData(f"{url}: expected a number in every row of {name}, some are null; fill or drop these rows")
+    numbers = as_float(values.to_numpy(zero_copy_only=False), f"{url}: {name}")
+    return numbers.reshape(len(column), -1) if values is not column else numbers
+
+
+def _pyarrow():
+    try:
+        import pyarrow.ipc
+    except ImportError as error:
+        raise MissingExtra("source: Redis Streams need redis and pyarrow; pip install 'bcmdist[redis]'") from error
+    return pyarrow

@@ -1,0 +1,162 @@
+"""Partitions: ranges of rows of a data set. One partition is one expert.
+
+It is a run of whole small chunks, or a range of rows inside a large one; a reference, a few hundred bytes. The rows are
+read by whoever needs them (`rows`), checked, and named by a hash of their content.
+"""
+
+import functools
+import itertools
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from bcmdist.data.dataset import Data, open_data
+from bcmdist.data.schema import UNNAMED
+from bcmdist.errors import InvalidData, InvalidOption, MemoryLimit
+
+# More are a mistake or a lie: so many references of a few hundred bytes fill a few gigabytes.
+MOST_PARTITIONS = 10**7
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Rows start to stop of a data set; the key outlives restarts."""
+
+    data: Data
+    start: int
+    stop: int
+    weight: float = 1.0
+    """how many times its message counts"""
+    sites: str = ""
+    """hash of the blob with the Gaussian sites of its rows, where expectation propagation has been there"""
+
+    @property
+    def rows(self):
+        return self.stop - self.start
+
+    @property
+    def key(self):
+        return f"{self.data.url}/{self.data.x}[{self.start}:{self.stop}]"
+
+    def head(self, rows):
+        """The first rows of the partition only."""
+        return Partition(self.data, self.start, min(self.stop, self.start + rows))
+
+
+@dataclass(frozen=True)
+class Span:
+    """Rows start to stop of an output that is to be written; nothing is read for it."""
+
+    start: int
+    stop: int
+
+    @property
+    def rows(self):
+        return self.stop - self.start
+
+    @property
+    def key(self):
+        return f"output[{self.start}:{self.stop}]"
+
+
+Work = Partition | Span
+
+
+def partitions(data: Data, rows_per_expert: int) -> list[Partition]:
+    """Cut a data set into partitions of about `rows_per_expert` rows along its chunks."""
+    if rows_per_expert < 1:
+        raise InvalidOption(f"rows per expert: expected at least 1, got {rows_per_expert}; give a positive number")
+    _refuse_many(data, rows_per_expert)
+    if data.chunk_rows > rows_per_expert:
+        chunks = itertools.pairwise([*range(0, data.rows, data.chunk_rows), data.rows])
+        edges = [e for a, b in chunks for e in _even_edges(a, b, rows_per_expert)]
+    else:
+        edges = list(range(0, data.rows, _run_rows(data, rows_per_expert)))
+    return [Partition(data, a, b) for a, b in itertools.pairwise([*edges, data.rows])]
+
+
+def _refuse_many(data, rows):
+    """Raise `MemoryLimit` where the references of all partitions would not fit."""
+    if data.rows > rows * MOST_PARTITIONS:
+        raise MemoryLimit(
+            f"{data.url}: expected at most {MOST_PARTITIONS:,} partitions, {data.rows:,} rows make more of {rows} rows "
+            "each; take larger ones"
+        )
+
+
+def steady_partitions(data: Data, rows_per_expert: int) -> list[Partition]:
+    """Those of `partitions` that stay what they are however many rows are added; the last rows may be left over."""
+    if data.chunk_rows > rows_per_expert:  # the last chunk is cut as it will be when it is full
+        whole = replace(data, rows=-(-data.rows // data.chunk_rows) * data.chunk_rows)
+    else:
+        whole = replace(data, rows=data.rows - data.rows % _run_rows(data, rows_per_expert))
+    cut = partitions(whole, rows_per_expert) if whole.rows else []
+    return [replace(part, data=data) for part in cut if part.stop <= data.rows]
+
+
+def _run_rows(data, rows_per_expert):
+    return data.chunk_rows * max(1, round(rows_per_expert / data.chunk_rows))
+
+
+def _even_edges(start, stop, rows):
+    """Where nearly equal parts of about `rows` rows of start..stop begin."""
+    parts = max(1, round((stop - start) / rows))
+    return [start + (stop - start) * k // parts for k in range(parts)]
+
+
+def aligned_partitions(data: Data, rows: int) -> list[Partition]:
+    """Ranges of exactly `rows` rows (the last may be shorter), so that outputs own whole chunks."""
+    _refuse_many(data, rows)
+    return [Partition(data, a, min(a + rows, data.rows)) for a in range(0, data.rows, rows)]
+
+
+KEY = re.compile(r"(?P<array>.*)\[(?P<start>\d+):(?P<stop>\d+)\]", re.DOTALL)  # a path may hold newlines
+
+
+def from_key(key, *, y, schema=UNNAMED, weight=1.0, sites="") -> Partition:
+    """The partition that a key names, of a data set with targets `y`, for a model with the names of `schema`.
+
+    Raises
+    ------
+    DataNotFound, InvalidData
+    """
+    (part,) = from_keys([key], y=y, schema=schema)
+    return replace(part, weight=weight, sites=sites)
+
+
+def from_keys(keys: Iterable[str], *, y, schema=UNNAMED) -> list[Partition]:
+    """As `from_key`, of several: each data set is opened once."""
+    opened = functools.cache(functools.partial(open_data, y=y, schema=schema))
+    return [_keyed(key, opened) for key in keys]
+
+
+def _keyed(key, opened):
+    match = KEY.fullmatch(key)
+    if not match:
+        raise InvalidOption(
+            f"key: expected URL/ARRAY[START:STOP] as the ledger shows it, got {key!r}; give one of these"
+        )
+    url, _, x = match["array"].rpartition("/")
+    data = opened(url, x=x)
+    start, stop = int(match["start"]), int(match["stop"])
+    if not 0 <= start < stop <= data.rows:
+        raise InvalidData(f"{key}: expected these rows to exist, {url} holds {data.rows}; give the original data")
+    return Partition(data, start, stop)
+
+
+def named_range(key) -> tuple[str, int, int]:
+    """Array, start and stop that a key names."""
+    match = KEY.fullmatch(key)
+    assert match, "keys are made by Partition.key"
+    return match["array"], int(match["start"]), int(match["stop"])
+
+
+def refuse_overlap(parts: Iterable[Partition], keys: Iterable[str]):
+    """Raise `InvalidData` where partitions share rows with each other or with those of `keys`."""
+    ranges = [(*named_range(key), key) for key in [*keys, *(part.key for part in parts)]]
+    for (array, _, stop, key), (other, start, _, second) in itertools.pairwise(sorted(ranges)):
+        if array == other and start < stop:
+            raise InvalidData(
+                f"{second}: expected rows that were not heard yet, {key} holds some of them; cut partitions with the "
+                "same --rows-per-expert"
+            )

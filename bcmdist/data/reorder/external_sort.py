@@ -1,0 +1,235 @@
+"""An external sort: rows go to disk in sorted runs and come back by ranges of their keys.
+
+    URL/<name>.npy    one run: its rows as records (key, row, columns, check), sorted by (key, row)
+
+A run appears under its name when it is whole and durable, and is never changed: a task that is run twice,
+or twice at the same time, leaves the same bytes; one that dies leaves a `.tmp-` file that nobody reads.
+
+Every record carries a check of its own and of the header, so that `gather`, which touches only what it
+needs, sees a wrong bit in whatever it returns; a file of another length than its header says is refused.
+What it cannot see is a row that it was not led to (a run that is lost, a flipped key that misleads the
+search): who gathers counts.
+"""
+
+import io
+import os
+import shutil
+import tempfile
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bcmdist.errors import DataDamaged
+from bcmdist.storage.disk import open_file, sync_directory
+from bcmdist.storage.paths import room_for
+
+# An odd number whose powers, modulo 2^64, weigh the words of a record (2^64 divided by the golden ratio).
+ODD = np.uint64(0x9E3779B97F4A7C15)
+HEAD_BYTES = 10  # of an .npy file: magic, version, length of the header
+
+
+@dataclass(frozen=True)
+class Run:
+    """Rows with the keys by which they are sorted."""
+
+    keys: np.ndarray
+    """(n,) int64"""
+    rows: np.ndarray
+    """(n,) int64, where each row stood before"""
+    columns: Mapping[str, np.ndarray]
+    """arrays of n rows, by name"""
+
+
+@dataclass(frozen=True)
+class Shuffle:
+    """Sorted runs in a directory on a disk that all workers share."""
+
+    url: str
+
+    def create(self) -> None:
+        """Make the directory. Only the client does: a task that is late finds it gone and leaves nothing."""
+        os.makedirs(self.url, exist_ok=True)
+
+    def write(self, name: str, run: Run) -> None:
+        """Sort a run by (key, row) and store it; no effect where it is there already.
+
+        Raises
+        ------
+        DiskFull
+            Nothing of it is left.
+        """
+        if self.has(name):
+            return
+        head, words = _encode(run)
+        with room_for(self.url, len(head) + words.nbytes):
+            handle, temporary = tempfile.mkstemp(dir=self.url, prefix=".tmp-")
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(head)
+                    file.write(words.data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                self._put(name, temporary)
+            finally:
+                Path(temporary).unlink(missing_ok=True)
+
+    def _put(self, name, temporary):
+        try:
+            os.link(temporary, self._path(name))
+        except FileExistsError:
+            if not self.has(name):  # a damaged one
+                os.replace(temporary, self._path(name))
+
+    def has(self, name: str) -> bool:
+        """Whether a run is there, whole and undamaged; reads all of it."""
+        try:
+            self._open(name).verified(slice(None))
+        except (FileNotFoundError, DataDamaged):
+            return False
+        return True
+
+    def gather(self, low: int, high: int) -> Run:
+        """Rows of all runs with low <= key < high, ordered by (key, row).
+
+        Raises
+        ------
+        DataDamaged
+        """
+        layout, slices = None, []
+        for name in self.names():
+            run = self._open(name)
+            layout = layout or run.layout
+            if run.layout != layout:
+                raise DataDamaged(f"{run.path}: expected columns {layout}, got {run.layout}; remove {self.url}")
+            slices.append(run.verified(slice(*np.searchsorted(run.records["key"], np.array([low, high])))))
+        if layout is None:
+            raise DataDamaged(f"{self.url}: expected sorted runs, found none; repeat the command")
+        words = np.concatenate(slices)
+        slices.clear()
+        records = _records(words, layout)
+        records = _records(words[np.lexsort((records["row"], records["key"]))], layout)
+        columns = records["columns"]
+        return Run(records["key"], records["row"], {name: columns[name] for name in columns.dtype.names})
+
+    def names(self) -> list[str]:
+        """Names of the runs that are there."""
+        return sorted(file.removesuffix(".npy") for file in os.listdir(self.url) if file.endswith(".npy"))
+
+    def keep(self, names: Iterable[str]) -> None:
+        """Remove all runs but these, whose names are durable from then on.
+
+        Raises
+        ------
+        DataDamaged
+            One of them is not there.
+        """
+        wanted, here = set(names), set(self.names())
+        if missing := wanted - here:
+            raise DataDamaged(
+                f"{self._path(min(missing))}: expected a sorted run, it is not there (nor are {len(missing) - 1} more "
+                f"of {len(wanted)}); repeat the command"
+            )
+        for name in here - wanted:
+            self._path(name).unlink(missing_ok=True)
+        sync_directory(self.url)
+
+    def row_bytes(self) -> int:
+        """What a row takes in a run: 1 where there are no runs."""
+        return max((self._open(name).layout.itemsize for name in self.names()[:1]), default=1)
+
+    def remove(self) -> None:
+        """Forget all runs."""
+        shutil.rmtree(self.url, ignore_errors=True)
+
+    def _path(self, name):
+        return Path(self.url, f"{name}.npy")
+
+    def _open(self, name):
+        """A run, mapped into memory."""
+        path = self._path(name)
+        with os.fdopen(open_file(path), "rb") as file:
+            try:
+                head = file.read(HEAD_BYTES)
+                head += file.read(int.from_bytes(head[8:], "little"))
+                rows, layout = _layout(head)
+            except Exception as error:  # whatever numpy makes of what is there
+                raise DataDamaged(
+                    f"{path}: expected a sorted run ({error}); remove it and repeat the command"
+                ) from error
+            size, expected = os.fstat(file.fileno()).st_size, len(head) + rows * layout.itemsize
+            if size != expected:
+                raise DataDamaged(f"{path}: expected {expected} bytes, got {size}; remove it and repeat the command")
+            shape = (rows, layout.itemsize // 8)
+            words = np.memmap(file, np.uint64, "r", len(head), shape) if rows else np.zeros(shape, np.uint64)
+        return _Stored(path, layout, zlib.crc32(head), np.asarray(words))
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """A run on disk."""
+
+    path: Path
+    layout: np.dtype
+    seed: int
+    """of the checks"""
+    words: np.ndarray
+    """(n, W) uint64, mapped: a record is W words, the last of them its check"""
+
+    @property
+    def records(self):
+        return _records(self.words, self.layout)
+
+    def verified(self, some):
+        """A copy of some records, as words."""
+        words = np.array(self.words[some])
+        bad = np.flatnonzero(words[:, -1] != _checks(self.seed, words[:, :-1]))
+        if len(bad):
+            raise DataDamaged(
+                f"{self.path}: record {(some.start or 0) + bad[0]} does not match its check (nor do "
+                f"{len(bad) - 1} more of {len(words)} read); remove it and repeat the command"
+            )
+        return words
+
+
+def _encode(run):
+    """Header and records, as words (n, W), of a run."""
+    columns = np.dtype([(name, c.dtype, c.shape[1:]) for name, c in run.columns.items()], align=True)
+    fields = [("key", np.int64), ("row", np.int64), ("columns", columns), ("check", np.uint64)]
+    records = np.zeros(len(run.keys), np.dtype(fields, align=True))  # zeros between the fields too
+    order = np.lexsort((run.rows, run.keys))
+    records["key"], records["row"] = run.keys[order], run.rows[order]
+    for name, column in run.columns.items():
+        records["columns"][name] = column[order]
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(records))
+    head = file.getvalue()
+    words = records.view(np.uint64).reshape(len(records), records.itemsize // 8)
+    words[:, -1] = _checks(zlib.crc32(head), words[:, :-1])
+    return head, words
+
+
+@lru_cache(maxsize=64)
+def _layout(head):
+    """Number and dtype of the records behind a header: parsing one takes longer than reading a few rows."""
+    file = io.BytesIO(head)
+    np.lib.format.read_magic(file)
+    (rows,), _, layout = np.lib.format.read_array_header_1_0(file)
+    fields: Any = layout.fields or {}
+    if layout.itemsize % 8 or [fields[name][0] for name in ("key", "row")] != [np.int64] * 2:
+        raise ValueError(f"its records are {layout}")
+    return rows, layout
+
+
+def _records(words, layout):
+    return words.view(layout)[:, 0]
+
+
+def _checks(seed, words):
+    """One word per record (n, W - 1): seed + sum_j ODD^j (w_j xor w_j >> 32) modulo 2^64, one to one in each w_j."""
+    powers = np.cumprod(np.full(words.shape[1], ODD))
+    return (words ^ (words >> np.uint64(32))) @ powers + np.uint64(seed)

@@ -1,0 +1,152 @@
+"""A data set in another order of its rows, and the way back.
+
+    source tasks: partition -> run sorted by cell        output tasks: span of whole chunks <- slices of all runs
+
+Nothing is held in memory but a partition or a span per task; the original data are only read. All that is
+written stands in `PLACE.partial-<job>` until the new data set is complete and renamed: a reordering that was
+killed is repeated with the runs that are there, one that failed too, and when the disk was full all of it
+is removed. Two that run at the same time do the same work; the one that is late fails.
+"""
+
+import contextlib
+import hashlib
+import os
+import shutil
+import uuid
+
+import numpy as np
+
+from bcmdist.data.dataset import Data, absolute_url, open_data, open_group
+from bcmdist.data.partition import Partition, Span
+from bcmdist.data.reorder.external_sort import Shuffle
+from bcmdist.data.reorder.tasks import Gather, Router, Scatter, run_name
+from bcmdist.data.writing import create_dataset, write_array
+from bcmdist.errors import DataDamaged, DataExists, DiskFull, InvalidOption
+from bcmdist.storage.commits import Entry, ModelStore, open_store
+from bcmdist.storage.paths import room_for
+
+# What the rows of one output task may take: every task opens every run, so few large ones; some three copies
+# are in memory.
+SPAN_BYTES = 2**25
+
+
+def reorder(
+    data: Data,
+    router: Router,
+    cells: int,
+    place,
+    store: ModelStore,
+    runtime,
+    *,
+    chunk_rows: int,
+    parts: list[Partition],
+    job: str,
+) -> tuple[Data, np.ndarray, dict[str, Entry]]:
+    """Rows of some partitions of a data set, ordered by (cell, row), as a data set of its own.
+
+    Parameters
+    ----------
+    cells : number of cells that `router` knows
+    place : path on a disk that all workers share, for arrays of the same names (inputs, targets where there are
+        any, companions), and `row` (N,) int64, where a row stood in `data`; what is there is used if it was made
+        by the same job
+    store : carries the offsets to the tasks
+    chunk_rows : rows per chunk
+    job : hash of the survey and the router
+
+    Returns
+    -------
+    The new data set, the offsets (cells + 1,) int64 of its cells, and what was read: the partitions with their
+    content hashes, by key, to be compared with a survey (`opening.refuse_changed`).
+
+    Raises
+    ------
+    DiskFull, DataExists, DataDamaged, InvalidOption, WorkerCannotRead
+    """
+    where = absolute_url(place)
+    taken = {"row", "edges"} & {data.x, data.y}
+    if taken:
+        raise InvalidOption(f"{data.url}: expected arrays of other names, got {min(taken)}; rename it")
+    if "://" in where:
+        raise InvalidOption(f"place: expected a path on a disk that all workers share, got {place}; give one")
+    scratch = f"{where}.partial-{hashlib.sha256(job.encode()).hexdigest()[:12]}"
+    if not os.path.exists(where):
+        shuffle = Shuffle(f"{scratch}/runs")
+        try:
+            with room_for(scratch, 8 * data.rows * (data.inputs + len(data.companions) + 2)):
+                moved = _scatter(Scatter(shuffle, router, cells), scratch, runtime, parts)
+                with _appearing(where, f"{scratch}/{uuid.uuid4().hex[:8]}") as out:
+                    edges = _create(out, data, moved, chunk_rows, job)
+                    with store.transient({"edges": edges}) as references:
+                        _gather(Gather(shuffle, out, **references), edges[-1], chunk_rows, runtime, label="gather")
+        except DiskFull:
+            shutil.rmtree(scratch, ignore_errors=True)
+            raise
+    shutil.rmtree(scratch, ignore_errors=True)
+    return _reordered(data, where, job)
+
+
+def restore(shuffle: Shuffle, out, rows: int, rows_per_chunk: int, runtime) -> None:
+    """Write rows whose keys are the rows of an output, from sorted runs, to the arrays of that output.
+
+    Parameters
+    ----------
+    out : Zarr group with an array for each column of the runs, of `rows` rows in chunks of `rows_per_chunk`
+
+    Raises
+    ------
+    DiskFull, DataDamaged
+    """
+    _gather(Gather(shuffle, out, None), rows, rows_per_chunk, runtime, label="restore")
+
+
+def _scatter(task, scratch, runtime, parts):
+    """Sorted runs of partitions; those of other rows, from a time when the data were others, go."""
+    task.shuffle.create()
+    with open_store(scratch).canary() as probe:
+        runtime.check_same(probe, url=scratch)
+    moved = runtime.sum(task, parts, label="sort")
+    task.shuffle.keep(run_name(part, moved.entries[part.key].digest) for part in parts)
+    return moved
+
+
+def _gather(task, rows, chunk_rows, runtime, *, label):
+    """Write an output span by span, whole chunks each."""
+    step = chunk_rows * max(1, SPAN_BYTES // (chunk_rows * task.shuffle.row_bytes()))
+    runtime.sum(task, [Span(a, min(a + step, rows)) for a in range(0, rows, step)], label=label)
+
+
+@contextlib.contextmanager
+def _appearing(where, out):
+    """A group that is written at `out` and appears at `where`, whole or not at all."""
+    try:
+        yield out
+        os.rename(out, where)
+    except BaseException:
+        shutil.rmtree(out, ignore_errors=True)
+        raise
+
+
+def _create(out, data, moved, chunk_rows, job):
+    """Empty group with what is known before the rows come; the offsets of the cells."""
+    edges = np.concatenate([[0], np.cumsum(moved.counts)])
+    one = np.zeros(1)
+    columns = {data.x: np.zeros((1, data.inputs)), "row": np.zeros(1, np.int64)} | ({data.y: one} if data.y else {})
+    columns |= dict.fromkeys(data.companions, one)
+    create_dataset(out, columns, edges[-1], rows_per_chunk=chunk_rows, attributes={"job": job})
+    entries = [[entry.key, entry.digest, entry.rows] for entry in moved.entries.values()]
+    write_array(out, "edges", edges, along="cell", attributes={"entries": entries})
+    return edges
+
+
+def _reordered(data, where, job):
+    """A complete data set, after a check that this job has made it."""
+    group = open_group(where)
+    if group.attrs.get("job") != job:
+        raise DataExists(f"{where}: expected the reordered data of this job, it holds others; remove it and repeat")
+    open_data(where, x=data.x, y="row")  # no chunk of `row` is missing
+    try:
+        edges, entries = group["edges"][...], group["edges"].attrs["entries"]
+    except (ValueError, RuntimeError, OSError, KeyError) as error:
+        raise DataDamaged(f"{where}: expected to read edges, failed: {error}; remove it and repeat") from error
+    return open_data(where, x=data.x, y=data.y), edges, {key: Entry(key, *rest) for key, *rest in entries}

@@ -1,0 +1,223 @@
+"""Rows: what partitions hold, read from Zarr arrays, checked, and named by a hash of their content."""
+
+import functools
+import hashlib
+import itertools
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bcmdist.data.checks.manifest import Chunk
+from bcmdist.data.dataset import COMPANIONS, Data, open_group, read_schema
+from bcmdist.data.entries import is_entry, read_entry
+from bcmdist.data.partition import Partition
+from bcmdist.data.values import LARGEST, numbers
+from bcmdist.errors import BcmdistError, CorruptChunk, InvalidData, MemoryLimit
+from bcmdist.model.likelihoods import Observations
+from bcmdist.storage.cache import Kept
+from bcmdist.storage.disk import answering
+
+# Rows that one task reads in one go: enough to decode a large chunk few times, little enough to
+# be small beside an expert's matrices.
+RUN_ROWS = 16_384
+
+# Rows that are read in one go take no more than this, whatever the memory: an expert takes far more about them.
+LARGEST_RUN_BYTES = 2**32
+
+# Memory for the rows of partitions that are kept, and what the rows of one take, about.
+ROWS_BYTES = 2**27
+_kept: "Kept[Rows]" = Kept(ROWS_BYTES, lambda rows: rows.X.nbytes + 5 * rows.obs.y.nbytes)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a partition holds, in original units."""
+
+    X: np.ndarray
+    """(n, D), float64"""
+    obs: Observations
+    """targets nan where only inputs are wanted"""
+    digest: str
+    """SHA-256 of the values of X, y and the companions"""
+    chunks: Mapping[str, Chunk] = field(default_factory=dict)
+    """what was read for it and its neighbours, by key, where the data set has no manifest"""
+
+
+def read_all(parts: Sequence[Partition]) -> Iterator[tuple[Partition, Rows]]:
+    """Each partition with its rows; neighbours are read in one go, up to `RUN_ROWS` rows."""
+    for run in _runs(parts):
+        if run[0].data.kept:
+            yield from ((part, _kept.get(part, functools.partial(_read_one, part))) for part in run)
+        else:
+            yield from _read_run(run)
+
+
+def _read_one(part):
+    ((_, rows),) = _read_run([part])
+    return rows
+
+
+def _read_run(run):
+    """Neighbouring partitions with their rows."""
+    first, last = run[0], run[-1]
+    whole, chunks = _read(first.data, first.start, last.stop)
+    for part in run:
+        rows = slice(part.start - first.start, part.stop - first.start)
+        X, y = whole["X"][rows], whole["y"][rows]
+        companions = {name: whole[name][rows] for name in COMPANIONS if name in whole}
+        obs = Observations(y, **({"weight": np.ones(len(y))} | companions))
+        others = [companions[name] for name in COMPANIONS[1:] if name in companions]
+        yield part, Rows(X, obs, _digest(X, y, obs.weight, *others), chunks)
+
+
+def row_numbers(part: Partition):
+    """Where the rows of a reordered data set stood before, (n,) int64."""
+    rows = slice(part.start, part.stop)
+    return np.asarray(_decoded(open_group(part.data.url)["row"], part.data.url, rows, lambda array: array[rows]))
+
+
+def read_rows(data: Data, rows) -> tuple[np.ndarray, Observations]:
+    """Inputs (n, D) and observations of some rows (n,) of a data set, ascending, in original units.
+
+    Raises
+    ------
+    DataDamaged, InvalidData, UnsafeData
+    """
+    group = open_group(data.url)
+
+    def column(name):
+        around = slice(int(rows[0]), int(rows[-1]) + 1)
+        stored = _decoded(group[name], data.url, around, lambda array: array.oindex[rows])
+        return _meant(data, name, numbers(group[name], stored, f"{data.url}: {name}", start=int(rows[0])), int(rows[0]))
+
+    y = np.full(len(rows), np.nan) if data.y is None else column(data.y)
+    companions = {"weight": np.ones(len(y))} | {name: column(name) for name in data.companions}
+    return column(data.x), Observations(y, **companions)
+
+
+def changed_chunks(part: Partition, recorded: Mapping[str, Chunk]) -> list[str]:
+    """Keys of the chunks around a partition that are not those that were recorded when it was read before."""
+    group, rows = open_group(part.data.url), slice(part.start, part.stop)
+    for array in (group[name] for name in group.array_keys()):
+        if any(key.startswith(f"{array.path}/") for key in recorded):
+            _decoded(array, part.data.url, rows, lambda array: array[rows])
+    return sorted(key for key, chunk in group.store.seen.items() if recorded.get(key, chunk) != chunk)
+
+
+def _runs(parts):
+    """Neighbouring partitions of one data set, up to `RUN_ROWS` rows together."""
+    run: list[Partition] = []
+    for part in parts:
+        joins = run and part.data == run[-1].data and part.start == run[-1].stop
+        if run and not (joins and part.stop - run[0].start <= RUN_ROWS):
+            yield run
+            run = []
+        run.append(part)
+    if run:
+        yield run
+
+
+def _read(data, start, stop):
+    """Checked X (n, D), y (n,) and companions (n,) of some rows by name, float64; the chunks without a manifest."""
+    _refuse_large(data, stop - start)
+    group: Any = read_entry(data.url, data.x, data.y, COMPANIONS) if is_entry(data.url) else open_group(data.url)
+    rows = slice(start, stop)
+    columns = {"X": _read_column(group, data, data.x, rows)}
+    unknown = np.full(len(columns["X"]), np.nan)
+    columns["y"] = unknown if data.y is None else _read_column(group, data, data.y, rows)
+    columns |= {name: _read_column(group, data, name, rows) for name in data.companions}
+    bad = np.flatnonzero(columns.get("weight", np.ones(1)) <= 0)
+    if len(bad):
+        raise InvalidData(
+            f"{data.url}: expected positive weights, got {columns['weight'][bad[0]]} at row {start + bad[0]}; drop the "
+            "row"
+        )
+    return columns, {} if is_entry(data.url) else group.store.seen
+
+
+def _refuse_large(data, rows):
+    need = 8 * rows * (data.inputs + 1 + len(data.companions))
+    if need > LARGEST_RUN_BYTES:
+        raise MemoryLimit(
+            f"{data.url}: expected to read at most {LARGEST_RUN_BYTES / 1e9:.3g} GB at a time, {rows} rows of "
+            f"{data.inputs} columns take {need / 1e9:.3g}; take fewer rows per partition, or fewer columns"
+        )
+
+
+def _read_column(group, data, name, rows):
+    if is_entry(data.url):
+        column = group[name][rows]
+    else:
+        stored = _decoded(group[name], data.url, rows, lambda array: array[rows])
+        column = numbers(group[name], stored, f"{data.url}: {name}", start=rows.start)
+    column = _meant(data, name, column, rows.start)
+    _check_finite(data, name, column, rows.start)
+    return column
+
+
+def _meant(data, name, values, start):
+    """Values of an array as the model wants them: its inputs in its order, its numbers of classes."""
+    if name == data.x and data.take:
+        return values[:, data.take]
+    if name == data.y and data.recode:
+        bad = np.flatnonzero((values != np.floor(values)) | (values < 0) | (values >= len(data.recode)))
+        if len(bad):
+            raise InvalidData(
+                f"{data.url}: expected the numbers 0 to {len(data.recode) - 1} of its classes in {name}, got "
+                f"{values[bad[0]]:g} at row {start + bad[0]}; correct it"
+            )
+        return np.asarray(data.recode, dtype=float)[values.astype(int)]
+    return values
+
+
+def _decoded(array, url, rows, read):
+    """What `read` makes of an array; where its chunks in some rows cannot be decoded, an error that names the first."""
+    try:
+        with answering(url):
+            return read(array)
+    except BcmdistError:
+        raise
+    except (ValueError, RuntimeError, OSError, zlib.error) as error:
+        raise CorruptChunk(
+            f"{url}: key {_damaged_key(array, rows)}: expected a chunk of {array.path} (rows {rows.start} to "
+            f"{rows.stop - 1} were wanted), decoding failed: {error}; restore it from a copy"
+        ) from error
+
+
+def _damaged_key(array, rows):
+    """Key of the first chunk of some rows that cannot be decoded."""
+    shape = array.shards or array.chunks
+    first = range(rows.start // shape[0], -(-rows.stop // shape[0]))
+    others = (range(-(-length // size)) for length, size in zip(array.shape[1:], shape[1:], strict=True))
+    for place in itertools.product(first, *others):
+        try:
+            array[tuple(slice(k * size, (k + 1) * size) for k, size in zip(place, shape, strict=True))]
+        except (ValueError, RuntimeError, OSError, zlib.error):
+            return f"{array.path}/{array.metadata.encode_chunk_key(place)}"
+    return f"{array.path}/?"
+
+
+def _check_finite(data, name, column, start):
+    bad = np.argwhere(~(np.abs(column) <= LARGEST))
+    if len(bad) == 0:
+        return
+    row = start + int(bad[0, 0])
+    place = f"row {row}"
+    if column.ndim == 2:
+        stored = data.take[bad[0, 1]] if data.take else bad[0, 1]
+        place += f", {read_schema(data.url, x=data.x).column(stored)}"
+    raise InvalidData(
+        f"{data.url}: expected finite numbers (up to {LARGEST:g}) in {name}, got {column[tuple(bad[0])]} at {place} "
+        f"(chunk {row // data.chunk_rows}; {len(bad)} such values in rows {start} to {start + len(column) - 1}); "
+        "fill or drop these rows"
+    )
+
+
+def _digest(*columns):
+    digest = hashlib.sha256()
+    for column in columns:
+        digest.update(np.ascontiguousarray(column).data)
+    return digest.hexdigest()

@@ -1,0 +1,225 @@
+"""A directory whose sub-directories are Zarr data sets; new ones may appear at any time, under any name.
+
+A data set counts when it is complete: ours appear whole, because they are written under a name with `.partial-` and
+renamed (do the same with copies); others count when all their chunks are stored. One that is not complete is left for
+a later read under `watch`, and is bad without; one that is bad does not keep the others from being delivered. What is
+no data set at all, such as a model or an empty directory, is left out with a warning.
+
+The offset says how many data sets were delivered to their end, by a sum of the hashes of their names, and how much of
+the next: its size does not grow with the directory. A restart recognises them where they are the first ones by name;
+where one has come late, or was removed, all are delivered again, and the ledger knows them by their keys without
+reading a row.
+"""
+
+import hashlib
+import os
+import warnings
+
+from bcmdist.data.dataset import (
+    Data,
+    absolute_url,
+    announced_rows,
+    check_names,
+    complete_rows,
+    missing_chunk,
+    open_data,
+    open_group,
+)
+from bcmdist.data.partition import partitions
+from bcmdist.data.schema import UNNAMED
+from bcmdist.data.sources.delivery import Delivery
+from bcmdist.errors import (
+    BcmdistError,
+    BcmdistWarning,
+    DataChanged,
+    DataDamaged,
+    DataNotFound,
+    MissingChunk,
+    UnsafeData,
+)
+
+NO_ARRAYS = "one of its arrays"
+GROUP_FILES = ("zarr.json", ".zgroup", ".zmetadata")  # one of which a data set has
+START = {"stores": 0, "names": "0", "store": None, "row": 0}
+
+
+class Directory:
+    """Partitions of the data sets of a directory, one data set after the other.
+
+    Retries, duplicates and loss: a read changes nothing on disk, so it may be repeated, and there is nothing to
+    acknowledge. What this object remembers only saves work.
+    """
+
+    def __init__(self, url, *, x, y, rows_per_expert, watch, schema=UNNAMED):
+        self.name = absolute_url(url)
+        self.x, self.y, self.rows_per_expert, self.watch, self.schema = x, y, rows_per_expert, watch, schema
+        self._order: list[str] = []
+        """data sets delivered to their end, in that order, and perhaps one begun"""
+        self._waiting: list[str] = []
+        """data sets that are to follow, as the directory was when it was last listed"""
+        self._read_to = START
+        """the offset that `_order` and `_waiting` are about"""
+        self._opened: dict[str, Data] = {}
+        self._left_out: set[str] = set()
+        """names of what is no data set, of which was warned"""
+
+    def read(self, after, most):
+        found = self._found(most) if after == self._read_to else []
+        if not found:
+            self._read_to, self._order = self._resumed(after or START)
+            self._waiting = self._next(self._order, self._read_to["store"])
+            found = self._found(most)
+        return found
+
+    def _found(self, most):
+        """Deliveries of the data sets that wait."""
+        found: list[Delivery] = []
+        for name in list(self._waiting):
+            if len(found) == most:
+                break
+            offset = self._read_to
+            try:
+                data = self._complete(name)
+                if data is None:
+                    continue
+                parts = self._later(data, offset["row"] if name == offset["store"] else 0)
+            except BcmdistError as error:
+                offset = _ended(offset, name)
+                found.append(Delivery((), offset, bad=(f"{self.name}/{name}", error)))
+                parts = []
+            for part in parts[: most - len(found)]:
+                offset = _advanced(offset, part)
+                found.append(Delivery((part,), offset))
+            self._read_to = offset
+            if offset["store"] is None:
+                self._waiting.remove(name)
+                self._order.append(name)
+                self._opened.pop(name, None)
+        return found
+
+    def _later(self, data, begun):
+        if data.rows < begun:
+            raise DataChanged(
+                f"{data.url}: expected at least the {begun} rows that were delivered before, it has {data.rows}; give "
+                "the data set that was ingested"
+            )
+        return [part for part in partitions(data, self.rows_per_expert) if part.stop > begun]
+
+    def _resumed(self, offset):
+        """An offset with the names of the data sets that it counts; the start where these cannot be told."""
+        if offset == self._read_to:
+            return offset, self._order
+        count = offset["stores"]
+        for known in (self._order, self._names()):
+            if len(known) >= count and _sum_of_names(known[:count]) == offset["names"]:
+                return offset, known[:count]
+        return START, []
+
+    def _next(self, done, begun):
+        """Names that are to be delivered: the one begun, then by name."""
+        names = set(self._names()) - set(done)
+        return sorted(names, key=lambda name: (name != begun, name))
+
+    def _names(self):
+        """Names of the data sets in the directory, sorted."""
+        try:
+            found = sorted(os.scandir(self.name), key=lambda entry: entry.name)
+        except OSError as error:
+            raise DataNotFound(f"{self.name}: expected a directory of data sets ({error}); check the path") from error
+        root = os.path.realpath(self.name)
+        names = []
+        for entry in found:
+            if entry.name.startswith(".") or ".partial-" in entry.name or not entry.is_dir():
+                continue
+            if os.path.commonpath([root, os.path.realpath(entry.path)]) != root:
+                raise UnsafeData(
+                    f"{entry.path}: expected a data set within {self.name}, it is a link to "
+                    f"{os.path.realpath(entry.path)}; copy the data set there, or ingest it where it lies"
+                )
+            if self._is_data_set(entry):
+                names.append(entry.name)
+        return names
+
+    def _is_data_set(self, entry):
+        """Whether a directory is a data set, as far as it is there already; a warning where it is none."""
+        there = os.listdir(entry.path)
+        if any(name in there for name in (*GROUP_FILES, self.x)) or (self.watch and not there):
+            return True
+        if entry.name not in self._left_out:
+            self._left_out.add(entry.name)
+            text = f"{entry.path}: expected a data set, found {'another' if there else 'an empty'} directory; left out"
+            warnings.warn(BcmdistWarning(text), stacklevel=2)
+        return False
+
+    def _complete(self, name):
+        """A data set, or None where it is still being written."""
+        if name in self._opened:
+            return self._opened[name]
+        url = f"{self.name}/{name}"
+        lost = self._incomplete(url)
+        if lost and self.watch:
+            return None
+        if lost:
+            raise MissingChunk(
+                f"{url}: expected a data set with all its chunks, {lost} is missing; let its writer finish (it must "
+                "store chunks of zeros too: write_empty_chunks), or move it away"
+            )
+        self._opened[name] = open_data(url, x=self.x, y=self.y, schema=self.schema)
+        check_names(self._opened[name], self.schema)
+        return self._opened[name]
+
+    def _incomplete(self, url):
+        """What a data set lacks, in a word or two; None where it is complete."""
+        try:
+            rows = announced_rows(url, x=self.x)
+            complete = complete_rows(open_group(url), url)
+            if complete is not None and complete < rows:
+                return "the end of its rows"
+            return missing_chunk(url, x=self.x, y=self.y)
+        except (DataNotFound, DataDamaged):
+            return NO_ARRAYS
+
+    def ack(self, offset, keys):
+        pass
+
+    def lag(self, after):
+        offset, done = self._resumed(after or START)
+        urls = [f"{self.name}/{name}" for name in self._next(done, offset["store"])]
+        rows = sum(self._announced(url) for url in urls)
+        return max(0, -(-(rows - offset["row"]) // self.rows_per_expert))
+
+    def _announced(self, url):
+        """Rows of a data set, as far as it tells."""
+        try:
+            return announced_rows(url, x=self.x) if self._incomplete(url) != NO_ARRAYS else 0
+        except BcmdistError:  # who reads it says what is wrong
+            return 0
+
+    def close(self):
+        pass
+
+
+def _advanced(offset, part):
+    """The offset once a further partition was delivered."""
+    name = os.path.basename(part.data.url)
+    if part.stop < part.data.rows:
+        return offset | {"store": name, "row": part.stop}
+    return _ended(offset, name)
+
+
+def _ended(offset, name):
+    """The offset once nothing of a data set is left."""
+    names = _added(offset["names"], name)
+    return offset | {"stores": offset["stores"] + 1, "names": names, "store": None, "row": 0}
+
+
+def _sum_of_names(names):
+    """Sum of the hashes of names: the same in any order."""
+    total = "0"
+    for name in names:
+        total = _added(total, name)
+    return total
+
+
+def _added(total, name):
+    return f"{(int(total, 16) + int.from_bytes(hashlib.sha256(name.encode()).digest()[:16])) % 2**128:x}"

@@ -1,0 +1,361 @@
+"""Zarr groups that we write: data sets, and predictions for one. The door to Zarr output.
+
+Arrays are chunked along rows with zstd and a crc32c checksum, so that a flipped bit is an error, and
+chunks of zeros are stored too, so that a chunk that is not there is one that was lost. Where one process writes
+all of a data set, a manifest lists its chunks (`manifest`).
+"""
+
+import contextlib
+import errno
+import os
+import shutil
+import uuid
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from zarr.codecs import Crc32cCodec, ZstdCodec
+
+from bcmdist.data.checks.checked_store import recorded, safe_name
+from bcmdist.data.checks.manifest import MANIFEST
+from bcmdist.data.coordinates import read_coordinate, schema_of
+from bcmdist.data.dataset import (
+    ALL_STORED,
+    COMPANIONS,
+    ROWS_COMPLETE,
+    Data,
+    absolute_url,
+    chunk_keys,
+    group_store,
+    open_group,
+)
+from bcmdist.data.schema import CLASSES, UNNAMED, Schema, dimensions, few, frame_names, in_order, is_text
+from bcmdist.data.values import PLAIN, as_float, packing_of
+from bcmdist.errors import DataExists, InvalidData, InvalidDtype, InvalidOption
+from bcmdist.storage.disk import answering, on_objects, open_objects
+from bcmdist.storage.paths import leads_nowhere, room_for
+
+ROWS_PER_CHUNK = 4096
+# Predictions are written in the chunks of X, unless those are so large that a task would not fit.
+LARGEST_OUTPUT_CHUNK = 8192
+COPIED_ROWS = 2**20  # of a coordinate, in one go
+# Store chunks of zeros too. Zarr keeps this with the array in memory, not with the one on disk.
+EMPTY_TOO: Any = {"write_empty_chunks": True}
+
+
+def write_dataset(
+    url, columns: Mapping[str, np.ndarray], *, rows_per_chunk=ROWS_PER_CHUNK, attributes=None, schema=UNNAMED
+):
+    """Write row-wise arrays of equal length as a data set, with the names of its columns X and of the classes in y.
+
+    Parameters
+    ----------
+    attributes : of the group
+
+    Raises
+    ------
+    DataExists
+        There is something at `url`.
+    """
+    with new_output(url) as place:
+        known = {ALL_STORED: True, MANIFEST: {name: len(column) for name, column in columns.items()}}
+        with recorded(group_store(place), "w-", attributes=(attributes or {}) | known) as group:
+            for name, column in columns.items():
+                array = _create_array(group, name, column.shape, column.dtype, rows_per_chunk, "row")
+                with room_for(place, column.nbytes):
+                    array[...] = column
+            _name_columns(group, schema.columns)
+            if schema.classes:
+                group["y"].update_attributes({CLASSES: list(schema.classes)})
+
+
+def append_rows(url, X, y, *, rows_per_chunk=ROWS_PER_CHUNK, **companions):
+    """Add rows to a data set of arrays X and y, which is made where there is none; one writer at a time.
+
+    Rows are written, and after that counted by the group's `rows_complete`: readers see all of them or none, and those
+    of a writer that died in between are written over by the next one. It is the caller who knows which those were.
+
+    Parameters
+    ----------
+    X : (n, D), also a data frame
+    y : (n,), also texts where the data set has classes of these names
+    companions : `weight`, `exposure`, `trials` or `event`, (n,); the same in every call
+    rows_per_chunk : of a new data set
+
+    Raises
+    ------
+    InvalidData, InvalidDtype
+        The data set has other arrays, columns or classes, or the arrays have other shapes.
+    """
+    names = frame_names(X)
+    with recorded(group_store(url), "a") as group:
+        schema = schema_of(url, group, group["X"], group["y"]) if {"X", "y"} <= set(group) else Schema(names)
+        given = {"X": in_order(X, schema), "y": _class_numbers(y, schema, url), **companions}
+        columns = {name: as_float(values, f"{url}: {name}") for name, values in given.items()}
+        if "X" not in group:
+            group.update_attributes({ALL_STORED: True, ROWS_COMPLETE: 0, MANIFEST: dict.fromkeys(columns, 0)})
+        if group.attrs.get(ROWS_COMPLETE) == 0:
+            for name, column in columns.items():
+                if name not in group:
+                    _create_array(group, name, (rows_per_chunk, *column.shape[1:]), float, rows_per_chunk, "row")
+            _name_columns(group, names)
+        start: Any = group.attrs.get(ROWS_COMPLETE, group["X"].shape[0])  # type: ignore[union-attr]
+        _refuse_other_columns(url, group, columns)
+        _refuse_packed(url, group, columns)
+        if ROWS_COMPLETE not in group.attrs:
+            group.update_attributes({ROWS_COMPLETE: start})
+        for name, column in columns.items():
+            array = group[name].with_config(EMPTY_TOO)  # type: ignore[union-attr]
+            array.resize((start + len(column), *column.shape[1:]))
+            with room_for(url, column.nbytes):
+                array[start:] = column
+                _make_durable(url, array, start)
+        group.update_attributes({ROWS_COMPLETE: start + len(columns["X"])})
+
+
+def _name_columns(group, columns):
+    if columns and "column" not in group:
+        _create_array(group, "column", (len(columns),), str, len(columns), "column")[...] = np.array(columns)
+
+
+def _class_numbers(y, schema, url):
+    """Targets (n,) as a data set holds them: numbers of its classes where these have names."""
+    y = np.asarray(y)
+    if not schema.classes:
+        if is_text(y):
+            raise InvalidDtype(
+                f"{url}: expected numbers in y, got texts; `bcmdist import` labels with their rows first"
+            )
+        return y
+    known = {name: number for number, name in enumerate(schema.classes)}
+    given = y.tolist() if is_text(y) else [schema.classes[int(k)] if k in range(len(known)) else k for k in y.tolist()]
+    odd = [label for label in given if label not in known]
+    if odd:
+        raise InvalidData(f"{url}: expected classes among {few(schema.classes)} in y, got {odd[0]!r}; import them anew")
+    return np.array([known[label] for label in given])
+
+
+def _refuse_other_columns(url, group, columns):
+    known = {name: group[name].shape[1:] for name in ("X", "y", *COMPANIONS) if name in group}
+    new = {name: column.shape[1:] for name, column in columns.items()}
+    lengths = {name: len(column) for name, column in columns.items()}
+    if known != new or len(set(lengths.values())) > 1:
+        raise InvalidData(
+            f"{url}: expected rows of {known} (shape of a row by array), got {new} with lengths {lengths}; give the "
+            "same arrays with one row each"
+        )
+
+
+def _refuse_packed(url, group, columns):
+    for name in columns:
+        if packing_of(group[name], f"{url}: {name}") != PLAIN:
+            raise InvalidData(
+                f"{url}: expected {name} to hold the numbers themselves, its attributes say that they are packed; "
+                "append with the software that packed them"
+            )
+
+
+def _make_durable(url, array, start):
+    """Have the disk keep the chunks from row `start` on, before anything counts on them."""
+    if "://" in absolute_url(url):
+        return
+    folder = Path(absolute_url(url), array.path)
+    chunks = [folder / key for key in chunk_keys(array, start, array.shape[0])]
+    folders = {parent for chunk in chunks for parent in chunk.parents if parent.is_relative_to(folder)}
+    metadata = [path for path in (folder / "zarr.json", folder / ".zarray") if path.exists()]
+    for path in (*chunks, *metadata, *folders):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def create_dataset(url, examples: Mapping[str, np.ndarray], rows, *, rows_per_chunk, attributes):
+    """Empty data set of so many rows, which tasks are to write.
+
+    Parameters
+    ----------
+    examples : what stands in one row, (1, ...), by name
+    """
+    group = zarr.open_group(group_store(url), mode="w-", attributes=attributes | {ALL_STORED: True})
+    for name, example in examples.items():
+        _create_array(group, name, (rows, *example.shape[1:]), example.dtype, rows_per_chunk, "row")
+
+
+def write_array(url, name, values, *, along, rows_per_chunk=ROWS_PER_CHUNK, attributes):
+    """Add an array with attributes of its own to a group; `along` names what its first axis counts."""
+    group = zarr.open_group(group_store(url), mode="r+")
+    array = _create_array(group, name, values.shape, values.dtype, rows_per_chunk, along)
+    array[...] = values
+    array.update_attributes(attributes)
+
+
+def refuse_existing(url):
+    """Raise `DataExists` where an output on a local disk would overwrite something."""
+    where = absolute_url(url)
+    if "://" not in where and os.path.lexists(where):
+        found = leads_nowhere(where) or f"{url} exists"
+        raise DataExists(f"output: expected a new path, {found}; choose another path or remove it")
+
+
+@contextlib.contextmanager
+def new_output(url):
+    """Where to write a group that is to appear at `url`: all of it, or nothing.
+
+    On a local disk a directory beside it, renamed at the end and removed on failure; a task that
+    writes late writes to a name nobody reads. On an object store the URL itself, which is emptied
+    on failure: what was not removed lacks chunks, and is refused where it is read. Elsewhere the URL itself.
+
+    Raises
+    ------
+    DataExists
+        There is something at `url`.
+    """
+    where = absolute_url(url)
+    if on_objects(where):
+        with _objects(where, url):
+            yield where
+        return
+    if "://" in where:
+        yield where
+        return
+    refuse_existing(where)
+    place = f"{where}.partial-{uuid.uuid4().hex[:8]}"
+    try:
+        yield place
+        with taken_meanwhile(url):
+            os.rename(place, where)
+    except BaseException:
+        shutil.rmtree(place, ignore_errors=True)
+        raise
+
+
+@contextlib.contextmanager
+def taken_meanwhile(url):
+    """Where an output gets its name: `DataExists` where something has taken it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+            raise
+        raise DataExists(
+            f"output: expected a new path, something has appeared at {url} meanwhile, perhaps of the same command "
+            "elsewhere; choose another path, or remove it"
+        ) from error
+
+
+@contextlib.contextmanager
+def _objects(where, url):
+    if where.count("/") < 3:
+        raise InvalidOption(f"output: expected s3://BUCKET/PREFIX, got {url} without a prefix; give one")
+    storage = open_objects(where)
+    if storage.names(""):
+        raise DataExists(f"output: expected a new URL, {url} holds something; choose another path or remove it")
+    try:
+        with answering(where):
+            yield
+    except DataExists:  # somebody else was faster
+        raise
+    except BaseException:
+        storage.remove_all()
+        raise
+
+
+def create_predictions(
+    place, data: Data, columns: Mapping[str, np.ndarray], attributes, *, classes=(), names=()
+) -> int:
+    """Empty output for predictions at the rows of `data`, with the coordinates of these; rows per chunk.
+
+    Its metadata are consolidated: they are final, and xarray asks for them.
+
+    Parameters
+    ----------
+    columns : an example of what is predicted for one row, by name
+    classes : labels of the classes, in the order of their probabilities
+    names : where labels are texts, those of the classes 0 to C - 1
+    """
+    rows_per_chunk = min(data.chunk_rows, LARGEST_OUTPUT_CHUNK)
+    try:
+        group = zarr.open_group(group_store(place), mode="w-", attributes=attributes)
+    except zarr.errors.ContainsGroupError as error:
+        raise DataExists(f"output: expected a new URL, {place} holds a group; choose another one") from error
+    source = open_group(data.url)
+    row = dimensions(source[data.x])[0] or "row"
+    taken = _coordinates(source, row, data)
+    _refuse_names_of_predictions({row, *taken}, {*columns, "class"}, data)
+    for name, example in columns.items():
+        shape = (data.rows, *example.shape[1:])
+        _create_array(group, name, shape, example.dtype, rows_per_chunk, row, across="class")
+    for name in taken:
+        _copy_coordinate(data, source, name, group, rows_per_chunk, row)
+    group.update_attributes({"coordinates": " ".join(name for name in taken if name != row)})
+    if "label" in columns:
+        labels = np.array(classes)
+        if names:
+            group["label"].update_attributes({CLASSES: list(names)})
+        _create_array(group, "class", labels.shape, labels.dtype, len(labels), "class")[...] = labels
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", zarr.errors.ZarrUserWarning)  # Zarr's specification of v3 does not name them
+        zarr.consolidate_metadata(group_store(place))
+    return rows_per_chunk
+
+
+def _refuse_names_of_predictions(names, predicted, data):
+    """Raise `InvalidData` where the rows or a coordinate are called as a prediction."""
+    if names & predicted:
+        raise InvalidData(
+            f"{data.url}: expected other names of coordinates than those of predictions, got "
+            f"{', '.join(map(repr, sorted(names & predicted)))}; rename them"
+        )
+
+
+def _copy_coordinate(data, source, name, group, rows_per_chunk, row):
+    """A coordinate along the rows as it is stored, with its attributes."""
+    array = source[name]
+    kind = str if array.dtype.kind in "UTSO" else array.dtype
+    copy = _create_array(group, name, array.shape, kind, rows_per_chunk, row)
+    attributes = {key: value for key, value in array.attrs.items() if key != "_ARRAY_DIMENSIONS"}
+    copy.update_attributes(attributes)
+    for start in range(0, data.rows, COPIED_ROWS):
+        some = slice(start, start + COPIED_ROWS)
+        copy[some] = read_coordinate(source, data.url, name, some)
+
+
+def write_rows(url, start, columns: Mapping[str, np.ndarray]):
+    """Write rows of an output from row `start` on."""
+    with answering(url), room_for(url, sum(values.nbytes for values in columns.values())):
+        group = zarr.open_group(group_store(url), mode="r+", use_consolidated=False)
+        for name, values in columns.items():
+            array: Any = group[name].with_config(EMPTY_TOO)  # type: ignore[union-attr]
+            names = array.attrs.get(CLASSES)  # of labels, which are numbers of classes until here
+            array[start : start + len(values)] = np.array(names)[values.astype(int)] if names else values
+
+
+def output_names(url) -> str:
+    """The arrays of an output group, as text."""
+    return ", ".join(sorted(open_group(url).array_keys()))
+
+
+def _create_array(group, name, shape, dtype, rows_per_chunk, row, across="column"):
+    names = [row, across, *(f"axis{k}" for k in range(2, len(shape)))][: len(shape)]
+    return group.create_array(
+        name,
+        shape=shape,
+        dtype=str if np.dtype(dtype).kind in "UT" else dtype,
+        chunks=(max(1, min(rows_per_chunk, shape[0])), *shape[1:]),
+        compressors=[ZstdCodec(level=1), Crc32cCodec()],
+        dimension_names=names,
+        config=EMPTY_TOO,
+    )
+
+
+def _coordinates(source, row, data):
+    """Names of 1-D arrays along the rows that describe them: the dimension's own, and CF's."""
+    speakers = [source, source[data.x], *(source[name] for name in ("y", *data.companions) if name in source)]
+    listed = [name for one in speakers for name in str(one.attrs.get("coordinates", "")).split()]
+    named = (name for name in dict.fromkeys([row, *listed]) if safe_name(name, data.url) in source)
+    return [name for name in named if source[name].shape == (data.rows,) and source[name].dtype.kind in "fiubmMUTSO"]

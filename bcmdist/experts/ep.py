@@ -1,0 +1,201 @@
+"""Expectation propagation: the second way to make the rows of an expert Gaussian.
+
+Laplace fits a Gaussian to the mode, EP to the moments. Each row's likelihood becomes a site
+
+    t(f) = exp(c + nu f - 1/2 tau f^2),   tau >= 0
+
+chosen so that cavity times site has the normaliser, mean and variance of cavity times likelihood; the cavity
+is the belief without that row. Sites replace the weights and pseudo-targets of a linearised likelihood
+in the message (SYSTEMS I.4). With passes, in which the other experts' messages enter an expert's prior,
+the fixed point is EP of the whole committee's model (SYSTEMS I.5 iii).
+(Minka 2001; Rasmussen & Williams 2006, section 3.6. Here all sites move at once.)
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bcmdist import linalg
+from bcmdist.errors import EPNotConverged
+from bcmdist.experts.expert import prior_covariance
+from bcmdist.experts.message import Message, zero
+from bcmdist.model.likelihoods.tilted import tilted_site
+
+SWEEPS = 500
+# How far a site may still move, in standard deviations of its row's belief.
+SITE_TOLERANCE = 1e-10
+# Relative errors that rounding leaves in nu: sites of large nu cannot stand stiller than this.
+ROUNDING = 1e-14
+# Sites that get no stiller are at rounding level, if this still: prior variances 1e10 times a site's.
+STALLED_SWEEPS, STALLED_TOLERANCE = 10, 1e-6
+# Moves that turn back shorten the step by this factor, moves that go on lengthen it, within the limits.
+STEP_SHORTER, STEP_LONGER = 0.5, 1.1
+STEP_LEAST, STEP_MOST = 1.0 / 64.0, 1.0
+# Below this tau times prior variance the belief's variance is computed by subtraction from the prior's.
+FAINT = 1e-2
+
+
+@dataclass(frozen=True)
+class Sites:
+    """Gaussian stand-ins for the likelihood of n rows: sum of log t = log_constant + nu'f - 1/2 f' tau f."""
+
+    tau: np.ndarray
+    """Precisions, (n,), >= 0"""
+    nu: np.ndarray
+    """Precisions times means, (n,)"""
+    log_constant: float
+    """Sum over rows of the log normalisers c, in nats"""
+    sweeps: int
+    """Sweeps it took"""
+
+
+def ep_pass(query, likelihood, X, obs, total=None, sites=None, *, step=1.0):
+    """One pass of one expert: its message about the rows X (n, D), scaled, and the sites for its next pass.
+
+    Without `total` or `sites` it is the first pass, under the expert's own prior. Later passes: `total` is the
+    sum of all messages with this expert's previous one in it, which `sites` reproduce. Experts may pass in
+    turn or all at once, when a `step` below 1, the share of the way from the old sites to the new, may be
+    needed; the fixed point is the same.
+
+    Returns
+    -------
+    message : Message, sites : Sites
+
+    Raises
+    ------
+    EPNotConverged, NotPositiveDefinite
+    """
+    if len(X) == 0:
+        return zero(query.shared), Sites(np.zeros(0), np.zeros(0), 0.0, 0)
+    V = query.whiten(X)
+    K = query.kernel.cross(X, X)
+    if total is None or sites is None:
+        prior_mean, prior, sites = None, prior_covariance(K, query.mean, X), None
+        Lam = linalg.mirror(query.residual_lower(V, K))
+    else:
+        Lam = linalg.mirror(query.residual_lower(V, K))
+        prior_mean, prior = cavity_prior(V, Lam, total, site_message(V, Lam, sites))
+    fitted = fit_sites(prior, obs, likelihood, prior_mean=prior_mean, start=sites)
+    sites = fitted if sites is None else _part_way(sites, fitted, step)
+    return site_message(V, Lam, sites), sites
+
+
+def _part_way(old, new, step) -> Sites:
+    """Sites at `step` of the way from old to new: a geometric mean of the two, normaliser included."""
+    tau, nu = old.tau + step * (new.tau - old.tau), old.nu + step * (new.nu - old.nu)
+    return Sites(tau, nu, old.log_constant + step * (new.log_constant - old.log_constant), new.sweeps)
+
+
+def repeated_message(query, X, sites) -> Message:
+    """The message that sites which were found before stand for, at the rows X (n, D)."""
+    V = query.whiten(X)
+    return site_message(V, linalg.mirror(query.residual_lower(V, query.kernel.cross(X, X))), sites)
+
+
+def sites_to_array(sites: Sites):
+    """One matrix (2, n + 1) from which `sites_from_array` makes the same sites."""
+    ends = np.array([[sites.log_constant], [sites.sweeps]])
+    return np.hstack([np.stack([sites.tau, sites.nu]), ends])
+
+
+def sites_from_array(array) -> Sites:
+    """The sites that `sites_to_array` described."""
+    return Sites(array[0, :-1], array[1, :-1], float(array[0, -1]), int(array[1, -1]))
+
+
+def cavity_prior(V, Lam, total, own):
+    """Mean (n,) and covariance (n, n) of an expert's rows given all other experts.
+
+    With J = I + total - own = L L', h likewise: f ~ N(V J^-1 h, Lam + V J^-1 V').
+    """
+    J = np.asfortranarray(np.eye(len(own.eta)) + (total.precision - own.precision))
+    L = linalg.cholesky(J, name="committee precision without one expert")
+    C = linalg.solve_lower(L, V.T.copy(order="F"))
+    return V @ linalg.cholesky_solve(L, total.eta - own.eta), Lam + linalg.gram(C)
+
+
+def site_message(V, Lam, sites) -> Message:
+    """Message of rows with Gaussian sites, given V (n, S) and Lam = cov(f | v) (n, n), both kept.
+
+    B = I + tau^1/2 Lam tau^1/2 = L L',  W = L^-1 tau^1/2 V,  a = (I + tau Lam)^-1 nu:
+    precision = W'W,  eta = V'a,  evidence = log_constant + 1/2 nu'Lam a - 1/2 log|B|     (SYSTEMS I.4)
+    """
+    root = np.sqrt(sites.tau)
+    L = linalg.cholesky(linalg.identity_plus_scaled(Lam, root), name="I + tau^1/2 Lam tau^1/2")
+    a = _regress(L, root, Lam, sites.nu)
+    W = linalg.solve_lower(L, np.multiply(root[:, None], V, order="F"))
+    evidence = sites.log_constant + 0.5 * (sites.nu @ (Lam @ a)) - 0.5 * linalg.log_determinant(L)
+    return Message(V.T @ a, linalg.gram(W), float(evidence), len(root))
+
+
+def _regress(L, root, K, x):
+    """(I + tau K)^-1 x for L L' = I + tau^1/2 K tau^1/2 and root = tau^1/2.
+
+    Refined once: x can be 1e7 and the result 1e2 (counts of millions), and digits would be lost.
+    """
+    a = np.zeros_like(x)
+    for _ in range(2):
+        rest = x - a - root**2 * (K @ a)
+        a = a + rest - root * linalg.cholesky_solve(L, root * (K @ rest))
+    return a
+
+
+def fit_sites(K, obs, likelihood, *, prior_mean=None, start=None) -> Sites:
+    """Sites of rows with prior f ~ N(prior_mean, K), by parallel EP.
+
+    A step shrinks when the moves of the sites turn back on themselves and recovers when they go on.
+
+    Raises
+    ------
+    EPNotConverged
+        Sites still move by more than `SITE_TOLERANCE` standard deviations after `SWEEPS` sweeps.
+    """
+    prior_mean = np.zeros(len(K)) if prior_mean is None else prior_mean
+    tau, nu = (np.zeros(len(K)), np.zeros(len(K))) if start is None else (start.tau, start.nu)
+    step, last, best, stalled = STEP_MOST, None, np.inf, 0
+    for sweep in range(SWEEPS):
+        mean, variance, cavity_mean, cavity_variance = _cavities(K, prior_mean, tau, nu)
+        log_z, new_tau, new_nu = tilted_site(likelihood, obs, cavity_mean, cavity_variance)
+        sd = np.sqrt(variance)
+        move = np.concatenate([(new_tau - tau) * variance, (new_nu - nu - mean * (new_tau - tau)) * sd])
+        allowed = SITE_TOLERANCE + ROUNDING * np.tile(sd * (np.abs(nu) + np.abs(mean) * tau), 2)
+        gap = np.abs(move).max()
+        best, stalled = (gap, 0) if gap < best else (best, stalled + 1)
+        if np.all(np.abs(move) <= allowed) or (stalled >= STALLED_SWEEPS and gap <= STALLED_TOLERANCE):
+            constant = log_z - _log_average(new_tau, new_nu, cavity_mean, cavity_variance)
+            return Sites(new_tau, new_nu, float(constant.sum()), sweep)
+        if last is not None:
+            step *= STEP_SHORTER if move @ last < 0 else STEP_LONGER
+            step = min(max(step, STEP_LEAST), STEP_MOST)
+        tau, nu, last = tau + step * (new_tau - tau), nu + step * (new_nu - nu), move
+    raise EPNotConverged(
+        f"expected sites that move by at most {SITE_TOLERANCE:g} standard deviations, got {gap:.1e} "
+        f"after {SWEEPS} sweeps (prior variance up to {np.diag(K).max():.1e}); lower the kernel's variance, "
+        "check the targets, or use the Laplace approximation"
+    )
+
+
+def _cavities(K, prior_mean, tau, nu):
+    """Mean and variance of each row's belief, and of its cavity; each (n,).
+
+    With B = I + tau^1/2 K tau^1/2, b = diag B^-1 and a = (I + tau K)^-1 (nu - tau prior_mean):
+    mean = prior_mean + K a,  variance = (1 - b) / tau,  cavity variance = variance / b,
+    cavity mean = mean - cavity variance * a
+    which needs no difference of precisions: b = 1 - tau variance is never near rounding (SYSTEMS I.7).
+    """
+    root = np.sqrt(tau)
+    L = linalg.cholesky(linalg.identity_plus_scaled(K, root), name="I + tau^1/2 K tau^1/2")
+    a = _regress(L, root, K, nu - tau * prior_mean)
+    b = np.diag(linalg.inverse(L))
+    mean, variance = prior_mean + K @ a, (1.0 - b) / np.where(tau > 0, tau, 1.0)
+    faint = tau * np.diag(K) <= FAINT
+    C = linalg.solve_lower(L, np.multiply(root[:, None], K[:, faint], order="F"))
+    variance[faint] = np.diag(K)[faint] - np.einsum("ij,ij->j", C, C)
+    cavity_variance = variance / b
+    return mean, variance, mean - cavity_variance * a, cavity_variance
+
+
+def _log_average(tau, nu, mean, variance):
+    """log of the average of exp(nu f - 1/2 tau f^2) over f ~ N(mean, variance), (n,)."""
+    score, shrink = nu - tau * mean, 1.0 + tau * variance
+    return nu * mean - 0.5 * tau * mean**2 + 0.5 * (variance * score**2 / shrink - np.log(shrink))

@@ -1,0 +1,107 @@
+"""Log evidence of one expert on its own, with its gradient in the log hyper-parameters.
+
+The sum over a few partitions is what learning maximises. theta is the kernel's log parameters
+followed by the likelihood's. The prior mean's weights are integrated out with the kernel.
+
+Laplace experts: f is the mode, g the score there, w the weights of the log determinant (the
+curvature, perhaps an expectation) and h the Hessian -d2 log p / df2 itself, which says how the mode
+moves and may be negative where p is not log-concave. Mostly w and h are the same.
+"""
+
+import numpy as np
+
+from bcmdist import linalg
+from bcmdist.experts.expert import prior_covariance
+from bcmdist.experts.laplace import laplace_mode
+from bcmdist.model.likelihoods import Likelihood, slopes
+
+
+def local_evidence(kernel, mean, likelihood, X, obs):
+    """log p(y | theta) of the rows X (n, D) alone and its gradient.
+
+    Returns
+    -------
+    value : float, in nats; gradient : (P,)
+    """
+    K, pullback = kernel.cross_and_pullback(X, X)
+    K = prior_covariance(K, mean, X)
+    value, adjoint, tail = (_gaussian if likelihood.exact else _laplace)(K, likelihood, obs)
+    return value, np.concatenate([pullback(adjoint), tail])
+
+
+def _gaussian(K, likelihood, obs):
+    """log N(y; 0, K + Psi); d/dK = 1/2 (a a' - (K + Psi)^-1) with a = (K + Psi)^-1 y.
+
+    (Rasmussen & Williams 2006, eq. 5.9; the noise adds its own diagonal.) C processes share the
+    covariance: y and a are (n, C), and the sum over processes is returned.
+    """
+    noise, y = likelihood.noise(obs), likelihood.targets(obs)
+    K[np.diag_indices_from(K)] += noise
+    L = linalg.cholesky(K, name="covariance of a partition's targets")
+    a = linalg.cholesky_solve(L, y).reshape(len(y), -1)
+    processes = a.shape[1]
+    constant = processes * (linalg.log_determinant(L) + len(y) * np.log(2.0 * np.pi))
+    adjoint = linalg.inverse(L)
+    adjoint *= -0.5 * processes
+    for one in a.T:
+        adjoint = linalg.add_outer(adjoint, 0.5, one)
+    return float(-0.5 * (np.vdot(y, a) + constant)), adjoint, np.atleast_1d(np.diag(adjoint) @ noise)
+
+
+def _laplace(K, likelihood, obs):
+    """Laplace evidence and its derivative with respect to K (SYSTEMS I.4).
+
+    With T = (K + w^-1)^-1,  v = 1/2 var(f | y) third,  t = (I + h K)^-1 v:
+    d/dK = 1/2 (g g' - T) + 1/2 (t g' + g t')     (the last part: the mode moves with K)
+         = 1/2 ((g + t)(g + t)' - t t' - T)
+    """
+    f = laplace_mode(K, obs, likelihood)
+    g = likelihood.score(obs, f)
+    L, T = weighted_inverse(K, likelihood.curvature(obs, f))
+    value = likelihood.log_density(obs, f).sum() - 0.5 * (g @ f) - 0.5 * linalg.log_determinant(L)
+    variance = posterior_variance(K, L, likelihood.curvature(obs, f))
+    t = settle(0.5 * variance * likelihood.third(obs, f), K, T, likelihood, obs, f)
+    tail = likelihood_gradient(likelihood, obs, f, variance, K @ t)
+    T *= -0.5
+    return float(value), linalg.add_outer(linalg.add_outer(T, 0.5, g + t), -0.5, t), tail
+
+
+def weighted_inverse(K, w):
+    """L with L L' = B = I + w^1/2 K w^1/2, and T = w^1/2 B^-1 w^1/2 = (K + w^-1)^-1 for w >= 0."""
+    root = np.sqrt(w)
+    L = linalg.cholesky(linalg.identity_plus_scaled(K, root), name="I + w^1/2 K w^1/2")
+    T = linalg.inverse(L)
+    T *= root[:, None]
+    T *= root
+    return L, T
+
+
+def posterior_variance(K, L, w):
+    """Diagonal of K - K T K, (n,), from the factor L of `weighted_inverse`."""
+    C = linalg.solve_lower(L, np.multiply(np.sqrt(w)[:, None], K, order="F"))
+    return np.diag(K) - np.einsum("ij,ij->j", C, C)
+
+
+def has_own_hessian(likelihood) -> bool:
+    """Whether the Hessian is another function than the curvature."""
+    return type(likelihood).hessian is not Likelihood.hessian
+
+
+def settle(x, K, T, likelihood, obs, f):
+    """(I + h K)^-1 x for x (n,) or (n, m): what is left of a change of the score once the mode has followed.
+
+    That is x - T K x where h = w. Elsewhere h may be negative, and the system is solved as it is.
+    """
+    if not has_own_hessian(likelihood):
+        return x - T @ (K @ x)
+    return np.linalg.solve(np.eye(len(K)) + likelihood.hessian(obs, f)[:, None] * K, x)
+
+
+def likelihood_gradient(likelihood, obs, f, variance, reach):
+    """Derivatives of a Laplace evidence in the likelihood's log parameters, one each.
+
+    sum (dlog p - 1/2 var(f | y) dw + reach dg), all at fixed f but the last, which is the mode moving:
+    df = (I + K h)^-1 K dg, so that reach = K (I + h K)^-1 v.
+    """
+    all_slopes = [slopes(likelihood, obs, f, name) for name in likelihood.parameters]
+    return np.array([density.sum() - 0.5 * variance @ w + reach @ g for density, g, w in all_slopes], dtype=float)

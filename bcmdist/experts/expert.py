@@ -1,0 +1,135 @@
+"""The expert: turns the rows of one partition into a message about the shared variables.
+
+Gaussian rows need no approximation. Any other likelihood is made Gaussian at a mode (`laplace`,
+`softmax`). Both then condense into a message by the whitened form of Appendix B of the GBCM paper
+(SYSTEMS I.4, I.7).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bcmdist import linalg
+from bcmdist.committee.committee import Belief
+from bcmdist.experts import softmax
+from bcmdist.experts.laplace import laplace_message, laplace_mode, log_joint, step_message
+from bcmdist.experts.message import Message, zero
+from bcmdist.model.likelihoods import AnyLikelihood, Gaussian, Likelihood, Observations, OneHot, Softmax
+from bcmdist.model.shared.query import Query
+
+
+@dataclass(frozen=True)
+class Linearised:
+    """A message together with what safeguards the passes."""
+
+    message: Message
+    objective: float
+    """log p(y, f | v) at the mode f, up to a constant of f and v"""
+    step: Message | None
+    """what makes the next step Newton's, where the message has expected weights"""
+
+    def weighted(self, weight) -> "Linearised":
+        """That of rows which count so often."""
+        step = None if self.step is None else self.step.weighted(weight)
+        return Linearised(self.message.weighted(weight), weight * self.objective, step)
+
+
+def expert_message(query: Query, likelihood: AnyLikelihood, X, obs: Observations) -> Message:
+    """Message of the rows X (n, D), scaled, with targets `obs`, from nothing but these rows.
+
+    This is the expert of the GBCM paper, and pass 1. No rows give the zero message.
+
+    Raises
+    ------
+    LaplaceNotConverged, NotPositiveDefinite
+    """
+    if len(X) == 0:
+        return zero_message(query, likelihood)
+    V = query.whiten(X)
+    K = query.kernel.cross(X, X)
+    if isinstance(likelihood, Gaussian | OneHot):
+        return gaussian_message(V, query.residual_lower(V, K), likelihood.targets(obs), likelihood.noise(obs))
+    prior = prior_covariance(K, query.mean, X)
+    f = find_mode(prior, obs, likelihood)
+    return _linearised_message(V, linalg.mirror(query.residual_lower(V, K)), obs, likelihood, f)
+
+
+def conditional_message(query: Query, likelihood: AnyLikelihood, X, obs: Observations, mean) -> Linearised:
+    """Message of the rows linearised at their mode given that the shared variables equal `mean`.
+
+    This is an expert in a later pass: f = argmax log p(y | f) + log N(f; V mean, Lam) depends on the
+    rows and on `mean` only, so that nothing has to be remembered between passes. The maximum over v of
+    all messages, or of all steps, is a Newton step for the joint mode of all experts (SYSTEMS I.5, schedule i').
+
+    Parameters
+    ----------
+    mean : (S,), or (C, S) for C processes
+    """
+    V = query.whiten(X)
+    Lam = linalg.mirror(query.residual_lower(V, query.kernel.cross(X, X)))
+    prior_mean = V @ mean.T
+    f = find_mode(Lam, obs, likelihood, prior_mean)
+    objective = log_joint(obs, likelihood, f, prior_mean)
+    expected = isinstance(likelihood, Likelihood) and not likelihood.log_concave
+    step = step_message(V, Lam, obs, likelihood, f) if expected else None
+    return Linearised(_linearised_message(V, Lam, obs, likelihood, f), objective, step)
+
+
+def running_message(query: Query, likelihood: AnyLikelihood, X, obs: Observations, belief: Belief) -> Message:
+    """Message of rows linearised at their mode under the belief so far, cov(f) = Lam + V Lambda^-1 V'.
+
+    The message itself does not contain the belief, and adds like any other; but where it is linearised
+    depends on what was heard before (SYSTEMS I.5, last paragraph).
+    """
+    V = query.whiten(X)
+    Lam = linalg.mirror(query.residual_lower(V, query.kernel.cross(X, X)))
+    A = linalg.solve_right_transposed(belief.factor, V.copy(order="F"))
+    f = find_mode(np.asfortranarray(Lam + A @ A.T), obs, likelihood, V @ belief.mean)
+    return _linearised_message(V, Lam, obs, likelihood, f)
+
+
+def find_mode(K, obs, likelihood, prior_mean=None):
+    """Mode of p(y | f) N(f; prior_mean, K): (n,), or (n, C) for classes."""
+    mode = softmax.softmax_mode if isinstance(likelihood, Softmax) else laplace_mode
+    return mode(K, obs, likelihood, prior_mean)
+
+
+def _linearised_message(V, Lam, obs, likelihood, f):
+    message = softmax.softmax_message if isinstance(likelihood, Softmax) else laplace_message
+    return message(V, Lam, obs, likelihood, f)
+
+
+def zero_message(query: Query, likelihood: AnyLikelihood) -> Message:
+    """What is said before any row is heard, in the shape that messages of this likelihood have."""
+    S, C = query.shared, likelihood.processes
+    if isinstance(likelihood, Softmax) and likelihood.coupled:
+        return zero(C * S)
+    if isinstance(likelihood, Softmax):
+        return Message(np.zeros((C, S)), np.zeros((C, S, S)), 0.0, 0)
+    if isinstance(likelihood, OneHot):
+        return Message(np.zeros((C, S)), np.zeros((S, S)), 0.0, 0)
+    return zero(S)
+
+
+def prior_covariance(K, mean, X):
+    """cov(f) = K + H H' of a partition, the mean's weights included; full, a new matrix."""
+    H = mean.design(X)
+    return K + H @ H.T
+
+
+def gaussian_message(V, residual_lower, y, noise) -> Message:
+    """Exact message of y = f + e, y (n,) or (n, C); overwrites `residual_lower` and `V`.
+
+    R = Psi + cov(f | v) = L_R L_R',  W = L_R^-1 V,  z = L_R^-1 y:
+    precision = W'W,  eta = W'z,  evidence = log N(y; 0, R)     (Appendix B, eqs. 12-15)
+
+    C processes share R, and so its factor and the precision.
+    """
+    R = residual_lower
+    R[np.diag_indices_from(R)] += noise
+    L = linalg.cholesky(R, name="cov(y | query) of a Gaussian expert")
+    z = linalg.solve_lower(L, np.array(y, order="F"))
+    W = linalg.solve_lower(L, V)
+    processes = y.size // len(y)
+    constant = processes * (linalg.log_determinant(L) + len(y) * np.log(2.0 * np.pi))
+    return Message((W.T @ z).T, linalg.gram(W), float(-0.5 * (np.vdot(z, z) + constant)), len(y))

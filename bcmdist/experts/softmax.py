@@ -1,0 +1,128 @@
+"""Laplace experts of C classes: one latent process per class, coupled by the softmax.
+
+All classes share the prior covariance K, and so every kernel matrix is computed once. With the
+probabilities p_c of the rows (times their weights), W = blkdiag(p_c) - P P' where P stacks the
+diag(p_c); then (Rasmussen & Williams 2006, alg. 3.3)
+
+    (W^-1 + K)^-1 = E - E R (sum_c E_c)^-1 R' E,   E_c = p_c^1/2 (I + p_c^1/2 K p_c^1/2)^-1 p_c^1/2
+
+with R' = (I, ..., I), so that n x n matrices are all that is ever factored: C + 1 of them.
+"""
+
+import numpy as np
+
+from bcmdist import linalg
+from bcmdist.experts.laplace import climb, site_message
+from bcmdist.experts.message import Message
+
+
+def softmax_mode(K, obs, likelihood, prior_mean=None):
+    """Mode of p(y | f) prod_c N(f_c; prior_mean_c, K), (n, C), by damped Newton steps.
+
+    Raises
+    ------
+    LaplaceNotConverged
+    """
+
+    def newton(f, gap):
+        return gap - _Coupling(K, likelihood.probability(obs, f)).solve(K @ gap)
+
+    start = np.zeros((len(K), likelihood.processes)) if prior_mean is None else prior_mean
+    return start + K @ climb(
+        K, obs, likelihood, start, newton, lambda f: likelihood.probability(obs, f), np.zeros_like(start)
+    )
+
+
+def _times_hessian(p, weight, b):
+    """W b for p, b (n, C): p_c b_c - p_c sum_d p_d b_d / weight."""
+    return p * (b - ((p * b).sum(axis=1) / weight)[:, None])
+
+
+class _Coupling:
+    """(W^-1 + K)^-1 as an operator: the factors of all E_c and of their sum."""
+
+    def __init__(self, K, p):
+        self.roots = np.sqrt(p)
+        self.factors = [
+            linalg.cholesky(linalg.identity_plus_scaled(K, root), name="I + p^1/2 K p^1/2") for root in self.roots.T
+        ]
+        total = np.zeros_like(K, order="F")
+        for L, root in zip(self.factors, self.roots.T, strict=True):
+            E = linalg.inverse(L)
+            E *= root[:, None]
+            E *= root
+            total += E
+        self.sum_factor = linalg.cholesky(total, name="sum over classes of (p^-1 + K)^-1")
+
+    def half(self, c, B):
+        """E_c B."""
+        root = self.roots[:, c].reshape(-1, *[1] * (B.ndim - 1))
+        return root * linalg.cholesky_solve(self.factors[c], root * B)
+
+    def solve(self, B):
+        """(W^-1 + K)^-1 B for B (n, C)."""
+        EB = np.column_stack([self.half(c, B[:, c]) for c in range(B.shape[1])])
+        common = linalg.cholesky_solve(self.sum_factor, EB.sum(axis=1))
+        return EB - np.column_stack([self.half(c, common) for c in range(B.shape[1])])
+
+    @property
+    def log_determinant(self):
+        """log |I + K W| up to sum log weight."""
+        return sum(map(linalg.log_determinant, self.factors)) + linalg.log_determinant(self.sum_factor)
+
+
+def softmax_message(V, Lam, obs, likelihood, f) -> Message:
+    """Message of the rows linearised at f (n, C): eta (C, S) with precision (C, S, S), or of C S variables.
+
+    Classes apart: for each class the message of the site w_c, w_c f_c + s_c (GBCM paper, section 5.3).
+    """
+    if likelihood.coupled:
+        return _coupled_message(V, Lam, obs, likelihood, f)
+    w, s = likelihood.curvature(obs, f), likelihood.score(obs, f)
+    constant = likelihood.log_density(obs, f).sum() - 0.5 * np.vdot(f, w * f + 2.0 * s)
+    parts = [site_message(V, Lam, w[:, c], w[:, c] * f[:, c] + s[:, c], 0.0) for c in range(f.shape[1])]
+    return Message(
+        np.stack([part.eta for part in parts]),
+        np.stack([part.precision for part in parts]),
+        float(constant + sum(part.evidence for part in parts)),
+        len(f),
+    )
+
+
+def _coupled_message(V, Lam, obs, likelihood, f) -> Message:
+    """The message about all classes' shared variables at once, (C S,), class by class.
+
+    With g = W f + s:  eta = V'(I + W Lam)^-1 g,  precision_cd = V'((W^-1 + Lam)^-1)_cd V
+    """
+    C, S = f.shape[1], V.shape[1]
+    p, s = likelihood.probability(obs, f), likelihood.score(obs, f)
+    Wf = _times_hessian(p, obs.weight, f)
+    g = Wf + s
+    coupling = _Coupling(Lam, p)
+    a = g - coupling.solve(Lam @ g)
+    U = np.concatenate([coupling.half(c, V) for c in range(C)], axis=1)
+    P = linalg.solve_lower(coupling.sum_factor, np.array(U, order="F"))
+    precision = linalg.gram(P)
+    precision *= -1.0
+    for c in range(C):
+        own = slice(c * S, (c + 1) * S)
+        block = V.T @ U[:, own]
+        precision[own, own] += 0.5 * (block + block.T)
+    constant = likelihood.log_density(obs, f).sum() - 0.5 * np.vdot(f, Wf + 2.0 * s)
+    determinant = coupling.log_determinant - np.log(obs.weight).sum()
+    evidence = constant + 0.5 * np.vdot(g, Lam @ a) - 0.5 * determinant
+    return Message((V.T @ a).T.ravel(), precision, float(evidence), len(f))
+
+
+def log_evidence(K, obs, likelihood):
+    """Laplace's log p(y | theta) of the rows alone, C processes of prior covariance K (alg. 3.3).
+
+    Raises
+    ------
+    LaplaceNotConverged, NotPositiveDefinite
+    """
+    f = softmax_mode(K, obs, likelihood)
+    coupling = _Coupling(K, likelihood.probability(obs, f))
+    determinant = coupling.log_determinant - np.log(obs.weight).sum()
+    fit = np.vdot(likelihood.score(obs, f), f)
+    return float(likelihood.log_density(obs, f).sum() - 0.5 * fit - 0.5 * determinant)

@@ -1,0 +1,116 @@
+"""Messages of partitions, with the ledger entries that say whose they are."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bcmdist.committee.committee import Belief
+from bcmdist.experts.ep import ep_pass, repeated_message, sites_to_array
+from bcmdist.experts.expert import Linearised, conditional_message, expert_message, running_message
+from bcmdist.experts.message import Message
+from bcmdist.model.targets import model_rows
+from bcmdist.storage.commits import RUNNING, BlobReference, Entry, Reference, open_store
+from bcmdist.storage.loading import load_array, load_model, load_sites, load_values
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """Messages of some partitions, with the ledger entries that say whose they are."""
+
+    message: Message
+    entries: dict[str, Entry]
+    objective: float = 0.0
+    """of later passes: the experts' part of the log joint density at their modes"""
+    step: Message | None = None
+    """of later passes: what makes the next step Newton's, where the message has expected weights"""
+
+    def __add__(self, other: "Contribution") -> "Contribution":
+        assert not self.entries.keys() & other.entries.keys(), "a partition would count twice"
+        objective = self.objective + other.objective
+        step = None if self.step is None or other.step is None else self.step + other.step
+        return Contribution(self.message + other.message, self.entries | other.entries, objective, step)
+
+
+def densities_of(likelihood, obs) -> float | None:
+    """Densities that the evidence of some rows multiplies; None where its targets have no unit."""
+    return float(likelihood.densities(obs).sum()) if likelihood.scaling in ("affine", "scale") else None
+
+
+@dataclass(frozen=True)
+class Expert:
+    """The message of a partition under a prepared model, times the partition's weight."""
+
+    model: Reference
+    at: BlobReference | None = None
+    """shared values given which rows are linearised; None: each expert at its own mode"""
+
+    def __call__(self, part, rows):
+        model = load_model(self.model)
+        X, obs = model_rows(model, part, rows)
+        at = self.at.digest if self.at else ""
+        densities = densities_of(model.likelihood, obs)
+        entry = Entry(part.key, rows.digest, part.rows, part.weight, at, densities=densities)
+        if self.at is None:
+            found = Linearised(expert_message(model.query, model.likelihood, X, obs), 0.0, None)
+        else:
+            found = conditional_message(model.query, model.likelihood, X, obs, load_values(self.at, model))
+        if part.weight != 1.0:
+            found = found.weighted(part.weight)
+        return Contribution(found.message, {part.key: entry}, found.objective, found.step)
+
+
+@dataclass(frozen=True)
+class RunningExpert:
+    """The message of a partition linearised under the belief of the moment; its order in the stream matters."""
+
+    model: Reference
+    mean: BlobReference
+    factor: BlobReference
+
+    def __call__(self, part, rows):
+        model = load_model(self.model)
+        X, obs = model_rows(model, part, rows)
+        belief = Belief(load_array(self.mean), np.asfortranarray(load_array(self.factor)))
+        message = running_message(model.query, model.likelihood, X, obs, belief)
+        densities = densities_of(model.likelihood, obs)
+        return Contribution(
+            message, {part.key: Entry(part.key, rows.digest, part.rows, 1.0, RUNNING, densities=densities)}
+        )
+
+
+@dataclass(frozen=True)
+class EPExpert:
+    """The message of a partition by expectation propagation, times the partition's weight.
+
+    A partition without sites is heard for the first time. One with sites makes its next pass where a
+    `total` of all messages is given, and repeats its last message where none is. Sites are stored as a
+    blob; storing them twice stores the same.
+    """
+
+    model: Reference
+    eta: BlobReference | None = None
+    precision: BlobReference | None = None
+    step: float = 1.0
+    """of the way from a pass's old sites to its new ones; all experts move at once, and may overshoot"""
+
+    def __call__(self, part, rows):
+        model = load_model(self.model)
+        X, obs = model_rows(model, part, rows)
+        store = open_store(self.model.url)
+        sites = load_sites(BlobReference(self.model.url, part.sites), part.rows) if part.sites else None
+        if sites is not None and self.eta is None:
+            message, name = repeated_message(model.query, X, sites), part.sites
+        else:
+            total = self._total()
+            if total is not None and part.weight < 1.0:  # the cavity leaves out one whole copy of the rows
+                total -= repeated_message(model.query, X, sites).weighted(part.weight - 1.0)
+            message, sites = ep_pass(model.query, model.likelihood, X, obs, total, sites, step=self.step)
+            name = store.put_arrays({"": sites_to_array(sites)})[""]
+        densities = densities_of(model.likelihood, obs)
+        entry = Entry(part.key, rows.digest, part.rows, part.weight, sites=name, densities=densities)
+        return Contribution(message.weighted(part.weight), {part.key: entry})
+
+    def _total(self):
+        if self.eta is None or self.precision is None:
+            return None
+        return Message(load_array(self.eta), np.asfortranarray(load_array(self.precision)), 0.0, 0)

@@ -1,0 +1,121 @@
+"""Which rows learning looks at: blocks of a few hundred rows, each the data of a small Gaussian process.
+
+`SampleBlocks` cut a uniform sample of all rows, whose targets are those of the data however rows are stored: the first
+rows of partitions would be a selection of targets where rows are sorted by these. `CellBlocks` are neighbourhoods in
+the metric learned so far, at densities from all rows to a uniform sample: a dense one shows what happens between
+neighbours, a thin one how far correlation reaches. From a uniform sample alone lengthscales come out too long, from
+dense cells alone too short.
+"""
+
+import itertools
+import os
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+
+from bcmdist.data.dataset import Data, open_data, open_group
+from bcmdist.data.partition import Partition
+from bcmdist.data.writing import write_dataset
+from bcmdist.learning.blocks.tasks import Nearest, all_rows
+from bcmdist.model.kernels import Kernel, metric
+from bcmdist.runtime.interface import Runtime
+from bcmdist.storage.commits import BlobReference, ModelStore
+
+# Rows of a sample whose evidence is computed together while learning: the cost grows with the cube.
+LEARNING_BLOCK = 1000
+# Rounds in which one neighbourhood at each density will do: what is found there is refined later.
+ROUGH_ROUNDS = 2
+# Each density of the data is this share of the one before.
+THINNING = 0.25
+
+
+class Blocks(Protocol):
+    """Where the blocks of a round come from."""
+
+    def __call__(self, kernel: Kernel | None) -> list[Partition]:
+        """Blocks to maximise an evidence over, near in the metric of a kernel; none is known at first."""
+
+
+class SampleBlocks:
+    """Rows (n, D) of a sample, in original units and random order, in even blocks of at most `size`; always the same.
+
+    Parameters
+    ----------
+    url : where all workers read; the blocks are kept there, and those that are there already are taken as they are
+    """
+
+    def __init__(self, X, obs, companions, url, *, size):
+        place = f"{url}/sample.zarr"
+        if not os.path.exists(place):
+            _write(place, X, obs, companions, rows_per_chunk=size)
+        sample = open_data(place)
+        count = -(-sample.rows // size)
+        edges = [sample.rows * k // count for k in range(count + 1)]
+        self.parts = [_kept(Partition(sample, a, b), place) for a, b in itertools.pairwise(edges)]
+
+    def __call__(self, kernel):
+        return self.parts
+
+
+class CellBlocks:
+    """Neighbourhoods of `size` rows, `per_density` at each density (at first one); others in every round.
+
+    Parameters
+    ----------
+    parts : all partitions of the data
+    sample : rows of the data in scaled units, (n, D), in random order; centres are among them
+    url : directory on a disk that all workers share, where the blocks of a round are kept; those that are there
+        are taken as they are
+    """
+
+    def __init__(
+        self,
+        data: Data,
+        parts: list[Partition],
+        sample: np.ndarray,
+        *,
+        reference: BlobReference,
+        size: int,
+        per_density: int,
+        runtime: Runtime,
+        store: ModelStore,
+        url: str,
+        seed: int,
+    ):
+        self.data, self.all_parts, self.sample, self.size, self.per_density = data, parts, sample, size, per_density
+        self.runtime, self.store, self.url, self.reference, self.seed = runtime, store, url, reference, seed
+        self.round = 0
+
+    def __call__(self, kernel):
+        least = min(1.0, self.size / self.data.rows)
+        densities = 1 + int(np.ceil(np.log(least) / np.log(THINNING) - 1e-9))
+        shares = np.geomspace(1.0, least, densities) if densities > 1 else np.ones(1)
+        return self.around(kernel, np.tile(shares, 1 if self.round < ROUGH_ROUNDS else self.per_density), self.size)
+
+    def around(self, kernel, shares, size) -> list[Partition]:
+        """Neighbourhoods of `size` rows around new centres, each among a share of all rows, the nearest rows first."""
+        unit = np.ones(self.data.inputs) if kernel is None else metric(kernel, self.data.inputs)
+        self.round += 1
+        place = f"{self.url}/round-{self.round}.zarr"
+        if not os.path.exists(place):
+            rng = np.random.default_rng([self.seed, self.round])
+            centres = self.sample[rng.integers(len(self.sample), size=len(shares))] / unit
+            arrays = {"centres": np.column_stack([centres, shares]), "metric": unit}
+            with self.store.transient(arrays) as references:
+                task = Nearest(self.reference, **references, size=size, seed=self.seed + self.round)
+                X, obs, sizes = all_rows(self.runtime.sum(task, self.all_parts, label="neighbourhoods"))
+            _write(place, X, obs, self.data.companions, rows_per_chunk=size, attributes={"sizes": sizes})
+        blocks = open_data(place)
+        edges = np.cumsum([0, *open_group(place).attrs["sizes"]]).tolist()
+        return [_kept(Partition(blocks, a, b), place) for a, b in itertools.pairwise(edges) if b > a]
+
+
+def _write(place, X, obs, companions, *, rows_per_chunk, attributes=None):
+    columns = {"X": X, "y": obs.y} | {name: getattr(obs, name) for name in companions}
+    write_dataset(place, columns, rows_per_chunk=rows_per_chunk, attributes=attributes)
+
+
+def _kept(part, content):
+    """A partition whose rows are kept in memory where it is read, by a name of their content."""
+    return replace(part, data=replace(part.data, kept=content))

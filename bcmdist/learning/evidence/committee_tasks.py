@@ -1,0 +1,160 @@
+"""The committee under hyper-parameters on trial: messages, and shares of the gradient of its evidence.
+
+Nothing is committed: a task carries the hyper-parameters by value, and references of what stays or is
+too long. Each worker prepares the query factor itself and keeps the last ones.
+"""
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from bcmdist.committee.committee import Belief
+from bcmdist.experts.expert import conditional_message, expert_message
+from bcmdist.experts.tasks import Contribution
+from bcmdist.learning.evidence.committee_gradient import ModeShare, expert_share, mode_share, points_share
+from bcmdist.model import model as models
+from bcmdist.model.kernels import Kernel, expression
+from bcmdist.model.likelihoods import Likelihood, Observations
+from bcmdist.model.mean import Mean
+from bcmdist.model.shared.query import Query, prepare
+from bcmdist.model.targets import class_numbers
+from bcmdist.storage.commits import BlobReference, open_store
+from bcmdist.storage.loading import load_array, load_scaling
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Hyper-parameters on trial, and what they are tried on."""
+
+    scaling: BlobReference
+    points: BlobReference
+    jitter: float
+    """share of the mean variance of the query values"""
+    mean: str
+    classes: tuple[float, ...] | None
+    kernel: str
+    kernel_parameters: str
+    """JSON, which keeps every bit"""
+    likelihood: str
+    likelihood_parameters: str
+
+    def query(self) -> Query:
+        """The query set.
+
+        Raises
+        ------
+        NotPositiveDefinite
+            The jitter does not suffice.
+        """
+        return _query(self.points, self.jitter, self.mean, self.kernel, self.kernel_parameters)
+
+    def case(self, rows) -> tuple[Query, Likelihood, np.ndarray, Observations]:
+        """Query set, likelihood, inputs (n, D) and observations in the units of the model."""
+        parameters = json.loads(self.likelihood_parameters)
+        likelihood = models.likelihood_from(self.likelihood, parameters, self.classes)
+        assert isinstance(likelihood, Likelihood)
+        scaling = load_scaling(self.scaling)
+        obs = scaling.observations(class_numbers(rows.obs, self.classes), likelihood.scaling)
+        return self.query(), likelihood, scaling.inputs(rows.X), obs
+
+
+def parameters_text(part: Kernel | Likelihood) -> str:
+    """Natural parameters as `Trial` carries them."""
+    return json.dumps(models.to_lists(part))
+
+
+def make_trial(kernel: Kernel, likelihood: Likelihood, **fixed) -> Trial:
+    """A trial of a kernel and a likelihood; `fixed` are the other fields."""
+    return Trial(
+        kernel=expression(kernel),
+        kernel_parameters=parameters_text(kernel),
+        likelihood=likelihood.name,
+        likelihood_parameters=parameters_text(likelihood),
+        **fixed,
+    )
+
+
+@lru_cache(maxsize=2)
+def _query(points, jitter, mean, kernel, parameters):
+    located = open_store(points.url).get_array(points.digest)
+    prior = models.kernel_from(kernel, json.loads(parameters), inputs=located.shape[1])
+    return prepare(located, kernel=prior, mean=Mean(mean), jitters=(jitter,))
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What the committee believes at the moment, by reference."""
+
+    mean: BlobReference
+    factor: BlobReference
+    shift: BlobReference | None = None
+    """of the mode; None for a Gaussian likelihood, or while it is not known"""
+
+    def belief(self) -> Belief:
+        """The belief itself."""
+        return _belief(self.mean, self.factor)
+
+    def shift_array(self):
+        """The shift itself, (S,)."""
+        return None if self.shift is None else load_array(self.shift)
+
+
+@lru_cache(maxsize=2)
+def _belief(mean, factor):
+    def read(blob):
+        return open_store(blob.url).get_array(blob.digest)
+
+    return Belief(read(mean), np.asfortranarray(read(factor)))
+
+
+@dataclass(frozen=True)
+class TrialMessage:
+    """The message of a partition, times its weight."""
+
+    trial: Trial
+    at: BlobReference | None = None
+    """shared values given which rows are linearised; None: each expert at its own mode"""
+
+    def __call__(self, part, rows) -> Contribution:
+        case = self.trial.case(rows)
+        if self.at is None:
+            return Contribution(expert_message(*case).weighted(part.weight), {})
+        found = conditional_message(*case, load_array(self.at)).weighted(part.weight)
+        return Contribution(found.message, {}, found.objective, found.step)
+
+
+@dataclass(frozen=True)
+class TrialModes:
+    """How the third derivatives of a partition's likelihood pull at the modes."""
+
+    trial: Trial
+    moment: Moment
+
+    def __call__(self, part, rows) -> ModeShare:
+        return mode_share(*self.trial.case(rows), self.moment.belief()).weighted(part.weight)
+
+
+@dataclass(frozen=True)
+class TrialGradient:
+    """A partition's part of the gradient in the log hyper-parameters, (P,)."""
+
+    trial: Trial
+    moment: Moment
+
+    def __call__(self, part, rows):
+        share = expert_share(*self.trial.case(rows), self.moment.belief(), self.moment.shift_array())
+        return part.weight * share
+
+
+@dataclass(frozen=True)
+class TrialPointsGradient:
+    """A partition's part of the gradient in the coordinates of the query points, (Q, D)."""
+
+    trial: Trial
+    moment: Moment
+
+    def __call__(self, part, rows):
+        share = points_share(*self.trial.case(rows), self.moment.belief(), self.moment.shift_array())
+        return part.weight * share

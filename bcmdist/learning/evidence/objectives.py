@@ -1,0 +1,261 @@
+"""What learning may maximise: log evidences as sums over partitions, with their gradients.
+
+An objective is called with a kernel and a likelihood, and returns a value in nats and its gradient (P,)
+in the log parameters, the kernel's first; (-inf, zeros) where the hyper-parameters fail numerically, with
+the reason kept. Every evaluation runs over the partitions once or more:
+
+    LocalObjective       each partition on its own, log p(y_i) summed: one round
+    CommitteeObjective   the whole committee, log p(y) of PITC (SYSTEMS I.3): two rounds, or for other
+                         likelihoods than the Gaussian as many as its joint mode takes, and two
+"""
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+from scipy.optimize import minimize
+
+from bcmdist.committee.committee import Belief, Committee, next_mean
+from bcmdist.data.partition import Partition
+from bcmdist.errors import InvalidOption, LaplaceNotConverged, NotPositiveDefinite
+from bcmdist.learning.evidence.committee_gradient import committee_gradient, mode_shift, points_gradient
+from bcmdist.learning.evidence.committee_tasks import (
+    Moment,
+    Trial,
+    TrialGradient,
+    TrialMessage,
+    TrialModes,
+    TrialPointsGradient,
+    make_trial,
+)
+from bcmdist.learning.evidence.local_tasks import LocalEvidence
+from bcmdist.model.kernels import Kernel, expression, metric
+from bcmdist.model.likelihoods import AnyLikelihood, Likelihood
+from bcmdist.model.model import to_lists
+from bcmdist.runtime.interface import Runtime
+from bcmdist.storage.commits import BlobReference, ModelStore
+
+# The joint mode is found when a pass moves no shared value by more than this share of its standard deviation. The
+# log determinant is linear in what is left, and a gradient is compared with differences of evidences.
+MODE_TOLERANCE = 1e-8
+# Closer than this, passes that stop improving are held up by rounding, as where counts are large.
+ROUGH_TOLERANCE, STALLED_SHARE = 1e-5, 0.9
+MOST_PASSES = 50
+# Relative fall of the joint log density that rounding alone can produce.
+ROUNDING = 1e-12
+
+
+class EvidenceObjective(ABC):
+    """Value and gradient of an evidence over some partitions.
+
+    Parameters
+    ----------
+    scaling : of a `scaling_to_array`
+    mean : name of the prior mean
+    classes : labels of the classes, where the targets are classes that the likelihood numbers
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        parts: Sequence[Partition],
+        *,
+        scaling: BlobReference,
+        mean: str,
+        classes: tuple[float, ...] | None = None,
+    ):
+        self.runtime, self.scaling, self.mean, self.classes = runtime, scaling, mean, classes
+        self.parts = list(parts)
+        """may be replaced between evaluations"""
+        self.reasons: list[str] = []
+        """of all failures, in words, the last one last"""
+
+    @abstractmethod
+    def __call__(self, kernel: Kernel, likelihood: AnyLikelihood) -> tuple[float, np.ndarray]:
+        """Value in nats and gradient (P,) in the log parameters."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> str:
+        """Everything but kernel and likelihood that the value depends on, as one string."""
+
+    def _failed(self, reason, shape):
+        self.reasons.append(reason)
+        return -np.inf, np.zeros(shape)
+
+
+class LocalObjective(EvidenceObjective):
+    """Sum of the log evidences of partitions on their own: the committee's, if they were independent."""
+
+    @property
+    def identity(self):
+        return _identity(self.parts, "local", self.scaling.digest, self.mean, self.classes)
+
+    def __call__(self, kernel, likelihood):
+        names = expression(kernel), to_lists(kernel), self.mean, likelihood.name, to_lists(likelihood)
+        total = self.runtime.sum(LocalEvidence(self.scaling, *names, self.classes), self.parts, label="learn")
+        if total.failures:
+            return self._failed(total.reason, total.gradient.shape)
+        return total.value, total.gradient
+
+
+class CommitteeObjective(EvidenceObjective):
+    """The log evidence of a committee that has heard all partitions, at its joint mode.
+
+    Partitions count as often as their weight says. An evaluation depends on its arguments only, not on
+    the ones before.
+
+    Parameters
+    ----------
+    scaling, mean, classes : as of `EvidenceObjective`
+    points : (Q, D) in scaled units
+    jitter : share of the mean variance of the query values, fixed so that the objective is smooth; take
+        that of a query set prepared where the search begins, `Query.jitter_share`. Where it does not
+        suffice the evaluation fails.
+    store : in which to pass the query points and the belief on to the experts; nothing stays there
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        parts: Sequence[Partition],
+        *,
+        scaling: BlobReference,
+        mean: str,
+        points: np.ndarray,
+        jitter: float,
+        store: ModelStore,
+        classes: tuple[float, ...] | None = None,
+    ):
+        super().__init__(runtime, parts, scaling=scaling, mean=mean, classes=classes)
+        self.points, self.jitter, self.store = np.array(points, dtype=float), jitter, store
+
+    @property
+    def identity(self):
+        located = hashlib.sha256(self.points.tobytes()).hexdigest()
+        return _identity(self.parts, "committee", self.scaling.digest, self.mean, self.classes, located, self.jitter)
+
+    def __call__(self, kernel, likelihood):
+        try:
+            with self._trial(kernel, likelihood, self.points) as trial:
+                committee = self._hear(trial, likelihood)
+                return committee.log_evidence, self._gradient(trial, likelihood, committee.posterior)
+        except (NotPositiveDefinite, LaplaceNotConverged) as error:
+            return self._failed(str(error), len(kernel.theta) + sum(map(len, likelihood.parameters.values())))
+
+    def at_points(self, kernel, likelihood, points):
+        """Value at other query points (Q, D), and its gradient (Q, D) in their coordinates."""
+        try:
+            with self._trial(kernel, likelihood, points) as trial:
+                committee = self._hear(trial, likelihood)
+                belief, query = committee.posterior, trial.query()
+                with self._moment(trial, likelihood, belief) as (moment, shift):
+                    total = self.runtime.sum(TrialPointsGradient(trial, moment), self.parts, label="learn")
+                return committee.log_evidence, points_gradient(query, belief, total, shift)
+        except (NotPositiveDefinite, LaplaceNotConverged) as error:
+            return self._failed(str(error), points.shape)
+
+    def gradient(self, kernel, likelihood, belief: Belief):
+        """The gradient (P,) where the belief is known already, and is the one at the joint mode.
+
+        Raises
+        ------
+        LaplaceNotConverged, NotPositiveDefinite
+        """
+        with self._trial(kernel, likelihood, self.points) as trial:
+            return self._gradient(trial, likelihood, belief)
+
+    @contextmanager
+    def _trial(self, kernel, likelihood, points) -> Iterator[Trial]:
+        if not isinstance(likelihood, Likelihood) or likelihood.processes > 1 or likelihood.needs_calibration:
+            raise InvalidOption(
+                "evidence of a committee: expected a likelihood with probabilities and one latent process, got "
+                f"{likelihood.name}; learn from partitions on their own"
+            )
+        with self.store.transient({"points": points}) as references:
+            yield make_trial(
+                kernel,
+                likelihood,
+                scaling=self.scaling,
+                points=references["points"],
+                jitter=self.jitter,
+                mean=self.mean,
+                classes=self.classes,
+            )
+
+    def _hear(self, trial, likelihood) -> Committee:
+        """Messages of all partitions, iterated to the joint mode (SYSTEMS I.5, schedule i').
+
+        A step after which the joint log density would be lower is halved, as in `passes.refine`.
+        """
+        trial.query()  # which may fail: rather here than on every worker
+        committee = Committee(self.runtime.sum(TrialMessage(trial), self.parts, label="learn").message)
+        if likelihood.exact:
+            return committee
+        values, previous = committee.posterior.mean, None
+        last, change = -np.inf, np.inf
+        for _ in range(MOST_PASSES):
+            with self.store.transient({"at": values}) as references:
+                heard = self.runtime.sum(TrialMessage(trial, references["at"]), self.parts, label="learn")
+            objective = heard.objective - 0.5 * float(values @ values)
+            if previous is not None and change > ROUGH_TOLERANCE and objective < last - ROUNDING * abs(last):
+                values = 0.5 * (values + previous)
+                continue
+            committee, last_change = Committee(heard.message), change
+            moved = next_mean(committee, heard.step)
+            change = float(np.linalg.norm((moved - values) @ committee.posterior.factor))
+            if change <= MODE_TOLERANCE or STALLED_SHARE * last_change < change <= ROUGH_TOLERANCE:
+                return committee
+            values, previous, last = moved, values, objective
+        raise LaplaceNotConverged(
+            f"joint mode of the committee: expected passes to move it by at most {MODE_TOLERANCE:g} standard "
+            f"deviations, after {MOST_PASSES} they still move it by {change:.1e}; lower the kernel's variance, or "
+            "check the targets"
+        )
+
+    def _gradient(self, trial, likelihood, belief):
+        with self._moment(trial, likelihood, belief) as (moment, shift):
+            total = self.runtime.sum(TrialGradient(trial, moment), self.parts, label="learn")
+        return committee_gradient(trial.query(), belief, total, shift)
+
+    @contextmanager
+    def _moment(self, trial, likelihood, belief):
+        """The belief for experts, with the shift of the modes where the likelihood has one; and the shift."""
+        with self.store.transient({"mean": belief.mean, "factor": belief.factor}) as references:
+            moment = Moment(**references)
+            if likelihood.exact:
+                yield moment, None
+                return
+            shift = mode_shift(belief, self.runtime.sum(TrialModes(trial, moment), self.parts, label="learn"))
+            with self.store.transient({"shift": shift}) as further:
+                yield Moment(**references, **further), shift
+
+
+def improved_points(objective: CommitteeObjective, kernel: Kernel, likelihood: Likelihood, points, steps):
+    """Query points (Q, D) of a higher log evidence, by at most `steps` iterations of L-BFGS; never of a lower one.
+
+    The hyper-parameters are held fixed. Coordinates are in units of the kernel's lengthscales.
+    """
+    unit = metric(kernel, points.shape[1])
+    value, _ = objective.at_points(kernel, likelihood, points)
+    best = [value, np.array(points, dtype=float)]
+
+    def loss(flat):
+        moved = flat.reshape(points.shape) * unit
+        found, gradient = objective.at_points(kernel, likelihood, moved)
+        if found > best[0]:
+            best[:] = [found, moved]
+        if not np.isfinite(found):
+            return 1e3 * (1.0 + abs(value)), np.zeros(flat.shape)  # a wall that L-BFGS steps back from
+        return -found, -(gradient * unit).ravel()
+
+    if np.isfinite(value):
+        minimize(loss, (points / unit).ravel(), jac=True, method="L-BFGS-B", options={"maxiter": steps})
+    return best[1]
+
+
+def _identity(parts, *facts):
+    return json.dumps([[[part.key, part.weight] for part in parts], *facts])

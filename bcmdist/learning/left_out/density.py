@@ -1,0 +1,89 @@
+"""Leaving out: what would be said of a row if its own target had not been seen.
+
+The posterior of f at a row is the product of what all others say, N(m, v), and of the row's own Gaussian site;
+taking the site out again costs nothing (SYSTEMS T26; exact for Gaussian rows, else as good as the site).
+"""
+
+import numpy as np
+from scipy.special import log_softmax
+
+from bcmdist import linalg
+from bcmdist.experts.evidence import posterior_variance, weighted_inverse
+from bcmdist.experts.laplace import laplace_mode
+from bcmdist.model.likelihoods import AnyLikelihood, Gaussian, Likelihood, OneHot
+from bcmdist.prediction.observation import predictive
+
+# Share of the information about f that other rows have at least: where a row knows nearly all there is to know
+# of its f, rounding could leave them nothing, or less.
+LEAST_SHARE = 1e-10
+
+
+def left_out(mean, variance, score, curvature):
+    """Moments of f without the row's own site: v' = v / (1 - w v), m' = m - v' score.
+
+    Parameters
+    ----------
+    mean, variance : (n,), or (n, C)
+        Of the posterior of f.
+    score, curvature : (n,), or (n, C)
+        d log p / df and w = -d2 log p / df2 of the site at the posterior mean; a Gaussian row has
+        (y - mean) / noise and 1 / noise.
+    """
+    without = variance / np.maximum(1.0 - curvature * variance, LEAST_SHARE)
+    return mean - without * score, without
+
+
+# Steepness of the probabilities of labels, in units of what the regression says: calibration finds one later.
+STEEPNESS = 2.0 ** np.arange(-4.0, 3.5, 0.5)
+
+
+def left_out_labels(K, likelihood: OneHot, obs, rows: int) -> np.ndarray:
+    """Sums of log P(label_i | all others) over the first rows of some, by `STEEPNESS`, under a prior N(0, K) of f.
+
+    The others say N(m, s^2) of each of the targets t, one of which is +1. The density of each possible t,
+    over their sum, is softmax(2 m / s^2): a fit of +1 and -1 counts as far as it tells labels apart. Judged by
+    their density instead, on 5000 rows of mnist kernels are chosen that err on 4.1 % of validation rows for 3.65 %.
+
+    Raises
+    ------
+    NotPositiveDefinite
+    """
+    targets = likelihood.targets(obs)
+    error, precision = _errors(K, likelihood, obs, rows)
+    logits = 2.0 * (targets[:rows] - error) * precision
+    own = targets[:rows] > 0
+    return np.array([log_softmax(steep * logits, axis=1)[own].sum() for steep in STEEPNESS])
+
+
+def _errors(K, likelihood, obs, rows):
+    """Targets of the first rows less their means given all others, and the precision of these; overwrites K.
+
+    Of a factor L of the covariance in reverse order, the last block alone tells the precision of the first rows.
+    """
+    K[np.diag_indices_from(K)] += likelihood.noise(obs)
+    L = linalg.cholesky(np.asfortranarray(K[::-1, ::-1]), name="covariance of a neighbourhood's targets")
+    white = linalg.solve_lower(L, np.array(likelihood.targets(obs)[::-1], order="F"))
+    corner = np.asfortranarray(L[-rows:, -rows:])
+    pull = linalg.solve_lower_transposed(corner, np.array(white[-rows:], order="F"))[::-1]
+    precision = np.diag(linalg.inverse(corner))[::-1].reshape(rows, *[1] * (pull.ndim - 1))
+    return pull / precision, precision
+
+
+def left_out_density(K, likelihood: AnyLikelihood, obs, rows: int) -> float:
+    """Sum of log p(y_i | all others) over the first rows of some, under a prior N(0, K) of f.
+
+    Raises
+    ------
+    LaplaceNotConverged, NotPositiveDefinite
+    """
+    first = obs[np.arange(rows)]
+    if isinstance(likelihood, Gaussian):
+        error, precision = _errors(K, likelihood, obs, rows)
+        return float(-0.5 * (error**2 * precision - np.log(precision) + np.log(2.0 * np.pi)).sum())
+    assert isinstance(likelihood, Likelihood), "softmax is learned as regression"
+    f = laplace_mode(K, obs, likelihood)
+    w = likelihood.curvature(obs, f)
+    L, _ = weighted_inverse(K, w)
+    variance = posterior_variance(K, L, w)
+    mean, without = left_out(f, variance, likelihood.score(obs, f), w)
+    return float(predictive(likelihood, mean[:rows], without[:rows], first).log_density(first).sum())

@@ -1,0 +1,420 @@
+"""Hyper-parameters that maximise a log evidence, for the kernel that does so best.
+
+Several starts with one lengthscale for all inputs, then lengthscales per input from the best: a single start
+with many lengthscales often ends in a bad optimum. Where the rows depend on the metric, as in spatial cells, further
+rounds follow on rows that are near in the metric learned so far, and who wins is decided by rows left out. The
+objective carries a weak log-normal prior on every parameter, which only matters where the data say nothing.
+"""
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.optimize import minimize
+
+from bcmdist.errors import InvalidOption, NotPositiveDefinite
+from bcmdist.learning.left_out.adjust_variances import Judge, settled
+from bcmdist.model.kernels import Kernel, parse_kernel, split_parameters
+from bcmdist.model.likelihoods import BOUNDS as LIKELIHOOD_BOUNDS
+from bcmdist.model.likelihoods import AnyLikelihood, OneHot, make_likelihood
+from bcmdist.model.model import named_parameters, with_named
+
+Objective = Callable[[Kernel, AnyLikelihood], tuple[float, np.ndarray]]
+"""Summed log evidence and its gradient in log parameters (kernel first); -inf where it fails."""
+
+# Kernels that `auto` chooses from; those after the first begin at its starts or where another has ended.
+AUTO_KERNELS = ("matern32", "se", "matern52", "matern12")
+# Lengthscales at which they explain the same data, in proportion: rough kernels have longer ones. Only for starts.
+PROPORTIONS = {"se": 0.6, "matern52": 0.8, "matern32": 1.0, "matern12": 2.5}
+
+# Standard deviation of the log-normal prior: a factor of 20 either way is one deviation. Weak.
+PRIOR_SD = 3.0
+
+# Bounds of natural parameters of scaled data. Variances and noise beyond them, or lengthscales far
+# beyond the spread of the data, do not change predictions but ruin conditioning.
+BOUNDS = {"lengthscale": (1e-2, 1e3), "variance": (1e-4, 1e3), "alpha": (1e-2, 1e3)}
+AT_BOUND = 1e-3  # in log units
+
+# Learning stops when iterations gain less: half a nat is evidence for nothing.
+GAIN_NATS = 0.5
+IDLE_STEPS = 2
+
+# Gain for each row left out for which a kernel is preferred to the one of largest evidence: about the standard error
+# of a difference over the few thousand rows that decide. Not of labels: their evidence, as of numbers, decides no tie.
+DECISIVE_NATS = 0.005
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much work learning may do."""
+
+    rows: int
+    """rows whose evidence is summed, about, where they are taken as they come"""
+    block: int
+    """rows of a neighbourhood"""
+    per_density: int
+    """neighbourhoods at each density"""
+    rounds: int
+    """of neighbourhoods in the metric learned so far"""
+    isotropic_steps: int
+    """optimiser iterations per start with one lengthscale"""
+    steps: int
+    """optimiser iterations with lengthscales per input"""
+
+
+EFFORTS = {
+    "quick": Effort(2000, 400, 1, 1, 10, 20),
+    "normal": Effort(5000, 500, 2, 2, 10, 50),
+    "thorough": Effort(20_000, 1000, 2, 3, 30, 150),
+}
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Hyper-parameters with what finding them has shown."""
+
+    kernel_name: str
+    kernel: Kernel
+    likelihood: AnyLikelihood
+    objective: float
+    """summed log evidence plus log prior at the optimum, in nats"""
+    evaluations: int
+    at_bounds: list[str]
+    """parameters that ended at a bound"""
+    tried: dict[str, float]
+    """best objective of each kernel tried, all over the same rows"""
+    settled: dict[str, float] = field(default_factory=dict)
+    """factors by which rows left out have changed variances, by what they are of; see `settling`"""
+
+
+@dataclass(frozen=True)
+class _Point:
+    """Somewhere the search has been."""
+
+    name: str
+    kernel: Kernel
+    likelihood: AnyLikelihood
+    objective: float
+    tied: bool = False
+    """whether a search keeps the lengthscales in proportion"""
+
+
+class _Search:
+    """Maximises one objective from several places; counts evaluations."""
+
+    def __init__(self, objective: Objective, inputs: int):
+        self.objective = objective
+        self.inputs = inputs
+        self.evaluations = 0
+
+    def climb(self, start: _Point, steps) -> _Point:
+        """Best point L-BFGS finds in at most `steps` iterations; never worse than the start."""
+        center, bounds = _theta(start), np.log(_bounds(start))
+        best, moves = [start.objective, center], _moves(start)
+
+        def loss(step):
+            theta = (center + moves @ step).clip(*bounds.T)
+            value, gradient = self._penalised(_moved(start, theta))
+            if value > best[0]:
+                best[:] = [value, theta]
+            if not math.isfinite(value):
+                # A wall that L-BFGS steps back from, well below where the search began.
+                return 1e3 * (1.0 + abs(start.objective)), np.zeros_like(step)
+            return -value, -gradient @ moves
+
+        # Tied parameters may move until the least of them is at a bound; others stop before.
+        room = [(bounds - center[:, None])[column > 0].max(axis=0) for column in moves.T]
+        minimize(
+            loss,
+            np.zeros(len(room)).clip(*np.transpose(room)),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=room,
+            callback=_stop_when_idle(),
+            options={"maxiter": steps, "ftol": 0.0},
+        )
+        point = _moved(start, best[1])
+        return _Point(start.name, point.kernel, point.likelihood, best[0], start.tied)
+
+    def at(self, name, kernel, likelihood, *, tied=False) -> _Point:
+        """A point with its objective."""
+        point = _Point(name, kernel, likelihood, -math.inf)
+        return _Point(name, kernel, likelihood, self._penalised(point)[0], tied)
+
+    def _penalised(self, point):
+        self.evaluations += 1
+        value, gradient = self.objective(point.kernel, point.likelihood)
+        gap = (_theta(point) - _prior_center(point, self.inputs)) / PRIOR_SD
+        return value - 0.5 * gap @ gap, gradient - gap / PRIOR_SD
+
+
+def _stop_when_idle():
+    """A callback that ends L-BFGS when `IDLE_STEPS` iterations in a row gain less than `GAIN_NATS`."""
+    losses: list[float] = []
+
+    def callback(intermediate_result):
+        losses.append(intermediate_result.fun)
+        recent = losses[-IDLE_STEPS - 1 :]
+        if len(recent) > IDLE_STEPS and all(a - b < GAIN_NATS for a, b in itertools.pairwise(recent)):
+            raise StopIteration
+
+    return callback
+
+
+def learn(
+    objective_for: Callable[[Kernel | None], Objective],
+    kernel_name,
+    likelihood: AnyLikelihood,
+    *,
+    inputs,
+    effort: Effort,
+    spread=None,
+    judges_for: Callable[[Kernel], tuple[Judge, Judge]] | None = None,
+) -> Learned:
+    """Maximise an objective over the parameters of a kernel and a likelihood.
+
+    Parameters
+    ----------
+    objective_for : the objective over rows that are near in the metric of a kernel (None: of the inputs)
+    kernel_name : expression of `parse_kernel`, or "auto" to choose among `AUTO_KERNELS`
+    spread : (D,) standard deviations of the inputs as they were given: one lengthscale for these is tried too
+    judges_for : where the rows depend on the metric: two judges, one that settles variances and one that then decides
+        between one lengthscale and many, and between the two kernels of largest evidence; this one's value is a mean
+        over rows
+
+    Raises
+    ------
+    NotPositiveDefinite
+        The objective could not be evaluated at any start.
+    """
+    search = _Search(objective_for(None), inputs)
+    names = AUTO_KERNELS if kernel_name == "auto" else (kernel_name,)
+    points = _isotropic(search, names, likelihood, effort, spread)
+    coarse = max(points, key=_objective)
+    if judges_for is not None:
+        search.objective = objective_for(coarse.kernel)
+        coarse = search.at(coarse.name, coarse.kernel, coarse.likelihood, tied=coarse.tied)
+    best = search.climb(_expanded(coarse, inputs), effort.steps)
+    # A kernel that lost may have missed inputs that the winner found: all get a chance from there.
+    places = {p.name: [best, _expanded(p, inputs)] for p in sorted(points, key=_objective) if p.name != best.name}
+    others = [search.climb(_begun(search, n, at), effort.isotropic_steps) for n, at in places.items()]
+    tried = _best_by_name([best, *others])
+    best, *others = sorted([best, *others], key=_objective, reverse=True)
+    if judges_for is None:
+        return _learned(search, best, tried)
+    for _ in range(effort.rounds):
+        search.objective = objective_for(best.kernel)
+        best = search.climb(search.at(best.name, best.kernel, best.likelihood), effort.steps // 2)
+    plain = search.at(best.name, _with_name(coarse, best.name, inputs), coarse.likelihood, tied=coarse.tied)
+    contenders = [plain, *(_begun(search, second.name, [best, second]) for second in others[:1])]
+    settling, deciding = judges_for(best.kernel)
+    climbed = [best, *(search.climb(point, effort.isotropic_steps) for point in contenders)]
+    # Compared when settled: one of too little noise loses to any other for the sake of a few rows.
+    choices = [(point, settled(settling, point.kernel, point.likelihood, BOUNDS["variance"][1])) for point in climbed]
+    values = [deciding(chosen.kernel, chosen.likelihood) for _, chosen in choices]
+    values[0] += 0.0 if isinstance(likelihood, OneHot) else DECISIVE_NATS
+    point, chosen = choices[int(np.argmax(values))]
+    winner = _Point(point.name, chosen.kernel, chosen.likelihood, point.objective)
+    return _learned(search, _expanded(winner, inputs), tried, chosen.factors)
+
+
+def polish(objective: Objective, kernel_name, kernel, likelihood: AnyLikelihood, *, inputs, steps) -> Learned:
+    """Climb another objective for a few iterations from where learning has ended; never to where it is lower."""
+    search = _Search(objective, inputs)
+    return _learned(search, search.climb(search.at(kernel_name, kernel, likelihood), steps), {})
+
+
+def _learned(search, best, tried, factors=None):
+    return Learned(
+        best.name,
+        best.kernel,
+        best.likelihood,
+        best.objective,
+        search.evaluations,
+        _at_bounds(best),
+        tried,
+        factors or {},
+    )
+
+
+# Factor on all lengthscales with which rescaling tries first (on variances: its square), and its evaluations.
+RESCALE_STEP = np.log(2.0)
+RESCALE_EVALUATIONS = 20
+
+# Largest variance of softmax latents: odds of exp(14) at two standard deviations. Where classes do not overlap the
+# evidence grows beyond, and one pass suffers: on validation rows of letter, accuracy .87 at a variance of 30, .89 at
+# 100, .64 at 1000.
+LARGEST_SOFTMAX_VARIANCE = 50.0
+
+
+def rescale(value: Callable[[Kernel], float], kernel: Kernel) -> Kernel:
+    """The kernel with all lengthscales times one factor and all variances times another that maximise `value`.
+
+    For likelihoods whose evidence has no gradient here: the kernel was learned with another likelihood, whose
+    latents have another scale. Nelder-Mead from the kernel as it is.
+    """
+
+    bounds = BOUNDS | {"variance": (BOUNDS["variance"][0], LARGEST_SOFTMAX_VARIANCE)}
+
+    def scaled(logs):
+        factors = {"lengthscale": np.exp(logs[0]), "variance": np.exp(logs[1])}
+        values = {}
+        for name, v in kernel.parameters.items():
+            kind = name.rsplit(".", 1)[-1]
+            values[name] = (v * factors.get(kind, 1.0)).clip(*bounds[kind])
+        return kernel.with_parameters(values)
+
+    def loss(logs):
+        penalty = 0.5 * float(logs @ logs) / PRIOR_SD**2
+        return penalty - value(scaled(logs))
+
+    simplex = np.array([[0.0, 0.0], [RESCALE_STEP, 0.0], [0.0, 2.0 * RESCALE_STEP]])
+    options = {"initial_simplex": simplex, "maxfev": RESCALE_EVALUATIONS, "fatol": GAIN_NATS, "xatol": 0.05}
+    return scaled(minimize(loss, np.zeros(2), method="Nelder-Mead", options=options).x)
+
+
+# Starts with one lengthscale, in units of sqrt(D) standard deviations: smooth, and rough.
+START_LENGTHSCALES = (1.0, 0.25)
+
+
+def _isotropic(search, names, likelihood, effort, spread):
+    """The points that each kernel reaches with one lengthscale, any of which may have failed but not all.
+
+    It is one lengthscale for standardised inputs, or for inputs as they were given: coordinates on a map, pixels
+    and principal components lose what they say of distance when each is standardised on its own.
+
+    Raises
+    ------
+    NotPositiveDefinite
+    """
+    kernel = parse_kernel(names[0], inputs=search.inputs).isotropic()
+    starts = []
+    for factor in START_LENGTHSCALES:
+        values = {n: v * factor if n.endswith("lengthscale") else v for n, v in kernel.parameters.items()}
+        starts.append(search.at(names[0], kernel.with_parameters(values), likelihood))
+    points = [search.climb(start, effort.isotropic_steps) for start in starts]
+    if spread is not None and np.ptp(spread) > 0:
+        given = [_as_given(search, names[0], factor, spread, likelihood) for factor in START_LENGTHSCALES]
+        points.append(search.climb(max(given, key=_objective), effort.isotropic_steps))
+    for name in names[1:]:
+        # A smooth kernel is lost where a rough one ends, with its longer lengthscales: it may start anew.
+        start = _begun(search, name, [max(points, key=_objective), *starts])
+        points.append(search.climb(start, effort.isotropic_steps))
+    if any(math.isfinite(point.objective) for point in points):
+        return points
+    raise NotPositiveDefinite(
+        f"learning: the evidence of {' or '.join(names)} could not be computed at any start; likely causes: "
+        "(a) a kernel that is no covariance, (b) duplicate rows without noise; give hyper-parameters with "
+        "--no-learn and --set"
+    )
+
+
+def _as_given(search, name, factor, spread, likelihood):
+    """A start with one lengthscale for the inputs as they were given, in units of their joint standard deviation."""
+    kernel = parse_kernel(name, inputs=search.inputs)
+    along = (factor * np.linalg.norm(spread) / spread).clip(*BOUNDS["lengthscale"])
+    values = {n: along if n.endswith("lengthscale") and len(v) > 1 else v for n, v in kernel.parameters.items()}
+    return search.at(name, kernel.with_parameters(values), likelihood, tied=True)
+
+
+def _with_name(point, name, inputs):
+    """Another of the `AUTO_KERNELS`, which have the same parameters, about where a point is."""
+    kernel = parse_kernel(name, inputs=inputs)
+    if len(point.kernel.theta) != len(kernel.theta):
+        kernel = kernel.isotropic()
+    values = dict(point.kernel.parameters)
+    if name != point.name:
+        longer = PROPORTIONS[name] / PROPORTIONS[point.name]
+        values["lengthscale"] = (longer * values["lengthscale"]).clip(*BOUNDS["lengthscale"])
+    return kernel.with_parameters(values)
+
+
+def _best_by_name(points):
+    """Best objective of each kernel that could be evaluated at all."""
+    finite = [point for point in points if math.isfinite(point.objective)]
+    return {p.name: max(q.objective for q in finite if q.name == p.name) for p in finite}
+
+
+def _objective(point):
+    return point.objective
+
+
+def _begun(search, name, places):
+    """Another of the `AUTO_KERNELS`, which have the same parameters, at that of some places where it does best."""
+    points = [search.at(name, _with_name(p, name, search.inputs), p.likelihood, tied=p.tied) for p in places]
+    return max(points, key=_objective)
+
+
+def _expanded(point, inputs):
+    """The same function with the lengthscales its name asks for."""
+    wanted = parse_kernel(point.name, inputs=inputs).parameters
+    values = {n: np.broadcast_to(v, wanted[n].shape).copy() for n, v in point.kernel.parameters.items()}
+    return _Point(
+        point.name, parse_kernel(point.name, inputs=inputs).with_parameters(values), point.likelihood, point.objective
+    )
+
+
+def _moves(point):
+    """How the steps of a search move the log parameters, (P, steps): each on its own, or lengthscales together."""
+    sizes = {name: len(values) for name, values in _parameters(point).items()}
+    single = {name for name in sizes if not (point.tied and name.endswith("lengthscale"))}
+    names = [(name, k if name in single else 0) for name, size in sizes.items() for k in range(size)]
+    steps = list(dict.fromkeys(names))
+    return np.array([[float(name == step) for step in steps] for name in names])
+
+
+def _theta(point):
+    return np.log(np.concatenate(list(_parameters(point).values())))
+
+
+def _parameters(point):
+    return named_parameters(point.kernel, point.likelihood)
+
+
+def _moved(point, theta):
+    kernel_size = len(point.kernel.theta)
+    kernel = point.kernel.with_theta(theta[:kernel_size])
+    values = split_parameters(point.likelihood.parameters, np.exp(theta[kernel_size:]))
+    return _Point(point.name, kernel, point.likelihood.with_parameters(values), -math.inf)
+
+
+def _prior_center(point, inputs):
+    """Log defaults: variance 1, lengthscale sqrt(D), the likelihood's own."""
+    kernel = parse_kernel(point.name, inputs=inputs).parameters
+    likelihood = make_likelihood(point.likelihood.name, point.likelihood.processes).parameters
+    values = [np.full(len(v), kernel[n][0]) for n, v in point.kernel.parameters.items()]
+    return np.log(np.concatenate([*values, *likelihood.values()]))
+
+
+def _bounds(point):
+    bounds = BOUNDS | LIKELIHOOD_BOUNDS | getattr(point.likelihood, "bounds", {})
+    return np.concatenate([np.tile(bounds[n.rsplit(".", 1)[-1]], (len(v), 1)) for n, v in _parameters(point).items()])
+
+
+def _at_bounds(point):
+    names = [f"{n}[{k}]" if len(v) > 1 else n for n, v in _parameters(point).items() for k in range(len(v))]
+    gaps = np.abs(np.log(_bounds(point)) - _theta(point)[:, None]).min(axis=1)
+    return [name for name, gap in zip(names, gaps, strict=True) if gap < AT_BOUND]
+
+
+def with_given(kernel: Kernel, likelihood: AnyLikelihood, given: dict[str, float | list[float]]):
+    """Kernel and likelihood with some parameters set by name, as `--set` gives them.
+
+    Raises
+    ------
+    InvalidOption
+        A name is unknown, or a value is not positive or has the wrong length.
+    """
+    known = named_parameters(kernel, likelihood)
+    for name, value in given.items():
+        if name not in known:
+            raise InvalidOption(f"--set: expected one of {', '.join(known)}, got {name!r}; use one of these names")
+        values = np.atleast_1d(np.asarray(value, dtype=float))
+        if not np.all(np.isfinite(values) & (values > 0)) or len(values) not in (1, len(known[name])):
+            raise InvalidOption(
+                f"--set {name}: expected one positive number or {len(known[name])} of them, got {value}; correct it"
+            )
+        known[name] = np.broadcast_to(values, known[name].shape).copy()
+    return with_named(kernel, likelihood, known)

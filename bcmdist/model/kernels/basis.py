@@ -1,0 +1,104 @@
+"""Kernels of a finite basis, k(x, z) = phi(x)' Sigma_w phi(z) (GBCM paper, section 6.6, eq. 11).
+
+The process is a regression on B fixed functions with weights w ~ N(0, Sigma_w). B query points in
+general position determine it everywhere, so from B on the committee is the exact posterior, however
+the rows are partitioned, and `select_points` leaves out the rest.
+
+A basis of one's own has no kernel here, because a Python function cannot be written into a model.
+Store phi(x) as the columns of X and use `linear`: its lengthscales are the weights' 1 / sd.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bcmdist.model.kernels.interface import Leaf, per_lengthscale
+
+DEGREES = (2, 3)
+
+
+def inner_products(X, Z, lengthscale):
+    """Sums over d of `x_d z_d / lengthscale_d^2`, (n, m), Fortran-ordered."""
+    return ((Z / lengthscale) @ (X / lengthscale).T).T
+
+
+def inner_pullback(X, Z, H, lengthscale):
+    """Derivatives of the sum of `H_ij inner_ij` with respect to the log lengthscales."""
+    per_input = ((X / lengthscale) * (H @ (Z / lengthscale))).sum(axis=0)
+    return -2.0 * per_lengthscale(per_input, lengthscale)
+
+
+@dataclass(frozen=True)
+class Linear(Leaf):
+    """`sum_d x_d z_d / lengthscale_d^2`: a plane through the origin of the scaled inputs."""
+
+    lengthscale: np.ndarray
+
+    def cross(self, X, Z):
+        return inner_products(X, Z, self.lengthscale)
+
+    def diagonal(self, X):
+        return ((X / self.lengthscale) ** 2).sum(axis=1)
+
+    def cross_and_pullback(self, X, Z):
+        return self.cross(X, Z), lambda G: inner_pullback(X, Z, G, self.lengthscale)
+
+    def input_gradient(self, X, Z, G):
+        return G.T @ X / self.lengthscale**2
+
+
+@dataclass(frozen=True)
+class Polynomial(Leaf):
+    """`variance * (1 + sum_d x_d z_d / lengthscale_d^2)^degree`: all monomials up to the degree.
+
+    Their number is B = (D + degree)! / (D! degree!).
+    """
+
+    degree: int
+    variance: np.ndarray
+    lengthscale: np.ndarray
+
+    def cross(self, X, Z):
+        base = 1.0 + inner_products(X, Z, self.lengthscale)
+        K = base ** (self.degree - 1)
+        K *= base
+        K *= self.variance
+        return K
+
+    def diagonal(self, X):
+        return self.variance * (1.0 + ((X / self.lengthscale) ** 2).sum(axis=1)) ** self.degree
+
+    def cross_and_pullback(self, X, Z):
+        base = 1.0 + inner_products(X, Z, self.lengthscale)
+        slope = self.variance * base ** (self.degree - 1)
+        K = slope * base
+
+        def pullback(G):
+            lengthscale = inner_pullback(X, Z, G * slope, self.lengthscale)
+            return np.concatenate([[np.vdot(G.T, K.T)], self.degree * lengthscale])
+
+        return K, pullback
+
+    def input_gradient(self, X, Z, G):
+        base = 1.0 + inner_products(X, Z, self.lengthscale)
+        slope = self.degree * self.variance * base ** (self.degree - 1)
+        return (G * slope).T @ X / self.lengthscale**2
+
+
+@dataclass(frozen=True)
+class Constant(Leaf):
+    """`variance` everywhere: an unknown offset."""
+
+    variance: np.ndarray
+
+    def cross(self, X, Z):
+        return np.full((len(X), len(Z)), self.variance[0], order="F")
+
+    def diagonal(self, X):
+        return np.full(len(X), self.variance[0])
+
+    def cross_and_pullback(self, X, Z):
+        return self.cross(X, Z), lambda G: self.variance * G.sum()
+
+    def input_gradient(self, X, Z, G):
+        return np.zeros_like(Z)

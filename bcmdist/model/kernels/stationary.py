@@ -1,0 +1,145 @@
+"""Kernels of the distance of two inputs: squared exponential, Matern, rational quadratic."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bcmdist.model.kernels.interface import Leaf, per_lengthscale
+
+# Squared distances below this share of the largest squared norm are recomputed from differences:
+# the matrix product leaves them with a relative error above 1e-12.
+CANCELLATION_SHARE = 1e-3
+
+
+def squared_distance(X, Z, lengthscale):
+    """Squared distances of inputs divided by `lengthscale`, (n, m), Fortran-ordered.
+
+    One matrix product of augmented inputs, `[-2x, |x|^2, 1] [z, 1, |z|^2]'`, about the centre of Z; entries that
+    lose too many digits in it are recomputed from differences, so that coincident points get exactly 0.
+    """
+    centre = Z.mean(axis=0) if len(Z) else 0.0
+    Xs, Zs = (X - centre) / lengthscale, (Z - centre) / lengthscale
+    x2, z2 = np.einsum("ij,ij->i", Xs, Xs), np.einsum("ij,ij->i", Zs, Zs)
+    left = np.column_stack([-2.0 * Xs, x2, np.ones_like(x2)])
+    right = np.column_stack([Zs, np.ones_like(z2), z2])
+    r2 = right @ left.T
+    small = np.flatnonzero(r2.ravel() < CANCELLATION_SHARE * (x2.max(initial=0) + z2.max(initial=0)))
+    j, i = np.divmod(small, len(X))
+    exact = np.zeros(len(small))
+    for d in range(X.shape[1]):
+        exact += (Xs[i, d] - Zs[j, d]) ** 2
+    r2.ravel()[small] = exact
+    return r2.T
+
+
+def lengthscale_pullback(X, Z, H, lengthscale):
+    """Sums of `H_ij (x_id - z_jd)^2 / lengthscale_d^2` over i, j: one entry per lengthscale."""
+    Xs, Zs = X / lengthscale, Z / lengthscale
+    per_input = H.sum(axis=1) @ Xs**2 + H.sum(axis=0) @ Zs**2 - 2.0 * (Xs * (H @ Zs)).sum(axis=0)
+    return per_lengthscale(per_input, lengthscale)
+
+
+def distance_gradient(X, Z, H, lengthscale):
+    """Derivatives of the sum of `H_ij r_ij^2` in the coordinates of Z: entry j, d is 2 H_ij (z_jd - x_id) / l_d^2."""
+    return 2.0 * (H.sum(axis=0)[:, None] * Z - H.T @ X) / lengthscale**2
+
+
+# Radial profiles: the value, and its derivative with respect to the squared distance r2, from r2.
+# Where r2 = 0 a slope of 0 stands for a limit that is multiplied by r2.
+
+
+def _se(r2):
+    value = np.exp(-0.5 * r2)
+    return value, lambda: -0.5 * value
+
+
+def _matern12(r2):
+    r = np.sqrt(r2)
+    value = np.exp(-r)
+    return value, lambda: np.divide(-0.5 * value, r, out=np.zeros_like(r), where=r > 0)
+
+
+def _matern32(r2):
+    a = np.sqrt(3.0 * r2)
+    decay = np.exp(-a)
+    return (1.0 + a) * decay, lambda: -1.5 * decay
+
+
+def _matern52(r2):
+    a = np.sqrt(5.0 * r2)
+    decay = np.exp(-a)
+    return (1.0 + a + (5.0 / 3.0) * r2) * decay, lambda: (-5.0 / 6.0) * (1.0 + a) * decay
+
+
+PROFILES = {"se": _se, "matern12": _matern12, "matern32": _matern32, "matern52": _matern52}
+
+
+@dataclass(frozen=True)
+class Stationary(Leaf):
+    """`variance * profile(r^2)` with `r^2 = sum_d (x_d - z_d)^2 / lengthscale_d^2`.
+
+    Profiles: `se` exp(-r^2/2), the kernel of the GBCM paper (eq. 9) with its A = variance and
+    gamma = lengthscale; `matern12` exp(-r); `matern32` (1 + a) exp(-a), a = sqrt(3) r;
+    `matern52` (1 + a + a^2/3) exp(-a), a = sqrt(5) r (Rasmussen & Williams 2006, eq. 4.17).
+    """
+
+    profile: str
+    variance: np.ndarray
+    lengthscale: np.ndarray
+
+    def cross(self, X, Z):
+        K, _ = PROFILES[self.profile](squared_distance(X, Z, self.lengthscale))
+        K *= self.variance
+        return K
+
+    def diagonal(self, X):
+        return np.full(len(X), self.variance[0])
+
+    def cross_and_pullback(self, X, Z):
+        value, slope = PROFILES[self.profile](squared_distance(X, Z, self.lengthscale))
+        K = self.variance * value
+
+        def pullback(G):
+            H = slope()
+            H *= G
+            lengthscale = lengthscale_pullback(X, Z, H, self.lengthscale)
+            return np.concatenate([[np.vdot(G.T, K.T)], -2.0 * self.variance * lengthscale])
+
+        return K, pullback
+
+    def input_gradient(self, X, Z, G):
+        _, slope = PROFILES[self.profile](squared_distance(X, Z, self.lengthscale))
+        return distance_gradient(X, Z, self.variance * slope() * G, self.lengthscale)
+
+
+@dataclass(frozen=True)
+class RationalQuadratic(Leaf):
+    """`variance * (1 + r^2 / (2 alpha))^-alpha` (Rasmussen & Williams 2006, eq. 4.19)."""
+
+    variance: np.ndarray
+    alpha: np.ndarray
+    lengthscale: np.ndarray
+
+    def cross(self, X, Z):
+        u = squared_distance(X, Z, self.lengthscale) / (2.0 * self.alpha)
+        return self.variance * np.exp(-self.alpha * np.log1p(u))
+
+    def diagonal(self, X):
+        return np.full(len(X), self.variance[0])
+
+    def cross_and_pullback(self, X, Z):
+        u = squared_distance(X, Z, self.lengthscale) / (2.0 * self.alpha)
+        K = self.variance * np.exp(-self.alpha * np.log1p(u))
+
+        def pullback(G):
+            GK = G * K
+            alpha = self.alpha * np.vdot(GK.T, (u / (1.0 + u) - np.log1p(u)).T)
+            lengthscale = lengthscale_pullback(X, Z, GK / (1.0 + u), self.lengthscale)
+            return np.concatenate([[GK.sum()], alpha, lengthscale])
+
+        return K, pullback
+
+    def input_gradient(self, X, Z, G):
+        u = squared_distance(X, Z, self.lengthscale) / (2.0 * self.alpha)
+        slope = -0.5 * self.variance * np.exp(-(self.alpha + 1.0) * np.log1p(u))
+        return distance_gradient(X, Z, slope * G, self.lengthscale)

@@ -1,0 +1,135 @@
+"""Counts: Poisson, negative binomial (over-dispersed), and successes among trials."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+from scipy.special import betaln, expit, gammaln, log_expit
+
+from bcmdist.model.likelihoods.interface import (
+    LARGEST_EXPONENT,
+    Likelihood,
+    beside,
+    bounded_exp,
+    bounded_log,
+    positive,
+    whole,
+)
+
+
+@dataclass(frozen=True)
+class Poisson(Likelihood):
+    """Counts of mean and variance mu = exposure exp(f)."""
+
+    name = "poisson"
+    support = "counts 0, 1, 2, ... with positive exposures"
+    companions = ("exposure",)
+    scaling = "exposure"
+    discrete = True
+
+    def unsupported(self, obs):
+        return ~(whole(obs.y) & positive(obs.exposure))
+
+    def log_density(self, obs, f):
+        eta = np.log(obs.exposure) + f
+        return obs.weight * (obs.y * eta - bounded_exp(eta) - gammaln(obs.y + 1.0))
+
+    def score(self, obs, f):
+        return obs.weight * (obs.y - self.mean(obs, f))
+
+    def curvature(self, obs, f):
+        return obs.weight * self.mean(obs, f)
+
+    def third(self, obs, f):
+        return -obs.weight * self.mean(obs, f)
+
+    def mean(self, obs, f):
+        """mu, (n,)."""
+        return bounded_exp(np.log(obs.exposure) + f)
+
+    def distribution(self, obs, f):
+        return stats.poisson(self.mean(beside(obs, f), f))
+
+    def saturated(self, obs):
+        return bounded_log(obs.y / obs.exposure)
+
+
+@dataclass(frozen=True)
+class NegativeBinomial(Likelihood):
+    """Counts of mean mu = exposure exp(f) and variance mu + mu^2 / shape; Poisson as shape grows.
+
+    With q = mu / (mu + shape), a logistic function of f:
+    p = binom(y + shape - 1, y) q^y (1 - q)^shape,  score y (1 - q) - shape q,  curvature (y + shape) q (1 - q)
+    """
+
+    shape: np.ndarray
+    name = "negative_binomial"
+    support = "counts 0, 1, 2, ... with positive exposures"
+    companions = ("exposure",)
+    scaling = "exposure"
+    discrete = True
+    learned = ("shape",)
+
+    def unsupported(self, obs):
+        return ~(whole(obs.y) & positive(obs.exposure))
+
+    def log_odds(self, obs, f):
+        """log(mu / shape), the log odds of q."""
+        return np.log(obs.exposure) + f - np.log(self.shape)
+
+    def log_density(self, obs, f):
+        eta = self.log_odds(obs, f)
+        constant = -betaln(self.shape, obs.y + 1.0) - np.log(self.shape + obs.y)
+        return obs.weight * (constant + obs.y * log_expit(eta) + self.shape * log_expit(-eta))
+
+    def score(self, obs, f):
+        eta = self.log_odds(obs, f)
+        return obs.weight * (obs.y * expit(-eta) - self.shape * expit(eta))
+
+    def curvature(self, obs, f):
+        eta = self.log_odds(obs, f)
+        return obs.weight * (obs.y + self.shape) * expit(eta) * expit(-eta)
+
+    def third(self, obs, f):
+        return -self.curvature(obs, f) * (1.0 - 2.0 * expit(self.log_odds(obs, f)))
+
+    def distribution(self, obs, f):
+        eta = np.clip(self.log_odds(beside(obs, f), f), -LARGEST_EXPONENT, LARGEST_EXPONENT)
+        return stats.nbinom(self.shape, expit(-eta))
+
+    def saturated(self, obs):
+        return bounded_log(obs.y / obs.exposure)
+
+
+@dataclass(frozen=True)
+class Binomial(Likelihood):
+    """Successes among trials of success probability 1 / (1 + exp(-f))."""
+
+    name = "binomial"
+    support = "counts 0, 1, 2, ... of successes, not above their whole numbers of trials"
+    companions = ("trials",)
+    discrete = True
+
+    def unsupported(self, obs):
+        return ~(whole(obs.y) & whole(obs.trials) & (obs.trials >= obs.y))
+
+    def log_density(self, obs, f):
+        fails = obs.trials - obs.y
+        constant = -betaln(fails + 1.0, obs.y + 1.0) - np.log(obs.trials + 1.0)
+        return obs.weight * (constant + obs.y * log_expit(f) + fails * log_expit(-f))
+
+    def score(self, obs, f):
+        return obs.weight * (obs.y * expit(-f) - (obs.trials - obs.y) * expit(f))
+
+    def curvature(self, obs, f):
+        return obs.weight * obs.trials * expit(f) * expit(-f)
+
+    def third(self, obs, f):
+        return -self.curvature(obs, f) * (1.0 - 2.0 * expit(f))
+
+    def distribution(self, obs, f):
+        return stats.binom(beside(obs, f).trials.astype(int), expit(f))
+
+    def saturated(self, obs):
+        odds = bounded_log(obs.y) - bounded_log(obs.trials - obs.y)
+        return np.clip(odds, -LARGEST_EXPONENT, LARGEST_EXPONENT)

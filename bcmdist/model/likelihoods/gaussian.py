@@ -1,0 +1,103 @@
+"""Real targets scattered around f: Gaussian noise, and Student's t for data with outliers."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+from scipy.special import betaln
+
+from bcmdist.model.likelihoods.interface import Likelihood, beside
+
+
+@dataclass(frozen=True)
+class Gaussian(Likelihood):
+    """y = f + e, e ~ N(0, noise_variance / weight)."""
+
+    noise_variance: np.ndarray
+    name = "gaussian"
+    exact = True
+    support = "finite numbers"
+    scaling = "affine"
+    learned = ("noise_variance",)
+
+    def unsupported(self, obs):
+        return ~np.isfinite(obs.y)
+
+    def targets(self, obs):
+        """What is regressed on, (n,)."""
+        return obs.y
+
+    def noise(self, obs):
+        """Noise variance of each row, (n,)."""
+        return self.noise_variance / obs.weight
+
+    def densities(self, obs):
+        return np.ones(len(obs))  # whatever the weight, which divides the noise
+
+    def log_density(self, obs, f):
+        noise = self.noise(obs)
+        return -0.5 * ((obs.y - f) ** 2 / noise + np.log(2.0 * np.pi * noise))
+
+    def score(self, obs, f):
+        return (obs.y - f) / self.noise(obs)
+
+    def curvature(self, obs, f):
+        return 1.0 / self.noise(obs) + np.zeros_like(f)
+
+    def third(self, obs, f):
+        return np.zeros_like(obs.y * f)
+
+    def distribution(self, obs, f):
+        return stats.norm(f, np.sqrt(self.noise(beside(obs, f))))
+
+    def saturated(self, obs):
+        return obs.y
+
+
+@dataclass(frozen=True)
+class StudentT(Likelihood):
+    """y = f + s e with e of Student's t distribution: an outlier counts little.
+
+    log p = log c - (nu + 1)/2 log(1 + (y - f)^2 / (nu s^2)), not concave; the curvature is Fisher's,
+    (nu + 1) / ((nu + 3) s^2) (Lange, Little & Taylor 1989).
+    """
+
+    noise_variance: np.ndarray
+    """s^2, the squared scale; the variance is nu / (nu - 2) times it"""
+    degrees_of_freedom: np.ndarray
+    """nu"""
+    name = "student_t"
+    support = "finite numbers"
+    scaling = "affine"
+    log_concave = False
+    learned = ("noise_variance", "degrees_of_freedom")
+
+    def unsupported(self, obs):
+        return ~np.isfinite(obs.y)
+
+    def log_density(self, obs, f):
+        nu, spread = self.degrees_of_freedom, self.degrees_of_freedom * self.noise_variance
+        constant = -betaln(0.5 * nu, 0.5) - 0.5 * np.log(spread)
+        return obs.weight * (constant - 0.5 * (nu + 1.0) * np.log1p((obs.y - f) ** 2 / spread))
+
+    def score(self, obs, f):
+        nu, gap = self.degrees_of_freedom, obs.y - f
+        return obs.weight * (nu + 1.0) * gap / (nu * self.noise_variance + gap**2)
+
+    def curvature(self, obs, f):
+        nu = self.degrees_of_freedom
+        return obs.weight * (nu + 1.0) / ((nu + 3.0) * self.noise_variance) + np.zeros_like(f)
+
+    def third(self, obs, f):
+        return np.zeros_like(obs.y * f)
+
+    def hessian(self, obs, f):
+        nu, spread = self.degrees_of_freedom, self.degrees_of_freedom * self.noise_variance
+        square = (obs.y - f) ** 2
+        return obs.weight * (nu + 1.0) * (spread - square) / (spread + square) ** 2
+
+    def distribution(self, obs, f):
+        return stats.t(self.degrees_of_freedom, f, np.sqrt(self.noise_variance))
+
+    def saturated(self, obs):
+        return obs.y

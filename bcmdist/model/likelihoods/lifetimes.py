@@ -1,0 +1,114 @@
+"""Lifetimes, of which some had not ended when they were last seen: exponential and Weibull.
+
+A censored row contributes the probability of surviving its time. With H the cumulative hazard of the
+time t and h its derivative: log p = event log h(t) - H(t). A time of 0 counts as `LEAST_TIME`, all others as they are.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from bcmdist.model.likelihoods.interface import LARGEST_EXPONENT, Likelihood, bounded_exp
+
+# Times are scaled to mean one. A recorded 0 (died on the day of entry) means a time below the clock's
+# unit; the densities of Weibull shapes other than one are 0 or infinite there. A clock that tells less
+# than 10,000 steps to a mean life would be a rare one.
+LEAST_TIME = 1e-4
+
+
+def _log_time(obs):
+    """Logs of the times, (n,), of zeros that of `LEAST_TIME`."""
+    return np.log(np.where(obs.y > 0, obs.y, LEAST_TIME))
+
+
+def _unsupported(obs):
+    return ~(np.isfinite(obs.y) & (obs.y >= 0) & ((obs.event == 0) | (obs.event == 1)))
+
+
+def _saturated(obs):
+    """H = 1 for an ended life, forever for a censored one."""
+    return np.where(obs.event == 1, _log_time(obs), LARGEST_EXPONENT)
+
+
+@dataclass(frozen=True)
+class Exponential(Likelihood):
+    """Constant hazard exp(-f), mean exp(f):  log p = -event f - H,  H = t exp(-f)."""
+
+    name = "exponential"
+    support = "times not below 0 with events 0 or 1"
+    companions = ("event",)
+    scaling = "scale"
+
+    def unsupported(self, obs):
+        return _unsupported(obs)
+
+    def densities(self, obs):
+        return obs.weight * obs.event  # of a censored life there is a probability
+
+    def log_density(self, obs, f):
+        return obs.weight * (-obs.event * f - self.cumulative_hazard(obs, f))
+
+    def score(self, obs, f):
+        return obs.weight * (self.cumulative_hazard(obs, f) - obs.event)
+
+    def curvature(self, obs, f):
+        return obs.weight * self.cumulative_hazard(obs, f)
+
+    def third(self, obs, f):
+        return self.curvature(obs, f)
+
+    def cumulative_hazard(self, obs, f):
+        """H, (n,)."""
+        return bounded_exp(_log_time(obs) - f)
+
+    def distribution(self, obs, f):
+        return stats.expon(scale=bounded_exp(f))
+
+    def saturated(self, obs):
+        return _saturated(obs)
+
+
+@dataclass(frozen=True)
+class Weibull(Likelihood):
+    """Hazard growing (shape k > 1) or falling (k < 1) with age, scale exp(f).
+
+    log p = event (log k - k f + (k - 1) log t) - H,  H = (t exp(-f))^k.
+    """
+
+    shape: np.ndarray
+    name = "weibull"
+    support = "times not below 0 with events 0 or 1"
+    companions = ("event",)
+    scaling = "scale"
+    learned = ("shape",)
+
+    def unsupported(self, obs):
+        return _unsupported(obs)
+
+    def densities(self, obs):
+        return obs.weight * obs.event  # of a censored life there is a probability
+
+    def log_density(self, obs, f):
+        k, log_t = self.shape, _log_time(obs)
+        log_hazard = np.log(k) - k * f + (k - 1.0) * log_t
+        return obs.weight * (obs.event * log_hazard - self.cumulative_hazard(obs, f))
+
+    def score(self, obs, f):
+        return obs.weight * self.shape * (self.cumulative_hazard(obs, f) - obs.event)
+
+    def curvature(self, obs, f):
+        return obs.weight * self.shape**2 * self.cumulative_hazard(obs, f)
+
+    def third(self, obs, f):
+        return self.shape * self.curvature(obs, f)
+
+    def cumulative_hazard(self, obs, f):
+        """H, (n,)."""
+        return bounded_exp(self.shape * (_log_time(obs) - f))
+
+    def distribution(self, obs, f):
+        return stats.weibull_min(self.shape, scale=bounded_exp(f))
+
+    def saturated(self, obs):
+        return _saturated(obs)

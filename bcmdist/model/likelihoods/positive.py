@@ -1,0 +1,122 @@
+"""Positive targets of mean exp(f): gamma and inverse Gaussian, both with the log link.
+
+(The canonical links of both would need latents of one sign, which a Gaussian process does not know.)
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+from scipy.special import erfcx, gammaln, ndtr
+
+from bcmdist.model.likelihoods.interface import Likelihood, bounded_exp, bounded_log, positive
+
+
+@dataclass(frozen=True)
+class Gamma(Likelihood):
+    """Mean mu = exp(f), variance mu^2 / shape.
+
+    With u = shape y / mu: log p = shape log u - u - log y - log Gamma(shape), score u - shape, curvature u.
+    """
+
+    shape: np.ndarray
+    name = "gamma"
+    support = "positive numbers"
+    scaling = "scale"
+    learned = ("shape",)
+
+    def unsupported(self, obs):
+        return ~positive(obs.y)
+
+    def log_ratio(self, obs, f):
+        """log u."""
+        return np.log(self.shape * obs.y) - f
+
+    def log_density(self, obs, f):
+        log_u = self.log_ratio(obs, f)
+        return obs.weight * (self.shape * log_u - bounded_exp(log_u) - np.log(obs.y) - gammaln(self.shape))
+
+    def score(self, obs, f):
+        return obs.weight * (bounded_exp(self.log_ratio(obs, f)) - self.shape)
+
+    def curvature(self, obs, f):
+        return obs.weight * bounded_exp(self.log_ratio(obs, f))
+
+    def third(self, obs, f):
+        return self.curvature(obs, f)
+
+    def distribution(self, obs, f):
+        return stats.gamma(self.shape, scale=bounded_exp(f) / self.shape)
+
+    def saturated(self, obs):
+        return bounded_log(obs.y)
+
+
+@dataclass(frozen=True)
+class InverseGaussian(Likelihood):
+    """Mean mu = exp(f), variance dispersion mu^3.
+
+    log p = -1/2 log(2 pi dispersion y^3) - (y - mu)^2 / (2 dispersion mu^2 y),
+    score (y - mu) / (dispersion mu^2); not log-concave, the curvature is Fisher's 1 / (dispersion mu).
+    """
+
+    dispersion: np.ndarray
+    name = "inverse_gaussian"
+    support = "positive numbers"
+    scaling = "scale"
+    log_concave = False
+    learned = ("dispersion",)
+
+    def unsupported(self, obs):
+        return ~positive(obs.y)
+
+    def log_density(self, obs, f):
+        gap = bounded_exp(0.5 * np.log(obs.y) - f) - 1.0 / np.sqrt(obs.y)
+        return -0.5 * obs.weight * (gap**2 / self.dispersion + np.log(2.0 * np.pi * self.dispersion * obs.y**3))
+
+    def score(self, obs, f):
+        return obs.weight * (bounded_exp(np.log(obs.y) - 2.0 * f) - bounded_exp(-f)) / self.dispersion
+
+    def curvature(self, obs, f):
+        return obs.weight * bounded_exp(-f) / self.dispersion + np.zeros_like(obs.y)
+
+    def third(self, obs, f):
+        return self.curvature(obs, f)
+
+    def hessian(self, obs, f):
+        return obs.weight * (2.0 * bounded_exp(np.log(obs.y) - 2.0 * f) - bounded_exp(-f)) / self.dispersion
+
+    def distribution(self, obs, f):
+        relative_variance = self.dispersion * bounded_exp(f)
+        return INVERSE_GAUSSIAN(relative_variance, scale=bounded_exp(f) / relative_variance)
+
+    def saturated(self, obs):
+        return bounded_log(obs.y)
+
+
+class _InverseGaussian(stats.rv_continuous):
+    """That of scipy in the same parameter, with a distribution function for any mean.
+
+    F(x) = Phi(a) + exp(2 / mu) Phi(-b) with a = (x / mu - 1) / sqrt(x), b = (x / mu + 1) / sqrt(x); by 2 / mu =
+    (b^2 - a^2) / 2 the second term is erfcx(b / sqrt(2)) exp(-a^2 / 2) / 2, which neither overflows nor cancels.
+    """
+
+    def _cdf(self, x, mu):
+        root = np.sqrt(x)
+        a, b = (x / mu - 1.0) / root, (x / mu + 1.0) / root
+        return ndtr(a) + 0.5 * erfcx(b / np.sqrt(2.0)) * np.exp(-0.5 * a**2)
+
+    def _logpdf(self, x, mu):
+        return -0.5 * np.log(2.0 * np.pi * x**3) - (x / mu - 1.0) ** 2 / (2.0 * x)
+
+    def _pdf(self, x, mu):
+        return np.exp(self._logpdf(x, mu))
+
+    def _stats(self, mu):
+        return mu, mu**3, 3.0 * np.sqrt(mu), 15.0 * mu
+
+    def _rvs(self, mu, size=None, random_state=None):
+        return random_state.wald(mu, 1.0, size=size)
+
+
+INVERSE_GAUSSIAN = _InverseGaussian(a=0.0, name="inverse_gaussian")

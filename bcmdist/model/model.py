@@ -1,0 +1,134 @@
+"""The prepared model: all that is settled before the first message is computed.
+
+Scaling, prior and query set, and likelihood. It is committed before experts run; workers load it
+by reference. Two committees can be added exactly where their models are equal.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bcmdist.data.cell_tree import CellTree
+from bcmdist.data.schema import UNNAMED, Schema
+from bcmdist.model.kernels import Kernel, parse_kernel
+from bcmdist.model.likelihoods import AnyLikelihood, make_likelihood
+from bcmdist.model.mean import Mean
+from bcmdist.model.scaling import Scaling
+from bcmdist.model.shared.query import Query
+
+# Of a model in a commit: always, and where there are cells.
+ARRAYS = ("query_points", "query_factor", "x_mean", "x_scale")
+CELL_ARRAYS = ("cell_direction", "cell_threshold", "cell_child", "cell_first")
+
+
+@dataclass(frozen=True)
+class Model:
+    """Scaling, query set (with kernel and mean) and likelihood."""
+
+    scaling: Scaling
+    query: Query
+    likelihood: AnyLikelihood
+    kernel_name: str
+    """the expression `parse_kernel` reads"""
+    x_name: str
+    y_name: str
+    classes: tuple[float, ...] | None = None
+    """labels of the classes, ascending, where the targets are classes that the likelihood numbers"""
+    cells: CellTree | None = None
+    """of scaled inputs, where partitions are spatial"""
+    schema: Schema = UNNAMED
+    """names of the inputs and of the classes in the training data, where they had names"""
+
+    @property
+    def class_labels(self) -> tuple[str, ...] | tuple[int, ...]:
+        """What the classes are called in the training data, in the order of their probabilities."""
+        numbers = tuple(map(int, self.classes or (0, 1)))
+        return tuple(self.schema.classes[k] for k in numbers) if self.schema.classes else numbers
+
+    @property
+    def inputs(self):
+        """Number D of input columns."""
+        return self.query.points.shape[1]
+
+    def to_arrays(self) -> tuple[dict[str, np.ndarray], dict]:
+        """Arrays and JSON-ready facts from which `from_arrays` makes the same model, bit for bit."""
+        arrays = {
+            "query_points": self.query.points,
+            "query_factor": self.query.factor,
+            "x_mean": self.scaling.x_mean,
+            "x_scale": self.scaling.x_scale,
+        }
+        if self.cells is not None:
+            tree = (self.cells.direction, self.cells.threshold, self.cells.child, self.cells.first)
+            arrays |= dict(zip(CELL_ARRAYS, tree, strict=True))
+        facts = {
+            "kernel": self.kernel_name,
+            "kernel_parameters": to_lists(self.query.kernel),
+            "mean": self.query.mean.name,
+            "jitter": self.query.jitter,
+            "likelihood": self.likelihood.name,
+            "likelihood_parameters": to_lists(self.likelihood),
+            "y_mean": self.scaling.y_mean,
+            "y_scale": self.scaling.y_scale,
+            "x": self.x_name,
+            "y": self.y_name,
+            "classes": self.classes,
+            "columns": self.schema.columns,
+            "class_names": self.schema.classes,
+        }
+        return arrays, facts
+
+
+def from_arrays(arrays, facts) -> Model:
+    """The model that `to_arrays` described."""
+    points = arrays["query_points"]
+    kernel = kernel_from(facts["kernel"], facts["kernel_parameters"], inputs=points.shape[1])
+    query = Query(points, kernel, Mean(facts["mean"]), np.asfortranarray(arrays["query_factor"]), facts["jitter"])
+    classes = facts.get("classes")
+    return Model(
+        Scaling(arrays["x_mean"], arrays["x_scale"], facts["y_mean"], facts["y_scale"]),
+        query,
+        likelihood_from(facts["likelihood"], facts["likelihood_parameters"], classes),
+        facts["kernel"],
+        facts["x"],
+        facts["y"],
+        classes and tuple(classes),
+        CellTree(*(arrays[name] for name in CELL_ARRAYS)) if CELL_ARRAYS[0] in arrays else None,
+        Schema(facts.get("columns", ()), facts.get("class_names", ())),
+    )
+
+
+def to_lists(part: Kernel | AnyLikelihood) -> dict[str, list[float]]:
+    """Natural parameters as lists of floats."""
+    return {name: value.tolist() for name, value in part.parameters.items()}
+
+
+def kernel_from(expression, parameters, *, inputs) -> Kernel:
+    """Kernel of an expression at given natural parameters."""
+    return parse_kernel(expression, inputs=inputs).with_parameters(_vectors(parameters))
+
+
+def likelihood_from(name, parameters, classes=None) -> AnyLikelihood:
+    """Likelihood of a name at given natural parameters, for given class labels."""
+    return make_likelihood(name, classes and len(classes)).with_parameters(_vectors(parameters))
+
+
+def _vectors(parameters):
+    return {name: np.array(value, dtype=float) for name, value in parameters.items()}
+
+
+def named_parameters(kernel: Kernel, likelihood: AnyLikelihood) -> dict[str, np.ndarray]:
+    """All natural parameters under the names of `--set` and `info`."""
+    named = {f"kernel.{n}": v for n, v in kernel.parameters.items()}
+    return named | {f"likelihood.{n}": v for n, v in likelihood.parameters.items()}
+
+
+def with_named(
+    kernel: Kernel, likelihood: AnyLikelihood, values: dict[str, np.ndarray]
+) -> tuple[Kernel, AnyLikelihood]:
+    """Kernel and likelihood at the natural parameters that `named_parameters` would show."""
+
+    def own(prefix):
+        return {n.removeprefix(prefix): v for n, v in values.items() if n.startswith(prefix)}
+
+    return kernel.with_parameters(own("kernel.")), likelihood.with_parameters(own("likelihood."))

@@ -1,0 +1,67 @@
+"""Targets on their way into a model: checked, numbered and scaled."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from bcmdist.data.dataset import read_schema
+from bcmdist.data.schema import known_classes
+from bcmdist.errors import UnsupportedTarget
+from bcmdist.model.model import Model
+
+
+def check_support(likelihood, part, obs):
+    """Raise `UnsupportedTarget` naming the first row outside the support of a likelihood."""
+    bad = np.flatnonzero(likelihood.unsupported(obs))
+    if len(bad):
+        row = bad[0]
+        companions = "".join(f", {name} {getattr(obs, name)[row]:g}" for name in likelihood.companions)
+        raise UnsupportedTarget(
+            f"{part.data.url}: the {likelihood.name} likelihood expects {likelihood.support} in {part.data.y}, got "
+            f"{obs.y[row]:g}{companions} at row {part.start + row} ({len(bad)} such rows of {part.start} to "
+            f"{part.stop - 1}); recode the targets or choose another --task"
+        )
+
+
+def model_rows(model: Model, part, rows):
+    """Inputs (n, D) and observations of a partition in the units of the model, checked as `model_observations` does."""
+    return model.scaling.inputs(rows.X), model_observations(model, part, rows.obs)
+
+
+def model_observations(model: Model, part, obs):
+    """Observations in the units of the model, checked.
+
+    Raises
+    ------
+    UnsupportedTarget
+        A target is outside the support, or a class that was not among the training data.
+    """
+    labels = model.classes or tuple(map(float, range(len(model.schema.classes))))
+    if labels:
+        numbers = np.searchsorted(labels, obs.y).clip(max=len(labels) - 1)
+        unseen = np.flatnonzero(np.asarray(labels)[numbers] != obs.y)
+        if len(unseen):
+            names = _class_names(model, part.data)
+            new, row = names(obs.y[unseen[0]]), part.start + unseen[0]
+            shown = ", ".join(names(label) for label in labels[:10]) + ", ..." * (len(labels) > 10)
+            raise UnsupportedTarget(
+                f"{part.data.url}: expected the classes of the training data ({shown}) in {part.data.y}, got "
+                f"{new} at row {row} ({len(unseen)} such rows of {part.start} to {part.stop - 1}); drop these rows, "
+                "or fit a model to data with this class"
+            )
+        obs = replace(obs, y=numbers.astype(float))
+    check_support(model.likelihood, part, obs)
+    return model.scaling.observations(obs, model.likelihood.scaling)
+
+
+def _class_names(model, data):
+    """A function that tells what the classes of a data set are called, by their numbers in the model."""
+    if not model.schema.classes:
+        return "{:g}".format
+    known = known_classes(read_schema(data.url, x=data.x, y=data.y), model.schema)
+    return lambda number: known[int(number)] if 0 <= number < len(known) else f"{number:g}"
+
+
+def class_numbers(obs, classes):
+    """Observations with class numbers 0 to C - 1 in place of labels; as they are where there are no classes."""
+    return obs if classes is None else replace(obs, y=np.searchsorted(classes, obs.y).astype(float))

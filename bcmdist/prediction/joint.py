@@ -1,0 +1,88 @@
+"""Joint predictions: the covariance of the latent f between new points, and samples of it.
+
+The covariance form of `bcmdist.prediction.latent` (GBCM paper, section 6.4, after eq. 10). It needs all
+pairs of points at once, so the memory grows with their square and is checked before.
+"""
+
+import math
+
+import numpy as np
+
+from bcmdist import linalg
+from bcmdist.committee.committee import Belief
+from bcmdist.errors import InvalidOption
+from bcmdist.model.kernels import kernel_parts
+from bcmdist.model.shared.query import Query
+from bcmdist.prediction.latent import refuse_negative
+from bcmdist.runtime import memory
+
+
+def joint_latent(query: Query, belief: Belief, X, *, allowed_bytes=math.inf):
+    """Mean and covariance of the latent f at the rows of X, all together.
+
+    V = rows b(x)', V_q its columns of the query values:
+    mean = V m,  covariance = k(X, X) - V_q V_q' + V Lambda^-1 V'
+
+    The diagonal is the variance of `predict_latent`; the covariance of some rows is that block.
+
+    Parameters
+    ----------
+    X : (n, D)
+        Scaled inputs.
+    allowed_bytes : float
+        Of memory; the default allows any.
+
+    Returns
+    -------
+    mean : (n,), covariance : (n, n), symmetric to the last bit, positive semi-definite up to rounding
+
+    Raises
+    ------
+    MemoryLimit
+        Before anything is computed.
+    NotPositiveDefinite
+    """
+    _refuse_large(query, len(X), 0, allowed_bytes)
+    if len(X) == 0:
+        return np.empty(0), np.empty((0, 0))
+    V = query.whiten(X)
+    covariance = query.residual_lower(V, query.kernel.cross(X, X))
+    residual = np.diag(covariance).copy()
+    refuse_negative(residual, query.kernel.diagonal(X))
+    covariance[np.diag_indices_from(covariance)] = np.maximum(residual, 0.0)
+    mean = V @ belief.mean
+    A = linalg.solve_right_transposed(belief.factor, V)
+    return mean, linalg.mirror(linalg.add_outer_lower(covariance, A))
+
+
+def sample_latent(query: Query, belief: Belief, X, *, size, seed, allowed_bytes=math.inf):
+    """Joint samples of the latent f at the rows of X, (size, n); the same for the same seed.
+
+    mean + F z with F F' = covariance by pivoted Cholesky, which needs no jitter: rows that the
+    others determine, such as duplicates, follow them to within sqrt(rounding).
+
+    Raises
+    ------
+    MemoryLimit
+        Before anything is computed.
+    NotPositiveDefinite
+    """
+    if size < 0:
+        raise InvalidOption(f"size: expected at least 0 samples, got {size}; give another number")
+    _refuse_large(query, len(X), size, allowed_bytes)
+    mean, covariance = joint_latent(query, belief, X)
+    if len(mean) == 0:
+        return np.empty((size, 0))
+    F = linalg.semidefinite_factor(covariance, name="joint covariance at new points")
+    samples = np.random.default_rng(seed).standard_normal((size, F.shape[1])) @ F.T
+    samples += mean
+    return samples
+
+
+def _refuse_large(query, rows, samples, allowed_bytes):
+    memory.refuse_above(
+        memory.joint_bytes(rows, query.shared, kernels=kernel_parts(query.kernel), samples=samples),
+        allowed_bytes,
+        what=f"joint prediction of {rows} rows" + (f", {samples} samples" if samples else ""),
+        remedy="give fewer rows at a time, or predict without covariances",
+    )

@@ -1,0 +1,112 @@
+"""The local expert: what the rows around a new point add to the committee's belief (PIC with halo).
+
+The shared variables v carry what lies far away; given them, the rows nearby say the rest:
+
+    f(x) | v, rows:   mean  b'v + c'T (y - V v),   variance  k(x, x) - b_q'b_q - c'T c
+    c = cov(f(x), f | v) = k(X, x) - V_q b_q,      T = (cov(f | v) + Psi)^-1
+
+averaged over the committee's belief in v. If the rows are one partition of the committee this is PIC (Snelson &
+Ghahramani 2007); with one partition it is the exact GP. Other likelihoods are made Gaussian at the mode of
+these rows given the belief's mean; no pseudo-target is divided by a weight.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bcmdist import linalg
+from bcmdist.committee.committee import Belief
+from bcmdist.experts.expert import find_mode
+from bcmdist.model.likelihoods import AnyLikelihood, Gaussian, OneHot
+from bcmdist.model.shared.query import Query
+from bcmdist.prediction.latent import BLOCK_ROWS, refuse_negative
+
+
+@dataclass(frozen=True)
+class Site:
+    """The Gaussian site of rows for one process, or for several that share it: T = root (L L')^-1 root."""
+
+    root: np.ndarray | None
+    """w^1/2, (n,), of a linearised likelihood; None for ones"""
+    factor: np.ndarray
+    """L, (n, n)"""
+
+    def times(self, C):
+        """T C for C (n, m), and C'T C's diagonal; without a root, may overwrite C."""
+        scaled = np.asfortranarray(C if self.root is None else self.root[:, None] * C)
+        s = linalg.solve_lower(self.factor, scaled)
+        explained = np.einsum("ij,ij->j", s, s)
+        TC = linalg.solve_lower_transposed(self.factor, s)
+        return TC if self.root is None else self.root[:, None] * TC, explained
+
+
+@dataclass(frozen=True)
+class LocalExpert:
+    """Rows with what they say beyond the shared variables; made by `local_expert`."""
+
+    X: np.ndarray
+    """(n, D), scaled"""
+    V: np.ndarray
+    """whitened design, (n, S)"""
+    sites: tuple[Site, ...]
+    """one for all processes, or one each"""
+    pull: np.ndarray
+    """T (y - V m) at the belief's mean m: (n,), or (n, C) for C processes"""
+
+    @property
+    def nbytes(self):
+        """Memory it takes, about."""
+        return self.V.nbytes + self.X.nbytes + sum(site.factor.nbytes for site in self.sites)
+
+
+def local_expert(query: Query, likelihood: AnyLikelihood, X, V, obs, belief: Belief) -> LocalExpert:
+    """The rows X (n, D), n >= 1, scaled, whitened as V (n, S), with targets `obs`, under a committee's belief.
+
+    Raises
+    ------
+    LaplaceNotConverged, NotPositiveDefinite
+    """
+    Lam = query.residual_lower(V, query.kernel.cross(X, X))
+    prior_mean = V @ belief.mean.T
+    if isinstance(likelihood, Gaussian | OneHot):
+        Lam[np.diag_indices_from(Lam)] += likelihood.noise(obs)
+        L = linalg.cholesky(Lam, name="cov(y | query) of a local expert")
+        return LocalExpert(X, V, (Site(None, L),), linalg.cholesky_solve(L, likelihood.targets(obs) - prior_mean))
+    f = find_mode(linalg.mirror(Lam), obs, likelihood, prior_mean)
+    weights = likelihood.curvature(obs, f).reshape(len(X), -1)
+    return LocalExpert(X, V, tuple(_linearised(Lam, w) for w in weights.T), likelihood.score(obs, f))
+
+
+def _linearised(Lam, w):
+    root = np.sqrt(w)
+    B = linalg.identity_plus_scaled(Lam, root)
+    return Site(root, linalg.cholesky(B, name="I + w^1/2 cov(f | query) w^1/2"))
+
+
+def predict_local(query: Query, belief: Belief, expert: LocalExpert, X):
+    """Mean and variance of the latent f at the rows of X (n, D), scaled: (n,), or (n, C) for C processes.
+
+    mean = b'm + c'T (y - V m),   variance = k - b_q'b_q - c'T c + a' Lambda^-1 a  with a = b - V'T c
+    """
+    blocks = [_block(query, belief, expert, X[a : a + BLOCK_ROWS]) for a in range(0, max(len(X), 1), BLOCK_ROWS)]
+    mean, variance = zip(*blocks, strict=True)
+    return np.concatenate(mean), np.concatenate(variance)
+
+
+def _block(query, belief, expert, X):
+    B, Q = query.whiten(X), len(query.points)
+    c = query.kernel.cross(expert.X, X)
+    c -= expert.V[:, :Q] @ B[:, :Q].T
+    mean = B @ belief.mean.T + c.T @ expert.pull
+    prior = query.residual_variance(B, X)
+    factors = [belief.factor] if belief.factor.ndim == 2 else belief.factor
+    variances = []
+    for site, factor in zip(expert.sites, factors, strict=True):
+        Tc, explained = site.times(c)
+        residual = prior - explained
+        refuse_negative(residual, query.kernel.diagonal(X))
+        A = linalg.solve_right_transposed(factor, np.asfortranarray(B - Tc.T @ expert.V))
+        variances.append(np.maximum(residual, 0.0) + np.einsum("ij,ij->i", A, A))
+    if mean.ndim == 1:
+        return mean, variances[0]
+    return mean, np.stack(variances * (mean.shape[1] // len(variances)), axis=1)

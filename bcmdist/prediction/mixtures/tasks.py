@@ -1,0 +1,135 @@
+"""Averaged predictions of several fitted models at the rows of a partition, and their scores."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from bcmdist.data.writing import write_rows
+from bcmdist.errors import ModelDamaged
+from bcmdist.model.targets import model_observations
+from bcmdist.prediction.mixtures.normal_mixtures import (
+    mixture_cdf,
+    mixture_crps,
+    mixture_log_density,
+    mixture_moments,
+    mixture_quantile,
+)
+from bcmdist.prediction.scoring.pit import Places
+from bcmdist.prediction.scoring.scores import Scores, class_scores, real_scores
+from bcmdist.prediction.tasks import predict_rows
+from bcmdist.storage.commits import Reference
+from bcmdist.storage.disk import open_storage
+from bcmdist.storage.loading import load_fitted
+
+# The interval predictions report.
+LOW, HIGH = 0.025, 0.975
+# What a mixture needs of its members.
+MIXED = ("mean", "variance", "observation_mean", "observation_variance", "probability")
+
+
+CONTENTS = "mixture.json"  # the members' directories, commits and hashes; written when all of them are there
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a task carries instead of many references: where a mixture's `CONTENTS` lie, and their hash."""
+
+    url: str
+    digest: str
+
+
+Members = Contents | tuple[Reference, ...]
+"""The fitted models of a mixture; by value for a few, since a task stays below 10 kB"""
+
+
+@lru_cache(maxsize=2)
+def references(members: Members) -> tuple[Reference, ...]:
+    """References of a mixture's members.
+
+    Raises
+    ------
+    ModelDamaged
+    """
+    if isinstance(members, tuple):
+        return members
+    text = open_storage(members.url).get(CONTENTS)
+    if (found := hashlib.sha256(text).hexdigest()) != members.digest:
+        raise ModelDamaged(
+            f"{members.url}: expected {CONTENTS} {members.digest[:12]}, found {found[:12]}; this machine sees another "
+            "mixture under the same path: use a shared one"
+        )
+    return tuple(Reference(f"{members.url}/{name}", *rest) for name, *rest in json.loads(text))
+
+
+@dataclass(frozen=True)
+class MixtureScore:
+    """Totals of the scores of a partition under a mixture of fitted models, loaded one after the other."""
+
+    members: Members
+
+    def __call__(self, part, rows) -> Scores:
+        first, *_ = members = references(self.members)
+        model = load_fitted(first).model
+        seen = model_observations(model, part, rows.obs)
+        said = said_by(members, rows)
+        prediction = mixed(said)
+        if "probability" in prediction:
+            return class_scores(seen.y, prediction)
+        means, sds = components(said)
+        y = rows.obs.y
+        log_density, crps = mixture_log_density(means, sds, y), mixture_crps(means, sds, y)
+        at = mixture_cdf(means, sds, y)
+        where = Places(at, at, np.ones(len(y), dtype=bool))
+        return real_scores(y, prediction, log_density, where, train_mean=model.scaling.y_mean, crps=crps)
+
+
+@dataclass(frozen=True)
+class MixturePredict:
+    """Write the predictions of a mixture for a partition, as `Predict` does; returns the number of rows."""
+
+    members: Members
+    out: str
+
+    def __call__(self, part, rows) -> int:
+        first, *_ = members = references(self.members)
+        classes = load_fitted(first).model.classes
+        write_rows(self.out, part.start, mixed(said_by(members, rows), classes=classes))
+        return part.rows
+
+
+def said_by(members: tuple[Reference, ...], rows):
+    """Stacked predictions at rows by models that are loaded one after the other."""
+    return stacked(predict_rows(load_fitted(member), rows.X, rows.obs) for member in members)
+
+
+def stacked(predictions: Iterable[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Predictions of one member after the other, by name, members along a new first axis."""
+    kept = [{name: value for name, value in said.items() if name in MIXED} for said in predictions]
+    return {name: np.array([said[name] for said in kept]) for name in kept[0]}
+
+
+def components(said):
+    """Means and standard deviations (K, n) of observations under each member."""
+    return said["observation_mean"], np.sqrt(said["observation_variance"])
+
+
+def mixed(said, quantiles=(), *, classes=None) -> dict[str, np.ndarray]:
+    """What the mixture says, by the names of `GBCM.predict`, from `stacked` predictions of its members.
+
+    Labels are numbers of classes, or those of the data among `classes`.
+    """
+    mean, variance = mixture_moments(said["mean"], said["variance"])
+    named = {"mean": mean, "variance": variance}
+    if "probability" in said:
+        p = said["probability"].mean(axis=0)
+        label = p.argmax(axis=1)
+        return named | {"probability": p, "label": label if classes is None else np.asarray(classes, dtype=int)[label]}
+    mean, variance = mixture_moments(said["observation_mean"], said["observation_variance"])
+    means, sds = components(said)
+    levels = {"lower95": LOW, "upper95": HIGH} | {f"quantile{q:g}": q for q in quantiles}
+    own = {name: mixture_quantile(means, sds, q) for name, q in levels.items()}
+    return named | {"observation_mean": mean, "observation_variance": variance} | own

@@ -1,0 +1,173 @@
+"""Scores of predictions against observations, as sums over partitions.
+
+`real_scores`, `class_scores` and `event_scores` turn a partition into a `Scores` of additive
+totals; `Scores.summary` turns the grand total into the figures users read.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scoringrules import interval_score
+
+from bcmdist.prediction.scoring import pit, surprise
+from bcmdist.prediction.scoring.ranking import comparable, ranked
+from bcmdist.prediction.scoring.ranking import concordance_pairs as concordance_pairs
+
+# Width-1/15 bins of P(y = 1) for the expected calibration error; the customary number.
+CALIBRATION_BINS = 15
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Additive totals by name; `+` adds name by name."""
+
+    totals: dict[str, Any]
+    """arrays and, of what rows are to be ranked by, a `Comparable` or a `Ranked`"""
+
+    def __add__(self, other: "Scores") -> "Scores":
+        return Scores({name: value + other.totals[name] for name, value in self.totals.items()})
+
+    def summary(self) -> dict:
+        """The figures: of a regression, of classes or of counts and lifetimes, whichever the totals are of.
+
+        Numbers, but for the list `pit`.
+        """
+        for mark, summary in [("ranked", _class_summary), ("comparable", _event_summary)]:
+            if mark in self.totals:
+                return summary(self.totals)
+        return _regression_summary(self.totals)
+
+
+def real_scores(y, prediction, log_density, where: pit.Places, *, train_mean, crps):
+    """Totals of predictions of real or positive y (n,), all in original units."""
+    error = y - prediction["observation_mean"]
+    return Scores(
+        {
+            "rows": np.array(len(y)),
+            "squared": (error**2).sum(),
+            "spread": ((y - train_mean) ** 2).sum(),
+            "absolute": np.abs(error).sum(),
+            "negative_log": -log_density.sum(),
+            "crps": crps.sum(),
+            "interval": _interval_total(y, prediction),
+            **_place_totals(where),
+        }
+    )
+
+
+def _regression_summary(t):
+    n = float(t["rows"])
+    return {
+        "rmse": float(np.sqrt(t["squared"] / n)),
+        "nmse": float(t["squared"] / t["spread"]) if t["spread"] > 0 else float("nan"),
+        "mae": float(t["absolute"] / n),
+        "mnlp": float(t["negative_log"] / n),
+        "crps": float(t["crps"] / n),
+        **_coverages(t),
+        "interval_score": float(t["interval"] / n),
+        **_place_summary(t),
+    }
+
+
+def _interval_total(y, prediction):
+    """Sum of the interval scores of the 95 % intervals (Gneiting & Raftery 2007, eq. 43)."""
+    return interval_score(y, prediction["lower95"], prediction["upper95"], 0.05, backend="numpy").sum()
+
+
+def _place_totals(where):
+    covered = np.array([pit.covered(where, level).sum() for level in pit.LEVELS])
+    return {"covered": covered, "pit": pit.histogram(where), **surprise.totals(surprise.of_numbers(where))}
+
+
+def _coverages(t):
+    return {f"coverage{100 * p:.0f}": float(c / t["rows"]) for p, c in zip(pit.LEVELS, t["covered"], strict=True)}
+
+
+def _place_summary(t):
+    shares = t["pit"] / t["rows"]
+    return {"pit_distance": pit.distance_to_uniform(shares), "pit": shares.tolist()}
+
+
+def event_scores(obs, prediction, log_density, deviance, where: pit.Places, *, number=None):
+    """Totals of predictions of counts or lifetimes; all arguments (n,) or observations of n rows.
+
+    Pairs are ordered by rates per exposure and shares of trials. `number`: of the rows in their data set, by which a
+    sample is drawn where they are many (`bcmdist.prediction.scoring.ranking`); 0, 1, ... by default.
+    An interval is scored against what was observed, so that there is no score of censored rows.
+    """
+    size, mean = obs.exposure * np.maximum(obs.trials, 1.0), prediction["observation_mean"]
+    number = np.arange(len(obs)) if number is None else number
+    return Scores(
+        {
+            "rows": np.array(len(obs)),
+            "negative_log": -log_density.sum(),
+            "deviance": deviance.sum(),
+            "absolute": np.abs(obs.y - mean).sum(),
+            "comparable": comparable(obs.y / size, obs.event, mean / size, number),
+            "censored": np.sum(~where.seen),
+            "interval": _interval_total(obs.y, prediction),
+            **_place_totals(where),
+        }
+    )
+
+
+def _event_summary(t):
+    n = float(t["rows"])
+    concordance, error = t["comparable"].concordance(n)
+    return {
+        "mnlp": float(t["negative_log"] / n),
+        "deviance": float(t["deviance"] / n),
+        **_coverages(t),
+        "concordance": concordance,
+        **_error("concordance", error),
+        "mae": float(t["absolute"] / n),
+        "interval_score": float(t["interval"] / n) if not t["censored"] else float("nan"),
+        **_place_summary(t),
+    }
+
+
+def class_scores(y, prediction):
+    """Totals of predictions of the class number y (n,), 0 to C - 1."""
+    p = prediction["probability"]
+    C = p.shape[1]
+    number = y.astype(int)
+    own = np.take_along_axis(p, number[:, None], axis=1)[:, 0]
+    one_hot = np.arange(C) == number[:, None]
+    # Of two classes the probability of the second one is calibrated, of more that of the likeliest.
+    judged, happened = (p[:, 1], number == 1) if C == 2 else (p.max(axis=1), p.argmax(axis=1) == number)
+    calibration = np.minimum((judged * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
+    return Scores(
+        {
+            "rows": np.array(len(y)),
+            "right": np.array((p.argmax(axis=1) == number).sum()),
+            "negative_log": -np.log(own).sum() if len(y) else np.array(0.0),
+            "squared": ((p - one_hot) ** 2).sum() / (2.0 if C == 2 else 1.0),
+            "bin_rows": np.bincount(calibration, minlength=CALIBRATION_BINS),
+            "bin_probability": np.bincount(calibration, judged, CALIBRATION_BINS),
+            "bin_positives": np.bincount(calibration, happened, CALIBRATION_BINS),
+            "ranked": ranked(p, number),
+            **surprise.totals(surprise.of_classes(p, number)),
+        }
+    )
+
+
+def _class_summary(t):
+    """`brier` is the mean of (p - y)^2 for two classes, of its sum over classes for more; `auc` of each class against
+    the others, averaged over the classes that occur."""
+    n = float(t["rows"])
+    gaps = np.abs(t["bin_probability"] - t["bin_positives"]).sum()
+    area, error = t["ranked"].area_under_curve()
+    return {
+        "accuracy": float(t["right"] / n),
+        "log_loss": float(t["negative_log"] / n),
+        "brier": float(t["squared"] / n),
+        "ece": float(gaps / n),
+        "auc": area,
+        **_error("auc", error),
+    }
+
+
+def _error(name, error):
+    """Of a figure that not all pairs of rows went into."""
+    return {f"{name}_error": error} if error > 0.0 else {}

@@ -1,0 +1,64 @@
+"""Withholding: partitions that were heard are scored as if they had not been, to compare arrivals with them.
+
+Once for a model, on the way of its first ingestion, beside what arrives; where rows cannot be read any more, without
+them. What is found is a fact of the next commit (`bcmdist.prediction.scoring.surprise.Expected`).
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from bcmdist.committee.fading import weights
+from bcmdist.data.partition import Partition, from_key
+from bcmdist.errors import BcmdistError
+from bcmdist.experts.tasks import EPExpert, Expert
+from bcmdist.prediction.arrivals import Noted, Withheld
+from bcmdist.prediction.scoring import surprise
+from bcmdist.runtime.interface import Outcome
+from bcmdist.storage.commits import BlobReference
+
+if TYPE_CHECKING:
+    from bcmdist.api.gbcm import GBCM
+
+
+class Withholding:
+    """What is expected of arrivals, or the way to it."""
+
+    def __init__(self, facts):
+        self.expected = surprise.from_facts(facts)
+        self.asked = self.expected is not None
+        self._waiting = set[str]()
+        """keys of partitions that are under way"""
+        self._samples: list[Any] = []
+
+    def work(self, gbcm: "GBCM") -> Iterator[tuple[Withheld, list[Partition]]]:
+        """Tasks for the partitions to be withheld, once there are any."""
+        entries = [] if self.asked else surprise.withheld(gbcm.ledger)
+        counts = weights(gbcm.facts, entries)
+        for entry in entries:
+            self.asked = True
+            at = BlobReference(gbcm.url, entry.at) if entry.at else None
+            ep = gbcm.facts["approximation"] == "ep"
+            with contextlib.suppress(BcmdistError):  # data that have gone
+                named = {"y": gbcm.model.y_name, "schema": gbcm.model.schema}
+                part = from_key(entry.key, **named, weight=counts[entry.key], sites=entry.sites)
+                self._waiting.add(part.key)
+                yield Withheld(EPExpert(gbcm.reference) if ep else Expert(gbcm.reference, at), gbcm.reference), [part]
+
+    def is_of(self, outcome: Outcome) -> bool:
+        """Whether an outcome is of such a task: what fails is left out."""
+        failed = outcome.error is not None and outcome.parts[0].key in self._waiting
+        return failed or isinstance(outcome.result, Noted)
+
+    def take(self, outcome: Outcome, digests: Mapping[str, str]):
+        """What was noted counts where rows are those that were heard, by their `digests`."""
+        self._waiting -= {part.key for part in outcome.parts}
+        noted = outcome.result.by_key if outcome.result else {}
+        self._samples += [samples for key, (digest, samples) in noted.items() if digests.get(key) == digest]
+        if not self._waiting and self._samples:
+            self.expected = surprise.expected(self._samples)
+
+    def facts(self, known) -> dict[str, Any]:
+        """What a commit after one with `known` facts is to say."""
+        return {} if self.expected is None or known.get("expected") else {"expected": asdict(self.expected)}

@@ -1,0 +1,277 @@
+"""The Dask runtime: the same sum on a cluster. The only door to dask.
+
+A batch of neighbouring partitions is one Dask task, whose result is already a partial sum and
+stays on its worker; every `FAN_IN` results are added by another task, and so on up the tree, in an
+order that depends on the number of partitions and threads only. At most `WINDOW` batches per
+thread are in flight, or all of them where they are few.
+
+On retry: tasks are pure, Dask recomputes what a dead worker held. On duplicate: results are keyed
+by the batch, a second run replaces the first. On loss of all workers or of the scheduler:
+`SchedulerLost`; nothing was committed.
+"""
+
+import contextlib
+import uuid
+from collections.abc import Callable
+
+import distributed
+from distributed.client import ClosedClientError
+from distributed.comm import CommClosedError
+
+from bcmdist.app.signals import finished_first
+from bcmdist.data.partition import Work
+from bcmdist.errors import BcmdistError, WorkerCannotRead, WorkerLost
+from bcmdist.runtime.dask.connection import (
+    CONNECT_SECONDS,
+    IgnoreInterrupts,
+    LimitBlas,
+    answering_workers,
+    check_blas,
+    check_versions,
+    connect,
+    local_cluster,
+    scratch_directory,
+)
+from bcmdist.runtime.dask.heartbeat import Pulse
+from bcmdist.runtime.dask.one_by_one import WINDOW, DeathIsFinal, Each
+from bcmdist.runtime.interface import Progress, silent
+from bcmdist.runtime.task import run_batch
+
+FAN_IN = 8
+SUM_PRIORITY = 10  # above batches: sums free memory
+BATCHES_PER_THREAD = 8  # enough that the last batches end at about the same time
+BATCH_PARTITIONS = 16  # a batch in flight is redone when its worker dies, with the sums it held
+LOOK_SECONDS = 0.1  # between looks at what is done, which nobody can tell once the scheduler is lost
+PAUSE_SHARE = 0.8  # of its memory limit at which a Dask worker starts no further task
+
+
+class DaskRuntime:
+    """A cluster: its own on this machine, or one that listens at an address.
+
+    Parameters
+    ----------
+    address : str, optional
+        Of a running scheduler, such as `tcp://127.0.0.1:8786`. Without it a `LocalCluster` is
+        started, on loopback only, and ended with the runtime.
+    workers : int, optional
+        Worker processes of the `LocalCluster`, of one thread each; by default one per core.
+
+    Raises
+    ------
+    SchedulerUnreachable, VersionMismatch, InvalidOption
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        workers: int | None = None,
+        progress: Progress = silent,
+        connect_seconds: float = CONNECT_SECONDS,
+    ):
+        self.progress = progress
+        self._cluster, self._scratch = None, None
+        try:
+            if not address:
+                self._scratch = scratch_directory()
+                with finished_first():  # one that is there by half cannot be ended
+                    self._cluster = local_cluster(workers, self._scratch.name)
+            self._client = connect(address or self._cluster, connect_seconds)
+            self._prepare_workers()
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare_workers(self):
+        check_versions(self._client)
+        self._client.register_plugin(LimitBlas())
+        if self._cluster is not None:
+            self._client.register_plugin(IgnoreInterrupts())
+        self._client.register_plugin(DeathIsFinal(self._client.id))
+        facts, workers = answering_workers(self._client)
+        check_blas(facts)
+        self.threads = sum(w["nthreads"] for w in workers.values())
+        # A worker without a limit may use what its machine has.
+        self.allowed_bytes = PAUSE_SHARE * min(
+            (w["memory_limit"] or facts[address]["memory"]) / w["nthreads"]
+            for address, w in workers.items()
+            if address in facts
+        )
+
+    def sum(self, task, parts, *, label):
+        """Sum of a task over partitions; batches run anywhere, results add up in a fixed tree."""
+        while True:
+            pulse = Pulse(self._client, label, len(parts))
+            try:
+                return self._sum(task, parts, label, pulse)
+            except distributed.CancelledError as error:
+                pulse.check_lost(error)  # else begin again
+            except (CommClosedError, ClosedClientError) as error:
+                raise pulse.lost() from error
+
+    def _sum(self, task, parts, label, pulse):
+        tree = _Tree(self._client, label)
+        batches = _batches(parts, self.threads)
+        waiting = iter(batches)
+        flying: dict[distributed.Future, list[Work]] = {}
+        self.progress(label, 0, len(parts))
+        try:
+            if len(batches) <= BATCHES_PER_THREAD * self.threads:
+                return self._at_once(tree, task, batches, flying, pulse)
+            while True:
+                while len(flying) < WINDOW * self.threads and (batch := next(waiting, None)):
+                    flying[tree.submit(run_batch, task, batch)] = batch
+                if not flying:
+                    return self._result(tree.total(), parts, pulse)
+                for future in self._wait(list(flying), pulse):
+                    batch = flying.pop(future)
+                    _raise_failure(future, batch)
+                    pulse.done += len(batch)
+                    self.progress(label, pulse.done, len(parts))
+        finally:
+            if self._client.status == "running":
+                self._client.cancel(list(flying))
+
+    def each(self, work, *, label):
+        """Outcome of each pair of a task and partitions, in the order of completion."""
+        return Each(self._client, self.threads, label).outcomes(work)
+
+    def _at_once(self, tree, task, batches, flying, pulse):
+        """The sum of few batches: all are in flight, and only the end is waited for. Learning does this often."""
+        flying |= {tree.submit(run_batch, task, batch): batch for batch in batches}
+        total = tree.total()
+        parts = [part for batch in batches for part in batch]
+        while not self._wait([total], pulse):
+            pulse.done = max(pulse.done, sum(len(batch) for future, batch in flying.items() if future.done()))
+            if pulse.done < len(parts):
+                self.progress(pulse.label, pulse.done, len(parts))
+        for future, batch in flying.items():
+            if future.status in ("error", "cancelled"):  # others may still be running
+                _raise_failure(future, batch)
+        flying.clear()
+        self.progress(pulse.label, len(parts), len(parts))
+        return self._result(total, parts, pulse)
+
+    def _result(self, future, parts, pulse):
+        while not self._wait([future], pulse):
+            pass
+        _raise_failure(future, parts)
+        return future.result()
+
+    def _wait(self, futures, pulse):
+        """The futures that are finished; none after `LOOK_SECONDS` in which the cluster was alive."""
+        try:
+            with self._client.as_current():
+                return list(distributed.wait(futures, LOOK_SECONDS, "FIRST_COMPLETED").done)
+        except TimeoutError:
+            pulse.check_sometimes()
+            return []
+
+    def check_same(self, probe, *, url):
+        """Run `probe` here and on every worker; all must return the same text."""
+        expected = probe()
+        for worker, found in self._client.run(_answer, probe, on_error="return").items():
+            # An exception here is a worker that died meanwhile: its successor asks for itself.
+            if isinstance(found, str) and found != expected:
+                raise WorkerCannotRead(
+                    f"worker {worker} must see {url} as the client does: expected {expected!r}, got {found!r}; use "
+                    "a path or URL that all workers share"
+                )
+
+    def watch_workers(self, lost: Callable[[str], None]):
+        """Call `lost` with the address of each worker that goes away unexpectedly; from another thread."""
+
+        def told(event):
+            message = event[1]
+            if message.get("action") == "remove-worker" and not message.get("expected"):
+                lost(message["worker"])
+
+        self._client.subscribe_topic("all", told)
+
+    def close(self):
+        """Leave the cluster; end it where it is our own."""
+        client = getattr(self, "_client", None)
+        if client is not None:
+            if self._cluster is None and client.status == "running":
+                with contextlib.suppress(OSError, ValueError):  # the plugin never came, or all is gone
+                    client.unregister_worker_plugin(LimitBlas.name)
+            client.close()
+        if self._cluster is not None:
+            self._cluster.close()
+        if self._scratch is not None:
+            self._scratch.cleanup()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+class _Tree:
+    """Submits batches and adds their results in a fixed order: a counter in base `FAN_IN`."""
+
+    def __init__(self, client, label):
+        self.client = client
+        self.prefix = f"{label}-{uuid.uuid4().hex[:12]}"
+        self.submitted = 0
+        self.levels: list[list] = []
+
+    def submit(self, function, *arguments):
+        """Run a function whose result belongs to the sum; its future."""
+        future = self._submit(function, *arguments)
+        self._add(future, 0)
+        return future
+
+    def total(self):
+        """Future of the sum of everything that was submitted."""
+        rest = [future for level in reversed(self.levels) for future in level]
+        return rest[0] if len(rest) == 1 else self._submit(_add_all, rest, priority=SUM_PRIORITY)
+
+    def _add(self, future, level):
+        if level == len(self.levels):
+            self.levels.append([])
+        self.levels[level].append(future)
+        if len(self.levels[level]) == FAN_IN:
+            full, self.levels[level] = self.levels[level], []
+            self._add(self._submit(_add_all, full, priority=SUM_PRIORITY), level + 1)
+
+    def _submit(self, function, *arguments, priority=0):
+        self.submitted += 1
+        key = f"{self.prefix}-{self.submitted}"
+        return self.client.submit(function, *arguments, key=key, pure=False, priority=priority)
+
+
+def _add_all(parts):
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+def _batches(parts, threads):
+    """Neighbouring partitions in groups: several per thread, none too large to redo."""
+    size = min(BATCH_PARTITIONS, max(1, len(parts) // (BATCHES_PER_THREAD * threads)))
+    return [list(parts[k : k + size]) for k in range(0, len(parts), size)]
+
+
+def _raise_failure(future, parts):
+    """Raise what kept a future about some partitions from finishing."""
+    if future.status == "finished":
+        return
+    if future.status == "cancelled":
+        future.result()
+    error = future.exception()
+    if isinstance(error, distributed.KilledWorker):
+        raise WorkerLost(
+            f"partitions {parts[0].key} to {parts[-1].key}: workers died each time they were computed, last on "
+            f"{error.last_worker.address}; give workers more memory or lower --rows-per-expert"
+        ) from error
+    raise error
+
+
+def _answer(probe):
+    try:
+        return probe()
+    except (BcmdistError, OSError) as error:
+        return str(error)

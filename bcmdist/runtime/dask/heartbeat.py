@@ -1,0 +1,76 @@
+"""Whether a cluster still does work: asked while somebody waits for it."""
+
+import time
+
+from bcmdist.errors import SchedulerLost
+from bcmdist.runtime.dask.connection import WORKERS_SECONDS
+
+PULSE_SECONDS = 1  # how often scheduler and workers are looked at while nothing arrives
+ANSWER_SECONDS = 5  # for a scheduler that is alive
+CONNECTION_LOST = "scheduler-connection-lost"  # why Dask cancels futures when the scheduler goes away
+
+
+class Pulse:
+    """The scheduler and the workers of one piece of work.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    label : str
+        Of the work, for errors.
+    partitions : int, optional
+        In all, for errors.
+    """
+
+    def __init__(self, client, label, partitions=None):
+        self.client = client
+        self.label = label
+        self.done = 0
+        """partitions that are done, for errors"""
+        self._of_all = "" if partitions is None else f" of {partitions}"
+        self._alive = self._checked = time.monotonic()
+
+    def check_sometimes(self):
+        """As `check`, where the last one was `PULSE_SECONDS` ago."""
+        if time.monotonic() - self._checked >= PULSE_SECONDS:
+            self.check()
+
+    def check(self):
+        """Addresses of the workers; none where the scheduler does not answer in time.
+
+        Raises
+        ------
+        SchedulerLost
+            The scheduler is gone, or there has been no worker for `WORKERS_SECONDS`.
+        """
+        if self.client.status != "running":
+            raise self.lost()
+        self._checked = time.monotonic()
+        workers = list(self.ask("ncores"))
+        if workers:
+            self._alive = time.monotonic()
+        elif time.monotonic() - self._alive >= WORKERS_SECONDS:
+            raise SchedulerLost(
+                f"{self.label}: expected a worker, there was none for {WORKERS_SECONDS} s after {self.done}"
+                f"{self._of_all} partitions; what was committed is safe: start workers and repeat the command"
+            )
+        return workers
+
+    def ask(self, what, **options):
+        """Answer of the scheduler to a question about workers and tasks, by name; {} where none comes in time."""
+        try:
+            return self.client.sync(getattr(self.client.scheduler, what), **options, callback_timeout=ANSWER_SECONDS)
+        except (OSError, TimeoutError):
+            return {}
+
+    def lost(self):
+        """Error of a scheduler that went away."""
+        return SchedulerLost(
+            f"{self.label}: the scheduler went away after {self.done}{self._of_all} partitions; what was committed is "
+            "safe: start it again and repeat the command"
+        )
+
+    def check_lost(self, error):
+        """Raise `SchedulerLost` where that is why futures were lost with this error; else workers were restarted."""
+        if self.client.status != "running" or CONNECTION_LOST in str(error):
+            raise self.lost() from error

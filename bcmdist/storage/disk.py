@@ -1,0 +1,311 @@
+"""Where a model directory lies: named byte strings that are written once, durably.
+
+A name is put if it is absent: of two writers one wins, and nothing is overwritten.
+"""
+
+import contextlib
+import errno
+import os
+import re
+import shutil
+import stat
+import uuid
+from typing import Any, Protocol
+
+from bcmdist.errors import InvalidOption, MissingExtra, NotAFile, StorageUnreachable
+from bcmdist.storage.paths import room_for
+
+OBJECTS = "s3://"
+
+TEMPORARY = ".tmp-"
+READ_BYTES = 1 << 24  # at a time; arbitrary
+FOLDER_TRIES = 100  # arbitrary: how often others may remove a folder under our hands
+
+
+class Storage(Protocol):
+    """Named byte strings that are written once. Names are relative, with `/` between parts."""
+
+    url: str
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        """Write durably; False, and no effect, where the name is taken."""
+
+    def get(self, name: str) -> bytes:
+        """The bytes; FileNotFoundError where there are none."""
+
+    def names(self, folder: str) -> list[str]:
+        """Sorted last parts of the names in a folder."""
+
+    def temporary(self, folder: str) -> list[str]:
+        """Names of what unfinished puts into a folder have left, or are about to finish."""
+
+    def remove(self, name: str) -> None:
+        """Forget a name, and folders that it leaves empty; no error where there is none. Not durable."""
+
+    def settle(self, folder: str) -> None:
+        """Make the names in a folder durable as they are: also those whose put has not returned yet."""
+
+    def remove_all(self) -> None:
+        """Forget every name."""
+
+
+class LocalStorage:
+    """A directory: temporary file, fsync, link (which fails if taken), unlink, fsync of the directories.
+
+    A put that has returned, True or False, is durable, whoever made the folders on its way: after a power cut the
+    name is there with these bytes. What has not returned is there wholly or not at all.
+
+    Parameters
+    ----------
+    disk : what does the primitive operations; `os`, or a model of a disk that loses what was not synced
+    """
+
+    def __init__(self, root, disk: Any = os):
+        if "://" in str(root) or not str(root):
+            raise InvalidOption(
+                f"model: expected a path on a disk that all workers share, or s3://BUCKET/PREFIX, got {str(root)!r}; "
+                "give one"
+            )
+        self.url = os.path.abspath(root)
+        self.disk = disk
+        self._durable: set[str] = set()
+
+    def put_if_absent(self, name, data):
+        path = os.path.join(self.url, name)
+        folder = os.path.dirname(path)
+        try:
+            for _ in range(FOLDER_TRIES - 1):
+                with contextlib.suppress(FileNotFoundError):  # somebody has removed the folder, which was empty
+                    return self._put(folder, path, data)
+            return self._put(folder, path, data)
+        except NotADirectoryError as error:
+            raise _no_folder(folder) from error
+
+    def _put(self, folder, path, data):
+        with room_for(path, len(data)):
+            return self._put_there(folder, path, data)
+
+    def _put_there(self, folder, path, data):
+        self._make_folder(folder)
+        absent = not self.disk.access(path, os.F_OK) and self._link(folder, path, data)
+        sync_directory(folder, self.disk)
+        self._sync_above(folder)
+        return absent
+
+    def _link(self, folder, path, data):
+        temporary = os.path.join(folder, f"{TEMPORARY}{uuid.uuid4().hex}")
+        handle = self.disk.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            try:
+                view = memoryview(data)
+                while view:
+                    view = view[self.disk.write(handle, view) :]
+                self.disk.fsync(handle)
+            finally:
+                self.disk.close(handle)
+            self.disk.link(temporary, path)
+        except FileExistsError:
+            return False
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                self.disk.unlink(temporary)
+        return True
+
+    def get(self, name):
+        handle = open_file(os.path.join(self.url, name), disk=self.disk)
+        try:
+            parts = []
+            while part := self.disk.read(handle, READ_BYTES):
+                parts.append(part)
+            return b"".join(parts)
+        finally:
+            self.disk.close(handle)
+
+    def names(self, folder):
+        return sorted(n for n in self._listed(folder) if not n.startswith(TEMPORARY))
+
+    def temporary(self, folder):
+        return [f"{folder}/{n}" for n in self._listed(folder) if n.startswith(TEMPORARY)]
+
+    def _listed(self, folder):
+        path = os.path.join(self.url, folder)
+        try:
+            return self.disk.listdir(path)
+        except FileNotFoundError:
+            return []
+        except NotADirectoryError as error:
+            if self.disk.access(path, os.F_OK) and not self._is_file(path):
+                raise _no_folder(path) from error
+            return []
+
+    def _is_file(self, path):
+        try:
+            self.disk.close(open_file(path, disk=self.disk))
+        except NotAFile:
+            return False
+        return True
+
+    def remove(self, name):
+        path = os.path.join(self.url, name)
+        with contextlib.suppress(FileNotFoundError):
+            self.disk.unlink(path)
+        for folder in (os.path.dirname(path), self.url):
+            with contextlib.suppress(OSError):  # not empty, or gone
+                self.disk.rmdir(folder)
+                self._durable.discard(folder)
+
+    def settle(self, folder):
+        with contextlib.suppress(FileNotFoundError):
+            sync_directory(os.path.join(self.url, folder), self.disk)
+
+    def _make_folder(self, folder):
+        if self.disk.access(folder, os.F_OK):
+            return
+        self._make_folder(os.path.dirname(folder))
+        with contextlib.suppress(FileExistsError):
+            self.disk.mkdir(folder)
+
+    def _sync_above(self, folder):
+        """Make the folders themselves durable, once: they may be new, of somebody who has not got as far as this."""
+        if folder in self._durable:
+            return
+        with contextlib.suppress(PermissionError):  # then it is not ours, and has been there
+            sync_directory(os.path.dirname(folder), self.disk)
+        if folder != self.url:
+            self._sync_above(os.path.dirname(folder))
+        self._durable.add(folder)
+
+    def remove_all(self):
+        shutil.rmtree(self.url, ignore_errors=True)
+
+
+# What opening or reading says of something that is no file.
+NO_FILE = (errno.ENXIO, errno.ENODEV, errno.EISDIR, errno.ELOOP)
+KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFDIR: "a directory", stat.S_IFSOCK: "a socket"}
+
+
+def open_file(path, flags=os.O_RDONLY, *, disk: Any = os) -> int:
+    """Handle of a file: not of a pipe, which would wait for its other end, and of nothing else that is none.
+
+    Raises
+    ------
+    NotAFile
+    FileNotFoundError
+    """
+    try:
+        handle = disk.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY, 0o666)
+    except NotADirectoryError as error:
+        raise _no_folder(os.path.dirname(path)) from error
+    except OSError as error:
+        if error.errno not in NO_FILE:
+            raise
+        raise _no_file(path, error.strerror) from error
+    mode = disk.fstat(handle).st_mode
+    if not stat.S_ISREG(mode):
+        disk.close(handle)
+        raise _no_file(path, KINDS.get(stat.S_IFMT(mode), "a device"))
+    return handle
+
+
+def read_file(path) -> bytes:
+    """The bytes of a file, opened by `open_file`."""
+    with os.fdopen(open_file(path), "rb") as file:
+        return file.read()
+
+
+def _no_file(path, found):
+    return NotAFile(f"{path}: expected a file, found {found}; remove it, and restore the file that stood there")
+
+
+def _no_folder(path):
+    return NotAFile(f"{path}: expected a folder, found something else; remove it, and restore what stood there")
+
+
+def sync_directory(path, disk: Any = os):
+    """Make the names in a directory durable."""
+    handle = disk.open(path, os.O_RDONLY)
+    try:
+        disk.fsync(handle)
+    finally:
+        disk.close(handle)
+
+
+def open_storage(url) -> Storage:
+    """The storage behind a path, or behind `s3://BUCKET/PREFIX`."""
+    return open_objects(url) if on_objects(url) else LocalStorage(url)
+
+
+def on_objects(url) -> bool:
+    """Whether a URL is one of an object store, where there are no directories."""
+    return str(url).startswith(OBJECTS)
+
+
+def open_objects(url):
+    """The `ObjectStorage` behind `s3://BUCKET/PREFIX`.
+
+    Raises
+    ------
+    MissingExtra, InvalidOption
+    """
+    try:
+        from bcmdist.storage import s3
+    except ImportError as error:
+        raise MissingExtra(
+            f"{url}: object stores need a package that is not installed ({error}); pip install 'bcmdist[s3]'"
+        ) from error
+    return s3.open_objects(normal_url(url))
+
+
+def normal_url(url) -> str:
+    """`s3://BUCKET/PREFIX` without empty parts, so that one place has one name.
+
+    Raises
+    ------
+    InvalidOption
+    """
+    refuse_secrets(url)
+    parts = str(url).removeprefix(OBJECTS).split("/")
+    return OBJECTS + "/".join(part for part in parts if part)
+
+
+def refuse_secrets(url):
+    """Raise `InvalidOption` where a URL holds a user or a password: models, jobs and errors hold URLs.
+
+    An S3 secret may hold a `/`, behind which its `@` stands; the name of a bucket holds no `:`.
+    """
+    scheme, _, rest = str(url).partition("://")
+    place = rest.partition("/")[0]
+    if "@" in place or (on_objects(url) and ":" in place):
+        way = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" if on_objects(url) else "the environment of its protocol"
+        raise InvalidOption(
+            f"{scheme}://...: expected a URL without user and password, which would be kept with models and jobs, got "
+            f"one with them; leave them out and set {way} on every machine"
+        )
+
+
+def without_users(text) -> str:
+    """A text whose URLs name neither users nor passwords."""
+    return re.sub(r"(?<=://)[^/\s@]*@", "", text)
+
+
+@contextlib.contextmanager
+def answering(url):
+    """Says which URL it was where an object store does not answer, or refuses.
+
+    Raises
+    ------
+    StorageUnreachable
+    """
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__ != "obstore.exceptions":
+            raise
+        said = without_users(str(error))
+        line = re.split(": <[?]xml|\n", said)[0]
+        code = "".join(re.findall("<Code>(.*?)</Code>", said)[:1])  # what S3 answers with
+        raise StorageUnreachable(
+            f"{url}: expected the object store to answer, got {line} {code}; check that it "
+            "runs and holds the bucket, and AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY on this machine"
+        ) from (error if said == str(error) else None)
