@@ -18,10 +18,11 @@ from threadpoolctl import threadpool_limits
 
 from bcmdist.app.demo import make_rows
 from bcmdist.committee.committee import Committee
+from bcmdist.data.observations import unweighted
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.message import zero
 from bcmdist.model.kernels import parse_kernel
-from bcmdist.model.likelihoods import Gaussian, unweighted
+from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.latent import predict_latent

@@ -38,6 +38,7 @@ from bcmdist import Settings
 from bcmdist.api.mixture import Mixture
 from bcmdist.api.sampling import LARGEST_LOG, Coordinates, sample_posterior
 from bcmdist.committee.committee import Committee
+from bcmdist.data.observations import unweighted
 from bcmdist.data.rows import read_all
 from bcmdist.errors import NotPositiveDefinite
 from bcmdist.experts.evidence import local_evidence
@@ -48,7 +49,7 @@ from bcmdist.learning.sampling.chains import load_chains
 from bcmdist.learning.sampling.convergence import effective_sample_size, split_rhat
 from bcmdist.learning.sampling.hmc import HMC
 from bcmdist.model.kernels import parse_kernel
-from bcmdist.model.likelihoods import Gaussian, unweighted
+from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.latent import predict_latent

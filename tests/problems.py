@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcmdist.committee.committee import Committee
+from bcmdist.data.observations import Observations, unweighted
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.message import zero
 from bcmdist.model.kernels import parse_kernel
-from bcmdist.model.likelihoods import Observations, unweighted
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
 

@@ -11,6 +11,7 @@ import zarr
 from bcmdist import GBCM, SerialRuntime, Settings
 from bcmdist.data.checks.checked_store import recorded
 from bcmdist.data.dataset import open_data
+from bcmdist.data.observations import Observations
 from bcmdist.data.partition import partitions
 from bcmdist.errors import (
     BcmdistWarning,
@@ -24,7 +25,6 @@ from bcmdist.errors import (
     UnsupportedTarget,
 )
 from bcmdist.learning.survey import Sample
-from bcmdist.model.likelihoods import Observations
 from problems import assert_same_committee
 
 GIVEN = Settings(

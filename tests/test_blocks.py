@@ -11,12 +11,12 @@ from scipy.stats import ks_2samp
 
 from bcmdist import SerialRuntime
 from bcmdist.data.dataset import COMPANIONS, open_data
+from bcmdist.data.observations import Observations
 from bcmdist.data.partition import partitions
 from bcmdist.data.rows import Rows, read_all
 from bcmdist.learning.blocks.blocks import ROUGH_ROUNDS, THINNING, CellBlocks, SampleBlocks
 from bcmdist.learning.blocks.tasks import Nearest, Neighbourhood, Neighbourhoods, all_rows
 from bcmdist.model.kernels import parse_kernel
-from bcmdist.model.likelihoods import Observations
 from bcmdist.model.scaling import Scaling, scaling_to_array
 from bcmdist.storage.commits import BlobReference, open_store
 

@@ -3,10 +3,11 @@ import pytest
 
 from bcmdist.committee.committee import Committee
 from bcmdist.committee.published import boosting
+from bcmdist.data.observations import unweighted
 from bcmdist.errors import UnsupportedTarget
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.message import zero
-from bcmdist.model.likelihoods import Gaussian, unweighted
+from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.latent import predict_latent

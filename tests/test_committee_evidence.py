@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from bcmdist.committee.committee import Committee
+from bcmdist.data.observations import Observations
 from bcmdist.errors import NotPositiveDefinite
 from bcmdist.experts.evidence import local_evidence
 from bcmdist.experts.expert import conditional_message, expert_message
@@ -11,7 +12,7 @@ from bcmdist.experts.laplace import laplace_mode
 from bcmdist.experts.message import zero
 from bcmdist.learning.evidence import committee_gradient as ce
 from bcmdist.model.kernels import split_parameters
-from bcmdist.model.likelihoods import Bernoulli, Gaussian, Observations
+from bcmdist.model.likelihoods import Bernoulli, Gaussian
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
 from oracles import central_differences, laplace_evidence, pitc_covariance

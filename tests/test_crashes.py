@@ -19,8 +19,9 @@ from losing_disk import LosingDisk
 
 from bcmdist.errors import BcmdistError, CommitConflict, ModelNotFound
 from bcmdist.storage import leases
-from bcmdist.storage.commits import Entry, ModelStore
+from bcmdist.storage.commits import ModelStore
 from bcmdist.storage.disk import LocalStorage
+from bcmdist.storage.ledger import Entry
 
 MODEL, SOURCE = "/m", "source"
 ALL = range(6)
@@ -28,7 +29,7 @@ FORGOTTEN = 1
 
 
 def ingest(store, keys, acknowledged):
-    """Hear what is not in the ledger, and commit it as `GBCM.successor` does; start again where another was first."""
+    """Hear what is not in the ledger, and commit it as `Snapshot.successor` does; again where another was first."""
     while True:
         number = store.head()
         try:

@@ -6,12 +6,13 @@ from bcmdist.committee import passes
 from bcmdist.committee.committee import Committee
 from bcmdist.data.checks.checked_store import recorded
 from bcmdist.data.dataset import open_data
+from bcmdist.data.observations import unweighted
 from bcmdist.data.partition import partitions
 from bcmdist.data.rows import read_all
 from bcmdist.errors import DataChanged, InvalidOption, MemoryLimit
 from bcmdist.experts.expert import conditional_message, expert_message, zero_message
 from bcmdist.experts.laplace import laplace_mode
-from bcmdist.model.likelihoods import Bernoulli, Gaussian, unweighted
+from bcmdist.model.likelihoods import Bernoulli, Gaussian
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.diagnosis import diagnosis

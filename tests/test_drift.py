@@ -3,11 +3,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bcmdist.committee import fading as drift
-from bcmdist.committee.fading import Fading, chosen_fading, fading_from, noted, summary, to_facts
+from bcmdist.committee.fading import Fading, chosen_fading, fading_from, to_facts
 from bcmdist.errors import InvalidOption
+from bcmdist.prediction.arrivals.drift import arrivals, noted, summary
 from bcmdist.prediction.scoring.scores import class_scores
-from bcmdist.storage.commits import Entry
+from bcmdist.storage.ledger import Entry
 
 POSITIONS = st.integers(0, 10_000)
 
@@ -68,4 +68,4 @@ def test_a_change_of_the_log_score_is_told_in_standard_errors():
     assert (alarmed["arrivals"], alarmed["recent"]) == (200, 20)
     assert alarmed["log_score_change"] < -3.0
     assert alarmed["coverage95_recent"] == pytest.approx((0.95 + 0.6) / 2)
-    assert drift.arrivals([Entry("silent", "", 1)]).shape == (0,)
+    assert arrivals([Entry("silent", "", 1)]).shape == (0,)

@@ -7,11 +7,12 @@ from scipy.special import log_ndtr
 from test_quadrature import Counts, HeavyTailed, Probit, by_trapezoid
 
 from bcmdist.committee.committee import Committee
+from bcmdist.data.observations import Observations, unweighted
 from bcmdist.errors import EPNotConverged
 from bcmdist.experts import ep
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.message import zero
-from bcmdist.model.likelihoods import Bernoulli, Gaussian, Observations, unweighted
+from bcmdist.model.likelihoods import Bernoulli, Gaussian
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.latent import predict_latent

@@ -3,11 +3,12 @@ import pytest
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
+from bcmdist.data.observations import Observations
 from bcmdist.experts.evidence import local_evidence
 from bcmdist.experts.expert import prior_covariance
 from bcmdist.experts.laplace import laplace_mode
 from bcmdist.model.kernels import split_parameters
-from bcmdist.model.likelihoods import Bernoulli, Gaussian, Observations
+from bcmdist.model.likelihoods import Bernoulli, Gaussian
 from bcmdist.model.mean import Mean
 from oracles import central_differences, full_gp
 from problems import class_problem, make_kernel, regression_problem

@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 
 from bcmdist import linalg
+from bcmdist.data.observations import Observations, unweighted
 from bcmdist.errors import LaplaceNotConverged, NotPositiveDefinite
 from bcmdist.experts import expert, laplace
-from bcmdist.model.likelihoods import Bernoulli, Gaussian, Observations, TwoClass, make_likelihood, unweighted
+from bcmdist.model.likelihoods import Bernoulli, Gaussian, TwoClass, make_likelihood
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
 from problems import class_problem, make_committee, make_kernel

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from bcmdist.data.observations import unweighted
 from bcmdist.learning.query_selection import select_points
 from bcmdist.model.kernels import Linear, parse_kernel
-from bcmdist.model.likelihoods import Gaussian, unweighted
+from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.mean import Mean
 from bcmdist.prediction.latent import predict_latent
 from oracles import full_gp

@@ -7,13 +7,14 @@ import pytest
 from scipy.special import gamma
 
 from bcmdist.api.sampling import Coordinates
+from bcmdist.data.observations import unweighted
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.evidence import local_evidence
 from bcmdist.learning.sampling import hmc
 from bcmdist.learning.sampling.convergence import effective_sample_size
 from bcmdist.learning.sampling.hmc import HMC, leapfrog, sample, with_normal_prior
 from bcmdist.model.kernels import parse_kernel
-from bcmdist.model.likelihoods import Gaussian, unweighted
+from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.mean import Mean
 from oracles import normal_prior_posterior_of_a_gp
 

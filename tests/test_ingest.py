@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from bcmdist import GBCM, SerialRuntime, Settings
 from bcmdist.committee.ingest.options import Wishes
 from bcmdist.committee.revision import messages
+from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.checks.checked_store import recorded
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
@@ -88,7 +89,9 @@ def test_the_ledger_is_a_set(copied, order, every):
     parts = partitions(open_data(path), 20)
     assert {entry.key for entry in after.ledger} == {parts[k].key for k in order}
     assert len(after.ledger) == tally.partitions == len(set(order))
-    peaceful = gbcm.hear([parts[k] for k in sorted(set(order))], SerialRuntime(), label="test") if order else None
+    peaceful = (
+        gbcm.snapshot.hear([parts[k] for k in sorted(set(order))], SerialRuntime(), label="test") if order else None
+    )
     if peaceful:
         assert_same_committee(after.committee, gbcm.committee.absorb(peaceful.message))
     assert GBCM.load(gbcm.url).ledger == after.ledger
@@ -135,14 +138,14 @@ def test_decay_follows_from_positions_only(copied, order, every):
     gbcm, path = copied()
     after, _ = gbcm.ingest(shuffled(path, order), Wishes(commit_every=every, half_life=50.0))
     parts = [replace(part, weight=2.0 ** ((part.stop - 240) / 50.0)) for part in partitions(open_data(path), 20)]
-    expected = gbcm.committee.absorb(gbcm.hear(parts, SerialRuntime(), label="test").message)
+    expected = gbcm.committee.absorb(gbcm.snapshot.hear(parts, SerialRuntime(), label="test").message)
     assert_same_committee(after.committee, expected)
     assert after.facts["fading"]["position"] == 240
     parts = partitions(open_data(path), 20)
     rest = after.forget([parts[2].key])
     weights = {part.key: 2.0 ** ((part.stop - 240) / 50.0) for part in parts}
     kept = [replace(part, weight=weights[part.key]) for part in parts if part != parts[2]]
-    expected = gbcm.committee.absorb(gbcm.hear(kept, SerialRuntime(), label="test").message)
+    expected = gbcm.committee.absorb(gbcm.snapshot.hear(kept, SerialRuntime(), label="test").message)
     assert_same_committee(rest.committee, expected)
 
 
@@ -153,7 +156,7 @@ def test_a_window_holds_the_newest_rows_in_any_order(copied, order, every):
     gbcm, path = copied()
     after, tally = gbcm.ingest(shuffled(path, order), Wishes(commit_every=every, window=100))
     parts = partitions(open_data(path), 20)[-5:]
-    expected = gbcm.committee.absorb(gbcm.hear(parts, SerialRuntime(), label="test").message)
+    expected = gbcm.committee.absorb(gbcm.snapshot.hear(parts, SerialRuntime(), label="test").message)
     assert_same_committee(after.committee, expected)
     assert {entry.key for entry in after.ledger} == {part.key for part in parts}
     assert after.committee.total.rows == 100
@@ -166,23 +169,23 @@ def test_who_loses_a_commit_adds_to_it(prepared, monkeypatch):
     gbcm, path = prepared
     parts = partitions(open_data(path), 20)
     fast = {1: parts[5:6], 2: parts[0:2], 3: parts[6:9]}  # somebody else commits these before our 1st, 2nd, 3rd
-    successor, tries = GBCM.successor, itertools.count(1)
+    successor, tries = Snapshot.successor, itertools.count(1)
 
     def slow(self, *arguments, **options):
         theirs = fast.pop(next(tries), None)
         if theirs:
             newest = GBCM.load(gbcm.url)
-            heard = newest.hear(theirs, SerialRuntime(), label="test")
+            heard = newest.snapshot.hear(theirs, SerialRuntime(), label="test")
             entries = list(heard.entries.values())
-            successor(newest, newest.committee.absorb(heard.message), entries)
+            successor(newest.snapshot, newest.committee.absorb(heard.message), entries)
         return successor(self, *arguments, **options)
 
-    monkeypatch.setattr(GBCM, "successor", slow)
+    monkeypatch.setattr(Snapshot, "successor", slow)
     after, tally = gbcm.ingest(gbcm.source(path), Wishes(commit_every=4))
     assert tally.retries == 3
     assert (tally.partitions, tally.duplicates) == (6, 6)
     assert len({entry.key for entry in after.ledger}) == len(after.ledger) == 12
-    expected = gbcm.committee.absorb(gbcm.hear(parts, SerialRuntime(), label="test").message)
+    expected = gbcm.committee.absorb(gbcm.snapshot.hear(parts, SerialRuntime(), label="test").message)
     assert_same_committee(after.committee, expected)
     assert after.committee.total.rows == 240
     with pytest.raises(CommitConflict):
@@ -202,7 +205,7 @@ def test_a_tail_that_somebody_heard_with_another_cut(prepared, tmp_path, rng):
     peaceful = gbcm.committee
     for part in partitions(open_data(path), 20):
         if part.start != 40:
-            peaceful = peaceful.absorb(gbcm.hear([part], SerialRuntime(), label="test").message)
+            peaceful = peaceful.absorb(gbcm.snapshot.hear([part], SerialRuntime(), label="test").message)
     tails = [entry.key for entry in late.ledger if entry.rows == 10]
     assert [key.rpartition("[")[2] for key in sorted(tails)] == ["40:50]", "50:60]"]
 
@@ -315,7 +318,7 @@ def test_old_commits_are_pruned_on_the_way(prepared):
 
 def before_commits(monkeypatch, theirs):
     """Have somebody else do something just before certain commits are made, by their number among all tries."""
-    successor, tries, busy = GBCM.successor, itertools.count(1), []
+    successor, tries, busy = Snapshot.successor, itertools.count(1), []
 
     def slow(self, *arguments, **options):
         if not busy and (act := theirs.pop(next(tries), None)):
@@ -324,7 +327,7 @@ def before_commits(monkeypatch, theirs):
             busy.clear()
         return successor(self, *arguments, **options)
 
-    monkeypatch.setattr(GBCM, "successor", slow)
+    monkeypatch.setattr(Snapshot, "successor", slow)
 
 
 @pytest.mark.parametrize("half_life", [None, 60.0])
@@ -347,7 +350,7 @@ def test_forgetting_while_somebody_ingests(prepared, monkeypatch, half_life):
         replace(p, weight=1.0 if half_life is None else 2.0 ** ((p.stop - 200) / half_life)) for p in parts[:10]
     ]
     kept = [part for part in weighted if part.start != 40]
-    expected = gbcm.committee.absorb(gbcm.hear(kept, SerialRuntime(), label="test").message)
+    expected = gbcm.committee.absorb(gbcm.snapshot.hear(kept, SerialRuntime(), label="test").message)
     assert_same_committee(after.committee, expected)
     assert GBCM.load(gbcm.url).ledger == after.ledger
 
@@ -362,7 +365,7 @@ def test_ingesting_while_somebody_forgets(prepared, monkeypatch):
     kept = [part for part in parts if part != parts[1]]
     assert {entry.key for entry in after.ledger} == {part.key for part in kept}
     assert_same_committee(
-        after.committee, gbcm.committee.absorb(gbcm.hear(kept, SerialRuntime(), label="test").message)
+        after.committee, gbcm.committee.absorb(gbcm.snapshot.hear(kept, SerialRuntime(), label="test").message)
     )
 
 
@@ -376,7 +379,7 @@ def test_two_sources_into_one_model(prepared, make_data, rng, monkeypatch):
     assert after.offsets == {path: 240, other: 100}
     parts = [part for place in (path, other) for part in partitions(open_data(place), 20)]
     assert_same_committee(
-        after.committee, gbcm.committee.absorb(gbcm.hear(parts, SerialRuntime(), label="test").message)
+        after.committee, gbcm.committee.absorb(gbcm.snapshot.hear(parts, SerialRuntime(), label="test").message)
     )
 
 
@@ -458,7 +461,7 @@ def test_somebody_else_lets_rows_fade_meanwhile(prepared):
         replace(p, weight=2.0 ** (-240 / 50.0) if p.key in early else weights[p.key])
         for p in partitions(open_data(path), 20)
     ]
-    expected = gbcm.committee.absorb(gbcm.hear(parts, SerialRuntime(), label="test").message)
+    expected = gbcm.committee.absorb(gbcm.snapshot.hear(parts, SerialRuntime(), label="test").message)
     assert_same_committee(again.committee, expected)
 
 

@@ -106,7 +106,7 @@ def test_a_data_set_to_which_somebody_adds_rows(prepared, tmp_path, monkeypatch,
     assert (tally.rows, tally.duplicates) == (20, 0)
     assert len(chunks_read) == len(set(chunks_read)) == 32
     parts = partitions(open_data(path), ROWS)
-    peaceful = prepared.committee.absorb(prepared.hear(parts, SerialRuntime(), label="peace").message)
+    peaceful = prepared.committee.absorb(prepared.snapshot.hear(parts, SerialRuntime(), label="peace").message)
     assert_same_committee(again.committee, peaceful)
     _whole, tally = again.ingest(again.source(path))  # and without watching: all is compared, nothing is new
     assert (tally.partitions, tally.duplicates) == (0, 8)
@@ -182,5 +182,5 @@ def test_a_writer_and_an_ingester_that_is_killed(prepared, tmp_path):
     assert (tally.rows, last.committee.total.rows) == (3, 403)
     parts = partitions(open_data(path), ROWS)
     assert_same_committee(
-        last.committee, prepared.committee.absorb(prepared.hear(parts, SerialRuntime(), label="").message)
+        last.committee, prepared.committee.absorb(prepared.snapshot.hear(parts, SerialRuntime(), label="").message)
     )

@@ -96,7 +96,7 @@ def check_heard(model, server, url):
     peaceful = GBCM.load(model, commit=1)
     parts = [from_key(key, y="y") for key in keys]
     assert_same_committee(
-        gbcm.committee, peaceful.committee.absorb(peaceful.hear(parts, SerialRuntime(), label="").message)
+        gbcm.committee, peaceful.committee.absorb(peaceful.snapshot.hear(parts, SerialRuntime(), label="").message)
     )
 
 
@@ -234,7 +234,9 @@ def test_rows_of_a_stream_fade_by_their_position(model, redis_server):
     assert [entry.position for entry in after.ledger] == [20, 40, 60, 80, 100, 120]
     keys = [f"{url}[{number}]/X[0:{ROWS}]" for number in ids(redis_server)]
     parts = [from_key(key, y="y", weight=2.0 ** (-(5 - k) * ROWS / 30)) for k, key in enumerate(keys)]
-    assert_same_committee(after.committee, empty.committee.absorb(empty.hear(parts, SerialRuntime(), label="").message))
+    assert_same_committee(
+        after.committee, empty.committee.absorb(empty.snapshot.hear(parts, SerialRuntime(), label="").message)
+    )
     redis_server.client.xadd("rows", {"data": encode(*some_rows(7))})
     told, code = run("ingest", model, url)
     assert (code, told["error"]) == (1, "InvalidOption")

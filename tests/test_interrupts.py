@@ -12,7 +12,7 @@ import pytest
 from conftest import SEED
 from processes import wait_until
 
-from bcmdist.app.signals import finished_first, heeded, interruptible, withheld
+from bcmdist.runtime.signals import finished_first, heeded, interruptible, withheld
 
 DELAYS = [random.Random(SEED + k).uniform(0.0, 4.0) for k in range(8)]  # from when the command has begun to load
 

@@ -25,7 +25,7 @@ from bcmdist.app.jobs import Journal, open_job
 from bcmdist.errors import BcmdistError, BcmdistWarning, SchedulerUnreachable, UnsafeData
 from bcmdist.runtime.dask.scheduler import SchedulerMachine
 from bcmdist.runtime.interface import silent
-from bcmdist.storage.disk import open_storage
+from bcmdist.storage.locate import open_storage
 from problems import assert_same_committee
 
 FIT = ["--no-learn", "--query", "30", "--rows-per-expert", "20", "--kernel", "se"]

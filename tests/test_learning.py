@@ -4,13 +4,14 @@ import math
 import numpy as np
 import pytest
 
+from bcmdist.data.observations import unweighted
 from bcmdist.errors import LaplaceNotConverged, NotPositiveDefinite
 from bcmdist.experts.evidence import local_evidence
 from bcmdist.learning import search as learning
 from bcmdist.learning.left_out.density import left_out_density
 from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, learn
 from bcmdist.model.kernels import expression, parse_kernel
-from bcmdist.model.likelihoods import Bernoulli, Gaussian, NegativeBinomial, make_likelihood, unweighted
+from bcmdist.model.likelihoods import Bernoulli, Gaussian, NegativeBinomial, make_likelihood
 from bcmdist.model.mean import Mean
 
 

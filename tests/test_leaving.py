@@ -6,9 +6,11 @@ from numpy.linalg import solve
 from scipy.integrate import quad
 from scipy.stats import norm
 
+from bcmdist.data.observations import Observations, unweighted
 from bcmdist.experts.laplace import laplace_mode
-from bcmdist.learning.left_out.density import LEAST_SHARE, STEEPNESS, left_out, left_out_density, left_out_labels
-from bcmdist.model.likelihoods import Bernoulli, Gaussian, Observations, OneHot, Poisson, unweighted
+from bcmdist.learning.left_out.density import STEEPNESS, left_out_density, left_out_labels
+from bcmdist.model.likelihoods import Bernoulli, Gaussian, OneHot, Poisson
+from bcmdist.prediction.leave_one_out import LEAST_SHARE, left_out
 from oracles import laplace
 from problems import make_kernel, regression_problem
 

@@ -4,6 +4,7 @@ from scipy import integrate
 from scipy.special import digamma, expit
 from scipy.stats import norm
 
+from bcmdist.data.observations import Observations, unweighted
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.expert import laplace_mode
 from bcmdist.model.likelihoods import (
@@ -19,7 +20,6 @@ from bcmdist.model.likelihoods import (
     Gaussian,
     InverseGaussian,
     NegativeBinomial,
-    Observations,
     Poisson,
     Probit,
     StudentT,
@@ -27,7 +27,6 @@ from bcmdist.model.likelihoods import (
     logistic_average,
     make_likelihood,
     slopes,
-    unweighted,
 )
 from bcmdist.model.likelihoods.classes import FLOOR
 from bcmdist.model.likelihoods.lifetimes import LEAST_TIME

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from numpy.linalg import inv, solve
 
-from bcmdist.committee.committee import Belief, Committee
+from bcmdist.committee.committee import Committee
+from bcmdist.data.observations import Observations, unweighted
 from bcmdist.errors import NotPositiveDefinite
 from bcmdist.experts.expert import conditional_message, expert_message, find_mode, zero_message
-from bcmdist.model.likelihoods import Bernoulli, Gaussian, Observations, OneHot, Poisson, Softmax, StudentT, unweighted
+from bcmdist.model.likelihoods import Bernoulli, Gaussian, OneHot, Poisson, Softmax, StudentT
 from bcmdist.model.mean import Mean
+from bcmdist.model.shared.belief import Belief
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.latent import BLOCK_ROWS, predict_latent
 from bcmdist.prediction.local.expert import Site, local_expert, predict_local

@@ -3,12 +3,13 @@ import tracemalloc
 import pytest
 
 from bcmdist.committee.committee import Committee
+from bcmdist.data.observations import unweighted
 from bcmdist.errors import MemoryLimit
 from bcmdist.experts.evidence import local_evidence
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.message import zero
 from bcmdist.model.kernels import kernel_parts
-from bcmdist.model.likelihoods import Bernoulli, Gaussian, Softmax, unweighted
+from bcmdist.model.likelihoods import Bernoulli, Gaussian, Softmax
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.joint import joint_latent, sample_latent

@@ -5,6 +5,7 @@ import pytest
 
 from bcmdist import SerialRuntime
 from bcmdist.data.dataset import open_data
+from bcmdist.data.observations import Observations
 from bcmdist.data.partition import partitions
 from bcmdist.data.rows import read_all
 from bcmdist.errors import InvalidOption
@@ -14,15 +15,7 @@ from bcmdist.learning.evidence.committee_tasks import TrialMessage
 from bcmdist.learning.evidence.objectives import CommitteeObjective, LocalObjective, improved_points
 from bcmdist.learning.search import EFFORTS, learn
 from bcmdist.model.kernels import parse_kernel, split_parameters
-from bcmdist.model.likelihoods import (
-    Bernoulli,
-    Gaussian,
-    NegativeBinomial,
-    Observations,
-    OneHot,
-    Poisson,
-    make_likelihood,
-)
+from bcmdist.model.likelihoods import Bernoulli, Gaussian, NegativeBinomial, OneHot, Poisson, make_likelihood
 from bcmdist.model.mean import Mean
 from bcmdist.model.scaling import Scaling, scaling_to_array
 from bcmdist.storage.commits import BlobReference, open_store

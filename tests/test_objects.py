@@ -34,8 +34,10 @@ from bcmdist.errors import (
 from bcmdist.learning.blocks.blocks import SampleBlocks
 from bcmdist.learning.settings import Settings
 from bcmdist.runtime.serial import SerialRuntime
-from bcmdist.storage.commits import Entry, ModelStore, open_store
-from bcmdist.storage.disk import LocalStorage, open_storage
+from bcmdist.storage.commits import ModelStore, open_store
+from bcmdist.storage.disk import LocalStorage
+from bcmdist.storage.ledger import Entry
+from bcmdist.storage.locate import open_storage
 
 obstore = pytest.importorskip("obstore")
 
@@ -442,7 +444,7 @@ def test_two_processes_ingest_the_same_into_a_model_on_s3(moto, tmp_path):
     assert len({entry.key for entry in after.ledger}) == len(after.ledger) == count
     assert sum(told["partitions"] for told in figures) == count
     parts = partitions(open_data(f"{moto}/data.zarr"), rows)
-    peaceful = gbcm.committee.absorb(gbcm.hear(parts, SerialRuntime(), label="peace").message)
+    peaceful = gbcm.committee.absorb(gbcm.snapshot.hear(parts, SerialRuntime(), label="peace").message)
     assert_same_committee(after.committee, peaceful)
 
 

@@ -7,6 +7,7 @@ import pytest
 from scipy.special import expit, log_ndtr, logsumexp, ndtr
 from scipy.stats import bernoulli, invgauss, norm
 
+from bcmdist.data.observations import Observations, unweighted
 from bcmdist.model.likelihoods import (
     LIKELIHOODS,
     SVM,
@@ -18,13 +19,11 @@ from bcmdist.model.likelihoods import (
     Gaussian,
     InverseGaussian,
     NegativeBinomial,
-    Observations,
     Poisson,
     Probit,
     StudentT,
     Weibull,
     make_likelihood,
-    unweighted,
 )
 from bcmdist.model.likelihoods.positive import INVERSE_GAUSSIAN
 from bcmdist.prediction.observation import observe, predictive

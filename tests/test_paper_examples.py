@@ -10,7 +10,8 @@ from scipy.special import logsumexp, ndtr
 
 from bcmdist import GBCM, Settings
 from bcmdist.app.demo import AMPLITUDES, WIDTH, make_map, make_rows
-from bcmdist.model.likelihoods import Bernoulli, Gaussian, unweighted
+from bcmdist.data.observations import unweighted
+from bcmdist.model.likelihoods import Bernoulli, Gaussian
 from oracles import full_gp, laplace
 from problems import make_kernel
 

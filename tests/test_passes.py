@@ -8,18 +8,11 @@ import pytest
 from bcmdist import GBCM, Settings
 from bcmdist.committee.committee import Committee, next_mean
 from bcmdist.committee.passes import length
+from bcmdist.data.observations import Observations
 from bcmdist.errors import BcmdistWarning, InvalidOption
 from bcmdist.experts.expert import conditional_message, expert_message, running_message, zero_message
 from bcmdist.experts.laplace import laplace_mode
-from bcmdist.model.likelihoods import (
-    Bernoulli,
-    InverseGaussian,
-    NegativeBinomial,
-    Observations,
-    Poisson,
-    StudentT,
-    Weibull,
-)
+from bcmdist.model.likelihoods import Bernoulli, InverseGaussian, NegativeBinomial, Poisson, StudentT, Weibull
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
 from problems import make_kernel, regression_problem, split
@@ -232,8 +225,8 @@ def test_a_step_that_lowers_the_objective_is_halved(classes, tmp_path):
     gbcm = GBCM.fit(path, settings(), model=tmp_path / "model")
     calm = GBCM.fit(path, settings(passes="auto"), model=tmp_path / "calm")
     total = gbcm.committee.total
-    wild = gbcm.successor(Committee(type(total)(40.0 * total.eta, total.precision, 0.0, total.rows)), [])
-    refined = wild.refine()
+    wild = gbcm.snapshot.successor(Committee(type(total)(40.0 * total.eta, total.precision, 0.0, total.rows)), [])
+    refined = GBCM(wild).refine()
     np.testing.assert_allclose(refined.predict(X)["probability"], calm.predict(X)["probability"], atol=1e-4)
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import poisson
 
+from bcmdist.data.observations import Observations
 from bcmdist.model.likelihoods import (
     Binomial,
     Exponential,
@@ -11,7 +12,6 @@ from bcmdist.model.likelihoods import (
     Gaussian,
     InverseGaussian,
     NegativeBinomial,
-    Observations,
     Poisson,
     StudentT,
     Weibull,

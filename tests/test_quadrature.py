@@ -5,7 +5,8 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import gammaln, log_ndtr
 
-from bcmdist.model.likelihoods import Bernoulli, Gaussian, Observations, unweighted
+from bcmdist.data.observations import Observations, unweighted
+from bcmdist.model.likelihoods import Bernoulli, Gaussian
 from bcmdist.model.likelihoods.tilted import tilted, tilted_site
 
 

@@ -5,9 +5,10 @@ import pytest
 from scipy.stats import norm
 
 from bcmdist.committee.committee import Committee
+from bcmdist.data.observations import Observations
 from bcmdist.experts.expert import expert_message, gaussian_message
 from bcmdist.experts.message import Message
-from bcmdist.model.likelihoods import Gaussian, Observations
+from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.diagnosis.reliability import Heard, Reliability, reliability, smoother

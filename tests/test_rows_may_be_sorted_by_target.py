@@ -10,7 +10,6 @@ import pytest
 from scipy import stats
 
 from bcmdist import GBCM, SerialRuntime, Settings
-from bcmdist.committee.passes import without_some
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import Partition, partitions
 from bcmdist.data.rows import read_all, read_rows
@@ -21,7 +20,7 @@ from bcmdist.experts.expert import expert_message, zero_message
 from bcmdist.learning import prepare as module
 from bcmdist.model.targets import model_rows
 from bcmdist.prediction.calibration import HeldOutRows, fit_calibration
-from bcmdist.prediction.held_out import HELD_OUT_EVERY, held_out_count, held_out_rows
+from bcmdist.prediction.held_out import HELD_OUT_EVERY, held_out_count, held_out_rows, without_some
 from bcmdist.prediction.local.tasks import load_neighbours
 
 LEARNED_FROM = Settings(kernel="se", query=20, rows_per_expert=200, effort="quick")
@@ -161,7 +160,7 @@ def test_local_experts_see_any_of_the_rows_that_coincide(make_data):
     place, rank = np.divmod(np.arange(2000.0), 50)
     settings = Settings(partition="spatial", kernel="se", learn=False, query=20, rows_per_expert=500, effort="quick")
     gbcm = GBCM.fit(make_data(X=place[:, None], y=rank), settings)
-    near, seen = load_neighbours(gbcm.reference), []
+    near, seen = load_neighbours(gbcm.snapshot.reference), []
     for owner in range(len(near.arrangement.bounds) - 1):
         for cell in range(*near.arrangement.tree.first[owner : owner + 2]):
             X, obs = read_rows(near.arrangement.data, near._rows(cell, owner))

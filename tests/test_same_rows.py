@@ -12,13 +12,14 @@ from bcmdist import GBCM, Settings
 from bcmdist.app.cli.main import cli
 from bcmdist.committee.fading import Fading
 from bcmdist.committee.ingest.options import Wishes
+from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.checks.checked_store import recorded
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
 from bcmdist.data.row_ranges import Contents
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption, SameRows
-from bcmdist.storage.commits import Entry
+from bcmdist.storage.ledger import Entry
 from problems import assert_same_committee
 
 GIVEN = Settings(kernel="se", learn=False, query=10, rows_per_expert=20)
@@ -101,7 +102,7 @@ def test_rows_that_somebody_else_hears_meanwhile_from_a_copy(heard, wave, tmp_pa
     X, y = (column[80:120] for column in wave[1:])
     for name in ("one.zarr", "two.zarr"):
         write_dataset(tmp_path / name, {"X": X, "y": y}, rows_per_chunk=20)
-    successor, tries = GBCM.successor, [1]
+    successor, tries = Snapshot.successor, [1]
 
     def slow(self, *arguments, **options):
         if tries:
@@ -110,7 +111,7 @@ def test_rows_that_somebody_else_hears_meanwhile_from_a_copy(heard, wave, tmp_pa
             newest.ingest(newest.source(tmp_path / "two.zarr"), Wishes(max_partitions=1))
         return successor(self, *arguments, **options)
 
-    monkeypatch.setattr(GBCM, "successor", slow)
+    monkeypatch.setattr(Snapshot, "successor", slow)
     with pytest.raises(SameRows, match=r"one\.zarr/X\[0:20\]: expected .*/two\.zarr/X\[0:20\]"):
         gbcm.ingest(gbcm.source(tmp_path / "one.zarr"), Wishes(same_rows="refuse"))
     keys = [entry.key.rpartition("/")[0].rpartition("/")[2] for entry in GBCM.load(gbcm.url).ledger[4:]]

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bcmdist.model.likelihoods import Observations, unweighted
+from bcmdist.data.observations import Observations, unweighted
 from bcmdist.model.scaling import column_moments, scaling_from
 
 

@@ -4,7 +4,8 @@ from scipy import integrate
 from scipy.stats import norm, poisson
 from sklearn import metrics
 
-from bcmdist.model.likelihoods import Gaussian, NegativeBinomial, Observations, Poisson, StudentT, Weibull, unweighted
+from bcmdist.data.observations import Observations, unweighted
+from bcmdist.model.likelihoods import Gaussian, NegativeBinomial, Poisson, StudentT, Weibull
 from bcmdist.prediction.observation import crps, observe, predictive, unit_deviance
 from bcmdist.prediction.scoring.pit import places
 from bcmdist.prediction.scoring.scores import class_scores, concordance_pairs, event_scores, real_scores

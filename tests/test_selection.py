@@ -6,6 +6,7 @@ from scipy.linalg import lapack
 from scipy.stats import multivariate_normal
 
 from bcmdist import GBCM, SerialRuntime, Settings
+from bcmdist.data.observations import Observations, unweighted
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.query_selection import (
     LEAST_QUERY,
@@ -19,7 +20,7 @@ from bcmdist.learning.query_selection import (
     working_targets,
 )
 from bcmdist.model.kernels import parse_kernel
-from bcmdist.model.likelihoods import Bernoulli, Gaussian, Observations, OneHot, Poisson, Softmax, unweighted
+from bcmdist.model.likelihoods import Bernoulli, Gaussian, OneHot, Poisson, Softmax
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
 from bcmdist.runtime import memory

@@ -5,9 +5,10 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from bcmdist.committee.committee import Committee
+from bcmdist.data.observations import Observations, unweighted
 from bcmdist.experts.expert import conditional_message, expert_message, zero_message
 from bcmdist.experts.softmax import log_evidence, softmax_mode
-from bcmdist.model.likelihoods import Observations, Softmax, unweighted
+from bcmdist.model.likelihoods import Softmax
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.latent import predict_latent

@@ -32,10 +32,10 @@ from bcmdist.learning import search
 from bcmdist.prediction.latent import predict_latent
 from bcmdist.prediction.local import halos
 from bcmdist.prediction.local.expert import local_expert, predict_local
+from bcmdist.prediction.local.halos import load_arrangement
 from bcmdist.prediction.local.tasks import load_neighbours
 from bcmdist.prediction.scoring import ranking
 from bcmdist.prediction.scoring.ranking import concordance_pairs
-from bcmdist.storage.loading import load_arrangement
 from problems import assert_same_committee
 
 GIVEN = Settings(
@@ -159,11 +159,11 @@ def test_a_local_prediction_is_that_of_core_and_halo(wiggle, tmp_path, rng):
     """By hand: the rows of the cell, and their nearest neighbours by rank."""
     gbcm = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m")
     X = rng.uniform(-2, 2, (5, 2))
-    arrangement, model = load_arrangement(gbcm.reference), gbcm.model
+    arrangement, model = load_arrangement(gbcm.snapshot.reference), gbcm.model
     everything, _ = read_rows(arrangement.data, np.arange(ROWS))
     Z = everything / model.query.kernel.parameters["lengthscale"]
     Z = model.scaling.inputs(everything) / 0.3
-    mean, variance = load_neighbours(gbcm.reference).latent(model.scaling.inputs(X))
+    mean, variance = load_neighbours(gbcm.snapshot.reference).latent(model.scaling.inputs(X))
     for k, cell in enumerate(arrangement.tree.route(model.scaling.inputs(X))):
         a, b = arrangement.edges[cell : cell + 2]
         others, count = np.r_[0:a, b:ROWS], arrangement.sizes.around - (b - a)
@@ -205,7 +205,7 @@ def test_forgotten_rows_are_seen_by_nobody(wiggle, tmp_path):
     start, stop = (int(n) for n in entry.key.rpartition("[")[2].rstrip("]").split(":"))
     gone = zarr.open_group(tmp_path / "m/cells.zarr", mode="r")["row"][start:stop]
     less = gbcm.forget([entry.key])
-    near = load_neighbours(less.reference)
+    near = load_neighbours(less.snapshot.reference)
     arrangement = near.arrangement
     for cell in range(arrangement.tree.cells):
         rows = near._rows(cell, arrangement.partition_of(np.array([cell]))[0])
@@ -255,7 +255,7 @@ def test_rows_fade_near_by_as_they_do_in_the_committee(wiggle, fresh, tmp_path):
     assert_same_committee(fading.committee, by_hand.committee)
     assert_same_predictions(fading, by_hand, np.vstack([X[:40], fresh[1][:20]]))
     np.testing.assert_array_equal(
-        load_neighbours(fading.reference).heard[:, 2], load_neighbours(by_hand.reference).heard[:, 2]
+        load_neighbours(fading.snapshot.reference).heard[:, 2], load_neighbours(by_hand.snapshot.reference).heard[:, 2]
     )
 
 
@@ -273,11 +273,11 @@ def test_rows_that_come_later_count_through_the_committee_only(wiggle, fresh, tm
     gbcm = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m")
     more = gbcm.partial_fit(fresh[0])
     assert more.committee.total.rows == ROWS + 300
-    one, other = load_neighbours(gbcm.reference), load_neighbours(more.reference)
+    one, other = load_neighbours(gbcm.snapshot.reference), load_neighbours(more.snapshot.reference)
     np.testing.assert_array_equal(one.heard, other.heard)
     scaled = more.model.scaling.inputs(fresh[1][:9])
     belief = more.committee.posterior
-    near = load_neighbours(more.reference)
+    near = load_neighbours(more.snapshot.reference)
     assert near.belief is not None
     np.testing.assert_array_equal(near.belief.mean, belief.mean)
     assert np.abs(near.latent(scaled)[0] - predict_latent(more.model.query, belief, scaled)[0]).max() > 1e-3
@@ -612,9 +612,9 @@ def test_experts_that_were_dropped_meanwhile_are_made_anew_or_still_there(wiggle
     monkeypatch.setitem(halos.EFFORT_FACTORS, "quick", 0.15)  # so that cells do not see each other's rows
     gbcm = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m")
     X = gbcm.model.scaling.inputs(rng.uniform(-2, 2, (200, 2)))
-    exact = load_neighbours(gbcm.reference).latent(X)
+    exact = load_neighbours(gbcm.snapshot.reference).latent(X)
     load_neighbours.cache_clear()
-    near = load_neighbours(gbcm.reference)
+    near = load_neighbours(gbcm.snapshot.reference)
     near._kept.most_bytes = 1
     cells = near.arrangement.tree.route(X)
     for cell in np.unique(cells):

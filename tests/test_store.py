@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from bcmdist.errors import CommitConflict, InvalidOption, ModelDamaged, ModelNotFound, VersionMismatch
-from bcmdist.storage.commits import Entry, open_store
+from bcmdist.storage.commits import open_store
 from bcmdist.storage.leases import is_dead, this_process
+from bcmdist.storage.ledger import Entry
 
 
 @pytest.fixture

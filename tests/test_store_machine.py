@@ -21,8 +21,9 @@ from hypothesis.stateful import (
 )
 
 from bcmdist.errors import CommitConflict, ModelDamaged
-from bcmdist.storage.commits import Entry, ModelStore
+from bcmdist.storage.commits import ModelStore
 from bcmdist.storage.disk import LocalStorage
+from bcmdist.storage.ledger import Entry
 
 KEYS = st.integers(0, 11)
 SOURCE = "source"

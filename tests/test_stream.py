@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from bcmdist.data import entries as stream
 from bcmdist.data.dataset import COMPANIONS, Data, open_data
-from bcmdist.data.entries import encode, place_of, publish, shape_of
+from bcmdist.data.entries import encode, publish, shape_of
 from bcmdist.data.partition import Partition, from_key
+from bcmdist.data.redis import _logins, connect, place_of
 from bcmdist.data.rows import read_all
 from bcmdist.data.schema import Schema
 from bcmdist.data.sources.open import open_source
@@ -335,8 +336,8 @@ def test_a_stream_that_is_not_there_yet(redis_server):
 
 
 def forget_logins():
-    stream._logins.clear()
-    stream.connect.cache_clear()
+    _logins.clear()
+    connect.cache_clear()
 
 
 def test_passwords_are_in_no_name_and_no_error(tmp_path, monkeypatch):
@@ -433,7 +434,7 @@ def test_a_server_that_is_killed_and_started_again_loses_nothing(redis_server):
 @pytest.mark.parametrize("command", ["eval", "xreadgroup", "xpending_range", "xclaim", "xack"])
 def test_an_answer_that_is_lost(redis_server, monkeypatch, command):
     """The server has done it, and the connection breaks: asked again, nothing is lost and nothing comes twice."""
-    client = stream.connect(redis_server.url().rpartition("/")[0])
+    client = connect(redis_server.url().rpartition("/")[0])
     original, lost = getattr(client, command), []
 
     def loses_one(*arguments, **options):

@@ -12,17 +12,17 @@ from scipy.stats import norm, poisson
 
 from bcmdist import GBCM, SerialRuntime, Settings
 from bcmdist.app.cli.main import cli
-from bcmdist.committee import fading
 from bcmdist.committee.ingest.options import Wishes
 from bcmdist.committee.passes import heard_partitions
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import BcmdistWarning
 from bcmdist.experts.tasks import Expert
-from bcmdist.prediction.arrivals import Withheld
+from bcmdist.prediction.arrivals.drift import told
+from bcmdist.prediction.arrivals.tasks import Withheld
 from bcmdist.prediction.scoring import surprise
 from bcmdist.prediction.scoring.pit import Places
 from bcmdist.prediction.scoring.surprise import Change, Expected, changes, expected, of_classes, of_numbers
-from bcmdist.storage.commits import Entry
+from bcmdist.storage.ledger import Entry
 
 ROWS = 50
 GIVEN = Settings(
@@ -153,7 +153,9 @@ def test_a_partition_withheld_is_as_if_it_had_not_been_heard(fitted):
     """An exact identity: forgotten and ingested again, its rows are scored by the same belief."""
     key = fitted.ledger[3].key
     (part,) = [part for part in heard_partitions(fitted) if part.key == key]
-    noted = SerialRuntime().sum(Withheld(Expert(fitted.reference), fitted.reference), [part], label="test")
+    noted = SerialRuntime().sum(
+        Withheld(Expert(fitted.snapshot.reference), fitted.snapshot.reference), [part], label="test"
+    )
     ((digest, samples),) = noted.by_key.values()
     assert digest == fitted.ledger[3].digest
     less = fitted.forget([key])
@@ -195,10 +197,10 @@ def test_a_change_that_has_passed_is_told_too():
         return [Entry(f"k{k}", "", 50, arrival=(-1.0, 0.9, 0.5), surprise=(s, 0.01)) for k, s in enumerate(surprises)]
 
     facts = {"expected": vars(Expected(16, 0.0, 1.0, 64, (-1.0, 0.95, 0.5)))}
-    during = fading.told(entries([0.0] * 10 + [1.0] * 4), facts)
+    during = told(entries([0.0] * 10 + [1.0] * 4), facts)
     assert during["verdict"].startswith("worse than expected since partition 11 (k10): 95 % intervals held 0.90 of the")
     assert during["z"] == pytest.approx(2 * 10)  # 4 partitions, each 1 / sqrt(0.01)
-    after = fading.told(entries([0.0] * 10 + [1.0] * 4 + [0.0] * 20), facts)
+    after = told(entries([0.0] * 10 + [1.0] * 4 + [0.0] * 20), facts)
     assert (after["worse"], after["since"]) == (False, None)
     assert after["verdict"].startswith("as expected since partition ")
     assert after["verdict"].endswith(", worse from partition 11 on before")
@@ -270,7 +272,7 @@ MANY_WITHHELD = Expected(16, 0.0, 1.0, 64, (-1.0, 0.95, 0.5))
 def told_of(surprises, base=MANY_WITHHELD):
     numbered = enumerate(surprises, start=1)
     entries = [Entry(f"k{k}", "", 50, arrival=(-1.0, 0.9, 0.5), surprise=(s, 0.01)) for k, s in numbered]
-    return fading.told(entries, {"expected": vars(base)})
+    return told(entries, {"expected": vars(base)})
 
 
 def test_verdict_and_z_agree_on_one_partition_alone():

@@ -14,11 +14,10 @@ from bcmdist.prediction.local.halos import (
     PROBES,
     Arrangement,
     Sizes,
-    heard_pieces,
     nearest_rows,
     sizes_for,
 )
-from bcmdist.storage.commits import Entry
+from bcmdist.storage.ledger import Entry, heard_pieces
 
 
 def arrangement(edges, first, around=10):

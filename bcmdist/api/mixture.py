@@ -37,7 +37,7 @@ from bcmdist.prediction.tasks import with_class_names
 from bcmdist.runtime.interface import Runtime
 from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.storage.commits import Reference, record_digest
-from bcmdist.storage.disk import open_storage
+from bcmdist.storage.locate import open_storage
 
 # Figures of `GBCM.info` that members have in common.
 SHARED = ("rows", "partitions", "commit", "query", "inputs", "kernel", "mean", "likelihood", "classes", "approximation")
@@ -185,7 +185,7 @@ class Mixture:
     @property
     def _carried(self) -> Members:
         """What tasks carry instead of the members."""
-        return self.contents or tuple(member.reference for member in self.members)
+        return self.contents or tuple(member.snapshot.reference for member in self.members)
 
     def _opened(self, source, x, y, runtime):
         """A data set to predict, once it is clear that this can be done everywhere."""

@@ -19,10 +19,10 @@ import numpy as np
 
 from bcmdist.api.gbcm import GBCM
 from bcmdist.api.mixture import PREPARED, Mixture, refuse_unmixable
+from bcmdist.api.places import places
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import Partition, partitions
 from bcmdist.errors import InvalidOption, ModelExists
-from bcmdist.learning import first_commit
 from bcmdist.learning.evidence.objectives import CommitteeObjective, LocalObjective
 from bcmdist.learning.sampling.chains import FOLDER, chain_from, chain_store
 from bcmdist.learning.sampling.hmc import HMC, Chain, sample, with_normal_prior
@@ -36,7 +36,7 @@ from bcmdist.prediction.mixtures.tasks import CONTENTS
 from bcmdist.runtime.interface import Runtime
 from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.storage.commits import BlobReference
-from bcmdist.storage.disk import open_storage
+from bcmdist.storage.locate import open_storage
 
 # The prior of every log parameter, in the coordinates of the paper.
 PRIOR_MEAN, PRIOR_SD = -3.0, 3.0
@@ -125,7 +125,7 @@ def sample_posterior(
     """
     runtime, hmc = runtime or SerialRuntime(), hmc or HMC(*LENGTHS[settings.effort])
     _refuse(settings, samples, chains, hmc)
-    keep, source, model = first_commit.places(source, model)
+    keep, source, model = places(source, model)
     prepared = _prepared(source, settings, model, runtime)
     parts = partitions(open_data(source, x=settings.x, y=settings.y), settings.rows_per_expert)
     value = (objective or default_objective)(prepared, parts, runtime)
@@ -135,7 +135,7 @@ def sample_posterior(
     for number, phi in enumerate(thinned(run, samples)):
         name, values = f"{MEMBERS}/{number:04d}", named_parameters(*coordinates.at(phi))
         given = replace(settings, learn=False, set={n: v.tolist() for n, v in values.items()})
-        fitted = GBCM.fit(source, given, model=f"{model}/{name}", runtime=runtime).reference
+        fitted = GBCM.fit(source, given, model=f"{model}/{name}", runtime=runtime).snapshot.reference
         listed.append([name, fitted.number, fitted.digest])
     text, storage = json.dumps(listed).encode(), open_storage(model)
     if not storage.put_if_absent(CONTENTS, text) and storage.get(CONTENTS) != text:
@@ -166,7 +166,7 @@ def committee_objective(prepared: GBCM, parts: list[Partition], runtime: Runtime
         mean=query.mean.name,
         points=query.points,
         jitter=max(query.jitter_share, LEAST_JITTER),
-        store=prepared.store,
+        store=prepared.snapshot.store,
         classes=prepared.model.classes,
     )
 

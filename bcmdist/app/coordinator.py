@@ -22,8 +22,8 @@ import warnings
 from bcmdist.app.cli.output import finite
 from bcmdist.app.failures import described
 from bcmdist.app.jobs import STATES, Journal, open_job
-from bcmdist.app.signals import REQUESTS, interruptible
 from bcmdist.errors import BcmdistError, BcmdistWarning, SchedulerUnreachable
+from bcmdist.runtime.signals import REQUESTS, interruptible
 
 LOOK_SECONDS = 0.5  # between looks at the journal: how long a request to cancel may wait
 PROGRESS_SECONDS = 2.0  # between events about progress at least, and

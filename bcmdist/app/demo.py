@@ -19,7 +19,7 @@ from bcmdist.data.writing import write_dataset
 from bcmdist.errors import DataExists, InvalidOption
 from bcmdist.learning.settings import Settings, refuse_seed
 from bcmdist.prediction.scoring.scores import class_scores
-from bcmdist.storage.disk import refuse_secrets
+from bcmdist.storage.urls import refuse_secrets
 
 INPUTS = 5
 AMPLITUDES = np.array([1.16, -0.63, -0.08, 0.35, -0.70])  # a_j of Appendix C

@@ -16,7 +16,7 @@ from bcmdist.data.partition import partitions
 from bcmdist.data.rows import read_all
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import BcmdistError
-from bcmdist.storage.disk import open_storage
+from bcmdist.storage.locate import open_storage
 
 PACKAGES = ("numpy", "scipy", "zarr", "dask", "distributed", "scikit-learn", "threadpoolctl")
 OPTIONAL = ("matplotlib", "pandas", "pyarrow", "obstore")

@@ -26,7 +26,9 @@ from typing import Any, Protocol
 
 from bcmdist import __version__
 from bcmdist.errors import BcmdistError, JobDamaged, JobNotFound, JobRefused, UnsafeData, WorkerCannotRead
-from bcmdist.storage.disk import Storage, open_file, open_storage, read_file
+from bcmdist.storage.disk import open_file, read_file
+from bcmdist.storage.interface import Storage
+from bcmdist.storage.locate import open_storage
 
 STATES = {
     "submitted": "submitted",

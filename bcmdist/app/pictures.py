@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
-from bcmdist.committee.fading import NUMBERS_NOTED
 from bcmdist.errors import InvalidOption, MissingExtra
 from bcmdist.prediction.scoring import pit
 from bcmdist.prediction.scoring.scores import CALIBRATION_BINS
+from bcmdist.storage.ledger import NUMBERS_NOTED
 
 SMOOTHED = 20  # stretches of arrivals in a picture of drift, about
 HOW_TO_GET = "pictures need matplotlib: pip install 'bcmdist[plot]'"
@@ -101,7 +101,7 @@ def drift_picture(path, table):
 
     Parameters
     ----------
-    table : (n, 2 or 3), what was noted of them (`bcmdist.committee.fading.arrivals`)
+    table : (n, 2 or 3), what was noted of them (`bcmdist.prediction.arrivals.drift.arrivals`)
     """
     pyplot = _pyplot()
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")

@@ -13,16 +13,7 @@ import numpy as np
 from bcmdist import linalg
 from bcmdist.errors import NotPositiveDefinite
 from bcmdist.experts.message import Message
-
-
-@dataclass(frozen=True)
-class Belief:
-    """The Gaussian posterior N(mean, (L L')^-1) of the shared variables v, process by process."""
-
-    mean: np.ndarray
-    """(..., S)"""
-    factor: np.ndarray
-    """L, lower Cholesky factor of the posterior *precision*, (S, S) or (..., S, S)"""
+from bcmdist.model.shared.belief import Belief
 
 
 @dataclass(frozen=True)

@@ -10,23 +10,18 @@ Gaussian likelihoods are exact after one pass.
 
 import warnings
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bcmdist.committee.committee import Committee, next_mean
 from bcmdist.committee.fading import weights
+from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition, from_keys
-from bcmdist.data.slices import SLICED
 from bcmdist.errors import BcmdistWarning
 from bcmdist.experts.tasks import EPExpert, RunningExpert
-from bcmdist.learning.settings import Settings
-from bcmdist.prediction.held_out import HELD_OUT_EVERY, ExpertOfRest, held_out_count
 from bcmdist.runtime.timing import Stages
-from bcmdist.storage.commits import RUNNING, BlobReference, Entry
-
-if TYPE_CHECKING:
-    from bcmdist.api.gbcm import GBCM
+from bcmdist.storage.commits import BlobReference
+from bcmdist.storage.ledger import RUNNING, Entry
 
 # A pass is the last when no prediction moves by more than this share of its standard deviation. Newton
 # doubles the digits with each pass, so that the error left is about its square.
@@ -40,10 +35,6 @@ SLOW_SHARE, DAMPED_STEP = 0.7, 0.7
 # Relative fall of the objective that rounding alone can produce.
 ROUNDING = 1e-12
 
-# Rows held out to calibrate with, at most; Platt's map has one parameter per class.
-CALIBRATION_ROWS = 5000
-RECALIBRATE_SHARE = 0.1  # change of the rows heard after which a calibration is out of date
-
 
 def first_pass(facts):
     """Changed facts once messages of a first pass have been added: further passes begin anew."""
@@ -55,14 +46,6 @@ def first_pass(facts):
 def passes_made(facts) -> int:
     """Number of passes since messages of a first pass were last added, that one included."""
     return facts["passes"][-1]["pass"] if facts["passes"] else 0
-
-
-def makes_several(settings: Settings, facts) -> bool:
-    """Whether a fit goes on after its first pass: as it was asked to, else where that pass has heard slices."""
-    if settings.passes is not None:
-        return settings.passes == "auto"
-    sliced = settings.partition == "chunks" and facts.get("between_partitions", 0.0) >= SLICED
-    return sliced and settings.linearise == "own"
 
 
 def log_evidence(model, facts, ledger, committee) -> float | None:
@@ -100,7 +83,7 @@ def _pays(changes):
     return not before or min(recent) < PAYING_SHARE * min(before)
 
 
-def refine(gbcm: "GBCM", runtime, *, most: int | None = None, tolerance=TOLERANCE) -> "GBCM":
+def refine(snapshot: Snapshot, runtime, *, most: int | None = None, tolerance=TOLERANCE) -> Snapshot:
     """Passes until the belief moves by less than `tolerance` posterior standard deviations, each committed.
 
     `change` of a pass is the length of its move in the metric of the posterior, which bounds the change
@@ -113,57 +96,65 @@ def refine(gbcm: "GBCM", runtime, *, most: int | None = None, tolerance=TOLERANC
     The refined committee; `facts["passes"]` lists change and log evidence of each pass. A likelihood that
     is exact after one pass, or has no probabilities of its own (svm), is left as it is.
     """
-    likelihood = gbcm.model.likelihood
-    if likelihood.exact or likelihood.needs_calibration or gbcm.facts["linearise"] == RUNNING or not gbcm.ledger:
-        return gbcm
-    parts = heard_partitions(gbcm)
-    values, halvings = _balanced(gbcm.committee.posterior.mean), 0
-    previous = gbcm.facts.get("linearised_at")
-    previous = gbcm.store.get_array(previous) if previous else None
-    done = gbcm.facts["passes"]
+    likelihood = snapshot.model.likelihood
+    if (
+        likelihood.exact
+        or likelihood.needs_calibration
+        or snapshot.facts["linearise"] == RUNNING
+        or not snapshot.ledger
+    ):
+        return snapshot
+    parts = heard_partitions(snapshot)
+    values, halvings = _balanced(snapshot.committee.posterior.mean), 0
+    previous = snapshot.facts.get("linearised_at")
+    previous = snapshot.store.get_array(previous) if previous else None
+    done = snapshot.facts["passes"]
     while done[-1].get("change", np.inf) > tolerance:
-        if not (_pays(changes_made(gbcm.facts)) if most is None else done[-1]["pass"] < most):
+        if not (_pays(changes_made(snapshot.facts)) if most is None else done[-1]["pass"] < most):
             break
         stages, number = Stages(), done[-1]["pass"] + 1
         with stages("passes"):
-            heard, facts = _next_pass(gbcm, parts, values, runtime, label=f"pass {number}")
-        objective, last = facts["objective"], gbcm.facts.get("objective")
+            heard, facts = _next_pass(snapshot, parts, values, runtime, label=f"pass {number}")
+        objective, last = facts["objective"], snapshot.facts.get("objective")
         if last is not None and objective < last - ROUNDING * abs(last) and halvings < HALVINGS:
             values, halvings = 0.5 * (values + previous), halvings + 1
             continue
         committee = Committee(heard.message)
         moved = next_mean(committee, heard.step)
         change = length(committee.posterior, moved - values)
-        entries = [_as_before(heard.entries[old.key], old) for old in gbcm.ledger]
-        evidence = log_evidence(gbcm.model, gbcm.facts, entries, committee)
+        entries = [_as_before(heard.entries[old.key], old) for old in snapshot.ledger]
+        evidence = log_evidence(snapshot.model, snapshot.facts, entries, committee)
         entry = {"pass": number, "change": change, "log_evidence": evidence, "halvings": halvings}
         done = [*done, entry]
-        gbcm = gbcm.successor(committee, entries, rewrite=True, stages=stages, passes=done, **facts)
-        parts = heard_partitions(gbcm)
+        snapshot = snapshot.successor(committee, entries, rewrite=True, stages=stages, passes=done, **facts)
+        parts = heard_partitions(snapshot)
         values, previous, halvings = _balanced(moved), values, 0
     if most is None and done[-1].get("change", np.inf) > tolerance:
         warnings.warn(
             BcmdistWarning(
-                f"{gbcm.url}: expected passes until no prediction moves by more than {tolerance:g} of its standard "
+                f"{snapshot.url}: expected passes until no prediction moves by more than {tolerance:g} of its standard "
                 f"deviation, the last of {done[-1]['pass']} still moved one by up to {done[-1]['change']:.2g} and they "
                 "come no closer; take predictions to be as uncertain as that, or fit with --approximation ep or "
                 "another --likelihood"
             ),
             stacklevel=2,
         )
-    return gbcm
+    return snapshot
 
 
-def _next_pass(gbcm, parts, values, runtime, *, label):
+def _next_pass(snapshot, parts, values, runtime, *, label):
     """Messages of one more pass, and what to remember of it."""
-    if gbcm.facts["approximation"] == "ep":
-        total, changes = gbcm.committee.total, [entry["change"] for entry in gbcm.facts["passes"] if "change" in entry]
+    if snapshot.facts["approximation"] == "ep":
+        total, changes = (
+            snapshot.committee.total,
+            [entry["change"] for entry in snapshot.facts["passes"] if "change" in entry],
+        )
         slow = len(changes) > 1 and changes[-1] > SLOW_SHARE * changes[-2]
-        with gbcm.store.transient({"eta": total.eta, "precision": total.precision}) as references:
-            task = EPExpert(gbcm.reference, **references, step=DAMPED_STEP if slow else 1.0)
-            return gbcm.hear_with(task, parts, runtime, label=label), NO_OBJECTIVE
-    at = BlobReference(gbcm.url, gbcm.store.put_arrays({"at": values})["at"])
-    heard = gbcm.hear(parts, runtime, at=at, label=label)
+        with snapshot.store.transient({"eta": total.eta, "precision": total.precision}) as references:
+            task = EPExpert(snapshot.reference, **references, step=DAMPED_STEP if slow else 1.0)
+            return snapshot.hear_with(task, parts, runtime, label=label), NO_OBJECTIVE
+    at = BlobReference(snapshot.url, snapshot.store.put_arrays({"at": values})["at"])
+    heard = snapshot.hear(parts, runtime, at=at, label=label)
     objective = heard.objective - 0.5 * float(np.vdot(values, values))
     return heard, {"objective": objective, "linearised_at": at.digest}
 
@@ -181,21 +172,21 @@ def _balanced(values):
     return values if values.ndim == 1 else values - values.mean(axis=0)
 
 
-def absorb_in_turn(gbcm: "GBCM", parts, runtime) -> "GBCM":
+def absorb_in_turn(snapshot: Snapshot, parts, runtime) -> Snapshot:
     """Hear partitions one after the other, each linearised under the belief of the moment (SYSTEMS I.5, last
     paragraph): closer to the limit of the passes than `absorb`, but the order matters from now on."""
     stages = Stages()
-    committee = gbcm.committee
+    committee = snapshot.committee
     entries: list[Entry] = []
     with stages("experts"):
         for done, part in enumerate(parts):
             belief = committee.posterior
-            with gbcm.store.transient({"mean": belief.mean, "factor": belief.factor}) as references:
-                task = RunningExpert(gbcm.store.reference(gbcm.commit), **references)
-                heard = gbcm.hear_with(task, [part], runtime, label=f"expert {done + 1} of {len(parts)}")
+            with snapshot.store.transient({"mean": belief.mean, "factor": belief.factor}) as references:
+                task = RunningExpert(snapshot.store.reference(snapshot.commit), **references)
+                heard = snapshot.hear_with(task, [part], runtime, label=f"expert {done + 1} of {len(parts)}")
             committee = committee.absorb(heard.message)
             entries += heard.entries.values()
-    return gbcm.successor(committee, entries, stages=stages, **first_pass(gbcm.facts))
+    return snapshot.successor(committee, entries, stages=stages, **first_pass(snapshot.facts))
 
 
 def length(belief, move) -> float:
@@ -205,31 +196,14 @@ def length(belief, move) -> float:
     return float(np.linalg.norm([m @ L for m, L in zip(move, belief.factor, strict=True)]))
 
 
-def heard_partitions(gbcm: "GBCM") -> list[Partition]:
+def heard_partitions(snapshot: Snapshot) -> list[Partition]:
     """The partitions of the ledger, with the weights at which they count."""
-    counts, keys = weights(gbcm.facts, gbcm.ledger), [entry.key for entry in gbcm.ledger]
-    parts = from_keys(keys, y=gbcm.model.y_name, schema=gbcm.model.schema)
-    pairs = zip(parts, gbcm.ledger, strict=True)
+    counts, keys = weights(snapshot.facts, snapshot.ledger), [entry.key for entry in snapshot.ledger]
+    parts = from_keys(keys, y=snapshot.model.y_name, schema=snapshot.model.schema)
+    pairs = zip(parts, snapshot.ledger, strict=True)
     return [replace(part, weight=counts[entry.key], sites=entry.sites) for part, entry in pairs]
 
 
 def _as_before(entry: Entry, old: Entry) -> Entry:
     """What a pass says of a partition, with what was known of it."""
     return replace(entry, weight=old.weight, position=old.position, arrival=old.arrival, surprise=old.surprise)
-
-
-def without_some(gbcm: "GBCM", runtime) -> tuple[list[Partition], Committee]:
-    """Partitions that rows are held out of (`tasks.calibrating`), and the committee as if it had not heard these.
-
-    What the whole of such a partition has said is withdrawn, which is exact, and the rest is heard again. No
-    partitions where there are too few rows to hold one out.
-    """
-    parts = heard_partitions(gbcm)
-    count = max(1, min(len(parts), round(CALIBRATION_ROWS * HELD_OUT_EVERY / max(part.rows for part in parts))))
-    spread = [parts[k] for k in np.linspace(0, len(parts) - 1, count).round().astype(int)]
-    chosen = [part for part in spread if held_out_count(part)]
-    if not chosen:
-        return [], gbcm.committee
-    whole = gbcm.hear(chosen, runtime, label="calibrate").message
-    rest = gbcm.hear_with(ExpertOfRest(gbcm.reference), chosen, runtime, label="calibrate").message
-    return chosen, gbcm.committee.withdraw(whole).absorb(rest)

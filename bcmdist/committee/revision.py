@@ -12,28 +12,26 @@ Others may commit meanwhile: what partitions have said is recomputed once, and w
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bcmdist.committee import passes
+from bcmdist.committee.cells import heard_in_cells
 from bcmdist.committee.committee import Committee
 from bcmdist.committee.fading import fading_from, weights
+from bcmdist.committee.snapshot import Snapshot
+from bcmdist.committee.written import recorded_chunks, refuse_changed
 from bcmdist.data.checks.manifest import to_table
 from bcmdist.data.partition import from_keys, refuse_overlap
 from bcmdist.errors import CommitConflict, InvalidOption, ModelExists, ModelsDiffer
 from bcmdist.experts.expert import zero_message
 from bcmdist.experts.message import Message
-from bcmdist.learning import first_commit
 from bcmdist.model.model import ARRAYS
-from bcmdist.prediction.local.arrange import heard_in_cells
-from bcmdist.storage.commits import RUNNING, BlobReference, Entry, open_store
-
-if TYPE_CHECKING:
-    from bcmdist.api.gbcm import GBCM
+from bcmdist.storage.commits import BlobReference, open_store
+from bcmdist.storage.ledger import RUNNING, Entry
 
 
-def forget(gbcm: "GBCM", keys: Iterable[str], runtime) -> "GBCM":
+def forget(snapshot: Snapshot, keys: Iterable[str], runtime) -> Snapshot:
     """The committee as if it had not heard some partitions, committed.
 
     Parameters
@@ -51,18 +49,18 @@ def forget(gbcm: "GBCM", keys: Iterable[str], runtime) -> "GBCM":
     """
     recall = _Recall(runtime)
 
-    def without(gbcm):
-        gone = _entries(gbcm, keys)
+    def without(snapshot):
+        gone = _entries(snapshot, keys)
         keys_gone = {entry.key for entry in gone}
-        ledger = [entry for entry in gbcm.ledger if entry.key not in keys_gone]
+        ledger = [entry for entry in snapshot.ledger if entry.key not in keys_gone]
         if not ledger:
-            return Committee(zero_message(gbcm.model.query, gbcm.model.likelihood)), ledger
-        return gbcm.committee.withdraw(recall(gbcm, gone, weights(gbcm.facts, gone))), ledger
+            return Committee(zero_message(snapshot.model.query, snapshot.model.likelihood)), ledger
+        return snapshot.committee.withdraw(recall(snapshot, gone, weights(snapshot.facts, gone))), ledger
 
-    return _revised(gbcm, without, runtime)
+    return _revised(snapshot, without, runtime)
 
 
-def reweight(gbcm: "GBCM", wanted: Mapping[str, float], runtime) -> "GBCM":
+def reweight(snapshot: Snapshot, wanted: Mapping[str, float], runtime) -> Snapshot:
     """The committee with other weights of some partitions, committed.
 
     A partition of weight w counts as w copies of its rows would, were they independent.
@@ -81,16 +79,18 @@ def reweight(gbcm: "GBCM", wanted: Mapping[str, float], runtime) -> "GBCM":
         raise InvalidOption(f"{key}: expected a positive weight, got {weight}; forget the partition to remove it")
     recall = _Recall(runtime)
 
-    def reweighted(gbcm):
-        old = [entry for entry in _entries(gbcm, wanted) if wanted[entry.key] != entry.weight]
+    def reweighted(snapshot):
+        old = [entry for entry in _entries(snapshot, wanted) if wanted[entry.key] != entry.weight]
         if not old:
             return None
         new = {entry.key: replace(entry, weight=wanted[entry.key]) for entry in old}
-        before, after = weights(gbcm.facts, old), weights(gbcm.facts, new.values())
-        change = recall(gbcm, old, {key: after[key] - before[key] for key in after})
-        return gbcm.committee.absorb(replace(change, rows=0)), [new.get(entry.key, entry) for entry in gbcm.ledger]
+        before, after = weights(snapshot.facts, old), weights(snapshot.facts, new.values())
+        change = recall(snapshot, old, {key: after[key] - before[key] for key in after})
+        return snapshot.committee.absorb(replace(change, rows=0)), [
+            new.get(entry.key, entry) for entry in snapshot.ledger
+        ]
 
-    return _revised(gbcm, reweighted, runtime)
+    return _revised(snapshot, reweighted, runtime)
 
 
 class _Recall:
@@ -101,11 +101,11 @@ class _Recall:
         self.entries: list[Entry] = []
         self.counts: dict[str, float] = {}
 
-    def __call__(self, gbcm, entries, counts) -> Message:
+    def __call__(self, snapshot, entries, counts) -> Message:
         """The sum of the messages of entries, counted so many times by key."""
         scale = _common_ratio(counts, self.counts) if entries == self.entries else None
         if scale is None:
-            self.message, self.entries, self.counts = messages(gbcm, counts, self.runtime), entries, counts
+            self.message, self.entries, self.counts = messages(snapshot, counts, self.runtime), entries, counts
         return self.message.weighted(1.0 if scale is None else scale)
 
 
@@ -117,64 +117,66 @@ def _common_ratio(counts, others):
     return ratios[0] if np.allclose(ratios, ratios[0], rtol=1e-12, atol=0.0) else None
 
 
-def _revised(gbcm, revise, runtime):
+def _revised(snapshot, revise, runtime):
     """The next commit with another committee and ledger, as `revise` makes them from the newest commit."""
     while True:
-        revised = revise(gbcm)
+        revised = revise(snapshot)
         if revised is None:
-            return gbcm
+            return snapshot
         try:
-            gbcm, refined = _committed(gbcm, *revised)
+            snapshot, refined = _committed(snapshot, *revised)
         except CommitConflict:
-            gbcm = gbcm.newest()
+            snapshot = snapshot.newest()
         else:
-            return _with_a_pass(gbcm, runtime) if refined else gbcm
+            return _with_a_pass(snapshot, runtime) if refined else snapshot
 
 
-def _committed(gbcm, committee, ledger):
+def _committed(snapshot, committee, ledger):
     """The next commit with another ledger, and whether messages depend on each other: then a pass is to follow."""
     refined = any(entry.at for entry in ledger) or (
-        gbcm.facts["approximation"] == "ep" and len(gbcm.facts["passes"]) > 1
+        snapshot.facts["approximation"] == "ep" and len(snapshot.facts["passes"]) > 1
     )
-    facts = passes.first_pass(gbcm.facts) if refined else {"objective": None}
-    return gbcm.successor(committee, ledger, rewrite=True, withdrawn_error=None, **facts), refined
+    facts = passes.first_pass(snapshot.facts) if refined else {"objective": None}
+    return snapshot.successor(committee, ledger, rewrite=True, withdrawn_error=None, **facts), refined
 
 
-def _with_a_pass(gbcm, runtime):
+def _with_a_pass(snapshot, runtime):
     """With one more pass, and the error that it has removed."""
-    before, commit = gbcm.committee.posterior.mean, gbcm.commit
+    before, commit = snapshot.committee.posterior.mean, snapshot.commit
     try:
-        gbcm = passes.refine(gbcm, runtime, most=passes.passes_made(gbcm.facts) + 1, tolerance=-1.0)
-        belief = gbcm.committee.posterior
+        snapshot = passes.refine(snapshot, runtime, most=passes.passes_made(snapshot.facts) + 1, tolerance=-1.0)
+        belief = snapshot.committee.posterior
         error = passes.length(belief, belief.mean - before)
-        return gbcm.successor(gbcm.committee, [], withdrawn_error=error)
+        return snapshot.successor(snapshot.committee, [], withdrawn_error=error)
     except CommitConflict as conflict:
         raise CommitConflict(
-            f"{gbcm.url}: expected to make a further pass after commit {commit}, which has withdrawn what was said, "
-            "but somebody else has committed; refine the model (`GBCM.refine`) when nobody ingests"
+            f"{snapshot.url}: expected to make a further pass after commit {commit}, which has withdrawn what was "
+            "said, but somebody else has committed; refine the model (`GBCM.refine`) when nobody ingests"
         ) from conflict
 
 
-def _entries(gbcm, keys):
+def _entries(snapshot, keys):
     """Ledger entries by their keys, once each; all must be there and be such that can be recomputed."""
-    known = {entry.key: entry for entry in gbcm.ledger}
+    known = {entry.key: entry for entry in snapshot.ledger}
     keys = list(dict.fromkeys(keys))
     missing = [key for key in keys if key not in known]
     if missing or not keys:
         shown = next(iter(known), "none")
         raise InvalidOption(
-            f"{gbcm.url}: expected keys of partitions it has heard (such as {shown}), got {missing[:1] or 'none'}; see "
-            "`bcmdist info --ledger`"
+            f"{snapshot.url}: expected keys of partitions it has heard (such as {shown}), got {missing[:1] or 'none'}; "
+            "see `bcmdist info --ledger`"
         )
-    if any(entry.at == RUNNING for entry in gbcm.ledger):
+    if any(entry.at == RUNNING for entry in snapshot.ledger):
         raise InvalidOption(
-            f"{gbcm.url}: expected messages that do not depend on their order, this model linearises at the running "
-            "belief; fit it anew without the partitions"
+            f"{snapshot.url}: expected messages that do not depend on their order, this model linearises at the "
+            "running belief; fit it anew without the partitions"
         )
     return [known[key] for key in keys]
 
 
-def messages(gbcm: "GBCM", counts: Mapping[str, float], runtime, *, ledger: Sequence[Entry] | None = None) -> Message:
+def messages(
+    snapshot: Snapshot, counts: Mapping[str, float], runtime, *, ledger: Sequence[Entry] | None = None
+) -> Message:
     """Sum of messages, each counted so many times, recomputed where they were linearised.
 
     Parameters
@@ -187,21 +189,21 @@ def messages(gbcm: "GBCM", counts: Mapping[str, float], runtime, *, ledger: Sequ
     DataChanged
         The rows are not those that were heard.
     """
-    ledger = gbcm.ledger if ledger is None else ledger
+    ledger = snapshot.ledger if ledger is None else ledger
     known = {entry.key: entry for entry in ledger}
-    total = zero_message(gbcm.model.query, gbcm.model.likelihood)
+    total = zero_message(snapshot.model.query, snapshot.model.likelihood)
     keys = sorted(counts, key=lambda key: known[key].at)
     for at, group in itertools.groupby(keys, key=lambda key: known[key].at):
-        parts = from_keys(group, y=gbcm.model.y_name, schema=gbcm.model.schema)
+        parts = from_keys(group, y=snapshot.model.y_name, schema=snapshot.model.schema)
         parts = [replace(part, weight=counts[part.key], sites=known[part.key].sites) for part in parts]
-        reference = BlobReference(gbcm.url, at) if at else None
-        heard = gbcm.hear(parts, runtime, at=reference, label="recompute")
-        first_commit.refuse_changed(heard.entries.values(), ledger)
+        reference = BlobReference(snapshot.url, at) if at else None
+        heard = snapshot.hear(parts, runtime, at=reference, label="recompute")
+        refuse_changed(heard.entries.values(), ledger)
         total += heard.message
     return total
 
 
-def merge(one: "GBCM", other: "GBCM", model) -> "GBCM":
+def merge(one: Snapshot, other: Snapshot, model) -> Snapshot:
     """The committee that has heard what both have, in a new model directory.
 
     Raises
@@ -231,17 +233,17 @@ def merge(one: "GBCM", other: "GBCM", model) -> "GBCM":
     store = open_store(model)
     if store.head() or store.foreign():
         raise ModelExists(f"{model}: expected a new or empty directory; choose another --model")
-    for gbcm in (one, other):  # sites lie in blobs of their own
-        store.copy_blobs(gbcm.store, {entry.sites for entry in gbcm.ledger if entry.sites})
+    for snapshot in (one, other):  # sites lie in blobs of their own
+        store.copy_blobs(snapshot.store, {entry.sites for entry in snapshot.ledger if entry.sites})
     base = one if one.ledger else other
-    surveyed = {e.key: e for gbcm in (one, other) for e in gbcm.store.get_segment(gbcm.facts["surveyed"])}
+    surveyed = {e.key: e for snapshot in (one, other) for e in snapshot.store.get_segment(snapshot.facts["surveyed"])}
     of_one_fit = ("cells", "method", "local_calibration")  # the halos lie in its directory
     facts = {name: fact for name, fact in base.facts.items() if name not in of_one_fit}
-    arrays = [gbcm.facts["cells"]["array"] for gbcm in (one, other) if heard_in_cells(gbcm)]
+    arrays = [snapshot.facts["cells"]["array"] for snapshot in (one, other) if heard_in_cells(snapshot)]
     if arrays:
         facts["cells"] = {"array": arrays[0]}  # by which its rows are known
     facts |= {"surveyed": store.put_segment(list(surveyed.values())), "job": "merge"}
-    chunks = {k: c for gbcm in (one, other) for k, c in first_commit.recorded_chunks(gbcm.store, gbcm.facts).items()}
+    chunks = {k: c for snapshot in (one, other) for k, c in recorded_chunks(snapshot.store, snapshot.facts).items()}
     if chunks:
         facts["chunks"] = store.put_arrays({"chunks": to_table(chunks)})["chunks"]
     return one.written(store, one.committee.absorb(other.committee.total), [*one.ledger, *other.ledger], facts)
@@ -253,16 +255,16 @@ def _refuse_different(one, other):
     different = [name for name in ARRAYS if not np.array_equal(arrays[name], other_arrays[name])]
     different += [name for name in facts if facts[name] != other_facts[name]]
     different += [name for name in ("approximation", "linearise") if one.facts[name] != other.facts[name]]
-    for gbcm in (one, other):
-        if fading_from(gbcm.facts).fades:
+    for snapshot in (one, other):
+        if fading_from(snapshot.facts).fades:
             raise ModelsDiffer(
-                f"{gbcm.url}: expected rows that do not fade, those of this model do, each by its position; "
+                f"{snapshot.url}: expected rows that do not fade, those of this model do, each by its position; "
                 "ingest the sources into one model without --half-life and --window"
             )
-        if any(entry.at for entry in gbcm.ledger) or len(gbcm.facts["passes"]) > 1:
+        if any(entry.at for entry in snapshot.ledger) or len(snapshot.facts["passes"]) > 1:
             raise ModelsDiffer(
-                f"{gbcm.url}: expected messages of a first pass, its messages were linearised at what it believed; fit "
-                "it with --passes 1 and --linearise own, merge, and refine then"
+                f"{snapshot.url}: expected messages of a first pass, its messages were linearised at what it believed; "
+                "fit it with --passes 1 and --linearise own, merge, and refine then"
             )
     if different:
         raise ModelsDiffer(

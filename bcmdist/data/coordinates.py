@@ -9,7 +9,7 @@ from bcmdist.data.checks.checked_store import safe_name
 from bcmdist.data.schema import CLASSES, Schema, dimensions, refuse_repeated
 from bcmdist.data.values import since, unpacked
 from bcmdist.errors import BcmdistError, DataDamaged, InvalidDtype
-from bcmdist.storage.disk import answering
+from bcmdist.storage.urls import answering
 
 
 def schema_of(url, group, X, y) -> Schema:

@@ -17,7 +17,8 @@ from zarr.storage import LocalStore
 
 from bcmdist.data.checks.checked_store import CheckedStore, safe_name
 from bcmdist.data.coordinates import schema_of
-from bcmdist.data.entries import EntryShape, is_entry, is_stream, open_entry, place_of
+from bcmdist.data.entries import EntryShape, open_entry
+from bcmdist.data.redis import is_entry, is_stream, place_of
 from bcmdist.data.schema import UNNAMED, Schema, recoded, refuse_other_classes, taken, warn_of_columns
 from bcmdist.data.values import since
 from bcmdist.errors import (
@@ -32,8 +33,9 @@ from bcmdist.errors import (
     MissingExtra,
     UnsafeData,
 )
-from bcmdist.storage.disk import answering, normal_url, on_objects, open_objects, refuse_secrets
+from bcmdist.storage.locate import open_objects
 from bcmdist.storage.paths import leads_nowhere
+from bcmdist.storage.urls import answering, normal_url, on_objects, refuse_secrets
 
 # Arrays that may stand beside the targets, in the order of the fields of `Observations`.
 COMPANIONS = ("weight", "exposure", "trials", "event")

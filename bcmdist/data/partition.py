@@ -6,13 +6,13 @@ read by whoever needs them (`rows`), checked, and named by a hash of their conte
 
 import functools
 import itertools
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from bcmdist.data.dataset import Data, open_data
 from bcmdist.data.schema import UNNAMED
 from bcmdist.errors import InvalidData, InvalidOption, MemoryLimit
+from bcmdist.storage.ledger import KEY, named_range
 
 # More are a mistake or a lie: so many references of a few hundred bytes fill a few gigabytes.
 MOST_PARTITIONS = 10**7
@@ -110,9 +110,6 @@ def aligned_partitions(data: Data, rows: int) -> list[Partition]:
     return [Partition(data, a, min(a + rows, data.rows)) for a in range(0, data.rows, rows)]
 
 
-KEY = re.compile(r"(?P<array>.*)\[(?P<start>\d+):(?P<stop>\d+)\]", re.DOTALL)  # a path may hold newlines
-
-
 def from_key(key, *, y, schema=UNNAMED, weight=1.0, sites="") -> Partition:
     """The partition that a key names, of a data set with targets `y`, for a model with the names of `schema`.
 
@@ -142,13 +139,6 @@ def _keyed(key, opened):
     if not 0 <= start < stop <= data.rows:
         raise InvalidData(f"{key}: expected these rows to exist, {url} holds {data.rows}; give the original data")
     return Partition(data, start, stop)
-
-
-def named_range(key) -> tuple[str, int, int]:
-    """Array, start and stop that a key names."""
-    match = KEY.fullmatch(key)
-    assert match, "keys are made by Partition.key"
-    return match["array"], int(match["start"]), int(match["stop"])
 
 
 def refuse_overlap(parts: Iterable[Partition], keys: Iterable[str]):

@@ -4,9 +4,9 @@ import bisect
 from collections.abc import Iterable
 from dataclasses import replace
 
-from bcmdist.data.partition import Partition, named_range
+from bcmdist.data.partition import Partition
 from bcmdist.errors import SameRows
-from bcmdist.storage.commits import Entry
+from bcmdist.storage.ledger import Entry, named_range
 
 
 class Heard:

@@ -12,13 +12,14 @@ import numpy as np
 
 from bcmdist.data.checks.manifest import Chunk
 from bcmdist.data.dataset import COMPANIONS, Data, open_group, read_schema
-from bcmdist.data.entries import is_entry, read_entry
+from bcmdist.data.entries import read_entry
+from bcmdist.data.observations import Observations
 from bcmdist.data.partition import Partition
+from bcmdist.data.redis import is_entry
 from bcmdist.data.values import LARGEST, numbers
 from bcmdist.errors import BcmdistError, CorruptChunk, InvalidData, MemoryLimit
-from bcmdist.model.likelihoods import Observations
 from bcmdist.storage.cache import Kept
-from bcmdist.storage.disk import answering
+from bcmdist.storage.urls import answering
 
 # Rows that one task reads in one go: enough to decode a large chunk few times, little enough to
 # be small beside an expert's matrices.

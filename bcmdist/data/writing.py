@@ -35,8 +35,9 @@ from bcmdist.data.dataset import (
 from bcmdist.data.schema import CLASSES, UNNAMED, Schema, dimensions, few, frame_names, in_order, is_text
 from bcmdist.data.values import PLAIN, as_float, packing_of
 from bcmdist.errors import DataExists, InvalidData, InvalidDtype, InvalidOption
-from bcmdist.storage.disk import answering, on_objects, open_objects
+from bcmdist.storage.locate import open_objects
 from bcmdist.storage.paths import leads_nowhere, room_for
+from bcmdist.storage.urls import answering, on_objects
 
 ROWS_PER_CHUNK = 4096
 # Predictions are written in the chunks of X, unless those are so large that a task would not fit.

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcmdist import linalg
-from bcmdist.committee.committee import Belief
+from bcmdist.data.observations import Observations
 from bcmdist.experts import softmax
 from bcmdist.experts.laplace import laplace_message, laplace_mode, log_joint, step_message
 from bcmdist.experts.message import Message, zero
-from bcmdist.model.likelihoods import AnyLikelihood, Gaussian, Likelihood, Observations, OneHot, Softmax
+from bcmdist.model.likelihoods import AnyLikelihood, Gaussian, Likelihood, OneHot, Softmax
+from bcmdist.model.shared.belief import Belief
 from bcmdist.model.shared.query import Query
 
 

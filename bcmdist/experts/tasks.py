@@ -4,13 +4,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bcmdist.committee.committee import Belief
 from bcmdist.experts.ep import ep_pass, repeated_message, sites_to_array
 from bcmdist.experts.expert import Linearised, conditional_message, expert_message, running_message
+from bcmdist.experts.loading import load_sites, load_values
 from bcmdist.experts.message import Message
+from bcmdist.model.loading import load_model
+from bcmdist.model.shared.belief import Belief
 from bcmdist.model.targets import model_rows
-from bcmdist.storage.commits import RUNNING, BlobReference, Entry, Reference, open_store
-from bcmdist.storage.loading import load_array, load_model, load_sites, load_values
+from bcmdist.storage.commits import BlobReference, Reference, open_store
+from bcmdist.storage.ledger import RUNNING, Entry
+from bcmdist.storage.loading import load_array
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from bcmdist.data.partition import partitions
 from bcmdist.data.schema import CLASSES, with_two_classes
 from bcmdist.data.slices import SLICED, share_between
 from bcmdist.errors import BcmdistWarning, InvalidOption, UnsupportedTarget
+from bcmdist.experts.limits import expert_fits, refuse_expert_of
 from bcmdist.learning.blocks.blocks import LEARNING_BLOCK, Blocks, CellBlocks, SampleBlocks
 from bcmdist.learning.evidence.objectives import CommitteeObjective
 from bcmdist.learning.hyperparameters import find_hyperparameters, first_kernel, polished
@@ -36,7 +37,6 @@ from bcmdist.model.model import Model
 from bcmdist.model.scaling import scaling_from, scaling_to_array
 from bcmdist.model.shared.query import prepare
 from bcmdist.model.targets import class_numbers
-from bcmdist.prediction.limits import expert_fits, refuse_expert_of
 from bcmdist.prediction.local.halos import sizes_for
 from bcmdist.runtime import memory
 from bcmdist.runtime.interface import Runtime

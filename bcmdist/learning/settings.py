@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from numbers import Integral
 
+from bcmdist.data.slices import SLICED
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.query_selection import QUERY_METHODS, has_working_targets
 from bcmdist.learning.search import EFFORTS
@@ -140,3 +141,11 @@ def _expect_one_of(name, value, allowed):
     if value not in allowed:
         words = ", ".join(str(a) for a in allowed if a is not None)
         raise InvalidOption(f"{name}: expected one of {words}, got {value!r}; give one of these")
+
+
+def makes_several(settings: Settings, facts) -> bool:
+    """Whether a fit goes on after its first pass: as it was asked to, else where that pass has heard slices."""
+    if settings.passes is not None:
+        return settings.passes == "auto"
+    sliced = settings.partition == "chunks" and facts.get("between_partitions", 0.0) >= SLICED
+    return sliced and settings.linearise == "own"

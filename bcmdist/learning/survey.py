@@ -5,10 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcmdist.data.checks.manifest import Chunk
-from bcmdist.model.likelihoods import TASKS, Observations, joined, make_likelihood
+from bcmdist.data.observations import Observations, joined
+from bcmdist.model.likelihoods import TASKS, make_likelihood
 from bcmdist.model.scaling import Moments, column_moments
 from bcmdist.model.targets import check_support
-from bcmdist.storage.commits import Entry
+from bcmdist.storage.ledger import Entry
 
 
 @dataclass(frozen=True)

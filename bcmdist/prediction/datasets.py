@@ -1,27 +1,26 @@
 """Predictions and scores of a fitted committee for whole data sets."""
 
 import functools
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bcmdist import __version__
-from bcmdist.data.dataset import describe
-from bcmdist.data.partition import aligned_partitions
+from bcmdist.committee.cells import refuse_cells_on_objects
+from bcmdist.committee.snapshot import Snapshot
+from bcmdist.data.dataset import Data, check_names, describe, open_data
+from bcmdist.data.observations import unweighted
+from bcmdist.data.partition import Partition, aligned_partitions
 from bcmdist.data.reorder.external_sort import Shuffle
 from bcmdist.data.reorder.reorder import restore
 from bcmdist.data.writing import LARGEST_OUTPUT_CHUNK, create_predictions, new_output, output_names
 from bcmdist.errors import InvalidOption
-from bcmdist.learning.first_commit import refuse_cells_on_objects
+from bcmdist.prediction.fitted import fitted_of
 from bcmdist.prediction.limits import refuse_large_local, refuse_large_prediction
 from bcmdist.prediction.local.arrange import in_cells, surrounded
 from bcmdist.prediction.local.tasks import METHODS
 from bcmdist.prediction.scoring.scores import Scores
-from bcmdist.prediction.tasks import Check, Predict, PredictInCells, Score
+from bcmdist.prediction.tasks import Check, Predict, PredictInCells, Score, predict_rows, with_class_names
 from bcmdist.storage.commits import record_digest
-
-if TYPE_CHECKING:
-    from bcmdist.api.gbcm import GBCM
 
 
 def chosen_method(facts: dict, method) -> str:
@@ -43,52 +42,68 @@ def chosen_method(facts: dict, method) -> str:
     return method
 
 
-def predict_zarr(gbcm: "GBCM", data, out, method, runtime) -> int:
+def open_new_rows(snapshot: Snapshot, source, *, x=None, y) -> Data:
+    """A data set with the columns of the training data.
+
+    Raises
+    ------
+    DataNotFound, InvalidData
+    """
+    data = open_data(source, x=x or snapshot.model.x_name, y=y, schema=snapshot.model.schema)
+    snapshot.refuse_unlike([Partition(data, 0, data.rows)])
+    check_names(data, snapshot.model.schema)
+    return data
+
+
+def predict_zarr(snapshot: Snapshot, data, out, method, runtime) -> int:
     """Predict at every row of a data set into a new Zarr group; the number of rows."""
-    example = gbcm.predict(np.zeros((1, data.inputs)), method="committee")
-    classes = {"classes": gbcm.model.class_labels, "names": gbcm.model.schema.classes}
+    fitted = fitted_of(snapshot)
+    example = with_class_names(
+        snapshot.model, predict_rows(fitted, np.zeros((1, data.inputs)), unweighted(np.full(1, np.nan)))
+    )
+    classes = {"classes": snapshot.model.class_labels, "names": snapshot.model.schema.classes}
     attributes = {
-        "model": gbcm.url,
-        "commit": gbcm.commit,
+        "model": snapshot.url,
+        "commit": snapshot.commit,
         "method": method,
-        "inputs": list(gbcm.model.schema.columns),
+        "inputs": list(snapshot.model.schema.columns),
         "software": f"bcmdist {__version__}",
-        "units": f"those of {gbcm.model.y_name} in the training data; variances in their square",
+        "units": f"those of {snapshot.model.y_name} in the training data; variances in their square",
     }
-    _refuse(gbcm, data, method, runtime)
+    _refuse(snapshot, data, method, runtime)
     with new_output(out) as place:
         chunk = create_predictions(place, data, example, attributes, **classes)
         runtime.check_same(functools.partial(output_names, place), url=out)
         if method == "committee":
-            return runtime.sum(Predict(gbcm.reference, place), aligned_partitions(data, chunk), label="predict")
-        with in_cells(gbcm, data, runtime) as (parts, scratch):
+            return runtime.sum(Predict(snapshot.reference, place), aligned_partitions(data, chunk), label="predict")
+        with in_cells(snapshot, data, runtime) as (parts, scratch):
             shuffle = Shuffle(f"{scratch}/predictions")
             shuffle.create()
-            runtime.sum(PredictInCells(gbcm.reference, shuffle), parts, label="predict")
+            runtime.sum(PredictInCells(snapshot.reference, shuffle), parts, label="predict")
             restore(shuffle, place, data.rows, chunk, runtime)
     return data.rows
 
 
-def scores(gbcm: "GBCM", data, method, runtime) -> Scores:
+def scores(snapshot: Snapshot, data, method, runtime) -> Scores:
     """Totals of the scores of predictions against the targets of a data set."""
-    _refuse(gbcm, data, method, runtime)
+    _refuse(snapshot, data, method, runtime)
     if method == "committee":
         parts = aligned_partitions(data, min(data.chunk_rows, LARGEST_OUTPUT_CHUNK))
-        return runtime.sum(Score(gbcm.reference, method), parts, label="score")
-    with in_cells(gbcm, data, runtime) as (parts, _):
-        return runtime.sum(Score(gbcm.reference, method), parts, label="score")
+        return runtime.sum(Score(snapshot.reference, method), parts, label="score")
+    with in_cells(snapshot, data, runtime) as (parts, _):
+        return runtime.sum(Score(snapshot.reference, method), parts, label="score")
 
 
-def _refuse(gbcm, data, method, runtime):
+def _refuse(snapshot, data, method, runtime):
     """What cannot be done, before it begins."""
     if method == "committee":
-        refuse_large_prediction(data, gbcm.model.query, runtime)
+        refuse_large_prediction(data, snapshot.model.query, runtime)
     else:
-        refuse_cells_on_objects(gbcm.url, True)
-        refuse_large_local(gbcm, data, runtime)
+        refuse_cells_on_objects(snapshot.url, True)
+        refuse_large_local(snapshot, data, runtime)
     runtime.check_same(functools.partial(describe, data.url, data.x, data.y), url=data.url)
-    runtime.check_same(functools.partial(record_digest, gbcm.url, gbcm.commit), url=gbcm.url)
-    looked_at = data.y is not None or {"exposure", "trials"} & set(gbcm.model.likelihood.companions)
+    runtime.check_same(functools.partial(record_digest, snapshot.url, snapshot.commit), url=snapshot.url)
+    looked_at = data.y is not None or {"exposure", "trials"} & set(snapshot.model.likelihood.companions)
     if method == "local" and looked_at:  # later rows stand in another order, in a place that is gone when it is named
         parts = aligned_partitions(data, min(data.chunk_rows, LARGEST_OUTPUT_CHUNK))
-        runtime.sum(Check(gbcm.reference), parts, label="check")
+        runtime.sum(Check(snapshot.reference), parts, label="check")

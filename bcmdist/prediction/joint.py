@@ -9,9 +9,11 @@ import math
 import numpy as np
 
 from bcmdist import linalg
-from bcmdist.committee.committee import Belief
+from bcmdist.committee.committee import Committee
 from bcmdist.errors import InvalidOption
 from bcmdist.model.kernels import kernel_parts
+from bcmdist.model.model import Model
+from bcmdist.model.shared.belief import Belief
 from bcmdist.model.shared.query import Query
 from bcmdist.prediction.latent import refuse_negative
 from bcmdist.runtime import memory
@@ -77,6 +79,22 @@ def sample_latent(query: Query, belief: Belief, X, *, size, seed, allowed_bytes=
     samples = np.random.default_rng(seed).standard_normal((size, F.shape[1])) @ F.T
     samples += mean
     return samples
+
+
+def one_belief(model: Model, committee: Committee) -> Belief:
+    """What a committee of one latent process believes.
+
+    Raises
+    ------
+    InvalidOption
+        There are several, as of classes.
+    """
+    if model.likelihood.processes > 1:
+        raise InvalidOption(
+            f"joint prediction: expected one latent process, {model.likelihood.name} has "
+            f"{model.likelihood.processes}; use predict"
+        )
+    return committee.posterior
 
 
 def _refuse_large(query, rows, samples, allowed_bytes):

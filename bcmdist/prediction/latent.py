@@ -7,8 +7,8 @@ memory does not grow with the number of new points, and no answer depends on the
 import numpy as np
 
 from bcmdist import linalg
-from bcmdist.committee.committee import Belief
 from bcmdist.errors import NotPositiveDefinite
+from bcmdist.model.shared.belief import Belief
 from bcmdist.model.shared.query import Query
 
 BLOCK_ROWS = 2048

@@ -16,7 +16,8 @@ import numpy as np
 from scipy.special import logit, ndtr, ndtri, roots_hermitenorm, roots_legendre
 from scoringrules import crps_normal, crps_quantile
 
-from bcmdist.model.likelihoods import Gaussian, Likelihood, NegativeBinomial, Observations, Poisson, TwoClass
+from bcmdist.data.observations import Observations
+from bcmdist.model.likelihoods import Gaussian, Likelihood, NegativeBinomial, Poisson, TwoClass
 from bcmdist.model.likelihoods.interface import LARGEST_EXPONENT
 from bcmdist.model.likelihoods.tilted import tilted
 

@@ -10,13 +10,13 @@ from bcmdist.data.writing import write_rows
 from bcmdist.model.likelihoods import Likelihood, Softmax, task_of
 from bcmdist.model.targets import check_support, model_observations
 from bcmdist.prediction.calibration import uncalibrated
+from bcmdist.prediction.fitted import Fitted, load_fitted, refuse_nan
 from bcmdist.prediction.latent import marginal
 from bcmdist.prediction.local.tasks import load_predictor
 from bcmdist.prediction.observation import crps, observe, predictive, unit_deviance
 from bcmdist.prediction.scoring.pit import places
 from bcmdist.prediction.scoring.scores import Scores, class_scores, event_scores, real_scores
 from bcmdist.storage.commits import Reference
-from bcmdist.storage.loading import Fitted, load_fitted, refuse_nan
 
 
 @dataclass(frozen=True)

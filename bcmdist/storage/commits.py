@@ -31,7 +31,6 @@ import numpy as np
 
 from bcmdist import __version__
 from bcmdist.errors import CommitConflict, ModelDamaged, ModelNotFound, NotAFile, VersionMismatch
-from bcmdist.storage.disk import Storage, open_storage
 from bcmdist.storage.fields import (
     BLANKS,
     BLOB,
@@ -44,46 +43,22 @@ from bcmdist.storage.fields import (
     read_array,
     read_entries,
 )
+from bcmdist.storage.interface import Storage
 from bcmdist.storage.leases import is_dead, read_holder, this_process
+from bcmdist.storage.ledger import ARRIVAL, Entry
+from bcmdist.storage.locate import open_storage
 from bcmdist.storage.paths import leads_nowhere
 from bcmdist.storage.pruning import prune
 
 # 1 had no offsets, and no positions in the ledger; 2 no names, surprises and densities. They are read as if they had
 # none to tell.
 FORMAT = 3
-RUNNING = "running"  # an entry whose message depends on what was heard before it
 # Beside blobs and commits: the rows in the order of spatial cells, and what a fit needs on its way.
 CELL_DATA, SCRATCH = "cells.zarr", "scratch"
 OURS = {"acknowledged", "blobs", "commits", "canary", "holds", "pruned", CELL_DATA, SCRATCH}
 NUMBER, HOLD = re.compile(r"\d{8}"), re.compile(r"\d{8}-.+")
 RECORD_NAME = re.compile(r"\d{8}\.json")
 RECORD = {"format": SEVERAL, "arrays": each(BLOB), "segments": every(BLOB), "facts": NAMED, "offsets": NAMED.perhaps}
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One line of the ledger: a partition that the committee has heard."""
-
-    key: str
-    digest: str
-    rows: int
-    weight: float = 1.0
-    at: str = ""
-    """where its message is linearised: "" at its own mode, `RUNNING` at the belief of the moment, else given
-    the shared values in the blob of this hash"""
-    sites: str = ""
-    """hash of the blob with the Gaussian sites of its rows (expectation propagation)"""
-    position: int | None = None
-    """rows of its source up to its end, where they are numbered and count"""
-    arrival: tuple[float, ...] = ()
-    """how well its rows were predicted before it was heard (`bcmdist.committee.fading`)"""
-    surprise: tuple[float, ...] = ()
-    """how much worse than expected that was (`bcmdist.prediction.scoring.surprise`)"""
-    densities: float | None = None
-    """densities of targets that its evidence multiplies, where they are counted: `Likelihood.densities`"""
-
-
-ARRIVAL = 7  # its place in an entry
 
 
 @dataclass(frozen=True)

@@ -6,47 +6,17 @@ A name is put if it is absent: of two writers one wins, and nothing is overwritt
 import contextlib
 import errno
 import os
-import re
 import shutil
 import stat
 import uuid
-from typing import Any, Protocol
+from typing import Any
 
-from bcmdist.errors import InvalidOption, MissingExtra, NotAFile, StorageUnreachable
+from bcmdist.errors import InvalidOption, NotAFile
+from bcmdist.storage.interface import TEMPORARY
 from bcmdist.storage.paths import room_for
 
-OBJECTS = "s3://"
-
-TEMPORARY = ".tmp-"
 READ_BYTES = 1 << 24  # at a time; arbitrary
 FOLDER_TRIES = 100  # arbitrary: how often others may remove a folder under our hands
-
-
-class Storage(Protocol):
-    """Named byte strings that are written once. Names are relative, with `/` between parts."""
-
-    url: str
-
-    def put_if_absent(self, name: str, data: bytes) -> bool:
-        """Write durably; False, and no effect, where the name is taken."""
-
-    def get(self, name: str) -> bytes:
-        """The bytes; FileNotFoundError where there are none."""
-
-    def names(self, folder: str) -> list[str]:
-        """Sorted last parts of the names in a folder."""
-
-    def temporary(self, folder: str) -> list[str]:
-        """Names of what unfinished puts into a folder have left, or are about to finish."""
-
-    def remove(self, name: str) -> None:
-        """Forget a name, and folders that it leaves empty; no error where there is none. Not durable."""
-
-    def settle(self, folder: str) -> None:
-        """Make the names in a folder durable as they are: also those whose put has not returned yet."""
-
-    def remove_all(self) -> None:
-        """Forget every name."""
 
 
 class LocalStorage:
@@ -228,84 +198,3 @@ def sync_directory(path, disk: Any = os):
         disk.fsync(handle)
     finally:
         disk.close(handle)
-
-
-def open_storage(url) -> Storage:
-    """The storage behind a path, or behind `s3://BUCKET/PREFIX`."""
-    return open_objects(url) if on_objects(url) else LocalStorage(url)
-
-
-def on_objects(url) -> bool:
-    """Whether a URL is one of an object store, where there are no directories."""
-    return str(url).startswith(OBJECTS)
-
-
-def open_objects(url):
-    """The `ObjectStorage` behind `s3://BUCKET/PREFIX`.
-
-    Raises
-    ------
-    MissingExtra, InvalidOption
-    """
-    try:
-        from bcmdist.storage import s3
-    except ImportError as error:
-        raise MissingExtra(
-            f"{url}: object stores need a package that is not installed ({error}); pip install 'bcmdist[s3]'"
-        ) from error
-    return s3.open_objects(normal_url(url))
-
-
-def normal_url(url) -> str:
-    """`s3://BUCKET/PREFIX` without empty parts, so that one place has one name.
-
-    Raises
-    ------
-    InvalidOption
-    """
-    refuse_secrets(url)
-    parts = str(url).removeprefix(OBJECTS).split("/")
-    return OBJECTS + "/".join(part for part in parts if part)
-
-
-def refuse_secrets(url):
-    """Raise `InvalidOption` where a URL holds a user or a password: models, jobs and errors hold URLs.
-
-    An S3 secret may hold a `/`, behind which its `@` stands; the name of a bucket holds no `:`.
-    """
-    scheme, _, rest = str(url).partition("://")
-    place = rest.partition("/")[0]
-    if "@" in place or (on_objects(url) and ":" in place):
-        way = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" if on_objects(url) else "the environment of its protocol"
-        raise InvalidOption(
-            f"{scheme}://...: expected a URL without user and password, which would be kept with models and jobs, got "
-            f"one with them; leave them out and set {way} on every machine"
-        )
-
-
-def without_users(text) -> str:
-    """A text whose URLs name neither users nor passwords."""
-    return re.sub(r"(?<=://)[^/\s@]*@", "", text)
-
-
-@contextlib.contextmanager
-def answering(url):
-    """Says which URL it was where an object store does not answer, or refuses.
-
-    Raises
-    ------
-    StorageUnreachable
-    """
-    try:
-        yield
-    except Exception as error:
-        if type(error).__module__ != "obstore.exceptions":
-            raise
-        said = without_users(str(error))
-        line = re.split(": <[?]xml|\n", said)[0]
-        code = "".join(re.findall("<Code>(.*?)</Code>", said)[:1])  # what S3 answers with
-        raise StorageUnreachable(
-            f"{url}: expected the object store to answer, got {line} {code}; check that it "
-            "runs and holds the bucket, and AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and "
-            "AWS_SECRET_ACCESS_KEY on this machine"
-        ) from (error if said == str(error) else None)

@@ -20,7 +20,7 @@ from obstore.exceptions import AlreadyExistsError, GenericError
 from obstore.store import S3Store
 
 from bcmdist.errors import InvalidOption, StorageUnreachable, StoreIgnoresConditions
-from bcmdist.storage.disk import answering
+from bcmdist.storage.urls import answering
 
 # Seconds to wait, at most, before a conditional put that was not answered is repeated.
 WAITS = (0.2, 1.0, 3.0)

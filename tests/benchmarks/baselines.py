@@ -29,7 +29,8 @@ import zarr
 from scipy import linalg
 
 from bcmdist import GBCM
-from bcmdist.model.likelihoods import Gaussian, unweighted
+from bcmdist.data.observations import unweighted
+from bcmdist.model.likelihoods import Gaussian
 from bcmdist.prediction.observation import crps, observe, predictive
 from bcmdist.prediction.scoring.pit import places
 from bcmdist.prediction.scoring.scores import class_scores, real_scores

@@ -60,7 +60,7 @@ def clocks(work):
 
 def limit_seconds(gbcm, data, n):
     """Computing all messages, of rows that are in memory."""
-    expert = Expert(gbcm.reference)
+    expert = Expert(gbcm.snapshot.reference)
     rows = list(read_all(partitions(open_data(data), n)))
     expert(*rows[0])  # the model is loaded
     return clocks(lambda: [expert(part, found) for part, found in rows])

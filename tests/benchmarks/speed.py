@@ -21,12 +21,13 @@ from threadpoolctl import threadpool_limits
 
 from bcmdist import GBCM, DaskRuntime, Settings
 from bcmdist.data.dataset import open_data
+from bcmdist.data.observations import unweighted
 from bcmdist.data.partition import partitions
 from bcmdist.data.writing import write_dataset
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.tasks import Expert
 from bcmdist.model.kernels import parse_kernel
-from bcmdist.model.likelihoods import Gaussian, unweighted
+from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
 
@@ -93,7 +94,7 @@ def scaling(folder, experts, n, repeats):
     """Wall time of the experts on one worker over that on two, warm; Dask's overhead on both."""
     data = write_rows(folder / "scaling.zarr", experts * n)
     gbcm = GBCM.prepare(data, Settings(kernel="matern32", learn=False, query=n, rows_per_expert=n), model=folder / "m")
-    task = Timed(Expert(gbcm.reference))
+    task = Timed(Expert(gbcm.snapshot.reference))
     parts = partitions(open_data(data), n)
     walls = {1: [], 2: []}
     overheads = {1: [], 2: []}

@@ -8,7 +8,7 @@ import click
 
 from bcmdist.app.cli.options import Command, json_option
 from bcmdist.app.cli.output import finite, one_line, readable, report
-from bcmdist.storage.disk import refuse_secrets
+from bcmdist.storage.urls import refuse_secrets
 
 SUBMITTED = ("fit", "ingest", "predict")
 PLACES = ("data", "model", "out", "source")  # parameters that name one

@@ -32,9 +32,9 @@ from bcmdist.app.cli.options import (
     runtime_options,
 )
 from bcmdist.app.cli.output import note_warning, one_line, report
-from bcmdist.app.signals import heeded, interruptible, noting
 from bcmdist.errors import BcmdistError, BcmdistWarning, InvalidOption
-from bcmdist.storage.disk import without_users
+from bcmdist.runtime.signals import heeded, interruptible, noting
+from bcmdist.storage.urls import without_users
 
 TRACEBACK_VARIABLE = "BCMDIST_TRACEBACK"
 
@@ -415,6 +415,7 @@ def info(model, commit, history, ledger, p_eff_data, calibration, picture, as_js
     """
     from bcmdist.app import pictures
     from bcmdist.committee import fading
+    from bcmdist.prediction.arrivals import drift
 
     if commit is not None or history or ledger or p_eff_data or calibration or picture:
         _refuse_mixture(model, "look into")
@@ -432,7 +433,7 @@ def info(model, commit, history, ledger, p_eff_data, calibration, picture, as_js
         counts = fading.weights(gbcm.facts, gbcm.ledger)
         figures["ledger"] = [{"key": e.key, "rows": e.rows, "weight": counts[e.key]} for e in gbcm.ledger]
     if picture:
-        table = fading.arrivals(gbcm.ledger)
+        table = drift.arrivals(gbcm.ledger)
         if not len(table):
             raise InvalidOption(
                 f"{model}: expected partitions that were ingested, it has heard none; leave out --picture"
@@ -479,8 +480,8 @@ def ingest(model, source, watch, make_runtime, as_json, on_error, take_over, **w
     Example: bcmdist ingest model new.zarr
     """
     start = time.perf_counter()
-    from bcmdist.committee import fading
     from bcmdist.committee.ingest.options import Wishes
+    from bcmdist.prediction.arrivals import drift
 
     _refuse_mixture(model, "ingest into")
     wishes = {name: value for name, value in wishes.items() if value is not None}
@@ -499,7 +500,7 @@ def ingest(model, source, watch, make_runtime, as_json, on_error, take_over, **w
         "seconds": seconds,
         "rows_per_second": tally.rows / seconds,
         "commit": after.commit,
-        "drift": fading.told(after.ledger, after.facts),
+        "drift": drift.told(after.ledger, after.facts),
     }
     return report(figures, as_json)
 

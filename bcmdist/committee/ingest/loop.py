@@ -18,14 +18,19 @@ import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bcmdist.committee import passes
-from bcmdist.committee.fading import chosen_fading, fading_from, to_facts, told
+from bcmdist.committee.cells import heard_in_cells, refuse_heard_in_cells
+from bcmdist.committee.fading import chosen_fading, fading_from, to_facts
 from bcmdist.committee.ingest.options import KEEP_COMMITS, Tally, Wishes, never
+from bcmdist.committee.ingest.tasks import Digests, Found
 from bcmdist.committee.ingest.uncommitted import Batch, Pending, rest_of
+from bcmdist.committee.ingest.watch import Unwatched, Watch
 from bcmdist.committee.revision import messages
-from bcmdist.data.partition import from_keys, named_range, refuse_overlap
+from bcmdist.committee.snapshot import Snapshot
+from bcmdist.committee.written import refuse_changed
+from bcmdist.data.partition import from_keys, refuse_overlap
 from bcmdist.data.row_ranges import Contents, Heard, Ranges, same_rows, same_rows_warning, unheard
 from bcmdist.data.sources.delivery import Delivery
 from bcmdist.data.sources.open import Source
@@ -41,17 +46,11 @@ from bcmdist.errors import (
     PoisonChunk,
     SchedulerLost,
 )
+from bcmdist.experts.limits import refuse_large_expert
 from bcmdist.experts.tasks import EPExpert, Expert
-from bcmdist.learning import first_commit
-from bcmdist.prediction.arrivals import Arrival, Digests, Found
-from bcmdist.prediction.limits import refuse_large_expert
-from bcmdist.prediction.local.arrange import heard_in_cells, refuse_heard_in_cells
-from bcmdist.prediction.withholding import Withholding
 from bcmdist.runtime.timing import Stages
-from bcmdist.storage.commits import RUNNING, Entry, record_digest
-
-if TYPE_CHECKING:
-    from bcmdist.api.gbcm import GBCM
+from bcmdist.storage.commits import record_digest
+from bcmdist.storage.ledger import RUNNING, Entry, named_range
 
 # Without --commit-every: this long after the last commit at the earliest, and only so often that commits take at most
 # one part in `COMMIT_SHARE` of the time. What is heard between two commits is what a crash makes us hear again.
@@ -66,8 +65,10 @@ LAG_SECONDS = 2.0
 PAUSE, LONGEST_PAUSE = 0.01, 1.0
 
 
-def ingest(gbcm: "GBCM", source: Source, runtime, wishes: Wishes | None = None) -> tuple["GBCM", Tally]:
-    """Let a committee hear what a source delivers, once each.
+def ingest(
+    snapshot: Snapshot, source: Source, runtime, wishes: Wishes | None = None, *, watch: Watch | None = None
+) -> tuple[Snapshot, Tally]:
+    """Let a committee hear what a source delivers, once each; `watch` looks on at what was not there at the fit.
 
     Raises
     ------
@@ -77,15 +78,15 @@ def ingest(gbcm: "GBCM", source: Source, runtime, wishes: Wishes | None = None) 
         What was good has been committed; the offset stays before what failed.
     """
     wishes = wishes or Wishes()
-    if gbcm.facts["linearise"] == RUNNING:
-        return _ingest_in_turn(gbcm, source, runtime, wishes)
-    runtime.check_same(functools.partial(record_digest, gbcm.url, gbcm.commit), url=gbcm.url)
-    loop = _Loop(gbcm, source, runtime, wishes)
+    if snapshot.facts["linearise"] == RUNNING:
+        return _ingest_in_turn(snapshot, source, runtime, wishes)
+    runtime.check_same(functools.partial(record_digest, snapshot.url, snapshot.commit), url=snapshot.url)
+    loop = _Loop(snapshot, source, runtime, wishes, (source.name and watch) or Unwatched())
     loop.run()
-    return loop.gbcm, loop.tally
+    return loop.snapshot, loop.tally
 
 
-def _ingest_in_turn(gbcm: "GBCM", source: Source, runtime, wishes: Wishes) -> tuple["GBCM", Tally]:
+def _ingest_in_turn(snapshot: Snapshot, source: Source, runtime, wishes: Wishes) -> tuple[Snapshot, Tally]:
     """As `ingest`, where each partition is linearised under the belief of the moment: one writer, one by one.
 
     Raises
@@ -99,8 +100,8 @@ def _ingest_in_turn(gbcm: "GBCM", source: Source, runtime, wishes: Wishes) -> tu
             f"on their order (--same-rows may stay), got {wishes}; leave them out, or fit a model with --linearise own"
         )
     tally, read_to, twins = Tally(), None, dict[str, str]()
-    digests = {entry.key: entry.digest for entry in gbcm.ledger}
-    known = digests.keys() | heard_in_cells(gbcm)
+    digests = {entry.key: entry.digest for entry in snapshot.ledger}
+    known = digests.keys() | heard_in_cells(snapshot)
     while deliveries := source.read(read_to, GROUP):
         read_to = deliveries[-1].offset
         for error in (delivery.bad[1] for delivery in deliveries if delivery.bad):
@@ -112,16 +113,16 @@ def _ingest_in_turn(gbcm: "GBCM", source: Source, runtime, wishes: Wishes) -> tu
         if again:
             _refuse_conflict(runtime.sum(Digests(), again, label="compare").by_key, digests)
         if fresh:
-            gbcm.refuse_unlike(fresh)
+            snapshot.refuse_unlike(fresh)
             refuse_overlap(fresh, known)
-            refuse_large_expert(fresh, gbcm.model.query, runtime, gbcm.model.likelihood)
+            refuse_large_expert(fresh, snapshot.model.query, runtime, snapshot.model.likelihood)
             found = runtime.sum(Digests(), fresh, label="compare").by_key
-            same = Contents(gbcm.ledger).twins(Entry(part.key, found[part.key], part.rows) for part in fresh)
+            same = Contents(snapshot.ledger).twins(Entry(part.key, found[part.key], part.rows) for part in fresh)
             if same and wishes.same_rows == "refuse":
                 raise same_rows(*next(iter(same.items())))
             twins |= same
-            gbcm = passes.absorb_in_turn(gbcm, fresh, runtime)
-            digests = {entry.key: entry.digest for entry in gbcm.ledger}
+            snapshot = passes.absorb_in_turn(snapshot, fresh, runtime)
+            digests = {entry.key: entry.digest for entry in snapshot.ledger}
             known |= digests.keys()
         tally.partitions += len(fresh)
         tally.rows += sum(part.rows for part in fresh)
@@ -129,31 +130,33 @@ def _ingest_in_turn(gbcm: "GBCM", source: Source, runtime, wishes: Wishes) -> tu
     tally.same_rows = len(twins)
     if twins and wishes.same_rows == "warn":
         warnings.warn(BcmdistWarning(same_rows_warning(twins)), stacklevel=2)
-    return gbcm, tally
+    return snapshot, tally
 
 
 class _Loop:
     """One ingestion: what it knows between a reading and the commit that follows."""
 
-    def __init__(self, gbcm: "GBCM", source: Source, runtime, wishes: Wishes):
-        self.gbcm, self.source, self.runtime, self.wishes = gbcm, source, runtime, wishes
-        self.fading = chosen_fading(gbcm.facts, source.name, wishes.half_life, wishes.window)
+    def __init__(self, snapshot: Snapshot, source: Source, runtime, wishes: Wishes, watch: Watch):
+        self.snapshot, self.source, self.runtime, self.wishes = snapshot, source, runtime, wishes
+        self.fading = chosen_fading(snapshot.facts, source.name, wishes.half_life, wishes.window)
         self.pending = Pending(self.fading)
-        self.expert = EPExpert(gbcm.reference) if gbcm.facts["approximation"] == "ep" else Expert(gbcm.reference)
-        self.surveyed = {entry.key: entry for entry in gbcm.store.get_segment(gbcm.facts["surveyed"])}
+        self.expert = (
+            EPExpert(snapshot.reference) if snapshot.facts["approximation"] == "ep" else Expert(snapshot.reference)
+        )
+        self.surveyed = {entry.key: entry for entry in snapshot.store.get_segment(snapshot.facts["surveyed"])}
         self.known: dict[str, str] = {}
-        self.in_cells = heard_in_cells(gbcm)
+        self.in_cells = heard_in_cells(snapshot)
         self.contents, self.twins, self.twins_told = self._contents(), dict[str, str](), False
         """what counts; new partitions whose rows were, under another name, with that; whether it was said"""
-        self.before = gbcm.ledger
+        self.before = snapshot.ledger
         """as it was when this began"""
-        self.withholding, self.drift_told = Withholding(gbcm.facts), False
+        self.watch = watch
         self.positions: dict[str, int | None] = {}
         """of partitions on their way, by key; None where rows do not fade"""
         self.heard = Heard(self.in_cells)
-        self.ranges, self.compared = Ranges(entry.key for entry in gbcm.ledger), set[str]()
-        self._note(gbcm.ledger)
-        self.read_to = gbcm.offsets.get(source.name) if wishes.watch else None
+        self.ranges, self.compared = Ranges(entry.key for entry in snapshot.ledger), set[str]()
+        self._note(snapshot.ledger)
+        self.read_to = snapshot.offsets.get(source.name) if wishes.watch else None
         self.given = 0
         """new partitions that were handed out"""
         self.label = "ingest" if source.name else "experts"
@@ -173,7 +176,7 @@ class _Loop:
     def _contents(self):
         """Of what the newest commit has heard: what somebody has forgotten may come again."""
         cells = [entry for key, entry in self.surveyed.items() if key in self.in_cells]
-        return Contents([*self.gbcm.ledger, *cells])
+        return Contents([*self.snapshot.ledger, *cells])
 
     def run(self):
         """Until the source is empty, or somebody says stop."""
@@ -192,7 +195,7 @@ class _Loop:
         self._prune()
         self._progress(finished=True)
         self._tell_twins()
-        self._tell_drift()
+        self._tell_watched()
         if self.failures:
             raise self.failures[0]
         self.tally.waiting = self.source.lag(self.read_to)
@@ -204,8 +207,8 @@ class _Loop:
         except SchedulerLost as error:
             self.commit()
             raise SchedulerLost(
-                f"{error}; {len(self.gbcm.ledger)} partitions are safe in commit {self.gbcm.commit}: repeat the "
-                "command, or `bcmdist resume` the job, to go on from there"
+                f"{error}; {len(self.snapshot.ledger)} partitions are safe in commit {self.snapshot.commit}: repeat "
+                "the command, or `bcmdist resume` the job, to go on from there"
             ) from error
         except BcmdistError:
             self.commit()
@@ -222,8 +225,8 @@ class _Loop:
                 return
             known, fresh = self._begun(deliveries)
             yield from ((Digests(), group) for group in self._groups(known))
-            if fresh and self.source.name:
-                yield from self.withholding.work(self.gbcm)
+            if fresh:
+                yield from self.watch.beside(self.snapshot)
             for group in self._groups(fresh):
                 yield self.hearing, group
 
@@ -265,14 +268,14 @@ class _Loop:
         whole = [part for part in delivery.parts if part.rows and part.key not in self.known]
         keys = [key for part in whole for key in self.ranges.named(part) if key not in self.compared]
         self.compared.update(keys)
-        return from_keys(keys, y=self.gbcm.model.y_name, schema=self.gbcm.model.schema)
+        return from_keys(keys, y=self.snapshot.model.y_name, schema=self.snapshot.model.schema)
 
     def _can_be_heard(self, part, delivery: Delivery):
         """Whether a new partition is one for this model, and in the window."""
         self.positions[part.key] = self._position(part, delivery)
         try:
-            self.gbcm.refuse_unlike([part])
-            refuse_large_expert([part], self.gbcm.model.query, self.runtime, self.gbcm.model.likelihood)
+            self.snapshot.refuse_unlike([part])
+            refuse_large_expert([part], self.snapshot.model.query, self.runtime, self.snapshot.model.likelihood)
         except BcmdistError as error:
             self._fail([part.key], error)
             return False
@@ -305,8 +308,7 @@ class _Loop:
         return (parts[k : k + size] for k in range(0, len(parts), size))
 
     def _hearing(self):
-        """The task for new partitions; what a model is first fitted to is not noted as having arrived."""
-        return Arrival(self.expert, self.gbcm.reference) if self.source.name else self.expert
+        return self.watch.hearing(self.expert, self.snapshot)
 
     def _stopped(self):
         """Whether a failure forbids to read on: others than poison tend to come again and again."""
@@ -318,8 +320,8 @@ class _Loop:
 
     def _take(self, outcome):
         """What came of a task."""
-        if self.withholding.is_of(outcome):
-            self.withholding.take(outcome, self.known)
+        if self.watch.is_of(outcome):
+            self.watch.take(outcome, self.known)
         elif outcome.error is not None:
             self._fail([part.key for part in outcome.parts], outcome.error)
         elif isinstance(outcome.result, Found):
@@ -358,7 +360,7 @@ class _Loop:
         heard = outcome.result
         surveyed = [self.surveyed[key] for key in heard.entries if key in self.surveyed]
         try:
-            first_commit.refuse_changed(heard.entries.values(), surveyed)
+            refuse_changed(heard.entries.values(), surveyed)
         except DataChanged as error:
             self._fail(list(heard.entries), error)
             return
@@ -367,9 +369,7 @@ class _Loop:
         if self._refused(self._twins(self.contents, entries.values(), max(newest, self.pending.fading.position))):
             return
         self.contents.add(entries.values())
-        if not self.withholding.asked:  # there is nothing to compare with
-            entries = {key: replace(entry, surprise=()) for key, entry in entries.items()}
-        self.pending.add(heard.message, replace(self.fading, position=newest), entries, outcome.parts)
+        self.pending.add(heard.message, replace(self.fading, position=newest), self.watch.noted(entries), outcome.parts)
 
     def _twins(self, contents: Contents, entries, newest):
         """Twins of new partitions among those that a commit up to a newest position leaves in the window."""
@@ -390,19 +390,10 @@ class _Loop:
             self.twins_told = True
             warnings.warn(BcmdistWarning(same_rows_warning(self.twins)), stacklevel=2)
 
-    def _tell_drift(self):
-        """Once, while arrivals are worse than expected, or where some of those that were heard now have been."""
-        found = told(self.gbcm.ledger, self.gbcm.facts) if self.tally.partitions and not self.drift_told else None
-        if found and (found["worse"] or self._is_new(found["last_since"])):
-            self.drift_told = True
-            remedy = "look at `bcmdist info --picture`, and fit anew or let old rows fade (--half-life)"
-            text = f"{self.gbcm.url}: what arrives is {found['verdict']}; {remedy}"
+    def _tell_watched(self):
+        text = self.watch.warning(self.snapshot, self.before) if self.tally.partitions else None
+        if text:
             warnings.warn(BcmdistWarning(text), stacklevel=2)
-
-    def _is_new(self, number):
-        """Whether an arrival, the so-manieth one, was heard by this ingestion."""
-        arrived = [entry.key for entry in self.gbcm.ledger if entry.arrival]
-        return number is not None and arrived[number - 1] not in {entry.key for entry in self.before}
 
     def _due(self):
         if self.wishes.commit_every is not None:
@@ -427,13 +418,13 @@ class _Loop:
             stages.seconds[self.label] = start - self.committed
             while True:
                 try:
-                    self.gbcm = self._successor(batch, stages)
+                    self.snapshot = self._successor(batch, stages)
                     break
                 except CommitConflict:
                     self.tally.retries += 1
                     time.sleep(random.uniform(0.0, 2.0 * pause))
                     pause = min(2.0 * pause, LONGEST_PAUSE)
-                    self.gbcm = self.gbcm.newest()
+                    self.snapshot = self.snapshot.newest()
                     self._choose_fading()
                     batch = self._without_known(batch)
             with contextlib.suppress(ModelNotFound):  # pruned by others; the commit before it predicts as well
@@ -443,7 +434,7 @@ class _Loop:
         self.committed = time.monotonic()
         if self.tally.retries > retries:
             self.contents = self._contents()
-        self._note(batch.entries.values() if self.tally.retries == retries else self.gbcm.ledger)
+        self._note(batch.entries.values() if self.tally.retries == retries else self.snapshot.ledger)
         self._choose_fading()
         self.tally.partitions += batch.partitions
         self.tally.rows += sum(entry.rows for entry in batch.entries.values())
@@ -452,46 +443,46 @@ class _Loop:
             self._prune()
         if self.wishes.watch:  # who knows when this ends
             self._tell_twins()
-            self._tell_drift()
+            self._tell_watched()
 
     def _tells_something(self, batch: Batch):
         """Whether a batch changes what a commit says."""
-        skipped = {*self.tally.skipped} - {*self.gbcm.facts.get("skipped", ())} - self.known.keys()
-        advanced = batch.offset is not None and batch.offset != self.gbcm.offsets.get(self.source.name)
-        begins_to_fade = self.fading.fades and not self.gbcm.facts.get("fading")
+        skipped = {*self.tally.skipped} - {*self.snapshot.facts.get("skipped", ())} - self.known.keys()
+        advanced = batch.offset is not None and batch.offset != self.snapshot.offsets.get(self.source.name)
+        begins_to_fade = self.fading.fades and not self.snapshot.facts.get("fading")
         return batch.message is not None or (self.wishes.watch and advanced) or bool(skipped) or begins_to_fade
 
     def _prune(self):
         if self.unpruned:
             try:
-                self.gbcm.store.prune(self.wishes.keep)
+                self.snapshot.store.prune(self.wishes.keep)
             except ModelDamaged as error:  # an old commit: what was heard is safe
                 warnings.warn(BcmdistWarning(f"old commits were not pruned: {error}"), stacklevel=2)
             self.unpruned = 0
 
     def _choose_fading(self):
         """As the newest commit says, which may be somebody else's."""
-        facts, wishes = self.gbcm.facts, self.wishes
+        facts, wishes = self.snapshot.facts, self.wishes
         fading = chosen_fading(facts, self.source.name, wishes.half_life, wishes.window)
         if fading.fades and not self.fading.fades:
             raise InvalidOption(
-                f"{self.gbcm.url}: expected rows that do not fade, as when this began, somebody else lets them fade by "
-                "now; repeat the command to go on like that"
+                f"{self.snapshot.url}: expected rows that do not fade, as when this began, somebody else lets them "
+                "fade by now; repeat the command to go on like that"
             )
         self.fading = fading
 
     def _without_known(self, batch: Batch) -> Batch:
         """What is left of a batch now that somebody else has committed."""
-        theirs = {entry.key: entry.digest for entry in self.gbcm.ledger}
+        theirs = {entry.key: entry.digest for entry in self.snapshot.ledger}
         for key, entry in batch.entries.items():
             try:
                 _refuse_conflict({key: entry.digest}, theirs)
             except ChunkConflict as error:
                 self._fail([key], error)
-        refuse_heard_in_cells(self.gbcm, batch.parts.values())
-        known = theirs.keys() | heard_in_cells(self.gbcm)
+        refuse_heard_in_cells(self.snapshot, batch.parts.values())
+        known = theirs.keys() | heard_in_cells(self.snapshot)
         new = [entry for key, entry in batch.entries.items() if key not in known]
-        twins = self._twins(Contents(self.gbcm.ledger), new, batch.fading.position)
+        twins = self._twins(Contents(self.snapshot.ledger), new, batch.fading.position)
         refused = twins.keys() if self._refused(twins) else set()
         left = unheard([part for key, part in batch.parts.items() if key not in known | refused], known)
         gone = len(batch.parts) - sum(part.key in batch.parts for part in left)
@@ -501,7 +492,7 @@ class _Loop:
         if not left:
             return rest_of(batch, None, {}, [])
         mended = [self._left_of(batch, part) for part in left]
-        heard = self.gbcm.hear([part for part, _ in mended], self.runtime, label="hear again")
+        heard = self.snapshot.hear([part for part, _ in mended], self.runtime, label="hear again")
         made = heard.entries
         pairs = {p.key: (e, made[p.key]) for p, e in mended}
         entries = {
@@ -517,31 +508,31 @@ class _Loop:
         entry = replace(known, key=part.key, rows=part.rows, position=position)
         return replace(part, weight=batch.fading.weight(position)), entry
 
-    def _successor(self, batch: Batch, stages: Stages) -> "GBCM":
+    def _successor(self, batch: Batch, stages: Stages) -> Snapshot:
         """The commit after the newest one we know, with a batch absorbed and old rows faded."""
-        gbcm, entries = self.gbcm, sorted(batch.entries.values(), key=lambda entry: named_range(entry.key))
-        before = fading_from(gbcm.facts) if fading_from(gbcm.facts).fades else self.fading
+        snapshot, entries = self.snapshot, sorted(batch.entries.values(), key=lambda entry: named_range(entry.key))
+        before = fading_from(snapshot.facts) if fading_from(snapshot.facts).fades else self.fading
         after = before.at(batch.fading.position)
         with stages("committee"):
-            committee = gbcm.committee.aged(before.aged(after))
+            committee = snapshot.committee.aged(before.aged(after))
             if batch.message is not None:
                 committee = committee.absorb(batch.message.weighted(batch.fading.aged(after)))
-            ledger: list[Entry] = [*gbcm.ledger, *entries]
+            ledger: list[Entry] = [*snapshot.ledger, *entries]
             gone = [entry for entry in ledger if after.expired(entry.position)] if after.window else []
             if gone:
                 old = {entry.key: entry.weight * after.weight(entry.position) for entry in gone}
-                committee = committee.withdraw(messages(gbcm, old, self.runtime, ledger=ledger))
-        offsets = gbcm.offsets if batch.offset is None else gbcm.offsets | {self.source.name: batch.offset}
+                committee = committee.withdraw(messages(snapshot, old, self.runtime, ledger=ledger))
+        offsets = snapshot.offsets if batch.offset is None else snapshot.offsets | {self.source.name: batch.offset}
         facts: dict[str, Any] = to_facts(after)
         if entries:
-            facts |= passes.first_pass(gbcm.facts)
-        facts |= self.withholding.facts(gbcm.facts)
-        skipped = {*gbcm.facts.get("skipped", ()), *self.tally.skipped}
+            facts |= passes.first_pass(snapshot.facts)
+        facts |= self.watch.facts(snapshot.facts)
+        skipped = {*snapshot.facts.get("skipped", ()), *self.tally.skipped}
         facts["skipped"] = sorted(skipped and skipped - _names(ledger))
         if gone:
             left = [entry for entry in ledger if not after.expired(entry.position)]
-            return gbcm.successor(committee, left, rewrite=True, stages=stages, offsets=offsets, **facts)
-        return gbcm.successor(committee, entries, stages=stages, offsets=offsets, **facts)
+            return snapshot.successor(committee, left, rewrite=True, stages=stages, offsets=offsets, **facts)
+        return snapshot.successor(committee, entries, stages=stages, offsets=offsets, **facts)
 
 
 def _names(ledger):

@@ -11,7 +11,7 @@ from typing import Any
 
 from bcmdist.committee.fading import Fading
 from bcmdist.experts.message import Message
-from bcmdist.storage.commits import Entry
+from bcmdist.storage.ledger import Entry
 
 
 @dataclass(frozen=True)

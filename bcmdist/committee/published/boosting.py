@@ -13,10 +13,11 @@ from collections.abc import Iterable
 import numpy as np
 
 from bcmdist.committee.committee import Committee
+from bcmdist.data.observations import Observations
 from bcmdist.errors import UnsupportedTarget
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.message import zero
-from bcmdist.model.likelihoods import Gaussian, Observations
+from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.shared.query import Query
 
 # A row far on the right side must not vanish (its noise would overflow) and one far on the wrong side must not

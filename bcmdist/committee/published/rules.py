@@ -16,10 +16,11 @@ import numpy as np
 
 from bcmdist import linalg
 from bcmdist.committee.committee import Committee
+from bcmdist.data.observations import unweighted
 from bcmdist.errors import InvalidData
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.message import zero
-from bcmdist.model.likelihoods import Gaussian, unweighted
+from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
 

@@ -22,7 +22,8 @@ from bcmdist.data.reorder.external_sort import Shuffle
 from bcmdist.data.reorder.tasks import Gather, Router, Scatter, run_name
 from bcmdist.data.writing import create_dataset, write_array
 from bcmdist.errors import DataDamaged, DataExists, DiskFull, InvalidOption
-from bcmdist.storage.commits import Entry, ModelStore, open_store
+from bcmdist.storage.commits import ModelStore, open_store
+from bcmdist.storage.ledger import Entry
 from bcmdist.storage.paths import room_for
 
 # What the rows of one output task may take: every task opens every run, so few large ones; some three copies

@@ -8,7 +8,8 @@ import numpy as np
 from bcmdist.data.reorder.external_sort import Run, Shuffle
 from bcmdist.data.writing import write_rows
 from bcmdist.errors import DataDamaged
-from bcmdist.storage.commits import BlobReference, Entry
+from bcmdist.storage.commits import BlobReference
+from bcmdist.storage.ledger import Entry
 from bcmdist.storage.loading import load_array
 from bcmdist.storage.paths import room_for
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from bcmdist.data.dataset import absolute_url
-from bcmdist.data.entries import is_stream
+from bcmdist.data.redis import is_stream
 from bcmdist.data.schema import UNNAMED
 from bcmdist.data.sources.delivery import Delivery
 from bcmdist.data.sources.directory import Directory

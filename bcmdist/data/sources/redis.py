@@ -14,8 +14,9 @@ import warnings
 from dataclasses import replace
 
 from bcmdist.data.dataset import COMPANIONS, Data, entry_data
-from bcmdist.data.entries import ENTRY, connect, patiently, place_of, redis_errors, shape_of
+from bcmdist.data.entries import shape_of
 from bcmdist.data.partition import Partition
+from bcmdist.data.redis import ENTRY, connect, patiently, place_of, redis_errors
 from bcmdist.data.schema import UNNAMED, Schema, warn_of_columns
 from bcmdist.data.sources.delivery import Delivery
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption, MissingChunk, UnsafeData

@@ -5,10 +5,11 @@ from functools import reduce
 
 import numpy as np
 
+from bcmdist.data.observations import Observations, joined
 from bcmdist.model.kernels import squared_distance
-from bcmdist.model.likelihoods import Observations, joined
+from bcmdist.model.loading import load_scaling
 from bcmdist.storage.commits import BlobReference
-from bcmdist.storage.loading import load_array, load_scaling
+from bcmdist.storage.loading import load_array
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcmdist import linalg
-from bcmdist.committee.committee import Belief
+from bcmdist.data.observations import Observations
 from bcmdist.experts.evidence import has_own_hessian, likelihood_gradient, posterior_variance, settle, weighted_inverse
 from bcmdist.experts.laplace import laplace_mode
-from bcmdist.model.likelihoods import Gaussian, Likelihood, Observations
+from bcmdist.model.likelihoods import Gaussian, Likelihood
+from bcmdist.model.shared.belief import Belief
 from bcmdist.model.shared.query import Query
 
 

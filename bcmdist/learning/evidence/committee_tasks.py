@@ -10,18 +10,20 @@ from functools import lru_cache
 
 import numpy as np
 
-from bcmdist.committee.committee import Belief
+from bcmdist.data.observations import Observations
 from bcmdist.experts.expert import conditional_message, expert_message
 from bcmdist.experts.tasks import Contribution
 from bcmdist.learning.evidence.committee_gradient import ModeShare, expert_share, mode_share, points_share
 from bcmdist.model import model as models
 from bcmdist.model.kernels import Kernel, expression
-from bcmdist.model.likelihoods import Likelihood, Observations
+from bcmdist.model.likelihoods import Likelihood
+from bcmdist.model.loading import load_scaling
 from bcmdist.model.mean import Mean
+from bcmdist.model.shared.belief import Belief
 from bcmdist.model.shared.query import Query, prepare
 from bcmdist.model.targets import class_numbers
 from bcmdist.storage.commits import BlobReference, open_store
-from bcmdist.storage.loading import load_array, load_scaling
+from bcmdist.storage.loading import load_array
 
 
 @dataclass(frozen=True)

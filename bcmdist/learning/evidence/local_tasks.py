@@ -11,10 +11,10 @@ from bcmdist.experts.expert import prior_covariance
 from bcmdist.learning.left_out.density import left_out_density, left_out_labels
 from bcmdist.model import model as models
 from bcmdist.model.likelihoods import OneHot, Softmax
+from bcmdist.model.loading import load_scaling
 from bcmdist.model.mean import Mean
 from bcmdist.model.targets import class_numbers
 from bcmdist.storage.commits import BlobReference
-from bcmdist.storage.loading import load_scaling
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 import numpy as np
 from scipy.optimize import minimize
 
-from bcmdist.committee.committee import Belief, Committee, next_mean
+from bcmdist.committee.committee import Committee, next_mean
 from bcmdist.data.partition import Partition
 from bcmdist.errors import InvalidOption, LaplaceNotConverged, NotPositiveDefinite
 from bcmdist.learning.evidence.committee_gradient import committee_gradient, mode_shift, points_gradient
@@ -35,6 +35,7 @@ from bcmdist.learning.evidence.local_tasks import LocalEvidence
 from bcmdist.model.kernels import Kernel, expression, metric
 from bcmdist.model.likelihoods import AnyLikelihood, Likelihood
 from bcmdist.model.model import to_lists
+from bcmdist.model.shared.belief import Belief
 from bcmdist.runtime.interface import Runtime
 from bcmdist.storage.commits import BlobReference, ModelStore
 

@@ -11,7 +11,7 @@ from bcmdist.errors import InvalidOption
 from bcmdist.model.likelihoods.classes import SVM, Bernoulli, Probit, TwoClass, logistic_average
 from bcmdist.model.likelihoods.counts import Binomial, NegativeBinomial, Poisson
 from bcmdist.model.likelihoods.gaussian import Gaussian, StudentT
-from bcmdist.model.likelihoods.interface import Likelihood, Observations, joined, slopes, unweighted
+from bcmdist.model.likelihoods.interface import Likelihood, slopes
 from bcmdist.model.likelihoods.lifetimes import Exponential, Weibull
 from bcmdist.model.likelihoods.multiclass import OneHot, Softmax
 from bcmdist.model.likelihoods.positive import Gamma, InverseGaussian
@@ -31,7 +31,6 @@ __all__ = [
     "InverseGaussian",
     "Likelihood",
     "NegativeBinomial",
-    "Observations",
     "OneHot",
     "Poisson",
     "Probit",
@@ -39,12 +38,10 @@ __all__ = [
     "StudentT",
     "TwoClass",
     "Weibull",
-    "joined",
     "logistic_average",
     "make_likelihood",
     "slopes",
     "task_of",
-    "unweighted",
 ]
 
 ONE = np.ones(1)

@@ -7,10 +7,12 @@ latents (n, K) with `obs[:, None]`.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+
+from bcmdist.data.observations import Observations
 
 # Exponents are clipped here, so that every density and derivative is finite for any latent: exp(300) = 1e130
 # can be squared and multiplied by any count and any weight. No rate, mean or odds of scaled data comes near.
@@ -21,47 +23,6 @@ LEAST_STEP_WEIGHT = 0.05
 
 # Step in the log of a parameter: the stencil's truncation (h^4 / 30, 5e-13) and rounding (1e-16 / h) are alike.
 SLOPE_STEP = 2e-3
-
-
-@dataclass(frozen=True)
-class Observations:
-    """Targets of n rows in the units the likelihood sees, with their companions; None stands for ones.
-
-    A row of weight w counts for w rows: its log likelihood is multiplied by w. Not so where noise is Gaussian
-    (gaussian, onehot): there w divides the noise variance, a precision.
-    """
-
-    y: np.ndarray
-    """Targets, (n,)."""
-    weight: np.ndarray
-    """How many rows each row counts for, (n,), positive."""
-    exposure: np.ndarray | None = None
-    """Time or area in which counts were taken, (n,), positive."""
-    trials: np.ndarray | None = None
-    """Number of trials of which `y` succeeded, (n,)."""
-    event: np.ndarray | None = None
-    """1 where a lifetime ended at `y`, 0 where it was still going on: right-censored, (n,)."""
-
-    def __post_init__(self):
-        for field in fields(self):
-            if getattr(self, field.name) is None:
-                object.__setattr__(self, field.name, np.ones(np.shape(self.y)))
-
-    def __len__(self):
-        return len(self.y)
-
-    def __getitem__(self, rows):
-        return Observations(*(getattr(self, field.name)[rows] for field in fields(self)))
-
-
-def joined(a: Observations, b: Observations) -> Observations:
-    """Observations of n and then of m rows."""
-    return Observations(*(np.concatenate([getattr(a, f.name), getattr(b, f.name)]) for f in fields(Observations)))
-
-
-def unweighted(y):
-    """Observations of weight one from targets (n,)."""
-    return Observations(np.asarray(y, dtype=float), np.ones(len(y)))
 
 
 @dataclass(frozen=True)

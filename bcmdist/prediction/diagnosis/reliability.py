@@ -20,9 +20,10 @@ from scipy.special import ndtr, ndtri
 
 from bcmdist import linalg
 from bcmdist.committee.committee import Committee
+from bcmdist.data.observations import Observations
 from bcmdist.experts.expert import gaussian_message
 from bcmdist.experts.message import Message
-from bcmdist.model.likelihoods import Gaussian, Observations
+from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.shared.query import Query
 from bcmdist.prediction.latent import predict_latent
 

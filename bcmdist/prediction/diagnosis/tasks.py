@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from bcmdist.model.targets import model_rows
 from bcmdist.prediction.diagnosis.degrees import degrees_share
+from bcmdist.prediction.fitted import load_fitted
 from bcmdist.storage.commits import Reference
-from bcmdist.storage.loading import load_fitted
 
 
 @dataclass(frozen=True)

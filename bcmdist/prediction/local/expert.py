@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcmdist import linalg
-from bcmdist.committee.committee import Belief
 from bcmdist.experts.expert import find_mode
 from bcmdist.model.likelihoods import AnyLikelihood, Gaussian, OneHot
+from bcmdist.model.shared.belief import Belief
 from bcmdist.model.shared.query import Query
 from bcmdist.prediction.latent import BLOCK_ROWS, refuse_negative
 

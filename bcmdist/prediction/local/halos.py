@@ -6,14 +6,19 @@ that no prediction depends on the points it is asked for together with.
 """
 
 import itertools
-from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
+from bcmdist.committee.soundness import check_fit
 from bcmdist.data.cell_tree import CellTree
-from bcmdist.data.dataset import Data
-from bcmdist.data.partition import KEY, Partition
+from bcmdist.data.dataset import Data, open_data
+from bcmdist.data.partition import Partition
+from bcmdist.model.loading import load_model
+from bcmdist.prediction.local.soundness import check_edges
+from bcmdist.storage.commits import CELL_DATA, Reference, open_store
+from bcmdist.storage.loading import _place, load_record
 
 # Rows among which a halo is looked for, from the partitions that are nearest.
 CANDIDATE_ROWS = 32_000
@@ -136,8 +141,13 @@ class Arrangement:
         return np.unique(np.linspace(a, b - 1, min(b - a, self.sizes.around)).astype(np.int64))
 
 
-def heard_pieces(weights: Mapping[str, float], array) -> np.ndarray:
-    """(pieces, 3): start, stop and weight of the partitions of one array, ascending, of weights by key."""
-    found = [(KEY.fullmatch(key), weight) for key, weight in weights.items()]
-    pieces = [(int(m["start"]), int(m["stop"]), weight) for m, weight in found if m and m["array"] == array]
-    return np.array(sorted(pieces), dtype=float).reshape(-1, 3)
+@lru_cache(maxsize=4)
+def load_arrangement(reference: Reference) -> Arrangement:
+    """The arrangement of a commit with spatial partitions."""
+    check_fit(load_record(reference)["facts"]["fit"], load_model(reference), _place(reference))
+    cells, model = load_record(reference)["facts"]["fit"]["cells"], load_model(reference)
+    assert model.cells is not None, "a model of spatial partitions has cells"
+    edges = open_store(reference.url).get_array(cells["edges"])
+    data = open_data(f"{reference.url}/{CELL_DATA}", x=model.x_name, y=model.y_name)
+    check_edges(edges, model.cells.cells, data.rows, _place(reference))
+    return Arrangement(data, model.cells, edges, Sizes(cells["core"], cells["around"]))

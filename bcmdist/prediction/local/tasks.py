@@ -7,32 +7,27 @@ from functools import lru_cache
 
 import numpy as np
 
-from bcmdist.committee.committee import Belief
 from bcmdist.committee.fading import weights
 from bcmdist.data.partition import Partition
 from bcmdist.data.rows import read_all, read_rows
-from bcmdist.learning.left_out.density import left_out
 from bcmdist.model.kernels import metric, squared_distance
 from bcmdist.model.likelihoods import Gaussian, OneHot
+from bcmdist.model.loading import load_model
 from bcmdist.model.model import Model
-from bcmdist.model.soundness import check_halo, check_halos
+from bcmdist.model.shared.belief import Belief
 from bcmdist.model.targets import model_observations
 from bcmdist.prediction.calibration import HeldOutRows, calibration_from
+from bcmdist.prediction.fitted import Fitted, finite_latent, load_fitted
 from bcmdist.prediction.latent import predict_latent
+from bcmdist.prediction.leave_one_out import left_out
 from bcmdist.prediction.local.expert import LocalExpert, local_expert, predict_local
-from bcmdist.prediction.local.halos import CANDIDATE_ROWS, Arrangement, heard_pieces, nearest_rows
+from bcmdist.prediction.local.halos import CANDIDATE_ROWS, Arrangement, load_arrangement, nearest_rows
+from bcmdist.prediction.local.soundness import check_halo, check_halos
 from bcmdist.runtime.memory import LOCAL_BYTES
 from bcmdist.storage.cache import Kept
 from bcmdist.storage.commits import BlobReference, ModelStore, Reference, open_store
-from bcmdist.storage.loading import (
-    Fitted,
-    finite_latent,
-    load_arrangement,
-    load_array,
-    load_fitted,
-    load_model,
-    load_record,
-)
+from bcmdist.storage.ledger import heard_pieces
+from bcmdist.storage.loading import load_array, load_record
 
 NO_ROWS = np.zeros(0, np.int64)
 # Points on each border between two cells at which their predictions are compared.

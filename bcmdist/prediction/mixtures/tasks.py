@@ -11,6 +11,7 @@ import numpy as np
 from bcmdist.data.writing import write_rows
 from bcmdist.errors import ModelDamaged
 from bcmdist.model.targets import model_observations
+from bcmdist.prediction.fitted import load_fitted
 from bcmdist.prediction.mixtures.normal_mixtures import (
     mixture_cdf,
     mixture_crps,
@@ -22,8 +23,7 @@ from bcmdist.prediction.scoring.pit import Places
 from bcmdist.prediction.scoring.scores import Scores, class_scores, real_scores
 from bcmdist.prediction.tasks import predict_rows
 from bcmdist.storage.commits import Reference
-from bcmdist.storage.disk import open_storage
-from bcmdist.storage.loading import load_fitted
+from bcmdist.storage.locate import open_storage
 
 # The interval predictions report.
 LOW, HIGH = 0.025, 0.975

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bcmdist.model.likelihoods import Likelihood, Observations
+from bcmdist.data.observations import Observations
+from bcmdist.model.likelihoods import Likelihood
 from bcmdist.prediction.observation import Predictive
 
 # Probabilities of the central intervals whose coverage is reported.

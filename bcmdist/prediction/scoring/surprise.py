@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from bcmdist.prediction.scoring.pit import Places
-from bcmdist.storage.commits import RUNNING, Entry
+from bcmdist.storage.ledger import RUNNING, Entry
 
 # A single row cannot cost more: normal scores end here, and log losses where (z^2 - 1) / 2 does, about.
 LARGEST_Z = 4.0

@@ -18,7 +18,6 @@ import distributed
 from distributed.client import ClosedClientError
 from distributed.comm import CommClosedError
 
-from bcmdist.app.signals import finished_first
 from bcmdist.data.partition import Work
 from bcmdist.errors import BcmdistError, WorkerCannotRead, WorkerLost
 from bcmdist.runtime.dask.connection import (
@@ -35,6 +34,7 @@ from bcmdist.runtime.dask.connection import (
 from bcmdist.runtime.dask.heartbeat import Pulse
 from bcmdist.runtime.dask.one_by_one import WINDOW, DeathIsFinal, Each
 from bcmdist.runtime.interface import Progress, silent
+from bcmdist.runtime.signals import finished_first
 from bcmdist.runtime.task import run_batch
 
 FAN_IN = 8

@@ -20,8 +20,8 @@ from dask.system import CPU_COUNT
 from distributed.comm import connect as open_comm
 from distributed.utils import get_mp_context
 
-from bcmdist.app.signals import withheld
 from bcmdist.errors import BcmdistWarning, InvalidOption, SchedulerUnreachable, VersionMismatch
+from bcmdist.runtime.signals import withheld
 
 PACKAGES = ("bcmdist", "numpy", "zarr")  # whose versions must agree
 CONNECT_SECONDS = 10
@@ -34,7 +34,7 @@ LOST_WORKER = "1 day"
 # that takes the place of a dead one is there in a fraction of a second.
 PRELOADED = [
     "distributed",
-    "bcmdist.prediction.arrivals",
+    "bcmdist.prediction.arrivals.tasks",
     "bcmdist.prediction.tasks",
     "bcmdist.runtime.dask.connection",
 ]

@@ -8,14 +8,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from bcmdist.committee.fading import noted
+from bcmdist.committee.loading import load_committee
 from bcmdist.errors import ModelDamaged, ModelNotFound, NotPositiveDefinite
 from bcmdist.experts.tasks import Contribution, EPExpert, Expert
 from bcmdist.model.targets import model_observations
+from bcmdist.prediction.arrivals.drift import noted
+from bcmdist.prediction.fitted import Fitted, load_fitted
 from bcmdist.prediction.scoring import surprise
 from bcmdist.prediction.tasks import score_rows
 from bcmdist.storage.commits import Reference
-from bcmdist.storage.loading import Fitted, load_committee, load_fitted
 
 # Rows of a partition that are scored, evenly spread: 50 rows of 1000 take about 4 % of the time of hearing them.
 SCORED_ROWS = 50
@@ -78,21 +79,3 @@ def _sample_noted(fitted: Fitted, part, rows, among):
     obs = model_observations(fitted.model, part, rows.obs)
     scores = score_rows(fitted, rows.X[some], obs[some], part.start + some)
     return noted(scores), surprise.noted(scores.totals)
-
-
-@dataclass(frozen=True)
-class Digests:
-    """Content hashes of partitions by key: to see whether those that were heard before are still the same."""
-
-    def __call__(self, part, rows) -> "Found":
-        return Found({part.key: rows.digest})
-
-
-@dataclass(frozen=True)
-class Found:
-    """Content hashes by key."""
-
-    by_key: dict[str, str]
-
-    def __add__(self, other: "Found") -> "Found":
-        return Found(self.by_key | other.by_key)

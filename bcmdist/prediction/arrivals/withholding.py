@@ -7,19 +7,17 @@ them. What is found is a fact of the next commit (`bcmdist.prediction.scoring.su
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bcmdist.committee.fading import weights
+from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition, from_key
 from bcmdist.errors import BcmdistError
 from bcmdist.experts.tasks import EPExpert, Expert
-from bcmdist.prediction.arrivals import Noted, Withheld
+from bcmdist.prediction.arrivals.tasks import Noted, Withheld
 from bcmdist.prediction.scoring import surprise
 from bcmdist.runtime.interface import Outcome
 from bcmdist.storage.commits import BlobReference
-
-if TYPE_CHECKING:
-    from bcmdist.api.gbcm import GBCM
 
 
 class Withholding:
@@ -32,19 +30,24 @@ class Withholding:
         """keys of partitions that are under way"""
         self._samples: list[Any] = []
 
-    def work(self, gbcm: "GBCM") -> Iterator[tuple[Withheld, list[Partition]]]:
+    def work(self, snapshot: Snapshot) -> Iterator[tuple[Withheld, list[Partition]]]:
         """Tasks for the partitions to be withheld, once there are any."""
-        entries = [] if self.asked else surprise.withheld(gbcm.ledger)
-        counts = weights(gbcm.facts, entries)
+        entries = [] if self.asked else surprise.withheld(snapshot.ledger)
+        counts = weights(snapshot.facts, entries)
         for entry in entries:
             self.asked = True
-            at = BlobReference(gbcm.url, entry.at) if entry.at else None
-            ep = gbcm.facts["approximation"] == "ep"
+            at = BlobReference(snapshot.url, entry.at) if entry.at else None
+            ep = snapshot.facts["approximation"] == "ep"
             with contextlib.suppress(BcmdistError):  # data that have gone
-                named = {"y": gbcm.model.y_name, "schema": gbcm.model.schema}
+                named = {"y": snapshot.model.y_name, "schema": snapshot.model.schema}
                 part = from_key(entry.key, **named, weight=counts[entry.key], sites=entry.sites)
                 self._waiting.add(part.key)
-                yield Withheld(EPExpert(gbcm.reference) if ep else Expert(gbcm.reference, at), gbcm.reference), [part]
+                yield (
+                    Withheld(
+                        EPExpert(snapshot.reference) if ep else Expert(snapshot.reference, at), snapshot.reference
+                    ),
+                    [part],
+                )
 
     def is_of(self, outcome: Outcome) -> bool:
         """Whether an outcome is of such a task: what fails is left out."""

@@ -1,0 +1,57 @@
+"""Fitting: the sentence chunk -> partition -> expert -> message -> committee -> prediction, carried out."""
+
+from dataclasses import replace
+
+from bcmdist.api.places import places
+from bcmdist.committee import passes
+from bcmdist.committee.cells import heard_in_cells
+from bcmdist.committee.ingest.loop import ingest
+from bcmdist.committee.ingest.options import Wishes
+from bcmdist.committee.snapshot import Snapshot, from_commit
+from bcmdist.data.dataset import Data, open_data
+from bcmdist.data.partition import partitions, refuse_overlap
+from bcmdist.data.sources.listed import Listed
+from bcmdist.learning import first_commit
+from bcmdist.learning.settings import Settings, makes_several
+from bcmdist.prediction.held_out import calibrated
+from bcmdist.prediction.local import arrange
+from bcmdist.runtime.interface import Runtime
+from bcmdist.storage.commits import open_store
+
+
+def fit(source, settings: Settings, model, runtime: Runtime) -> Snapshot:
+    """Prepare a model, arrange its data, absorb them, refine the committee, and surround it with local experts."""
+    snapshot, data = prepare(source, settings, model, runtime)
+    with snapshot.held():
+        if settings.partition == "spatial":
+            snapshot = arrange.arrange(snapshot, data, runtime)
+            parts = arrange.cell_partitions(snapshot)
+        else:
+            parts = partitions(data, settings.rows_per_expert)
+        snapshot = absorb(snapshot, parts, runtime)
+        if makes_several(settings, snapshot.facts):
+            snapshot = passes.refine(snapshot, runtime)
+        if settings.partition == "spatial":
+            snapshot = arrange.surround(snapshot, runtime)
+        return snapshot
+
+
+def prepare(source, settings: Settings, model, runtime: Runtime) -> tuple[Snapshot, Data]:
+    """The fit that a model directory holds, or a new one that has heard nothing; and its data."""
+    keep, source, model = places(source, model)
+    data = open_data(source, x=settings.x, y=settings.y)
+    asked = (data, settings, model, runtime)
+    commit = first_commit.resumed(*asked) or first_commit.prepared(*asked)
+    return replace(from_commit(open_store(model), commit), keep=keep), data
+
+
+def absorb(snapshot: Snapshot, parts, runtime: Runtime, *, same_rows="warn") -> Snapshot:
+    """Hear partitions that are not in the ledger yet, and commit."""
+    heard = {entry.key for entry in snapshot.ledger} | heard_in_cells(snapshot)
+    parts = [part for part in dict.fromkeys(snapshot.named(parts)) if part.key not in heard]
+    snapshot.refuse_unlike(parts)
+    refuse_overlap(parts, heard)
+    if parts:
+        with snapshot.going_on() as snapshot:
+            snapshot, _ = ingest(snapshot, Listed(tuple(parts)), runtime, Wishes(same_rows=same_rows))
+    return calibrated(snapshot, runtime)

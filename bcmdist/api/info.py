@@ -1,0 +1,50 @@
+"""What a committee is and what it has heard, JSON-ready."""
+
+from bcmdist.committee import passes
+from bcmdist.committee.committee import query_advice
+from bcmdist.committee.snapshot import Snapshot
+from bcmdist.model.model import named_parameters
+from bcmdist.prediction.arrivals.drift import told
+
+
+def info(snapshot: Snapshot) -> dict:
+    """Figures of `bcmdist info`."""
+    model, facts, degrees = snapshot.model, snapshot.facts, snapshot.degrees_of_freedom
+    query = model.query
+    return {
+        "rows": snapshot.committee.total.rows,
+        "partitions": len(snapshot.ledger),
+        "commit": snapshot.commit,
+        "query": len(query.points),
+        "inputs": model.inputs,
+        "columns": list(model.schema.columns),
+        "p_eff": degrees,
+        "advice": query_advice(degrees, len(query.points), facts["query_asked"], facts.get("degrees_estimated")),
+        "log_evidence": passes.log_evidence(model, facts, snapshot.ledger, snapshot.committee),
+        "kernel": model.kernel_name,
+        "mean": query.mean.name,
+        "likelihood": model.likelihood.name,
+        "hyperparameters": {
+            name: value.tolist() for name, value in named_parameters(query.kernel, model.likelihood).items()
+        },
+        "classes": list(model.schema.classes) or model.classes,
+        "approximation": facts["approximation"],
+        "passes": facts["passes"],
+        "converged": passes.converged(facts),
+        "jitter": query.jitter,
+        "kernels_tried": facts["kernels_tried"],
+        "at_bounds": facts["at_bounds"],
+        "method": facts.get("method", "committee"),
+        "drift": told(snapshot.ledger, facts),
+        "fading": facts.get("fading"),
+        "skipped": facts.get("skipped", []),
+        "cells": _cells(snapshot),
+        "seconds_by_stage": facts["seconds"],
+        "model": snapshot.url,
+    }
+
+
+def _cells(snapshot):
+    cells = snapshot.facts.get("cells") or {}
+    shown = {name: cells[name] for name in ("core", "around", "border_jump") if name in cells}
+    return shown | {"count": snapshot.model.cells.cells} if snapshot.model.cells else None

@@ -1,0 +1,43 @@
+"""TODO."""
+
+from bcmdist.committee.fading import weights
+from bcmdist.committee.snapshot import Snapshot
+from bcmdist.errors import InvalidData, InvalidOption
+from bcmdist.storage.commits import CELL_DATA
+from bcmdist.storage.ledger import heard_pieces
+from bcmdist.storage.urls import on_objects
+
+
+def heard_in_cells(snapshot: Snapshot) -> set[str]:
+    """Keys of the partitions as surveyed whose rows have been heard in the order of cells."""
+    array = (snapshot.facts.get("cells") or {}).get("array")
+    if array is None or not len(heard_pieces(weights(snapshot.facts, snapshot.ledger), array)):
+        return set()
+    return {entry.key for entry in snapshot.store.get_segment(snapshot.facts["surveyed"])}
+
+
+def refuse_heard_in_cells(snapshot: Snapshot, parts):
+    """Raise `InvalidData` where cells are to be heard whose rows somebody has ingested as they are stored."""
+    if any(part.data.url == f"{snapshot.url}/{CELL_DATA}" for part in parts):
+        _refuse_heard(snapshot)
+
+
+def _refuse_heard(snapshot):
+    """Rows that were ingested as they are stored would count twice."""
+    surveyed = {entry.key for entry in snapshot.store.get_segment(snapshot.facts["surveyed"])}
+    heard = [entry.key for entry in snapshot.ledger if entry.key in surveyed]
+    if heard:
+        raise InvalidData(
+            f"{snapshot.url}: expected rows that were not heard yet, {heard[0]} has been ingested as it is stored (and "
+            f"{len(heard) - 1} more); forget these, or fit a new --model"
+        )
+
+
+def refuse_cells_on_objects(url, cells):
+    """Raise `InvalidOption` where a model on an object store is to have, or to use, cells."""
+    if cells and on_objects(url):
+        raise InvalidOption(
+            f"{url}: expected a model directory on a disk that all workers share, for spatial partitions sort rows "
+            "there, got an object store; use --partition chunks and --method committee, or --model DIR (DATA may stay "
+            "where it is)"
+        )

@@ -1,0 +1,61 @@
+"""What is noted of partitions while they are ingested, beside what they say: how well they were predicted, say."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+from bcmdist.committee.snapshot import Snapshot
+from bcmdist.data.partition import Partition
+from bcmdist.experts.tasks import EPExpert, Expert
+from bcmdist.runtime.interface import Outcome
+from bcmdist.runtime.task import Task
+from bcmdist.storage.ledger import Entry
+
+
+class Watch(Protocol):
+    """Somebody who looks on at one ingestion; asked in the order of the methods."""
+
+    def hearing(self, expert: Expert | EPExpert, snapshot: Snapshot) -> Task:
+        """The task that hears new partitions by an expert, under a commit."""
+
+    def beside(self, snapshot: Snapshot) -> Iterator[tuple[Task, list[Partition]]]:
+        """Tasks for partitions that were heard before, to be run beside those for new ones."""
+
+    def is_of(self, outcome: Outcome) -> bool:
+        """Whether an outcome is of such a task: what fails is left out."""
+
+    def take(self, outcome: Outcome, digests: Mapping[str, str]) -> None:
+        """What came of it; it counts where rows are those that were heard, by their `digests`."""
+
+    def noted(self, entries: dict[str, Entry]) -> dict[str, Entry]:
+        """New ledger entries with what may be noted in them."""
+
+    def facts(self, known) -> dict[str, Any]:
+        """What a commit after one with `known` facts is to say."""
+
+    def warning(self, snapshot: Snapshot, before: Iterable[Entry]) -> str | None:
+        """What to warn of once partitions were heard that the ledger did not know `before`; not said twice."""
+
+
+class Unwatched:
+    """Nobody looks on."""
+
+    def hearing(self, expert, snapshot):
+        return expert
+
+    def beside(self, snapshot):
+        return iter(())
+
+    def is_of(self, outcome):
+        return False
+
+    def take(self, outcome, digests):
+        raise AssertionError("no outcome is of Unwatched")
+
+    def noted(self, entries):
+        return entries
+
+    def facts(self, known):
+        return {}
+
+    def warning(self, snapshot, before):
+        return None

@@ -1,0 +1,42 @@
+"""TODO."""
+
+import numpy as np
+
+from bcmdist.committee.committee import Committee
+from bcmdist.committee.soundness import check_belief, check_ledger
+from bcmdist.experts.message import Message
+from bcmdist.model.loading import load_model
+from bcmdist.model.model import Model
+from bcmdist.model.soundness import sound_model
+from bcmdist.storage.commits import Commit, Reference, open_store
+from bcmdist.storage.loading import _place, load_record
+
+
+def load_committee(reference: Reference) -> Committee:
+    """The committee of a commit."""
+    store, record = open_store(reference.url), load_record(reference)
+    model, found = load_model(reference), {name: record["arrays"].get(name) for name in ("eta", "precision")}
+    arrays = {name: store.get_array(digest) for name, digest in found.items() if digest}
+    check_belief(arrays, record["facts"], model, _place(reference))
+    return committee_from(arrays, record["facts"])
+
+
+def sound_committee(url, commit: Commit) -> tuple[Model, Committee]:
+    """Model and committee of a commit.
+
+    Raises
+    ------
+    ModelDamaged
+        It cannot be one, whatever its checksums say (`bcmdist.model.soundness`).
+    """
+    where = f"{url}: commit {commit.number}"
+    model = sound_model(commit.arrays, commit.facts.get("model"), where)
+    check_belief(commit.arrays, commit.facts, model, where)
+    check_ledger(commit.ledger, commit.facts, where)
+    return model, committee_from(commit.arrays, commit.facts)
+
+
+def committee_from(arrays, facts) -> Committee:
+    """The committee that a commit's arrays and facts describe."""
+    precision = np.asfortranarray(arrays["precision"])
+    return Committee(Message(arrays["eta"], precision, facts["evidence"], facts["rows"]))

@@ -1,0 +1,218 @@
+"""Snapshot: a committee with its model, ledger and facts, as of one commit of a model directory.
+
+What passes, ingestion, revision and prediction work on. It is immutable: whoever changes something makes the next
+commit (`successor`) and returns its snapshot.
+"""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from bcmdist.committee.committee import Committee
+from bcmdist.committee.loading import sound_committee
+from bcmdist.committee.written import recorded_chunks, refuse_changed, write_commit
+from bcmdist.data.dataset import open_data
+from bcmdist.data.partition import Partition
+from bcmdist.data.schema import UNNAMED, warn
+from bcmdist.errors import InvalidData, ModelNotFound
+from bcmdist.experts.tasks import Contribution, EPExpert, Expert
+from bcmdist.model.likelihoods import Softmax
+from bcmdist.model.model import Model
+from bcmdist.runtime.timing import Stages
+from bcmdist.storage.commits import Commit, ModelStore, Reference, open_store
+from bcmdist.storage.ledger import Entry
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A model directory at one commit."""
+
+    model: Model
+    committee: Committee
+    url: str
+    """of the model directory"""
+    commit: int
+    segments: tuple[str, ...]
+    """hashes of the ledger's segments"""
+    ledger: tuple[Entry, ...]
+    """partitions heard so far"""
+    facts: dict
+    """what the fit found out, JSON-ready: job, kernels tried, seconds per stage"""
+    offsets: dict = field(default_factory=dict)
+    """where to read on, JSON-ready, by the name of a source"""
+    keep: tuple = ()
+    """what must be kept alive: scratch directories"""
+
+    # --- Reading ---
+
+    @classmethod
+    def load(cls, url, *, commit=None) -> "Snapshot":
+        """The newest commit of a model directory, or a given one.
+
+        Raises
+        ------
+        ModelNotFound, ModelDamaged, VersionMismatch
+        """
+        store = open_store(url)
+        return from_commit(store, store.load(commit))
+
+    @classmethod
+    @contextlib.contextmanager
+    def opened(cls, url, *, commit=None) -> Iterator["Snapshot"]:
+        """As `load`, and kept from pruning while this is open: also between the look at what is newest and its use."""
+        store = open_store(url)
+        with store.opened(commit) as found:
+            yield from_commit(store, found)
+
+    def newest(self) -> "Snapshot":
+        """The same directory at its newest commit."""
+        return replace(Snapshot.load(self.url), keep=self.keep)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator["Snapshot"]:
+        """While it is used piece by piece: pruning keeps its commit meanwhile, and what is not committed yet."""
+        with self.store.hold(self.commit):
+            yield self
+
+    @contextlib.contextmanager
+    def going_on(self) -> Iterator["Snapshot"]:
+        """As `held`, of who makes the next commit: from the newest one, where his own has been pruned."""
+        with contextlib.ExitStack() as hold:
+            try:
+                hold.enter_context(self.store.hold(self.commit))
+            except ModelNotFound:
+                yield replace(hold.enter_context(Snapshot.opened(self.url)), keep=self.keep)
+            else:
+                yield self
+
+    @property
+    def store(self) -> ModelStore:
+        """The model directory."""
+        return open_store(self.url)
+
+    @property
+    def reference(self) -> Reference:
+        """What tasks carry instead of this snapshot."""
+        return self.store.reference(self.commit)
+
+    @property
+    def degrees_of_freedom(self) -> float:
+        """Those of the data that are seen through the query set, of one latent process."""
+        likelihood = self.model.likelihood
+        coupled = isinstance(likelihood, Softmax) and likelihood.coupled
+        return self.committee.degrees_of_freedom / (likelihood.processes if coupled else 1)
+
+    # --- Hearing ---
+
+    def hear(self, parts, runtime, *, at=None, label) -> Contribution:
+        """Messages of partitions under this model, checked against the survey; nothing is committed.
+
+        `at`: reference of the shared values given which rows are linearised; each expert's own mode by default.
+        """
+        task = EPExpert(self.reference) if self.facts["approximation"] == "ep" else Expert(self.reference, at)
+        return self.hear_with(task, parts, runtime, label=label)
+
+    def hear_with(self, task, parts, runtime, *, label) -> Contribution:
+        """As `hear`, by another kind of expert.
+
+        Raises
+        ------
+        DataChanged
+        """
+        contribution = runtime.sum(task, parts, label=label)
+        chunks = recorded_chunks(self.store, self.facts)
+        refuse_changed(contribution.entries.values(), self.store.get_segment(self.facts["surveyed"]), chunks)
+        refuse_changed(contribution.entries.values(), self.ledger, chunks)
+        return contribution
+
+    def named(self, parts: list[Partition]) -> list[Partition]:
+        """Partitions with their columns in the order of the model, and its numbers of classes."""
+        if self.model.schema == UNNAMED:
+            return parts
+        opened = {
+            data: open_data(data.url, x=data.x, y=data.y, schema=self.model.schema)
+            for data in dict.fromkeys(part.data for part in parts)
+        }
+        match = {data: replace(data, take=o.take, recode=o.recode, inputs=o.inputs) for data, o in opened.items()}
+        return [replace(part, data=match[part.data]) for part in parts]
+
+    def refuse_unlike(self, parts: Iterable[Partition]):
+        """Raise `InvalidData` where partitions have other columns than the training data."""
+        for data in dict.fromkeys(part.data for part in parts if part.rows):  # who reads one without rows says why
+            if data.inputs != self.model.inputs:
+                open_data(data.url, x=data.x, y=data.y, schema=self.model.schema)  # says which, where they have names
+                raise InvalidData(
+                    f"{data.url}: expected {self.model.inputs} columns in {data.x}, as in training, got "
+                    f"{data.inputs}; give the same columns in the same order"
+                )
+            self._check_companions(data)
+
+    def _check_companions(self, data):
+        """Say what stands beside the targets otherwise than in training.
+
+        Raises
+        ------
+        InvalidData
+            Lifetimes, some of which were censored in training, do not say which are now.
+        """
+        known, read = self.facts.get("companions"), self.model.likelihood.companions
+        if known is None:
+            return
+        missing = {name for name in known if name in read} - set(data.companions)
+        if "event" in missing and data.y is not None:
+            raise InvalidData(
+                f"{data.url}: expected an array event beside {data.y}, as in training, found none: lifetimes would all "
+                "count as ended; add it, 1 where one ended and 0 where it was censored"
+            )
+        for name in sorted(missing - {"event"}):
+            warn(f"{self.url}: rows have no {name}, those of training had: 1 is taken")
+        for name in sorted(set(data.companions) - {"weight", *known, *read}):
+            warn(f"{self.url}: {name} is not used: the {self.model.likelihood.name} likelihood does not read it")
+
+    # --- The next commit ---
+
+    def successor(self, committee, entries, *, rewrite=False, stages=None, offsets=None, **facts) -> "Snapshot":
+        """The next commit: another committee, further ledger entries (or all of them) and changed facts.
+
+        `offsets` of sources that are read on from elsewhere now; the others stay.
+
+        Raises
+        ------
+        CommitConflict
+            Somebody else has made the next commit.
+        """
+        store, ledger = self.store, (*(() if rewrite else self.ledger), *entries)
+        segments = store.extended(() if rewrite else self.segments, entries, after=self.commit)
+        offsets = self.offsets | (offsets or {})
+        stages = stages or Stages()
+        facts = self.facts | {"seconds": stages.added_to(self.facts["seconds"])} | facts
+        heard = {"segments": segments, "partitions": len(ledger), "offsets": offsets}
+        write_commit(store, self.commit + 1, self.model, committee, facts, **heard)
+        made = {"segments": segments, "ledger": ledger, "offsets": offsets, "facts": facts}
+        return replace(self, committee=committee, commit=self.commit + 1, **made)
+
+    def written(self, store, committee, ledger, facts) -> "Snapshot":
+        """The first commit of another model directory with the same model."""
+        heard = {"segments": store.extended((), ledger), "partitions": len(ledger)}
+        write_commit(store, 1, self.model, committee, facts, **heard)
+        return from_commit(store, store.load(1))
+
+
+def from_commit(store: ModelStore, commit: Commit) -> Snapshot:
+    """The snapshot that a commit describes.
+
+    Raises
+    ------
+    ModelDamaged
+    """
+    model, committee = sound_committee(store.storage.url, commit)
+    return Snapshot(
+        model=model,
+        committee=committee,
+        url=store.storage.url,
+        commit=commit.number,
+        segments=commit.segments,
+        ledger=commit.ledger,
+        facts=commit.facts["fit"],
+        offsets=commit.offsets,
+    )

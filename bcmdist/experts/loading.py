@@ -1,0 +1,25 @@
+"""TODO."""
+
+from bcmdist.experts.ep import Sites, sites_from_array
+from bcmdist.experts.expert import zero_message
+from bcmdist.model.model import Model
+from bcmdist.storage.commits import BlobReference, open_store
+from bcmdist.storage.fields import check_array
+from bcmdist.storage.loading import load_array
+
+
+def load_values(reference: BlobReference, model: Model):
+    """Shared values given which rows are linearised, (S,), or (C, S) for C processes."""
+    values, query, processes = load_array(reference), model.query, model.likelihood.processes
+    stored = zero_message(query, model.likelihood).eta.shape
+    shape = (processes, query.shared) if processes > 1 else (query.shared,)
+    where = f"{reference.url}: blob {reference.digest[:12]}"
+    check_array(values, where, "shared values", shape=shape if values.shape == shape else stored)
+    return values.reshape(shape)
+
+
+def load_sites(reference: BlobReference, rows) -> Sites:
+    """The sites of a partition of so many rows."""
+    array = open_store(reference.url).get_array(reference.digest)
+    check_array(array, f"{reference.url}: blob {reference.digest[:12]}", "sites", shape=(2, rows + 1))
+    return sites_from_array(array)

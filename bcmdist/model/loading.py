@@ -1,0 +1,32 @@
+"""TODO."""
+
+import json
+from functools import lru_cache
+
+from bcmdist.model import model as models
+from bcmdist.model.model import Model
+from bcmdist.model.scaling import Scaling, scaling_from_array
+from bcmdist.model.soundness import sound_model
+from bcmdist.storage.commits import BlobReference, Reference, open_store
+from bcmdist.storage.loading import load_record
+
+
+@lru_cache(maxsize=2)
+def load_scaling(reference: BlobReference) -> Scaling:
+    """The scaling behind a reference."""
+    return scaling_from_array(open_store(reference.url).get_array(reference.digest))
+
+
+def load_model(reference: Reference) -> Model:
+    """The prepared model of a commit."""
+    record = load_record(reference)
+    names = (name for name in (*models.ARRAYS, *models.CELL_ARRAYS) if name in record["arrays"])
+    hashes = tuple((name, record["arrays"][name]) for name in names)
+    return _model(reference.url, hashes, json.dumps(record["facts"].get("model")))
+
+
+@lru_cache(maxsize=2)
+def _model(url, hashes, facts) -> Model:
+    """A model by its content: commits that share it share the factor in memory."""
+    store = open_store(url)
+    return sound_model({name: store.get_array(digest) for name, digest in hashes}, json.loads(facts), url)

@@ -1,0 +1,15 @@
+"""TODO."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Belief:
+    """The Gaussian posterior N(mean, (L L')^-1) of the shared variables v, process by process."""
+
+    mean: np.ndarray
+    """(..., S)"""
+    factor: np.ndarray
+    """L, lower Cholesky factor of the posterior *precision*, (S, S) or (..., S, S)"""

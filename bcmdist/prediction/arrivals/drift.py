@@ -1,0 +1,150 @@
+"""TODO."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from bcmdist.prediction.scoring import surprise
+from bcmdist.storage.ledger import CLASSES_NOTED, NUMBERS_NOTED, Entry
+
+# The share of arrivals, the newest ones, that are compared with those before, and the least number for it.
+RECENT_SHARE = 0.1
+
+
+LEAST_COMPARED = 10
+
+
+NOT_COMPARED = (
+    "not known yet: there was nothing to compare these arrivals with; later ones are compared, once a fit or "
+    f"{surprise.WITHHELD} partitions have been heard"
+)
+
+
+ONE_COMPARED = (
+    "not known yet: one partition that was heard before is too few to compare these arrivals with; they are not much "
+    "worse than the model says of itself"
+)
+
+
+def noted(scores) -> tuple[float, ...]:
+    """What is noted of a partition from its scores: `NUMBERS_NOTED`, or `CLASSES_NOTED` of classes; nothing where these
+    are no numbers."""
+    t, n = scores.totals, float(scores.totals["rows"])
+    log_score = np.nan_to_num(-t["negative_log"] / n)
+    if "right" in t:
+        found = np.array([log_score, t["right"] / n])
+    else:
+        middle = (np.arange(len(t["pit"])) + 0.5) / len(t["pit"])
+        found = np.array([log_score, t["covered"][-1] / n, t["pit"] @ middle / max(1.0, t["pit"].sum())])
+    return tuple(found.tolist()) if np.all(np.isfinite(found)) else ()
+
+
+def told(entries: Iterable[Entry], facts) -> dict[str, Any] | None:
+    """`summary` with a verdict, from the first arrival on; None where there are none.
+
+    `verdict` in words; `worse`, whether arrivals are worse than expected by now, `since` the so-manieth one;
+    `last_since`, where those that were worse last began, also where that has passed. `z` is of the partitions that the
+    verdict speaks of: since the change, the one alone, or the newest `LEAST_COMPARED` that are as expected since. It
+    is the sum of their standard deviations above the expected over the root of their number n. As expected are up to
+    slack sqrt(n), since what is expected is known to an error that stays (`Expected.slack`), and a few more; nan where
+    nothing is known. `expected`, what is noted of arrivals as it was for the partitions that these are compared with
+    (`bcmdist.prediction.scoring.surprise`).
+    """
+    entries = [entry for entry in entries if entry.arrival]
+    if not entries:
+        return None
+    table = arrivals(entries)
+    names = _names(table)
+    unknown = dict.fromkeys(names, float("nan")) | {"log_score_change": float("nan")}
+    recent = dict(zip((f"{name}_recent" for name in names), table[-LEAST_COMPARED:].mean(axis=0).tolist(), strict=True))
+    few = {"arrivals": len(entries), "recent": min(len(entries), LEAST_COMPARED)} | unknown | recent
+    return (summary(entries) or few) | _verdict(entries, facts, names)
+
+
+def _verdict(entries, facts, names) -> dict[str, Any]:
+    judged = [(number, entry) for number, entry in enumerate(entries, start=1) if entry.surprise]
+    shown: dict[str, Any] = {"worse": False, "since": None, "last_since": None}
+    if not judged:
+        return {"verdict": NOT_COMPARED} | shown | {"z": float("nan"), "expected": None}
+    base = surprise.from_facts(facts) or surprise.UNKNOWN
+    expected = dict(zip(names, base.figures, strict=False))
+    z = base.standardised([entry.surprise for _, entry in judged])
+    changes = surprise.changes(z, base.slack)
+    alone = surprise.alone(base, z, changes)
+    begun = [*(change.start for change in changes), *alone]
+    text, begin = _calm(judged, z, changes, alone)
+    begin = max(begin, len(z) - LEAST_COMPARED)
+    worse = ""
+    if changes and changes[-1].stop is None:
+        begin = changes[-1].start
+        worse = "worse than expected since {}: {}, z = {:.1f}"
+    elif z[-1] > base.slack + surprise.LARGEST_STEP:  # one more like it is a change
+        begin = len(z) - 1
+        far = "far " if begin in alone else ""
+        worse = far + "worse than expected in {} alone: {}, z = {:.1f}; one more will tell"
+    standard_errors = float(z[begin:].sum() / np.sqrt(len(z[begin:])))
+    if worse:
+        held = _held([entry for _, entry in judged[begin:]], names, expected)
+        text = worse.format(_named(judged[begin]), held, standard_errors)
+    elif base.partitions == 1 and not begun:
+        text, standard_errors = ONE_COMPARED, float("nan")
+    shown["worse"] = begin in begun and bool(worse)
+    shown["since"] = judged[begin][0] if shown["worse"] else None
+    shown["last_since"] = judged[max(begun)][0] if begun else None
+    return {"verdict": text} | shown | {"z": standard_errors, "expected": {"partitions": base.partitions} | expected}
+
+
+def _calm(judged, z, changes, alone):
+    """What to say where arrivals are as expected by now, and since which one they are."""
+    if alone and (not changes or alone[-1] > changes[-1].start):
+        *before, last = alone
+        others = f", as in {len(before)} before" if before else ""
+        since = judged[min(last + 1, len(judged) - 1)][0]
+        was = f"far worse in {_named(judged[last])} alone (z = {z[last]:.1f}){others}"
+        return f"as expected since partition {since}, {was}", last + 1
+    if changes and changes[-1].stop:
+        start, stop = (judged[k][0] for k in (changes[-1].start, changes[-1].stop - 1))
+        return f"as expected since partition {stop}, worse from partition {start} on before", changes[-1].stop - 1
+    return "as expected", 0
+
+
+def _named(number_entry):
+    number, entry = number_entry
+    return f"partition {number} ({entry.key})"
+
+
+def _held(entries, names, expected):
+    """The second thing noted of arrivals beside what it was expected to be, in words."""
+    share = np.mean([entry.arrival[1] for entry in entries])
+    text = f"accuracy was {share:.2f}" if names == CLASSES_NOTED else f"95 % intervals held {share:.2f} of the rows"
+    return f"{text}, {expected[names[1]]:.2f} of rows withheld before" if expected else text
+
+
+def _names(table):
+    return NUMBERS_NOTED if table.shape[1] == len(NUMBERS_NOTED) else CLASSES_NOTED
+
+
+def arrivals(entries: Iterable[Entry]) -> np.ndarray:
+    """What was noted of partitions, in the order in which they were committed: (n, 2 or 3)."""
+    return np.array([entry.arrival for entry in entries if entry.arrival])
+
+
+def summary(entries: Iterable[Entry]) -> dict[str, float] | None:
+    """The newest arrivals beside those before them; None where there are too few.
+
+    `log_score_change` is the difference of the mean log scores in its standard errors: far below zero, the model no
+    longer expects what arrives.
+    """
+    table = arrivals(entries)
+    recent = max(LEAST_COMPARED, round(RECENT_SHARE * len(table)))
+    if len(table) < 2 * recent:
+        return None
+    old, new = table[:-recent], table[-recent:]
+    error = np.sqrt(old[:, 0].var(ddof=1) / len(old) + new[:, 0].var(ddof=1) / len(new))
+    names = _names(table)
+    shown: dict[str, float] = {"arrivals": len(table), "recent": recent}
+    for name, before, now in zip(names, old.mean(axis=0), new.mean(axis=0), strict=True):
+        shown |= {name: float(before), f"{name}_recent": float(now)}
+    shown["log_score_change"] = float((new[:, 0].mean() - old[:, 0].mean()) / error) if error > 0 else 0.0
+    return shown

@@ -1,0 +1,42 @@
+"""Arrivals looked on at: what is ingested is predicted before it is heard, and whoever ingests is warned of a drift."""
+
+from dataclasses import replace
+
+from bcmdist.committee.snapshot import Snapshot
+from bcmdist.prediction.arrivals.drift import told
+from bcmdist.prediction.arrivals.tasks import Arrival
+from bcmdist.prediction.arrivals.withholding import Withholding
+
+
+class ArrivalWatch:
+    """A `bcmdist.committee.ingest.watch.Watch` for one ingestion into the model of a snapshot."""
+
+    def __init__(self, snapshot: Snapshot):
+        self._withholding, self._warned = Withholding(snapshot.facts), False
+        self.beside, self.is_of = self._withholding.work, self._withholding.is_of
+        self.take, self.facts = self._withholding.take, self._withholding.facts
+
+    def hearing(self, expert, snapshot):
+        """The task that scores new partitions before it hears them."""
+        return Arrival(expert, snapshot.reference)
+
+    def noted(self, entries):
+        """Entries as they are; without a surprise where there is nothing to compare it with."""
+        if self._withholding.asked:
+            return entries
+        return {key: replace(entry, surprise=()) for key, entry in entries.items()}
+
+    def warning(self, snapshot, before):
+        """Once, while arrivals are worse than expected, or where some of those that were heard now have been."""
+        found = None if self._warned else told(snapshot.ledger, snapshot.facts)
+        if not found or not (found["worse"] or _is_new(found["last_since"], snapshot, before)):
+            return None
+        self._warned = True
+        remedy = "look at `bcmdist info --picture`, and fit anew or let old rows fade (--half-life)"
+        return f"{snapshot.url}: what arrives is {found['verdict']}; {remedy}"
+
+
+def _is_new(number, snapshot, before):
+    """Whether an arrival, the so-manieth one, was heard by this ingestion."""
+    arrived = [entry.key for entry in snapshot.ledger if entry.arrival]
+    return number is not None and arrived[number - 1] not in {entry.key for entry in before}

@@ -1,0 +1,65 @@
+"""New rows in memory, checked: inputs in the order of a model's columns, exposure and trials."""
+
+import numpy as np
+
+from bcmdist.data.observations import Observations
+from bcmdist.data.schema import in_order
+from bcmdist.data.values import as_float
+from bcmdist.errors import InvalidData, InvalidDtype, InvalidOption
+from bcmdist.model.model import Model
+
+
+def new_inputs(model: Model, X) -> np.ndarray:
+    """Inputs (n, D) in original units, in the order of the model's columns.
+
+    Raises
+    ------
+    InvalidData, InvalidDtype
+    """
+    X = in_order(X, model.schema)
+    if X.dtype.kind not in "fiub":
+        raise InvalidDtype(f"X: expected real numbers, got dtype {X.dtype}; convert it to float64 first")
+    X = as_float(X, "X")
+    if X.ndim != 2 or X.shape[1] != model.inputs:
+        raise InvalidData(f"X: expected shape (n, {model.inputs}), as in training, got {X.shape}; give these columns")
+    if not np.all(np.isfinite(X)):
+        row, column = np.argwhere(~np.isfinite(X))[0]
+        raise InvalidData(
+            f"X: expected finite numbers, got {X[row, column]} at row {row}, {model.schema.column(column)}; "
+            "fill or drop it"
+        )
+    return X
+
+
+def new_observations(model: Model, rows, **companions) -> Observations:
+    """Observations that are to be predicted, (rows,), of given exposure or trials.
+
+    Raises
+    ------
+    InvalidData, InvalidOption
+    """
+    given = {name: _companion(model, name, column, rows) for name, column in companions.items() if column is not None}
+    return Observations(np.full(rows, np.nan), np.ones(rows), **given)
+
+
+def _companion(model, name, column, rows):
+    """Exposure or trials of new rows, (n,)."""
+    values = _positive(name, column, rows)
+    if name not in model.likelihood.companions and np.any(values != 1.0):
+        raise InvalidOption(
+            f"{name}: expected a likelihood that reads it, {model.likelihood.name} does not; leave it out"
+        )
+    return values
+
+
+def _positive(name, column, rows):
+    """Positive numbers of new rows, (n,); whole ones of trials."""
+    try:
+        values = np.broadcast_to(np.asarray(column, dtype=float), rows)
+    except ValueError as error:
+        raise InvalidData(f"{name}: expected one number or {rows} of them, got {column!r}; correct them") from error
+    whole = name != "trials" or np.all(values == np.floor(values))
+    if not whole or not np.all(np.isfinite(values) & (values > 0)):
+        wanted = "positive whole numbers" if name == "trials" else "positive numbers"
+        raise InvalidData(f"{name}: expected {wanted}, got {column!r}; correct them")
+    return values

@@ -1,0 +1,59 @@
+"""TODO."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+RUNNING = "running"  # an entry whose message depends on what was heard before it
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the ledger: a partition that the committee has heard."""
+
+    key: str
+    digest: str
+    rows: int
+    weight: float = 1.0
+    at: str = ""
+    """where its message is linearised: "" at its own mode, `RUNNING` at the belief of the moment, else given
+    the shared values in the blob of this hash"""
+    sites: str = ""
+    """hash of the blob with the Gaussian sites of its rows (expectation propagation)"""
+    position: int | None = None
+    """rows of its source up to its end, where they are numbered and count"""
+    arrival: tuple[float, ...] = ()
+    """how well its rows were predicted before it was heard (`bcmdist.committee.fading`)"""
+    surprise: tuple[float, ...] = ()
+    """how much worse than expected that was (`bcmdist.prediction.scoring.surprise`)"""
+    densities: float | None = None
+    """densities of targets that its evidence multiplies, where they are counted: `Likelihood.densities`"""
+
+
+ARRIVAL = 7  # its place in an entry
+
+
+KEY = re.compile(r"(?P<array>.*)\[(?P<start>\d+):(?P<stop>\d+)\]", re.DOTALL)  # a path may hold newlines
+
+
+def named_range(key) -> tuple[str, int, int]:
+    """Array, start and stop that a key names."""
+    match = KEY.fullmatch(key)
+    assert match, "keys are made by Partition.key"
+    return match["array"], int(match["start"]), int(match["stop"])
+
+
+# What is noted of a partition before it is heard, in the order of `Entry.arrival`.
+NUMBERS_NOTED = ("log_score", "coverage95", "pit_mean")
+
+
+CLASSES_NOTED = ("log_score", "accuracy")
+
+
+def heard_pieces(weights: Mapping[str, float], array) -> np.ndarray:
+    """(pieces, 3): start, stop and weight of the partitions of one array, ascending, of weights by key."""
+    found = [(KEY.fullmatch(key), weight) for key, weight in weights.items()]
+    pieces = [(int(m["start"]), int(m["stop"]), weight) for m, weight in found if m and m["array"] == array]
+    return np.array(sorted(pieces), dtype=float).reshape(-1, 3)
