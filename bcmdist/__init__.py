@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from bcmdist.api.gbcm import GBCM as GBCM
     from bcmdist.api.mixture import Mixture as Mixture
     from bcmdist.api.sampling import sample_posterior as sample_posterior
-    from bcmdist.committee.ingest.options import Wishes as Wishes
+    from bcmdist.committee.ingest.options import IngestOptions as IngestOptions
+    from bcmdist.committee.ingest.options import IngestOptions as Wishes
     from bcmdist.errors import BcmdistError as BcmdistError
     from bcmdist.learning.sampling.hmc import HMC as HMC
     from bcmdist.learning.settings import Settings as Settings
@@ -54,14 +55,16 @@ _HOME = {
     "Mixture": "bcmdist.api.mixture",
     "DaskRuntime": "bcmdist.runtime.dask.cluster",
     "SerialRuntime": "bcmdist.runtime.serial",
-    "Wishes": "bcmdist.committee.ingest.options",
+    "IngestOptions": "bcmdist.committee.ingest.options",
     "sample_posterior": "bcmdist.api.sampling",
 }
+_RENAMED = {"Wishes": "IngestOptions"}  # names of before, which stay
 __all__ = [
     "GBCM",
     "HMC",
     "BcmdistError",
     "DaskRuntime",
+    "IngestOptions",
     "Mixture",
     "SerialRuntime",
     "Settings",
@@ -72,6 +75,7 @@ __all__ = [
 
 def __getattr__(name):
     """Load public names when they are first used: importing bcmdist stays fast."""
+    name = _RENAMED.get(name, name)
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

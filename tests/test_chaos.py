@@ -24,7 +24,7 @@ from conftest import SEED
 from processes import LONG, PRELOAD, Commands, no_hang, started, wait_until
 
 from bcmdist import GBCM, Settings
-from bcmdist.committee.ingest.options import Wishes
+from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.data.partition import Span
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import NotPositiveDefinite, PoisonChunk
@@ -73,7 +73,7 @@ class Problem:
         """Seconds that a cluster takes for all, committing every 10; the committee must be the calm one."""
         shutil.copytree(self.prepared, model)
         gbcm, start = GBCM.load(model), time.monotonic()
-        gbcm, tally = gbcm.ingest(gbcm.source(self.data), Wishes(commit_every=10), runtime=runtime)
+        gbcm, tally = gbcm.ingest(gbcm.source(self.data), IngestOptions(commit_every=10), runtime=runtime)
         seconds = time.monotonic() - start
         for one in (gbcm, GBCM.load(model)):
             assert_same_committee(one.committee, self.calm.committee, tolerance=1e-10)

@@ -17,7 +17,7 @@ from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.diagnosis import diagnosis
 from bcmdist.prediction.diagnosis.degrees import degrees_share
-from bcmdist.prediction.diagnosis.reliability import Heard, reliability
+from bcmdist.prediction.diagnosis.reliability import PartitionRows, reliability
 from oracles import pitc_covariance
 from problems import class_problem, make_committee, make_kernel, regression_problem, split
 
@@ -140,7 +140,7 @@ def test_calibration_of_a_fit_is_that_of_its_rows(wave):
     assert 0.5 < told["coverage95"] < 1
     scaling = gbcm.model.scaling
     obs = scaling.observations(unweighted(y), "affine")
-    heard = [Heard(scaling.inputs(X[b]), obs[b]) for b in split(240, [50, 100, 150, 200])]
+    heard = [PartitionRows(scaling.inputs(X[b]), obs[b]) for b in split(240, [50, 100, 150, 200])]
     found = reliability(gbcm.model.query, gbcm.model.likelihood, heard, gbcm.model.query.points)
     assert told["coverage95"] == pytest.approx(found.coverage(0.95), rel=1e-9)
     assert told["variance_ratio"] == pytest.approx(found.variance_ratio, rel=1e-9)

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bcmdist.committee.fading import Fading, chosen_fading, fading_from, to_facts
+from bcmdist.committee.fading import Weighting, chosen_fading, fading_from, to_facts
 from bcmdist.errors import InvalidOption
 from bcmdist.prediction.arrivals.drift import arrivals, noted, summary
 from bcmdist.prediction.scoring.scores import class_scores
@@ -14,7 +14,7 @@ POSITIONS = st.integers(0, 10_000)
 
 @given(POSITIONS, POSITIONS, POSITIONS)
 def test_weights_age_together(position, now, later):
-    fading = Fading("s", now, half_life=700.0)
+    fading = Weighting("s", now, half_life=700.0)
     after = fading.at(later)
     assert after.position == max(now, later)
     # 2^a 2^b is 2^(a+b) to a few roundings of exponents up to 15
@@ -22,33 +22,33 @@ def test_weights_age_together(position, now, later):
 
 
 def test_a_row_counts_half_after_a_half_life():
-    fading = Fading("s", 1000, half_life=500.0)
+    fading = Weighting("s", 1000, half_life=500.0)
     assert [fading.weight(t) for t in (1000, 500, 0, None)] == [1.0, 0.5, 0.25, 0.25]
-    assert Fading("s", 1000).weight(3) == 1.0
-    assert Fading("s", 1000).aged(Fading("s", 2000)) == 1.0
+    assert Weighting("s", 1000).weight(3) == 1.0
+    assert Weighting("s", 1000).aged(Weighting("s", 2000)) == 1.0
 
 
 def test_the_window_leaves_rows_behind_that_ended_before_it():
-    fading = Fading("s", 1000, window=300)
+    fading = Weighting("s", 1000, window=300)
     assert [fading.expired(t) for t in (None, 0, 700, 701, 1000)] == [True, True, True, False, False]
     assert fading.weight(100) == 1.0
-    assert not Fading("s", 1000, half_life=1.0).expired(0)
+    assert not Weighting("s", 1000, half_life=1.0).expired(0)
 
 
 @pytest.mark.parametrize(("name", "value"), [("half_life", 0.0), ("half_life", np.inf), ("window", -3)])
 def test_fading_takes_positive_rows(name, value):
     with pytest.raises(InvalidOption, match="expected a positive number of rows"):
-        Fading("s", 0, **{name: value})
+        Weighting("s", 0, **{name: value})
 
 
 def test_a_model_fades_in_one_way():
-    facts = to_facts(Fading("a", 50, half_life=10.0))
+    facts = to_facts(Weighting("a", 50, half_life=10.0))
     assert fading_from(facts) == chosen_fading(facts, "a", None, None) == chosen_fading(facts, "a", 10.0, None)
     for source, half_life, window in (("b", None, None), ("a", 20.0, None), ("a", None, 5)):
         with pytest.raises(InvalidOption, match="as this model was told first"):
             chosen_fading(facts, source, half_life, window)
-    assert to_facts(Fading("a")) == {"fading": None}
-    assert chosen_fading({}, "b", None, 7) == Fading("b", 0, None, 7)
+    assert to_facts(Weighting("a")) == {"fading": None}
+    assert chosen_fading({}, "b", None, 7) == Weighting("b", 0, None, 7)
 
 
 def test_classes_are_noted_by_log_score_and_accuracy():

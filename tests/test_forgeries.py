@@ -19,7 +19,7 @@ from conftest import SEED
 from test_ingest import Shuffled
 
 from bcmdist import GBCM, Settings
-from bcmdist.committee.ingest.options import Wishes
+from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
 from bcmdist.data.writing import write_dataset
@@ -67,7 +67,7 @@ def make_original(folder, kind):
     if kind == "ingested":
         gbcm.ingest(
             Shuffled(tuple(partitions(open_data(folder / "stream/a.zarr"), 20)), "s"),
-            Wishes(half_life=100.0, same_rows="allow"),
+            IngestOptions(half_life=100.0, same_rows="allow"),
         )
 
 

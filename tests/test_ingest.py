@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bcmdist import GBCM, SerialRuntime, Settings
-from bcmdist.committee.ingest.options import Wishes
+from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.committee.revision import messages
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.checks.checked_store import recorded
@@ -31,7 +31,7 @@ from bcmdist.errors import (
 from problems import assert_same_committee
 
 GIVEN = Settings(kernel="se", learn=False, query=20, rows_per_expert=20)
-ONE_EACH = Wishes(commit_every=1, keep=1000)
+ONE_EACH = IngestOptions(commit_every=1, keep=1000)
 
 
 class Shuffled(Listed):
@@ -85,7 +85,7 @@ def copied(template):
 @given(order=st.lists(st.integers(0, 11), max_size=20), every=st.integers(1, 5))
 def test_the_ledger_is_a_set(copied, order, every):
     gbcm, path = copied()
-    after, tally = gbcm.ingest(shuffled(path, order), Wishes(commit_every=every))
+    after, tally = gbcm.ingest(shuffled(path, order), IngestOptions(commit_every=every))
     parts = partitions(open_data(path), 20)
     assert {entry.key for entry in after.ledger} == {parts[k].key for k in order}
     assert len(after.ledger) == tally.partitions == len(set(order))
@@ -122,7 +122,7 @@ def test_arrivals_are_noted_before_they_are_heard(prepared):
 
 def test_other_rows_under_the_same_key(prepared):
     gbcm, path = prepared
-    after, _ = gbcm.ingest(gbcm.source(path), Wishes(max_partitions=4))
+    after, _ = gbcm.ingest(gbcm.source(path), IngestOptions(max_partitions=4))
     assert len(after.ledger) == 4
     with recorded(path) as group:
         group["y"][70] += 1.0
@@ -136,7 +136,7 @@ def test_other_rows_under_the_same_key(prepared):
 @given(order=st.permutations(range(12)), every=st.integers(1, 5))
 def test_decay_follows_from_positions_only(copied, order, every):
     gbcm, path = copied()
-    after, _ = gbcm.ingest(shuffled(path, order), Wishes(commit_every=every, half_life=50.0))
+    after, _ = gbcm.ingest(shuffled(path, order), IngestOptions(commit_every=every, half_life=50.0))
     parts = [replace(part, weight=2.0 ** ((part.stop - 240) / 50.0)) for part in partitions(open_data(path), 20)]
     expected = gbcm.committee.absorb(gbcm.snapshot.hear(parts, SerialRuntime(), label="test").message)
     assert_same_committee(after.committee, expected)
@@ -154,14 +154,14 @@ def test_decay_follows_from_positions_only(copied, order, every):
 @given(order=st.permutations(range(12)), every=st.integers(1, 5))
 def test_a_window_holds_the_newest_rows_in_any_order(copied, order, every):
     gbcm, path = copied()
-    after, tally = gbcm.ingest(shuffled(path, order), Wishes(commit_every=every, window=100))
+    after, tally = gbcm.ingest(shuffled(path, order), IngestOptions(commit_every=every, window=100))
     parts = partitions(open_data(path), 20)[-5:]
     expected = gbcm.committee.absorb(gbcm.snapshot.hear(parts, SerialRuntime(), label="test").message)
     assert_same_committee(after.committee, expected)
     assert {entry.key for entry in after.ledger} == {part.key for part in parts}
     assert after.committee.total.rows == 100
     assert GBCM.load(gbcm.url).ledger == after.ledger
-    late, tally = after.ingest(shuffled(path, [0, 11]), Wishes(window=100))
+    late, tally = after.ingest(shuffled(path, [0, 11]), IngestOptions(window=100))
     assert (tally.expired, tally.duplicates, late.commit) == (1, 1, after.commit)
 
 
@@ -181,7 +181,7 @@ def test_who_loses_a_commit_adds_to_it(prepared, monkeypatch):
         return successor(self, *arguments, **options)
 
     monkeypatch.setattr(Snapshot, "successor", slow)
-    after, tally = gbcm.ingest(gbcm.source(path), Wishes(commit_every=4))
+    after, tally = gbcm.ingest(gbcm.source(path), IngestOptions(commit_every=4))
     assert tally.retries == 3
     assert (tally.partitions, tally.duplicates) == (6, 6)
     assert len({entry.key for entry in after.ledger}) == len(after.ledger) == 12
@@ -221,7 +221,7 @@ def test_watching_takes_what_is_complete_until_told_to_stop(prepared, tmp_path, 
             append_rows(path, rng.normal(size=(25, 2)), rng.normal(size=25))
 
     monkeypatch.setattr("bcmdist.committee.ingest.loop.time.sleep", wait)
-    until_idle = Wishes(watch=True, stop=lambda: len(polls) > 4)
+    until_idle = IngestOptions(watch=True, stop=lambda: len(polls) > 4)
     after, tally = gbcm.ingest(gbcm.source(path, watch=True), until_idle)
     assert after.committee.total.rows == tally.rows == 120
     assert after.offsets[path] == 120
@@ -299,19 +299,19 @@ def test_the_rest_completes_beside_poison(prepared):
 @pytest.mark.parametrize(("name", "value"), [("max_partitions", 0), ("commit_every", -1), ("keep", 0)])
 def test_wishes_are_positive(name, value):
     with pytest.raises(InvalidOption, match=f"--{name.replace('_', '-')}: expected at least 1, got {value}"):
-        Wishes(**{name: value})
+        IngestOptions(**{name: value})
 
 
 def test_rows_fade_only_where_they_are_counted(prepared):
     gbcm, path = prepared
     source = Listed(tuple(partitions(open_data(path), 20)), "listed")
     with pytest.raises(InvalidOption, match="expected a source that counts its rows, got listed"):
-        gbcm.ingest(source, Wishes(half_life=10.0))
+        gbcm.ingest(source, IngestOptions(half_life=10.0))
 
 
 def test_old_commits_are_pruned_on_the_way(prepared):
     gbcm, path = prepared
-    after, _ = gbcm.ingest(gbcm.source(path), Wishes(commit_every=1, keep=3))
+    after, _ = gbcm.ingest(gbcm.source(path), IngestOptions(commit_every=1, keep=3))
     assert set(after.store.numbers()) <= {1, 11, 12, 13}
     assert GBCM.load(gbcm.url, commit=12).committee.total.rows == 220
 
@@ -335,12 +335,12 @@ def test_forgetting_while_somebody_ingests(prepared, monkeypatch, half_life):
     gbcm, path = prepared
     parts = partitions(open_data(path), 20)
     fading = {"commit_every": 1, "half_life": half_life}
-    some, _ = gbcm.ingest(gbcm.source(path), Wishes(max_partitions=6, **fading))
+    some, _ = gbcm.ingest(gbcm.source(path), IngestOptions(max_partitions=6, **fading))
     heard = []
     monkeypatch.setattr("bcmdist.committee.revision.messages", lambda *a, **o: heard.append(1) or messages(*a, **o))
 
     def ingest():
-        GBCM.load(gbcm.url).ingest(gbcm.source(path), Wishes(max_partitions=2, **fading))
+        GBCM.load(gbcm.url).ingest(gbcm.source(path), IngestOptions(max_partitions=2, **fading))
 
     before_commits(monkeypatch, {1: ingest, 2: ingest})
     after = some.forget([parts[2].key])
@@ -360,7 +360,7 @@ def test_ingesting_while_somebody_forgets(prepared, monkeypatch):
     parts = partitions(open_data(path), 20)
     some = gbcm.absorb(parts[:3])
     before_commits(monkeypatch, {2: lambda: GBCM.load(gbcm.url).forget([parts[1].key])})
-    after, tally = some.ingest(gbcm.source(path), Wishes(commit_every=4))
+    after, tally = some.ingest(gbcm.source(path), IngestOptions(commit_every=4))
     assert (tally.retries, tally.partitions) == (1, 9)
     kept = [part for part in parts if part != parts[1]]
     assert {entry.key for entry in after.ledger} == {part.key for part in kept}
@@ -374,7 +374,7 @@ def test_two_sources_into_one_model(prepared, make_data, rng, monkeypatch):
     X, y = rng.uniform(-2, 2, (100, 2)), rng.normal(size=100)
     other = make_data("other.zarr", rows_per_chunk=20, X=X, y=y)
     before_commits(monkeypatch, {2: lambda: GBCM.load(gbcm.url).ingest(gbcm.source(other))})
-    after, tally = gbcm.ingest(gbcm.source(path), Wishes(commit_every=4))
+    after, tally = gbcm.ingest(gbcm.source(path), IngestOptions(commit_every=4))
     assert (tally.retries, tally.partitions, tally.duplicates) == (1, 12, 0)
     assert after.offsets == {path: 240, other: 100}
     parts = [part for place in (path, other) for part in partitions(open_data(place), 20)]
@@ -386,10 +386,10 @@ def test_two_sources_into_one_model(prepared, make_data, rng, monkeypatch):
 def test_fading_that_somebody_else_has_begun_meanwhile(prepared, make_data, rng, monkeypatch):
     gbcm, path = prepared
     other = make_data("other.zarr", rows_per_chunk=20, X=rng.uniform(-2, 2, (100, 2)), y=rng.normal(size=100))
-    fading = Wishes(half_life=50.0)
+    fading = IngestOptions(half_life=50.0)
     before_commits(monkeypatch, {2: lambda: GBCM.load(gbcm.url).ingest(gbcm.source(other), fading)})
     with pytest.raises(InvalidOption, match=r"expected 50.0 and None with rows of .*other\.zarr"):
-        gbcm.ingest(gbcm.source(path), Wishes(commit_every=4))
+        gbcm.ingest(gbcm.source(path), IngestOptions(commit_every=4))
     assert len(GBCM.load(gbcm.url).ledger) == 4 + 5
 
 
@@ -446,7 +446,7 @@ def test_somebody_else_lets_rows_fade_meanwhile(prepared):
         def each(self, work, *, label):
             for outcome in super().each(work, label=label):
                 if next(read) == 1:
-                    gbcm.ingest(gbcm.source(path), Wishes(half_life=50.0, max_partitions=1))
+                    gbcm.ingest(gbcm.source(path), IngestOptions(half_life=50.0, max_partitions=1))
                 yield outcome
 
     with pytest.raises(InvalidOption, match="somebody else lets them fade by now; repeat the command"):
@@ -468,7 +468,7 @@ def test_somebody_else_lets_rows_fade_meanwhile(prepared):
 def test_models_whose_rows_fade_are_not_merged(prepared, tmp_path):
     gbcm, path = prepared
     shutil.copytree(gbcm.url, tmp_path / "other")
-    fading, _ = gbcm.ingest(shuffled(path, range(6)), Wishes(half_life=50.0))
+    fading, _ = gbcm.ingest(shuffled(path, range(6)), IngestOptions(half_life=50.0))
     other = GBCM.load(tmp_path / "other").absorb(partitions(open_data(path), 20)[6:])
     for one, two in ((fading, other), (other, fading)):
         with pytest.raises(ModelsDiffer, match="expected rows that do not fade"):
@@ -480,7 +480,7 @@ def test_a_model_of_running_beliefs_takes_no_wishes(wave, make_data, tmp_path):
     path = make_data("chunks.zarr", rows_per_chunk=20, X=X, y=y)
     gbcm = GBCM.prepare(path, replace(GIVEN, linearise="running"), model=tmp_path / "model")
     with pytest.raises(InvalidOption, match="expected no options with a model that linearises at the running belief"):
-        gbcm.ingest(gbcm.source(path), Wishes(max_partitions=2))
+        gbcm.ingest(gbcm.source(path), IngestOptions(max_partitions=2))
     after, tally = gbcm.ingest(gbcm.source(path))
     assert (tally.partitions, after.committee.total.rows) == (12, 240)
     with recorded(path) as group:
@@ -506,7 +506,7 @@ def test_other_rows_in_other_chunks_are_other_rows(prepared, make_data, wave):
 def test_rows_begin_to_fade_where_nothing_is_new(prepared):
     gbcm, path = prepared
     after, _ = gbcm.ingest(gbcm.source(path))
-    fading, tally = after.ingest(gbcm.source(path), Wishes(half_life=100.0))
+    fading, tally = after.ingest(gbcm.source(path), IngestOptions(half_life=100.0))
     assert (tally.partitions, fading.info()["fading"]["half_life"]) == (0, 100.0)
     with pytest.raises(InvalidOption, match="by whose positions this model lets rows fade"):
         fading.absorb(elsewhere(path))

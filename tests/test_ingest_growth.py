@@ -12,7 +12,7 @@ import pytest
 import zarr
 
 from bcmdist import GBCM, SerialRuntime, Settings
-from bcmdist.committee.ingest.options import Wishes
+from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.data.checks.checked_store import CheckedStore
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
@@ -85,7 +85,7 @@ def watch(gbcm, path, monkeypatch, events, **wishes):
             events.pop(0)()
 
     monkeypatch.setattr("bcmdist.committee.ingest.loop.time.sleep", wait)
-    return gbcm.ingest(gbcm.source(path, watch=True), Wishes(watch=True, stop=lambda: not left[0], **wishes))
+    return gbcm.ingest(gbcm.source(path, watch=True), IngestOptions(watch=True, stop=lambda: not left[0], **wishes))
 
 
 @pytest.mark.parametrize("write", [write_stored, write_plain, write_growing])

@@ -17,7 +17,7 @@ from bcmdist.api.gbcm import GBCM
 from bcmdist.data.checks.checked_store import CheckedStore, recorded, safe_name
 from bcmdist.data.checks.encoding import LARGEST_CHUNK_BYTES, encoding_of
 from bcmdist.data.checks.manifest import Chunk, decode, encode, from_table, to_table
-from bcmdist.data.dataset import Data, open_data, open_group, open_growing
+from bcmdist.data.dataset import Dataset, open_data, open_group, open_growing
 from bcmdist.data.partition import partitions
 from bcmdist.data.rows import read_all
 from bcmdist.data.sources.directory import Directory
@@ -61,7 +61,7 @@ def foreign(tmp_path, rng):
 def found_in(path, key, error=DataDamaged):
     """The error of reading a data set, by its path or opened before; it must name the key."""
     with pytest.raises(error) as caught:
-        list(read_all(partitions(path if isinstance(path, Data) else open_data(path), 10)))
+        list(read_all(partitions(path if isinstance(path, Dataset) else open_data(path), 10)))
     assert f"key {key}" in str(caught.value)
     return str(caught.value)
 

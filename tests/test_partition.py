@@ -7,7 +7,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bcmdist.data.dataset import Data, open_data
+from bcmdist.data.dataset import Dataset, open_data
 from bcmdist.data.partition import Partition, aligned_partitions, partitions, refuse_overlap, steady_partitions
 from bcmdist.data.row_ranges import unheard
 from bcmdist.data.rows import read_all, read_rows, row_numbers
@@ -17,7 +17,7 @@ MANY = {"rows": st.integers(1, 5000), "chunk_rows": st.integers(1, 3000), "wante
 
 
 def shape_only(rows, chunk_rows=100):
-    return Data("data.zarr", "X", "y", rows, 3, chunk_rows, False)
+    return Dataset("data.zarr", "X", "y", rows, 3, chunk_rows, False)
 
 
 @given(**MANY)
@@ -53,7 +53,7 @@ def ranges_of(draw_from):
 
 @given(ranges_of(100), st.integers(1, 40), st.randoms())
 def test_unheard_rows_are_those_that_no_key_names(heard, wanted, random):
-    data, other = shape_only(120, 10), Data("other.zarr", "X", "y", 120, 3, 10, ())
+    data, other = shape_only(120, 10), Dataset("other.zarr", "X", "y", 120, 3, 10, ())
     keys = [Partition(data, a, a + n).key for a, n in heard] + [Partition(other, 0, 120).key]
     random.shuffle(keys)
     parts = partitions(data, wanted)

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bcmdist.committee.fading import Fading
+from bcmdist.committee.fading import Weighting
 from bcmdist.committee.ingest.uncommitted import Pending
 from bcmdist.data.partition import Span
 from bcmdist.experts.message import Message
@@ -20,7 +20,7 @@ def heard(pending, key, value, position=0):
 
 
 def test_an_offset_waits_for_all_before_it():
-    pending = Pending(Fading())
+    pending = Pending(Weighting())
     for offset, keys in ((10, "ab"), (20, "c"), (30, "")):
         pending.begin(offset, keys, [*keys, "known"])
     heard(pending, "c", 1.0)
@@ -40,12 +40,12 @@ def test_an_offset_waits_for_all_before_it():
 
 @given(st.permutations(range(8)), st.integers(1, 500))
 def test_sums_are_weighted_as_of_the_newest_position_in_any_order(order, half_life):
-    pending = Pending(Fading("s", 0, half_life=float(half_life)))
+    pending = Pending(Weighting("s", 0, half_life=float(half_life)))
     for k in order:
         entry = Entry(str(k), "", 1, position=100 * k)
         group = pending.fading.at(100 * k)  # what a task weights by
         pending.add(message(group.weight(100 * k) * (k + 1.0)), group, {str(k): entry}, [])
-    newest = Fading("s", 700, half_life=float(half_life))
+    newest = Weighting("s", 700, half_life=float(half_life))
     batch = pending.take()
     assert batch.fading == newest
     expected = sum(newest.weight(100 * k) * (k + 1.0) for k in range(8))
@@ -53,7 +53,7 @@ def test_sums_are_weighted_as_of_the_newest_position_in_any_order(order, half_li
 
 
 def test_parts_are_kept_until_they_are_committed():
-    pending, span = Pending(Fading()), Span(0, 3)
+    pending, span = Pending(Weighting()), Span(0, 3)
     pending.begin(3, [span.key], [span.key])
     pending.add(message(1.0), pending.fading, {span.key: Entry(span.key, "", 3)}, [span])
     assert span.key in pending

@@ -17,7 +17,7 @@ from bcmdist.model.likelihoods import (
     Weibull,
 )
 from bcmdist.prediction.observation import observe, predictive
-from bcmdist.prediction.scoring.pit import BINS, LEVELS, covered, distance_to_uniform, histogram, places
+from bcmdist.prediction.scoring.pit import BINS, LEVELS, covered, distance_to_uniform, histogram, pit_ranges
 
 FAMILIES = [
     Gaussian(0.2),
@@ -47,7 +47,7 @@ def drawn(likelihood, rng, rows, *, shift=0.0):
     f = rng.normal(mean + shift, np.sqrt(variance))
     y = np.asarray(likelihood.distribution(empty, f).rvs(random_state=rng), dtype=float)
     obs = Observations(y, empty.weight, empty.exposure, empty.trials)
-    return places(likelihood, predictive(likelihood, mean, variance, obs), obs)
+    return pit_ranges(likelihood, predictive(likelihood, mean, variance, obs), obs)
 
 
 @families
@@ -75,7 +75,7 @@ def test_observations_drawn_from_elsewhere_do_not(likelihood, rng):
 def test_intervals_that_are_too_narrow_leave_rows_at_both_ends(rng):
     y = rng.standard_normal(4000)
     obs = Observations(y, np.ones(4000))
-    where = places(Gaussian(0.1), predictive(Gaussian(0.1), 0 * y, 0 * y + 0.15, obs), obs)  # sd 0.5 in place of 1
+    where = pit_ranges(Gaussian(0.1), predictive(Gaussian(0.1), 0 * y, 0 * y + 0.15, obs), obs)  # sd 0.5 in place of 1
     shares = histogram(where) / 4000
     assert min(shares[0], shares[-1]) > 3 / BINS
     assert covered(where, 0.95).mean() < 0.75
@@ -89,7 +89,7 @@ def test_a_count_is_divided_among_bins_by_definition():
     u = np.arange(BINS + 1)[:, None] / BINS
     below, at = poisson(2.0).cdf(y - 1), poisson(2.0).cdf(y)
     exact = np.diff(np.clip((u - below) / (at - below), 0, 1).sum(axis=1))
-    np.testing.assert_allclose(histogram(places(Poisson(), said, obs)), exact, atol=1e-4)  # that of the cdf
+    np.testing.assert_allclose(histogram(pit_ranges(Poisson(), said, obs)), exact, atol=1e-4)  # that of the cdf
 
 
 @families
@@ -110,7 +110,7 @@ def test_covered_is_lying_between_the_limits(likelihood, level):
         for step in (inner, -inner, 0.0) if likelihood.discrete else (inner, -inner):
             y = limit + step * scale
             obs = observations(y)
-            where = places(likelihood, predictive(likelihood, MEAN, VARIANCE, obs), obs)
+            where = pit_ranges(likelihood, predictive(likelihood, MEAN, VARIANCE, obs), obs)
             np.testing.assert_array_equal(covered(where, level), (y >= low) & (y <= high))
 
 
@@ -124,7 +124,7 @@ def test_limits_reported_are_those_of_the_widest_level():
 
 
 def place(likelihood, mean, variance, obs):
-    return places(likelihood, predictive(likelihood, mean, variance, obs), obs)
+    return pit_ranges(likelihood, predictive(likelihood, mean, variance, obs), obs)
 
 
 def test_a_censored_row_is_covered_with_the_probability_left():

@@ -11,7 +11,7 @@ from bcmdist.experts.message import Message
 from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
-from bcmdist.prediction.diagnosis.reliability import Heard, Reliability, reliability, smoother
+from bcmdist.prediction.diagnosis.reliability import PartitionRows, Reliability, reliability, smoother
 from bcmdist.prediction.latent import predict_latent
 from oracles import full_gp, pitc_covariance
 from problems import make_committee, make_kernel, regression_problem, split
@@ -23,7 +23,7 @@ means = pytest.mark.parametrize("mean", ["zero", "constant", "linear"])
 
 def heard_blocks(p, blocks, weights=None):
     weights = weights or [1.0] * len(blocks)
-    return [Heard(p.X[b], p.obs[b], w) for b, w in zip(blocks, weights, strict=True)]
+    return [PartitionRows(p.X[b], p.obs[b], w) for b, w in zip(blocks, weights, strict=True)]
 
 
 def dense_error(K, Ks, Kss, noise, A):

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from bcmdist import GBCM, Settings
 from bcmdist.app.cli.main import cli
-from bcmdist.committee.fading import Fading
-from bcmdist.committee.ingest.options import Wishes
+from bcmdist.committee.fading import Weighting
+from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.checks.checked_store import recorded
 from bcmdist.data.dataset import open_data
@@ -41,7 +41,7 @@ SAID = r"4 partitions .*/again\.zarr/X\[0:20\], .*/day\.zarr/X\[0:20\]"
 def test_a_copy_is_said_once(heard):
     gbcm, copy = heard
     with pytest.warns(BcmdistWarning, match=SAID) as told:
-        after, tally = gbcm.ingest(gbcm.source(copy), Wishes(commit_every=1))
+        after, tally = gbcm.ingest(gbcm.source(copy), IngestOptions(commit_every=1))
     assert len(told) == 1
     assert (tally.partitions, tally.same_rows, len(after.ledger)) == (4, 4, 8)
 
@@ -59,7 +59,7 @@ def test_other_paths_to_the_same_rows(heard, tmp_path, how):
 
 def test_a_copy_that_is_allowed_counts_twice_in_silence(heard):
     gbcm, copy = heard
-    after, tally = gbcm.ingest(gbcm.source(copy), Wishes(same_rows="allow"))
+    after, tally = gbcm.ingest(gbcm.source(copy), IngestOptions(same_rows="allow"))
     assert (tally.same_rows, after.committee.total.rows) == (4, 160)
     assert gbcm.partial_fit(copy, same_rows="allow").committee.total.rows == 160
 
@@ -72,7 +72,7 @@ def test_a_copy_that_is_refused_is_not_heard(heard):
     assert_same_committee(GBCM.load(gbcm.url).committee, gbcm.committee)
     with recorded(copy) as group:
         group["y"][70] += 1.0  # a new last partition among old ones
-    after, tally = gbcm.ingest(gbcm.source(copy), Wishes(same_rows="refuse", skip=True))
+    after, tally = gbcm.ingest(gbcm.source(copy), IngestOptions(same_rows="refuse", skip=True))
     assert (tally.partitions, tally.same_rows, len(tally.skipped)) == (1, 3, 3)
     assert [entry.key.rpartition("[")[2] for entry in after.ledger[4:]] == ["60:80]"]
     assert after.committee.total.rows == 100
@@ -93,7 +93,7 @@ def test_twins_in_one_source(heard, wave, tmp_path):
     for name in "ab":
         write_dataset(tmp_path / "days" / name, {"X": X, "y": y}, rows_per_chunk=20)
     with pytest.raises(SameRows, match=r"days/b/X\[0:20\]: expected .*/days/a/X\[0:20\]"):
-        gbcm.ingest(gbcm.source(tmp_path / "days"), Wishes(same_rows="refuse"))
+        gbcm.ingest(gbcm.source(tmp_path / "days"), IngestOptions(same_rows="refuse"))
     assert len(GBCM.load(gbcm.url).ledger) == 5
 
 
@@ -108,12 +108,12 @@ def test_rows_that_somebody_else_hears_meanwhile_from_a_copy(heard, wave, tmp_pa
         if tries:
             tries.clear()
             newest = GBCM.load(gbcm.url)
-            newest.ingest(newest.source(tmp_path / "two.zarr"), Wishes(max_partitions=1))
+            newest.ingest(newest.source(tmp_path / "two.zarr"), IngestOptions(max_partitions=1))
         return successor(self, *arguments, **options)
 
     monkeypatch.setattr(Snapshot, "successor", slow)
     with pytest.raises(SameRows, match=r"one\.zarr/X\[0:20\]: expected .*/two\.zarr/X\[0:20\]"):
-        gbcm.ingest(gbcm.source(tmp_path / "one.zarr"), Wishes(same_rows="refuse"))
+        gbcm.ingest(gbcm.source(tmp_path / "one.zarr"), IngestOptions(same_rows="refuse"))
     keys = [entry.key.rpartition("/")[0].rpartition("/")[2] for entry in GBCM.load(gbcm.url).ledger[4:]]
     assert sorted(keys) == ["one.zarr", "two.zarr"]  # the other half of each
 
@@ -150,7 +150,7 @@ def test_prepared_rows_are_heard_in_silence(wave, make_data, tmp_path):
 
 def test_wishes_name_what_to_do_with_the_same_rows():
     with pytest.raises(InvalidOption, match=r"--same-rows: expected one of warn, refuse, allow, got 'often'"):
-        Wishes(same_rows="often")
+        IngestOptions(same_rows="often")
 
 
 def test_on_the_command_line(heard):
@@ -170,7 +170,7 @@ def test_on_the_command_line(heard):
 def test_partitions_of_other_rows_are_nobodys_twins(heard, wave, make_data):
     gbcm, _ = heard
     other = make_data("other.zarr", rows_per_chunk=20, X=wave[1][80:120], y=wave[2][80:120])
-    _, tally = gbcm.ingest(gbcm.source(other), Wishes(same_rows="refuse"))
+    _, tally = gbcm.ingest(gbcm.source(other), IngestOptions(same_rows="refuse"))
     assert (tally.partitions, tally.same_rows) == (2, 0)
 
 
@@ -187,7 +187,7 @@ def repeated(wave, make_data, tmp_path):
 @pytest.mark.parametrize("how", ["warn", "refuse"])
 def test_rows_that_a_window_has_let_go_may_come_again(repeated, commit_every, how):
     gbcm, path = repeated
-    wishes = Wishes(window=45, commit_every=commit_every, same_rows=how, skip=True)
+    wishes = IngestOptions(window=45, commit_every=commit_every, same_rows=how, skip=True)
     after, tally = gbcm.ingest(gbcm.source(path), wishes)  # a warning would be an error
     assert (tally.same_rows, tally.skipped) == (0, [])
     assert [entry.key.rpartition("[")[2] for entry in after.ledger] == ["100:120]", "120:140]", "140:160]"]
@@ -196,13 +196,13 @@ def test_rows_that_a_window_has_let_go_may_come_again(repeated, commit_every, ho
 def test_rows_that_a_window_still_holds_count_twice(repeated):
     gbcm, path = repeated
     with pytest.warns(BcmdistWarning, match=r"1 partition holds .*X\[140:160\], which equals .*X\[0:20\]"):
-        gbcm.ingest(gbcm.source(path), Wishes(window=145, commit_every=1))
+        gbcm.ingest(gbcm.source(path), IngestOptions(window=145, commit_every=1))
 
 
 def test_of_rows_heard_twice_the_window_lets_one_go_first():
     first, second, third = (Entry(key, "same", 20, position=at) for key, at in (("a", 20), ("b", 80), ("c", 100)))
     contents = Contents([first, second])
-    assert contents.twins([third], expired=Fading("s", 100, window=60).expired) == {"c": "b"}
-    assert contents.twins([third], expired=Fading("s", 100, window=20).expired) == {}
+    assert contents.twins([third], expired=Weighting("s", 100, window=60).expired) == {"c": "b"}
+    assert contents.twins([third], expired=Weighting("s", 100, window=20).expired) == {}
     late = replace(third, key="late", position=10)
-    assert contents.twins([late], expired=Fading("s", 100, window=60).expired) == {}
+    assert contents.twins([late], expired=Weighting("s", 100, window=60).expired) == {}

@@ -7,7 +7,7 @@ from sklearn import metrics
 from bcmdist.data.observations import Observations, unweighted
 from bcmdist.model.likelihoods import Gaussian, NegativeBinomial, Poisson, StudentT, Weibull
 from bcmdist.prediction.observation import crps, observe, predictive, unit_deviance
-from bcmdist.prediction.scoring.pit import places
+from bcmdist.prediction.scoring.pit import pit_ranges
 from bcmdist.prediction.scoring.scores import class_scores, concordance_pairs, event_scores, real_scores
 
 
@@ -15,7 +15,7 @@ def regression_scores(y, p, *, train_mean):
     """Scores of Gaussian predictions without noise."""
     likelihood, obs = Gaussian(1e-12), unweighted(y)
     said = predictive(likelihood, p["observation_mean"], p["observation_variance"], obs)
-    where = places(likelihood, said, obs)
+    where = pit_ranges(likelihood, said, obs)
     return real_scores(y, p, said.log_density(obs), where, train_mean=train_mean, crps=crps(said, y))
 
 
@@ -91,7 +91,7 @@ def scored_events(likelihood, mean, variance, obs):
     """Scores of counts or lifetimes under beliefs N(mean, variance)."""
     told, said = observe(likelihood, mean, variance, obs), predictive(likelihood, mean, variance, obs)
     deviance = unit_deviance(likelihood, obs, told["observation_mean"])
-    return event_scores(obs, told, said.log_density(obs), deviance, places(likelihood, said, obs))
+    return event_scores(obs, told, said.log_density(obs), deviance, pit_ranges(likelihood, said, obs))
 
 
 def test_scores_of_counts_add_and_are_those_of_their_distribution(rng):

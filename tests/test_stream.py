@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bcmdist.data import entries as stream
-from bcmdist.data.dataset import COMPANIONS, Data, open_data
+from bcmdist.data.dataset import COMPANIONS, Dataset, open_data
 from bcmdist.data.entries import encode, publish, shape_of
 from bcmdist.data.partition import Partition, from_key
 from bcmdist.data.redis import _logins, connect, place_of
@@ -234,7 +234,7 @@ def test_entries_are_partitions(redis_server):
     key = f"{redis_server.url()}[{second}]/X[0:4]"
     part = from_key(key, y="y")
     assert part.key == key
-    assert part.data == Data(f"{redis_server.url()}[{second}]", "X", "y", 4, 2, 4, ("weight",))
+    assert part.data == Dataset(f"{redis_server.url()}[{second}]", "X", "y", 4, 2, 4, ("weight",))
     ((_, rows),) = read_all([Partition(part.data, 1, 3)])
     np.testing.assert_array_equal(rows.X, X[7:9])
     np.testing.assert_array_equal(rows.obs.weight, [8, 9])

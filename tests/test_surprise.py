@@ -12,7 +12,7 @@ from scipy.stats import norm, poisson
 
 from bcmdist import GBCM, SerialRuntime, Settings
 from bcmdist.app.cli.main import cli
-from bcmdist.committee.ingest.options import Wishes
+from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.committee.passes import heard_partitions
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import BcmdistWarning
@@ -32,7 +32,7 @@ GIVEN = Settings(
     query=25,
     rows_per_expert=ROWS,
 )
-ONE_EACH = Wishes(commit_every=1)
+ONE_EACH = IngestOptions(commit_every=1)
 
 
 def smooth(X):
@@ -145,7 +145,7 @@ def test_real_rows_are_expected_until_they_shift(real_data, tmp_path, rng, name,
     shift = np.round(y[train].std()) if task == "counts" else y[train].std()
     other = rng.permutation(y[bad]) if task == "classification" else y[bad] + shift
     with pytest.warns(BcmdistWarning, match="worse than expected since partition 21 "):
-        after, _ = fine.ingest(fine.source(part(bad, "bad.zarr", other)), Wishes(max_partitions=5))
+        after, _ = fine.ingest(fine.source(part(bad, "bad.zarr", other)), IngestOptions(max_partitions=5))
     assert after.info()["drift"]["worse"]
 
 
@@ -168,7 +168,7 @@ def test_a_partition_withheld_is_as_if_it_had_not_been_heard(fitted):
 
 def test_what_is_expected_comes_as_expected_from_the_first_arrival_on(fitted, tmp_path, rng):
     new = stored(tmp_path / "new.zarr", some_rows(rng, 30))
-    first, _ = fitted.ingest(fitted.source(new), Wishes(max_partitions=1))
+    first, _ = fitted.ingest(fitted.source(new), IngestOptions(max_partitions=1))
     told = first.info()["drift"]
     assert (told["arrivals"], told["verdict"], told["worse"], told["since"]) == (1, "as expected", False, None)
     assert told["expected"]["partitions"] == surprise.WITHHELD

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bcmdist.data.cell_tree import CellTree
-from bcmdist.data.dataset import Data
+from bcmdist.data.dataset import Dataset
 from bcmdist.data.partition import Partition
 from bcmdist.prediction.local import halos
 from bcmdist.prediction.local.halos import (
@@ -13,7 +13,7 @@ from bcmdist.prediction.local.halos import (
     NEIGHBOURS,
     PROBES,
     Arrangement,
-    Sizes,
+    HaloSizes,
     nearest_rows,
     sizes_for,
 )
@@ -22,7 +22,8 @@ from bcmdist.storage.ledger import Entry, heard_pieces
 
 def arrangement(edges, first, around=10):
     tree = CellTree(np.zeros((0, 1)), np.zeros(0), np.zeros((0, 2), int), np.array(first))
-    return Arrangement(Data("cells.zarr", "X", "y", edges[-1], 1, 4, ()), tree, np.array(edges), Sizes(4, around))
+    data = Dataset("cells.zarr", "X", "y", edges[-1], 1, 4, ())
+    return Arrangement(data, tree, np.array(edges), HaloSizes(4, around))
 
 
 def distances(core, candidates):

@@ -6,9 +6,9 @@ from bcmdist.api.places import places
 from bcmdist.committee import passes
 from bcmdist.committee.cells import heard_in_cells
 from bcmdist.committee.ingest.loop import ingest
-from bcmdist.committee.ingest.options import Wishes
+from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.committee.snapshot import Snapshot, from_commit
-from bcmdist.data.dataset import Data, open_data
+from bcmdist.data.dataset import Dataset, open_data
 from bcmdist.data.partition import partitions, refuse_overlap
 from bcmdist.data.sources.listed import Listed
 from bcmdist.learning import first_commit
@@ -36,7 +36,7 @@ def fit(source, settings: Settings, model, runtime: Runtime) -> Snapshot:
         return snapshot
 
 
-def prepare(source, settings: Settings, model, runtime: Runtime) -> tuple[Snapshot, Data]:
+def prepare(source, settings: Settings, model, runtime: Runtime) -> tuple[Snapshot, Dataset]:
     """The fit that a model directory holds, or a new one that has heard nothing; and its data."""
     keep, source, model = places(source, model)
     data = open_data(source, x=settings.x, y=settings.y)
@@ -53,5 +53,5 @@ def absorb(snapshot: Snapshot, parts, runtime: Runtime, *, same_rows="warn") -> 
     refuse_overlap(parts, heard)
     if parts:
         with snapshot.going_on() as snapshot:
-            snapshot, _ = ingest(snapshot, Listed(tuple(parts)), runtime, Wishes(same_rows=same_rows))
+            snapshot, _ = ingest(snapshot, Listed(tuple(parts)), runtime, IngestOptions(same_rows=same_rows))
     return calibrated(snapshot, runtime)

@@ -20,7 +20,7 @@ from bcmdist.api.info import info
 from bcmdist.committee import passes, revision
 from bcmdist.committee.committee import Committee
 from bcmdist.committee.ingest.loop import ingest
-from bcmdist.committee.ingest.options import Tally, Wishes
+from bcmdist.committee.ingest.options import IngestOptions, IngestReport
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition
 from bcmdist.data.sources.open import Source, open_source
@@ -173,8 +173,8 @@ class GBCM:
         return GBCM(fit.absorb(self.snapshot, parts, runtime or SerialRuntime(), same_rows=same_rows))
 
     def ingest(
-        self, source: Source, wishes: Wishes | None = None, *, runtime: Runtime | None = None
-    ) -> tuple["GBCM", Tally]:
+        self, source: Source, wishes: IngestOptions | None = None, *, runtime: Runtime | None = None
+    ) -> tuple["GBCM", IngestReport]:
         """Hear what a source delivers, once each, and commit on the way; see `bcmdist.committee.ingest.loop`."""
         runtime = runtime or SerialRuntime()
         with self.snapshot.going_on() as snapshot:
@@ -198,7 +198,7 @@ class GBCM:
         InvalidData, UnsupportedTarget, MemoryLimit, WorkerCannotRead, WorkerLost, LaplaceNotConverged
         """
         with contextlib.closing(self.source(source)) as opened:
-            return self.ingest(opened, Wishes(same_rows=same_rows), runtime=runtime)[0]
+            return self.ingest(opened, IngestOptions(same_rows=same_rows), runtime=runtime)[0]
 
     def source(self, url, *, watch=False, **options) -> Source:
         """A source of rows for this model; `watch`: one that may grow; further options of `open_source`."""

@@ -1,4 +1,4 @@
-"""TODO."""
+"""Where the data and the model of a fit lie: arrays in memory, and models without a path, in scratch directories."""
 
 from pathlib import Path
 from typing import Any

@@ -35,7 +35,7 @@ DEFAULT_SEED = 2
 
 
 @dataclass(frozen=True)
-class Sizes:
+class DemoSizes:
     """How much data the demo makes."""
 
     rows: int = 60_000

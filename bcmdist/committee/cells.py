@@ -1,4 +1,4 @@
-"""TODO."""
+"""Rows that are known by cells: none is heard both as it is stored and in the order of cells."""
 
 from bcmdist.committee.fading import weights
 from bcmdist.committee.snapshot import Snapshot

@@ -19,7 +19,7 @@ from bcmdist.storage.ledger import Entry
 
 
 @dataclass(frozen=True)
-class Fading:
+class Weighting:
     """How the weight of rows follows from their position in a source."""
 
     source: str = ""
@@ -44,11 +44,11 @@ class Fading:
         """Whether the window has left a partition that ends at a position."""
         return self.window is not None and (position or 0) <= self.position - self.window
 
-    def at(self, position: int) -> "Fading":
+    def at(self, position: int) -> "Weighting":
         """The same once rows up to a position have been heard; it never goes back."""
         return replace(self, position=max(self.position, position))
 
-    def aged(self, later: "Fading") -> float:
+    def aged(self, later: "Weighting") -> float:
         """By what the weights of all rows change until T is later."""
         return 1.0 if self.half_life is None else 2.0 ** ((self.position - later.position) / self.half_life)
 
@@ -58,12 +58,12 @@ class Fading:
         return self.half_life is not None or self.window is not None
 
 
-def fading_from(facts) -> Fading:
+def fading_from(facts) -> Weighting:
     """The fading that the facts of a commit describe."""
-    return Fading(**(facts.get("fading") or {}))
+    return Weighting(**(facts.get("fading") or {}))
 
 
-def chosen_fading(facts, source, half_life, window) -> Fading:
+def chosen_fading(facts, source, half_life, window) -> Weighting:
     """How rows of a source fade: as the model does already, or as asked for.
 
     Raises
@@ -73,7 +73,7 @@ def chosen_fading(facts, source, half_life, window) -> Fading:
     """
     known = fading_from(facts)
     if not known.fades:
-        return Fading(source, 0, half_life, window)
+        return Weighting(source, 0, half_life, window)
     if not source:
         raise InvalidOption(
             f"expected rows of {known.source}, by whose positions this model lets rows fade, got others; `bcmdist "
@@ -89,7 +89,7 @@ def chosen_fading(facts, source, half_life, window) -> Fading:
     return known
 
 
-def to_facts(fading: Fading) -> dict[str, Any]:
+def to_facts(fading: Weighting) -> dict[str, Any]:
     """What `fading_from` reads."""
     return {"fading": asdict(fading) if fading.fades else None}
 

@@ -1,4 +1,4 @@
-"""TODO."""
+"""The committee of a commit, for whoever loads all of it and for tasks."""
 
 import numpy as np
 

@@ -19,7 +19,7 @@ from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition, from_keys
 from bcmdist.errors import BcmdistWarning
 from bcmdist.experts.tasks import EPExpert, RunningExpert
-from bcmdist.runtime.timing import Stages
+from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import BlobReference
 from bcmdist.storage.ledger import RUNNING, Entry
 
@@ -112,7 +112,7 @@ def refine(snapshot: Snapshot, runtime, *, most: int | None = None, tolerance=TO
     while done[-1].get("change", np.inf) > tolerance:
         if not (_pays(changes_made(snapshot.facts)) if most is None else done[-1]["pass"] < most):
             break
-        stages, number = Stages(), done[-1]["pass"] + 1
+        stages, number = StageTimer(), done[-1]["pass"] + 1
         with stages("passes"):
             heard, facts = _next_pass(snapshot, parts, values, runtime, label=f"pass {number}")
         objective, last = facts["objective"], snapshot.facts.get("objective")
@@ -175,7 +175,7 @@ def _balanced(values):
 def absorb_in_turn(snapshot: Snapshot, parts, runtime) -> Snapshot:
     """Hear partitions one after the other, each linearised under the belief of the moment (SYSTEMS I.5, last
     paragraph): closer to the limit of the passes than `absorb`, but the order matters from now on."""
-    stages = Stages()
+    stages = StageTimer()
     committee = snapshot.committee
     entries: list[Entry] = []
     with stages("experts"):

@@ -18,7 +18,7 @@ from bcmdist.errors import InvalidData, ModelNotFound
 from bcmdist.experts.tasks import Contribution, EPExpert, Expert
 from bcmdist.model.likelihoods import Softmax
 from bcmdist.model.model import Model
-from bcmdist.runtime.timing import Stages
+from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import Commit, ModelStore, Reference, open_store
 from bcmdist.storage.ledger import Entry
 
@@ -184,7 +184,7 @@ class Snapshot:
         store, ledger = self.store, (*(() if rewrite else self.ledger), *entries)
         segments = store.extended(() if rewrite else self.segments, entries, after=self.commit)
         offsets = self.offsets | (offsets or {})
-        stages = stages or Stages()
+        stages = stages or StageTimer()
         facts = self.facts | {"seconds": stages.added_to(self.facts["seconds"])} | facts
         heard = {"segments": segments, "partitions": len(ledger), "offsets": offsets}
         write_commit(store, self.commit + 1, self.model, committee, facts, **heard)

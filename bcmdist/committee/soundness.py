@@ -1,10 +1,10 @@
-"""TODO."""
+"""Whether what a commit says of its fit can be: fields by type, arrays by shape, and a ledger that adds up."""
 
 from dataclasses import fields as fields_of
 
 import numpy as np
 
-from bcmdist.committee.fading import Fading
+from bcmdist.committee.fading import Weighting
 from bcmdist.experts.expert import zero_message
 from bcmdist.model.model import Model
 from bcmdist.storage.fields import (
@@ -121,7 +121,7 @@ def check_fit(facts, model: Model, where: str) -> None:
     if set(facts.get("expected") or {}) - EXPECTED.keys():
         raise damaged(where, f"{', '.join(EXPECTED)} as expected", shown(facts["expected"]))
     fading = facts.get("fading") or {}
-    if set(fading) - {field.name for field in fields_of(Fading)}:
+    if set(fading) - {field.name for field in fields_of(Weighting)}:
         raise damaged(where, "a source, its position, half_life and window as fading", shown(fading))
     cells, classes = facts.get("cells") or {}, len(model.classes or (0, 1))
     for name in ("calibration", "local_calibration"):

@@ -1,4 +1,4 @@
-"""TODO."""
+"""What a commit says: written, and compared with the rows that were surveyed."""
 
 import contextlib
 

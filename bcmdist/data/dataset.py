@@ -52,7 +52,7 @@ MOST_ROWS = 10**11
 
 
 @dataclass(frozen=True)
-class Data:
+class Dataset:
     """A data set that was opened and found to be one."""
 
     url: str
@@ -129,7 +129,7 @@ def open_group(url):
         ) from error
 
 
-def open_data(url, *, x="X", y="y", schema=UNNAMED) -> Data:
+def open_data(url, *, x="X", y="y", schema=UNNAMED) -> Dataset:
     """Open a data set, or an entry of a stream, and check all that can be checked without reading rows.
 
     `y=None` opens it for its inputs only. Where rows are being appended, `rows` are those written (`ROWS_COMPLETE`).
@@ -160,13 +160,13 @@ def open_data(url, *, x="X", y="y", schema=UNNAMED) -> Data:
     return _data(url, x, y, group, arrays, rows, schema)
 
 
-def entry_data(url, x, y, entry: EntryShape, schema) -> Data:
+def entry_data(url, x, y, entry: EntryShape, schema) -> Dataset:
     """An entry of a stream as a data set."""
     take = taken(Schema(entry.columns), schema, url)
-    return Data(url, x, y, entry.rows, len(take) or entry.inputs, entry.rows, entry.companions, take=take)
+    return Dataset(url, x, y, entry.rows, len(take) or entry.inputs, entry.rows, entry.companions, take=take)
 
 
-def open_growing(url, *, x="X", y="y", schema=UNNAMED, start=0, most=None) -> Data:
+def open_growing(url, *, x="X", y="y", schema=UNNAMED, start=0, most=None) -> Dataset:
     """As `open_data`, of a data set to which somebody may be adding rows; `rows` are those certainly complete.
 
     These are the rows that the group's `ROWS_COMPLETE` counts. Where it has none, rows of whole chunks that are stored
@@ -237,7 +237,7 @@ def _data(url, x, y, group, arrays, rows, schema):
     take, recode = taken(found, schema, f"{url}: {x}"), recoded(found, schema)
     inputs = len(take) or X.shape[1]
     named = {"chunk_bytes": chunk_bytes, "take": take, "recode": recode}
-    return Data(absolute_url(url), x, y, rows, inputs, chunk_rows(X), companions, **named)
+    return Dataset(absolute_url(url), x, y, rows, inputs, chunk_rows(X), companions, **named)
 
 
 def read_schema(url, *, x="X", y: str | None = None) -> Schema:
@@ -253,7 +253,7 @@ def read_schema(url, *, x="X", y: str | None = None) -> Schema:
     return schema_of(url, group, _array(group, url, x), None if y is None else _array(group, url, y))
 
 
-def check_names(data: Data, schema: Schema):
+def check_names(data: Dataset, schema: Schema):
     """Say which columns of a data set a model does not use, and where names cannot be checked.
 
     Raises

@@ -1,4 +1,4 @@
-"""TODO."""
+"""Observations: what was seen at some rows, with all that says how it counts."""
 
 from dataclasses import dataclass, fields
 

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from bcmdist.data.dataset import Data, open_data
+from bcmdist.data.dataset import Dataset, open_data
 from bcmdist.data.schema import UNNAMED
 from bcmdist.errors import InvalidData, InvalidOption, MemoryLimit
 from bcmdist.storage.ledger import KEY, named_range
@@ -22,7 +22,7 @@ MOST_PARTITIONS = 10**7
 class Partition:
     """Rows start to stop of a data set; the key outlives restarts."""
 
-    data: Data
+    data: Dataset
     start: int
     stop: int
     weight: float = 1.0
@@ -62,7 +62,7 @@ class Span:
 Work = Partition | Span
 
 
-def partitions(data: Data, rows_per_expert: int) -> list[Partition]:
+def partitions(data: Dataset, rows_per_expert: int) -> list[Partition]:
     """Cut a data set into partitions of about `rows_per_expert` rows along its chunks."""
     if rows_per_expert < 1:
         raise InvalidOption(f"rows per expert: expected at least 1, got {rows_per_expert}; give a positive number")
@@ -84,7 +84,7 @@ def _refuse_many(data, rows):
         )
 
 
-def steady_partitions(data: Data, rows_per_expert: int) -> list[Partition]:
+def steady_partitions(data: Dataset, rows_per_expert: int) -> list[Partition]:
     """Those of `partitions` that stay what they are however many rows are added; the last rows may be left over."""
     if data.chunk_rows > rows_per_expert:  # the last chunk is cut as it will be when it is full
         whole = replace(data, rows=-(-data.rows // data.chunk_rows) * data.chunk_rows)
@@ -104,7 +104,7 @@ def _even_edges(start, stop, rows):
     return [start + (stop - start) * k // parts for k in range(parts)]
 
 
-def aligned_partitions(data: Data, rows: int) -> list[Partition]:
+def aligned_partitions(data: Dataset, rows: int) -> list[Partition]:
     """Ranges of exactly `rows` rows (the last may be shorter), so that outputs own whole chunks."""
     _refuse_many(data, rows)
     return [Partition(data, a, min(a + rows, data.rows)) for a in range(0, data.rows, rows)]

@@ -1,4 +1,4 @@
-"""TODO."""
+"""Redis: where an entry of a stream lies, one connection for each server, and patience while it restarts."""
 
 import atexit
 import os

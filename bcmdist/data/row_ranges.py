@@ -9,7 +9,7 @@ from bcmdist.errors import SameRows
 from bcmdist.storage.ledger import Entry, named_range
 
 
-class Heard:
+class RowRanges:
     """Rows that keys name; grows. Looking and adding take about the logarithm of the number of ranges."""
 
     def __init__(self, keys: Iterable[str] = ()):
@@ -47,7 +47,7 @@ class Heard:
         return [replace(part, start=a, stop=b) for a, b in zip(starts, stops, strict=True) if a < b]
 
 
-class Ranges:
+class KeysByRange:
     """Keys by the rows that they name."""
 
     def __init__(self, keys: Iterable[str]):
@@ -117,5 +117,5 @@ def same_rows_warning(twins: dict[str, str]) -> str:
 
 def unheard(parts: Iterable[Partition], keys: Iterable[str]) -> list[Partition]:
     """What is left of partitions without the rows that `keys` name, in order."""
-    heard = Heard(keys)
+    heard = RowRanges(keys)
     return [rest for part in parts for rest in heard.rest(part)]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bcmdist.data.checks.manifest import Chunk
-from bcmdist.data.dataset import COMPANIONS, Data, open_group, read_schema
+from bcmdist.data.dataset import COMPANIONS, Dataset, open_group, read_schema
 from bcmdist.data.entries import read_entry
 from bcmdist.data.observations import Observations
 from bcmdist.data.partition import Partition
@@ -80,7 +80,7 @@ def row_numbers(part: Partition):
     return np.asarray(_decoded(open_group(part.data.url)["row"], part.data.url, rows, lambda array: array[rows]))
 
 
-def read_rows(data: Data, rows) -> tuple[np.ndarray, Observations]:
+def read_rows(data: Dataset, rows) -> tuple[np.ndarray, Observations]:
     """Inputs (n, D) and observations of some rows (n,) of a data set, ascending, in original units.
 
     Raises

@@ -26,7 +26,7 @@ from bcmdist.data.dataset import (
     ALL_STORED,
     COMPANIONS,
     ROWS_COMPLETE,
-    Data,
+    Dataset,
     absolute_url,
     chunk_keys,
     group_store,
@@ -267,7 +267,7 @@ def _objects(where, url):
 
 
 def create_predictions(
-    place, data: Data, columns: Mapping[str, np.ndarray], attributes, *, classes=(), names=()
+    place, data: Dataset, columns: Mapping[str, np.ndarray], attributes, *, classes=(), names=()
 ) -> int:
     """Empty output for predictions at the rows of `data`, with the coordinates of these; rows per chunk.
 

@@ -60,7 +60,7 @@ def _laplace(K, likelihood, obs):
     L, T = weighted_inverse(K, likelihood.curvature(obs, f))
     value = likelihood.log_density(obs, f).sum() - 0.5 * (g @ f) - 0.5 * linalg.log_determinant(L)
     variance = posterior_variance(K, L, likelihood.curvature(obs, f))
-    t = settle(0.5 * variance * likelihood.third(obs, f), K, T, likelihood, obs, f)
+    t = corrected_mode_shift(0.5 * variance * likelihood.third(obs, f), K, T, likelihood, obs, f)
     tail = likelihood_gradient(likelihood, obs, f, variance, K @ t)
     T *= -0.5
     return float(value), linalg.add_outer(linalg.add_outer(T, 0.5, g + t), -0.5, t), tail
@@ -87,7 +87,7 @@ def has_own_hessian(likelihood) -> bool:
     return type(likelihood).hessian is not Likelihood.hessian
 
 
-def settle(x, K, T, likelihood, obs, f):
+def corrected_mode_shift(x, K, T, likelihood, obs, f):
     """(I + h K)^-1 x for x (n,) or (n, m): what is left of a change of the score once the mode has followed.
 
     That is x - T K x where h = w. Elsewhere h may be negative, and the system is solved as it is.

@@ -1,4 +1,4 @@
-"""TODO."""
+"""Experts that would not fit a worker's memory are refused before any work, with both numbers."""
 
 from bcmdist.data.rows import RUN_ROWS
 from bcmdist.errors import MemoryLimit

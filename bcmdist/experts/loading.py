@@ -1,4 +1,4 @@
-"""TODO."""
+"""What experts read beside the model: shared values to linearise at, and sites."""
 
 from bcmdist.experts.ep import Sites, sites_from_array
 from bcmdist.experts.expert import zero_message

@@ -24,7 +24,7 @@ from bcmdist.errors import (
 )
 from bcmdist.experts.expert import zero_message
 from bcmdist.learning.prepare import prepare_model, survey
-from bcmdist.runtime.timing import Stages
+from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import SCRATCH, open_store
 from bcmdist.storage.locate import open_storage
 from bcmdist.storage.scratch import Scratch
@@ -78,7 +78,7 @@ def prepared(data, settings, model, runtime):
     runtime.check_same(functools.partial(describe, data.url, data.x, data.y), url=data.url)
     with store.canary() as probe:
         runtime.check_same(probe, url=store.storage.url)
-    stages = Stages()
+    stages = StageTimer()
     with stages("survey"):
         surveyed = survey(data, settings, runtime)
     with store.hold(0):

@@ -18,7 +18,7 @@ from bcmdist.runtime import memory
 
 
 @dataclass(frozen=True)
-class Neighbourhoods:
+class LeftOutSizes:
     """Where rows are left out one by one: those in the middle of each."""
 
     count: int
@@ -37,8 +37,8 @@ CENTRAL_SHARE = 0.16
 # what local experts see instead: how far a label is believed depends on how many others there are (of the noises tried
 # on mnist, labels left out of 250 rows prefer .03, of 1000 rows .01; experts of 958 rows err on 2.5 % of validation
 # labels at .05, on 2.3 % at .01).
-JUDGED = Neighbourhoods(count=100, rows=250)
-JUDGED_LABELS = Neighbourhoods(count=25, rows=1000)
+JUDGED = LeftOutSizes(count=100, rows=250)
+JUDGED_LABELS = LeftOutSizes(count=25, rows=1000)
 # Which kernel does better depends on how many rows there are: those that decide are as many as local experts see, in
 # neighbourhoods of so many rows together, and so many of them at least (on kin40k Matern 5/2 gains .003 nats on SE with
 # 250 rows, .035 with 1000, .10 with all 9000; the settled SE is the better one with 1000 rows, not with 4500).
@@ -148,7 +148,7 @@ def _judges_for(near, reference, settings, likelihood, classes, runtime):
 
 def _deciding(near, settings):
     around = min(near.data.rows, sizes_for(near.data.rows, near.data.inputs, settings.effort).around)
-    return Neighbourhoods(min(max(DECIDING_LEAST, DECIDING_ROWS // around), JUDGED.count), around)
+    return LeftOutSizes(min(max(DECIDING_LEAST, DECIDING_ROWS // around), JUDGED.count), around)
 
 
 def _softmax_evidence(blocks, reference, mean, classes, runtime):

@@ -9,7 +9,7 @@ from dataclasses import asdict
 import numpy as np
 
 from bcmdist.data.cell_tree import grow
-from bcmdist.data.dataset import Data, read_schema
+from bcmdist.data.dataset import Dataset, read_schema
 from bcmdist.data.partition import partitions
 from bcmdist.data.schema import CLASSES, with_two_classes
 from bcmdist.data.slices import SLICED, share_between
@@ -40,7 +40,7 @@ from bcmdist.model.targets import class_numbers
 from bcmdist.prediction.local.halos import sizes_for
 from bcmdist.runtime import memory
 from bcmdist.runtime.interface import Runtime
-from bcmdist.runtime.timing import Stages
+from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import BlobReference, ModelStore
 
 # Rows sampled per query point for k-means, and the least: enough for centres to be stable.
@@ -62,7 +62,7 @@ FEW_LABELS, LEAST_PER_LABEL = 20, 10
 MANY_CLASSES = "onehot"
 
 
-def survey(data: Data, settings: Settings, runtime: Runtime) -> SurveyResult:
+def survey(data: Dataset, settings: Settings, runtime: Runtime) -> SurveyResult:
     """One pass over the data that checks every row; nothing is written."""
     parts = partitions(data, settings.rows_per_expert)
     task = settings.task
@@ -81,12 +81,12 @@ def survey(data: Data, settings: Settings, runtime: Runtime) -> SurveyResult:
 
 
 def prepare_model(
-    data: Data,
+    data: Dataset,
     surveyed: SurveyResult,
     settings: Settings,
     runtime: Runtime,
     store: ModelStore,
-    stages: Stages,
+    stages: StageTimer,
     scratch: str,
     rows_url: str,
 ) -> tuple[Model, dict]:

@@ -68,12 +68,12 @@ def select_points(sample, count, *, kernel: Kernel, method="kmeans", targets=Non
     InvalidOption
         The method has no such name or lacks its targets, or the kernel is zero at all rows.
     """
-    if method not in METHODS:
-        raise InvalidOption(f"query method: expected one of {', '.join(METHODS)}, got {method!r}; give one")
+    if method not in CHOOSERS:
+        raise InvalidOption(f"query method: expected one of {', '.join(CHOOSERS)}, got {method!r}; give one")
     if not np.any(kernel.diagonal(sample) > 0):
         raise InvalidOption("kernel: expected a positive variance at some rows, it is zero at all; choose another one")
     share = linalg.DUPLICATE_SHARE if noise is None else duplicate_share(sample, kernel, noise, rows or len(sample))
-    return METHODS[method](sample, targets, count, kernel, noise, share, seed)
+    return CHOOSERS[method](sample, targets, count, kernel, noise, share, seed)
 
 
 def _independent(points, kernel, share):
@@ -195,8 +195,8 @@ def greedy_evidence(sample, targets, count, kernel, noise, seed, *, share=linalg
     return np.array(given.chosen), np.array(gains)
 
 
-METHODS: dict[str, Callable] = {"kmeans": _kmeans, "random": _random, "pivoted": _pivoted, "evidence": _evidence}
-QUERY_METHODS = tuple(METHODS)
+CHOOSERS: dict[str, Callable] = {"kmeans": _kmeans, "random": _random, "pivoted": _pivoted, "evidence": _evidence}
+QUERY_METHODS = tuple(CHOOSERS)
 
 
 def has_working_targets(likelihood_name) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from bcmdist.errors import InvalidOption, NotPositiveDefinite
-from bcmdist.learning.left_out.adjust_variances import Judge, settled
+from bcmdist.learning.left_out.adjust_variances import HeldOutScore, settled
 from bcmdist.model.kernels import Kernel, parse_kernel, split_parameters
 from bcmdist.model.likelihoods import BOUNDS as LIKELIHOOD_BOUNDS
 from bcmdist.model.likelihoods import AnyLikelihood, OneHot, make_likelihood
@@ -171,7 +171,7 @@ def learn(
     inputs,
     effort: Effort,
     spread=None,
-    judges_for: Callable[[Kernel], tuple[Judge, Judge]] | None = None,
+    judges_for: Callable[[Kernel], tuple[HeldOutScore, HeldOutScore]] | None = None,
 ) -> Learned:
     """Maximise an objective over the parameters of a kernel and a likelihood.
 

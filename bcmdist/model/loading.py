@@ -1,4 +1,4 @@
-"""TODO."""
+"""Models as tasks load them: by reference, each content once."""
 
 import json
 from functools import lru_cache

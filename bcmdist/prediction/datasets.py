@@ -7,7 +7,7 @@ import numpy as np
 from bcmdist import __version__
 from bcmdist.committee.cells import refuse_cells_on_objects
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.data.dataset import Data, check_names, describe, open_data
+from bcmdist.data.dataset import Dataset, check_names, describe, open_data
 from bcmdist.data.observations import unweighted
 from bcmdist.data.partition import Partition, aligned_partitions
 from bcmdist.data.reorder.external_sort import Shuffle
@@ -42,7 +42,7 @@ def chosen_method(facts: dict, method) -> str:
     return method
 
 
-def open_new_rows(snapshot: Snapshot, source, *, x=None, y) -> Data:
+def open_new_rows(snapshot: Snapshot, source, *, x=None, y) -> Dataset:
     """A data set with the columns of the training data.
 
     Raises

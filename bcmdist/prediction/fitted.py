@@ -1,4 +1,4 @@
-"""TODO."""
+"""What predictions need of a commit: its model, its belief and, of classes, their calibration."""
 
 from dataclasses import dataclass
 from functools import lru_cache

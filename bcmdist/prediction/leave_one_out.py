@@ -1,4 +1,4 @@
-"""TODO."""
+"""What is known of a row's f from all others, given what is known with it."""
 
 import numpy as np
 

@@ -14,7 +14,7 @@ from bcmdist.prediction.fitted import Fitted, load_fitted, refuse_nan
 from bcmdist.prediction.latent import marginal
 from bcmdist.prediction.local.tasks import load_predictor
 from bcmdist.prediction.observation import crps, observe, predictive, unit_deviance
-from bcmdist.prediction.scoring.pit import places
+from bcmdist.prediction.scoring.pit import pit_ranges
 from bcmdist.prediction.scoring.scores import Scores, class_scores, event_scores, real_scores
 from bcmdist.storage.commits import Reference
 
@@ -54,7 +54,7 @@ def score_rows(fitted: Fitted, X, obs, number) -> Scores:
     """
     model, kind = fitted.model, fitted.model.likelihood.scaling
     mean, variance = fitted.latent(model.scaling.inputs(X))
-    seen = said_of(fitted, mean, variance, obs)
+    seen = predictive_of(fitted, mean, variance, obs)
     task = task_of(model.likelihood.name)
     if task == "classification":
         return class_scores(obs.y, seen)
@@ -63,7 +63,7 @@ def score_rows(fitted: Fitted, X, obs, number) -> Scores:
     said = predictive(model.likelihood, mean, variance, obs)
     jacobian = model.scaling.log_jacobian(kind)
     log_density = said.log_density(obs) + (obs.event * jacobian if task == "lifetimes" else jacobian)
-    where = places(model.likelihood, said, obs)
+    where = pit_ranges(model.likelihood, said, obs)
     named = {name: model.scaling.original(name, values, kind) for name, values in seen.items()}
     if task != "regression":
         deviance = unit_deviance(model.likelihood, obs, seen["observation_mean"])
@@ -111,7 +111,7 @@ def _check_companions(fitted, part, rows):
         check_support(fitted.model.likelihood, part, replace(rows.obs, y=np.zeros(part.rows)))
 
 
-def said_of(fitted: Fitted, mean, variance, obs):
+def predictive_of(fitted: Fitted, mean, variance, obs):
     """What latent beliefs say of observations in the units of the model, by name."""
     likelihood = fitted.model.likelihood
     if likelihood.needs_calibration or fitted.calibration is not None:
@@ -139,7 +139,7 @@ def predict_rows(fitted: Fitted, X, obs, quantiles=()):
     model = fitted.model
     kind = model.likelihood.scaling
     mean, variance = fitted.latent(model.scaling.inputs(X))
-    seen = said_of(fitted, mean, variance, model.scaling.observations(obs, kind))
+    seen = predictive_of(fitted, mean, variance, model.scaling.observations(obs, kind))
     named = {"mean": mean, "variance": marginal(variance)} | seen
     if quantiles:
         assert isinstance(model.likelihood, Likelihood), "classes have no quantiles"

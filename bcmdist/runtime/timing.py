@@ -1,10 +1,10 @@
-"""Stages: how long what took, for reports."""
+"""Timing: how long what took, for reports."""
 
 import time
 from contextlib import contextmanager
 
 
-class Stages:
+class StageTimer:
     """Seconds spent in named stages."""
 
     def __init__(self):

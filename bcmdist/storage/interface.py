@@ -1,4 +1,4 @@
-"""TODO."""
+"""What a model directory asks of where it lies; `disk` and `s3` are the implementations."""
 
 from typing import Protocol
 

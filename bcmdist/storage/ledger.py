@@ -1,4 +1,4 @@
-"""TODO."""
+"""The ledger: a line for each partition heard, under a key that names its rows."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""TODO."""
+"""The storage behind a path or URL."""
 
 from bcmdist.errors import MissingExtra
 from bcmdist.storage.disk import LocalStorage

@@ -1,4 +1,4 @@
-"""TODO."""
+"""Scratch directories, which go with their last user."""
 
 import shutil
 import tempfile

@@ -1,4 +1,4 @@
-"""TODO."""
+"""URLs of object stores: one name for one place, no secrets in them, and errors that name them."""
 
 import contextlib
 import re

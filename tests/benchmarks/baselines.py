@@ -32,7 +32,7 @@ from bcmdist import GBCM
 from bcmdist.data.observations import unweighted
 from bcmdist.model.likelihoods import Gaussian
 from bcmdist.prediction.observation import crps, observe, predictive
-from bcmdist.prediction.scoring.pit import places
+from bcmdist.prediction.scoring.pit import pit_ranges
 from bcmdist.prediction.scoring.scores import class_scores, real_scores
 
 THREADS = 2
@@ -407,7 +407,7 @@ def regression_figures(said, y_train, y_test):
     normal = predictive(nothing, mean, variance, obs)
     named = observe(nothing, mean, variance, obs)
     log_density, loss = normal.log_density(obs), crps(normal, y_test)
-    where = places(nothing, normal, obs)
+    where = pit_ranges(nothing, normal, obs)
     return real_scores(y_test, named, log_density, where, train_mean=y_train.mean(), crps=loss).summary()
 
 

@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from bcmdist import GBCM, Settings
 from bcmdist.committee.ingest import loop as ingestion
-from bcmdist.committee.ingest.options import Wishes
+from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
 from bcmdist.data.rows import read_all
@@ -71,7 +71,7 @@ def ingest_seconds(gbcm, data, place, commit_every):
     shutil.copytree(gbcm.url, place)
     begun = GBCM.load(place)
     with Commits() as commits:
-        seconds = clocks(lambda: begun.ingest(begun.source(data), Wishes(commit_every=commit_every)))
+        seconds = clocks(lambda: begun.ingest(begun.source(data), IngestOptions(commit_every=commit_every)))
     shutil.rmtree(place)
     return seconds, commits.seconds
 

@@ -112,7 +112,7 @@ def demo(rows, sigma, out, seed, make_runtime, as_json):
     from bcmdist.app import pictures
     from bcmdist.errors import MissingExtra
 
-    sizes = demos.Sizes(rows)
+    sizes = demos.DemoSizes(rows)
     seed = demos.DEFAULT_SEED if seed is None else seed
     directory = demos.new_directory(out)
     with make_runtime() as runtime:
@@ -480,14 +480,14 @@ def ingest(model, source, watch, make_runtime, as_json, on_error, take_over, **w
     Example: bcmdist ingest model new.zarr
     """
     start = time.perf_counter()
-    from bcmdist.committee.ingest.options import Wishes
+    from bcmdist.committee.ingest.options import IngestOptions
     from bcmdist.prediction.arrivals import drift
 
     _refuse_mixture(model, "ingest into")
     wishes = {name: value for name, value in wishes.items() if value is not None}
     before = _held(model)
     told: list[int] = []
-    wanted = Wishes(watch=watch, skip=on_error == "skip", stop=lambda: bool(told), **wishes)
+    wanted = IngestOptions(watch=watch, skip=on_error == "skip", stop=lambda: bool(told), **wishes)
     options = {} if take_over is None else {"idle_seconds": take_over}
     with contextlib.closing(before.source(source, watch=watch, **options)) as opened:
         opened.lag(None)  # is it there?

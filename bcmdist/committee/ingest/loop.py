@@ -23,7 +23,7 @@ from typing import Any
 from bcmdist.committee import passes
 from bcmdist.committee.cells import heard_in_cells, refuse_heard_in_cells
 from bcmdist.committee.fading import chosen_fading, fading_from, to_facts
-from bcmdist.committee.ingest.options import KEEP_COMMITS, Tally, Wishes, never
+from bcmdist.committee.ingest.options import KEEP_COMMITS, IngestOptions, IngestReport, never
 from bcmdist.committee.ingest.tasks import Digests, Found
 from bcmdist.committee.ingest.uncommitted import Batch, Pending, rest_of
 from bcmdist.committee.ingest.watch import Unwatched, Watch
@@ -31,7 +31,7 @@ from bcmdist.committee.revision import messages
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.committee.written import refuse_changed
 from bcmdist.data.partition import from_keys, refuse_overlap
-from bcmdist.data.row_ranges import Contents, Heard, Ranges, same_rows, same_rows_warning, unheard
+from bcmdist.data.row_ranges import Contents, KeysByRange, RowRanges, same_rows, same_rows_warning, unheard
 from bcmdist.data.sources.delivery import Delivery
 from bcmdist.data.sources.open import Source
 from bcmdist.errors import (
@@ -48,7 +48,7 @@ from bcmdist.errors import (
 )
 from bcmdist.experts.limits import refuse_large_expert
 from bcmdist.experts.tasks import EPExpert, Expert
-from bcmdist.runtime.timing import Stages
+from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import record_digest
 from bcmdist.storage.ledger import RUNNING, Entry, named_range
 
@@ -66,8 +66,8 @@ PAUSE, LONGEST_PAUSE = 0.01, 1.0
 
 
 def ingest(
-    snapshot: Snapshot, source: Source, runtime, wishes: Wishes | None = None, *, watch: Watch | None = None
-) -> tuple[Snapshot, Tally]:
+    snapshot: Snapshot, source: Source, runtime, wishes: IngestOptions | None = None, *, watch: Watch | None = None
+) -> tuple[Snapshot, IngestReport]:
     """Let a committee hear what a source delivers, once each; `watch` looks on at what was not there at the fit.
 
     Raises
@@ -77,7 +77,7 @@ def ingest(
     DataChanged, InvalidData, InvalidOption, MemoryLimit, PoisonChunk, SchedulerLost, SourceUnreachable, ...
         What was good has been committed; the offset stays before what failed.
     """
-    wishes = wishes or Wishes()
+    wishes = wishes or IngestOptions()
     if snapshot.facts["linearise"] == RUNNING:
         return _ingest_in_turn(snapshot, source, runtime, wishes)
     runtime.check_same(functools.partial(record_digest, snapshot.url, snapshot.commit), url=snapshot.url)
@@ -86,7 +86,9 @@ def ingest(
     return loop.snapshot, loop.tally
 
 
-def _ingest_in_turn(snapshot: Snapshot, source: Source, runtime, wishes: Wishes) -> tuple[Snapshot, Tally]:
+def _ingest_in_turn(
+    snapshot: Snapshot, source: Source, runtime, wishes: IngestOptions
+) -> tuple[Snapshot, IngestReport]:
     """As `ingest`, where each partition is linearised under the belief of the moment: one writer, one by one.
 
     Raises
@@ -94,12 +96,12 @@ def _ingest_in_turn(snapshot: Snapshot, source: Source, runtime, wishes: Wishes)
     CommitConflict
         Somebody else writes too: his messages and ours depend on their order.
     """
-    if replace(wishes, keep=KEEP_COMMITS, same_rows="warn", stop=never) != Wishes():
+    if replace(wishes, keep=KEEP_COMMITS, same_rows="warn", stop=never) != IngestOptions():
         raise InvalidOption(
             "ingest: expected no options with a model that linearises at the running belief, since its messages depend "
             f"on their order (--same-rows may stay), got {wishes}; leave them out, or fit a model with --linearise own"
         )
-    tally, read_to, twins = Tally(), None, dict[str, str]()
+    tally, read_to, twins = IngestReport(), None, dict[str, str]()
     digests = {entry.key: entry.digest for entry in snapshot.ledger}
     known = digests.keys() | heard_in_cells(snapshot)
     while deliveries := source.read(read_to, GROUP):
@@ -136,7 +138,7 @@ def _ingest_in_turn(snapshot: Snapshot, source: Source, runtime, wishes: Wishes)
 class _Loop:
     """One ingestion: what it knows between a reading and the commit that follows."""
 
-    def __init__(self, snapshot: Snapshot, source: Source, runtime, wishes: Wishes, watch: Watch):
+    def __init__(self, snapshot: Snapshot, source: Source, runtime, wishes: IngestOptions, watch: Watch):
         self.snapshot, self.source, self.runtime, self.wishes = snapshot, source, runtime, wishes
         self.fading = chosen_fading(snapshot.facts, source.name, wishes.half_life, wishes.window)
         self.pending = Pending(self.fading)
@@ -153,8 +155,8 @@ class _Loop:
         self.watch = watch
         self.positions: dict[str, int | None] = {}
         """of partitions on their way, by key; None where rows do not fade"""
-        self.heard = Heard(self.in_cells)
-        self.ranges, self.compared = Ranges(entry.key for entry in snapshot.ledger), set[str]()
+        self.heard = RowRanges(self.in_cells)
+        self.ranges, self.compared = KeysByRange(entry.key for entry in snapshot.ledger), set[str]()
         self._note(snapshot.ledger)
         self.read_to = snapshot.offsets.get(source.name) if wishes.watch else None
         self.given = 0
@@ -162,7 +164,7 @@ class _Loop:
         self.label = "ingest" if source.name else "experts"
         self.announced, self.lag_asked = 0, -math.inf
         """partitions given and waiting in the source, about, and when that was asked"""
-        self.tally = Tally()
+        self.tally = IngestReport()
         self.failures: list[BcmdistError] = []
         self.committed, self.commit_seconds, self.unpruned = time.monotonic(), 0.0, 0
         self.hearing = self._hearing()
@@ -414,7 +416,7 @@ class _Loop:
         """Commit what is pending, whoever else does; then acknowledge it."""
         batch, retries = self.pending.take(), self.tally.retries
         if self._tells_something(batch):
-            start, pause, stages = time.monotonic(), PAUSE, Stages()
+            start, pause, stages = time.monotonic(), PAUSE, StageTimer()
             stages.seconds[self.label] = start - self.committed
             while True:
                 try:
@@ -508,7 +510,7 @@ class _Loop:
         entry = replace(known, key=part.key, rows=part.rows, position=position)
         return replace(part, weight=batch.fading.weight(position)), entry
 
-    def _successor(self, batch: Batch, stages: Stages) -> Snapshot:
+    def _successor(self, batch: Batch, stages: StageTimer) -> Snapshot:
         """The commit after the newest one we know, with a batch absorbed and old rows faded."""
         snapshot, entries = self.snapshot, sorted(batch.entries.values(), key=lambda entry: named_range(entry.key))
         before = fading_from(snapshot.facts) if fading_from(snapshot.facts).fades else self.fading

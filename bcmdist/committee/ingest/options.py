@@ -1,4 +1,4 @@
-"""Wishes: how somebody wants rows to be ingested; and the tally of what came of it."""
+"""How somebody wants rows to be ingested, and the report of what came of it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ def never() -> bool:
 
 
 @dataclass(frozen=True)
-class Wishes:
+class IngestOptions:
     """How to ingest.
 
     Raises
@@ -59,7 +59,7 @@ class Wishes:
 
 
 @dataclass
-class Tally:
+class IngestReport:
     """What an ingestion did, JSON-ready."""
 
     partitions: int = 0

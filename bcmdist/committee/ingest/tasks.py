@@ -1,4 +1,4 @@
-"""TODO."""
+"""What ingestion asks workers beside messages: whether partitions still hold what was heard of them."""
 
 from dataclasses import dataclass
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bcmdist.committee.fading import Fading
+from bcmdist.committee.fading import Weighting
 from bcmdist.experts.message import Message
 from bcmdist.storage.ledger import Entry
 
@@ -27,7 +27,7 @@ class Batch:
     """all that was delivered, also what was known: to be acknowledged"""
     offset: Any
     """JSON-ready; None: as before"""
-    fading: Fading
+    fading: Weighting
 
     @property
     def partitions(self):
@@ -49,7 +49,7 @@ class Begun:
 class Pending:
     """Collects what was heard until somebody takes it."""
 
-    fading: Fading
+    fading: Weighting
     """its position is the newest one collected"""
     message: Message | None = None
     entries: dict[str, Entry] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Pending:
         self.keys += [] if delivery.missing else delivery.keys
         self._advance()
 
-    def add(self, message: Message, fading: Fading, entries: dict[str, Entry], parts: Iterable[Any]):
+    def add(self, message: Message, fading: Weighting, entries: dict[str, Entry], parts: Iterable[Any]):
         """Partitions were heard; their messages are weighted as of the position of `fading`."""
         later = self.fading.at(fading.position)
         aged = message.weighted(fading.aged(later))

@@ -16,7 +16,7 @@ import uuid
 
 import numpy as np
 
-from bcmdist.data.dataset import Data, absolute_url, open_data, open_group
+from bcmdist.data.dataset import Dataset, absolute_url, open_data, open_group
 from bcmdist.data.partition import Partition, Span
 from bcmdist.data.reorder.external_sort import Shuffle
 from bcmdist.data.reorder.tasks import Gather, Router, Scatter, run_name
@@ -32,7 +32,7 @@ SPAN_BYTES = 2**25
 
 
 def reorder(
-    data: Data,
+    data: Dataset,
     router: Router,
     cells: int,
     place,
@@ -42,7 +42,7 @@ def reorder(
     chunk_rows: int,
     parts: list[Partition],
     job: str,
-) -> tuple[Data, np.ndarray, dict[str, Entry]]:
+) -> tuple[Dataset, np.ndarray, dict[str, Entry]]:
     """Rows of some partitions of a data set, ordered by (cell, row), as a data set of its own.
 
     Parameters

@@ -16,7 +16,7 @@ import os
 import warnings
 
 from bcmdist.data.dataset import (
-    Data,
+    Dataset,
     absolute_url,
     announced_rows,
     check_names,
@@ -59,7 +59,7 @@ class Directory:
         """data sets that are to follow, as the directory was when it was last listed"""
         self._read_to = START
         """the offset that `_order` and `_waiting` are about"""
-        self._opened: dict[str, Data] = {}
+        self._opened: dict[str, Dataset] = {}
         self._left_out: set[str] = set()
         """names of what is no data set, of which was warned"""
 

@@ -13,7 +13,7 @@ import uuid
 import warnings
 from dataclasses import replace
 
-from bcmdist.data.dataset import COMPANIONS, Data, entry_data
+from bcmdist.data.dataset import COMPANIONS, Dataset, entry_data
 from bcmdist.data.entries import shape_of
 from bcmdist.data.partition import Partition
 from bcmdist.data.redis import ENTRY, connect, patiently, place_of, redis_errors
@@ -122,7 +122,7 @@ class RedisStream:
         """Partition and position of an entry; without rows where it cannot be read, without inputs where it has not
         those of the model: whoever reads it is told."""
         url = f"{self.name}[{number}]"
-        data = Data(url, self.x, self.y, 0, 0, 0, ())
+        data = Dataset(url, self.x, self.y, 0, 0, 0, ())
         try:
             shape = shape_of(fields, url, self.x, self.y, COMPANIONS)
             data = replace(data, rows=shape.rows, chunk_rows=shape.rows)

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from bcmdist.data.dataset import Data, open_data, open_group
+from bcmdist.data.dataset import Dataset, open_data, open_group
 from bcmdist.data.partition import Partition
 from bcmdist.data.writing import write_dataset
 from bcmdist.learning.blocks.tasks import Nearest, all_rows
@@ -71,7 +71,7 @@ class CellBlocks:
 
     def __init__(
         self,
-        data: Data,
+        data: Dataset,
         parts: list[Partition],
         sample: np.ndarray,
         *,

@@ -21,7 +21,13 @@ import numpy as np
 
 from bcmdist import linalg
 from bcmdist.data.observations import Observations
-from bcmdist.experts.evidence import has_own_hessian, likelihood_gradient, posterior_variance, settle, weighted_inverse
+from bcmdist.experts.evidence import (
+    corrected_mode_shift,
+    has_own_hessian,
+    likelihood_gradient,
+    posterior_variance,
+    weighted_inverse,
+)
 from bcmdist.experts.laplace import laplace_mode
 from bcmdist.model.likelihoods import Gaussian, Likelihood
 from bcmdist.model.shared.belief import Belief
@@ -63,10 +69,11 @@ def mode_share(query: Query, likelihood: Likelihood, X, obs: Observations, belie
     V = query.whiten(X)
     Lam = linalg.mirror(query.residual_lower(V, query.kernel.cross(X, X)))
     f, T, _, v = _at_mode(V, Lam, likelihood, obs, belief)
-    pull = V.T @ settle(v, Lam, T, likelihood, obs, f)
+    pull = V.T @ corrected_mode_shift(v, Lam, T, likelihood, obs, f)
     if not own:
         return ModeShare(pull, None)
-    return ModeShare(pull, V.T @ settle(likelihood.hessian(obs, f)[:, None] * V, Lam, T, likelihood, obs, f))
+    shifted = corrected_mode_shift(likelihood.hessian(obs, f)[:, None] * V, Lam, T, likelihood, obs, f)
+    return ModeShare(pull, V.T @ shifted)
 
 
 def mode_shift(belief: Belief, total: ModeShare):
@@ -168,7 +175,7 @@ def _laplace(query, V, Lam, likelihood, obs, belief, shift):
     """
     f, T, variance, v = _at_mode(V, Lam, likelihood, obs, belief)
     moved = V @ shift
-    t = settle(v - likelihood.hessian(obs, f) * moved, Lam, T, likelihood, obs, f)
+    t = corrected_mode_shift(v - likelihood.hessian(obs, f) * moved, Lam, T, likelihood, obs, f)
     tail = likelihood_gradient(likelihood, obs, f, variance, moved + Lam @ t)
     return _adjoints(query, V, T, [likelihood.score(obs, f) + t, t], belief, shift), tail
 

@@ -1,4 +1,4 @@
-"""TODO."""
+"""The gradient of a fitted committee's evidence, as a sum over its partitions."""
 
 import numpy as np
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import BOUNDS, AnyLikelihood, Gaussian, OneHot
 
-Judge = Callable[[Kernel, AnyLikelihood], float]
+HeldOutScore = Callable[[Kernel, AnyLikelihood], float]
 """Log predictive density of rows left out, in nats; -inf where it fails."""
 
 # Factors whose powers are tried, all up to the largest noise variance (of scaled targets) and the largest growth of
@@ -41,7 +41,7 @@ class Settled:
     """by which variances were changed: of the "noise" and of the "kernel", or the "dispersion" of another family"""
 
 
-def settled(judge: Judge, kernel: Kernel, likelihood: AnyLikelihood, largest_variance) -> Settled:
+def settled(judge: HeldOutScore, kernel: Kernel, likelihood: AnyLikelihood, largest_variance) -> Settled:
     """Raise variances as far as rows left out ask for it; the noise of labels, lower or raise it.
 
     Gaussian targets settle "noise" and "kernel", one-hot targets the noise only, other families with a parameter of

@@ -1,4 +1,4 @@
-"""TODO."""
+"""What somebody believes of the shared variables: a Gaussian."""
 
 from dataclasses import dataclass
 

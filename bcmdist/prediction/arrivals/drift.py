@@ -1,4 +1,4 @@
-"""TODO."""
+"""Drift: whether what arrives still looks as the model expects, in figures and in a verdict."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -11,14 +11,14 @@ from bcmdist.errors import InvalidOption
 from bcmdist.model.kernels import kernel_parts
 from bcmdist.model.likelihoods import Gaussian, Softmax
 from bcmdist.model.targets import model_rows
-from bcmdist.prediction.diagnosis.reliability import Heard, Reliability, reliability
+from bcmdist.prediction.diagnosis.reliability import PartitionRows, Reliability, reliability
 from bcmdist.prediction.diagnosis.tasks import Degrees
 from bcmdist.prediction.scoring.pit import LEVELS
 from bcmdist.runtime import memory
 from bcmdist.storage.ledger import Entry
 
 # Rows of the committee whose calibration is computed: some seconds, which grow with their square.
-CALIBRATION_ROWS = 4000
+JUDGED_ROWS = 4000
 # Of these rows, as many are points where it is computed.
 CALIBRATION_POINTS = 500
 
@@ -42,7 +42,7 @@ def calibration(snapshot: Snapshot, *, allowed_bytes, seed=0) -> dict:
     """How often f lies in the intervals that a committee reports, if f is drawn from the model's Gaussian process.
 
     No sampling: see `reliability`. Of a large committee a smaller one with the same hyper-parameters and query set
-    is judged, which has heard as many whole partitions, chosen by `seed`, as have `CALIBRATION_ROWS` rows.
+    is judged, which has heard as many whole partitions, chosen by `seed`, as have `JUDGED_ROWS` rows.
 
     Returns
     -------
@@ -82,15 +82,15 @@ def calibration(snapshot: Snapshot, *, allowed_bytes, seed=0) -> dict:
 
 
 def _whole_partitions(ledger, rng) -> list[Entry]:
-    """Entries of at most `CALIBRATION_ROWS` rows together; of several partitions at least two."""
+    """Entries of at most `JUDGED_ROWS` rows together; of several partitions at least two."""
     chosen, rows = [], 0
     for entry in rng.permutation(np.array(ledger, dtype=object)):
-        if rows + entry.rows <= CALIBRATION_ROWS:
+        if rows + entry.rows <= JUDGED_ROWS:
             chosen.append(entry)
             rows += entry.rows
     if len(chosen) < max(1, min(2, len(ledger))):
         raise InvalidOption(
-            f"calibration: expected a committee that has heard two partitions of together at most {CALIBRATION_ROWS} "
+            f"calibration: expected a committee that has heard two partitions of together at most {JUDGED_ROWS} "
             f"rows (or one that is all), got {len(ledger)}, the smallest with "
             f"{min((entry.rows for entry in ledger), default=0)}; fit with lower --rows-per-expert"
         )
@@ -103,7 +103,7 @@ def _heard(snapshot, entry):
     )
     refuse_changed([Entry(part.key, rows.digest, part.rows)], snapshot.ledger)
     X, obs = model_rows(snapshot.model, part, rows)
-    return Heard(X, obs, part.weight)
+    return PartitionRows(X, obs, part.weight)
 
 
 def _figures(found: Reliability):

@@ -18,7 +18,7 @@ import numpy as np
 from bcmdist.committee.cells import _refuse_heard
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.committee.written import recorded_chunks, refuse_changed
-from bcmdist.data.dataset import Data
+from bcmdist.data.dataset import Dataset
 from bcmdist.data.partition import Partition, aligned_partitions, partitions
 from bcmdist.data.reorder.reorder import reorder
 from bcmdist.data.writing import LARGEST_OUTPUT_CHUNK, ROWS_PER_CHUNK
@@ -29,7 +29,7 @@ from bcmdist.prediction.calibration import fit_calibration
 from bcmdist.prediction.limits import refuse_large_local
 from bcmdist.prediction.local.halos import load_arrangement
 from bcmdist.prediction.local.tasks import CellRouter, Centroids, Halo, Jumps, LeftOutRows
-from bcmdist.runtime.timing import Stages
+from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import CELL_DATA, SCRATCH
 
 # Partitions whose rows are left out to calibrate probabilities, and at whose borders jumps are measured.
@@ -37,7 +37,7 @@ CALIBRATED_PARTITIONS = 8
 MEASURED_PARTITIONS = 4
 
 
-def arrange(snapshot: Snapshot, data: Data, runtime) -> Snapshot:
+def arrange(snapshot: Snapshot, data: Dataset, runtime) -> Snapshot:
     """The commit that knows the rows in the order of cells.
 
     Raises
@@ -57,7 +57,7 @@ def arrange(snapshot: Snapshot, data: Data, runtime) -> Snapshot:
         _refuse_moved(snapshot, f"{place}/{snapshot.model.x_name}")
         return snapshot
     refuse_large_local(snapshot, data, runtime)
-    stages = Stages()
+    stages = StageTimer()
     job = hashlib.sha256(
         f"{snapshot.facts['job']} {snapshot.facts['surveyed']} {snapshot.reference.digest}".encode()
     ).hexdigest()
@@ -95,10 +95,10 @@ def surround(snapshot: Snapshot, runtime) -> Snapshot:
     if surrounded(snapshot.facts):
         return snapshot
     if "halos" not in snapshot.facts["cells"]:
-        stages = Stages()
+        stages = StageTimer()
         with stages("halos"):
             snapshot = _with_halos(snapshot, runtime, stages)
-    stages = Stages()
+    stages = StageTimer()
     with stages("halos"):
         parts = _some(_whole(snapshot), CALIBRATED_PARTITIONS)
         facts = {}
@@ -164,7 +164,7 @@ def _some(parts, count):
 
 
 @contextlib.contextmanager
-def in_cells(snapshot: Snapshot, data: Data, runtime) -> Iterator[tuple[list[Partition], str]]:
+def in_cells(snapshot: Snapshot, data: Dataset, runtime) -> Iterator[tuple[list[Partition], str]]:
     """Partitions of a copy of new rows in the order of cells, each within one partition of the model; its directory.
 
     The copy has an array `row` for where a row stood. The directory is removed in the end.

@@ -13,7 +13,7 @@ import numpy as np
 
 from bcmdist.committee.soundness import check_fit
 from bcmdist.data.cell_tree import CellTree
-from bcmdist.data.dataset import Data, open_data
+from bcmdist.data.dataset import Dataset, open_data
 from bcmdist.data.partition import Partition
 from bcmdist.model.loading import load_model
 from bcmdist.prediction.local.soundness import check_edges
@@ -27,7 +27,7 @@ PROBES = 128
 
 
 @dataclass(frozen=True)
-class Sizes:
+class HaloSizes:
     """Rows of a core, and of core and halo together, about."""
 
     core: int
@@ -44,12 +44,12 @@ CORE = 80
 EFFORT_FACTORS = {"quick": 0.5, "normal": 1.0, "thorough": 3.0}
 
 
-def sizes_for(rows, inputs, effort) -> Sizes:
+def sizes_for(rows, inputs, effort) -> HaloSizes:
     """Sizes for data of so many rows and inputs."""
     around = min(LEAST_AROUND + AROUND_PER_INPUT * inputs, MOST_AROUND)
     few = max(FEW_ROWS, FEW_PER_SQUARE * inputs**2)
     affordable = MOST_AROUND * (few / max(rows, few)) ** THINNING_POWER
-    return Sizes(CORE, int(EFFORT_FACTORS[effort] * min(around, affordable)))
+    return HaloSizes(CORE, int(EFFORT_FACTORS[effort] * min(around, affordable)))
 
 
 # Neighbours of each row of a core that are told apart by rank, among so many times the rows wanted, the nearest ones.
@@ -106,12 +106,12 @@ def _least(values, count):
 class Arrangement:
     """The rows of a model in the order of its cells."""
 
-    data: Data
+    data: Dataset
     """the copy in the order of cells; rows below are rows of it"""
     tree: CellTree
     edges: np.ndarray
     """(cells + 1,): where cells begin"""
-    sizes: Sizes
+    sizes: HaloSizes
 
     @property
     def bounds(self):
@@ -150,4 +150,4 @@ def load_arrangement(reference: Reference) -> Arrangement:
     edges = open_store(reference.url).get_array(cells["edges"])
     data = open_data(f"{reference.url}/{CELL_DATA}", x=model.x_name, y=model.y_name)
     check_edges(edges, model.cells.cells, data.rows, _place(reference))
-    return Arrangement(data, model.cells, edges, Sizes(cells["core"], cells["around"]))
+    return Arrangement(data, model.cells, edges, HaloSizes(cells["core"], cells["around"]))

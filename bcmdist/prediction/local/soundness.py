@@ -1,4 +1,4 @@
-"""TODO."""
+"""Whether what local prediction reads of a model can be: rows of cells, and halos."""
 
 import numpy as np
 

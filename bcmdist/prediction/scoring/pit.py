@@ -32,7 +32,7 @@ class Places:
     """(n,), False for a censored lifetime"""
 
 
-def places(likelihood: Likelihood, said: Predictive, obs: Observations) -> Places:
+def pit_ranges(likelihood: Likelihood, said: Predictive, obs: Observations) -> Places:
     """Where each of n observations lies in its own distribution."""
     at = np.clip(said.cdf(obs.y), 0.0, 1.0)
     below = np.clip(said.cdf(obs.y - 1.0), 0.0, at) if likelihood.discrete else at

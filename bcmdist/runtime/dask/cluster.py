@@ -31,8 +31,8 @@ from bcmdist.runtime.dask.connection import (
     local_cluster,
     scratch_directory,
 )
-from bcmdist.runtime.dask.heartbeat import Pulse
-from bcmdist.runtime.dask.one_by_one import WINDOW, DeathIsFinal, Each
+from bcmdist.runtime.dask.heartbeat import Heartbeat
+from bcmdist.runtime.dask.one_by_one import WINDOW, DeathIsFinal, OneByOne
 from bcmdist.runtime.interface import Progress, silent
 from bcmdist.runtime.signals import finished_first
 from bcmdist.runtime.task import run_batch
@@ -101,7 +101,7 @@ class DaskRuntime:
     def sum(self, task, parts, *, label):
         """Sum of a task over partitions; batches run anywhere, results add up in a fixed tree."""
         while True:
-            pulse = Pulse(self._client, label, len(parts))
+            pulse = Heartbeat(self._client, label, len(parts))
             try:
                 return self._sum(task, parts, label, pulse)
             except distributed.CancelledError as error:
@@ -134,7 +134,7 @@ class DaskRuntime:
 
     def each(self, work, *, label):
         """Outcome of each pair of a task and partitions, in the order of completion."""
-        return Each(self._client, self.threads, label).outcomes(work)
+        return OneByOne(self._client, self.threads, label).outcomes(work)
 
     def _at_once(self, tree, task, batches, flying, pulse):
         """The sum of few batches: all are in flight, and only the end is waited for. Learning does this often."""

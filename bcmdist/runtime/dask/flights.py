@@ -15,7 +15,7 @@ from typing import Any
 import distributed
 
 from bcmdist.data.partition import Work
-from bcmdist.runtime.dask.heartbeat import PULSE_SECONDS, Pulse
+from bcmdist.runtime.dask.heartbeat import PULSE_SECONDS, Heartbeat
 from bcmdist.runtime.task import Task
 
 # A flight is late after so many times the longest that any took, and so many seconds: its worker may be stopped,
@@ -68,7 +68,7 @@ class Flights:
         Begins the keys of the tasks.
     """
 
-    def __init__(self, client, pulse: Pulse, prefix: str):
+    def __init__(self, client, pulse: Heartbeat, prefix: str):
         self.client = client
         self.pulse = pulse
         self.flying: list[Flight] = []

@@ -10,7 +10,7 @@ ANSWER_SECONDS = 5  # for a scheduler that is alive
 CONNECTION_LOST = "scheduler-connection-lost"  # why Dask cancels futures when the scheduler goes away
 
 
-class Pulse:
+class Heartbeat:
     """The scheduler and the workers of one piece of work.
 
     Parameters

@@ -12,7 +12,7 @@ from distributed.client import ClosedClientError
 
 from bcmdist.errors import BcmdistError, PoisonChunk
 from bcmdist.runtime.dask.flights import Flight, Flights, NeverArrived
-from bcmdist.runtime.dask.heartbeat import PULSE_SECONDS, Pulse
+from bcmdist.runtime.dask.heartbeat import PULSE_SECONDS, Heartbeat
 from bcmdist.runtime.dask.last_phase import last_seen, run_noted
 from bcmdist.runtime.dask.quarantine import Quarantine, Suspect
 from bcmdist.runtime.interface import Outcome
@@ -49,13 +49,13 @@ class DeathIsFinal(distributed.SchedulerPlugin):
 PREFIX = "each-"  # of the keys of such tasks
 
 
-class Each:
+class OneByOne:
     """One call of `Runtime.each` on a cluster of so many threads."""
 
     def __init__(self, client, threads, label):
         self.client = client
         self.window = WINDOW * threads
-        self.pulse = Pulse(client, label)
+        self.pulse = Heartbeat(client, label)
         self.flights = Flights(client, self.pulse, PREFIX)
         self.again: collections.deque = collections.deque()
         self.quarantine = Quarantine()
