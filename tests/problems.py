@@ -5,8 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bcmdist import Settings
 from bcmdist.committee.committee import Committee
 from bcmdist.data.observations import Observations, unweighted
+from bcmdist.data.sources.delivery import Delivery
+from bcmdist.data.sources.listed import Listed
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.message import zero
 from bcmdist.model.kernels import parse_kernel
@@ -62,3 +65,26 @@ def assert_same_committee(a, b, tolerance=1e-10):
         assert np.abs(one - other).max() <= tolerance * np.abs(one).max()
     assert abs(a.log_evidence - b.log_evidence) <= tolerance * max(1.0, abs(a.total.evidence))
     assert a.total.rows == b.total.rows
+
+
+GIVEN = Settings(
+    kernel="se",
+    learn=False,
+    set={"kernel.lengthscale": 0.5, "likelihood.noise_variance": 0.01},
+    query=40,
+    rows_per_expert=50,
+)
+
+
+GIVEN_CLASSES = Settings(
+    kernel="se", learn=False, set={"kernel.variance": 5.0, "kernel.lengthscale": 0.6}, query=40, rows_per_expert=50
+)
+
+
+class Shuffled(Listed):
+    """Partitions in any order and any number of times, with positions in the data set that they are of."""
+
+    def read(self, after, most):
+        start = after or 0
+        parts = self.parts[start : start + most]
+        return [Delivery((part,), start + k, part.stop) for k, part in enumerate(parts, start=1)]

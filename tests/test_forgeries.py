@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 import zarr
 from conftest import SEED
-from test_ingest import Shuffled
 
 from bcmdist import GBCM, Settings
 from bcmdist.committee.ingest.options import IngestOptions
@@ -25,6 +24,7 @@ from bcmdist.data.partition import partitions
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import BcmdistError, ModelDamaged, NotFinite
 from bcmdist.storage.fields import read_array
+from problems import Shuffled
 
 ROWS = 60
 SECONDS = 20  # of one forgery, before it hangs

@@ -99,7 +99,7 @@ def test_who_predicts_held_out_rows_has_heard_the_others_only(make_data, rng, ro
     y = y if likelihood == "onehot" else np.minimum(y, 1.0)
     path = make_data(X=X, y=y, rows_per_chunk=1)
     gbcm = GBCM.fit(path, replace(CLASSES, likelihood=likelihood, rows_per_expert=rows_per_expert))
-    chosen, without = without_some(gbcm, SerialRuntime())
+    chosen, without = without_some(gbcm.snapshot, SerialRuntime())
     query, model_likelihood = gbcm.model.query, gbcm.model.likelihood
     total, rest = zero_message(query, model_likelihood), 0
     for part, rows in read_all(partitions(open_data(path), rows_per_expert)):

@@ -203,7 +203,7 @@ class WatchedRuntime:
 
 def on_cluster(address, watch: Watch):
     """The runtime of a job."""
-    from bcmdist.runtime.dask.cluster import DaskRuntime
+    from bcmdist.runtime.dask.cluster import DaskRuntime  # quick start
 
     runtime = DaskRuntime(address, progress=watch.progress)
     runtime.watch_workers(lambda worker: watch.tell("worker lost", worker=worker))
@@ -259,7 +259,7 @@ def _error(name, message, claim):
 
 
 def _lost(error, address):
-    from bcmdist.runtime.dask.scheduler import answers
+    from bcmdist.runtime.dask.scheduler import answers  # quick start
 
     ours = isinstance(error, BcmdistError)
     return isinstance(error, OSError) and not ours and not answers(address)
@@ -267,7 +267,7 @@ def _lost(error, address):
 
 def _run(request, make_runtime):
     """The figures of a command."""
-    from bcmdist.app.cli.main import cli
+    from bcmdist.app.cli.main import cli  # quick start
 
     command = cli.commands[request["command"]]
     with command.make_context(command.name, list(request["arguments"]), obj=make_runtime) as context:

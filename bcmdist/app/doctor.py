@@ -100,7 +100,7 @@ def _loopback():
 
 
 def _cluster():
-    from bcmdist.runtime.dask.cluster import DaskRuntime
+    from bcmdist.runtime.dask.cluster import DaskRuntime  # quick start
 
     start = time.perf_counter()
     with DaskRuntime(workers=1) as runtime:

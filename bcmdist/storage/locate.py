@@ -19,7 +19,7 @@ def open_objects(url):
     MissingExtra, InvalidOption
     """
     try:
-        from bcmdist.storage import s3
+        from bcmdist.storage import s3  # optional
     except ImportError as error:
         raise MissingExtra(
             f"{url}: object stores need a package that is not installed ({error}); pip install 'bcmdist[s3]'"

@@ -64,7 +64,7 @@ def _submitting(command):
     """A command with the same parameters that submits the other."""
 
     def callback(directory, **options):
-        from bcmdist.app import jobs
+        from bcmdist.app import jobs  # quick start
 
         context = click.get_current_context()
         context.obj, as_json = _stop, options["as_json"]
@@ -91,7 +91,7 @@ def _params(option):
 
 
 def _machine(address):
-    from bcmdist.runtime.dask.scheduler import SchedulerMachine
+    from bcmdist.runtime.dask.scheduler import SchedulerMachine  # quick start
 
     return SchedulerMachine(address)
 
@@ -142,7 +142,7 @@ def list_jobs(directory, as_json):
 
     Example: bcmdist jobs
     """
-    from bcmdist.app import jobs
+    from bcmdist.app import jobs  # quick start
 
     told = jobs.listed(directory)
     if as_json:
@@ -163,7 +163,7 @@ def status(job, directory, as_json):
 
     Example: bcmdist status ID --json
     """
-    from bcmdist.app import jobs
+    from bcmdist.app import jobs  # quick start
 
     figures = jobs.status(jobs.open_job(directory, job))
     report(figures, as_json, {name: value for name, value in figures.items() if value not in (None, {}, [])})
@@ -179,7 +179,7 @@ def logs(job, follow, directory, as_json):
 
     Example: bcmdist logs ID --follow
     """
-    from bcmdist.app import jobs
+    from bcmdist.app import jobs  # quick start
 
     journal, shown = jobs.open_job(directory, job), 0
     while True:
@@ -210,7 +210,7 @@ def cancel(job, directory, as_json):
 
     Example: bcmdist cancel ID
     """
-    from bcmdist.app import jobs
+    from bcmdist.app import jobs  # quick start
 
     journal = jobs.open_job(directory, job)
     jobs.cancel(journal)
@@ -227,7 +227,7 @@ def resume(job, scheduler, directory, as_json):
 
     Example: bcmdist resume ID --scheduler tcp://HOST:8786
     """
-    from bcmdist.app import jobs
+    from bcmdist.app import jobs  # quick start
 
     journal = jobs.open_job(directory, job)
     jobs.refuse_finished(journal)
@@ -238,7 +238,7 @@ def resume(job, scheduler, directory, as_json):
 
 
 def _brief(journal):
-    from bcmdist.app import jobs
+    from bcmdist.app import jobs  # quick start
 
     told = jobs.status(journal)
     return {name: told[name] for name in ("command", "state", "model", "out") if name in told}

@@ -108,7 +108,7 @@ def demo(rows, sigma, out, seed, make_runtime, as_json):
     Example: bcmdist demo --rows 20000 --sigma 0.5 --out demo
     """
     started = time.perf_counter()
-    from bcmdist.app import demo as demos
+    from bcmdist.app import demo as demos  # quick start
     from bcmdist.app import pictures
     from bcmdist.errors import MissingExtra
 
@@ -158,7 +158,7 @@ def import_(file, data, y, rows_per_chunk, part, holdout, seed, mask, mask_row, 
 
     Example: bcmdist import measurements.csv train.zarr --y yield --holdout 0.1 --part train
     """
-    from bcmdist.data.tables.importing import Roles, Split, import_file
+    from bcmdist.data.tables.importing import Roles, Split, import_file  # quick start
 
     split = Split(part, holdout, seed, mask, mask_row)
     companions = {role: name for role, name in roles.items() if name is not None}
@@ -278,7 +278,7 @@ def fit(data, model, given, prepare_only, hyperparameters, samples, chains, make
     Example: bcmdist fit train.zarr --model model --task regression --query 1000
     """
     start = time.perf_counter()
-    from bcmdist.api.gbcm import GBCM
+    from bcmdist.api.gbcm import GBCM  # quick start
     from bcmdist.data.dataset import open_data
     from bcmdist.learning.settings import Settings
 
@@ -294,7 +294,7 @@ def fit(data, model, given, prepare_only, hyperparameters, samples, chains, make
 
 
 def _sampling(prepare_only, **how):
-    from bcmdist.api.sampling import sample_posterior
+    from bcmdist.api.sampling import sample_posterior  # quick start
 
     if prepare_only:
         raise InvalidOption("--prepare-only: expected hyper-parameters by evidence, got hmc; leave out one of them")
@@ -303,20 +303,20 @@ def _sampling(prepare_only, **how):
 
 def _load(model):
     """What MODEL holds: a committee, or a mixture of them."""
-    from bcmdist.api.mixture import Mixture, is_mixture
+    from bcmdist.api.mixture import Mixture, is_mixture  # quick start
 
     return Mixture.load(model) if is_mixture(model) else _held(model)
 
 
 def _held(model, commit=None):
     """A committee that is kept from pruning until the command ends."""
-    from bcmdist.api.gbcm import GBCM
+    from bcmdist.api.gbcm import GBCM  # quick start
 
     return click.get_current_context().with_resource(GBCM.held(model, commit=commit))
 
 
 def _refuse_mixture(model, what):
-    from bcmdist.api.mixture import is_mixture
+    from bcmdist.api.mixture import is_mixture  # quick start
 
     if is_mixture(model):
         raise InvalidOption(
@@ -346,7 +346,7 @@ def predict(model, data, out, method, x, id_, make_runtime, as_json, **roles):
     Example: bcmdist predict model new.csv --out predictions.csv
     """
     start = time.perf_counter()
-    from bcmdist.api.files import is_file, predicted
+    from bcmdist.api.files import is_file, predicted  # quick start
     from bcmdist.api.mixture import Mixture
     from bcmdist.data.dataset import open_data
     from bcmdist.data.writing import refuse_existing
@@ -383,7 +383,7 @@ def score(model, data, method, x, y, picture, make_runtime, as_json):
 
     Example: bcmdist score model test.zarr
     """
-    from bcmdist.app import pictures
+    from bcmdist.app import pictures  # quick start
     from bcmdist.prediction.datasets import chosen_method
 
     gbcm = _load(model)
@@ -413,7 +413,7 @@ def info(model, commit, history, ledger, p_eff_data, calibration, picture, as_js
 
     Example: bcmdist info model --json
     """
-    from bcmdist.app import pictures
+    from bcmdist.app import pictures  # quick start
     from bcmdist.committee import fading
     from bcmdist.prediction.arrivals import drift
 
@@ -480,7 +480,7 @@ def ingest(model, source, watch, make_runtime, as_json, on_error, take_over, **w
     Example: bcmdist ingest model new.zarr
     """
     start = time.perf_counter()
-    from bcmdist.committee.ingest.options import IngestOptions
+    from bcmdist.committee.ingest.options import IngestOptions  # quick start
     from bcmdist.prediction.arrivals import drift
 
     _refuse_mixture(model, "ingest into")
@@ -552,7 +552,7 @@ def prune(model, keep, as_json):
 
     Example: bcmdist prune model --keep 10
     """
-    from bcmdist.storage.commits import open_store
+    from bcmdist.storage.commits import open_store  # quick start
 
     _refuse_mixture(model, "prune")
     return report(open_store(model).prune(keep), as_json)
@@ -565,7 +565,7 @@ def doctor(as_json):
 
     Example: bcmdist doctor
     """
-    from bcmdist.app.doctor import examine
+    from bcmdist.app.doctor import examine  # quick start
 
     findings = examine()
     failed = [f["check"] for f in findings if not f["ok"]]

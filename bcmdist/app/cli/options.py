@@ -72,13 +72,13 @@ def runtime_options(command):
 
 
 def _runtime(scheduler, workers, serial):
-    from bcmdist.app.cli.progress import ProgressBar
+    from bcmdist.app.cli.progress import ProgressBar  # quick start
 
     if serial:
-        from bcmdist.runtime.serial import SerialRuntime
+        from bcmdist.runtime.serial import SerialRuntime  # quick start
 
         return SerialRuntime(progress=ProgressBar())
-    from bcmdist.runtime.dask.cluster import DaskRuntime
+    from bcmdist.runtime.dask.cluster import DaskRuntime  # quick start
 
     return DaskRuntime(scheduler, workers=workers, progress=ProgressBar())
 

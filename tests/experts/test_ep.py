@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from numpy.linalg import inv, slogdet, solve
 from scipy.special import log_ndtr
-from test_quadrature import Counts, HeavyTailed, Probit, by_trapezoid
 
 from bcmdist.committee.committee import Committee
 from bcmdist.data.observations import Observations, unweighted
@@ -17,6 +16,7 @@ from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.latent import predict_latent
 from problems import class_problem, make_kernel, regression_problem, split
+from some_likelihoods import Counts, HeavyTailed, Probit, by_trapezoid
 
 
 def probit_moments(y, m, v):

@@ -16,7 +16,6 @@ from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.checks.checked_store import recorded
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
-from bcmdist.data.sources.delivery import Delivery
 from bcmdist.data.sources.listed import Listed
 from bcmdist.data.writing import append_rows, write_dataset
 from bcmdist.errors import (
@@ -28,19 +27,10 @@ from bcmdist.errors import (
     ModelsDiffer,
     PoisonChunk,
 )
-from problems import assert_same_committee
+from problems import Shuffled, assert_same_committee
 
 GIVEN = Settings(kernel="se", learn=False, query=20, rows_per_expert=20)
 ONE_EACH = IngestOptions(commit_every=1, keep=1000)
-
-
-class Shuffled(Listed):
-    """Partitions in any order and any number of times, with positions in the data set that they are of."""
-
-    def read(self, after, most):
-        start = after or 0
-        parts = self.parts[start : start + most]
-        return [Delivery((part,), start + k, part.stop) for k, part in enumerate(parts, start=1)]
 
 
 def shuffled(path, order):
@@ -174,10 +164,10 @@ def test_who_loses_a_commit_adds_to_it(prepared, monkeypatch):
     def slow(self, *arguments, **options):
         theirs = fast.pop(next(tries), None)
         if theirs:
-            newest = GBCM.load(gbcm.url)
-            heard = newest.snapshot.hear(theirs, SerialRuntime(), label="test")
+            newest = Snapshot.load(gbcm.url)
+            heard = newest.hear(theirs, SerialRuntime(), label="test")
             entries = list(heard.entries.values())
-            successor(newest.snapshot, newest.committee.absorb(heard.message), entries)
+            successor(newest, newest.committee.absorb(heard.message), entries)
         return successor(self, *arguments, **options)
 
     monkeypatch.setattr(Snapshot, "successor", slow)

@@ -25,18 +25,7 @@ from bcmdist.errors import (
     UnsupportedTarget,
 )
 from bcmdist.learning.survey import Sample
-from problems import assert_same_committee
-
-GIVEN = Settings(
-    kernel="se",
-    learn=False,
-    set={"kernel.lengthscale": 0.5, "likelihood.noise_variance": 0.01},
-    query=40,
-    rows_per_expert=50,
-)
-GIVEN_CLASSES = Settings(
-    kernel="se", learn=False, set={"kernel.variance": 5.0, "kernel.lengthscale": 0.6}, query=40, rows_per_expert=50
-)
+from problems import GIVEN, GIVEN_CLASSES, assert_same_committee
 
 
 @pytest.fixture(params=["serial", "dask"])

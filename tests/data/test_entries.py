@@ -386,7 +386,7 @@ def test_rows_to_publish_must_match():
 
 
 def test_a_server_that_does_not_answer(monkeypatch):
-    monkeypatch.setattr(stream, "PATIENCE", 0.3)
+    monkeypatch.setattr("bcmdist.data.redis.PATIENCE", 0.3)
     source = open_source("redis://:s3cret@127.0.0.1:1/rows", rows_per_expert=1, watch=True)
     with pytest.raises(
         SourceUnreachable, match=r"redis://127.0.0.1:1/0/rows: expected a Redis server, none answered"

@@ -39,8 +39,7 @@ from bcmdist.runtime.dask.cluster import DaskRuntime
 from bcmdist.runtime.dask.scheduler import SchedulerMachine
 from bcmdist.runtime.task import run_batch
 from bcmdist.storage.commits import Reference
-from problems import assert_same_committee
-from test_bcm import GIVEN
+from problems import GIVEN, assert_same_committee
 
 
 @dataclass(frozen=True)
@@ -208,7 +207,7 @@ def start_dask(what, *options, log):
     """A scheduler or worker of its own on loopback, which can import the tests' tasks."""
     command = [sys.executable, "-m", f"distributed.cli.dask_{what}", *options]
     loopback = ["--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0"]
-    environment = os.environ | {"PYTHONPATH": os.path.dirname(__file__)}
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
     return subprocess.Popen([*command, *loopback], stderr=log, env=environment)
 
 

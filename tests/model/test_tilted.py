@@ -1,85 +1,12 @@
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 from scipy.integrate import quad
-from scipy.special import gammaln, log_ndtr
+from scipy.special import log_ndtr
 
 from bcmdist.data.observations import Observations, unweighted
 from bcmdist.model.likelihoods import Bernoulli, Gaussian
 from bcmdist.model.likelihoods.tilted import tilted, tilted_site
-
-
-@dataclass(frozen=True)
-class Counts:
-    """Poisson with log rate f."""
-
-    def log_density(self, obs, f):
-        return obs.weight * (obs.y * f - np.exp(f) - gammaln(obs.y + 1.0))
-
-    def score(self, obs, f):
-        return obs.weight * (obs.y - np.exp(f))
-
-    def curvature(self, obs, f):
-        return obs.weight * np.exp(f)
-
-
-@dataclass(frozen=True)
-class HeavyTailed:
-    """Student-t noise of 4 degrees of freedom and scale 0.1, up to a constant: not log-concave."""
-
-    def log_density(self, obs, f):
-        return -2.5 * np.log1p((obs.y - f) ** 2 / 0.04)
-
-    def score(self, obs, f):
-        return 5.0 * (obs.y - f) / (0.04 + (obs.y - f) ** 2)
-
-    def curvature(self, obs, f):
-        return np.full(len(obs), 5.0 / 0.07)
-
-
-@dataclass(frozen=True)
-class Probit:
-    """P(y = 1) = Phi(f): the tilted moments have a closed form."""
-
-    def log_density(self, obs, f):
-        return log_ndtr((2 * obs.y - 1) * f)
-
-    def score(self, obs, f):
-        sign = 2 * obs.y - 1
-        return sign * np.exp(-0.5 * f**2 - 0.5 * np.log(2 * np.pi) - log_ndtr(sign * f))
-
-    def curvature(self, obs, f):
-        s = self.score(obs, f)
-        return s * (s + f)
-
-
-def by_trapezoid(likelihood, y, mean, variance):
-    """Log normaliser, mean and variance on an even grid over all that counts.
-
-    The rule is exact to rounding for a smooth integrand that vanishes at both ends, once it resolves it.
-    """
-
-    def log_integrand(d):
-        obs = Observations(np.full(len(d), float(y)), np.ones(len(d)))
-        with np.errstate(over="ignore"):
-            return likelihood.log_density(obs, mean + d) - 0.5 * d**2 / variance
-
-    low, high, points = -14 * np.sqrt(variance), 14 * np.sqrt(variance), 4001
-    while (value := log_integrand(np.linspace(low, high, points)))[[0, -1]].max() > value.max() - 60:
-        low, high = 2 * low, 2 * high
-    for _ in range(6):  # close in on where the integrand lives
-        d = np.linspace(low, high, points)
-        value = log_integrand(d)
-        inside = np.flatnonzero(value > value.max() - 60)
-        low, high = d[max(inside[0] - 1, 0)], d[min(inside[-1] + 1, points - 1)]
-    d = np.linspace(low, high, 100_001)
-    value = log_integrand(d)
-    share = np.exp(value - value.max())
-    total = share.sum()
-    centre = share @ d / total
-    spread = share @ (d - centre) ** 2 / total
-    return value.max() + np.log(total * (d[1] - d[0]) / np.sqrt(2 * np.pi * variance)), mean + centre, spread
+from some_likelihoods import Counts, HeavyTailed, Probit, by_trapezoid
 
 
 def one(likelihood, y, mean, variance, function=tilted):

@@ -266,7 +266,7 @@ def test_urls_that_name_no_bucket():
 def test_without_obstore(monkeypatch):
     monkeypatch.setitem(sys.modules, "obstore", None)
     monkeypatch.delitem(sys.modules, "bcmdist.storage.s3")
-    monkeypatch.delattr(bcmdist, "objects")
+    monkeypatch.delattr(bcmdist.storage, "s3")
     for work in (open_storage, open_group):
         with pytest.raises(MissingExtra, match=r"pip install 'bcmdist\[s3\]'"):
             work("s3://bucket/model")

@@ -1,0 +1,137 @@
+"""The layout of the package: few rooms, and imports that go one way through them, also inside each.
+
+A room may import those before it. Nothing is imported inside a function but for a quick start or an optional package,
+and the line says which.
+"""
+
+import ast
+import itertools
+from pathlib import Path
+
+import pytest
+
+import bcmdist
+
+ROOT = Path(bcmdist.__file__).parent
+# Rooms of one line may not import each other.
+ORDER = ["errors linalg", "storage", "data", "runtime model", "experts", "committee", "prediction", "learning", "api"]
+RANK = {room: rank for rank, rooms in enumerate([*ORDER, "app", "__main__"]) for room in rooms.split()}
+MOST_ENTRIES = 14
+REASONS = ("# quick start", "# optional")
+
+
+def name_of(path):
+    return ".".join(("bcmdist", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
+
+
+MODULES = {name_of(path): path for path in sorted(ROOT.rglob("*.py"))}
+
+
+def home(name):
+    """The module that a dotted name is in."""
+    while name not in MODULES:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def imported(tree):
+    """Names that a tree imports from the package, with the node that does."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node) for alias in node.names if alias.name.startswith("bcmdist"))
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bcmdist"):
+            yield from ((f"{node.module}.{alias.name}", node) for alias in node.names)
+
+
+def edges(modules):
+    """Of each module, those that it imports, whatever the import stands in."""
+    found = {}
+    for name, path in modules.items():
+        homes = {home(target) for target, _ in imported(ast.parse(path.read_text()))}
+        found[name] = homes - {name, "bcmdist"}
+    return found
+
+
+EDGES = edges({name: path for name, path in MODULES.items() if name != "bcmdist"})
+
+
+def room(name):
+    return name.split(".")[1]
+
+
+def test_there_are_few_entries():
+    entries = {path.name for path in ROOT.iterdir()} - {"__pycache__", "py.typed"}
+    assert len(entries) <= MOST_ENTRIES, sorted(entries)
+
+
+def against_the_order(edges):
+    """Pairs of modules of which the first imports the second from a room that is not before its own."""
+    pairs = ((a, b) for a in edges for b in edges[a] if room(a) != room(b))
+    return [f"{a} imports {b}" for a, b in pairs if RANK[room(b)] >= RANK[room(a)] > 0 or RANK[room(b)] > RANK[room(a)]]
+
+
+def test_imports_go_one_way_between_rooms():
+    assert against_the_order(EDGES) == []
+
+
+def circle(edges):
+    """Modules that import each other in a circle, in its order; none where there is none."""
+    state = {}
+
+    def visit(name, path):
+        state[name] = "open"
+        for target in sorted(edges[name]):
+            if state.get(target) == "open":
+                return [*path[path.index(target) :], target]
+            if target not in state and (found := visit(target, [*path, target])):
+                return found
+        state[name] = "done"
+        return []
+
+    return next((found for name in sorted(edges) if name not in state and (found := visit(name, [name]))), [])
+
+
+def test_there_is_no_circle():
+    assert " imports ".join(circle(EDGES)) == ""
+
+
+def test_circles_between_folders_of_a_room():
+    """Folders of a room stand in an order too: no two import each other."""
+    folders = {(name.rpartition(".")[0], target.rpartition(".")[0]) for name in EDGES for target in EDGES[name]}
+    inside = {(a, b) for a, b in folders if a.count(".") == b.count(".") == 2 and room(a) == room(b) and a != b}
+    assert [f"{a} and {b}" for a, b in sorted(inside) if (b, a) in inside and a < b] == []
+
+
+def guarded(tree):
+    """Imports that only a type checker sees."""
+    blocks = (node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
+    return [target for block in blocks for target, _ in imported(block)]
+
+
+@pytest.mark.parametrize("name", sorted(set(MODULES) - {"bcmdist"}))  # its public names are loaded when they are used
+def test_no_import_is_hidden(name):
+    text = MODULES[name].read_text()
+    tree, lines = ast.parse(text), text.splitlines()
+    assert guarded(tree) == []
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    inner = {node.lineno for function in functions for _, node in imported(function)}
+    assert [f"{name}:{n}: {lines[n - 1].strip()}" for n in sorted(inner) if not explained(lines, n)] == []
+
+
+def explained(lines, number):
+    """Whether a line, or the one that the imports above it begin with, says why it stands in a function."""
+    block = itertools.takewhile(lambda line: "import " in line, (lines[k] for k in range(number - 1, -1, -1)))
+    return any(line.rstrip().endswith(REASONS) for line in block)
+
+
+# --- The checks themselves ---
+
+
+def test_what_would_be_found():
+    wrong = {"bcmdist.data.a": {"bcmdist.model.b"}, "bcmdist.model.b": {"bcmdist.data.a"}}
+    assert against_the_order(wrong) == ["bcmdist.data.a imports bcmdist.model.b"]
+    assert circle(wrong) == ["bcmdist.data.a", "bcmdist.model.b", "bcmdist.data.a"]
+    side_by_side = {"bcmdist.runtime.a": {"bcmdist.model.b"}, "bcmdist.linalg": {"bcmdist.errors"}}
+    assert against_the_order(side_by_side) == ["bcmdist.runtime.a imports bcmdist.model.b"]
+    hidden = ast.parse("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from bcmdist.api.gbcm import GBCM")
+    assert guarded(hidden) == ["bcmdist.api.gbcm.GBCM"]
