@@ -9,7 +9,7 @@ from bcmdist.learning.evidence.cached import Remembered
 from bcmdist.learning.evidence.local_tasks import ClassEvidence, LeftOut
 from bcmdist.learning.evidence.objectives import LocalObjective, improved_points
 from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, learn, polish, rescale, with_given
-from bcmdist.model.kernels import expression, kernel_parts, parse_kernel
+from bcmdist.model.kernels import kernel_parts, parse_kernel
 from bcmdist.model.likelihoods import SVM, Gaussian, OneHot, Softmax
 from bcmdist.model.model import to_lists
 from bcmdist.model.shared.query import prepare
@@ -133,7 +133,7 @@ def _judges_for(near, reference, settings, likelihood, classes, runtime):
         parts = near.around(metric_of, np.ones(where.count), where.rows)
 
         def value(kernel, likelihood):
-            names = expression(kernel), to_lists(kernel), settings.mean, likelihood.name, to_lists(likelihood)
+            names = kernel.expression, to_lists(kernel), settings.mean, likelihood.name, to_lists(likelihood)
             task = LeftOut(reference, *names, classes, where.central)
             return float(np.max(runtime.sum(task, parts, label="judge")))
 
@@ -156,7 +156,7 @@ def _softmax_evidence(blocks, reference, mean, classes, runtime):
     small = [block.head(RESCALE_BLOCK) for block in blocks[:RESCALE_BLOCKS]]
 
     def evidence(kernel):
-        task = ClassEvidence(reference, expression(kernel), to_lists(kernel), mean, classes)
+        task = ClassEvidence(reference, kernel.expression, to_lists(kernel), mean, classes)
         return runtime.sum(task, small, label="learn")
 
     return evidence
