@@ -350,10 +350,9 @@ def predict(model, data, out, method, x, id_, make_runtime, as_json, **roles):
     from bcmdist.api.mixture import Mixture
     from bcmdist.data.dataset import open_data
     from bcmdist.data.writing import refuse_existing
-    from bcmdist.prediction.datasets import chosen_method
 
     gbcm = _load(model)
-    method = chosen_method(gbcm.facts, method)
+    method = gbcm.chosen_method(method)
     member = (gbcm.members[0] if isinstance(gbcm, Mixture) else gbcm).model
     roles = {role: name for role, name in roles.items() if name is not None}
     refuse_existing(out)
@@ -384,10 +383,9 @@ def score(model, data, method, x, y, picture, make_runtime, as_json):
     Example: bcmdist score model test.zarr
     """
     from bcmdist.app import pictures  # quick start
-    from bcmdist.prediction.datasets import chosen_method
 
     gbcm = _load(model)
-    method = chosen_method(gbcm.facts, method)
+    method = gbcm.chosen_method(method)
     if picture:
         pictures.check(picture)
     with make_runtime() as runtime:
@@ -430,7 +428,7 @@ def info(model, commit, history, ledger, p_eff_data, calibration, picture, as_js
     if history:
         figures["history"] = gbcm.store.history()
     if ledger:
-        counts = fading.weights(gbcm.facts, gbcm.ledger)
+        counts = fading.weights(gbcm.facts.fading, gbcm.ledger)
         figures["ledger"] = [{"key": e.key, "rows": e.rows, "weight": counts[e.key]} for e in gbcm.ledger]
     if picture:
         table = drift.arrivals(gbcm.ledger)
@@ -481,7 +479,6 @@ def ingest(model, source, watch, make_runtime, as_json, on_error, take_over, **w
     """
     start = time.perf_counter()
     from bcmdist.committee.ingest.options import IngestOptions  # quick start
-    from bcmdist.prediction.arrivals import drift
 
     _refuse_mixture(model, "ingest into")
     wishes = {name: value for name, value in wishes.items() if value is not None}
@@ -500,7 +497,7 @@ def ingest(model, source, watch, make_runtime, as_json, on_error, take_over, **w
         "seconds": seconds,
         "rows_per_second": tally.rows / seconds,
         "commit": after.commit,
-        "drift": drift.told(after.ledger, after.facts),
+        "drift": after.info()["drift"],
     }
     return report(figures, as_json)
 
@@ -521,7 +518,7 @@ def forget(model, keys, make_runtime, as_json):
     with make_runtime() as runtime:
         after = _held(model).forget(keys, runtime=runtime)
     figures = {"forgotten": len(set(keys)), "rows": after.committee.total.rows, "partitions": len(after.ledger)}
-    error = after.facts.get("withdrawn_error")
+    error = after.facts.withdrawn_error
     if error is not None:
         figures["error_before_last_pass"] = error
     return report(figures | {"seconds": time.perf_counter() - start, "commit": after.commit}, as_json)
