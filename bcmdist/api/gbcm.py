@@ -27,7 +27,6 @@ from bcmdist.data.sources.open import Source, open_source
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.evidence.gradient import evidence_gradient
 from bcmdist.learning.settings import Settings
-from bcmdist.model.likelihoods import task_of
 from bcmdist.model.model import Model
 from bcmdist.prediction import datasets
 from bcmdist.prediction.arrivals.watch import ArrivalWatch
@@ -246,7 +245,7 @@ class GBCM:
         X = new_inputs(self.model, X)
         obs = new_observations(self.model, len(X), exposure=exposure, trials=trials)
         bad = [q for q in quantiles if not 0 < q < 1]
-        if bad or (quantiles and task_of(self.model.likelihood.name) == "classification"):
+        if bad or (quantiles and self.model.likelihood.categorical):
             raise InvalidOption(
                 f"quantiles: expected levels between 0 and 1 of numbers, got {list(quantiles)} of a "
                 f"{self.model.likelihood.name} model; correct or leave them out"
@@ -309,7 +308,7 @@ class GBCM:
         """
         belief, X = one_belief(self.model, self.committee), self.model.scaling.inputs(new_inputs(self.model, X))
         mean, covariance = joint_latent(self.model.query, belief, X, allowed_bytes=SerialRuntime().allowed_bytes)
-        original = functools.partial(self.model.scaling.original, kind=self.model.likelihood.scaling)
+        original = functools.partial(self.model.scaling.original, units=self.model.likelihood.units)
         return original("mean", mean), original("variance", covariance)
 
     def sample(self, X, *, size, seed=0):
@@ -322,7 +321,7 @@ class GBCM:
         belief, X = one_belief(self.model, self.committee), self.model.scaling.inputs(new_inputs(self.model, X))
         how = {"size": size, "seed": seed, "allowed_bytes": SerialRuntime().allowed_bytes}
         samples = sample_latent(self.model.query, belief, X, **how)
-        return self.model.scaling.original("mean", samples, self.model.likelihood.scaling)
+        return self.model.scaling.original("mean", samples, self.model.likelihood.units)
 
     # --- Diagnosis ---
 

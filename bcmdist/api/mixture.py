@@ -19,7 +19,6 @@ from bcmdist.data.partition import aligned_partitions
 from bcmdist.data.writing import LARGEST_OUTPUT_CHUNK, create_predictions, new_output, output_names
 from bcmdist.errors import InvalidOption, ModelNotFound
 from bcmdist.learning.sampling.chains import load_chains, mixing, mixing_advice
-from bcmdist.model.likelihoods import Gaussian, task_of
 from bcmdist.prediction.datasets import chosen_method
 from bcmdist.prediction.limits import refuse_large_prediction
 from bcmdist.prediction.mixtures.tasks import (
@@ -216,7 +215,7 @@ def _visible(members: Members) -> str:
 
 def refuse_unmixable(likelihood):
     """Raise `InvalidOption` for likelihoods whose predictions are neither normal nor probabilities of classes."""
-    if not isinstance(likelihood, Gaussian) and task_of(likelihood.name) != "classification":
+    if not likelihood.normal and not likelihood.categorical:
         raise InvalidOption(
             f"mixture: expected a gaussian or a class likelihood, got {likelihood.name}; fit a single GBCM instead"
         )

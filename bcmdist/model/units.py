@@ -137,7 +137,7 @@ class _Counted(Units):
 
 
 class _Rate(Units):
-    """Counts: exposures are multiplied by the base rate. The latent is the log of a rate, and 0 that of the base one."""
+    """Counts: exposures are multiplied by the base rate. The latent is the log of a rate, 0 that of the base one."""
 
     name = "exposure"
 

@@ -2,7 +2,6 @@
 
 from bcmdist.experts.limits import _reading_bytes, _rechunk
 from bcmdist.model.kernels import kernel_parts
-from bcmdist.model.likelihoods import Softmax
 from bcmdist.prediction.latent import BLOCK_ROWS
 from bcmdist.runtime import memory
 
@@ -25,7 +24,7 @@ def refuse_large_local(snapshot, data, runtime):
         snapshot.facts["rows_per_expert"],
         query.shared,
         kernels=kernel_parts(query.kernel),
-        classes=likelihood.processes if isinstance(likelihood, Softmax) else 1,
+        classes=likelihood.copies,
     )
     memory.refuse_above(
         need + _reading_bytes(data),

@@ -18,8 +18,8 @@ from click.testing import CliRunner
 from bcmdist import GBCM
 from bcmdist.api import sampling as posterior
 from bcmdist.app.cli.main import cli
-from bcmdist.model.likelihoods import LIKELIHOODS
 from bcmdist.storage.commits import open_store
+from some_likelihoods import ONE_PROCESS
 
 FIT = ["--no-learn", "--serial", "--query", "30", "--rows-per-expert", "60", "--kernel", "se"]
 
@@ -258,7 +258,7 @@ def test_every_command_has_help_with_an_example(command):
 
 def test_help_of_fit_says_what_the_parameters_of_families_mean():
     text = CliRunner().invoke(cli, ["fit", "--help"]).output.split("Families and the parameters")[1]
-    families = {name: make() for name, make in LIKELIHOODS.items() if name != "svm"}
+    families = {name: make() for name, make in ONE_PROCESS.items() if name != "svm"}
     wanted = {*families, *(name for likelihood in families.values() for name in likelihood.parameters)}
     assert {name for name in wanted if name not in text} == set()
     assert "a precision" in text

@@ -175,7 +175,7 @@ def test_a_local_prediction_is_that_of_core_and_halo(wiggle, tmp_path, rng):
         assert set(range(a, b)) <= set(rows)
         assert len(rows) == arrangement.sizes.around
         inputs, obs = read_rows(arrangement.data, rows)
-        inputs, obs = model.scaling.inputs(inputs), model.scaling.observations(obs, "affine")
+        inputs, obs = model.scaling.inputs(inputs), model.scaling.observations(obs, model.likelihood.units)
         belief = gbcm.committee.posterior
         expert = local_expert(model.query, model.likelihood, inputs, model.query.whiten(inputs), obs, belief)
         exact = predict_local(model.query, belief, expert, model.scaling.inputs(X[k : k + 1]))

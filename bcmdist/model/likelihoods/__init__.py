@@ -4,7 +4,7 @@ Real, two-class, count, positive and censored targets of one latent process, and
 `interface.Likelihood`.
 """
 
-from bcmdist.data.registry import Registry
+from bcmdist.data.registry import Registry, load_plugins
 from bcmdist.model.likelihoods.classes import SVM, Bernoulli, Probit, TwoClass, logistic_average
 from bcmdist.model.likelihoods.counts import Binomial, NegativeBinomial, Poisson
 from bcmdist.model.likelihoods.gaussian import Gaussian, StudentT
@@ -67,13 +67,16 @@ def make_likelihood(name: str, classes: int | None = None) -> Likelihood:
     return LIKELIHOODS[name].default(classes)
 
 
-def tasks() -> dict[str, tuple[str, ...]]:
-    """Names of the likelihoods of each task, its default first."""
+def tasks(wanted: str | None = None) -> dict[str, tuple[str, ...]]:
+    """Names of the likelihoods of each task, its default first; where a `wanted` one is missing, other packages too."""
     found: dict[str, tuple[str, ...]] = {}
     for name in LIKELIHOODS:
         task = LIKELIHOODS[name].task
         found[task] = (*found.get(task, ()), name)
-    return found
+    if wanted in (None, *found):
+        return found
+    load_plugins()
+    return tasks()
 
 
 for _likelihood in (

@@ -121,7 +121,7 @@ class Likelihood(ABC):
 
     @property
     def normal(self) -> bool:
-        """True for one process with normal noise around it: posteriors are linear in the targets, predictions normal."""
+        """True for one process with normal noise around it: means are linear in the targets, predictions are normal."""
         return self.exact and not self.per_class
 
     @property
@@ -178,14 +178,14 @@ class Likelihood(ABC):
         return obs.weight
 
     def class_probability(self, mean, variance):
-        """Probability of each class, averaged over f ~ N(mean, variance), (n, C); None where targets are no classes,
-        or nothing is said of probabilities.
+        """Probability of each class, averaged over f ~ N(mean, variance), (n, C); of none, (n, 0), where targets are no
+        classes or it says nothing of probabilities.
 
         Parameters
         ----------
         mean : like f; variance : like f, or (n, C, C) of processes that are coupled
         """
-        return None
+        return np.empty((len(mean), 0))
 
     def learned_as(self) -> "Likelihood":
         """The likelihood whose evidence stands for its own while learning, where it has none, or none with a

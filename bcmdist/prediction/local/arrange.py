@@ -24,7 +24,6 @@ from bcmdist.data.reorder.reorder import reorder
 from bcmdist.data.writing import LARGEST_OUTPUT_CHUNK, ROWS_PER_CHUNK
 from bcmdist.errors import DataChanged, InvalidData
 from bcmdist.model.kernels import metric
-from bcmdist.model.likelihoods import task_of
 from bcmdist.prediction.calibration import fit_calibration
 from bcmdist.prediction.limits import refuse_large_local
 from bcmdist.prediction.local.halos import load_arrangement
@@ -102,7 +101,7 @@ def surround(snapshot: Snapshot, runtime) -> Snapshot:
     with stages("halos"):
         parts = _some(_whole(snapshot), CALIBRATED_PARTITIONS)
         facts = {}
-        if task_of(snapshot.model.likelihood.name) == "classification":
+        if snapshot.model.likelihood.categorical:
             left_out = runtime.sum(LeftOutRows(snapshot.reference), parts, label="calibrate")
             facts["local_calibration"] = asdict(fit_calibration(left_out))
         squares, points = runtime.sum(Jumps(snapshot.reference), _some(parts, MEASURED_PARTITIONS), label="borders")

@@ -11,7 +11,6 @@ from bcmdist.committee.fading import weights
 from bcmdist.data.partition import Partition
 from bcmdist.data.rows import read_all, read_rows
 from bcmdist.model.kernels import metric, squared_distance
-from bcmdist.model.likelihoods import Gaussian, OneHot
 from bcmdist.model.loading import load_model
 from bcmdist.model.model import Model
 from bcmdist.model.shared.belief import Belief
@@ -258,11 +257,7 @@ class LeftOutRows:
         obs = model_observations(model, part, rows.obs)
         mean, variance = near.latent(model.scaling.inputs(rows.X))
         likelihood = model.likelihood
-        if isinstance(likelihood, Gaussian | OneHot):
-            noise = likelihood.noise(obs).reshape(-1, *[1] * (mean.ndim - 1))
-            score, curvature = (likelihood.targets(obs) - mean) / noise, 1.0 / noise
-        else:
-            score, curvature = likelihood.score(obs, mean), likelihood.curvature(obs, mean)
+        score, curvature = likelihood.score(obs, mean), likelihood.curvature(obs, mean)
         mean, variance = left_out(mean, variance, score, curvature)
         return HeldOutRows(mean, variance, obs.y, obs.weight)
 
