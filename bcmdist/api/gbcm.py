@@ -17,7 +17,7 @@ import numpy as np
 
 from bcmdist.api import fit
 from bcmdist.api.info import info
-from bcmdist.committee import passes, revision
+from bcmdist.committee import fading, passes, revision
 from bcmdist.committee.committee import Committee
 from bcmdist.committee.ingest.loop import ingest
 from bcmdist.committee.ingest.options import IngestOptions, IngestReport
@@ -128,6 +128,11 @@ class GBCM:
     def ledger(self) -> tuple[Entry, ...]:
         """Partitions heard so far."""
         return self.snapshot.ledger
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """What partitions of the ledger count now, by key."""
+        return fading.weights(self.snapshot.facts.fading, self.ledger)
 
     @property
     def facts(self) -> dict:

@@ -412,8 +412,7 @@ def info(model, commit, history, ledger, p_eff_data, calibration, picture, as_js
     Example: bcmdist info model --json
     """
     from bcmdist.app import pictures  # quick start
-    from bcmdist.committee import fading
-    from bcmdist.prediction.arrivals import drift
+    from bcmdist.prediction.arrivals import drift  # quick start
 
     if commit is not None or history or ledger or p_eff_data or calibration or picture:
         _refuse_mixture(model, "look into")
@@ -428,7 +427,7 @@ def info(model, commit, history, ledger, p_eff_data, calibration, picture, as_js
     if history:
         figures["history"] = gbcm.store.history()
     if ledger:
-        counts = fading.weights(gbcm.facts.fading, gbcm.ledger)
+        counts = gbcm.weights
         figures["ledger"] = [{"key": e.key, "rows": e.rows, "weight": counts[e.key]} for e in gbcm.ledger]
     if picture:
         table = drift.arrivals(gbcm.ledger)
@@ -518,7 +517,7 @@ def forget(model, keys, make_runtime, as_json):
     with make_runtime() as runtime:
         after = _held(model).forget(keys, runtime=runtime)
     figures = {"forgotten": len(set(keys)), "rows": after.committee.total.rows, "partitions": len(after.ledger)}
-    error = after.facts.withdrawn_error
+    error = after.facts.get("withdrawn_error")
     if error is not None:
         figures["error_before_last_pass"] = error
     return report(figures | {"seconds": time.perf_counter() - start, "commit": after.commit}, as_json)
