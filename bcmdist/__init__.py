@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from bcmdist.errors import BcmdistError as BcmdistError
     from bcmdist.learning.sampling.hmc import HMC as HMC
     from bcmdist.learning.settings import Settings as Settings
+    from bcmdist.model.kernels import register_kernel as register_kernel
     from bcmdist.model.likelihoods import register_likelihood as register_likelihood
     from bcmdist.runtime.dask.cluster import DaskRuntime as DaskRuntime
     from bcmdist.runtime.serial import SerialRuntime as SerialRuntime
@@ -58,6 +59,7 @@ _HOME = {
     "SerialRuntime": "bcmdist.runtime.serial",
     "IngestOptions": "bcmdist.committee.ingest.options",
     "register_likelihood": "bcmdist.model.likelihoods",
+    "register_kernel": "bcmdist.model.kernels",
     "sample_posterior": "bcmdist.api.sampling",
 }
 _RENAMED = {"Wishes": "IngestOptions"}  # names of before, which stay
@@ -71,6 +73,7 @@ __all__ = [
     "SerialRuntime",
     "Settings",
     "Wishes",
+    "register_kernel",
     "register_likelihood",
     "sample_posterior",
 ]

@@ -61,9 +61,9 @@ class Coordinates:
 
     def __init__(self, kernel: Kernel, likelihood: Likelihood):
         self.kernel, self.likelihood = kernel, likelihood
-        named = named_parameters(kernel, likelihood)
+        named, lengthscales = named_parameters(kernel, likelihood), {f"kernel.{n}" for n in kernel.lengthscales}
         every = [(n, k if len(v) > 1 else None) for n, v in named.items() for k in range(len(v))]
-        self.slope = np.array([-2.0 if n.endswith("lengthscale") else 1.0 for n, _ in every])
+        self.slope = np.array([-2.0 if n in lengthscales else 1.0 for n, _ in every])
         self.names = [n.replace("lengthscale", "w") + ("" if k is None else f"[{k}]") for n, k in every]
 
     def at(self, phi):

@@ -31,9 +31,6 @@ PROPORTIONS = {"se": 0.6, "matern52": 0.8, "matern32": 1.0, "matern12": 2.5}
 # Standard deviation of the log-normal prior: a factor of 20 either way is one deviation. Weak.
 PRIOR_SD = 3.0
 
-# Bounds of natural parameters of scaled data. Variances and noise beyond them, or lengthscales far
-# beyond the spread of the data, do not change predictions but ruin conditioning.
-BOUNDS = {"lengthscale": (1e-2, 1e3), "variance": (1e-4, 1e3), "alpha": (1e-2, 1e3)}
 AT_BOUND = 1e-3  # in log units
 
 # Learning stops when iterations gain less: half a nat is evidence for nothing.
@@ -211,7 +208,7 @@ def learn(
     settling, deciding = judges_for(best.kernel)
     climbed = [best, *(search.climb(point, effort.isotropic_steps) for point in contenders)]
     # Compared when settled: one of too little noise loses to any other for the sake of a few rows.
-    choices = [(point, settled(settling, point.kernel, point.likelihood, BOUNDS["variance"][1])) for point in climbed]
+    choices = [(point, settled(settling, point.kernel, point.likelihood)) for point in climbed]
     values = [deciding(chosen.kernel, chosen.likelihood) for _, chosen in choices]
     values[0] += 0.0 if likelihood.on_labels else DECISIVE_NATS
     point, chosen = choices[int(np.argmax(values))]
@@ -255,14 +252,11 @@ def rescale(value: Callable[[Kernel], float], kernel: Kernel) -> Kernel:
     latents have another scale. Nelder-Mead from the kernel as it is.
     """
 
-    bounds = BOUNDS | {"variance": (BOUNDS["variance"][0], LARGEST_SOFTMAX_VARIANCE)}
+    bounds = kernel.bounds | {n: (kernel.bounds[n][0], LARGEST_SOFTMAX_VARIANCE) for n in kernel.variances}
 
     def scaled(logs):
-        factors = {"lengthscale": np.exp(logs[0]), "variance": np.exp(logs[1])}
-        values = {}
-        for name, v in kernel.parameters.items():
-            kind = name.rsplit(".", 1)[-1]
-            values[name] = (v * factors.get(kind, 1.0)).clip(*bounds[kind])
+        factors = dict.fromkeys(kernel.lengthscales, np.exp(logs[0])) | dict.fromkeys(kernel.variances, np.exp(logs[1]))
+        values = {n: (v * factors.get(n, 1.0)).clip(*bounds[n]) for n, v in kernel.parameters.items()}
         return kernel.with_parameters(values)
 
     def loss(logs):
@@ -291,7 +285,7 @@ def _isotropic(search, names, likelihood, effort, spread):
     kernel = parse_kernel(names[0], inputs=search.inputs).isotropic()
     starts = []
     for factor in START_LENGTHSCALES:
-        values = {n: v * factor if n.endswith("lengthscale") else v for n, v in kernel.parameters.items()}
+        values = {n: kernel.parameters[n] * factor for n in kernel.lengthscales}
         starts.append(search.at(names[0], kernel.with_parameters(values), likelihood))
     points = [search.climb(start, effort.isotropic_steps) for start in starts]
     if spread is not None and np.ptp(spread) > 0:
@@ -313,8 +307,8 @@ def _isotropic(search, names, likelihood, effort, spread):
 def _as_given(search, name, factor, spread, likelihood):
     """A start with one lengthscale for the inputs as they were given, in units of their joint standard deviation."""
     kernel = parse_kernel(name, inputs=search.inputs)
-    along = (factor * np.linalg.norm(spread) / spread).clip(*BOUNDS["lengthscale"])
-    values = {n: along if n.endswith("lengthscale") and len(v) > 1 else v for n, v in kernel.parameters.items()}
+    along = factor * np.linalg.norm(spread) / spread
+    values = {n: along.clip(*kernel.bounds[n]) for n in kernel.lengthscales if len(kernel.parameters[n]) > 1}
     return search.at(name, kernel.with_parameters(values), likelihood, tied=True)
 
 
@@ -326,7 +320,7 @@ def _with_name(point, name, inputs):
     values = dict(point.kernel.parameters)
     if name != point.name:
         longer = PROPORTIONS[name] / PROPORTIONS[point.name]
-        values["lengthscale"] = (longer * values["lengthscale"]).clip(*BOUNDS["lengthscale"])
+        values["lengthscale"] = (longer * values["lengthscale"]).clip(*kernel.bounds["lengthscale"])
     return kernel.with_parameters(values)
 
 
@@ -358,8 +352,8 @@ def _expanded(point, inputs):
 def _moves(point):
     """How the steps of a search move the log parameters, (P, steps): each on its own, or lengthscales together."""
     sizes = {name: len(values) for name, values in _parameters(point).items()}
-    single = {name for name in sizes if not (point.tied and name.endswith("lengthscale"))}
-    names = [(name, k if name in single else 0) for name, size in sizes.items() for k in range(size)]
+    together = {f"kernel.{name}" for name in point.kernel.lengthscales if point.tied}
+    names = [(name, 0 if name in together else k) for name, size in sizes.items() for k in range(size)]
     steps = list(dict.fromkeys(names))
     return np.array([[float(name == step) for step in steps] for name in names])
 
@@ -388,7 +382,7 @@ def _prior_center(point, inputs):
 
 
 def _bounds(point):
-    own = [(BOUNDS[name.rsplit(".", 1)[-1]], len(values)) for name, values in point.kernel.parameters.items()]
+    own = [(point.kernel.bounds[name], len(values)) for name, values in point.kernel.parameters.items()]
     own += [(point.likelihood.bounds[name], len(values)) for name, values in point.likelihood.parameters.items()]
     return np.concatenate([np.tile(bounds, (size, 1)) for bounds, size in own])
 

@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from bcmdist import GBCM
 from bcmdist.api import sampling as posterior
 from bcmdist.app.cli.main import cli
+from bcmdist.model.kernels import KERNEL_NAMES, KERNELS
 from bcmdist.storage.commits import open_store
 from some_likelihoods import ONE_PROCESS
 
@@ -264,6 +265,13 @@ def test_help_of_fit_says_what_the_parameters_of_families_mean():
     assert "a precision" in text
     assert "a frequency" in text
     assert "\n    weibull            P(T > t) = exp(-(t / scale)^shape)" in text  # in lines of their own
+
+
+def test_help_of_fit_names_all_kernels():
+    """It is text: the registry would take a numpy to load."""
+    text = CliRunner().invoke(cli, ["fit", "--help"]).output
+    ours = [name for name in KERNEL_NAMES if KERNELS[name].__module__.startswith("bcmdist.")]
+    assert re.search("--kernel NAME.auto (.*?);", text, re.DOTALL)[1].split() == ours
 
 
 def test_help_loads_nothing_heavy():

@@ -28,7 +28,7 @@ from bcmdist.errors import (
     ModelsDiffer,
     UnsupportedTarget,
 )
-from bcmdist.learning import search
+from bcmdist.model.kernels import Leaf
 from bcmdist.prediction.latent import predict_latent
 from bcmdist.prediction.local import halos
 from bcmdist.prediction.local.expert import local_expert, predict_local
@@ -474,7 +474,7 @@ def test_conflicting_duplicates(make_data, rng):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::bcmdist.errors.BcmdistWarning")
 def test_a_lengthscale_at_its_bound_is_reported(make_data, rng, monkeypatch):
-    monkeypatch.setitem(search.BOUNDS, "lengthscale", (1e-2, 3.0))
+    monkeypatch.setitem(Leaf.bounds, "lengthscale", (1e-2, 3.0))
     X = rng.uniform(-1, 1, (500, 2))  # the second column says nothing
     settings = Settings(kernel="se", query=30, rows_per_expert=200, partition="spatial", effort="quick")
     gbcm, _ = spatial_fit(make_data, settings, X=X, y=np.sin(5 * X[:, 0]) + 0.05 * rng.standard_normal(500))

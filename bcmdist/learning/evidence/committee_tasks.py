@@ -16,7 +16,7 @@ from bcmdist.experts.expert import conditional_message, expert_message
 from bcmdist.experts.tasks import Contribution
 from bcmdist.learning.evidence.committee_gradient import ModeShare, expert_share, mode_share, points_share
 from bcmdist.model import model as models
-from bcmdist.model.kernels import Kernel, expression
+from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import Likelihood, OneProcess
 from bcmdist.model.loading import load_scaling
 from bcmdist.model.mean import Mean
@@ -71,7 +71,7 @@ def parameters_text(part: Kernel | Likelihood) -> str:
 def make_trial(kernel: Kernel, likelihood: Likelihood, **fixed) -> Trial:
     """A trial of a kernel and a likelihood; `fixed` are the other fields."""
     return Trial(
-        kernel=expression(kernel),
+        kernel=kernel.expression,
         kernel_parameters=parameters_text(kernel),
         likelihood=likelihood.name,
         likelihood_parameters=parameters_text(likelihood),

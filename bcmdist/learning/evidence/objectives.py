@@ -32,7 +32,7 @@ from bcmdist.learning.evidence.committee_tasks import (
     make_trial,
 )
 from bcmdist.learning.evidence.local_tasks import LocalEvidence
-from bcmdist.model.kernels import Kernel, expression, metric
+from bcmdist.model.kernels import Kernel, metric
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.model import to_lists
 from bcmdist.model.shared.belief import Belief
@@ -96,7 +96,7 @@ class LocalObjective(EvidenceObjective):
         return _identity(self.parts, "local", self.scaling.digest, self.mean, self.classes)
 
     def __call__(self, kernel, likelihood):
-        names = expression(kernel), to_lists(kernel), self.mean, likelihood.name, to_lists(likelihood)
+        names = kernel.expression, to_lists(kernel), self.mean, likelihood.name, to_lists(likelihood)
         total = self.runtime.sum(LocalEvidence(self.scaling, *names, self.classes), self.parts, label="learn")
         if total.failures:
             return self._failed(total.reason, total.gradient.shape)
