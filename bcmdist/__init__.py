@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from bcmdist.errors import BcmdistError as BcmdistError
     from bcmdist.learning.sampling.hmc import HMC as HMC
     from bcmdist.learning.settings import Settings as Settings
+    from bcmdist.prediction.predictors import register_predictor as register_predictor
     from bcmdist.runtime.dask.cluster import DaskRuntime as DaskRuntime
     from bcmdist.runtime.serial import SerialRuntime as SerialRuntime
 
@@ -56,6 +57,7 @@ _HOME = {
     "DaskRuntime": "bcmdist.runtime.dask.cluster",
     "SerialRuntime": "bcmdist.runtime.serial",
     "IngestOptions": "bcmdist.committee.ingest.options",
+    "register_predictor": "bcmdist.prediction.predictors",
     "sample_posterior": "bcmdist.api.sampling",
 }
 _RENAMED = {"Wishes": "IngestOptions"}  # names of before, which stay
@@ -69,6 +71,7 @@ __all__ = [
     "SerialRuntime",
     "Settings",
     "Wishes",
+    "register_predictor",
     "sample_posterior",
 ]
 

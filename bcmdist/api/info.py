@@ -5,6 +5,7 @@ from bcmdist.committee.committee import query_advice
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.model.model import named_parameters
 from bcmdist.prediction.arrivals.drift import told
+from bcmdist.prediction.predictors import recorded_method
 
 
 def info(snapshot: Snapshot) -> dict:
@@ -34,7 +35,7 @@ def info(snapshot: Snapshot) -> dict:
         "jitter": query.jitter,
         "kernels_tried": facts["kernels_tried"],
         "at_bounds": facts["at_bounds"],
-        "method": facts.get("method", "committee"),
+        "method": recorded_method(facts),
         "drift": told(snapshot.ledger, facts),
         "fading": facts.get("fading"),
         "skipped": facts.get("skipped", []),

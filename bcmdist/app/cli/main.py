@@ -350,10 +350,9 @@ def predict(model, data, out, method, x, id_, make_runtime, as_json, **roles):
     from bcmdist.api.mixture import Mixture
     from bcmdist.data.dataset import open_data
     from bcmdist.data.writing import refuse_existing
-    from bcmdist.prediction.datasets import chosen_method
 
     gbcm = _load(model)
-    method = chosen_method(gbcm.facts, method)
+    method = gbcm.chosen_method(method)
     member = (gbcm.members[0] if isinstance(gbcm, Mixture) else gbcm).model
     roles = {role: name for role, name in roles.items() if name is not None}
     refuse_existing(out)
@@ -384,10 +383,9 @@ def score(model, data, method, x, y, picture, make_runtime, as_json):
     Example: bcmdist score model test.zarr
     """
     from bcmdist.app import pictures  # quick start
-    from bcmdist.prediction.datasets import chosen_method
 
     gbcm = _load(model)
-    method = chosen_method(gbcm.facts, method)
+    method = gbcm.chosen_method(method)
     if picture:
         pictures.check(picture)
     with make_runtime() as runtime:

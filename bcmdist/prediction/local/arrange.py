@@ -26,8 +26,9 @@ from bcmdist.errors import DataChanged, InvalidData
 from bcmdist.model.kernels import metric
 from bcmdist.model.likelihoods import task_of
 from bcmdist.prediction.calibration import fit_calibration
-from bcmdist.prediction.limits import refuse_large_local
+from bcmdist.prediction.limits import local_memory, refuse_large_prediction
 from bcmdist.prediction.local.halos import load_arrangement
+from bcmdist.prediction.local.neighbours import surrounded
 from bcmdist.prediction.local.tasks import CellRouter, Centroids, Halo, Jumps, LeftOutRows
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import CELL_DATA, SCRATCH
@@ -56,7 +57,7 @@ def arrange(snapshot: Snapshot, data: Dataset, runtime) -> Snapshot:
     if "edges" in snapshot.facts["cells"]:
         _refuse_moved(snapshot, f"{place}/{snapshot.model.x_name}")
         return snapshot
-    refuse_large_local(snapshot, data, runtime)
+    refuse_large_prediction(local_memory(snapshot), data, runtime)
     stages = StageTimer()
     job = hashlib.sha256(
         f"{snapshot.facts['job']} {snapshot.facts['surveyed']} {snapshot.reference.digest}".encode()
@@ -115,11 +116,6 @@ def surround(snapshot: Snapshot, runtime) -> Snapshot:
         method="local",
         **facts,
     )
-
-
-def surrounded(facts) -> bool:
-    """Whether local predictions can be made: `surround` was there to its end."""
-    return "border_jump" in (facts.get("cells") or {})
 
 
 def _refuse_moved(snapshot, array):
