@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from bcmdist.api.sampling import sample_posterior as sample_posterior
     from bcmdist.committee.ingest.options import IngestOptions as IngestOptions
     from bcmdist.committee.ingest.options import IngestOptions as Wishes
+    from bcmdist.data.sources.open import register_source as register_source
     from bcmdist.errors import BcmdistError as BcmdistError
     from bcmdist.learning.sampling.hmc import HMC as HMC
     from bcmdist.learning.settings import Settings as Settings
@@ -58,6 +59,7 @@ _HOME = {
     "SerialRuntime": "bcmdist.runtime.serial",
     "IngestOptions": "bcmdist.committee.ingest.options",
     "register_predictor": "bcmdist.prediction.predictors",
+    "register_source": "bcmdist.data.sources.open",
     "sample_posterior": "bcmdist.api.sampling",
 }
 _RENAMED = {"Wishes": "IngestOptions"}  # names of before, which stay
@@ -72,6 +74,7 @@ __all__ = [
     "Settings",
     "Wishes",
     "register_predictor",
+    "register_source",
     "sample_posterior",
 ]
 
