@@ -17,7 +17,7 @@ import numpy as np
 
 from bcmdist.api import fit
 from bcmdist.api.info import info
-from bcmdist.committee import passes, revision
+from bcmdist.committee import fading, passes, revision
 from bcmdist.committee.committee import Committee
 from bcmdist.committee.ingest.loop import ingest
 from bcmdist.committee.ingest.options import IngestOptions, IngestReport
@@ -129,9 +129,14 @@ class GBCM:
         return self.snapshot.ledger
 
     @property
+    def weights(self) -> dict[str, float]:
+        """What partitions of the ledger count now, by key."""
+        return fading.weights(self.snapshot.facts.fading, self.ledger)
+
+    @property
     def facts(self) -> dict:
         """What the fit found out, JSON-ready: job, kernels tried, seconds per stage."""
-        return self.snapshot.facts
+        return self.snapshot.facts.to_json()
 
     @property
     def store(self) -> ModelStore:
@@ -201,7 +206,7 @@ class GBCM:
 
     def source(self, url, *, watch=False, **options) -> Source:
         """A source of rows for this model; `watch`: one that may grow; further options of `open_source`."""
-        rows, model = self.facts["rows_per_expert"], self.model
+        rows, model = self.snapshot.facts.rows_per_expert, self.model
         group = f"bcmdist-{hashlib.sha256(self.url.encode()).hexdigest()[:12]}"
         names = {"x": model.x_name, "y": model.y_name}
         return open_source(url, **names, schema=model.schema, rows_per_expert=rows, watch=watch, group=group, **options)

@@ -188,11 +188,6 @@ class Mixture:
         return method
 
     @property
-    def facts(self) -> dict:
-        """None: members have been fitted each for itself, in chunks."""
-        return {}
-
-    @property
     def url(self) -> str:
         """Of its directory, or of its first member where it was made by hand."""
         return self.contents.url if self.contents else self.members[0].url

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
-from bcmdist.committee.loading import load_committee
+from bcmdist.committee.loading import load_committee, load_facts
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.model.loading import load_model
 from bcmdist.model.model import Model
@@ -13,7 +13,6 @@ from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.latent import predict_latent
 from bcmdist.prediction.limits import MemoryNeed, committee_memory
 from bcmdist.storage.commits import Reference
-from bcmdist.storage.loading import load_record
 
 
 @dataclass(frozen=True)
@@ -48,10 +47,10 @@ class Fitted(Predictor):
 @lru_cache(maxsize=2)
 def load_fitted(reference: Reference) -> Fitted:
     """Model and belief of a commit."""
-    calibration = calibration_from(load_record(reference)["facts"]["fit"].get("calibration"))
+    calibration = calibration_from(load_facts(reference).calibration)
     return Fitted(load_model(reference), load_committee(reference).posterior, calibration)
 
 
 def fitted_of(snapshot: Snapshot) -> Fitted:
     """Model and belief of a snapshot in memory."""
-    return Fitted(snapshot.model, snapshot.committee.posterior, calibration_from(snapshot.facts.get("calibration")))
+    return Fitted(snapshot.model, snapshot.committee.posterior, calibration_from(snapshot.facts.calibration))

@@ -42,10 +42,10 @@ def committee_memory(query) -> MemoryNeed:
 
 def local_memory(snapshot) -> MemoryNeed:
     """Of the local experts of a partition."""
-    query, around, likelihood = snapshot.model.query, snapshot.facts["cells"]["around"], snapshot.model.likelihood
+    query, around, likelihood = snapshot.model.query, snapshot.facts.cells.around, snapshot.model.likelihood
     need = memory.local_bytes(
         around,
-        snapshot.facts["rows_per_expert"],
+        snapshot.facts.rows_per_expert,
         query.shared,
         kernels=kernel_parts(query.kernel),
         classes=likelihood.processes if isinstance(likelihood, Softmax) else 1,

@@ -25,11 +25,6 @@ def register_predictor(name: str, predictor: type[Predictor]) -> None:
     PREDICTORS.add(name, predictor)
 
 
-def recorded_method(facts: dict) -> str:
-    """The method recorded among the facts of a fit."""
-    return facts.get("method", "committee")
-
-
 def chosen_method(snapshot: Snapshot, method: str | None) -> str:
     """The method that was asked for, or the one recorded among the facts of the fit.
 
@@ -38,6 +33,6 @@ def chosen_method(snapshot: Snapshot, method: str | None) -> str:
     InvalidOption
         There is no such method, or the model lacks what it needs.
     """
-    method = method or recorded_method(snapshot.facts)
+    method = method or snapshot.facts.method
     PREDICTORS[method].refuse(snapshot)
     return method

@@ -412,8 +412,7 @@ def info(model, commit, history, ledger, p_eff_data, calibration, picture, as_js
     Example: bcmdist info model --json
     """
     from bcmdist.app import pictures  # quick start
-    from bcmdist.committee import fading
-    from bcmdist.prediction.arrivals import drift
+    from bcmdist.prediction.arrivals import drift  # quick start
 
     if commit is not None or history or ledger or p_eff_data or calibration or picture:
         _refuse_mixture(model, "look into")
@@ -428,7 +427,7 @@ def info(model, commit, history, ledger, p_eff_data, calibration, picture, as_js
     if history:
         figures["history"] = gbcm.store.history()
     if ledger:
-        counts = fading.weights(gbcm.facts, gbcm.ledger)
+        counts = gbcm.weights
         figures["ledger"] = [{"key": e.key, "rows": e.rows, "weight": counts[e.key]} for e in gbcm.ledger]
     if picture:
         table = drift.arrivals(gbcm.ledger)
@@ -479,7 +478,6 @@ def ingest(model, source, watch, make_runtime, as_json, on_error, take_over, **w
     """
     start = time.perf_counter()
     from bcmdist.committee.ingest.options import IngestOptions  # quick start
-    from bcmdist.prediction.arrivals import drift
 
     _refuse_mixture(model, "ingest into")
     wishes = {name: value for name, value in wishes.items() if value is not None}
@@ -498,7 +496,7 @@ def ingest(model, source, watch, make_runtime, as_json, on_error, take_over, **w
         "seconds": seconds,
         "rows_per_second": tally.rows / seconds,
         "commit": after.commit,
-        "drift": drift.told(after.ledger, after.facts),
+        "drift": after.info()["drift"],
     }
     return report(figures, as_json)
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from bcmdist.committee.fading import weights
+from bcmdist.committee.loading import load_facts
 from bcmdist.data.partition import Partition
 from bcmdist.data.rows import read_rows
 from bcmdist.errors import InvalidOption
@@ -35,11 +36,6 @@ BORDER_POINTS = 10
 # Rows that weigh no more are not there: long before, nothing of them is left in a sum, and later noise / weight is no
 # number.
 FADED = 1e-100
-
-
-def surrounded(facts) -> bool:
-    """Whether local predictions can be made: `arrange.surround` was there to its end."""
-    return "border_jump" in (facts.get("cells") or {})
 
 
 class Neighbours:
@@ -142,12 +138,12 @@ class Neighbours:
 def load_neighbours(reference: Reference) -> Neighbours:
     """Local predictions of a commit that knows its halos."""
     fitted, arrangement, record = load_fitted(reference), load_arrangement(reference), load_record(reference)
-    store, facts = open_store(reference.url), record["facts"]["fit"]
-    table = store.get_array(facts["cells"]["halos"])
+    store, facts = open_store(reference.url), load_facts(reference)
+    table = store.get_array(facts.cells.halos)
     check_halos(table, len(arrangement.bounds) - 1, f"{reference.url}: commit {reference.number}")
     halos = [bytes(row).hex() for row in table]
     ledger = [entry for segment in record["segments"] for entry in store.get_segment(segment)]
-    heard = heard_pieces(weights(facts, ledger), facts["cells"]["array"])
+    heard = heard_pieces(weights(facts.fading, ledger), facts.cells.array)
     return Neighbours(fitted.model, fitted.belief, arrangement, halos, heard, store)
 
 
@@ -164,7 +160,7 @@ class LocallyFitted(Predictor):
     @classmethod
     def refuse(cls, snapshot):
         """One without cells, or whose fit did not come to its end."""
-        if not surrounded(snapshot.facts):
+        if not snapshot.facts.cells.surrounded:
             raise InvalidOption(
                 "method: expected a model fitted with --partition spatial for local prediction, this one has no cells; "
                 "use --method committee"
@@ -180,7 +176,7 @@ class LocallyFitted(Predictor):
 
     @classmethod
     def of_commit(cls, reference) -> "LocallyFitted":
-        calibration = calibration_from(load_record(reference)["facts"]["fit"].get("local_calibration"))
+        calibration = calibration_from(load_facts(reference).local_calibration)
         return cls(load_fitted(reference).model, calibration, load_neighbours(reference))
 
     def latent(self, X):
