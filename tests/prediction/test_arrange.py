@@ -33,7 +33,7 @@ from bcmdist.prediction.latent import predict_latent
 from bcmdist.prediction.local import halos
 from bcmdist.prediction.local.expert import local_expert, predict_local
 from bcmdist.prediction.local.halos import load_arrangement
-from bcmdist.prediction.local.tasks import load_neighbours
+from bcmdist.prediction.local.neighbours import load_neighbours
 from bcmdist.prediction.scoring import ranking
 from bcmdist.prediction.scoring.ranking import concordance_pairs
 from problems import assert_same_committee

@@ -25,7 +25,7 @@ from bcmdist.data.writing import LARGEST_OUTPUT_CHUNK, ROWS_PER_CHUNK
 from bcmdist.errors import DataChanged, InvalidData
 from bcmdist.model.kernels import metric
 from bcmdist.prediction.calibration import fit_calibration
-from bcmdist.prediction.limits import refuse_large_local
+from bcmdist.prediction.limits import local_memory, refuse_large_prediction
 from bcmdist.prediction.local.halos import load_arrangement
 from bcmdist.prediction.local.tasks import CellRouter, Centroids, Halo, Jumps, LeftOutRows
 from bcmdist.runtime.timing import StageTimer
@@ -55,7 +55,7 @@ def arrange(snapshot: Snapshot, data: Dataset, runtime) -> Snapshot:
     if snapshot.facts.cells.edges:
         _refuse_moved(snapshot, f"{place}/{snapshot.model.x_name}")
         return snapshot
-    refuse_large_local(snapshot, data, runtime)
+    refuse_large_prediction(local_memory(snapshot), data, runtime)
     stages = StageTimer()
     job = hashlib.sha256(
         f"{snapshot.facts.job} {snapshot.facts.surveyed} {snapshot.reference.digest}".encode()
