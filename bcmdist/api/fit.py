@@ -10,9 +10,10 @@ from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.committee.snapshot import Snapshot, from_commit
 from bcmdist.data.dataset import Dataset, open_data
 from bcmdist.data.partition import partitions, refuse_overlap
+from bcmdist.data.slices import SLICED
 from bcmdist.data.sources.listed import Listed
 from bcmdist.learning import first_commit
-from bcmdist.learning.settings import Settings, makes_several
+from bcmdist.learning.settings import Settings
 from bcmdist.prediction.held_out import calibrated
 from bcmdist.prediction.local import arrange
 from bcmdist.runtime.interface import Runtime
@@ -29,7 +30,7 @@ def fit(source, settings: Settings, model, runtime: Runtime) -> Snapshot:
         else:
             parts = partitions(data, settings.rows_per_expert)
         snapshot = absorb(snapshot, parts, runtime)
-        if makes_several(settings, snapshot.facts):
+        if _makes_several(settings, snapshot.facts):
             snapshot = passes.refine(snapshot, runtime)
         if settings.partition == "spatial":
             snapshot = arrange.surround(snapshot, runtime)
@@ -55,3 +56,11 @@ def absorb(snapshot: Snapshot, parts, runtime: Runtime, *, same_rows="warn") -> 
         with snapshot.going_on() as snapshot:
             snapshot, _ = ingest(snapshot, Listed(tuple(parts)), runtime, IngestOptions(same_rows=same_rows))
     return calibrated(snapshot, runtime)
+
+
+def _makes_several(settings: Settings, facts) -> bool:
+    """Whether a fit goes on after its first pass: as it was asked to, else where that pass has heard slices."""
+    if settings.passes is not None:
+        return settings.passes == "auto"
+    sliced = settings.partition == "chunks" and facts.get("between_partitions", 0.0) >= SLICED
+    return sliced and settings.linearise == "own"
