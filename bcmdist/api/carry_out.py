@@ -1,8 +1,8 @@
 """Requests carried out: first all that can be refused without a runtime is refused, then the work is done in one.
 
 Each kind of request has a context: entering it refuses, and gives the work that is left, a function of a runtime;
-leaving it puts things away. So `check` is to enter and leave it, and whoever submits a job refuses just what whoever
-carries it out would.
+leaving it lets go of what was opened. So `check` is to enter and leave it, and whoever submits a job refuses just what
+whoever carries it out would.
 """
 
 import contextlib
@@ -126,12 +126,13 @@ def _predict(request: PredictRequest) -> Iterator[Work]:
             if x is not None:
                 raise InvalidOption(f"{request.data}: expected a data set with --x, got a file; leave it out")
             x = "X"  # where it is imported
-        with predicted(member, request.data, request.out, x=x, roles=roles, id=request.id) as (rows_of, place, unused):
-            open_data(rows_of, x=x or member.x_name, y=None, schema=member.schema)
+        with predicted(member, request.data, request.out, x=x, roles=roles, id=request.id) as files:
+            open_data(files.data, x=x or member.x_name, y=None, schema=member.schema)
 
             def work(runtime):
-                rows = fitted.predict_zarr(rows_of, place, x=x, method=method, runtime=runtime)
-                return {"rows": rows, "seconds": None, "out": request.out, "method": method, "unused": unused}
+                rows = fitted.predict_zarr(files.data, files.predictions, x=x, method=method, runtime=runtime)
+                files.finish()
+                return {"rows": rows, "seconds": None, "out": request.out, "method": method, "unused": files.unused}
 
             yield work
 

@@ -6,8 +6,11 @@ checks read it here. Nothing heavy is imported.
 
 import ast
 import inspect
+import sys
 from collections.abc import Callable
 from dataclasses import is_dataclass
+from functools import cache
+from itertools import pairwise
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -42,14 +45,20 @@ def called(hint) -> str | None:
 
 def texts_of(kind) -> dict[str, str]:
     """What stands under the fields of a dataclass, as one line each, by name."""
-    tree = ast.parse(inspect.getsource(kind)).body[0]
-    assert isinstance(tree, ast.ClassDef)
+    body = _classes(kind.__module__)[kind.__name__].body
     return {
         field.target.id: " ".join(text.value.value.split())
-        for field, text in zip(tree.body, tree.body[1:], strict=False)
+        for field, text in pairwise(body)
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
         if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
     }
+
+
+@cache
+def _classes(module):
+    """The classes of a module as they are written, by name."""
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
 def fits(value, hint) -> bool:

@@ -1,7 +1,5 @@
 """The configuration file that holds options."""
 
-import tomllib
-
 import click
 
 from bcmdist.errors import InvalidOption
@@ -11,6 +9,8 @@ def read_config(ctx, _, path):
     """Options from a TOML file become defaults: what the command line says wins."""
     if path is None:
         return
+    import tomllib  # quick start
+
     try:
         with open(path, "rb") as file:
             values = tomllib.load(file)
