@@ -22,8 +22,6 @@ from bcmdist.api.sampling import sample_posterior
 from bcmdist.data.dataset import open_data
 from bcmdist.data.writing import refuse_existing
 from bcmdist.errors import InvalidOption
-from bcmdist.prediction.arrivals import drift
-from bcmdist.prediction.datasets import chosen_method
 from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.runtime.signals import noting
 
@@ -107,7 +105,7 @@ def _ingest(request: IngestRequest) -> Iterator[Work]:
                 "seconds": None,
                 "rows_per_second": None,
                 "commit": after.commit,
-                "drift": drift.told(after.ledger, after.facts),
+                "drift": after.info()["drift"],
             }
 
         yield work
@@ -117,7 +115,7 @@ def _ingest(request: IngestRequest) -> Iterator[Work]:
 @contextlib.contextmanager
 def _predict(request: PredictRequest) -> Iterator[Work]:
     with opened(request.model) as fitted:
-        method, x = chosen_method(fitted.facts, request.method), request.x
+        method, x = fitted.chosen_method(request.method), request.x
         member = (fitted.members[0] if isinstance(fitted, Mixture) else fitted).model
         columns = {"exposure": request.exposure, "trials": request.trials}
         roles = {role: name for role, name in columns.items() if name is not None}
@@ -148,7 +146,7 @@ def _score(request: ScoreRequest) -> Iterator[Work]:
 def scoring(request: ScoreRequest) -> Iterator[tuple[str, Callable[[Any], Scores]]]:
     """The method that is scored, and the work that gives the totals of its scores, which pictures need."""
     with opened(request.model) as fitted:
-        method = chosen_method(fitted.facts, request.method)
+        method = fitted.chosen_method(request.method)
         how = {"x": request.x, "y": request.y, "method": method}
         yield method, lambda runtime: fitted.scores(request.data, **how, runtime=runtime)
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from bcmdist.api.places import places
 from bcmdist.committee import passes
 from bcmdist.committee.cells import heard_in_cells
+from bcmdist.committee.facts import Facts
 from bcmdist.committee.ingest.loop import ingest
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.committee.snapshot import Snapshot, from_commit
@@ -58,9 +59,9 @@ def absorb(snapshot: Snapshot, parts, runtime: Runtime, *, same_rows="warn") -> 
     return calibrated(snapshot, runtime)
 
 
-def _makes_several(settings: Settings, facts) -> bool:
+def _makes_several(settings: Settings, facts: Facts) -> bool:
     """Whether a fit goes on after its first pass: as it was asked to, else where that pass has heard slices."""
     if settings.passes is not None:
         return settings.passes == "auto"
-    sliced = settings.partition == "chunks" and facts.get("between_partitions", 0.0) >= SLICED
+    sliced = settings.partition == "chunks" and (facts.between_partitions or 0.0) >= SLICED
     return sliced and settings.linearise == "own"

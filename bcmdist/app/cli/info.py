@@ -35,7 +35,6 @@ def info(model, commit, history, ledger, p_eff_data, calibration, picture, as_js
     from bcmdist.api.gbcm import GBCM  # quick start
     from bcmdist.api.opened import refuse_mixture
     from bcmdist.app import pictures
-    from bcmdist.committee import fading
     from bcmdist.prediction.arrivals import drift
 
     if commit is not None or history or ledger or p_eff_data or calibration or picture:
@@ -51,7 +50,7 @@ def info(model, commit, history, ledger, p_eff_data, calibration, picture, as_js
     if history:
         figures["history"] = gbcm.store.history()
     if ledger:
-        counts = fading.weights(gbcm.facts, gbcm.ledger)
+        counts = gbcm.weights
         figures["ledger"] = [{"key": e.key, "rows": e.rows, "weight": counts[e.key]} for e in gbcm.ledger]
     if picture:
         table = drift.arrivals(gbcm.ledger)
