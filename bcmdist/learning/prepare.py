@@ -26,7 +26,8 @@ from bcmdist.learning.query_selection import (
     working_targets,
 )
 from bcmdist.learning.search import EFFORTS
-from bcmdist.learning.settings import TWO_CLASSES, Settings
+from bcmdist.learning.settings import Settings
+from bcmdist.learning.settings_checks import TWO_CLASSES
 from bcmdist.learning.survey import MOST_CLASSES, Survey, SurveyResult
 from bcmdist.model.kernels import kernel_parts, metric, parse_kernel
 from bcmdist.model.likelihoods import LIKELIHOODS, make_likelihood, tasks
