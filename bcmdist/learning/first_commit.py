@@ -101,7 +101,7 @@ def _prepare(data, surveyed, settings, runtime, store, stages):
         facts |= {"surveyed": store.put_segment(list(surveyed.entries.values())), "seconds": stages.seconds}
         if surveyed.chunks:
             facts |= {"chunks": store.put_arrays({"": to_table(surveyed.chunks)})[""]}
-        write_commit(store, 1, made, Committee(zero_message(made.query, made.likelihood)), facts)
+        write_commit(store, 1, made, Committee(zero_message(made.shared, made.likelihood)), facts)
     except (SchedulerUnreachable, WorkerLost):
         raise
     except Exception:

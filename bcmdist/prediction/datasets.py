@@ -97,7 +97,7 @@ def scores(snapshot: Snapshot, data, method, runtime) -> Scores:
 def _refuse(snapshot, data, method, runtime):
     """What cannot be done, before it begins."""
     if method == "committee":
-        refuse_large_prediction(data, snapshot.model.query, runtime)
+        refuse_large_prediction(data, snapshot.model.shared, runtime)
     else:
         refuse_cells_on_objects(snapshot.url, True)
         refuse_large_local(snapshot, data, runtime)

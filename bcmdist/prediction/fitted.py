@@ -32,7 +32,7 @@ class Fitted:
         ------
         NotFinite
         """
-        return finite_latent(*predict_latent(self.model.query, self.belief, X))
+        return finite_latent(*predict_latent(self.model.shared, self.belief, X))
 
 
 def finite_latent(mean, variance):
