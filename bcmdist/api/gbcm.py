@@ -17,7 +17,7 @@ import numpy as np
 
 from bcmdist.api import fit
 from bcmdist.api.info import info
-from bcmdist.committee import passes, revision
+from bcmdist.committee import fading, passes, revision
 from bcmdist.committee.committee import Committee
 from bcmdist.committee.ingest.loop import ingest
 from bcmdist.committee.ingest.options import IngestOptions, IngestReport
@@ -130,9 +130,14 @@ class GBCM:
         return self.snapshot.ledger
 
     @property
+    def weights(self) -> dict[str, float]:
+        """What partitions of the ledger count now, by key."""
+        return fading.weights(self.snapshot.facts.fading, self.ledger)
+
+    @property
     def facts(self) -> dict:
         """What the fit found out, JSON-ready: job, kernels tried, seconds per stage."""
-        return self.snapshot.facts
+        return self.snapshot.facts.to_json()
 
     @property
     def store(self) -> ModelStore:
@@ -202,7 +207,7 @@ class GBCM:
 
     def source(self, url, *, watch=False, **options) -> Source:
         """A source of rows for this model; `watch`: one that may grow; further options of `open_source`."""
-        rows, model = self.facts["rows_per_expert"], self.model
+        rows, model = self.snapshot.facts.rows_per_expert, self.model
         group = f"bcmdist-{hashlib.sha256(self.url.encode()).hexdigest()[:12]}"
         names = {"x": model.x_name, "y": model.y_name}
         return open_source(url, **names, schema=model.schema, rows_per_expert=rows, watch=watch, group=group, **options)
@@ -251,7 +256,7 @@ class GBCM:
                 f"quantiles: expected levels between 0 and 1 of numbers, got {list(quantiles)} of a "
                 f"{self.model.likelihood.name} model; correct or leave them out"
             )
-        local = self._method(method) == "local"
+        local = self.chosen_method(method) == "local"
         fitted = load_predictor(self.snapshot.reference, "local") if local else fitted_of(self.snapshot)
         return with_class_names(self.model, predict_rows(fitted, X, obs, tuple(quantiles)))
 
@@ -269,7 +274,7 @@ class GBCM:
         """
         with self.snapshot.held() as snapshot:
             data = datasets.open_new_rows(snapshot, source, x=x, y=None)
-            return datasets.predict_zarr(snapshot, data, out, self._method(method), runtime or SerialRuntime())
+            return datasets.predict_zarr(snapshot, data, out, self.chosen_method(method), runtime or SerialRuntime())
 
     def score(self, source, *, x=None, y=None, method=None, runtime: Runtime | None = None) -> dict:
         """Scores of the predictions against the targets of a Zarr data set, in original units.
@@ -295,10 +300,11 @@ class GBCM:
         """The totals behind `score`, which add."""
         with self.snapshot.held() as snapshot:
             data = datasets.open_new_rows(snapshot, source, x=x, y=y or self.model.y_name)
-            return datasets.scores(snapshot, data, self._method(method), runtime or SerialRuntime())
+            return datasets.scores(snapshot, data, self.chosen_method(method), runtime or SerialRuntime())
 
-    def _method(self, method):
-        return datasets.chosen_method(self.facts, method)
+    def chosen_method(self, method=None) -> str:
+        """The method that was asked for, or the one recorded at fit; `InvalidOption` where the model has none such."""
+        return datasets.chosen_method(self.snapshot.facts, method)
 
     def predict_joint(self, X):
         """Mean (n,) and covariance (n, n) of the latent f at the rows of X (n, D), in original units.

@@ -116,7 +116,7 @@ class Mixture:
 
         Parameters and errors are those of `GBCM.predict_zarr`; there is one method, "committee".
         """
-        chosen_method(self.facts, method)
+        self.chosen_method(method)
         runtime, first = runtime or SerialRuntime(), self.members[0]
         data = self._opened(source, x, None, runtime)
         attributes = {
@@ -149,7 +149,7 @@ class Mixture:
 
     def scores(self, source, *, x=None, y=None, method=None, runtime: Runtime | None = None) -> Scores:
         """The totals behind `score`, which add."""
-        chosen_method(self.facts, method)
+        self.chosen_method(method)
         runtime = runtime or SerialRuntime()
         data = self._opened(source, x, y or self.members[0].model.y_name, runtime)
         parts = aligned_partitions(data, min(data.chunk_rows, LARGEST_OUTPUT_CHUNK))
@@ -172,10 +172,9 @@ class Mixture:
             figures |= {**sampled, "advice": mixing_advice(sampled)}
         return figures | {"model": self.url}
 
-    @property
-    def facts(self) -> dict:
-        """None: members have been fitted each for itself, in chunks."""
-        return {}
+    def chosen_method(self, method=None) -> str:
+        """The method that was asked for: members have been fitted each for itself, in chunks, and have no cells."""
+        return chosen_method(None, method)
 
     @property
     def url(self) -> str:

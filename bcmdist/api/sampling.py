@@ -185,7 +185,7 @@ def thinned(chains: list[Chain], samples):
 def _chain(model, coordinates, objective, hmc, settings, number, prepared):
     """A chain that was sampled before, or a new one, which is committed."""
     store = chain_store(model)
-    job = {"hmc": asdict(hmc), "settings": asdict(settings), "data": prepared.facts["job"], "chain": number}
+    job = {"hmc": asdict(hmc), "settings": asdict(settings), "data": prepared.snapshot.facts.job, "chain": number}
     if number + 1 in store.numbers():
         commit = store.load(number + 1)
         if commit.facts["job"] != job:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from bcmdist.committee.committee import Committee
+from bcmdist.committee.facts import Facts
 from bcmdist.committee.loading import sound_committee
 from bcmdist.committee.written import recorded_chunks, refuse_changed, write_commit
 from bcmdist.data.dataset import open_data
@@ -36,8 +37,7 @@ class Snapshot:
     """hashes of the ledger's segments"""
     ledger: tuple[Entry, ...]
     """partitions heard so far"""
-    facts: dict
-    """what the fit found out, JSON-ready: job, kernels tried, seconds per stage"""
+    facts: Facts
     offsets: dict = field(default_factory=dict)
     """where to read on, JSON-ready, by the name of a source"""
     keep: tuple = ()
@@ -109,7 +109,7 @@ class Snapshot:
 
         `at`: reference of the shared values given which rows are linearised; each expert's own mode by default.
         """
-        task = EPExpert(self.reference) if self.facts["approximation"] == "ep" else Expert(self.reference, at)
+        task = EPExpert(self.reference) if self.facts.approximation == "ep" else Expert(self.reference, at)
         return self.hear_with(task, parts, runtime, label=label)
 
     def hear_with(self, task, parts, runtime, *, label) -> Contribution:
@@ -121,7 +121,7 @@ class Snapshot:
         """
         contribution = runtime.sum(task, parts, label=label)
         chunks = recorded_chunks(self.store, self.facts)
-        refuse_changed(contribution.entries.values(), self.store.get_segment(self.facts["surveyed"]), chunks)
+        refuse_changed(contribution.entries.values(), self.store.get_segment(self.facts.surveyed), chunks)
         refuse_changed(contribution.entries.values(), self.ledger, chunks)
         return contribution
 
@@ -155,7 +155,7 @@ class Snapshot:
         InvalidData
             Lifetimes, some of which were censored in training, do not say which are now.
         """
-        known, read = self.facts.get("companions"), self.model.likelihood.companions
+        known, read = self.facts.companions, self.model.likelihood.companions
         if known is None:
             return
         missing = {name for name in known if name in read} - set(data.companions)
@@ -185,10 +185,10 @@ class Snapshot:
         segments = store.extended(() if rewrite else self.segments, entries, after=self.commit)
         offsets = self.offsets | (offsets or {})
         stages = stages or StageTimer()
-        facts = self.facts | {"seconds": stages.added_to(self.facts["seconds"])} | facts
+        known = self.facts.changed(**{"seconds": stages.added_to(self.facts.seconds)} | facts)
         heard = {"segments": segments, "partitions": len(ledger), "offsets": offsets}
-        write_commit(store, self.commit + 1, self.model, committee, facts, **heard)
-        made = {"segments": segments, "ledger": ledger, "offsets": offsets, "facts": facts}
+        write_commit(store, self.commit + 1, self.model, committee, known, **heard)
+        made = {"segments": segments, "ledger": ledger, "offsets": offsets, "facts": known}
         return replace(self, committee=committee, commit=self.commit + 1, **made)
 
     def written(self, store, committee, ledger, facts) -> "Snapshot":
@@ -213,6 +213,6 @@ def from_commit(store: ModelStore, commit: Commit) -> Snapshot:
         commit=commit.number,
         segments=commit.segments,
         ledger=commit.ledger,
-        facts=commit.facts["fit"],
+        facts=Facts.from_json(commit.facts["fit"]),
         offsets=commit.offsets,
     )

@@ -4,14 +4,16 @@ import contextlib
 
 import numpy as np
 
-from bcmdist.data.checks.manifest import from_table
+from bcmdist.committee.facts import Facts
+from bcmdist.data.checks.manifest import Chunk, from_table
 from bcmdist.data.partition import from_key
 from bcmdist.data.rows import changed_chunks
 from bcmdist.errors import BcmdistError, DataChanged, NotFinite
+from bcmdist.storage.commits import ModelStore
 from bcmdist.storage.fields import damaged
 
 
-def write_commit(store, number, model, committee, facts, *, segments=(), partitions=0, offsets=None):
+def write_commit(store: ModelStore, number, model, committee, facts: Facts, *, segments=(), partitions=0, offsets=None):
     """Commit a model, its committee, and what else is known; the reference of the commit.
 
     Parameters
@@ -33,7 +35,7 @@ def write_commit(store, number, model, committee, facts, *, segments=(), partiti
             "check that inputs are in the range of the training data, else restore the model from a copy"
         )
     arrays |= {"eta": total.eta, "precision": total.precision}
-    all_facts = {"model": model_facts, "fit": facts, "evidence": total.evidence, "rows": total.rows}
+    all_facts = {"model": model_facts, "fit": facts.to_json(), "evidence": total.evidence, "rows": total.rows}
     all_facts["partitions"] = partitions
     digests = store.put_arrays(arrays, before=store.arrays_before(number))
     return store.commit(number, arrays=digests, facts=all_facts, segments=segments, offsets=offsets or {})
@@ -56,14 +58,14 @@ def refuse_changed(entries, surveyed, chunks=None):
             )
 
 
-def recorded_chunks(store, facts):
+def recorded_chunks(store: ModelStore, facts: Facts) -> dict[str, Chunk]:
     """Chunks, by key, that the survey of a fit read from a data set without a manifest."""
-    if "chunks" not in facts:
+    if facts.chunks is None:
         return {}
     try:
-        return from_table(store.get_array(facts["chunks"]))
+        return from_table(store.get_array(facts.chunks))
     except (ValueError, AttributeError, TypeError) as error:
-        raise damaged(f"{store.storage.url}: blob {facts['chunks'][:12]}", "lines of chunks", str(error)) from error
+        raise damaged(f"{store.storage.url}: blob {facts.chunks[:12]}", "lines of chunks", str(error)) from error
 
 
 def _named(key, chunks):

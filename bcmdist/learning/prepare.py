@@ -4,10 +4,10 @@ One pass over the data checks every row; nothing is written before it has passed
 """
 
 import warnings
-from dataclasses import asdict
 
 import numpy as np
 
+from bcmdist.committee.facts import Cells
 from bcmdist.data.cell_tree import grow
 from bcmdist.data.dataset import Dataset, read_schema
 from bcmdist.data.partition import partitions
@@ -174,7 +174,7 @@ def prepare_model(
     if settings.partition == "spatial":
         with stages("cells"):
             cells, found["cells"] = _grow_cells(sample, kernel, data.rows, settings)
-    found["companions"] = list(data.companions)
+    found["companions"] = data.companions
     return Model(scaling, query, likelihood, kernel_name, settings.x, settings.y, classes, cells, schema), found
 
 
@@ -203,7 +203,7 @@ def _grow_cells(sample, kernel, rows, settings):
         partition_rows=max(LEAST_SAMPLED, share * settings.rows_per_expert),
         seed=settings.seed,
     )
-    return tree, asdict(sizes)
+    return tree, Cells(sizes.core, sizes.around)
 
 
 def task_for(settings, labels, schema):

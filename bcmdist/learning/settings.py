@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from numbers import Integral
 
+from bcmdist.committee.facts import Facts
 from bcmdist.data.slices import SLICED
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.query_selection import QUERY_METHODS, has_working_targets
@@ -143,9 +144,9 @@ def _expect_one_of(name, value, allowed):
         raise InvalidOption(f"{name}: expected one of {words}, got {value!r}; give one of these")
 
 
-def makes_several(settings: Settings, facts) -> bool:
+def makes_several(settings: Settings, facts: Facts) -> bool:
     """Whether a fit goes on after its first pass: as it was asked to, else where that pass has heard slices."""
     if settings.passes is not None:
         return settings.passes == "auto"
-    sliced = settings.partition == "chunks" and facts.get("between_partitions", 0.0) >= SLICED
+    sliced = settings.partition == "chunks" and (facts.between_partitions or 0.0) >= SLICED
     return sliced and settings.linearise == "own"

@@ -6,6 +6,7 @@ import numpy as np
 
 from bcmdist import __version__
 from bcmdist.committee.cells import refuse_cells_on_objects
+from bcmdist.committee.facts import Facts
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.dataset import Dataset, check_names, describe, open_data
 from bcmdist.data.observations import unweighted
@@ -16,14 +17,14 @@ from bcmdist.data.writing import LARGEST_OUTPUT_CHUNK, create_predictions, new_o
 from bcmdist.errors import InvalidOption
 from bcmdist.prediction.fitted import fitted_of
 from bcmdist.prediction.limits import refuse_large_local, refuse_large_prediction
-from bcmdist.prediction.local.arrange import in_cells, surrounded
+from bcmdist.prediction.local.arrange import in_cells
 from bcmdist.prediction.local.tasks import METHODS
 from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.prediction.tasks import Check, Predict, PredictInCells, Score, predict_rows, with_class_names
 from bcmdist.storage.commits import record_digest
 
 
-def chosen_method(facts: dict, method) -> str:
+def chosen_method(facts: Facts | None, method) -> str:
     """The method that was asked for, or the one recorded among the facts of a fit.
 
     Raises
@@ -31,10 +32,10 @@ def chosen_method(facts: dict, method) -> str:
     InvalidOption
         There is no such method, or the model has no cells for it.
     """
-    method = method or facts.get("method", "committee")
+    method = method or (facts.method if facts else "committee")
     if method not in METHODS:
         raise InvalidOption(f"method: expected one of {', '.join(METHODS)}, got {method!r}; give one of these")
-    if method == "local" and not surrounded(facts):
+    if method == "local" and not (facts and facts.cells.surrounded):
         raise InvalidOption(
             "method: expected a model fitted with --partition spatial for local prediction, this one has no cells; use "
             "--method committee"

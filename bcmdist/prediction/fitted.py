@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from bcmdist.committee.loading import load_committee
+from bcmdist.committee.loading import load_committee, load_facts
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import NotFinite
 from bcmdist.model.loading import load_model
@@ -14,7 +14,6 @@ from bcmdist.model.shared.belief import Belief
 from bcmdist.prediction.calibration import Calibration, calibration_from
 from bcmdist.prediction.latent import predict_latent
 from bcmdist.storage.commits import Reference
-from bcmdist.storage.loading import load_record
 
 
 @dataclass(frozen=True)
@@ -61,10 +60,10 @@ def _refuse(name, values, wrong):
 @lru_cache(maxsize=2)
 def load_fitted(reference: Reference) -> Fitted:
     """Model and belief of a commit."""
-    calibration = calibration_from(load_record(reference)["facts"]["fit"].get("calibration"))
+    calibration = calibration_from(load_facts(reference).calibration)
     return Fitted(load_model(reference), load_committee(reference).posterior, calibration)
 
 
 def fitted_of(snapshot: Snapshot) -> Fitted:
     """Model and belief of a snapshot in memory."""
-    return Fitted(snapshot.model, snapshot.committee.posterior, calibration_from(snapshot.facts.get("calibration")))
+    return Fitted(snapshot.model, snapshot.committee.posterior, calibration_from(snapshot.facts.calibration))

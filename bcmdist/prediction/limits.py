@@ -19,10 +19,10 @@ def refuse_large_prediction(data, shared, runtime):
 
 def refuse_large_local(snapshot, data, runtime):
     """Raise `MemoryLimit` where the local experts of a partition would not fit a worker thread."""
-    query, around, likelihood = snapshot.model.query, snapshot.facts["cells"]["around"], snapshot.model.likelihood
+    query, around, likelihood = snapshot.model.query, snapshot.facts.cells.around, snapshot.model.likelihood
     need = memory.local_bytes(
         around,
-        snapshot.facts["rows_per_expert"],
+        snapshot.facts.rows_per_expert,
         query.size,
         kernels=kernel_parts(query.kernel),
         classes=likelihood.processes if isinstance(likelihood, Softmax) else 1,

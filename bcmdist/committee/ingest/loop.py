@@ -22,7 +22,7 @@ from typing import Any
 
 from bcmdist.committee import passes
 from bcmdist.committee.cells import heard_in_cells, refuse_heard_in_cells
-from bcmdist.committee.fading import chosen_fading, fading_from, to_facts
+from bcmdist.committee.fading import chosen_fading
 from bcmdist.committee.ingest.options import KEEP_COMMITS, IngestOptions, IngestReport, never
 from bcmdist.committee.ingest.tasks import Digests, Found
 from bcmdist.committee.ingest.uncommitted import Batch, Pending, rest_of
@@ -78,7 +78,7 @@ def ingest(
         What was good has been committed; the offset stays before what failed.
     """
     wishes = wishes or IngestOptions()
-    if snapshot.facts["linearise"] == RUNNING:
+    if snapshot.facts.linearise == RUNNING:
         return _ingest_in_turn(snapshot, source, runtime, wishes)
     runtime.check_same(functools.partial(record_digest, snapshot.url, snapshot.commit), url=snapshot.url)
     loop = _Loop(snapshot, source, runtime, wishes, (source.name and watch) or Unwatched())
@@ -140,12 +140,12 @@ class _Loop:
 
     def __init__(self, snapshot: Snapshot, source: Source, runtime, wishes: IngestOptions, watch: Watch):
         self.snapshot, self.source, self.runtime, self.wishes = snapshot, source, runtime, wishes
-        self.fading = chosen_fading(snapshot.facts, source.name, wishes.half_life, wishes.window)
+        self.fading = chosen_fading(snapshot.facts.fading, source.name, wishes.half_life, wishes.window)
         self.pending = Pending(self.fading)
         self.expert = (
-            EPExpert(snapshot.reference) if snapshot.facts["approximation"] == "ep" else Expert(snapshot.reference)
+            EPExpert(snapshot.reference) if snapshot.facts.approximation == "ep" else Expert(snapshot.reference)
         )
-        self.surveyed = {entry.key: entry for entry in snapshot.store.get_segment(snapshot.facts["surveyed"])}
+        self.surveyed = {entry.key: entry for entry in snapshot.store.get_segment(snapshot.facts.surveyed)}
         self.known: dict[str, str] = {}
         self.in_cells = heard_in_cells(snapshot)
         self.contents, self.twins, self.twins_told = self._contents(), dict[str, str](), False
@@ -449,9 +449,9 @@ class _Loop:
 
     def _tells_something(self, batch: Batch):
         """Whether a batch changes what a commit says."""
-        skipped = {*self.tally.skipped} - {*self.snapshot.facts.get("skipped", ())} - self.known.keys()
+        skipped = {*self.tally.skipped} - {*self.snapshot.facts.skipped} - self.known.keys()
         advanced = batch.offset is not None and batch.offset != self.snapshot.offsets.get(self.source.name)
-        begins_to_fade = self.fading.fades and not self.snapshot.facts.get("fading")
+        begins_to_fade = self.fading.fades and not self.snapshot.facts.fading.fades
         return batch.message is not None or (self.wishes.watch and advanced) or bool(skipped) or begins_to_fade
 
     def _prune(self):
@@ -464,8 +464,8 @@ class _Loop:
 
     def _choose_fading(self):
         """As the newest commit says, which may be somebody else's."""
-        facts, wishes = self.snapshot.facts, self.wishes
-        fading = chosen_fading(facts, self.source.name, wishes.half_life, wishes.window)
+        wishes = self.wishes
+        fading = chosen_fading(self.snapshot.facts.fading, self.source.name, wishes.half_life, wishes.window)
         if fading.fades and not self.fading.fades:
             raise InvalidOption(
                 f"{self.snapshot.url}: expected rows that do not fade, as when this began, somebody else lets them "
@@ -513,7 +513,7 @@ class _Loop:
     def _successor(self, batch: Batch, stages: StageTimer) -> Snapshot:
         """The commit after the newest one we know, with a batch absorbed and old rows faded."""
         snapshot, entries = self.snapshot, sorted(batch.entries.values(), key=lambda entry: named_range(entry.key))
-        before = fading_from(snapshot.facts) if fading_from(snapshot.facts).fades else self.fading
+        before = snapshot.facts.fading if snapshot.facts.fading.fades else self.fading
         after = before.at(batch.fading.position)
         with stages("committee"):
             committee = snapshot.committee.aged(before.aged(after))
@@ -525,12 +525,12 @@ class _Loop:
                 old = {entry.key: entry.weight * after.weight(entry.position) for entry in gone}
                 committee = committee.withdraw(messages(snapshot, old, self.runtime, ledger=ledger))
         offsets = snapshot.offsets if batch.offset is None else snapshot.offsets | {self.source.name: batch.offset}
-        facts: dict[str, Any] = to_facts(after)
+        facts: dict[str, Any] = {"fading": after}
         if entries:
             facts |= passes.first_pass(snapshot.facts)
         facts |= self.watch.facts(snapshot.facts)
-        skipped = {*snapshot.facts.get("skipped", ()), *self.tally.skipped}
-        facts["skipped"] = sorted(skipped and skipped - _names(ledger))
+        skipped = {*snapshot.facts.skipped, *self.tally.skipped}
+        facts["skipped"] = tuple(sorted(skipped and skipped - _names(ledger)))
         if gone:
             left = [entry for entry in ledger if not after.expired(entry.position)]
             return snapshot.successor(committee, left, rewrite=True, stages=stages, offsets=offsets, **facts)

@@ -53,16 +53,16 @@ def arrange(snapshot: Snapshot, data: Dataset, runtime) -> Snapshot:
     """
     _refuse_heard(snapshot)
     place = f"{snapshot.url}/{CELL_DATA}"
-    if "edges" in snapshot.facts["cells"]:
+    if snapshot.facts.cells.edges:
         _refuse_moved(snapshot, f"{place}/{snapshot.model.x_name}")
         return snapshot
     refuse_large_local(snapshot, data, runtime)
     stages = StageTimer()
     job = hashlib.sha256(
-        f"{snapshot.facts['job']} {snapshot.facts['surveyed']} {snapshot.reference.digest}".encode()
+        f"{snapshot.facts.job} {snapshot.facts.surveyed} {snapshot.reference.digest}".encode()
     ).hexdigest()
     with stages("cells"):
-        parts = partitions(data, snapshot.facts["rows_per_expert"])
+        parts = partitions(data, snapshot.facts.rows_per_expert)
         router = CellRouter(snapshot.reference)
         copy, edges, read = reorder(
             data,
@@ -77,24 +77,25 @@ def arrange(snapshot: Snapshot, data: Dataset, runtime) -> Snapshot:
         )
         try:
             chunks = recorded_chunks(snapshot.store, snapshot.facts)
-            refuse_changed(read.values(), snapshot.store.get_segment(snapshot.facts["surveyed"]), chunks)
+            refuse_changed(read.values(), snapshot.store.get_segment(snapshot.facts.surveyed), chunks)
         except DataChanged:
             shutil.rmtree(place)
             raise
-        known = {"edges": snapshot.store.put_arrays({"": edges})[""], "array": f"{copy.url}/{copy.x}"}
-    return snapshot.successor(snapshot.committee, [], stages=stages, cells=snapshot.facts["cells"] | known)
+        edges_name = snapshot.store.put_arrays({"": edges})[""]
+        cells = replace(snapshot.facts.cells, edges=edges_name, array=f"{copy.url}/{copy.x}")
+    return snapshot.successor(snapshot.committee, [], stages=stages, cells=cells)
 
 
 def cell_partitions(snapshot: Snapshot) -> list[Partition]:
     """The partitions of an arranged model."""
-    return load_arrangement(snapshot.reference).partitions(2 * snapshot.facts["rows_per_expert"])
+    return load_arrangement(snapshot.reference).partitions(2 * snapshot.facts.rows_per_expert)
 
 
 def surround(snapshot: Snapshot, runtime) -> Snapshot:
     """The commit from which local predictions can be made."""
-    if surrounded(snapshot.facts):
+    if snapshot.facts.cells.surrounded:
         return snapshot
-    if "halos" not in snapshot.facts["cells"]:
+    if snapshot.facts.cells.halos is None:
         stages = StageTimer()
         with stages("halos"):
             snapshot = _with_halos(snapshot, runtime, stages)
@@ -111,20 +112,15 @@ def surround(snapshot: Snapshot, runtime) -> Snapshot:
         snapshot.committee,
         [],
         stages=stages,
-        cells=snapshot.facts["cells"] | {"border_jump": jump},
+        cells=replace(snapshot.facts.cells, border_jump=jump),
         method="local",
         **facts,
     )
 
 
-def surrounded(facts) -> bool:
-    """Whether local predictions can be made: `surround` was there to its end."""
-    return "border_jump" in (facts.get("cells") or {})
-
-
 def _refuse_moved(snapshot, array):
     """Cells are known by the path of the model: under another one they would be heard again."""
-    known = snapshot.facts["cells"]["array"]
+    known = snapshot.facts.cells.array
     if known != array:
         raise InvalidData(
             f"{snapshot.url}: expected the model where its cells were heard, as {known}, it is now {array}; go on "
@@ -142,8 +138,8 @@ def _with_halos(snapshot, runtime, stages):
     empty = snapshot.store.put_arrays({"": np.zeros(0, np.int64)})[""]
     hashes = [names.get(number, empty) for number in range(len(table))]
     table = np.array([list(bytes.fromhex(name)) for name in hashes], dtype=np.uint8)
-    known = {"halos": snapshot.store.put_arrays({"": table})[""]}
-    return snapshot.successor(snapshot.committee, [], stages=stages, cells=snapshot.facts["cells"] | known)
+    cells = replace(snapshot.facts.cells, halos=snapshot.store.put_arrays({"": table})[""])
+    return snapshot.successor(snapshot.committee, [], stages=stages, cells=cells)
 
 
 def _whole(snapshot):

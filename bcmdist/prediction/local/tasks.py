@@ -8,6 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from bcmdist.committee.fading import weights
+from bcmdist.committee.loading import load_facts
 from bcmdist.data.partition import Partition
 from bcmdist.data.rows import read_all, read_rows
 from bcmdist.model.kernels import metric, squared_distance
@@ -119,12 +120,12 @@ def _scaled_inputs(part, model):
 def load_neighbours(reference: Reference) -> "Neighbours":
     """Local predictions of a commit that knows its halos."""
     fitted, arrangement, record = load_fitted(reference), load_arrangement(reference), load_record(reference)
-    store, facts = open_store(reference.url), record["facts"]["fit"]
-    table = store.get_array(facts["cells"]["halos"])
+    store, facts = open_store(reference.url), load_facts(reference)
+    table = store.get_array(facts.cells.halos)
     check_halos(table, len(arrangement.bounds) - 1, f"{reference.url}: commit {reference.number}")
     halos = [bytes(row).hex() for row in table]
     ledger = [entry for segment in record["segments"] for entry in store.get_segment(segment)]
-    heard = heard_pieces(weights(facts, ledger), facts["cells"]["array"])
+    heard = heard_pieces(weights(facts.fading, ledger), facts.cells.array)
     return Neighbours(fitted.model, fitted.belief, arrangement, halos, heard, store)
 
 
@@ -147,7 +148,7 @@ def load_predictor(reference: Reference, method) -> Fitted:
     fitted = load_fitted(reference)
     if method == "committee":
         return fitted
-    calibration = calibration_from(load_record(reference)["facts"]["fit"].get("local_calibration"))
+    calibration = calibration_from(load_facts(reference).local_calibration)
     return LocallyFitted(fitted.model, fitted.belief, calibration, load_neighbours(reference))
 
 
