@@ -58,6 +58,7 @@ EXPECTED = {
 
 FIT = {
     "approximation": one_of(("laplace", "ep")),
+    "expert": TEXT.perhaps,
     "linearise": one_of(("own", "running")),
     "passes": every(fields(PASS)),
     "query_asked": SEVERAL,

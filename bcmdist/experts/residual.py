@@ -20,6 +20,7 @@ from bcmdist.data.registry import Registry
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.factor import Factor, Scales, Triangular
 from bcmdist.experts.low_rank import LowRank
+from bcmdist.model.likelihoods import AnyLikelihood
 from bcmdist.model.shared.interface import Shared, refuse_negative
 from bcmdist.runtime import memory
 
@@ -233,6 +234,12 @@ def prior_covariance(K, mean, X):
     """cov(f) = K + H H' of a partition, the mean's weights included; full, a new matrix."""
     H = mean.design(X)
     return K + H @ H.T
+
+
+def refuse_classes_together(residual: str, likelihood: AnyLikelihood) -> None:
+    """Raise `InvalidOption` for several processes whose modes are searched together, which takes such a matrix."""
+    if likelihood.processes > 1 and not likelihood.exact:
+        refuse_uncoupled(residual, f"likelihood {likelihood.name}", "take --likelihood onehot")
 
 
 def refuse_uncoupled(residual: str, what: str, remedy: str) -> None:

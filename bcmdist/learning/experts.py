@@ -103,9 +103,7 @@ def register_expert(name: str, shared: Maker, *, residual: str) -> ExpertKind:
 def query_values(known: Known) -> Query:
     """Values at query points, chosen from the sample."""
     seen = {"targets": known.targets, "noise": known.noise, "rows": known.rows}
-    points = select_points(
-        known.sample, known.count, kernel=known.kernel, method=known.method, seed=known.seed, **seen
-    )
+    points = select_points(known.sample, known.count, kernel=known.kernel, method=known.method, seed=known.seed, **seen)
     return prepare(points, kernel=known.kernel, mean=known.mean, residual=known.residual)
 
 

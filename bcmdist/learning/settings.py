@@ -6,10 +6,12 @@ from numbers import Integral
 from bcmdist.committee.facts import Facts
 from bcmdist.data.slices import SLICED
 from bcmdist.errors import InvalidOption
+from bcmdist.experts.residual import refuse_classes_together, refuse_uncoupled
+from bcmdist.learning.experts import EXPERTS, FIRST
 from bcmdist.learning.query_selection import QUERY_METHODS, has_working_targets
 from bcmdist.learning.search import EFFORTS
 from bcmdist.model.kernels import parse_kernel
-from bcmdist.model.likelihoods import CLASS_LIKELIHOODS, LIKELIHOODS, TASKS
+from bcmdist.model.likelihoods import CLASS_LIKELIHOODS, LIKELIHOODS, TASKS, make_likelihood
 from bcmdist.model.mean import MEAN_NAMES
 
 LARGEST_SEED = 2**32 - 1  # of numpy's older generators, which scikit-learn takes
@@ -46,6 +48,10 @@ class Settings:
     linearise: str = "own"
     """where a first pass linearises: "own" mode of each expert, or under the "running" belief, which makes the
     order of the data matter"""
+    expert: str = FIRST
+    """what experts share and what they do with the rest: "bcm" (values at query points; a block of each partition),
+    "fitc" (the rest of each row on its own), "sor" (nothing), or one that was added by `register_expert`. Learning is
+    that of "bcm" """
     learn: bool = True
     """False: keep the default hyper-parameters, or those of `set`"""
     set: dict[str, float | list[float]] = field(default_factory=dict)
@@ -114,10 +120,29 @@ class Settings:
                 "partition: expected chunks with softmax_coupled, got spatial, whose local experts keep classes apart; "
                 "give --partition chunks, or --likelihood softmax or onehot"
             )
+        self._refuse_with_expert()
         if self.kernel != "auto":
             parse_kernel(self.kernel, inputs=1)
         if self.set and self.learn:
             raise InvalidOption("set: expected learn=False (--no-learn) with given hyper-parameters; add it")
+
+    def _refuse_with_expert(self):
+        """What other experts than that of the committee machine cannot do."""
+        residual = EXPERTS[self.expert].residual
+        if self.approximation == "ep":
+            refuse_uncoupled(residual, "approximation ep", "take --approximation laplace")
+        if self.likelihood:
+            refuse_classes_together(residual, make_likelihood(self.likelihood, 2))
+        if self.expert != FIRST and self.partition == "spatial":
+            raise InvalidOption(
+                f"expert: expected {FIRST} with spatial partitions, whose local experts keep blocks of what its query "
+                f"points leave, got {self.expert}; give --partition chunks, or leave out --expert"
+            )
+        if self.expert != FIRST and self.objective == "committee":
+            raise InvalidOption(
+                f"expert: expected {FIRST} with the objective committee, whose evidence it is, got {self.expert}; give "
+                "--objective local, or leave out --expert"
+            )
 
     def _refuse_committee_objective(self):
         """A committee is known while learning where its partitions do not depend on what is learned."""

@@ -30,6 +30,8 @@ class Shared(ABC):
 
     kind: ClassVar[str]
     """under which models are stored"""
+    noun: ClassVar[str]
+    """what the variables of the process are, for messages: "query points" """
     kernel: Kernel
     """of the process, in scaled units"""
     mean: Mean

@@ -31,6 +31,7 @@ class Query(Shared):
     """Query points with the prior they belong to; made by `prepare`."""
 
     kind: ClassVar[str] = "query"
+    noun: ClassVar[str] = "query points"
     points: np.ndarray
     """Query inputs in scaled units, (Q, D)"""
     kernel: Kernel

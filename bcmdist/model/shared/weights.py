@@ -73,6 +73,7 @@ class Weights(Shared):
     """Weights of a basis with independent normal priors."""
 
     kind: ClassVar[str] = "weights"
+    noun: ClassVar[str] = "basis functions"
     basis: Basis
     scale: np.ndarray
     """prior standard deviations of the weights, (B,)"""
