@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from bcmdist.committee.ingest.options import IngestOptions as IngestOptions
     from bcmdist.committee.ingest.options import IngestOptions as Wishes
     from bcmdist.errors import BcmdistError as BcmdistError
+    from bcmdist.learning.experts import register_expert as register_expert
     from bcmdist.learning.sampling.hmc import HMC as HMC
     from bcmdist.learning.settings import Settings as Settings
     from bcmdist.runtime.dask.cluster import DaskRuntime as DaskRuntime
@@ -56,6 +57,7 @@ _HOME = {
     "DaskRuntime": "bcmdist.runtime.dask.cluster",
     "SerialRuntime": "bcmdist.runtime.serial",
     "IngestOptions": "bcmdist.committee.ingest.options",
+    "register_expert": "bcmdist.learning.experts",
     "sample_posterior": "bcmdist.api.sampling",
 }
 _RENAMED = {"Wishes": "IngestOptions"}  # names of before, which stay
@@ -69,6 +71,7 @@ __all__ = [
     "SerialRuntime",
     "Settings",
     "Wishes",
+    "register_expert",
     "sample_posterior",
 ]
 

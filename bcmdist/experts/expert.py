@@ -14,7 +14,7 @@ from bcmdist.data.observations import Observations
 from bcmdist.experts import softmax
 from bcmdist.experts.laplace import laplace_message, laplace_mode, log_joint, step_message
 from bcmdist.experts.message import Message, zero
-from bcmdist.experts.residual import Residual, kind_of
+from bcmdist.experts.residual import Residual, kind_of, refuse_classes_together
 from bcmdist.model.likelihoods import AnyLikelihood, Gaussian, Likelihood, OneHot, Softmax
 from bcmdist.model.shared.belief import Belief
 from bcmdist.model.shared.interface import Shared
@@ -47,7 +47,7 @@ def expert_message(shared: Shared, likelihood: AnyLikelihood, X, obs: Observatio
     """
     if len(X) == 0:
         return zero_message(shared, likelihood)
-    V, kind = shared.design(X), kind_of(shared)
+    V, kind = shared.design(X), _kind(shared, likelihood)
     if isinstance(likelihood, Gaussian | OneHot):
         return gaussian_message(V, kind.residual(shared, V, X), likelihood.targets(obs), likelihood.noise(obs))
     prior, Lam = kind.own_prior(shared, V, X)
@@ -67,7 +67,7 @@ def conditional_message(shared: Shared, likelihood: AnyLikelihood, X, obs: Obser
     mean : (S,), or (C, S) for C processes
     """
     V = shared.design(X)
-    Lam = kind_of(shared).residual(shared, V, X)
+    Lam = _kind(shared, likelihood).residual(shared, V, X)
     prior_mean = V @ mean.T
     f = find_mode(Lam.covariance, obs, likelihood, prior_mean)
     objective = log_joint(obs, likelihood, f, prior_mean)
@@ -83,10 +83,16 @@ def running_message(shared: Shared, likelihood: AnyLikelihood, X, obs: Observati
     depends on what was heard before (SYSTEMS I.5, last paragraph).
     """
     V = shared.design(X)
-    Lam = kind_of(shared).residual(shared, V, X)
+    Lam = _kind(shared, likelihood).residual(shared, V, X)
     A = linalg.solve_right_transposed(belief.factor, V.copy(order="F"))
     f = find_mode(Lam.plus(A), obs, likelihood, V @ belief.mean)
     return _linearised_message(V, Lam, obs, likelihood, f)
+
+
+def _kind(shared, likelihood):
+    """What these experts do with the rest; `InvalidOption` where the likelihood cannot do with it."""
+    refuse_classes_together(shared.residual, likelihood)
+    return kind_of(shared)
 
 
 def find_mode(K, obs, likelihood, prior_mean=None):
