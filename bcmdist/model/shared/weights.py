@@ -100,8 +100,8 @@ class Weights(Shared):
 
     @classmethod
     def from_arrays(cls, arrays, facts, kernel, mean, residual):
-        own = {name.removeprefix(PREFIX): array for name, array in arrays.items() if name.startswith(PREFIX)}
-        return cls(BASES[facts["basis"]].from_arrays(own), arrays[SCALE], kernel, mean, residual, facts["jitter"])
+        basis = BASES[facts["basis"]].from_arrays(_own(arrays))
+        return cls(basis, arrays[SCALE], kernel, mean, residual, facts["jitter"])
 
     @classmethod
     def check_arrays(cls, arrays, facts, inputs, where):
@@ -110,15 +110,22 @@ class Weights(Shared):
             raise damaged(where, f"an array {SCALE}", "none")
         for name in [SCALE, *(name for name in arrays if name.startswith(PREFIX))]:
             check_array(arrays[name], where, name, shape=arrays[name].shape, positive=name == SCALE)
+        kind = BASES[facts["basis"]]
         try:
-            found = cls.from_arrays(arrays, {"jitter": 0.0, **facts}, None, None, "none")
-            shape = (found.inputs, found.scale.shape)
+            basis = kind.from_arrays(_own(arrays))
+            shape = (basis.inputs, basis.functions)
         except (KeyError, ValueError, IndexError, TypeError) as error:
             raise damaged(where, f"the arrays of the basis {facts['basis']}", str(error)) from error
-        if shape != (inputs, (found.functions,)):
-            raise damaged(where, f"a basis of {inputs} inputs and a scale for each function", f"{shape}")
+        if shape != (inputs, arrays[SCALE].size):
+            found = f"{shape[1]} functions of {shape[0]} inputs and {arrays[SCALE].size} scales"
+            raise damaged(where, f"a basis of {inputs} inputs and a scale for each function", found)
 
     def check(self, where):
         design = self.design(np.zeros((1, self.inputs)))
         if design.shape != (1, self.size) or not np.all(np.isfinite(design)):
             raise damaged(where, f"{self.size} finite functions in the basis", f"{design.shape}")
+
+
+def _own(arrays):
+    """The arrays of a basis among those of a model, by its own names."""
+    return {name.removeprefix(PREFIX): array for name, array in arrays.items() if name.startswith(PREFIX)}
