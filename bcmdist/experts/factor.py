@@ -16,6 +16,10 @@ class Factor(ABC):
         """T B for B (n,) or (n, m); may overwrite B, Fortran-ordered."""
 
     @abstractmethod
+    def weigh(self, root, B):
+        """T diag(root) B for root (n,) and B (n, m), a new Fortran-ordered matrix."""
+
+    @abstractmethod
     def solve(self, b):
         """A^-1 b for b (n,) or (n, m)."""
 
@@ -35,6 +39,9 @@ class Triangular(Factor):
     def whiten(self, B):
         return linalg.solve_lower(self.L, B)
 
+    def weigh(self, root, B):
+        return linalg.solve_lower(self.L, np.multiply(root[:, None], B, order="F"))
+
     def solve(self, b):
         return linalg.cholesky_solve(self.L, b)
 
@@ -53,6 +60,9 @@ class Scales(Factor):
     def whiten(self, B):
         over = (1.0 / self.sd).reshape(-1, *[1] * (B.ndim - 1))
         return np.multiply(B, over, out=B)
+
+    def weigh(self, root, B):
+        return np.multiply((root / self.sd)[:, None], B, order="F")
 
     def solve(self, b):
         return (b.T / self.sd**2).T

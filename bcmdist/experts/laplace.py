@@ -264,7 +264,7 @@ def site_message(V, Lam: Residual, w, g, constant) -> Message:
     """
     root, factor = np.sqrt(w), Lam.site(w)
     a = regress(factor, root, Lam, g)
-    W = factor.whiten(np.multiply(root[:, None], V, order="F"))
+    W = factor.weigh(root, V)
     evidence = constant + 0.5 * (g @ (Lam @ a)) - 0.5 * factor.log_determinant
     return Message(V.T @ a, linalg.gram(W), float(evidence), len(g))
 

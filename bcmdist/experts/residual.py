@@ -115,10 +115,10 @@ class Block(Residual):
         return np.linalg.solve(np.eye(len(h)) + h[:, None] * self.covariance, B)
 
     def left(self, w, V):
-        root, L = np.sqrt(w)[:, None], self.site(w)
-        C = L.whiten(np.multiply(root, self.covariance, order="F"))
+        root, L = np.sqrt(w), self.site(w)
+        C = L.weigh(root, self.covariance)
         variance = np.diag(self.covariance) - np.einsum("ij,ij->j", C, C)
-        return variance, V - C.T @ L.whiten(np.multiply(root, V, order="F"))
+        return variance, V - C.T @ L.weigh(root, V)
 
     def plus(self, A):
         return np.asfortranarray(self.covariance + A @ A.T)
