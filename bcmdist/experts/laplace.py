@@ -18,7 +18,7 @@ from bcmdist.experts.factor import Factor
 from bcmdist.experts.low_rank import LowRank
 from bcmdist.experts.message import Message
 from bcmdist.experts.residual import Residual
-from bcmdist.model.likelihoods.interface import LARGEST_EXPONENT, Likelihood
+from bcmdist.model.likelihoods.interface import LARGEST_EXPONENT, OneProcess
 
 NEWTON_STEPS = 100
 # A step along a line is long enough, and not too long, where the slope has fallen to this share of its start; and
@@ -89,7 +89,7 @@ class Tame:
     and one such row drowns all others in rounding. Log-concave where the likelihood is.
     """
 
-    likelihood: Likelihood
+    likelihood: OneProcess
     edge: np.ndarray
     side: np.ndarray
     """+1: beyond is above, -1: beyond is below, 0: nowhere"""
@@ -264,9 +264,8 @@ def site_message(V, Lam: Residual, w, g, constant) -> Message:
     """
     root, factor = np.sqrt(w), Lam.site(w)
     a = regress(factor, root, Lam, g)
-    W = factor.weigh(root, V)
     evidence = constant + 0.5 * (g @ (Lam @ a)) - 0.5 * factor.log_determinant
-    return Message(V.T @ a, linalg.gram(W), float(evidence), len(g))
+    return Message(V.T @ a, factor.gram(root, V), float(evidence), len(g))
 
 
 def regress(factor: Factor, root, K, x):

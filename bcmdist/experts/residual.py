@@ -20,7 +20,7 @@ from bcmdist.data.registry import Registry
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.factor import Factor, Scales, Triangular
 from bcmdist.experts.low_rank import LowRank
-from bcmdist.model.likelihoods import AnyLikelihood
+from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.interface import Shared, refuse_negative
 from bcmdist.runtime import memory
 
@@ -236,7 +236,7 @@ def prior_covariance(K, mean, X):
     return K + H @ H.T
 
 
-def refuse_classes_together(residual: str, likelihood: AnyLikelihood) -> None:
+def refuse_classes_together(residual: str, likelihood: Likelihood) -> None:
     """Raise `InvalidOption` for several processes whose modes are searched together, which takes such a matrix."""
     if likelihood.processes > 1 and not likelihood.exact:
         refuse_uncoupled(residual, f"likelihood {likelihood.name}", "take --likelihood onehot")

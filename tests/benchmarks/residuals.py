@@ -3,7 +3,7 @@
     python tests/benchmarks/residuals.py [--quick] [--json FILE]
 
 One row of the table for each number of rows, of shared variables and residual; figures are ratios of the least times
-of one run, in which all are taken in turn:
+(of the processor) of one run, in which all are taken in turn:
 
 gaussian    the exact message of rows whose design V is there
 laplace     that of rows linearised at given f, likewise
@@ -101,14 +101,14 @@ def cases(rows, size, residual):
 
 
 def least_seconds(timed, repeats):
-    """Of each of several functions, taken in turn."""
+    """Of the processor, of each of several functions, taken in turn."""
     found = {name: [] for name in timed}
     for _ in range(repeats):
         for name, (given, function) in timed.items():
             argument = given()
-            start = time.perf_counter()
+            start = time.thread_time()
             function(argument)
-            found[name].append(time.perf_counter() - start)
+            found[name].append(time.thread_time() - start)
     return {name: min(seconds) for name, seconds in found.items()}
 
 

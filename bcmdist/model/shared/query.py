@@ -56,8 +56,7 @@ class Query(Shared):
         return len(self.points)
 
     def fill(self, X, V):
-        V[:] = self.kernel.cross(X, self.points)
-        V[:] = linalg.solve_right_transposed(self.factor, V)
+        V[:] = linalg.solve_right_transposed(self.factor, self.kernel.cross(X, self.points))
 
     def to_arrays(self):
         return {"query_points": self.points, "query_factor": self.factor}, {}
