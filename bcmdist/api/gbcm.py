@@ -27,16 +27,14 @@ from bcmdist.data.sources.open import Source, open_source
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.evidence.gradient import evidence_gradient
 from bcmdist.learning.settings import Settings
-from bcmdist.model.likelihoods import task_of
 from bcmdist.model.model import Model
 from bcmdist.prediction import datasets
 from bcmdist.prediction.arrivals.watch import ArrivalWatch
 from bcmdist.prediction.diagnosis import diagnosis
-from bcmdist.prediction.fitted import fitted_of
 from bcmdist.prediction.held_out import calibrated
 from bcmdist.prediction.joint import joint_latent, one_belief, sample_latent
-from bcmdist.prediction.local.tasks import load_predictor
 from bcmdist.prediction.new_rows import new_inputs, new_observations
+from bcmdist.prediction.predictors import PREDICTORS, chosen_method
 from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.prediction.tasks import predict_rows, with_class_names
 from bcmdist.runtime.interface import Runtime
@@ -251,14 +249,13 @@ class GBCM:
         X = new_inputs(self.model, X)
         obs = new_observations(self.model, len(X), exposure=exposure, trials=trials)
         bad = [q for q in quantiles if not 0 < q < 1]
-        if bad or (quantiles and task_of(self.model.likelihood.name) == "classification"):
+        if bad or (quantiles and self.model.likelihood.categorical):
             raise InvalidOption(
                 f"quantiles: expected levels between 0 and 1 of numbers, got {list(quantiles)} of a "
                 f"{self.model.likelihood.name} model; correct or leave them out"
             )
-        local = self.chosen_method(method) == "local"
-        fitted = load_predictor(self.snapshot.reference, "local") if local else fitted_of(self.snapshot)
-        return with_class_names(self.model, predict_rows(fitted, X, obs, tuple(quantiles)))
+        predictor = PREDICTORS[self.chosen_method(method)].of_snapshot(self.snapshot)
+        return with_class_names(self.model, predict_rows(predictor, X, obs, tuple(quantiles)))
 
     def predict_zarr(self, source, out, *, x=None, method=None, runtime: Runtime | None = None) -> int:
         """Predict at every row of a Zarr data set into a new Zarr group; the number of rows.
@@ -266,7 +263,8 @@ class GBCM:
         Parameters
         ----------
         x : name of the input array; the one of the training data by default
-        method : "committee", or "local" with the rows around each new point; as recorded at fit by default
+        method : "committee", "local" with the rows around each new point, or one that was registered; as recorded
+            at fit by default
 
         Raises
         ------
@@ -303,8 +301,14 @@ class GBCM:
             return datasets.scores(snapshot, data, self.chosen_method(method), runtime or SerialRuntime())
 
     def chosen_method(self, method=None) -> str:
-        """The method that was asked for, or the one recorded at fit; `InvalidOption` where the model has none such."""
-        return datasets.chosen_method(self.snapshot.facts, method)
+        """The method that predicts: the given one, or the one recorded at fit.
+
+        Raises
+        ------
+        InvalidOption
+            There is no such method, or the model lacks what it needs.
+        """
+        return chosen_method(self.snapshot, method)
 
     def predict_joint(self, X):
         """Mean (n,) and covariance (n, n) of the latent f at the rows of X (n, D), in original units.
@@ -314,8 +318,8 @@ class GBCM:
         InvalidData, MemoryLimit
         """
         belief, X = one_belief(self.model, self.committee), self.model.scaling.inputs(new_inputs(self.model, X))
-        mean, covariance = joint_latent(self.model.query, belief, X, allowed_bytes=SerialRuntime().allowed_bytes)
-        original = functools.partial(self.model.scaling.original, kind=self.model.likelihood.scaling)
+        mean, covariance = joint_latent(self.model.shared, belief, X, allowed_bytes=SerialRuntime().allowed_bytes)
+        original = functools.partial(self.model.scaling.original, units=self.model.likelihood.units)
         return original("mean", mean), original("variance", covariance)
 
     def sample(self, X, *, size, seed=0):
@@ -327,8 +331,8 @@ class GBCM:
         """
         belief, X = one_belief(self.model, self.committee), self.model.scaling.inputs(new_inputs(self.model, X))
         how = {"size": size, "seed": seed, "allowed_bytes": SerialRuntime().allowed_bytes}
-        samples = sample_latent(self.model.query, belief, X, **how)
-        return self.model.scaling.original("mean", samples, self.model.likelihood.scaling)
+        samples = sample_latent(self.model.shared, belief, X, **how)
+        return self.model.scaling.original("mean", samples, self.model.likelihood.units)
 
     # --- Diagnosis ---
 

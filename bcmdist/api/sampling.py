@@ -24,12 +24,13 @@ from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import Partition, partitions
 from bcmdist.errors import InvalidOption, ModelExists
 from bcmdist.learning.evidence.objectives import CommitteeObjective, LocalObjective
+from bcmdist.learning.experts import FIRST
 from bcmdist.learning.sampling.chains import FOLDER, chain_from, chain_store
 from bcmdist.learning.sampling.hmc import HMC, Chain, sample, with_normal_prior
 from bcmdist.learning.search import Objective
 from bcmdist.learning.settings import Settings
 from bcmdist.model.kernels import Kernel, split_parameters
-from bcmdist.model.likelihoods import SVM, AnyLikelihood, Softmax
+from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.model import named_parameters, with_named
 from bcmdist.model.scaling import scaling_to_array
 from bcmdist.prediction.mixtures.tasks import CONTENTS
@@ -59,7 +60,7 @@ MakeObjective = Callable[[GBCM, list[Partition], Runtime], Objective]
 class Coordinates:
     """The paper's log parameters of a kernel and a likelihood: log w = -2 log lengthscale, others as they are."""
 
-    def __init__(self, kernel: Kernel, likelihood: AnyLikelihood):
+    def __init__(self, kernel: Kernel, likelihood: Likelihood):
         self.kernel, self.likelihood = kernel, likelihood
         named, lengthscales = named_parameters(kernel, likelihood), {f"kernel.{n}" for n in kernel.lengthscales}
         every = [(n, k if len(v) > 1 else None) for n, v in named.items() for k in range(len(v))]
@@ -219,7 +220,7 @@ def _prepared(source, settings, model, runtime) -> GBCM:
 
 def _refuse_unsampled(likelihood):
     refuse_unmixable(likelihood)
-    if isinstance(likelihood, Softmax | SVM):
+    if likelihood.learned_as() is not likelihood:
         raise InvalidOption(
             f"hmc: expected a likelihood with a gradient of its evidence, got {likelihood.name}; "
             "use onehot, bernoulli or probit"
@@ -229,6 +230,10 @@ def _refuse_unsampled(likelihood):
 def _refuse(settings, samples, chains, hmc):
     if settings.kernel == "auto" or settings.set or not settings.learn:
         raise InvalidOption("hmc: expected a kernel by name and learn without set; name one and leave out the rest")
+    if settings.expert != FIRST:
+        raise InvalidOption(
+            f"hmc: expected the expert {FIRST}, whose evidence has a gradient, got {settings.expert}; leave it out"
+        )
     available = chains * (hmc.iterations - hmc.burn_in)
     if chains < 1 or not 1 <= samples <= available:
         raise InvalidOption(

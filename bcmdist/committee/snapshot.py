@@ -19,7 +19,6 @@ from bcmdist.data.partition import Partition
 from bcmdist.data.schema import UNNAMED, warn
 from bcmdist.errors import InvalidData, ModelNotFound
 from bcmdist.experts.tasks import Contribution, EPExpert, Expert
-from bcmdist.model.likelihoods import Softmax
 from bcmdist.model.model import Model
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import Commit, ModelStore, Reference, open_store
@@ -124,8 +123,7 @@ class Snapshot:
     def degrees_of_freedom(self) -> float:
         """Those of the data that are seen through the query set, of one latent process."""
         likelihood = self.model.likelihood
-        coupled = isinstance(likelihood, Softmax) and likelihood.coupled
-        return self.committee.degrees_of_freedom / (likelihood.processes if coupled else 1)
+        return self.committee.degrees_of_freedom / (likelihood.processes if likelihood.coupled else 1)
 
     # --- Hearing ---
 

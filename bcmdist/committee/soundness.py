@@ -58,6 +58,7 @@ EXPECTED = {
 
 FIT = {
     "approximation": one_of(("laplace", "ep")),
+    "expert": TEXT.perhaps,
     "linearise": one_of(("own", "running")),
     "passes": every(fields(PASS)),
     "query_asked": SEVERAL,
@@ -101,7 +102,7 @@ def check_belief(arrays, facts, model: Model, where: str) -> None:
     """Raise `ModelDamaged` where eta, precision and what is known of the fit cannot be of a model."""
     check_fields(facts, FACTS, where)
     check_fit(facts["fit"], model, where)
-    expected = zero_message(model.query, model.likelihood)
+    expected = zero_message(model.shared, model.likelihood)
     for name in ("eta", "precision"):
         if name not in arrays:
             raise damaged(where, f"an array {name}", "none")

@@ -17,11 +17,10 @@ from scipy.optimize import minimize
 from bcmdist.errors import InvalidOption, NotPositiveDefinite
 from bcmdist.learning.left_out.adjust_variances import HeldOutScore, settled
 from bcmdist.model.kernels import Kernel, parse_kernel, split_parameters
-from bcmdist.model.likelihoods import BOUNDS as LIKELIHOOD_BOUNDS
-from bcmdist.model.likelihoods import AnyLikelihood, OneHot, make_likelihood
+from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.model import named_parameters, with_named
 
-Objective = Callable[[Kernel, AnyLikelihood], tuple[float, np.ndarray]]
+Objective = Callable[[Kernel, Likelihood], tuple[float, np.ndarray]]
 """Summed log evidence and its gradient in log parameters (kernel first); -inf where it fails."""
 
 # Kernels that `auto` chooses from; those after the first begin at its starts or where another has ended.
@@ -74,7 +73,7 @@ class Learned:
 
     kernel_name: str
     kernel: Kernel
-    likelihood: AnyLikelihood
+    likelihood: Likelihood
     objective: float
     """summed log evidence plus log prior at the optimum, in nats"""
     evaluations: int
@@ -92,7 +91,7 @@ class _Point:
 
     name: str
     kernel: Kernel
-    likelihood: AnyLikelihood
+    likelihood: Likelihood
     objective: float
     tied: bool = False
     """whether a search keeps the lengthscales in proportion"""
@@ -163,7 +162,7 @@ def _stop_when_idle():
 def learn(
     objective_for: Callable[[Kernel | None], Objective],
     kernel_name,
-    likelihood: AnyLikelihood,
+    likelihood: Likelihood,
     *,
     inputs,
     effort: Effort,
@@ -211,13 +210,13 @@ def learn(
     # Compared when settled: one of too little noise loses to any other for the sake of a few rows.
     choices = [(point, settled(settling, point.kernel, point.likelihood)) for point in climbed]
     values = [deciding(chosen.kernel, chosen.likelihood) for _, chosen in choices]
-    values[0] += 0.0 if isinstance(likelihood, OneHot) else DECISIVE_NATS
+    values[0] += 0.0 if likelihood.on_labels else DECISIVE_NATS
     point, chosen = choices[int(np.argmax(values))]
     winner = _Point(point.name, chosen.kernel, chosen.likelihood, point.objective)
     return _learned(search, _expanded(winner, inputs), tried, chosen.factors)
 
 
-def polish(objective: Objective, kernel_name, kernel, likelihood: AnyLikelihood, *, inputs, steps) -> Learned:
+def polish(objective: Objective, kernel_name, kernel, likelihood: Likelihood, *, inputs, steps) -> Learned:
     """Climb another objective for a few iterations from where learning has ended; never to where it is lower."""
     search = _Search(objective, inputs)
     return _learned(search, search.climb(search.at(kernel_name, kernel, likelihood), steps), {})
@@ -377,15 +376,15 @@ def _moved(point, theta):
 def _prior_center(point, inputs):
     """Log defaults: variance 1, lengthscale sqrt(D), the likelihood's own."""
     kernel = parse_kernel(point.name, inputs=inputs).parameters
-    likelihood = make_likelihood(point.likelihood.name, point.likelihood.processes).parameters
+    likelihood = point.likelihood.default(point.likelihood.processes).parameters
     values = [np.full(len(v), kernel[n][0]) for n, v in point.kernel.parameters.items()]
     return np.log(np.concatenate([*values, *likelihood.values()]))
 
 
 def _bounds(point):
-    kernel, likelihood = point.kernel, LIKELIHOOD_BOUNDS | getattr(point.likelihood, "bounds", {})
-    bounds = [kernel.bounds[n] for n in kernel.parameters], [likelihood[n] for n in point.likelihood.parameters]
-    return np.repeat([*bounds[0], *bounds[1]], [len(v) for v in _parameters(point).values()], axis=0)
+    own = [(point.kernel.bounds[name], len(values)) for name, values in point.kernel.parameters.items()]
+    own += [(point.likelihood.bounds[name], len(values)) for name, values in point.likelihood.parameters.items()]
+    return np.concatenate([np.tile(bounds, (size, 1)) for bounds, size in own])
 
 
 def _at_bounds(point):
@@ -394,7 +393,7 @@ def _at_bounds(point):
     return [name for name, gap in zip(names, gaps, strict=True) if gap < AT_BOUND]
 
 
-def with_given(kernel: Kernel, likelihood: AnyLikelihood, given: dict[str, float | list[float]]):
+def with_given(kernel: Kernel, likelihood: Likelihood, given: dict[str, float | list[float]]):
     """Kernel and likelihood with some parameters set by name, as `--set` gives them.
 
     Raises

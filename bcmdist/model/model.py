@@ -5,29 +5,35 @@ by reference. Two committees can be added exactly where their models are equal.
 """
 
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
 from bcmdist.data.cell_tree import CellTree
 from bcmdist.data.schema import UNNAMED, Schema
+from bcmdist.errors import InvalidOption
 from bcmdist.model.kernels import Kernel, parse_kernel
-from bcmdist.model.likelihoods import AnyLikelihood, make_likelihood
+from bcmdist.model.likelihoods import Likelihood, make_likelihood
 from bcmdist.model.mean import Mean
 from bcmdist.model.scaling import Scaling
+from bcmdist.model.shared.interface import Shared
+from bcmdist.model.shared.kinds import FIRST_KIND, FIRST_RESIDUAL, KINDS
 from bcmdist.model.shared.query import Query
 
-# Of a model in a commit: always, and where there are cells.
-ARRAYS = ("query_points", "query_factor", "x_mean", "x_scale")
+# Arrays of a commit that are not of its model; those of any model, beside its shared variables; and where there are
+# cells.
+COMMITTEE_ARRAYS = ("eta", "precision")
+SCALING_ARRAYS = ("x_mean", "x_scale")
 CELL_ARRAYS = ("cell_direction", "cell_threshold", "cell_child", "cell_first")
 
 
 @dataclass(frozen=True)
 class Model:
-    """Scaling, query set (with kernel and mean) and likelihood."""
+    """Scaling, shared variables (with kernel and mean) and likelihood."""
 
     scaling: Scaling
-    query: Query
-    likelihood: AnyLikelihood
+    shared: Shared
+    likelihood: Likelihood
     kernel_name: str
     """the expression `parse_kernel` reads"""
     x_name: str
@@ -48,23 +54,37 @@ class Model:
     @property
     def inputs(self):
         """Number D of input columns."""
-        return self.query.points.shape[1]
+        return self.shared.inputs
+
+    @property
+    def query(self) -> Query:
+        """The query set, of a committee of Gaussian processes (the expert "bcm").
+
+        Raises
+        ------
+        InvalidOption
+            Experts share something else, or do something else with the rest.
+        """
+        if (self.shared.kind, self.shared.residual) != (FIRST_KIND, FIRST_RESIDUAL):
+            raise InvalidOption(
+                f"model: expected values at query points as shared variables and {FIRST_RESIDUAL} residuals, as of the "
+                f"expert bcm, got {self.shared.kind} and {self.shared.residual}; fit with the expert bcm for this"
+            )
+        return cast(Query, self.shared)
 
     def to_arrays(self) -> tuple[dict[str, np.ndarray], dict]:
         """Arrays and JSON-ready facts from which `from_arrays` makes the same model, bit for bit."""
-        arrays = {
-            "query_points": self.query.points,
-            "query_factor": self.query.factor,
-            "x_mean": self.scaling.x_mean,
-            "x_scale": self.scaling.x_scale,
-        }
+        arrays, own = self.shared.to_arrays()
+        arrays = arrays | {"x_mean": self.scaling.x_mean, "x_scale": self.scaling.x_scale}
         if self.cells is not None:
             tree = (self.cells.direction, self.cells.threshold, self.cells.child, self.cells.first)
             arrays |= dict(zip(CELL_ARRAYS, tree, strict=True))
-        facts = described(self.query.kernel, self.likelihood) | {
+        facts = described(self.shared.kernel, self.likelihood) | {
             "kernel": self.kernel_name,
-            "mean": self.query.mean.name,
-            "jitter": self.query.jitter,
+            "mean": self.shared.mean.name,
+            "jitter": self.shared.jitter,
+            "shared": self.shared.kind,
+            "residual": self.shared.residual,
             "y_mean": self.scaling.y_mean,
             "y_scale": self.scaling.y_scale,
             "x": self.x_name,
@@ -73,18 +93,18 @@ class Model:
             "columns": self.schema.columns,
             "class_names": self.schema.classes,
         }
-        return arrays, facts
+        return arrays, facts | own
 
 
 def from_arrays(arrays, facts) -> Model:
     """The model that `to_arrays` described."""
-    points = arrays["query_points"]
-    kernel = kernel_from(facts["kernel"], facts["kernel_parameters"], inputs=points.shape[1])
-    query = Query(points, kernel, Mean(facts["mean"]), np.asfortranarray(arrays["query_factor"]), facts["jitter"])
+    kernel = kernel_from(facts["kernel"], facts["kernel_parameters"], inputs=len(arrays["x_mean"]))
+    kind, residual = KINDS[facts.get("shared", FIRST_KIND)], facts.get("residual", FIRST_RESIDUAL)
+    shared = kind.from_arrays(arrays, facts, kernel, Mean(facts["mean"]), residual)
     classes = facts.get("classes")
     return Model(
         Scaling(arrays["x_mean"], arrays["x_scale"], facts["y_mean"], facts["y_scale"]),
-        query,
+        shared,
         likelihood_from(facts["likelihood"], facts["likelihood_parameters"], classes),
         facts["kernel"],
         facts["x"],
@@ -95,7 +115,7 @@ def from_arrays(arrays, facts) -> Model:
     )
 
 
-def described(kernel: Kernel, likelihood: AnyLikelihood) -> dict:
+def described(kernel: Kernel, likelihood: Likelihood) -> dict:
     """Names and natural parameters, JSON-ready: how a kernel and a likelihood are written, wherever they are."""
     return {
         "kernel": kernel.expression,
@@ -110,7 +130,7 @@ def kernel_from(expression, parameters, *, inputs) -> Kernel:
     return parse_kernel(expression, inputs=inputs).with_parameters(_vectors(parameters))
 
 
-def likelihood_from(name, parameters, classes=None) -> AnyLikelihood:
+def likelihood_from(name, parameters, classes=None) -> Likelihood:
     """Likelihood of a name at given natural parameters, for given class labels."""
     return make_likelihood(name, classes and len(classes)).with_parameters(_vectors(parameters))
 
@@ -119,15 +139,13 @@ def _vectors(parameters):
     return {name: np.array(value, dtype=float) for name, value in parameters.items()}
 
 
-def named_parameters(kernel: Kernel, likelihood: AnyLikelihood) -> dict[str, np.ndarray]:
+def named_parameters(kernel: Kernel, likelihood: Likelihood) -> dict[str, np.ndarray]:
     """All natural parameters under the names of `--set` and `info`."""
     named = {f"kernel.{n}": v for n, v in kernel.parameters.items()}
     return named | {f"likelihood.{n}": v for n, v in likelihood.parameters.items()}
 
 
-def with_named(
-    kernel: Kernel, likelihood: AnyLikelihood, values: dict[str, np.ndarray]
-) -> tuple[Kernel, AnyLikelihood]:
+def with_named(kernel: Kernel, likelihood: Likelihood, values: dict[str, np.ndarray]) -> tuple[Kernel, Likelihood]:
     """Kernel and likelihood at the natural parameters that `named_parameters` would show."""
 
     def own(prefix):

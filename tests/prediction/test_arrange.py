@@ -33,7 +33,7 @@ from bcmdist.prediction.latent import predict_latent
 from bcmdist.prediction.local import halos
 from bcmdist.prediction.local.expert import local_expert, predict_local
 from bcmdist.prediction.local.halos import load_arrangement
-from bcmdist.prediction.local.tasks import load_neighbours
+from bcmdist.prediction.local.neighbours import load_neighbours
 from bcmdist.prediction.scoring import ranking
 from bcmdist.prediction.scoring.ranking import concordance_pairs
 from problems import assert_same_committee
@@ -175,9 +175,9 @@ def test_a_local_prediction_is_that_of_core_and_halo(wiggle, tmp_path, rng):
         assert set(range(a, b)) <= set(rows)
         assert len(rows) == arrangement.sizes.around
         inputs, obs = read_rows(arrangement.data, rows)
-        inputs, obs = model.scaling.inputs(inputs), model.scaling.observations(obs, "affine")
+        inputs, obs = model.scaling.inputs(inputs), model.scaling.observations(obs, model.likelihood.units)
         belief = gbcm.committee.posterior
-        expert = local_expert(model.query, model.likelihood, inputs, model.query.whiten(inputs), obs, belief)
+        expert = local_expert(model.query, model.likelihood, inputs, model.query.design(inputs), obs, belief)
         exact = predict_local(model.query, belief, expert, model.scaling.inputs(X[k : k + 1]))
         np.testing.assert_allclose([mean[k : k + 1], variance[k : k + 1]], exact, rtol=1e-9)
 

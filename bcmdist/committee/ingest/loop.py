@@ -117,7 +117,7 @@ def _ingest_in_turn(
         if fresh:
             snapshot.refuse_unlike(fresh)
             refuse_overlap(fresh, known)
-            refuse_large_expert(fresh, snapshot.model.query, runtime, snapshot.model.likelihood)
+            refuse_large_expert(fresh, snapshot.model.shared, runtime, snapshot.model.likelihood)
             found = runtime.sum(Digests(), fresh, label="compare").by_key
             same = Contents(snapshot.ledger).twins(Entry(part.key, found[part.key], part.rows) for part in fresh)
             if same and wishes.same_rows == "refuse":
@@ -277,7 +277,7 @@ class _Loop:
         self.positions[part.key] = self._position(part, delivery)
         try:
             self.snapshot.refuse_unlike([part])
-            refuse_large_expert([part], self.snapshot.model.query, self.runtime, self.snapshot.model.likelihood)
+            refuse_large_expert([part], self.snapshot.model.shared, self.runtime, self.snapshot.model.likelihood)
         except BcmdistError as error:
             self._fail([part.key], error)
             return False

@@ -14,7 +14,7 @@ from bcmdist.experts.expert import conditional_message, expert_message
 from bcmdist.experts.tasks import Contribution
 from bcmdist.learning.evidence.committee_gradient import ModeShare, expert_share, mode_share, points_share
 from bcmdist.model.kernels import Kernel
-from bcmdist.model.likelihoods import Likelihood
+from bcmdist.model.likelihoods import OneProcess
 from bcmdist.model.loading import load_scaling
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.belief import Belief
@@ -35,7 +35,7 @@ class Trial:
     mean: str
     classes: tuple[float, ...] | None
     kernel: Kernel
-    likelihood: Likelihood
+    likelihood: OneProcess
 
     def query(self) -> Query:
         """The query set.
@@ -48,10 +48,10 @@ class Trial:
         numbers = tuple(value.tobytes() for value in self.kernel.parameters.values())
         return _query(_Prior(self.points, self.jitter, self.mean, self.kernel.expression, numbers, self.kernel))
 
-    def case(self, rows) -> tuple[Query, Likelihood, np.ndarray, Observations]:
+    def case(self, rows) -> tuple[Query, OneProcess, np.ndarray, Observations]:
         """Query set, likelihood, inputs (n, D) and observations in the units of the model."""
         scaling = load_scaling(self.scaling)
-        obs = scaling.observations(class_numbers(rows.obs, self.classes), self.likelihood.scaling)
+        obs = scaling.observations(class_numbers(rows.obs, self.classes), self.likelihood.units)
         return self.query(), self.likelihood, scaling.inputs(rows.X), obs
 
 

@@ -7,10 +7,10 @@ import numpy as np
 from bcmdist.errors import LaplaceNotConverged, NotPositiveDefinite
 from bcmdist.experts import softmax
 from bcmdist.experts.evidence import local_evidence
-from bcmdist.experts.expert import prior_covariance
+from bcmdist.experts.residual import prior_covariance
 from bcmdist.learning.left_out.density import left_out_density, left_out_labels
 from bcmdist.model.kernels import Kernel
-from bcmdist.model.likelihoods import AnyLikelihood, OneHot
+from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.loading import load_scaling
 from bcmdist.model.mean import Mean
 from bcmdist.model.targets import class_numbers
@@ -43,13 +43,13 @@ class _Tried:
     scaling: BlobReference
     kernel: Kernel
     mean: str
-    likelihood: AnyLikelihood
+    likelihood: Likelihood
     classes: tuple[float, ...] | None
 
     def _seen(self, rows):
         """Inputs (n, D) and observations in the units of the model."""
         scaling = load_scaling(self.scaling)
-        obs = scaling.observations(class_numbers(rows.obs, self.classes), self.likelihood.scaling)
+        obs = scaling.observations(class_numbers(rows.obs, self.classes), self.likelihood.units)
         return scaling.inputs(rows.X), obs
 
 
@@ -84,16 +84,15 @@ class LeftOut(_Tried):
         X, obs = self._seen(rows)
         K = prior_covariance(self.kernel.cross(X, X), Mean(self.mean), X)
         try:
-            if isinstance(self.likelihood, OneHot):
-                return left_out_labels(K, self.likelihood, obs, min(self.central, len(X)))
-            return np.atleast_1d(left_out_density(K, self.likelihood, obs, min(self.central, len(X))))
+            density = left_out_labels if self.likelihood.on_labels else left_out_density
+            return np.atleast_1d(density(K, self.likelihood, obs, min(self.central, len(X))))
         except (NotPositiveDefinite, LaplaceNotConverged):
             return np.array([-np.inf])
 
 
 @dataclass(frozen=True)
 class ClassEvidence(_Tried):
-    """Softmax log evidence of a partition on its own; -inf where it fails numerically."""
+    """Log evidence of classes of a partition on its own; -inf where it fails numerically."""
 
     def __call__(self, part, rows):
         X, obs = self._seen(rows)

@@ -32,7 +32,7 @@ from bcmdist.learning.evidence.committee_tasks import (
 )
 from bcmdist.learning.evidence.local_tasks import LocalEvidence
 from bcmdist.model.kernels import Kernel, metric
-from bcmdist.model.likelihoods import AnyLikelihood, Likelihood
+from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.belief import Belief
 from bcmdist.runtime.interface import Runtime
 from bcmdist.storage.commits import BlobReference, ModelStore
@@ -73,7 +73,7 @@ class EvidenceObjective(ABC):
         """of all failures, in words, the last one last"""
 
     @abstractmethod
-    def __call__(self, kernel: Kernel, likelihood: AnyLikelihood) -> tuple[float, np.ndarray]:
+    def __call__(self, kernel: Kernel, likelihood: Likelihood) -> tuple[float, np.ndarray]:
         """Value in nats and gradient (P,) in the log parameters."""
 
     @property
@@ -169,7 +169,7 @@ class CommitteeObjective(EvidenceObjective):
 
     @contextmanager
     def _trial(self, kernel, likelihood, points) -> Iterator[Trial]:
-        if not isinstance(likelihood, Likelihood) or likelihood.processes > 1 or likelihood.needs_calibration:
+        if not likelihood.single:
             raise InvalidOption(
                 "evidence of a committee: expected a likelihood with probabilities and one latent process, got "
                 f"{likelihood.name}; learn from partitions on their own"
