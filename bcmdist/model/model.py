@@ -79,15 +79,12 @@ class Model:
         if self.cells is not None:
             tree = (self.cells.direction, self.cells.threshold, self.cells.child, self.cells.first)
             arrays |= dict(zip(CELL_ARRAYS, tree, strict=True))
-        facts = {
+        facts = described(self.shared.kernel, self.likelihood) | {
             "kernel": self.kernel_name,
-            "kernel_parameters": to_lists(self.shared.kernel),
             "mean": self.shared.mean.name,
             "jitter": self.shared.jitter,
             "shared": self.shared.kind,
             "residual": self.shared.residual,
-            "likelihood": self.likelihood.name,
-            "likelihood_parameters": to_lists(self.likelihood),
             "y_mean": self.scaling.y_mean,
             "y_scale": self.scaling.y_scale,
             "x": self.x_name,
@@ -118,9 +115,14 @@ def from_arrays(arrays, facts) -> Model:
     )
 
 
-def to_lists(part: Kernel | Likelihood) -> dict[str, list[float]]:
-    """Natural parameters as lists of floats."""
-    return {name: value.tolist() for name, value in part.parameters.items()}
+def described(kernel: Kernel, likelihood: Likelihood) -> dict:
+    """Names and natural parameters, JSON-ready: how a kernel and a likelihood are written, wherever they are."""
+    return {
+        "kernel": kernel.expression,
+        "kernel_parameters": {name: value.tolist() for name, value in kernel.parameters.items()},
+        "likelihood": likelihood.name,
+        "likelihood_parameters": {name: value.tolist() for name, value in likelihood.parameters.items()},
+    }
 
 
 def kernel_from(expression, parameters, *, inputs) -> Kernel:
