@@ -10,8 +10,8 @@ from bcmdist.data.rows import read_all
 from bcmdist.errors import InvalidOption
 from bcmdist.model.kernels import kernel_parts
 from bcmdist.model.targets import model_rows
+from bcmdist.prediction.diagnosis.degrees import Degrees
 from bcmdist.prediction.diagnosis.reliability import PartitionRows, Reliability, reliability
-from bcmdist.prediction.diagnosis.tasks import Degrees
 from bcmdist.prediction.scoring.pit import LEVELS
 from bcmdist.runtime import memory
 from bcmdist.storage.ledger import Entry
