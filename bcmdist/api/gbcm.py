@@ -27,6 +27,7 @@ from bcmdist.learning.settings import Settings
 from bcmdist.model.model import Model
 from bcmdist.prediction import datasets, in_memory
 from bcmdist.prediction.diagnosis import diagnosis
+from bcmdist.prediction.predictors import chosen_method
 from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.runtime.interface import Runtime
 from bcmdist.runtime.serial import SerialRuntime
@@ -49,15 +50,10 @@ class GBCM:
     def fit(cls, source, settings=None, *, model=None, runtime: Runtime | None = None) -> "GBCM":
         """Fit a committee to a data set.
 
-        Parameters
-        ----------
-        source : path or URL of a Zarr group, or (X, y) with X (N, D), also a data frame, and y (N,), also texts
-        settings : Settings
-        model : path of the model directory, a temporary one by default; the same fit, if unfinished, is continued
-
-        Raises
-        ------
-        BcmdistError : before anything is written, where data, settings or cluster cannot be used (`bcmdist.errors`)
+        `source`: path or URL of a Zarr group, or (X, y) with X (N, D), also a data frame, and y (N,), also texts;
+        `settings`: `Settings`; `model`: path of the model directory, a temporary one by default. The same fit, if
+        unfinished, is continued. Raises children of `BcmdistError` before anything is written, where data, settings
+        or cluster cannot be used.
         """
         return cls(fit.fit(source, settings or Settings(), model, runtime or SerialRuntime()))
 
@@ -160,8 +156,7 @@ class GBCM:
 
         `source`: path or URL of a Zarr group, of a directory of them, or of a stream; `same_rows` as in `absorb`.
 
-        Raises `ChunkConflict` where a partition that was heard holds other rows now, `SameRows` where rows were heard
-        under another name, and are to be refused; and as `absorb`.
+        Raises as `absorb`; `ChunkConflict` where a partition that was heard holds other rows now, `SameRows` as asked.
         """
         with contextlib.closing(self.source(source)) as opened:
             return self.ingest(opened, IngestOptions(same_rows=same_rows), runtime=runtime)[0]
@@ -193,8 +188,8 @@ class GBCM:
     # --- Predicting ---
 
     def chosen_method(self, method=None) -> str:
-        """The method that was asked for, or the one recorded at fit; `InvalidOption` where the model has none such."""
-        return datasets.chosen_method(self.snapshot.facts, method)
+        """The given method, or the one recorded at fit; `InvalidOption` where the model lacks what it needs."""
+        return chosen_method(self.snapshot, method)
 
     def predict(self, X, *, exposure=None, trials=None, quantiles=(), method=None) -> dict[str, np.ndarray]:
         """Predictions at the rows of X (n, D), in original units, by name.
@@ -211,24 +206,20 @@ class GBCM:
         """Predict at every row of a Zarr data set into a new Zarr group; the number of rows.
 
         `x`: name of the input array, that of the training data by default; `method`: "committee", or "local" with the
-        rows around each new point, as recorded at fit by default. Raises `DataExists`, `DataNotFound`, `InvalidData`,
-        `WorkerCannotRead`.
+        rows around each new point, or one that was registered, as recorded at fit by default. Raises `DataExists`,
+        `DataNotFound`, `InvalidData`, `WorkerCannotRead`.
         """
         with self.snapshot.held() as snapshot:
             data = datasets.open_new_rows(snapshot, source, x=x, y=None)
             return datasets.predict_zarr(snapshot, data, out, self.chosen_method(method), runtime or SerialRuntime())
 
     def score(self, source, *, x=None, y=None, method=None, runtime: Runtime | None = None) -> dict:
-        """`rows`, and scores of the predictions against the targets of a Zarr data set, in original units.
-
-        By the names of `bcmdist.prediction.scoring.scores.Scores.summary`; `x` and `y` are names of the input and
-        target arrays, those of the training data by default, `method` is as in `predict_zarr`.
-        """
+        """`rows`, and scores of predictions against the targets of a Zarr data set, by the names of `Scores.summary`."""
         scores = self.scores(source, x=x, y=y, method=method, runtime=runtime)
         return {"rows": int(scores.totals["rows"]), **scores.summary()}
 
     def scores(self, source, *, x=None, y=None, method=None, runtime: Runtime | None = None) -> Scores:
-        """The totals behind `score`, which add."""
+        """The totals behind `score`, which add; `x` and `y` are names of the arrays, those in training by default."""
         with self.snapshot.held() as snapshot:
             data = datasets.open_new_rows(snapshot, source, x=x, y=y or self.model.y_name)
             return datasets.scores(snapshot, data, self.chosen_method(method), runtime or SerialRuntime())

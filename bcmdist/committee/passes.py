@@ -57,7 +57,7 @@ def log_evidence(model: Model, facts: Facts, ledger, committee) -> float | None:
     To what the committee says of scaled targets every density adds the Jacobian -log y_scale. None where a ledger of
     before they were counted does not say how many there are.
     """
-    jacobian = float(model.scaling.log_jacobian(model.likelihood.scaling))
+    jacobian = model.scaling.log_jacobian(model.likelihood.units)
     counts = weights(facts.fading, ledger)
     known = [e.rows if e.densities is None and model.likelihood.exact else e.densities for e in ledger]
     if jacobian == 0.0:

@@ -7,17 +7,18 @@ commit (`successor`) and returns its snapshot.
 import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from bcmdist.committee.committee import Committee
 from bcmdist.committee.facts import Facts
 from bcmdist.committee.loading import sound_committee
 from bcmdist.committee.written import recorded_chunks, refuse_changed, write_commit
+from bcmdist.data.checks.manifest import Chunk
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import Partition
 from bcmdist.data.schema import UNNAMED, warn
 from bcmdist.errors import InvalidData, ModelNotFound
 from bcmdist.experts.tasks import Contribution, EPExpert, Expert
-from bcmdist.model.likelihoods import Softmax
 from bcmdist.model.model import Model
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import Commit, ModelStore, Reference, open_store
@@ -42,6 +43,8 @@ class Snapshot:
     """where to read on, JSON-ready, by the name of a source"""
     keep: tuple = ()
     """what must be kept alive: scratch directories"""
+    read: dict = field(default_factory=dict, repr=False, compare=False)
+    """blobs that were parsed, by their hashes: once for this snapshot and all that follow it"""
 
     # --- Reading ---
 
@@ -96,11 +99,31 @@ class Snapshot:
         return self.store.reference(self.commit)
 
     @property
+    def surveyed(self) -> dict[str, Entry]:
+        """Partitions as they were surveyed, by key."""
+        blob = self.facts.surveyed
+        if blob not in self.read:
+            self.read[blob] = {entry.key: entry for entry in self.store.get_segment(blob)}
+        return self.read[blob]
+
+    @property
+    def chunks(self) -> dict[str, Chunk]:
+        """As of `recorded_chunks`."""
+        blob = self.facts.chunks
+        if blob not in self.read:
+            self.read[blob] = recorded_chunks(self.store, self.facts)
+        return self.read[blob]
+
+    @cached_property
+    def heard(self) -> dict[str, Entry]:
+        """The ledger by key."""
+        return {entry.key: entry for entry in self.ledger}
+
+    @property
     def degrees_of_freedom(self) -> float:
         """Those of the data that are seen through the query set, of one latent process."""
         likelihood = self.model.likelihood
-        coupled = isinstance(likelihood, Softmax) and likelihood.coupled
-        return self.committee.degrees_of_freedom / (likelihood.processes if coupled else 1)
+        return self.committee.degrees_of_freedom / (likelihood.processes if likelihood.coupled else 1)
 
     # --- Hearing ---
 
@@ -120,9 +143,9 @@ class Snapshot:
         DataChanged
         """
         contribution = runtime.sum(task, parts, label=label)
-        chunks = recorded_chunks(self.store, self.facts)
-        refuse_changed(contribution.entries.values(), self.store.get_segment(self.facts.surveyed), chunks)
-        refuse_changed(contribution.entries.values(), self.ledger, chunks)
+        entries = contribution.entries
+        for known in (self.surveyed, self.heard):
+            refuse_changed(entries.values(), [known[key] for key in entries if key in known], self.chunks)
         return contribution
 
     def named(self, parts: list[Partition]) -> list[Partition]:

@@ -6,7 +6,9 @@ from bcmdist.errors import InvalidOption
 from bcmdist.learning.option_fields import choices_of, fits, said, types_of
 from bcmdist.learning.query_selection import has_working_targets
 from bcmdist.model.kernels import parse_kernel
-from bcmdist.model.likelihoods import CLASS_LIKELIHOODS, LIKELIHOODS, TASKS
+from bcmdist.model.likelihoods import LIKELIHOODS, Likelihood, make_likelihood, tasks
+
+TWO_CLASSES = 2  # as many as a likelihood of classes must do with before they are known
 
 LARGEST_SEED = 2**32 - 1  # of numpy's older generators, which scikit-learn takes
 
@@ -18,10 +20,11 @@ def refuse(settings) -> None:
     _refuse_likelihood(settings)
     _refuse_approximation(settings)
     _refuse_learning(settings)
-    if settings.partition == "spatial" and settings.likelihood == "softmax_coupled":
+    wanted = _wanted(settings)
+    if settings.partition == "spatial" and wanted and wanted.coupled:
         raise InvalidOption(
-            "partition: expected chunks with softmax_coupled, got spatial, whose local experts keep classes apart; "
-            "give --partition chunks, or --likelihood softmax or onehot"
+            f"partition: expected chunks with {settings.likelihood}, got spatial, whose local experts keep classes "
+            "apart; give --partition chunks, or --likelihood softmax or onehot"
         )
     if settings.kernel != "auto":
         parse_kernel(settings.kernel, inputs=1)
@@ -31,6 +34,11 @@ def refuse_seed(seed) -> None:
     """Raise `InvalidOption` where a seed is none that all generators of random numbers take."""
     if not 0 <= seed <= LARGEST_SEED:
         raise InvalidOption(f"seed: expected at least 0 and at most {LARGEST_SEED}, got {seed}; give another one")
+
+
+def _wanted(settings) -> Likelihood | None:
+    """The likelihood that was asked for."""
+    return settings.likelihood and make_likelihood(settings.likelihood, TWO_CLASSES)
 
 
 def _refuse_choices(settings):
@@ -54,21 +62,25 @@ def _refuse_numbers(settings):
 
 
 def _refuse_likelihood(settings):
-    task, likelihood = settings.task, settings.likelihood
-    if likelihood is not None:
-        _expect_one_of("likelihood", likelihood, (*LIKELIHOODS, *CLASS_LIKELIHOODS))
-    if task and likelihood not in (None, *TASKS[task]):
+    task, likelihood, known = settings.task, settings.likelihood, tasks(settings.task)
+    _expect_one_of("task", task, (None, *known))
+    if likelihood not in (None, *LIKELIHOODS) and likelihood not in LIKELIHOODS:
+        _expect_one_of("likelihood", likelihood, tuple(LIKELIHOODS))
+    if task and likelihood not in (None, *known[task]):
         raise InvalidOption(
-            f"likelihood: expected one of {', '.join(TASKS[task])} for {task}, got {likelihood}; leave out one of them"
+            f"likelihood: expected one of {', '.join(known[task])} for {task}, got {likelihood}; leave out one of them"
         )
-    name = likelihood or TASKS[task or "regression"][0]
-    if settings.query_method == "evidence" and not has_working_targets(name):
-        raise InvalidOption(f"query_method: expected kmeans or pivoted with {name}, got evidence; give one of these")
+    likely = _wanted(settings) or make_likelihood(known[task or "regression"][0], TWO_CLASSES)
+    if settings.query_method == "evidence" and not has_working_targets(likely):
+        raise InvalidOption(
+            f"query_method: expected kmeans or pivoted with {likely.name}, got evidence; give one of these"
+        )
 
 
 def _refuse_approximation(settings):
     likelihood = settings.likelihood
-    own_way = likelihood in (*CLASS_LIKELIHOODS, "svm")
+    wanted = _wanted(settings)
+    own_way = wanted is not None and not wanted.single
     if settings.approximation == "ep" and (own_way or settings.linearise != "own"):
         raise InvalidOption(
             f"approximation: expected laplace with {likelihood or settings.linearise}, got ep; leave it out"
@@ -98,10 +110,12 @@ def _refuse_committee_objective(settings):
     """A committee is known while learning where its partitions do not depend on what is learned."""
     if settings.partition == "spatial":
         raise InvalidOption("objective: expected local or subset with spatial cells, got committee; give one")
-    if settings.likelihood in (*CLASS_LIKELIHOODS, "svm"):
+    wanted = _wanted(settings)
+    if wanted and not wanted.single:
         raise InvalidOption(f"objective: expected local or subset with {settings.likelihood}, got committee; give one")
 
 
 def _expect_one_of(name, value, allowed):
     if value not in allowed:
-        raise InvalidOption(f"{name}: expected one of {', '.join(allowed)}, got {value!r}; give one of these")
+        words = ", ".join(choice for choice in allowed if choice is not None)
+        raise InvalidOption(f"{name}: expected one of {words}, got {value!r}; give one of these")

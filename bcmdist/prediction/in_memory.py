@@ -6,11 +6,9 @@ import numpy as np
 
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import InvalidOption
-from bcmdist.model.likelihoods import task_of
-from bcmdist.prediction.fitted import fitted_of
 from bcmdist.prediction.joint import joint_latent, one_belief, sample_latent
-from bcmdist.prediction.local.tasks import load_predictor
 from bcmdist.prediction.new_rows import new_inputs, new_observations
+from bcmdist.prediction.predictors import PREDICTORS
 from bcmdist.prediction.tasks import predict_rows, with_class_names
 
 
@@ -25,13 +23,13 @@ def predict(snapshot: Snapshot, X, *, method, exposure=None, trials=None, quanti
     X = new_inputs(model, X)
     obs = new_observations(model, len(X), exposure=exposure, trials=trials)
     bad = [q for q in quantiles if not 0 < q < 1]
-    if bad or (quantiles and task_of(model.likelihood.name) == "classification"):
+    if bad or (quantiles and model.likelihood.categorical):
         raise InvalidOption(
             f"quantiles: expected levels between 0 and 1 of numbers, got {list(quantiles)} of a "
             f"{model.likelihood.name} model; correct or leave them out"
         )
-    fitted = load_predictor(snapshot.reference, "local") if method == "local" else fitted_of(snapshot)
-    return with_class_names(model, predict_rows(fitted, X, obs, tuple(quantiles)))
+    predictor = PREDICTORS[method].of_snapshot(snapshot)
+    return with_class_names(model, predict_rows(predictor, X, obs, tuple(quantiles)))
 
 
 def predict_joint(snapshot: Snapshot, X, *, allowed_bytes) -> tuple[np.ndarray, np.ndarray]:
@@ -43,7 +41,7 @@ def predict_joint(snapshot: Snapshot, X, *, allowed_bytes) -> tuple[np.ndarray, 
     """
     model, belief = snapshot.model, one_belief(snapshot.model, snapshot.committee)
     mean, covariance = joint_latent(model.query, belief, _scaled(model, X), allowed_bytes=allowed_bytes)
-    original = functools.partial(model.scaling.original, kind=model.likelihood.scaling)
+    original = functools.partial(model.scaling.original, units=model.likelihood.units)
     return original("mean", mean), original("variance", covariance)
 
 
@@ -56,9 +54,8 @@ def sample(snapshot: Snapshot, X, *, size, seed, allowed_bytes) -> np.ndarray:
     """
     model, belief = snapshot.model, one_belief(snapshot.model, snapshot.committee)
     how = {"size": size, "seed": seed, "allowed_bytes": allowed_bytes}
-    return model.scaling.original(
-        "mean", sample_latent(model.query, belief, _scaled(model, X), **how), model.likelihood.scaling
-    )
+    samples = sample_latent(model.query, belief, _scaled(model, X), **how)
+    return model.scaling.original("mean", samples, model.likelihood.units)
 
 
 def _scaled(model, X):

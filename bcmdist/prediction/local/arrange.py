@@ -24,9 +24,8 @@ from bcmdist.data.reorder.reorder import reorder
 from bcmdist.data.writing import LARGEST_OUTPUT_CHUNK, ROWS_PER_CHUNK
 from bcmdist.errors import DataChanged, InvalidData
 from bcmdist.model.kernels import metric
-from bcmdist.model.likelihoods import task_of
 from bcmdist.prediction.calibration import fit_calibration
-from bcmdist.prediction.limits import refuse_large_local
+from bcmdist.prediction.limits import local_memory, refuse_large_prediction
 from bcmdist.prediction.local.halos import load_arrangement
 from bcmdist.prediction.local.tasks import CellRouter, Centroids, Halo, Jumps, LeftOutRows
 from bcmdist.runtime.timing import StageTimer
@@ -56,7 +55,7 @@ def arrange(snapshot: Snapshot, data: Dataset, runtime) -> Snapshot:
     if snapshot.facts.cells.edges:
         _refuse_moved(snapshot, f"{place}/{snapshot.model.x_name}")
         return snapshot
-    refuse_large_local(snapshot, data, runtime)
+    refuse_large_prediction(local_memory(snapshot), data, runtime)
     stages = StageTimer()
     job = hashlib.sha256(
         f"{snapshot.facts.job} {snapshot.facts.surveyed} {snapshot.reference.digest}".encode()
@@ -103,7 +102,7 @@ def surround(snapshot: Snapshot, runtime) -> Snapshot:
     with stages("halos"):
         parts = _some(_whole(snapshot), CALIBRATED_PARTITIONS)
         facts = {}
-        if task_of(snapshot.model.likelihood.name) == "classification":
+        if snapshot.model.likelihood.categorical:
             left_out = runtime.sum(LeftOutRows(snapshot.reference), parts, label="calibrate")
             facts["local_calibration"] = asdict(fit_calibration(left_out))
         squares, points = runtime.sum(Jumps(snapshot.reference), _some(parts, MEASURED_PARTITIONS), label="borders")
