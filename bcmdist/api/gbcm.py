@@ -214,7 +214,7 @@ class GBCM:
             return datasets.predict_zarr(snapshot, data, out, self.chosen_method(method), runtime or SerialRuntime())
 
     def score(self, source, *, x=None, y=None, method=None, runtime: Runtime | None = None) -> dict:
-        """`rows`, and scores of predictions against the targets of a Zarr data set, by the names of `Scores.summary`."""
+        """`rows`, and scores of predictions against the targets of a Zarr data set, as named by `Scores.summary`."""
         scores = self.scores(source, x=x, y=y, method=method, runtime=runtime)
         return {"rows": int(scores.totals["rows"]), **scores.summary()}
 
