@@ -20,7 +20,7 @@ from bcmdist.committee.cells import heard_in_cells
 from bcmdist.committee.committee import Committee
 from bcmdist.committee.fading import fading_from, weights
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.committee.written import recorded_chunks, refuse_changed
+from bcmdist.committee.surveyed import recorded_chunks, refuse_changed
 from bcmdist.data.checks.manifest import to_table
 from bcmdist.data.partition import from_keys, refuse_overlap
 from bcmdist.errors import CommitConflict, InvalidOption, ModelExists, ModelsDiffer

@@ -8,13 +8,15 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from bcmdist.committee.committee import Committee
 from bcmdist.committee.loading import sound_committee
-from bcmdist.committee.written import recorded_chunks, refuse_changed, write_commit
+from bcmdist.committee.surveyed import recorded_chunks, refuse_changed
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import Partition
 from bcmdist.data.schema import UNNAMED, warn
-from bcmdist.errors import InvalidData, ModelNotFound
+from bcmdist.errors import InvalidData, ModelNotFound, NotFinite
 from bcmdist.experts.tasks import Contribution, EPExpert, Expert
 from bcmdist.model.likelihoods import Softmax
 from bcmdist.model.model import Model
@@ -216,3 +218,31 @@ def from_commit(store: ModelStore, commit: Commit) -> Snapshot:
         facts=commit.facts["fit"],
         offsets=commit.offsets,
     )
+
+
+def write_commit(store, number, model, committee, facts, *, segments=(), partitions=0, offsets=None):
+    """Commit a model, its committee, and what else is known; the reference of the commit.
+
+    Parameters
+    ----------
+    segments, partitions : hashes of the ledger's segments, and the number of its entries
+    offsets : where to read on, by the name of a source
+
+    Raises
+    ------
+    CommitConflict
+    NotFinite
+        Messages have ruined the committee.
+    """
+    arrays, model_facts = model.to_arrays()
+    total = committee.total
+    if not all(np.all(np.isfinite(part)) for part in (total.eta, total.precision, total.evidence)):
+        raise NotFinite(
+            f"{store.storage.url}: expected finite messages for commit {number}, got others; nothing was committed: "
+            "check that inputs are in the range of the training data, else restore the model from a copy"
+        )
+    arrays |= {"eta": total.eta, "precision": total.precision}
+    all_facts = {"model": model_facts, "fit": facts, "evidence": total.evidence, "rows": total.rows}
+    all_facts["partitions"] = partitions
+    digests = store.put_arrays(arrays, before=store.arrays_before(number))
+    return store.commit(number, arrays=digests, facts=all_facts, segments=segments, offsets=offsets or {})

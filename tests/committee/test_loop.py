@@ -179,7 +179,7 @@ def test_who_loses_a_commit_adds_to_it(prepared, monkeypatch):
     assert_same_committee(after.committee, expected)
     assert after.committee.total.rows == 240
     with pytest.raises(CommitConflict):
-        successor(gbcm, gbcm.committee, [])
+        successor(gbcm.snapshot, gbcm.committee, [])
 
 
 def test_a_tail_that_somebody_heard_with_another_cut(prepared, tmp_path, rng):

@@ -17,7 +17,7 @@ import numpy as np
 
 from bcmdist.committee.cells import _refuse_heard
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.committee.written import recorded_chunks, refuse_changed
+from bcmdist.committee.surveyed import recorded_chunks, refuse_changed
 from bcmdist.data.dataset import Dataset
 from bcmdist.data.partition import Partition, aligned_partitions, partitions
 from bcmdist.data.reorder.reorder import reorder
