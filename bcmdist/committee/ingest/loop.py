@@ -239,9 +239,7 @@ class _Loop:
             stages.seconds[self.label] = start - self.committed
             while True:
                 try:
-                    facts = self.watch.facts(self.snapshot.facts)
-                    how = {"facts": facts, "stages": stages}
-                    self.snapshot = successor(self.snapshot, batch, self._beside, self.runtime, **how)
+                    self.snapshot = successor(self.snapshot, batch, self._beside, self.runtime, stages)
                     break
                 except CommitConflict:
                     overtaken = True
@@ -272,7 +270,9 @@ class _Loop:
 
     @property
     def _beside(self):
-        return Beside(self.source.name, self.admission.fading, self.admission.report.skipped)
+        """What a commit is to say beside what was heard."""
+        facts = self.watch.facts(self.snapshot.facts)
+        return Beside(self.source.name, self.admission.fading, self.admission.report.skipped, facts)
 
     def _prune(self):
         if self.unpruned:

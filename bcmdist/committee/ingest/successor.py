@@ -24,6 +24,8 @@ class Beside:
     """how its rows fade"""
     skipped: Collection[str]
     """names of what failed; those that the ledger knows are left out"""
+    facts: dict[str, Any]
+    """what else was found"""
 
 
 def says_more(snapshot: Snapshot, batch: Batch, beside: Beside, *, heard: Collection[str], watching: bool) -> bool:
@@ -41,10 +43,8 @@ def says_more(snapshot: Snapshot, batch: Batch, beside: Beside, *, heard: Collec
     return batch.message is not None or (watching and advanced) or failed or begins_to_fade
 
 
-def successor(
-    snapshot: Snapshot, batch: Batch, beside: Beside, runtime, *, facts: dict[str, Any], stages: StageTimer
-) -> Snapshot:
-    """The commit after a snapshot, with a batch and further facts.
+def successor(snapshot: Snapshot, batch: Batch, beside: Beside, runtime, stages: StageTimer) -> Snapshot:
+    """The commit after a snapshot, with a batch.
 
     Raises
     ------
@@ -64,15 +64,15 @@ def successor(
         if batch.message is not None:
             committee = committee.absorb(batch.message.weighted(batch.fading.aged(after)))
         committee = _without(snapshot, committee, gone, after, ledger, runtime)
-    all_facts: dict[str, Any] = to_facts(after)
+    facts: dict[str, Any] = to_facts(after)
     if entries:
-        all_facts |= passes.first_pass(snapshot.facts)
-    all_facts |= facts
+        facts |= passes.first_pass(snapshot.facts)
+    facts |= beside.facts
     skipped = {*snapshot.facts.get("skipped", ()), *beside.skipped}
-    all_facts["skipped"] = sorted(skipped and skipped - _names(ledger))
+    facts["skipped"] = sorted(skipped and skipped - _names(ledger))
     offsets = snapshot.offsets if batch.offset is None else snapshot.offsets | {beside.source: batch.offset}
     new = [entry for entry in ledger if not after.expired(entry.position)] if gone else entries
-    return snapshot.successor(committee, new, rewrite=bool(gone), stages=stages, offsets=offsets, **all_facts)
+    return snapshot.successor(committee, new, rewrite=bool(gone), stages=stages, offsets=offsets, **facts)
 
 
 def _without(snapshot, committee, gone, fading, ledger, runtime) -> Committee:
