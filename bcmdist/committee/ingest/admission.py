@@ -106,6 +106,8 @@ class Admission:
         """keys that were in the ledger; those of them that were compared since they lie in others now"""
         self._positions: dict[str, int | None] = {}
         """of partitions on their way, by key; None where rows do not fade"""
+        self._passed = set[str]()
+        """keys that were on their way when others had committed, who may have heard these rows too"""
         self._note(known.ledger)
 
     def _note(self, entries):
@@ -258,6 +260,10 @@ class Admission:
         """What is to be committed: all that was heard since it was last taken."""
         return self.pending.take()
 
+    def is_overtaken(self, batch: Batch) -> bool:
+        """Whether others may have heard some of a batch while it was on its way, as a commit that is known says."""
+        return not self._passed.isdisjoint(batch.entries)
+
     def overtaken(self, batch: Batch, known: Known) -> Instructions:
         """Somebody else was faster than the commit of a batch: what is left of it, beside what is known now."""
         self.fading, failed = known.fading, list[BcmdistError]()
@@ -279,8 +285,10 @@ class Admission:
 
     def committed(self, batch: Batch, fading: Weighting, ledger: Sequence[Entry] | None = None) -> Instructions:
         """A batch is in a commit, from which rows fade like this; with a whole `ledger` where others committed too."""
+        self._passed -= batch.entries.keys()
         if ledger is not None:
             self._contents = Contents([*ledger, *self._cells])
+            self._passed |= self.pending.missed.keys()
         self._note(batch.entries.values() if ledger is None else ledger)
         self.fading = fading
         self.report.partitions += batch.partitions

@@ -90,8 +90,7 @@ class _Loop:
     def __init__(self, snapshot: Snapshot, source: Source, runtime, wishes: IngestOptions, watch: Watch):
         self.snapshot, self.source, self.runtime, self.wishes = snapshot, source, runtime, wishes
         fading = self._fading()
-        expert = EPExpert if snapshot.facts["approximation"] == "ep" else Expert
-        self.expert = expert(snapshot.reference)
+        self.expert = (EPExpert if snapshot.facts["approximation"] == "ep" else Expert)(snapshot.reference)
         surveyed = {entry.key: entry for entry in snapshot.store.get_segment(snapshot.facts["surveyed"])}
         self.admission = Admission(self._known(fading), surveyed, wishes, self._unfit)
         self.watch, self.before = watch, snapshot.ledger
@@ -233,6 +232,8 @@ class _Loop:
     def commit(self):
         """Commit what is pending, whoever else does; then acknowledge it."""
         batch, overtaken = self.admission.take(), False
+        if self.admission.is_overtaken(batch):
+            batch = self._left_of(batch)
         heard, watching = self.admission.digests, self.wishes.watch
         if says_more(self.snapshot, batch, self._beside, heard=heard, watching=watching):
             start, pause, stages = time.monotonic(), PAUSE, StageTimer()
