@@ -99,6 +99,7 @@ def test_on_its_way():
     machine = admission()
     machine.delivered(delivery(A))
     assert machine.delivered(delivery(A, offset=11)) == NOTHING
+    assert machine.take().keys == ()
     machine.heard(heard(A), [A])
     assert machine.delivered(delivery(A, offset=12)) == NOTHING  # heard, but not committed
     batch = machine.take()
