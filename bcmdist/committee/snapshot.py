@@ -79,11 +79,11 @@ class Snapshot:
     @contextlib.contextmanager
     def going_on(self) -> Iterator["Snapshot"]:
         """As `held`, of who makes the next commit: from the newest one, where his own has been pruned."""
-        with contextlib.ExitStack() as hold:
+        with contextlib.ExitStack() as lease:
             try:
-                hold.enter_context(self.store.hold(self.commit))
+                lease.enter_context(self.store.hold(self.commit))
             except ModelNotFound:
-                yield replace(hold.enter_context(Snapshot.opened(self.url)), keep=self.keep)
+                yield replace(lease.enter_context(Snapshot.opened(self.url)), keep=self.keep)
             else:
                 yield self
 
