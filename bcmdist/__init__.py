@@ -39,9 +39,13 @@ if TYPE_CHECKING:
     from bcmdist.api.sampling import sample_posterior as sample_posterior
     from bcmdist.committee.ingest.options import IngestOptions as IngestOptions
     from bcmdist.committee.ingest.options import IngestOptions as Wishes
+    from bcmdist.data.sources.open import register_source as register_source
     from bcmdist.errors import BcmdistError as BcmdistError
     from bcmdist.learning.sampling.hmc import HMC as HMC
     from bcmdist.learning.settings import Settings as Settings
+    from bcmdist.model.kernels import register_kernel as register_kernel
+    from bcmdist.model.likelihoods import register_likelihood as register_likelihood
+    from bcmdist.prediction.predictors import register_predictor as register_predictor
     from bcmdist.runtime.dask.cluster import DaskRuntime as DaskRuntime
     from bcmdist.runtime.serial import SerialRuntime as SerialRuntime
 
@@ -56,6 +60,10 @@ _HOME = {
     "DaskRuntime": "bcmdist.runtime.dask.cluster",
     "SerialRuntime": "bcmdist.runtime.serial",
     "IngestOptions": "bcmdist.committee.ingest.options",
+    "register_likelihood": "bcmdist.model.likelihoods",
+    "register_kernel": "bcmdist.model.kernels",
+    "register_predictor": "bcmdist.prediction.predictors",
+    "register_source": "bcmdist.data.sources.open",
     "sample_posterior": "bcmdist.api.sampling",
 }
 _RENAMED = {"Wishes": "IngestOptions"}  # names of before, which stay
@@ -69,6 +77,10 @@ __all__ = [
     "SerialRuntime",
     "Settings",
     "Wishes",
+    "register_kernel",
+    "register_likelihood",
+    "register_predictor",
+    "register_source",
     "sample_posterior",
 ]
 

@@ -49,9 +49,7 @@ def main(batches):
 
 def weights(gbcm):
     """What the rows of each partition count by now."""
-    from bcmdist.committee import fading
-
-    counts = fading.weights(gbcm.facts, gbcm.ledger)
+    counts = gbcm.weights
     return [counts[entry.key] * entry.rows for entry in gbcm.ledger]
 
 

@@ -1,16 +1,28 @@
 """Likelihoods with parameters, written plainly, for tests of what any likelihood may do."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from scipy.special import expit, gammaln, log_ndtr
 
 from bcmdist.data.observations import Observations
-from bcmdist.model.likelihoods import Likelihood
+from bcmdist.model.likelihoods import (
+    LIKELIHOODS,
+    OneProcess,
+    Softmax,
+    SoftmaxCoupled,
+    SoftmaxFisher,
+    make_likelihood,
+)
+
+# Those of one process by name, at their defaults.
+ONE_PROCESS = {name: partial(make_likelihood, name) for name in LIKELIHOODS if not LIKELIHOODS[name].per_class}
+SOFTMAX = {"poisson": Softmax, "fisher": SoftmaxFisher, "coupled": SoftmaxCoupled}
 
 
 @dataclass(frozen=True)
-class _Plain(Likelihood):
+class _Plain(OneProcess):
     """Parameters are the fields; nothing is predicted."""
 
     @property

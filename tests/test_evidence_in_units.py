@@ -89,5 +89,5 @@ def test_a_ledger_that_does_not_count_densities(make_data, rows):
     for likelihood in ("gaussian", "gamma"):
         gbcm = fit(make_data, f"{likelihood}.zarr", likelihood=likelihood, X=X, y=y)
         old = [Entry(e.key, e.digest, e.rows) for e in gbcm.ledger]
-        told = log_evidence(gbcm.model, gbcm.facts, old, gbcm.committee)
+        told = log_evidence(gbcm.model, gbcm.snapshot.facts, old, gbcm.committee)
         assert told == (gbcm.info()["log_evidence"] if likelihood == "gaussian" else None)

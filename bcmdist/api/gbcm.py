@@ -17,7 +17,7 @@ import numpy as np
 
 from bcmdist.api import fit
 from bcmdist.api.info import info
-from bcmdist.committee import passes, revision
+from bcmdist.committee import fading, passes, revision
 from bcmdist.committee.committee import Committee
 from bcmdist.committee.ingest.loop import ingest
 from bcmdist.committee.ingest.options import IngestOptions, IngestReport
@@ -27,16 +27,14 @@ from bcmdist.data.sources.open import Source, open_source
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.evidence.gradient import evidence_gradient
 from bcmdist.learning.settings import Settings
-from bcmdist.model.likelihoods import task_of
 from bcmdist.model.model import Model
 from bcmdist.prediction import datasets
 from bcmdist.prediction.arrivals.watch import ArrivalWatch
 from bcmdist.prediction.diagnosis import diagnosis
-from bcmdist.prediction.fitted import fitted_of
 from bcmdist.prediction.held_out import calibrated
 from bcmdist.prediction.joint import joint_latent, one_belief, sample_latent
-from bcmdist.prediction.local.tasks import load_predictor
 from bcmdist.prediction.new_rows import new_inputs, new_observations
+from bcmdist.prediction.predictors import PREDICTORS, chosen_method
 from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.prediction.tasks import predict_rows, with_class_names
 from bcmdist.runtime.interface import Runtime
@@ -130,9 +128,14 @@ class GBCM:
         return self.snapshot.ledger
 
     @property
+    def weights(self) -> dict[str, float]:
+        """What partitions of the ledger count now, by key."""
+        return fading.weights(self.snapshot.facts.fading, self.ledger)
+
+    @property
     def facts(self) -> dict:
         """What the fit found out, JSON-ready: job, kernels tried, seconds per stage."""
-        return self.snapshot.facts
+        return self.snapshot.facts.to_json()
 
     @property
     def store(self) -> ModelStore:
@@ -202,7 +205,7 @@ class GBCM:
 
     def source(self, url, *, watch=False, **options) -> Source:
         """A source of rows for this model; `watch`: one that may grow; further options of `open_source`."""
-        rows, model = self.facts["rows_per_expert"], self.model
+        rows, model = self.snapshot.facts.rows_per_expert, self.model
         group = f"bcmdist-{hashlib.sha256(self.url.encode()).hexdigest()[:12]}"
         names = {"x": model.x_name, "y": model.y_name}
         return open_source(url, **names, schema=model.schema, rows_per_expert=rows, watch=watch, group=group, **options)
@@ -246,14 +249,13 @@ class GBCM:
         X = new_inputs(self.model, X)
         obs = new_observations(self.model, len(X), exposure=exposure, trials=trials)
         bad = [q for q in quantiles if not 0 < q < 1]
-        if bad or (quantiles and task_of(self.model.likelihood.name) == "classification"):
+        if bad or (quantiles and self.model.likelihood.categorical):
             raise InvalidOption(
                 f"quantiles: expected levels between 0 and 1 of numbers, got {list(quantiles)} of a "
                 f"{self.model.likelihood.name} model; correct or leave them out"
             )
-        local = self._method(method) == "local"
-        fitted = load_predictor(self.snapshot.reference, "local") if local else fitted_of(self.snapshot)
-        return with_class_names(self.model, predict_rows(fitted, X, obs, tuple(quantiles)))
+        predictor = PREDICTORS[self.chosen_method(method)].of_snapshot(self.snapshot)
+        return with_class_names(self.model, predict_rows(predictor, X, obs, tuple(quantiles)))
 
     def predict_zarr(self, source, out, *, x=None, method=None, runtime: Runtime | None = None) -> int:
         """Predict at every row of a Zarr data set into a new Zarr group; the number of rows.
@@ -261,7 +263,8 @@ class GBCM:
         Parameters
         ----------
         x : name of the input array; the one of the training data by default
-        method : "committee", or "local" with the rows around each new point; as recorded at fit by default
+        method : "committee", "local" with the rows around each new point, or one that was registered; as recorded
+            at fit by default
 
         Raises
         ------
@@ -269,7 +272,7 @@ class GBCM:
         """
         with self.snapshot.held() as snapshot:
             data = datasets.open_new_rows(snapshot, source, x=x, y=None)
-            return datasets.predict_zarr(snapshot, data, out, self._method(method), runtime or SerialRuntime())
+            return datasets.predict_zarr(snapshot, data, out, self.chosen_method(method), runtime or SerialRuntime())
 
     def score(self, source, *, x=None, y=None, method=None, runtime: Runtime | None = None) -> dict:
         """Scores of the predictions against the targets of a Zarr data set, in original units.
@@ -295,10 +298,17 @@ class GBCM:
         """The totals behind `score`, which add."""
         with self.snapshot.held() as snapshot:
             data = datasets.open_new_rows(snapshot, source, x=x, y=y or self.model.y_name)
-            return datasets.scores(snapshot, data, self._method(method), runtime or SerialRuntime())
+            return datasets.scores(snapshot, data, self.chosen_method(method), runtime or SerialRuntime())
 
-    def _method(self, method):
-        return datasets.chosen_method(self.facts, method)
+    def chosen_method(self, method=None) -> str:
+        """The method that predicts: the given one, or the one recorded at fit.
+
+        Raises
+        ------
+        InvalidOption
+            There is no such method, or the model lacks what it needs.
+        """
+        return chosen_method(self.snapshot, method)
 
     def predict_joint(self, X):
         """Mean (n,) and covariance (n, n) of the latent f at the rows of X (n, D), in original units.
@@ -309,7 +319,7 @@ class GBCM:
         """
         belief, X = one_belief(self.model, self.committee), self.model.scaling.inputs(new_inputs(self.model, X))
         mean, covariance = joint_latent(self.model.query, belief, X, allowed_bytes=SerialRuntime().allowed_bytes)
-        original = functools.partial(self.model.scaling.original, kind=self.model.likelihood.scaling)
+        original = functools.partial(self.model.scaling.original, units=self.model.likelihood.units)
         return original("mean", mean), original("variance", covariance)
 
     def sample(self, X, *, size, seed=0):
@@ -322,7 +332,7 @@ class GBCM:
         belief, X = one_belief(self.model, self.committee), self.model.scaling.inputs(new_inputs(self.model, X))
         how = {"size": size, "seed": seed, "allowed_bytes": SerialRuntime().allowed_bytes}
         samples = sample_latent(self.model.query, belief, X, **how)
-        return self.model.scaling.original("mean", samples, self.model.likelihood.scaling)
+        return self.model.scaling.original("mean", samples, self.model.likelihood.units)
 
     # --- Diagnosis ---
 

@@ -1,10 +1,13 @@
 """What a committee is and what it has heard, JSON-ready."""
 
+from dataclasses import asdict
+
 from bcmdist.committee import passes
 from bcmdist.committee.committee import query_advice
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.model.model import named_parameters
 from bcmdist.prediction.arrivals.drift import told
+from bcmdist.prediction.scoring.surprise import from_facts
 
 
 def info(snapshot: Snapshot) -> dict:
@@ -19,7 +22,7 @@ def info(snapshot: Snapshot) -> dict:
         "inputs": model.inputs,
         "columns": list(model.schema.columns),
         "p_eff": degrees,
-        "advice": query_advice(degrees, len(query.points), facts["query_asked"], facts.get("degrees_estimated")),
+        "advice": query_advice(degrees, len(query.points), facts.query_asked, facts.degrees_estimated),
         "log_evidence": passes.log_evidence(model, facts, snapshot.ledger, snapshot.committee),
         "kernel": model.kernel_name,
         "mean": query.mean.name,
@@ -28,23 +31,23 @@ def info(snapshot: Snapshot) -> dict:
             name: value.tolist() for name, value in named_parameters(query.kernel, model.likelihood).items()
         },
         "classes": list(model.schema.classes) or model.classes,
-        "approximation": facts["approximation"],
-        "passes": facts["passes"],
+        "approximation": facts.approximation,
+        "passes": [entry.to_json() for entry in facts.passes],
         "converged": passes.converged(facts),
         "jitter": query.jitter,
-        "kernels_tried": facts["kernels_tried"],
-        "at_bounds": facts["at_bounds"],
-        "method": facts.get("method", "committee"),
-        "drift": told(snapshot.ledger, facts),
-        "fading": facts.get("fading"),
-        "skipped": facts.get("skipped", []),
+        "kernels_tried": facts.kernels_tried,
+        "at_bounds": facts.at_bounds,
+        "method": facts.method,
+        "drift": told(snapshot.ledger, from_facts(facts.expected)),
+        "fading": asdict(facts.fading) if facts.fading.fades else None,
+        "skipped": list(facts.skipped),
         "cells": _cells(snapshot),
-        "seconds_by_stage": facts["seconds"],
+        "seconds_by_stage": facts.seconds,
         "model": snapshot.url,
     }
 
 
 def _cells(snapshot):
-    cells = snapshot.facts.get("cells") or {}
+    cells = snapshot.facts.cells.to_json()
     shown = {name: cells[name] for name in ("core", "around", "border_jump") if name in cells}
     return shown | {"count": snapshot.model.cells.cells} if snapshot.model.cells else None

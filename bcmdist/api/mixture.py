@@ -19,9 +19,7 @@ from bcmdist.data.partition import aligned_partitions
 from bcmdist.data.writing import LARGEST_OUTPUT_CHUNK, create_predictions, new_output, output_names
 from bcmdist.errors import InvalidOption, ModelNotFound
 from bcmdist.learning.sampling.chains import load_chains, mixing, mixing_advice
-from bcmdist.model.likelihoods import Gaussian, task_of
-from bcmdist.prediction.datasets import chosen_method
-from bcmdist.prediction.limits import refuse_large_prediction
+from bcmdist.prediction.limits import committee_memory, refuse_large_prediction
 from bcmdist.prediction.mixtures.tasks import (
     CONTENTS,
     Contents,
@@ -32,6 +30,7 @@ from bcmdist.prediction.mixtures.tasks import (
     references,
     stacked,
 )
+from bcmdist.prediction.predictors import chosen_method
 from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.prediction.tasks import with_class_names
 from bcmdist.runtime.interface import Runtime
@@ -116,7 +115,7 @@ class Mixture:
 
         Parameters and errors are those of `GBCM.predict_zarr`; there is one method, "committee".
         """
-        chosen_method(self.facts, method)
+        self.chosen_method(method)
         runtime, first = runtime or SerialRuntime(), self.members[0]
         data = self._opened(source, x, None, runtime)
         attributes = {
@@ -149,7 +148,7 @@ class Mixture:
 
     def scores(self, source, *, x=None, y=None, method=None, runtime: Runtime | None = None) -> Scores:
         """The totals behind `score`, which add."""
-        chosen_method(self.facts, method)
+        self.chosen_method(method)
         runtime = runtime or SerialRuntime()
         data = self._opened(source, x, y or self.members[0].model.y_name, runtime)
         parts = aligned_partitions(data, min(data.chunk_rows, LARGEST_OUTPUT_CHUNK))
@@ -172,10 +171,20 @@ class Mixture:
             figures |= {**sampled, "advice": mixing_advice(sampled)}
         return figures | {"model": self.url}
 
-    @property
-    def facts(self) -> dict:
-        """None: members have been fitted each for itself, in chunks."""
-        return {}
+    def chosen_method(self, method=None) -> str:
+        """The method that predicts: "committee".
+
+        Raises
+        ------
+        InvalidOption
+            Another was given.
+        """
+        if (method := chosen_method(self.members[0].snapshot, method or "committee")) != "committee":
+            raise InvalidOption(
+                f"method: expected committee, as members of a mixture predict, got {method!r}; leave it out, or "
+                "predict with single members"
+            )
+        return method
 
     @property
     def url(self) -> str:
@@ -193,7 +202,7 @@ class Mixture:
         data = open_data(source, x=x or first.model.x_name, y=y, schema=first.model.schema)
         check_names(data, first.model.schema)
         first.predict(np.zeros((1, data.inputs)))  # refuses other columns
-        refuse_large_prediction(data, first.model.query, runtime)
+        refuse_large_prediction(committee_memory(first.model.query), data, runtime)
         runtime.check_same(functools.partial(describe, data.url, data.x, data.y), url=data.url)
         runtime.check_same(functools.partial(_visible, self._carried), url=self.url)
         return data
@@ -216,7 +225,7 @@ def _visible(members: Members) -> str:
 
 def refuse_unmixable(likelihood):
     """Raise `InvalidOption` for likelihoods whose predictions are neither normal nor probabilities of classes."""
-    if not isinstance(likelihood, Gaussian) and task_of(likelihood.name) != "classification":
+    if not likelihood.normal and not likelihood.categorical:
         raise InvalidOption(
             f"mixture: expected a gaussian or a class likelihood, got {likelihood.name}; fit a single GBCM instead"
         )

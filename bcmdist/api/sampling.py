@@ -29,7 +29,7 @@ from bcmdist.learning.sampling.hmc import HMC, Chain, sample, with_normal_prior
 from bcmdist.learning.search import Objective
 from bcmdist.learning.settings import Settings
 from bcmdist.model.kernels import Kernel, split_parameters
-from bcmdist.model.likelihoods import SVM, AnyLikelihood, Softmax
+from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.model import named_parameters, with_named
 from bcmdist.model.scaling import scaling_to_array
 from bcmdist.prediction.mixtures.tasks import CONTENTS
@@ -59,11 +59,11 @@ MakeObjective = Callable[[GBCM, list[Partition], Runtime], Objective]
 class Coordinates:
     """The paper's log parameters of a kernel and a likelihood: log w = -2 log lengthscale, others as they are."""
 
-    def __init__(self, kernel: Kernel, likelihood: AnyLikelihood):
+    def __init__(self, kernel: Kernel, likelihood: Likelihood):
         self.kernel, self.likelihood = kernel, likelihood
-        named = named_parameters(kernel, likelihood)
+        named, lengthscales = named_parameters(kernel, likelihood), {f"kernel.{n}" for n in kernel.lengthscales}
         every = [(n, k if len(v) > 1 else None) for n, v in named.items() for k in range(len(v))]
-        self.slope = np.array([-2.0 if n.endswith("lengthscale") else 1.0 for n, _ in every])
+        self.slope = np.array([-2.0 if n in lengthscales else 1.0 for n, _ in every])
         self.names = [n.replace("lengthscale", "w") + ("" if k is None else f"[{k}]") for n, k in every]
 
     def at(self, phi):
@@ -185,7 +185,7 @@ def thinned(chains: list[Chain], samples):
 def _chain(model, coordinates, objective, hmc, settings, number, prepared):
     """A chain that was sampled before, or a new one, which is committed."""
     store = chain_store(model)
-    job = {"hmc": asdict(hmc), "settings": asdict(settings), "data": prepared.facts["job"], "chain": number}
+    job = {"hmc": asdict(hmc), "settings": asdict(settings), "data": prepared.snapshot.facts.job, "chain": number}
     if number + 1 in store.numbers():
         commit = store.load(number + 1)
         if commit.facts["job"] != job:
@@ -219,7 +219,7 @@ def _prepared(source, settings, model, runtime) -> GBCM:
 
 def _refuse_unsampled(likelihood):
     refuse_unmixable(likelihood)
-    if isinstance(likelihood, Softmax | SVM):
+    if likelihood.learned_as() is not likelihood:
         raise InvalidOption(
             f"hmc: expected a likelihood with a gradient of its evidence, got {likelihood.name}; "
             "use onehot, bernoulli or probit"

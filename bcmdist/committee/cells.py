@@ -10,10 +10,10 @@ from bcmdist.storage.urls import on_objects
 
 def heard_in_cells(snapshot: Snapshot) -> set[str]:
     """Keys of the partitions as surveyed whose rows have been heard in the order of cells."""
-    array = (snapshot.facts.get("cells") or {}).get("array")
-    if array is None or not len(heard_pieces(weights(snapshot.facts, snapshot.ledger), array)):
+    array = snapshot.facts.cells.array
+    if array is None or not len(heard_pieces(weights(snapshot.facts.fading, snapshot.ledger), array)):
         return set()
-    return {entry.key for entry in snapshot.store.get_segment(snapshot.facts["surveyed"])}
+    return set(snapshot.surveyed)
 
 
 def refuse_heard_in_cells(snapshot: Snapshot, parts):
@@ -24,8 +24,7 @@ def refuse_heard_in_cells(snapshot: Snapshot, parts):
 
 def _refuse_heard(snapshot):
     """Rows that were ingested as they are stored would count twice."""
-    surveyed = {entry.key for entry in snapshot.store.get_segment(snapshot.facts["surveyed"])}
-    heard = [entry.key for entry in snapshot.ledger if entry.key in surveyed]
+    heard = [entry.key for entry in snapshot.ledger if entry.key in snapshot.surveyed]
     if heard:
         raise InvalidData(
             f"{snapshot.url}: expected rows that were not heard yet, {heard[0]} has been ingested as it is stored (and "

@@ -9,8 +9,7 @@ where T is the newest row heard; with a window of W rows it counts once while t 
 """
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -58,12 +57,7 @@ class Weighting:
         return self.half_life is not None or self.window is not None
 
 
-def fading_from(facts) -> Weighting:
-    """The fading that the facts of a commit describe."""
-    return Weighting(**(facts.get("fading") or {}))
-
-
-def chosen_fading(facts, source, half_life, window) -> Weighting:
+def chosen_fading(known: Weighting, source, half_life, window) -> Weighting:
     """How rows of a source fade: as the model does already, or as asked for.
 
     Raises
@@ -71,7 +65,6 @@ def chosen_fading(facts, source, half_life, window) -> Weighting:
     InvalidOption
         The model fades in another way, or with another source.
     """
-    known = fading_from(facts)
     if not known.fades:
         return Weighting(source, 0, half_life, window)
     if not source:
@@ -105,12 +98,6 @@ def going_on(before: Weighting, now: Weighting, url) -> Weighting:
     return now
 
 
-def to_facts(fading: Weighting) -> dict[str, Any]:
-    """What `fading_from` reads."""
-    return {"fading": asdict(fading) if fading.fades else None}
-
-
-def weights(facts, entries: Iterable[Entry]) -> dict[str, float]:
+def weights(fading: Weighting, entries: Iterable[Entry]) -> dict[str, float]:
     """What the partitions of a ledger count now, by key."""
-    fading = fading_from(facts)
     return {entry.key: entry.weight * fading.weight(entry.position) for entry in entries}

@@ -3,6 +3,7 @@
 import numpy as np
 
 from bcmdist.committee.committee import Committee
+from bcmdist.committee.facts import Facts
 from bcmdist.committee.soundness import check_belief, check_ledger
 from bcmdist.experts.message import Message
 from bcmdist.model.loading import load_model
@@ -19,6 +20,11 @@ def load_committee(reference: Reference) -> Committee:
     arrays = {name: store.get_array(digest) for name, digest in found.items() if digest}
     check_belief(arrays, record["facts"], model, _place(reference))
     return committee_from(arrays, record["facts"])
+
+
+def load_facts(reference: Reference) -> Facts:
+    """The facts of a commit."""
+    return Facts.from_json(load_record(reference)["facts"]["fit"])
 
 
 def sound_committee(url, commit: Commit) -> tuple[Model, Committee]:

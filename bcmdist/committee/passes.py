@@ -10,15 +10,18 @@ Gaussian likelihoods are exact after one pass.
 
 import warnings
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from bcmdist.committee.committee import Committee, next_mean
+from bcmdist.committee.facts import Facts, Pass
 from bcmdist.committee.fading import weights
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition, from_keys
 from bcmdist.errors import BcmdistWarning
 from bcmdist.experts.tasks import EPExpert, RunningExpert
+from bcmdist.model.model import Model
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import BlobReference
 from bcmdist.storage.ledger import RUNNING, Entry
@@ -36,26 +39,26 @@ SLOW_SHARE, DAMPED_STEP = 0.7, 0.7
 ROUNDING = 1e-12
 
 
-def first_pass(facts):
+def first_pass(facts: Facts) -> dict[str, Any]:
     """Changed facts once messages of a first pass have been added: further passes begin anew."""
-    done = facts["passes"]
-    fresh = not done or "change" in done[-1]
-    return {"passes": [*done, {"pass": 1}] if fresh else done, "objective": None}
+    done = facts.passes
+    fresh = not done or done[-1].change is not None
+    return {"passes": (*done, Pass(1)) if fresh else done, "objective": None}
 
 
-def passes_made(facts) -> int:
+def passes_made(facts: Facts) -> int:
     """Number of passes since messages of a first pass were last added, that one included."""
-    return facts["passes"][-1]["pass"] if facts["passes"] else 0
+    return facts.passes[-1].number if facts.passes else 0
 
 
-def log_evidence(model, facts, ledger, committee) -> float | None:
+def log_evidence(model: Model, facts: Facts, ledger, committee) -> float | None:
     """log p of all targets in their own unit, in nats, so that families and data in other units can be compared.
 
     To what the committee says of scaled targets every density adds the Jacobian -log y_scale. None where a ledger of
     before they were counted does not say how many there are.
     """
-    jacobian = float(model.scaling.log_jacobian(model.likelihood.scaling))
-    counts = weights(facts, ledger)
+    jacobian = model.scaling.log_jacobian(model.likelihood.units)
+    counts = weights(facts.fading, ledger)
     known = [e.rows if e.densities is None and model.likelihood.exact else e.densities for e in ledger]
     if jacobian == 0.0:
         return committee.log_evidence
@@ -65,16 +68,21 @@ def log_evidence(model, facts, ledger, committee) -> float | None:
     return committee.log_evidence + densities * jacobian
 
 
-def changes_made(facts) -> list[float]:
+def changes_made(facts: Facts) -> list[float]:
     """By how much each further pass has moved the belief since messages of a first pass were last added."""
     made = passes_made(facts)
-    return [entry["change"] for entry in facts["passes"][-made:] if "change" in entry] if made else []
+    return [entry.change for entry in facts.passes[-made:] if entry.change is not None] if made else []
 
 
-def converged(facts) -> bool | None:
+def converged(facts: Facts) -> bool | None:
     """Whether the last pass moved no prediction by more than `TOLERANCE`; None where no further pass was made."""
     changes = changes_made(facts)
     return changes[-1] <= TOLERANCE if changes else None
+
+
+def within(last: Pass, tolerance=TOLERANCE) -> bool:
+    """Whether a pass has moved no prediction by more than a tolerance."""
+    return last.change is not None and last.change <= tolerance
 
 
 def _pays(changes):
@@ -93,29 +101,24 @@ def refine(snapshot: Snapshot, runtime, *, most: int | None = None, tolerance=TO
 
     Returns
     -------
-    The refined committee; `facts["passes"]` lists change and log evidence of each pass. A likelihood that
+    The refined committee; `facts.passes` lists change and log evidence of each pass. A likelihood that
     is exact after one pass, or has no probabilities of its own (svm), is left as it is.
     """
     likelihood = snapshot.model.likelihood
-    if (
-        likelihood.exact
-        or likelihood.needs_calibration
-        or snapshot.facts["linearise"] == RUNNING
-        or not snapshot.ledger
-    ):
+    if likelihood.exact or likelihood.needs_calibration or snapshot.facts.linearise == RUNNING or not snapshot.ledger:
         return snapshot
     parts = heard_partitions(snapshot)
     values, halvings = _balanced(snapshot.committee.posterior.mean), 0
-    previous = snapshot.facts.get("linearised_at")
-    previous = snapshot.store.get_array(previous) if previous else None
-    done = snapshot.facts["passes"]
-    while done[-1].get("change", np.inf) > tolerance:
-        if not (_pays(changes_made(snapshot.facts)) if most is None else done[-1]["pass"] < most):
+    at = snapshot.facts.linearised_at
+    previous = snapshot.store.get_array(at) if at else None
+    done = snapshot.facts.passes
+    while not within(done[-1], tolerance):
+        if not (_pays(changes_made(snapshot.facts)) if most is None else done[-1].number < most):
             break
-        stages, number = StageTimer(), done[-1]["pass"] + 1
+        stages, number = StageTimer(), done[-1].number + 1
         with stages("passes"):
             heard, facts = _next_pass(snapshot, parts, values, runtime, label=f"pass {number}")
-        objective, last = facts["objective"], snapshot.facts.get("objective")
+        objective, last = facts["objective"], snapshot.facts.objective
         if last is not None and objective < last - ROUNDING * abs(last) and halvings < HALVINGS:
             values, halvings = 0.5 * (values + previous), halvings + 1
             continue
@@ -124,16 +127,15 @@ def refine(snapshot: Snapshot, runtime, *, most: int | None = None, tolerance=TO
         change = length(committee.posterior, moved - values)
         entries = [_as_before(heard.entries[old.key], old) for old in snapshot.ledger]
         evidence = log_evidence(snapshot.model, snapshot.facts, entries, committee)
-        entry = {"pass": number, "change": change, "log_evidence": evidence, "halvings": halvings}
-        done = [*done, entry]
+        done = (*done, Pass(number, change, evidence, halvings))
         snapshot = snapshot.successor(committee, entries, rewrite=True, stages=stages, passes=done, **facts)
         parts = heard_partitions(snapshot)
         values, previous, halvings = _balanced(moved), values, 0
-    if most is None and done[-1].get("change", np.inf) > tolerance:
+    if most is None and not within(done[-1], tolerance):
         warnings.warn(
             BcmdistWarning(
                 f"{snapshot.url}: expected passes until no prediction moves by more than {tolerance:g} of its standard "
-                f"deviation, the last of {done[-1]['pass']} still moved one by up to {done[-1]['change']:.2g} and they "
+                f"deviation, the last of {done[-1].number} still moved one by up to {done[-1].change:.2g} and they "
                 "come no closer; take predictions to be as uncertain as that, or fit with --approximation ep or "
                 "another --likelihood"
             ),
@@ -144,10 +146,10 @@ def refine(snapshot: Snapshot, runtime, *, most: int | None = None, tolerance=TO
 
 def _next_pass(snapshot, parts, values, runtime, *, label):
     """Messages of one more pass, and what to remember of it."""
-    if snapshot.facts["approximation"] == "ep":
+    if snapshot.facts.approximation == "ep":
         total, changes = (
             snapshot.committee.total,
-            [entry["change"] for entry in snapshot.facts["passes"] if "change" in entry],
+            [entry.change for entry in snapshot.facts.passes if entry.change is not None],
         )
         slow = len(changes) > 1 and changes[-1] > SLOW_SHARE * changes[-2]
         with snapshot.store.transient({"eta": total.eta, "precision": total.precision}) as references:
@@ -198,7 +200,7 @@ def length(belief, move) -> float:
 
 def heard_partitions(snapshot: Snapshot) -> list[Partition]:
     """The partitions of the ledger, with the weights at which they count."""
-    counts, keys = weights(snapshot.facts, snapshot.ledger), [entry.key for entry in snapshot.ledger]
+    counts, keys = weights(snapshot.facts.fading, snapshot.ledger), [entry.key for entry in snapshot.ledger]
     parts = from_keys(keys, y=snapshot.model.y_name, schema=snapshot.model.schema)
     pairs = zip(parts, snapshot.ledger, strict=True)
     return [replace(part, weight=counts[entry.key], sites=entry.sites) for part, entry in pairs]

@@ -18,7 +18,8 @@ import numpy as np
 from bcmdist.committee import passes
 from bcmdist.committee.cells import heard_in_cells
 from bcmdist.committee.committee import Committee
-from bcmdist.committee.fading import fading_from, weights
+from bcmdist.committee.facts import Cells
+from bcmdist.committee.fading import weights
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.committee.surveyed import recorded_chunks, refuse_changed
 from bcmdist.data.checks.manifest import to_table
@@ -55,7 +56,7 @@ def forget(snapshot: Snapshot, keys: Iterable[str], runtime) -> Snapshot:
         ledger = [entry for entry in snapshot.ledger if entry.key not in keys_gone]
         if not ledger:
             return Committee(zero_message(snapshot.model.query, snapshot.model.likelihood)), ledger
-        return snapshot.committee.withdraw(recall(snapshot, gone, weights(snapshot.facts, gone))), ledger
+        return snapshot.committee.withdraw(recall(snapshot, gone, weights(snapshot.facts.fading, gone))), ledger
 
     return _revised(snapshot, without, runtime)
 
@@ -84,7 +85,7 @@ def reweight(snapshot: Snapshot, wanted: Mapping[str, float], runtime) -> Snapsh
         if not old:
             return None
         new = {entry.key: replace(entry, weight=wanted[entry.key]) for entry in old}
-        before, after = weights(snapshot.facts, old), weights(snapshot.facts, new.values())
+        before, after = weights(snapshot.facts.fading, old), weights(snapshot.facts.fading, new.values())
         change = recall(snapshot, old, {key: after[key] - before[key] for key in after})
         return snapshot.committee.absorb(replace(change, rows=0)), [
             new.get(entry.key, entry) for entry in snapshot.ledger
@@ -134,7 +135,7 @@ def _revised(snapshot, revise, runtime):
 def _committed(snapshot, committee, ledger):
     """The next commit with another ledger, and whether messages depend on each other: then a pass is to follow."""
     refined = any(entry.at for entry in ledger) or (
-        snapshot.facts["approximation"] == "ep" and len(snapshot.facts["passes"]) > 1
+        snapshot.facts.approximation == "ep" and len(snapshot.facts.passes) > 1
     )
     facts = passes.first_pass(snapshot.facts) if refined else {"objective": None}
     return snapshot.successor(committee, ledger, rewrite=True, withdrawn_error=None, **facts), refined
@@ -236,16 +237,15 @@ def merge(one: Snapshot, other: Snapshot, model) -> Snapshot:
     for snapshot in (one, other):  # sites lie in blobs of their own
         store.copy_blobs(snapshot.store, {entry.sites for entry in snapshot.ledger if entry.sites})
     base = one if one.ledger else other
-    surveyed = {e.key: e for snapshot in (one, other) for e in snapshot.store.get_segment(snapshot.facts["surveyed"])}
-    of_one_fit = ("cells", "method", "local_calibration")  # the halos lie in its directory
-    facts = {name: fact for name, fact in base.facts.items() if name not in of_one_fit}
-    arrays = [snapshot.facts["cells"]["array"] for snapshot in (one, other) if heard_in_cells(snapshot)]
+    surveyed = {e.key: e for snapshot in (one, other) for e in snapshot.store.get_segment(snapshot.facts.surveyed)}
+    facts = base.facts.changed(cells=Cells(), method="committee", local_calibration=None)  # halos lie in its directory
+    arrays = [snapshot.facts.cells.array for snapshot in (one, other) if heard_in_cells(snapshot)]
     if arrays:
-        facts["cells"] = {"array": arrays[0]}  # by which its rows are known
-    facts |= {"surveyed": store.put_segment(list(surveyed.values())), "job": "merge"}
+        facts = facts.changed(cells=Cells(array=arrays[0]))  # by which its rows are known
+    facts = facts.changed(surveyed=store.put_segment(list(surveyed.values())), job="merge")
     chunks = {k: c for snapshot in (one, other) for k, c in recorded_chunks(snapshot.store, snapshot.facts).items()}
     if chunks:
-        facts["chunks"] = store.put_arrays({"chunks": to_table(chunks)})["chunks"]
+        facts = facts.changed(chunks=store.put_arrays({"chunks": to_table(chunks)})["chunks"])
     return one.written(store, one.committee.absorb(other.committee.total), [*one.ledger, *other.ledger], facts)
 
 
@@ -254,14 +254,16 @@ def _refuse_different(one, other):
     (arrays, facts), (other_arrays, other_facts) = one.model.to_arrays(), other.model.to_arrays()
     different = [name for name in ARRAYS if not np.array_equal(arrays[name], other_arrays[name])]
     different += [name for name in facts if facts[name] != other_facts[name]]
-    different += [name for name in ("approximation", "linearise") if one.facts[name] != other.facts[name]]
+    different += [
+        name for name in ("approximation", "linearise") if getattr(one.facts, name) != getattr(other.facts, name)
+    ]
     for snapshot in (one, other):
-        if fading_from(snapshot.facts).fades:
+        if snapshot.facts.fading.fades:
             raise ModelsDiffer(
                 f"{snapshot.url}: expected rows that do not fade, those of this model do, each by its position; "
                 "ingest the sources into one model without --half-life and --window"
             )
-        if any(entry.at for entry in snapshot.ledger) or len(snapshot.facts["passes"]) > 1:
+        if any(entry.at for entry in snapshot.ledger) or len(snapshot.facts.passes) > 1:
             raise ModelsDiffer(
                 f"{snapshot.url}: expected messages of a first pass, its messages were linearised at what it believed; "
                 "fit it with --passes 1 and --linearise own, merge, and refine then"

@@ -7,18 +7,20 @@ commit (`successor`) and returns its snapshot.
 import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
 from bcmdist.committee.committee import Committee
+from bcmdist.committee.facts import Facts
 from bcmdist.committee.loading import sound_committee
 from bcmdist.committee.surveyed import recorded_chunks, refuse_changed
+from bcmdist.data.checks.manifest import Chunk
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import Partition
 from bcmdist.data.schema import UNNAMED, warn
 from bcmdist.errors import InvalidData, ModelNotFound, NotFinite
 from bcmdist.experts.tasks import Contribution, EPExpert, Expert
-from bcmdist.model.likelihoods import Softmax
 from bcmdist.model.model import Model
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import Commit, ModelStore, Reference, open_store
@@ -38,12 +40,13 @@ class Snapshot:
     """hashes of the ledger's segments"""
     ledger: tuple[Entry, ...]
     """partitions heard so far"""
-    facts: dict
-    """what the fit found out, JSON-ready: job, kernels tried, seconds per stage"""
+    facts: Facts
     offsets: dict = field(default_factory=dict)
     """where to read on, JSON-ready, by the name of a source"""
     keep: tuple = ()
     """what must be kept alive: scratch directories"""
+    read: dict = field(default_factory=dict, repr=False, compare=False)
+    """blobs that were parsed, by their hashes: once for this snapshot and all that follow it"""
 
     # --- Reading ---
 
@@ -98,11 +101,31 @@ class Snapshot:
         return self.store.reference(self.commit)
 
     @property
+    def surveyed(self) -> dict[str, Entry]:
+        """Partitions as they were surveyed, by key."""
+        blob = self.facts.surveyed
+        if blob not in self.read:
+            self.read[blob] = {entry.key: entry for entry in self.store.get_segment(blob)}
+        return self.read[blob]
+
+    @property
+    def chunks(self) -> dict[str, Chunk]:
+        """As of `recorded_chunks`."""
+        blob = self.facts.chunks
+        if blob not in self.read:
+            self.read[blob] = recorded_chunks(self.store, self.facts)
+        return self.read[blob]
+
+    @cached_property
+    def heard(self) -> dict[str, Entry]:
+        """The ledger by key."""
+        return {entry.key: entry for entry in self.ledger}
+
+    @property
     def degrees_of_freedom(self) -> float:
         """Those of the data that are seen through the query set, of one latent process."""
         likelihood = self.model.likelihood
-        coupled = isinstance(likelihood, Softmax) and likelihood.coupled
-        return self.committee.degrees_of_freedom / (likelihood.processes if coupled else 1)
+        return self.committee.degrees_of_freedom / (likelihood.processes if likelihood.coupled else 1)
 
     # --- Hearing ---
 
@@ -111,7 +134,7 @@ class Snapshot:
 
         `at`: reference of the shared values given which rows are linearised; each expert's own mode by default.
         """
-        task = EPExpert(self.reference) if self.facts["approximation"] == "ep" else Expert(self.reference, at)
+        task = EPExpert(self.reference) if self.facts.approximation == "ep" else Expert(self.reference, at)
         return self.hear_with(task, parts, runtime, label=label)
 
     def hear_with(self, task, parts, runtime, *, label) -> Contribution:
@@ -122,9 +145,9 @@ class Snapshot:
         DataChanged
         """
         contribution = runtime.sum(task, parts, label=label)
-        chunks = recorded_chunks(self.store, self.facts)
-        refuse_changed(contribution.entries.values(), self.store.get_segment(self.facts["surveyed"]), chunks)
-        refuse_changed(contribution.entries.values(), self.ledger, chunks)
+        entries = contribution.entries
+        for known in (self.surveyed, self.heard):
+            refuse_changed(entries.values(), [known[key] for key in entries if key in known], self.chunks)
         return contribution
 
     def named(self, parts: list[Partition]) -> list[Partition]:
@@ -157,7 +180,7 @@ class Snapshot:
         InvalidData
             Lifetimes, some of which were censored in training, do not say which are now.
         """
-        known, read = self.facts.get("companions"), self.model.likelihood.companions
+        known, read = self.facts.companions, self.model.likelihood.companions
         if known is None:
             return
         missing = {name for name in known if name in read} - set(data.companions)
@@ -187,10 +210,10 @@ class Snapshot:
         segments = store.extended(() if rewrite else self.segments, entries, after=self.commit)
         offsets = self.offsets | (offsets or {})
         stages = stages or StageTimer()
-        facts = self.facts | {"seconds": stages.added_to(self.facts["seconds"])} | facts
+        known = self.facts.changed(**{"seconds": stages.added_to(self.facts.seconds)} | facts)
         heard = {"segments": segments, "partitions": len(ledger), "offsets": offsets}
-        write_commit(store, self.commit + 1, self.model, committee, facts, **heard)
-        made = {"segments": segments, "ledger": ledger, "offsets": offsets, "facts": facts}
+        write_commit(store, self.commit + 1, self.model, committee, known, **heard)
+        made = {"segments": segments, "ledger": ledger, "offsets": offsets, "facts": known}
         return replace(self, committee=committee, commit=self.commit + 1, **made)
 
     def written(self, store, committee, ledger, facts) -> "Snapshot":
@@ -215,12 +238,12 @@ def from_commit(store: ModelStore, commit: Commit) -> Snapshot:
         commit=commit.number,
         segments=commit.segments,
         ledger=commit.ledger,
-        facts=commit.facts["fit"],
+        facts=Facts.from_json(commit.facts["fit"]),
         offsets=commit.offsets,
     )
 
 
-def write_commit(store, number, model, committee, facts, *, segments=(), partitions=0, offsets=None):
+def write_commit(store: ModelStore, number, model, committee, facts: Facts, *, segments=(), partitions=0, offsets=None):
     """Commit a model, its committee, and what else is known; the reference of the commit.
 
     Parameters
@@ -242,7 +265,7 @@ def write_commit(store, number, model, committee, facts, *, segments=(), partiti
             "check that inputs are in the range of the training data, else restore the model from a copy"
         )
     arrays |= {"eta": total.eta, "precision": total.precision}
-    all_facts = {"model": model_facts, "fit": facts, "evidence": total.evidence, "rows": total.rows}
+    all_facts = {"model": model_facts, "fit": facts.to_json(), "evidence": total.evidence, "rows": total.rows}
     all_facts["partitions"] = partitions
     digests = store.put_arrays(arrays, before=store.arrays_before(number))
     return store.commit(number, arrays=digests, facts=all_facts, segments=segments, offsets=offsets or {})

@@ -3,10 +3,12 @@
 import contextlib
 from collections.abc import Mapping
 
-from bcmdist.data.checks.manifest import from_table
+from bcmdist.committee.facts import Facts
+from bcmdist.data.checks.manifest import Chunk, from_table
 from bcmdist.data.partition import from_key
 from bcmdist.data.rows import changed_chunks
 from bcmdist.errors import BcmdistError, ChunkConflict, DataChanged
+from bcmdist.storage.commits import ModelStore
 from bcmdist.storage.fields import damaged
 
 
@@ -37,14 +39,14 @@ def refuse_conflict(found: Mapping[str, str], known: Mapping[str, str]):
             )
 
 
-def recorded_chunks(store, facts):
+def recorded_chunks(store: ModelStore, facts: Facts) -> dict[str, Chunk]:
     """Chunks, by key, that the survey of a fit read from a data set without a manifest."""
-    if "chunks" not in facts:
+    if facts.chunks is None:
         return {}
     try:
-        return from_table(store.get_array(facts["chunks"]))
+        return from_table(store.get_array(facts.chunks))
     except (ValueError, AttributeError, TypeError) as error:
-        raise damaged(f"{store.storage.url}: blob {facts['chunks'][:12]}", "lines of chunks", str(error)) from error
+        raise damaged(f"{store.storage.url}: blob {facts.chunks[:12]}", "lines of chunks", str(error)) from error
 
 
 def _named(key, chunks):

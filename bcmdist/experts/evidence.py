@@ -13,7 +13,7 @@ import numpy as np
 from bcmdist import linalg
 from bcmdist.experts.expert import prior_covariance
 from bcmdist.experts.laplace import laplace_mode
-from bcmdist.model.likelihoods import Likelihood, slopes
+from bcmdist.model.likelihoods import OneProcess, slopes
 
 
 def local_evidence(kernel, mean, likelihood, X, obs):
@@ -84,7 +84,7 @@ def posterior_variance(K, L, w):
 
 def has_own_hessian(likelihood) -> bool:
     """Whether the Hessian is another function than the curvature."""
-    return type(likelihood).hessian is not Likelihood.hessian
+    return type(likelihood).hessian is not OneProcess.hessian
 
 
 def corrected_mode_shift(x, K, T, likelihood, obs, f):

@@ -14,7 +14,7 @@ from bcmdist.data.observations import Observations
 from bcmdist.experts import softmax
 from bcmdist.experts.laplace import laplace_message, laplace_mode, log_joint, step_message
 from bcmdist.experts.message import Message, zero
-from bcmdist.model.likelihoods import AnyLikelihood, Gaussian, Likelihood, OneHot, Softmax
+from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.belief import Belief
 from bcmdist.model.shared.query import Query
 
@@ -35,7 +35,7 @@ class Linearised:
         return Linearised(self.message.weighted(weight), weight * self.objective, step)
 
 
-def expert_message(query: Query, likelihood: AnyLikelihood, X, obs: Observations) -> Message:
+def expert_message(query: Query, likelihood: Likelihood, X, obs: Observations) -> Message:
     """Message of the rows X (n, D), scaled, with targets `obs`, from nothing but these rows.
 
     This is the expert of the GBCM paper, and pass 1. No rows give the zero message.
@@ -48,14 +48,14 @@ def expert_message(query: Query, likelihood: AnyLikelihood, X, obs: Observations
         return zero_message(query, likelihood)
     V = query.whiten(X)
     K = query.kernel.cross(X, X)
-    if isinstance(likelihood, Gaussian | OneHot):
+    if likelihood.exact:
         return gaussian_message(V, query.residual_lower(V, K), likelihood.targets(obs), likelihood.noise(obs))
     prior = prior_covariance(K, query.mean, X)
     f = find_mode(prior, obs, likelihood)
     return _linearised_message(V, linalg.mirror(query.residual_lower(V, K)), obs, likelihood, f)
 
 
-def conditional_message(query: Query, likelihood: AnyLikelihood, X, obs: Observations, mean) -> Linearised:
+def conditional_message(query: Query, likelihood: Likelihood, X, obs: Observations, mean) -> Linearised:
     """Message of the rows linearised at their mode given that the shared variables equal `mean`.
 
     This is an expert in a later pass: f = argmax log p(y | f) + log N(f; V mean, Lam) depends on the
@@ -71,12 +71,11 @@ def conditional_message(query: Query, likelihood: AnyLikelihood, X, obs: Observa
     prior_mean = V @ mean.T
     f = find_mode(Lam, obs, likelihood, prior_mean)
     objective = log_joint(obs, likelihood, f, prior_mean)
-    expected = isinstance(likelihood, Likelihood) and not likelihood.log_concave
-    step = step_message(V, Lam, obs, likelihood, f) if expected else None
+    step = None if likelihood.log_concave else step_message(V, Lam, obs, likelihood, f)
     return Linearised(_linearised_message(V, Lam, obs, likelihood, f), objective, step)
 
 
-def running_message(query: Query, likelihood: AnyLikelihood, X, obs: Observations, belief: Belief) -> Message:
+def running_message(query: Query, likelihood: Likelihood, X, obs: Observations, belief: Belief) -> Message:
     """Message of rows linearised at their mode under the belief so far, cov(f) = Lam + V Lambda^-1 V'.
 
     The message itself does not contain the belief, and adds like any other; but where it is linearised
@@ -91,25 +90,21 @@ def running_message(query: Query, likelihood: AnyLikelihood, X, obs: Observation
 
 def find_mode(K, obs, likelihood, prior_mean=None):
     """Mode of p(y | f) N(f; prior_mean, K): (n,), or (n, C) for classes."""
-    mode = softmax.softmax_mode if isinstance(likelihood, Softmax) else laplace_mode
+    mode = softmax.softmax_mode if likelihood.per_class else laplace_mode
     return mode(K, obs, likelihood, prior_mean)
 
 
 def _linearised_message(V, Lam, obs, likelihood, f):
-    message = softmax.softmax_message if isinstance(likelihood, Softmax) else laplace_message
+    message = softmax.softmax_message if likelihood.per_class else laplace_message
     return message(V, Lam, obs, likelihood, f)
 
 
-def zero_message(query: Query, likelihood: AnyLikelihood) -> Message:
+def zero_message(query: Query, likelihood: Likelihood) -> Message:
     """What is said before any row is heard, in the shape that messages of this likelihood have."""
     S, C = query.shared, likelihood.processes
-    if isinstance(likelihood, Softmax) and likelihood.coupled:
+    if not likelihood.per_class or likelihood.coupled:
         return zero(C * S)
-    if isinstance(likelihood, Softmax):
-        return Message(np.zeros((C, S)), np.zeros((C, S, S)), 0.0, 0)
-    if isinstance(likelihood, OneHot):
-        return Message(np.zeros((C, S)), np.zeros((S, S)), 0.0, 0)
-    return zero(S)
+    return Message(np.zeros((C, S)), np.zeros((S, S) if likelihood.exact else (C, S, S)), 0.0, 0)
 
 
 def prior_covariance(K, mean, X):

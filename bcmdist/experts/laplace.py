@@ -14,7 +14,7 @@ import numpy as np
 from bcmdist import linalg
 from bcmdist.errors import LaplaceNotConverged, NotPositiveDefinite
 from bcmdist.experts.message import Message
-from bcmdist.model.likelihoods.interface import LARGEST_EXPONENT, Likelihood
+from bcmdist.model.likelihoods.interface import LARGEST_EXPONENT, OneProcess
 
 NEWTON_STEPS = 100
 # A step along a line is long enough, and not too long, where the slope has fallen to this share of its start; and
@@ -83,7 +83,7 @@ class Tame:
     and one such row drowns all others in rounding. Log-concave where the likelihood is.
     """
 
-    likelihood: Likelihood
+    likelihood: OneProcess
     edge: np.ndarray
     side: np.ndarray
     """+1: beyond is above, -1: beyond is below, 0: nowhere"""

@@ -3,7 +3,6 @@
 from bcmdist.data.rows import RUN_ROWS
 from bcmdist.errors import MemoryLimit
 from bcmdist.model.kernels import kernel_parts
-from bcmdist.model.likelihoods import Softmax
 from bcmdist.runtime import memory
 
 # Decoded chunks from which on they are worth a word where memory lacks.
@@ -32,8 +31,7 @@ def refuse_expert_of(parts, shared, kernels, runtime, likelihood):
     """As `refuse_large_expert`, before there is a query set: about so many `shared` variables and parts of a kernel."""
     rows = max(part.rows for part in parts)
     data = parts[0].data
-    coupled = isinstance(likelihood, Softmax) and likelihood.coupled
-    classes = likelihood.processes if isinstance(likelihood, Softmax) else 1
+    coupled, classes = likelihood.coupled, likelihood.copies
     need = memory.expert_bytes(
         rows, shared, kernels=kernels, laplace=not likelihood.exact, classes=classes, coupled=coupled
     )

@@ -36,7 +36,7 @@ class Contribution:
 
 def densities_of(likelihood, obs) -> float | None:
     """Densities that the evidence of some rows multiplies; None where its targets have no unit."""
-    return float(likelihood.densities(obs).sum()) if likelihood.scaling in ("affine", "scale") else None
+    return float(likelihood.densities(obs).sum()) if likelihood.units.dimensional else None
 
 
 @dataclass(frozen=True)

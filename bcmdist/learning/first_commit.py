@@ -14,6 +14,7 @@ from pathlib import Path
 
 from bcmdist.committee.cells import refuse_cells_on_objects
 from bcmdist.committee.committee import Committee
+from bcmdist.committee.facts import Facts
 from bcmdist.committee.snapshot import write_commit
 from bcmdist.committee.surveyed import recorded_chunks, refuse_changed
 from bcmdist.data.checks.manifest import to_table
@@ -53,8 +54,8 @@ def resumed(data, settings, model, runtime):
             f"{model}: expected a new directory or the same fit to continue, it holds a fit of other data or "
             "settings; choose another --model, or remove it"
         )
-    facts = commit.facts["fit"]
-    surveyed, chunks = store.get_segment(facts["surveyed"]), recorded_chunks(store, facts)
+    facts = Facts.from_json(commit.facts["fit"])
+    surveyed, chunks = store.get_segment(facts.surveyed), recorded_chunks(store, facts)
     refuse_changed(survey(data, settings, runtime).entries.values(), surveyed, chunks)
     return commit
 
@@ -96,12 +97,17 @@ def _prepare(data, surveyed, settings, runtime, store, stages):
     rows_url = f"{store.storage.url}/{SCRATCH}/{uuid.uuid4().hex}" if keep else str(scratch)
     try:
         made, found = prepare_model(data, surveyed, settings, runtime, store, stages, str(scratch), rows_url)
-        facts = {"job": job, "data": data.url, **found}
-        facts |= {"rows_per_expert": settings.rows_per_expert, "linearise": settings.linearise, "passes": []}
-        facts["approximation"] = settings.approximation
-        facts |= {"surveyed": store.put_segment(list(surveyed.entries.values())), "seconds": stages.seconds}
-        if surveyed.chunks:
-            facts |= {"chunks": store.put_arrays({"": to_table(surveyed.chunks)})[""]}
+        facts = Facts(
+            job=job,
+            data=data.url,
+            surveyed=store.put_segment(list(surveyed.entries.values())),
+            chunks=store.put_arrays({"": to_table(surveyed.chunks)})[""] if surveyed.chunks else None,
+            approximation=settings.approximation,
+            linearise=settings.linearise,
+            rows_per_expert=settings.rows_per_expert,
+            seconds=stages.seconds,
+            **found,
+        )
         write_commit(store, 1, made, Committee(zero_message(made.query, made.likelihood)), facts)
     except (SchedulerUnreachable, WorkerLost):
         raise

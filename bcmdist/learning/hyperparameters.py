@@ -9,8 +9,7 @@ from bcmdist.learning.evidence.cached import Remembered
 from bcmdist.learning.evidence.local_tasks import ClassEvidence, LeftOut
 from bcmdist.learning.evidence.objectives import LocalObjective, improved_points
 from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, learn, polish, rescale, with_given
-from bcmdist.model.kernels import expression, kernel_parts, parse_kernel
-from bcmdist.model.likelihoods import SVM, Gaussian, OneHot, Softmax
+from bcmdist.model.kernels import kernel_parts, parse_kernel
 from bcmdist.model.model import to_lists
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.local.halos import sizes_for
@@ -72,7 +71,7 @@ def find_hyperparameters(settings, blocks, near, reference, spread, likelihood, 
         name = first_kernel(settings)
         kernel, likelihood = with_given(parse_kernel(name, inputs=inputs), likelihood, settings.set)
         return name, kernel, likelihood, {"kernels_tried": {}, "at_bounds": [], "evaluations": 0}
-    wanted, likelihood = likelihood, _learned_as(likelihood)
+    wanted, likelihood = likelihood, likelihood.learned_as()
     classes = classes or ((0.0, 1.0) if likelihood is not wanted else None)
     objective = LocalObjective(runtime, blocks(None), scaling=reference, mean=settings.mean, classes=classes)
     rows = max(block.rows for block in objective.parts)
@@ -104,18 +103,15 @@ def find_hyperparameters(settings, blocks, near, reference, spread, likelihood, 
         "settled": learned.settled,
     }
     kernel = learned.kernel
-    if isinstance(wanted, Softmax):
-        kernel = rescale(_softmax_evidence(objective.parts, reference, settings.mean, classes, runtime), kernel)
+    if likelihood is not wanted and not wanted.needs_calibration:  # it has an evidence, without a gradient
+        kernel = rescale(_class_evidence(objective.parts, reference, settings.mean, wanted, classes, runtime), kernel)
     return learned.kernel_name, kernel, learned.likelihood if likelihood is wanted else wanted, found
 
 
 def _refuse_large_evidence(rows, inputs, settings, likelihood, runtime):
-    kernels, laplace = (
-        kernel_parts(parse_kernel(first_kernel(settings), inputs=1)),
-        not isinstance(likelihood, Gaussian),
-    )
+    kernels = kernel_parts(parse_kernel(first_kernel(settings), inputs=1))
     memory.refuse_above(
-        memory.evidence_bytes(rows, inputs, kernels=kernels, laplace=laplace),
+        memory.evidence_bytes(rows, inputs, kernels=kernels, laplace=not likelihood.normal),
         runtime.allowed_bytes,
         what="learning",
         remedy="give workers more memory, or lower --rows-per-expert or --effort",
@@ -127,13 +123,13 @@ def _judges_for(near, reference, settings, likelihood, classes, runtime):
 
     The first one is asked often; the second one sees as many rows as local experts do.
     """
-    often, few = JUDGED_LABELS if isinstance(likelihood, OneHot) else JUDGED, _deciding(near, settings)
+    often, few = JUDGED_LABELS if likelihood.on_labels else JUDGED, _deciding(near, settings)
 
     def judge(where, metric_of):
         parts = near.around(metric_of, np.ones(where.count), where.rows)
 
         def value(kernel, likelihood):
-            names = expression(kernel), to_lists(kernel), settings.mean, likelihood.name, to_lists(likelihood)
+            names = kernel.expression, to_lists(kernel), settings.mean, likelihood.name, to_lists(likelihood)
             task = LeftOut(reference, *names, classes, where.central)
             return float(np.max(runtime.sum(task, parts, label="judge")))
 
@@ -151,22 +147,15 @@ def _deciding(near, settings):
     return LeftOutSizes(min(max(DECIDING_LEAST, DECIDING_ROWS // around), JUDGED.count), around)
 
 
-def _softmax_evidence(blocks, reference, mean, classes, runtime):
-    """A function of a kernel: its softmax evidence over some small blocks."""
+def _class_evidence(blocks, reference, mean, likelihood, classes, runtime):
+    """A function of a kernel: its evidence with a likelihood of classes over some small blocks."""
     small = [block.head(RESCALE_BLOCK) for block in blocks[:RESCALE_BLOCKS]]
 
     def evidence(kernel):
-        task = ClassEvidence(reference, expression(kernel), to_lists(kernel), mean, classes)
+        task = ClassEvidence(reference, kernel.expression, to_lists(kernel), mean, likelihood.name, classes)
         return runtime.sum(task, small, label="learn")
 
     return evidence
-
-
-def _learned_as(likelihood):
-    """The likelihood whose evidence stands for one that has none, or a costly one, while learning."""
-    if isinstance(likelihood, Softmax | SVM):
-        return OneHot(max(2, likelihood.processes), noise_variance=np.full(1, 0.1))
-    return likelihood
 
 
 def polished(objective, query, kernel_name, likelihood, query_method, found, log):

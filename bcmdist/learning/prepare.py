@@ -4,10 +4,10 @@ One pass over the data checks every row; nothing is written before it has passed
 """
 
 import warnings
-from dataclasses import asdict
 
 import numpy as np
 
+from bcmdist.committee.facts import Cells
 from bcmdist.data.cell_tree import grow
 from bcmdist.data.dataset import Dataset, read_schema
 from bcmdist.data.partition import partitions
@@ -23,15 +23,13 @@ from bcmdist.learning.query_selection import (
     MOST_QUERY,
     automatic_count,
     select_points,
-    working_noise,
     working_targets,
 )
 from bcmdist.learning.search import EFFORTS
-from bcmdist.learning.settings import Settings
+from bcmdist.learning.settings import TWO_CLASSES, Settings
 from bcmdist.learning.survey import MOST_CLASSES, Survey, SurveyResult
 from bcmdist.model.kernels import kernel_parts, metric, parse_kernel
-from bcmdist.model.likelihoods import CLASS_LIKELIHOODS, TASKS, make_likelihood, task_of
-from bcmdist.model.likelihoods.lifetimes import LEAST_TIME
+from bcmdist.model.likelihoods import LIKELIHOODS, make_likelihood, tasks
 from bcmdist.model.mean import Mean
 from bcmdist.model.model import Model
 from bcmdist.model.scaling import scaling_from, scaling_to_array
@@ -68,14 +66,14 @@ def survey(data: Dataset, settings: Settings, runtime: Runtime) -> SurveyResult:
     task = settings.task
     likelihood = settings.likelihood
     if likelihood is None and task is not None:  # for classes: any labels
-        likelihood = MANY_CLASSES if task == "classification" else TASKS[task][0]
+        likelihood = MANY_CLASSES if task == "classification" else tasks(task)[task][0]
     affordable = _affordable_rows(data)
     sample = min(TREE_SAMPLE, affordable) if settings.partition == "spatial" else SAMPLE_LEAST
     sample = max(sample, _learning_rows(settings, data), SAMPLE_PER_QUERY * _most_query(settings, data))
     look = Survey(settings.seed, sample, likelihood)
     shared = min(_least_query(settings, data), data.rows) + Mean(settings.mean).weights(data.inputs)
     kernels = kernel_parts(parse_kernel(first_kernel(settings), inputs=data.inputs))
-    least = make_likelihood(likelihood or "gaussian", 2)  # so far the number of classes is not known
+    least = make_likelihood(likelihood or "gaussian", TWO_CLASSES)  # so far the number of classes is not known
     refuse_expert_of(parts, shared, kernels, runtime, least)
     return runtime.sum(look, parts, label="survey")
 
@@ -99,9 +97,9 @@ def prepare_model(
     """
     schema = with_two_classes(read_schema(data.url, x=data.x, y=data.y))
     likelihood, classes = _choose_likelihood(data, surveyed, settings, schema)
-    _warn(data, surveyed, settings, schema)
+    _warn(data, surveyed, settings, schema, likelihood)
     _warn_of_roles(data, surveyed, settings, schema, likelihood)
-    scaling = scaling_from(surveyed.x, surveyed.y, surveyed.exposure, likelihood.scaling)
+    scaling = scaling_from(surveyed.x, surveyed.y, surveyed.exposure, likelihood.units)
     parts = partitions(data, settings.rows_per_expert)
     sliced = share_between(surveyed.sample.obs.y, surveyed.sample.row, np.array([part.start for part in parts]))
     _warn_of_slices(data, settings, likelihood, sliced)
@@ -145,13 +143,13 @@ def prepare_model(
         )
     found["between_partitions"] = sliced
     with stages("query"):
-        obs = scaling.observations(class_numbers(surveyed.sample.obs, classes), likelihood.scaling)
-        noise, count = working_noise(likelihood, obs), _query(settings, data)
+        obs = scaling.observations(class_numbers(surveyed.sample.obs, classes), likelihood.units)
+        noise, count = likelihood.noise(obs), _query(settings, data)
         if count == "auto":
             fits = expert_fits(parts, mean.weights(data.inputs), kernel, runtime, likelihood)
             count, found["degrees_estimated"] = automatic_count(sample, noise, data.rows, kernel, fits)
         found["query_asked"] = count
-        targets = working_targets(likelihood, obs, noise, mean, sample)
+        targets = working_targets(likelihood, obs, mean, sample)
         method, seed = settings.query_method.replace("optimised", "kmeans"), settings.seed
         seen = {"targets": targets, "noise": noise, "rows": data.rows}
         points = select_points(sample, count, kernel=kernel, method=method, seed=seed, **seen)
@@ -174,7 +172,7 @@ def prepare_model(
     if settings.partition == "spatial":
         with stages("cells"):
             cells, found["cells"] = _grow_cells(sample, kernel, data.rows, settings)
-    found["companions"] = list(data.companions)
+    found["companions"] = data.companions
     return Model(scaling, query, likelihood, kernel_name, settings.x, settings.y, classes, cells, schema), found
 
 
@@ -203,12 +201,12 @@ def _grow_cells(sample, kernel, rows, settings):
         partition_rows=max(LEAST_SAMPLED, share * settings.rows_per_expert),
         seed=settings.seed,
     )
-    return tree, asdict(sizes)
+    return tree, Cells(sizes.core, sizes.around)
 
 
 def task_for(settings, labels, schema):
     """The task that was asked for, or that fits the distinct whole numbers among the targets, or names of classes."""
-    given = settings.task or (settings.likelihood and task_of(settings.likelihood))
+    given = settings.task or (settings.likelihood and LIKELIHOODS[settings.likelihood].task)
     return given or ("classification" if schema.classes or _binary(labels) else "regression")
 
 
@@ -232,17 +230,18 @@ def _choose_likelihood(data, surveyed, settings, schema):
             f"({', '.join(schema.classes[:5])}), got {task}; give it, or numbers"
         )
     two = binary or (labels is not None and len(labels) == 2)
-    name = settings.likelihood or (TASKS[task][0] if task != "classification" or two else MANY_CLASSES)
-    if name in (*CLASS_LIKELIHOODS, "svm") and (settings.approximation == "ep" or settings.linearise != "own"):
+    name = settings.likelihood or (tasks(task)[task][0] if task != "classification" or two else MANY_CLASSES)
+    single, per_class = make_likelihood(name, TWO_CLASSES).single, LIKELIHOODS[name].per_class
+    if not single and (settings.approximation == "ep" or settings.linearise != "own"):
         raise InvalidOption(
             f"{data.url}: expected --approximation laplace and --linearise own with the likelihood {name}, got "
             f"{settings.approximation} and {settings.linearise}; leave them out"
         )
-    if name in (*CLASS_LIKELIHOODS, "svm") and settings.objective == "committee":
+    if not single and settings.objective == "committee":
         raise InvalidOption(
             f"{data.url}: expected --objective local or subset with the likelihood {name}, got committee; give one"
         )
-    if name not in CLASS_LIKELIHOODS:
+    if not per_class:
         return make_likelihood(name), tuple(sorted(labels)) if task == "classification" and not binary else None
     if labels is None:
         raise UnsupportedTarget(
@@ -262,7 +261,7 @@ def _warn_of_roles(data, surveyed, settings, schema, likelihood):
         Lifetimes that are censored would be taken for ordinary targets.
     """
     unused = [name for name in data.companions if name not in ("weight", *likelihood.companions)]
-    task = task_of(likelihood.name)
+    task = likelihood.task
     if "event" in unused and settings.task is None and settings.likelihood is None:
         raise InvalidOption(
             f"{data.url}: expected --task, got none for targets {data.y} beside an array event, which tells censored "
@@ -282,7 +281,7 @@ def _warn_of_roles(data, surveyed, settings, schema, likelihood):
         warnings.warn(BcmdistWarning(f"{data.url}: {text}"), stacklevel=2)
 
 
-def _warn(data, survey, settings, schema):
+def _warn(data, survey, settings, schema, likelihood):
     """Say what is odd about the data but can be worked with."""
     distinct = len(np.unique(survey.sample.X, axis=0))
     constant = np.flatnonzero(survey.x.constant)
@@ -291,8 +290,9 @@ def _warn(data, survey, settings, schema):
         odd.append(f"all targets in {data.y} equal {survey.y.low[0]:g}")
     if survey.zeros.count:
         odd.append(
-            f"{survey.zeros.count} lifetimes in {data.y} are 0, the first at row {survey.zeros.first}: they count as "
-            f"{LEAST_TIME:g} of the mean one, as below the unit of a clock; correct them where they mean something else"
+            f"{survey.zeros.count} {likelihood.task} in {data.y} are 0, the first at row {survey.zeros.first}: they "
+            f"count as {likelihood.zero_counts_as:g} of the mean one, as below the unit of a clock; correct them where "
+            "they mean something else"
         )
     if isinstance(settings.query, int) and distinct < settings.query:
         odd.append(f"{settings.query} query points were asked for, the data hold {distinct} distinct rows")

@@ -13,7 +13,7 @@ from bcmdist import linalg
 from bcmdist.committee.committee import POINTS_PER_DEGREE
 from bcmdist.errors import InvalidOption
 from bcmdist.model.kernels import Kernel, metric
-from bcmdist.model.likelihoods import Softmax, task_of
+from bcmdist.model.likelihoods import Likelihood
 
 KMEANS_ITERATIONS = 25  # the committee needs spread-out points, not the optimal clustering
 
@@ -56,7 +56,7 @@ def select_points(sample, count, *, kernel: Kernel, method="kmeans", targets=Non
     kernel : Kernel
         With its final hyper-parameters.
     targets, noise : (n, C), (n,)
-        What "evidence" looks at: see `working_targets`, `working_noise`.
+        What "evidence" looks at: see `working_targets`, `Likelihood.noise`.
     rows : how many rows there are, of which some were sampled
 
     Returns
@@ -199,37 +199,24 @@ CHOOSERS: dict[str, Callable] = {"kmeans": _kmeans, "random": _random, "pivoted"
 QUERY_METHODS = tuple(CHOOSERS)
 
 
-def has_working_targets(likelihood_name) -> bool:
+def has_working_targets(likelihood: Likelihood) -> bool:
     """True where rows can be regressed on in place of their likelihood: Gaussian noise, and classes.
 
     Counts, lifetimes and data with outliers are too far from a Gaussian around latents of 0.
     """
-    return likelihood_name == "gaussian" or task_of(likelihood_name) == "classification"
+    return likelihood.normal or likelihood.categorical
 
 
-def working_noise(likelihood, obs):
-    """Noise variance (n,) of each row, 1 / w with w the curvature of the likelihood at latents of 0."""
-    if likelihood.exact:
-        return likelihood.noise(obs)
-    w = likelihood.curvature(obs, _zeros(likelihood, obs)).reshape(len(obs), -1)[:, 0]
-    return 1.0 / np.maximum(w, np.finfo(float).tiny)
-
-
-def working_targets(likelihood, obs, noise, mean, X):
-    """Targets (n, C) of a regression: those of the likelihood, or score / w at latents of 0; less their trend.
+def working_targets(likelihood, obs, mean, X):
+    """Targets (n, C) of a regression, those of the likelihood (`Likelihood.targets`) less their trend.
 
     The trend is the mean of the prior, by least squares. None where `has_working_targets` is false.
     """
-    if not has_working_targets(likelihood.name):
+    if not has_working_targets(likelihood):
         return None
-    y = likelihood.targets(obs) if likelihood.exact else likelihood.score(obs, _zeros(likelihood, obs))
-    y = y.reshape(len(obs), -1) * (1.0 if likelihood.exact else noise[:, None])
+    y = likelihood.targets(obs).reshape(len(obs), -1)
     H = mean.design(X)
     return y - H @ np.linalg.lstsq(H, y, rcond=None)[0]
-
-
-def _zeros(likelihood, obs):
-    return np.zeros((len(obs), likelihood.processes) if isinstance(likelihood, Softmax) else len(obs))
 
 
 def estimated_degrees(sample, noise, rows, kernel) -> float:

@@ -17,11 +17,10 @@ from scipy.optimize import minimize
 from bcmdist.errors import InvalidOption, NotPositiveDefinite
 from bcmdist.learning.left_out.adjust_variances import HeldOutScore, settled
 from bcmdist.model.kernels import Kernel, parse_kernel, split_parameters
-from bcmdist.model.likelihoods import BOUNDS as LIKELIHOOD_BOUNDS
-from bcmdist.model.likelihoods import AnyLikelihood, OneHot, make_likelihood
+from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.model import named_parameters, with_named
 
-Objective = Callable[[Kernel, AnyLikelihood], tuple[float, np.ndarray]]
+Objective = Callable[[Kernel, Likelihood], tuple[float, np.ndarray]]
 """Summed log evidence and its gradient in log parameters (kernel first); -inf where it fails."""
 
 # Kernels that `auto` chooses from; those after the first begin at its starts or where another has ended.
@@ -32,9 +31,6 @@ PROPORTIONS = {"se": 0.6, "matern52": 0.8, "matern32": 1.0, "matern12": 2.5}
 # Standard deviation of the log-normal prior: a factor of 20 either way is one deviation. Weak.
 PRIOR_SD = 3.0
 
-# Bounds of natural parameters of scaled data. Variances and noise beyond them, or lengthscales far
-# beyond the spread of the data, do not change predictions but ruin conditioning.
-BOUNDS = {"lengthscale": (1e-2, 1e3), "variance": (1e-4, 1e3), "alpha": (1e-2, 1e3)}
 AT_BOUND = 1e-3  # in log units
 
 # Learning stops when iterations gain less: half a nat is evidence for nothing.
@@ -77,7 +73,7 @@ class Learned:
 
     kernel_name: str
     kernel: Kernel
-    likelihood: AnyLikelihood
+    likelihood: Likelihood
     objective: float
     """summed log evidence plus log prior at the optimum, in nats"""
     evaluations: int
@@ -95,7 +91,7 @@ class _Point:
 
     name: str
     kernel: Kernel
-    likelihood: AnyLikelihood
+    likelihood: Likelihood
     objective: float
     tied: bool = False
     """whether a search keeps the lengthscales in proportion"""
@@ -166,7 +162,7 @@ def _stop_when_idle():
 def learn(
     objective_for: Callable[[Kernel | None], Objective],
     kernel_name,
-    likelihood: AnyLikelihood,
+    likelihood: Likelihood,
     *,
     inputs,
     effort: Effort,
@@ -212,15 +208,15 @@ def learn(
     settling, deciding = judges_for(best.kernel)
     climbed = [best, *(search.climb(point, effort.isotropic_steps) for point in contenders)]
     # Compared when settled: one of too little noise loses to any other for the sake of a few rows.
-    choices = [(point, settled(settling, point.kernel, point.likelihood, BOUNDS["variance"][1])) for point in climbed]
+    choices = [(point, settled(settling, point.kernel, point.likelihood)) for point in climbed]
     values = [deciding(chosen.kernel, chosen.likelihood) for _, chosen in choices]
-    values[0] += 0.0 if isinstance(likelihood, OneHot) else DECISIVE_NATS
+    values[0] += 0.0 if likelihood.on_labels else DECISIVE_NATS
     point, chosen = choices[int(np.argmax(values))]
     winner = _Point(point.name, chosen.kernel, chosen.likelihood, point.objective)
     return _learned(search, _expanded(winner, inputs), tried, chosen.factors)
 
 
-def polish(objective: Objective, kernel_name, kernel, likelihood: AnyLikelihood, *, inputs, steps) -> Learned:
+def polish(objective: Objective, kernel_name, kernel, likelihood: Likelihood, *, inputs, steps) -> Learned:
     """Climb another objective for a few iterations from where learning has ended; never to where it is lower."""
     search = _Search(objective, inputs)
     return _learned(search, search.climb(search.at(kernel_name, kernel, likelihood), steps), {})
@@ -256,14 +252,11 @@ def rescale(value: Callable[[Kernel], float], kernel: Kernel) -> Kernel:
     latents have another scale. Nelder-Mead from the kernel as it is.
     """
 
-    bounds = BOUNDS | {"variance": (BOUNDS["variance"][0], LARGEST_SOFTMAX_VARIANCE)}
+    bounds = kernel.bounds | {n: (kernel.bounds[n][0], LARGEST_SOFTMAX_VARIANCE) for n in kernel.variances}
 
     def scaled(logs):
-        factors = {"lengthscale": np.exp(logs[0]), "variance": np.exp(logs[1])}
-        values = {}
-        for name, v in kernel.parameters.items():
-            kind = name.rsplit(".", 1)[-1]
-            values[name] = (v * factors.get(kind, 1.0)).clip(*bounds[kind])
+        factors = dict.fromkeys(kernel.lengthscales, np.exp(logs[0])) | dict.fromkeys(kernel.variances, np.exp(logs[1]))
+        values = {n: (v * factors.get(n, 1.0)).clip(*bounds[n]) for n, v in kernel.parameters.items()}
         return kernel.with_parameters(values)
 
     def loss(logs):
@@ -292,7 +285,7 @@ def _isotropic(search, names, likelihood, effort, spread):
     kernel = parse_kernel(names[0], inputs=search.inputs).isotropic()
     starts = []
     for factor in START_LENGTHSCALES:
-        values = {n: v * factor if n.endswith("lengthscale") else v for n, v in kernel.parameters.items()}
+        values = {n: kernel.parameters[n] * factor for n in kernel.lengthscales}
         starts.append(search.at(names[0], kernel.with_parameters(values), likelihood))
     points = [search.climb(start, effort.isotropic_steps) for start in starts]
     if spread is not None and np.ptp(spread) > 0:
@@ -314,8 +307,8 @@ def _isotropic(search, names, likelihood, effort, spread):
 def _as_given(search, name, factor, spread, likelihood):
     """A start with one lengthscale for the inputs as they were given, in units of their joint standard deviation."""
     kernel = parse_kernel(name, inputs=search.inputs)
-    along = (factor * np.linalg.norm(spread) / spread).clip(*BOUNDS["lengthscale"])
-    values = {n: along if n.endswith("lengthscale") and len(v) > 1 else v for n, v in kernel.parameters.items()}
+    along = factor * np.linalg.norm(spread) / spread
+    values = {n: along.clip(*kernel.bounds[n]) for n in kernel.lengthscales if len(kernel.parameters[n]) > 1}
     return search.at(name, kernel.with_parameters(values), likelihood, tied=True)
 
 
@@ -327,7 +320,7 @@ def _with_name(point, name, inputs):
     values = dict(point.kernel.parameters)
     if name != point.name:
         longer = PROPORTIONS[name] / PROPORTIONS[point.name]
-        values["lengthscale"] = (longer * values["lengthscale"]).clip(*BOUNDS["lengthscale"])
+        values["lengthscale"] = (longer * values["lengthscale"]).clip(*kernel.bounds["lengthscale"])
     return kernel.with_parameters(values)
 
 
@@ -359,8 +352,8 @@ def _expanded(point, inputs):
 def _moves(point):
     """How the steps of a search move the log parameters, (P, steps): each on its own, or lengthscales together."""
     sizes = {name: len(values) for name, values in _parameters(point).items()}
-    single = {name for name in sizes if not (point.tied and name.endswith("lengthscale"))}
-    names = [(name, k if name in single else 0) for name, size in sizes.items() for k in range(size)]
+    together = {f"kernel.{name}" for name in point.kernel.lengthscales if point.tied}
+    names = [(name, 0 if name in together else k) for name, size in sizes.items() for k in range(size)]
     steps = list(dict.fromkeys(names))
     return np.array([[float(name == step) for step in steps] for name in names])
 
@@ -383,14 +376,15 @@ def _moved(point, theta):
 def _prior_center(point, inputs):
     """Log defaults: variance 1, lengthscale sqrt(D), the likelihood's own."""
     kernel = parse_kernel(point.name, inputs=inputs).parameters
-    likelihood = make_likelihood(point.likelihood.name, point.likelihood.processes).parameters
+    likelihood = point.likelihood.default(point.likelihood.processes).parameters
     values = [np.full(len(v), kernel[n][0]) for n, v in point.kernel.parameters.items()]
     return np.log(np.concatenate([*values, *likelihood.values()]))
 
 
 def _bounds(point):
-    bounds = BOUNDS | LIKELIHOOD_BOUNDS | getattr(point.likelihood, "bounds", {})
-    return np.concatenate([np.tile(bounds[n.rsplit(".", 1)[-1]], (len(v), 1)) for n, v in _parameters(point).items()])
+    own = [(point.kernel.bounds[name], len(values)) for name, values in point.kernel.parameters.items()]
+    own += [(point.likelihood.bounds[name], len(values)) for name, values in point.likelihood.parameters.items()]
+    return np.concatenate([np.tile(bounds, (size, 1)) for bounds, size in own])
 
 
 def _at_bounds(point):
@@ -399,7 +393,7 @@ def _at_bounds(point):
     return [name for name, gap in zip(names, gaps, strict=True) if gap < AT_BOUND]
 
 
-def with_given(kernel: Kernel, likelihood: AnyLikelihood, given: dict[str, float | list[float]]):
+def with_given(kernel: Kernel, likelihood: Likelihood, given: dict[str, float | list[float]]):
     """Kernel and likelihood with some parameters set by name, as `--set` gives them.
 
     Raises

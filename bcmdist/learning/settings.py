@@ -3,14 +3,16 @@
 from dataclasses import dataclass, field
 from numbers import Integral
 
+from bcmdist.committee.facts import Facts
 from bcmdist.data.slices import SLICED
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.query_selection import QUERY_METHODS, has_working_targets
 from bcmdist.learning.search import EFFORTS
 from bcmdist.model.kernels import parse_kernel
-from bcmdist.model.likelihoods import CLASS_LIKELIHOODS, LIKELIHOODS, TASKS
+from bcmdist.model.likelihoods import LIKELIHOODS, make_likelihood, tasks
 from bcmdist.model.mean import MEAN_NAMES
 
+TWO_CLASSES = 2  # as many as a likelihood of classes must do with before they are known
 LARGEST_SEED = 2**32 - 1  # of numpy's older generators, which scikit-learn takes
 
 
@@ -63,15 +65,18 @@ class Settings:
     def __post_init__(self):
         for name in ("rows_per_expert", "seed", *(["query"] if not isinstance(self.query, str | None) else [])):
             _expect_whole(name, getattr(self, name))
-        _expect_one_of("task", self.task, (None, *TASKS))
-        _expect_one_of("likelihood", self.likelihood, (None, *LIKELIHOODS, *CLASS_LIKELIHOODS))
+        known = tasks(self.task)
+        _expect_one_of("task", self.task, (None, *known))
+        if self.likelihood not in (None, *LIKELIHOODS) and self.likelihood not in LIKELIHOODS:
+            _expect_one_of("likelihood", self.likelihood, tuple(LIKELIHOODS))
+        wanted = self.likelihood and make_likelihood(self.likelihood, TWO_CLASSES)
         if self.passes is not None:
             object.__setattr__(self, "passes", str(self.passes))
         _expect_one_of("partition", self.partition, ("chunks", "spatial"))
         _expect_one_of("passes", self.passes, (None, "1", "auto"))
         _expect_one_of("linearise", self.linearise, ("own", "running"))
         _expect_one_of("approximation", self.approximation, ("laplace", "ep"))
-        if self.approximation == "ep" and (self.likelihood in (*CLASS_LIKELIHOODS, "svm") or self.linearise != "own"):
+        if self.approximation == "ep" and ((wanted and not wanted.single) or self.linearise != "own"):
             raise InvalidOption(
                 f"approximation: expected laplace with {self.likelihood or self.linearise}, got ep; leave it out"
             )
@@ -80,7 +85,7 @@ class Settings:
         if self.objective != "local" and not self.learn:
             raise InvalidOption(f"objective: expected learning, got {self.objective} with no-learn; leave out one")
         if self.objective == "committee":
-            self._refuse_committee_objective()
+            self._refuse_committee_objective(wanted)
         _expect_one_of("query_method", self.query_method, (*QUERY_METHODS, "optimised"))
         if self.query_method == "optimised" and self.objective != "committee":
             raise InvalidOption(
@@ -93,36 +98,36 @@ class Settings:
         for name in ("query", "rows_per_expert"):
             if getattr(self, name) not in ("auto", None) and getattr(self, name) < 1:
                 raise InvalidOption(f"{name}: expected at least 1, got {getattr(self, name)}; give a positive number")
-        likelihood = self.likelihood or TASKS[self.task or "regression"][0]
-        if self.query_method == "evidence" and not has_working_targets(likelihood):
+        likely = wanted or make_likelihood(known[self.task or "regression"][0], TWO_CLASSES)
+        if self.query_method == "evidence" and not has_working_targets(likely):
             raise InvalidOption(
-                f"query_method: expected kmeans or pivoted with {likelihood}, got evidence; give one of these"
+                f"query_method: expected kmeans or pivoted with {likely.name}, got evidence; give one of these"
             )
         refuse_seed(self.seed)
-        if self.task and self.likelihood not in (None, *TASKS[self.task]):
+        if self.task and self.likelihood not in (None, *known[self.task]):
             raise InvalidOption(
-                f"likelihood: expected one of {', '.join(TASKS[self.task])} for {self.task}, got {self.likelihood}; "
+                f"likelihood: expected one of {', '.join(known[self.task])} for {self.task}, got {self.likelihood}; "
                 "leave out one of them"
             )
-        if self.linearise == "running" and self.likelihood in (*CLASS_LIKELIHOODS, "svm"):
+        if self.linearise == "running" and wanted and not wanted.single:
             raise InvalidOption(f"linearise: expected own with {self.likelihood}, got running; leave it out")
         if self.linearise == "running" and self.passes == "auto":
             raise InvalidOption("linearise: expected own with several passes, got running; leave out one of them")
-        if self.partition == "spatial" and self.likelihood == "softmax_coupled":
+        if self.partition == "spatial" and wanted and wanted.coupled:
             raise InvalidOption(
-                "partition: expected chunks with softmax_coupled, got spatial, whose local experts keep classes apart; "
-                "give --partition chunks, or --likelihood softmax or onehot"
+                f"partition: expected chunks with {self.likelihood}, got spatial, whose local experts keep classes "
+                "apart; give --partition chunks, or --likelihood softmax or onehot"
             )
         if self.kernel != "auto":
             parse_kernel(self.kernel, inputs=1)
         if self.set and self.learn:
             raise InvalidOption("set: expected learn=False (--no-learn) with given hyper-parameters; add it")
 
-    def _refuse_committee_objective(self):
+    def _refuse_committee_objective(self, wanted):
         """A committee is known while learning where its partitions do not depend on what is learned."""
         if self.partition == "spatial":
             raise InvalidOption("objective: expected local or subset with spatial cells, got committee; give one")
-        if self.likelihood in (*CLASS_LIKELIHOODS, "svm"):
+        if wanted and not wanted.single:
             raise InvalidOption(f"objective: expected local or subset with {self.likelihood}, got committee; give one")
 
 
@@ -143,9 +148,9 @@ def _expect_one_of(name, value, allowed):
         raise InvalidOption(f"{name}: expected one of {words}, got {value!r}; give one of these")
 
 
-def makes_several(settings: Settings, facts) -> bool:
+def makes_several(settings: Settings, facts: Facts) -> bool:
     """Whether a fit goes on after its first pass: as it was asked to, else where that pass has heard slices."""
     if settings.passes is not None:
         return settings.passes == "auto"
-    sliced = settings.partition == "chunks" and facts.get("between_partitions", 0.0) >= SLICED
+    sliced = settings.partition == "chunks" and (facts.between_partitions or 0.0) >= SLICED
     return sliced and settings.linearise == "own"

@@ -6,7 +6,7 @@ import numpy as np
 
 from bcmdist.data.checks.manifest import Chunk
 from bcmdist.data.observations import Observations, joined
-from bcmdist.model.likelihoods import TASKS, make_likelihood
+from bcmdist.model.likelihoods import make_likelihood
 from bcmdist.model.scaling import Moments, column_moments
 from bcmdist.model.targets import check_support
 from bcmdist.storage.ledger import Entry
@@ -104,8 +104,9 @@ class Survey:
     """checks the support of the targets where given"""
 
     def __call__(self, part, rows):
-        if self.likelihood:
-            check_support(make_likelihood(self.likelihood), part, rows.obs)
+        likelihood = make_likelihood(self.likelihood) if self.likelihood else None
+        if likelihood:
+            check_support(likelihood, part, rows.obs)
         priority = np.random.default_rng([self.seed, part.start]).random(len(rows.X))
         keep = np.argsort(priority)[: self.sample_rows]
         return SurveyResult(
@@ -113,7 +114,7 @@ class Survey:
             column_moments(rows.obs.y[:, None]),
             column_moments(rows.obs.exposure[:, None]),
             _labels(rows.obs.y),
-            _zeros(part, rows.obs.y) if self.likelihood in TASKS["lifetimes"] else Zeros(),
+            _zeros(part, rows.obs.y) if likelihood and likelihood.zero_counts_as else Zeros(),
             Sample(self.sample_rows, rows.X[keep], rows.obs[keep], priority[keep], part.start + keep),
             {part.key: Entry(part.key, rows.digest, part.rows)},
             dict(rows.chunks),

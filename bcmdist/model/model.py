@@ -11,7 +11,7 @@ import numpy as np
 from bcmdist.data.cell_tree import CellTree
 from bcmdist.data.schema import UNNAMED, Schema
 from bcmdist.model.kernels import Kernel, parse_kernel
-from bcmdist.model.likelihoods import AnyLikelihood, make_likelihood
+from bcmdist.model.likelihoods import Likelihood, make_likelihood
 from bcmdist.model.mean import Mean
 from bcmdist.model.scaling import Scaling
 from bcmdist.model.shared.query import Query
@@ -27,7 +27,7 @@ class Model:
 
     scaling: Scaling
     query: Query
-    likelihood: AnyLikelihood
+    likelihood: Likelihood
     kernel_name: str
     """the expression `parse_kernel` reads"""
     x_name: str
@@ -98,7 +98,7 @@ def from_arrays(arrays, facts) -> Model:
     )
 
 
-def to_lists(part: Kernel | AnyLikelihood) -> dict[str, list[float]]:
+def to_lists(part: Kernel | Likelihood) -> dict[str, list[float]]:
     """Natural parameters as lists of floats."""
     return {name: value.tolist() for name, value in part.parameters.items()}
 
@@ -108,7 +108,7 @@ def kernel_from(expression, parameters, *, inputs) -> Kernel:
     return parse_kernel(expression, inputs=inputs).with_parameters(_vectors(parameters))
 
 
-def likelihood_from(name, parameters, classes=None) -> AnyLikelihood:
+def likelihood_from(name, parameters, classes=None) -> Likelihood:
     """Likelihood of a name at given natural parameters, for given class labels."""
     return make_likelihood(name, classes and len(classes)).with_parameters(_vectors(parameters))
 
@@ -117,15 +117,13 @@ def _vectors(parameters):
     return {name: np.array(value, dtype=float) for name, value in parameters.items()}
 
 
-def named_parameters(kernel: Kernel, likelihood: AnyLikelihood) -> dict[str, np.ndarray]:
+def named_parameters(kernel: Kernel, likelihood: Likelihood) -> dict[str, np.ndarray]:
     """All natural parameters under the names of `--set` and `info`."""
     named = {f"kernel.{n}": v for n, v in kernel.parameters.items()}
     return named | {f"likelihood.{n}": v for n, v in likelihood.parameters.items()}
 
 
-def with_named(
-    kernel: Kernel, likelihood: AnyLikelihood, values: dict[str, np.ndarray]
-) -> tuple[Kernel, AnyLikelihood]:
+def with_named(kernel: Kernel, likelihood: Likelihood, values: dict[str, np.ndarray]) -> tuple[Kernel, Likelihood]:
     """Kernel and likelihood at the natural parameters that `named_parameters` would show."""
 
     def own(prefix):

@@ -4,9 +4,11 @@ Moments are merged by the pairwise update of Chan, Golub & LeVeque (1983), which
 of a column far from zero. They form a commutative monoid up to rounding, like messages.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
+
+from bcmdist.model.units import Units
 
 # A column whose standard deviation is below this share of its largest value is constant to
 # rounding; it is divided by 1 instead.
@@ -69,45 +71,44 @@ class Scaling:
         """Scaled inputs, (n, D)."""
         return (X - self.x_mean) / self.x_scale
 
-    def observations(self, obs, kind):
-        """Observations in the units of the model; `kind` is the likelihood's `scaling`."""
-        match kind:
-            case "affine":
-                return replace(obs, y=(obs.y - self.y_mean) / self.y_scale)
-            case "scale":
-                return replace(obs, y=obs.y / self.y_scale)
-            case "exposure":
-                return replace(obs, exposure=obs.exposure * self.y_scale)
-            case _:
-                return obs
+    def observations(self, obs, units: Units):
+        """Observations in the units of the model."""
+        return units.observations(obs, self.y_mean, self.y_scale)
 
-    def log_jacobian(self, kind):
+    def targets(self, y, units: Units):
+        """Targets in original units."""
+        return units.target(y, self.y_mean, self.y_scale)
+
+    def training_mean(self, units: Units) -> float:
+        """Mean of the training targets in original units; see `Units.training_mean`."""
+        return units.training_mean(self.y_mean, self.y_scale)
+
+    def length(self, units: Units) -> float:
+        """What a length of 1 along targets of the model is in original units."""
+        return units.length(self.y_scale)
+
+    def log_jacobian(self, units: Units) -> float:
         """What a log density of an observation gains on the way back to original units."""
-        return -np.log(self.y_scale) if kind in ("affine", "scale") else 0.0
+        return 0.0 - float(np.log(self.length(units)))
 
-    def original(self, name, values, kind):
-        """A predicted quantity in original units, by its name.
-
-        The latent f of positive targets and of counts is the log of a scale or a rate.
-        """
-        latent, squared = name in ("mean", "variance"), name.endswith("variance")
-        if name in ("probability", "label") or kind == "none":
-            return values
-        if kind == "affine":
-            return values * self.y_scale**2 if squared else values * self.y_scale + self.y_mean
-        if latent:
-            return values if squared else values + np.log(self.y_scale)
-        if kind == "exposure":
-            return values
-        return values * (self.y_scale**2 if squared else self.y_scale)
+    def original(self, name, values, units: Units):
+        """A predicted quantity in original units, by its name."""
+        match name:
+            case "probability" | "label":
+                return values
+            case "mean":
+                return units.latent(values, self.y_mean, self.y_scale)
+            case "variance":
+                return values * units.latent_length(self.y_scale) ** 2
+            case "observation_variance":
+                return values * self.length(units) ** 2
+            case _:
+                return self.targets(values, units)
 
 
-def scaling_from(x: Moments, y: Moments, exposure: Moments, kind) -> Scaling:
-    """Inputs to mean 0 and standard deviation 1; targets so that a latent of 0 is their mean."""
-    if kind == "affine":
-        return Scaling(x.mean, x.scale, float(y.mean[0]), float(y.scale[0]))
-    base = {"scale": y.mean[0], "exposure": y.mean[0] / exposure.mean[0]}.get(kind, 1.0)
-    return Scaling(x.mean, x.scale, 0.0, float(base) if base > 0 else 1.0)
+def scaling_from(x: Moments, y: Moments, exposure: Moments, units: Units) -> Scaling:
+    """Inputs to mean 0 and standard deviation 1; targets so that a latent of 0 is their mean, where units can be."""
+    return Scaling(x.mean, x.scale, *units.found(y, exposure))
 
 
 def scaling_to_array(scaling: Scaling):

@@ -11,7 +11,7 @@ import numpy as np
 
 from bcmdist.errors import BcmdistError
 from bcmdist.model.kernels import parse_kernel
-from bcmdist.model.likelihoods import CLASS_LIKELIHOODS, LIKELIHOODS, make_likelihood, task_of
+from bcmdist.model.likelihoods import LIKELIHOODS, make_likelihood
 from bcmdist.model.mean import MEAN_NAMES
 from bcmdist.model.model import ARRAYS, CELL_ARRAYS, Model, from_arrays
 from bcmdist.model.scaling import CONSTANT_SHARE
@@ -36,12 +36,15 @@ SCALE = Kind(
     "a positive number whose square is one",
     lambda value: is_number(value) and value > 0 and 0 < float(value) * float(value) < np.inf,
 )
+LIKELIHOOD = Kind(
+    "the name of a likelihood that is known here", lambda value: isinstance(value, str) and value in LIKELIHOODS
+)
 MODEL = {
     "kernel": TEXT,
     "kernel_parameters": each(every(POSITIVE)),
     "mean": one_of(MEAN_NAMES),
     "jitter": NOT_NEGATIVE,
-    "likelihood": one_of((*LIKELIHOODS, *CLASS_LIKELIHOODS)),
+    "likelihood": LIKELIHOOD,
     "likelihood_parameters": each(every(POSITIVE)),
     "y_mean": NUMBER,
     "y_scale": SCALE,
@@ -93,17 +96,17 @@ def _check_parts(facts, inputs, where):
         kernel = parse_kernel(facts["kernel"], inputs=inputs)
     except BcmdistError as error:
         raise damaged(where, "the name of a kernel as kernel", shown(facts["kernel"])) from error
-    classes, name = facts.get("classes"), facts["likelihood"]
+    classes, likelihood = facts.get("classes"), LIKELIHOODS[facts["likelihood"]]
     ascending = classes is None or (len(classes) > 0 and all(a < b for a, b in itertools.pairwise(classes)))
-    fitting = len(classes or (0, 1)) <= 2 or name in CLASS_LIKELIHOODS
-    needed = classes is not None or name not in CLASS_LIKELIHOODS
-    if not (ascending and fitting and needed) or (classes and task_of(name) != "classification"):
-        raise damaged(where, f"the labels of {name} as classes", shown(classes))
+    fitting = len(classes or (0, 1)) <= 2 or likelihood.per_class
+    needed = classes is not None or not likelihood.per_class
+    if not (ascending and fitting and needed) or (classes and not likelihood.categorical):
+        raise damaged(where, f"the labels of {likelihood.name} as classes", shown(classes))
     _check_names(facts, inputs, where)
-    likelihood = make_likelihood(name, classes and len(classes))
+    likely = make_likelihood(likelihood.name, classes and len(classes))
     for parameters, field in (
         (kernel.parameters, "kernel_parameters"),
-        (likelihood.parameters, "likelihood_parameters"),
+        (likely.parameters, "likelihood_parameters"),
     ):
         own = {n: len(value) for n, value in parameters.items()}
         found = {n: len(value) for n, value in facts[field].items()}
@@ -117,7 +120,7 @@ def _check_names(facts, inputs, where):
     if len(columns) not in (0, inputs) or len(set(columns)) < len(columns):
         raise damaged(where, f"{inputs} different names as columns", shown(columns))
     numbers = facts.get("classes") or (0, 1)
-    if names and (task_of(facts["likelihood"]) != "classification" or not set(numbers) <= set(range(len(names)))):
+    if names and (not LIKELIHOODS[facts["likelihood"]].categorical or not set(numbers) <= set(range(len(names)))):
         raise damaged(where, f"names of the classes {shown(numbers)} as class_names", shown(names))
 
 

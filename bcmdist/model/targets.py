@@ -51,7 +51,7 @@ def model_observations(model: Model, part, obs):
             )
         obs = replace(obs, y=numbers.astype(float))
     check_support(model.likelihood, part, obs)
-    return model.scaling.observations(obs, model.likelihood.scaling)
+    return model.scaling.observations(obs, model.likelihood.units)
 
 
 def _class_names(model, data):

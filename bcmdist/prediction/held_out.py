@@ -107,7 +107,7 @@ def without_some(snapshot: Snapshot, runtime) -> tuple[list[Partition], Committe
 
 def calibrated(snapshot: Snapshot, runtime) -> Snapshot:
     """With probabilities for likelihoods that have none, from rows that are held out for the purpose."""
-    rows, before = snapshot.committee.total.rows, snapshot.facts.get("calibration")
+    rows, before = snapshot.committee.total.rows, snapshot.facts.calibration
     if not snapshot.model.likelihood.needs_calibration or not snapshot.ledger:
         return snapshot
     if before and abs(rows - before["rows"]) <= RECALIBRATE_SHARE * before["rows"]:

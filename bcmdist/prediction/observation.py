@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from scipy.special import logit, ndtr, ndtri, roots_hermitenorm, roots_legendre
+from scipy.special import ndtr, ndtri, roots_hermitenorm, roots_legendre
 from scoringrules import crps_normal, crps_quantile
 
 from bcmdist.data.observations import Observations
-from bcmdist.model.likelihoods import Gaussian, Likelihood, NegativeBinomial, Poisson, TwoClass
-from bcmdist.model.likelihoods.interface import LARGEST_EXPONENT
+from bcmdist.model.likelihoods import OneProcess
 from bcmdist.model.likelihoods.tilted import tilted
 
 # The interval predictions report.
@@ -75,38 +74,41 @@ class Predictive(ABC):
         """log p(y) of one observation of each row; of a censored row, the log probability of surviving it."""
 
 
-def predictive(likelihood: Likelihood, mean, variance, obs: Observations) -> Predictive:
-    """What a belief N(mean, variance), (n,) each, says of new observations with the companions of `obs`."""
-    if isinstance(likelihood, Gaussian):
+def predictive(likelihood, mean, variance, obs: Observations) -> Predictive:
+    """What a belief N(mean, variance), (n,) each, says of new observations with the companions of `obs`.
+
+    `likelihood`: of one process (`OneProcess`).
+    """
+    if likelihood.normal:
         return _Normal(mean, variance + likelihood.noise(obs))
-    if isinstance(likelihood, TwoClass):
-        # Both from the average: 1 - p would lose a small probability of class 0.
-        return _Classes(likelihood.average(-mean, variance), likelihood.average(mean, variance))
+    if likelihood.categorical:
+        return _Classes(*likelihood.class_probability(mean, variance).T)
     return _Mixture(likelihood, mean, np.maximum(variance, (LEAST_SD * (1.0 + np.abs(mean))) ** 2), obs)
 
 
-def observe(likelihood: Likelihood, mean, variance, obs: Observations) -> dict[str, np.ndarray]:
+def observe(likelihood, mean, variance, obs: Observations) -> dict[str, np.ndarray]:
     """What predictions contain, by name, (n,) each; `probability` of two classes (n, 2).
 
-    Numbers: mean, variance and the 95 % interval; of lifetimes the median too, of successes among
-    trials the probability of one. Classes: probability and label.
+    Numbers: mean, variance and the 95 % interval, and what else the likelihood names among its `columns`: the
+    median, or the probability of success in one trial. Classes: probability and label.
     """
-    said = predictive(likelihood, mean, variance, obs)
-    if isinstance(said, _Classes):
-        p = np.column_stack([said.no, said.yes])
+    if likelihood.categorical:
+        p = likelihood.class_probability(mean, variance)
         return {"probability": p, "label": p.argmax(axis=1)}
-    named = {
-        "observation_mean": said.mean,
-        "observation_variance": said.variance,
-        "lower95": said.quantile(LOW),
-        "upper95": said.quantile(HIGH),
-    }
-    if "event" in likelihood.companions:
-        named["median"] = said.quantile(0.5)
-    if "trials" in likelihood.companions:
-        once = predictive(likelihood, mean, variance, replace(obs, trials=np.ones(len(obs))))
-        named["probability"] = once.mean
-    return named
+    said = predictive(likelihood, mean, variance, obs)
+    once = predictive(likelihood, mean, variance, replace(obs, trials=np.ones(len(obs))))
+    return {name: COLUMNS[name](said, once) for name in likelihood.columns}
+
+
+COLUMNS: dict[str, Callable[[Predictive, Predictive], np.ndarray]] = {
+    "observation_mean": lambda said, once: said.mean,
+    "observation_variance": lambda said, once: said.variance,
+    "lower95": lambda said, once: said.quantile(LOW),
+    "upper95": lambda said, once: said.quantile(HIGH),
+    "median": lambda said, once: said.quantile(0.5),
+    "probability": lambda said, once: once.mean,
+}
+"""Columns of predictions of numbers, by name, from what is said of observations, and of those of one trial."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,7 @@ class _Classes(Predictive):
 class _Mixture(Predictive):
     """The distributions of p(y | f), mixed over the belief about f."""
 
-    likelihood: Likelihood
+    likelihood: OneProcess
     latent_mean: np.ndarray
     latent_variance: np.ndarray
     obs: Observations
@@ -258,14 +260,6 @@ def _panels(edges, count):
 
 # --- Quantiles: regula falsi on the cdf ---
 
-# Where a cdf is followed on its way to a level: logs of positive numbers and, from -1 on, of counts.
-RULERS: dict[str, tuple[Callable, Callable]] = {
-    "affine": (lambda y: y, lambda x: x),
-    "scale": (np.log, np.exp),
-    "exposure": (lambda y: np.log(y + 2.0), lambda x: np.exp(x) - 2.0),
-    "none": (lambda y: np.log(y + 2.0), lambda x: np.exp(x) - 2.0),
-}
-
 
 def _quantile_of(likelihood, mean, variance, obs, *, q):
     """Quantiles at level q, (n,): the cdf there is within `LEVEL_TOLERANCE` of q; of counts, exact for that cdf.
@@ -274,7 +268,7 @@ def _quantile_of(likelihood, mean, variance, obs, *, q):
     doubling strides until both sides are known, then by regula falsi (Illinois: an end that stays twice
     has its value halved) with a halving at every third step.
     """
-    ruler, back = RULERS[likelihood.scaling]
+    ruler, back = likelihood.units.place, likelihood.units.at
     guess, stride = _guess(likelihood, mean, variance, obs, q)
     low, high = np.full(len(obs), ruler(-1.0) if likelihood.discrete else -np.inf), np.full(len(obs), np.inf)
     low_gap, high_gap = np.full(len(obs), -GAP_LIMIT), np.full(len(obs), GAP_LIMIT)
@@ -282,7 +276,7 @@ def _quantile_of(likelihood, mean, variance, obs, *, q):
     for step in range(QUANTILE_STEPS):
         a, b = low[todo], high[todo]
         x = guess if step == 0 else _between(a, b, low_gap[todo], high_gap[todo], stride[todo], halve=step % 3 == 0)
-        y = back(np.clip(x, -2.0 * LARGEST_EXPONENT, 2.0 * LARGEST_EXPONENT)) if likelihood.scaling != "affine" else x
+        y = back(x)
         if likelihood.discrete:
             y = np.clip(np.round(y), np.round(back(a)) + 1.0, np.round(back(b)) - 1.0)
         x = ruler(y)
@@ -307,11 +301,10 @@ def _quantile_of(likelihood, mean, variance, obs, *, q):
 
 def _guess(likelihood, mean, variance, obs, q):
     """Where on the ruler the quantile may lie, and how far off that may be, (n,) each."""
-    ruler, _ = RULERS[likelihood.scaling]
-    y = mean if likelihood.scaling == "affine" else likelihood.distribution(obs, mean).mean()
+    y = likelihood.typical(obs, mean)
     _, reach = _step(likelihood, replace(obs, y=np.minimum(y, obs.trials) if "trials" in likelihood.companions else y))
     stride = np.sqrt(variance + (reach / STEP_WIDTHS) ** 2)
-    return ruler(y) + ndtri(q) * stride, 0.5 * stride
+    return likelihood.units.place(y) + ndtri(q) * stride, 0.5 * stride
 
 
 def _between(low, high, low_gap, high_gap, stride, *, halve):
@@ -341,16 +334,12 @@ def crps(said: Predictive, y):
     return crps_quantile(y, quantiles, CRPS_LEVELS, backend="numpy")
 
 
-def unit_deviance(likelihood: Likelihood, obs: Observations, mean):
+def unit_deviance(likelihood: OneProcess, obs: Observations, mean):
     """Twice the log density that each row loses against a saturated model when its mean is `mean`, (n,).
 
     McCullagh & Nelder (1989), section 2.3; of a censored row against certain survival. Of any counts it is that of
     Poisson, since that of a negative binomial falls with its shape: models of one set of counts can be compared by it.
     """
-    if isinstance(likelihood, NegativeBinomial):
-        likelihood = Poisson()
-    once = replace(obs, weight=np.ones(len(obs)))
-    base = likelihood.distribution(once, np.zeros(len(obs))).mean()
-    shares = mean / np.maximum(np.asarray(obs.trials), 1.0)  # rows without trials say nothing, whatever their share
-    f = logit(np.clip(shares, 1e-15, 1.0 - 1e-15)) if "trials" in likelihood.companions else np.log(mean / base)
-    return 2.0 * (likelihood.log_density(once, likelihood.saturated(once)) - likelihood.log_density(once, f))
+    family, once = likelihood.compared(), replace(obs, weight=np.ones(len(obs)))
+    best, f = family.saturated(once), family.link(once, mean)
+    return 2.0 * (family.log_density(once, best) - family.log_density(once, f))

@@ -41,7 +41,7 @@ def put_arrays(store, arrays: Mapping[str, np.ndarray], *, before: Mapping[str, 
     return {name: store._put_blob(npy_bytes(array), before.get(name)) for name, array in arrays.items()}
 
 
-def get_array(store, digest: str) -> np.ndarray:
+def get_array(store, digest) -> np.ndarray:
     """The array of a blob, checked against its name."""
     return read_array(store._get_blob(digest), blob_place(store.storage, digest))
 

@@ -18,8 +18,9 @@ from click.testing import CliRunner
 from bcmdist import GBCM
 from bcmdist.api import sampling as posterior
 from bcmdist.app.cli.main import cli
-from bcmdist.model.likelihoods import LIKELIHOODS
+from bcmdist.model.kernels import KERNEL_NAMES, KERNELS
 from bcmdist.storage.commits import open_store
+from some_likelihoods import ONE_PROCESS
 
 FIT = ["--no-learn", "--serial", "--query", "30", "--rows-per-expert", "60", "--kernel", "se"]
 
@@ -258,12 +259,19 @@ def test_every_command_has_help_with_an_example(command):
 
 def test_help_of_fit_says_what_the_parameters_of_families_mean():
     text = CliRunner().invoke(cli, ["fit", "--help"]).output.split("Families and the parameters")[1]
-    families = {name: make() for name, make in LIKELIHOODS.items() if name != "svm"}
+    families = {name: make() for name, make in ONE_PROCESS.items() if name != "svm"}
     wanted = {*families, *(name for likelihood in families.values() for name in likelihood.parameters)}
     assert {name for name in wanted if name not in text} == set()
     assert "a precision" in text
     assert "a frequency" in text
     assert "\n    weibull            P(T > t) = exp(-(t / scale)^shape)" in text  # in lines of their own
+
+
+def test_help_of_fit_names_all_kernels():
+    """It is text: the registry would take a numpy to load."""
+    text = CliRunner().invoke(cli, ["fit", "--help"]).output
+    ours = [name for name in KERNEL_NAMES if KERNELS[name].__module__.startswith("bcmdist.")]
+    assert re.search("--kernel NAME.auto (.*?);", text, re.DOTALL)[1].split() == ours
 
 
 def test_help_loads_nothing_heavy():

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bcmdist.committee.fading import Weighting, chosen_fading, fading_from, to_facts
+from bcmdist.committee.fading import Weighting, chosen_fading
 from bcmdist.errors import InvalidOption
 from bcmdist.prediction.arrivals.drift import arrivals, noted, summary
 from bcmdist.prediction.scoring.scores import class_scores
@@ -42,13 +42,12 @@ def test_fading_takes_positive_rows(name, value):
 
 
 def test_a_model_fades_in_one_way():
-    facts = to_facts(Weighting("a", 50, half_life=10.0))
-    assert fading_from(facts) == chosen_fading(facts, "a", None, None) == chosen_fading(facts, "a", 10.0, None)
+    known = Weighting("a", 50, half_life=10.0)
+    assert known == chosen_fading(known, "a", None, None) == chosen_fading(known, "a", 10.0, None)
     for source, half_life, window in (("b", None, None), ("a", 20.0, None), ("a", None, 5)):
         with pytest.raises(InvalidOption, match="as this model was told first"):
-            chosen_fading(facts, source, half_life, window)
-    assert to_facts(Weighting("a")) == {"fading": None}
-    assert chosen_fading({}, "b", None, 7) == Weighting("b", 0, None, 7)
+            chosen_fading(known, source, half_life, window)
+    assert chosen_fading(Weighting(), "b", None, 7) == Weighting("b", 0, None, 7)
 
 
 def test_classes_are_noted_by_log_score_and_accuracy():

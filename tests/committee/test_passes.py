@@ -4,17 +4,21 @@ import itertools
 
 import numpy as np
 import pytest
+import zarr
 
 from bcmdist import GBCM, Settings
 from bcmdist.committee.committee import Committee, next_mean
 from bcmdist.committee.passes import length
+from bcmdist.data.dataset import open_data
 from bcmdist.data.observations import Observations
-from bcmdist.errors import BcmdistWarning, InvalidOption
+from bcmdist.data.partition import partitions
+from bcmdist.errors import BcmdistWarning, DataChanged, InvalidOption
 from bcmdist.experts.expert import conditional_message, expert_message, running_message, zero_message
 from bcmdist.experts.laplace import laplace_mode
 from bcmdist.model.likelihoods import Bernoulli, InverseGaussian, NegativeBinomial, Poisson, StudentT, Weibull
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
+from bcmdist.storage.commits import ModelStore
 from problems import make_kernel, regression_problem, split
 
 BLOCKS = split(72, [15, 30, 44, 60])
@@ -238,6 +242,37 @@ def test_running_belief_depends_on_order_and_says_so(classes, tmp_path):
     assert gbcm.ledger[0].at == "running"
     with pytest.raises(InvalidOption, match="this model linearises at the running belief"):
         gbcm.forget([gbcm.ledger[0].key])
+
+
+@pytest.fixture
+def unlisted(tmp_path, rng):
+    """A data set without a manifest, whose chunks the survey of a fit writes down; its path."""
+    group = zarr.open_group(tmp_path / "unlisted.zarr", mode="w")
+    X = rng.uniform(-2, 2, (240, 2))
+    group.create_array("X", data=X, chunks=(50, 2))
+    group.create_array("y", data=np.where(np.sin(2 * X[:, 0]) > 0, 2, 1), chunks=(50,))
+    return str(tmp_path / "unlisted.zarr")
+
+
+def test_what_was_surveyed_is_read_once_however_many_partitions_are_heard(unlisted, tmp_path, monkeypatch):
+    read = []
+    for name in ("get_segment", "get_array"):
+        own = getattr(ModelStore, name)
+        monkeypatch.setattr(ModelStore, name, lambda store, digest, own=own: read.append(digest) or own(store, digest))
+    gbcm = GBCM.prepare(unlisted, settings(linearise="running"), model=tmp_path / "model")
+    parts, facts = partitions(open_data(unlisted), 8), gbcm.snapshot.facts
+    assert facts.chunks is not None
+    del read[:]
+    heard = gbcm.absorb(parts)
+    assert len(heard.ledger) == len(parts) > 20
+    assert (read.count(facts.surveyed), read.count(facts.chunks)) == (1, 1)
+
+
+def test_rows_that_change_while_they_are_heard_in_turn_are_noticed(unlisted, tmp_path):
+    gbcm = GBCM.prepare(unlisted, settings(linearise="running"), model=tmp_path / "model")
+    zarr.open_group(unlisted)["y"][100:] = 1
+    with pytest.raises(DataChanged, match=r"expected the rows that were surveyed .* from key y/c/"):
+        gbcm.absorb(partitions(open_data(unlisted), gbcm.snapshot.facts.rows_per_expert))
 
 
 # --- Expectation propagation behind the same interface ---

@@ -8,11 +8,12 @@ from bcmdist.committee.committee import Committee
 from bcmdist.data.observations import Observations, unweighted
 from bcmdist.experts.expert import conditional_message, expert_message, zero_message
 from bcmdist.experts.softmax import log_evidence, softmax_mode
-from bcmdist.model.likelihoods import Softmax
+from bcmdist.model.likelihoods import Softmax, SoftmaxCoupled
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.latent import predict_latent
 from problems import make_kernel, split
+from some_likelihoods import SOFTMAX
 
 C = 3
 
@@ -36,7 +37,7 @@ def dense_hessian(likelihood, obs, f):
 
 def test_derivatives_of_the_softmax(problem):
     _, obs, _ = problem
-    likelihood, f, h = Softmax(C, "coupled"), np.random.default_rng(1).standard_normal((30, C)), 1e-6
+    likelihood, f, h = SoftmaxCoupled(C), np.random.default_rng(1).standard_normal((30, C)), 1e-6
     numeric, second = np.zeros((30, C)), np.zeros((30, C, C))
     for c in range(C):
         up, down = f + h * np.eye(C)[c], f - h * np.eye(C)[c]
@@ -63,7 +64,7 @@ def test_mode_and_evidence_are_the_dense_ones(problem):
 def test_messages_are_those_of_the_dense_linearised_model(problem, weights):
     """eta = V'(I + W Lam)^-1 (W f + s), precision = V'(I + W Lam)^-1 W V with the W that the form keeps."""
     X, obs, Xq = problem
-    likelihood = Softmax(C, weights)
+    likelihood = SOFTMAX[weights](C)
     query = prepare(Xq, kernel=make_kernel("matern32"), mean=Mean("constant"))
     message = expert_message(query, likelihood, X, obs)
     V, K = query.whiten(X), query.kernel.cross(X, X)
@@ -91,7 +92,7 @@ def test_coupled_evidence_of_one_expert_is_the_local_one(problem):
     X, obs, Xq = problem
     kernel = make_kernel("matern32")
     query = prepare(Xq, kernel=kernel, mean=Mean("zero"))
-    committee = Committee(expert_message(query, Softmax(C, "coupled"), X, obs))
+    committee = Committee(expert_message(query, SoftmaxCoupled(C), X, obs))
     assert committee.log_evidence == pytest.approx(log_evidence(kernel.cross(X, X), obs, Softmax(C)), rel=1e-8)
 
 
@@ -109,7 +110,7 @@ def converged(query, likelihood, X, obs, blocks, passes):
 @pytest.mark.parametrize(("weights", "passes"), [("coupled", 7), ("poisson", 40)])
 def test_limit_of_the_passes_is_the_dense_pitc_laplace_solution(problem, weights, passes):
     X, obs, Xq = problem
-    likelihood, kernel, blocks = Softmax(C, weights), make_kernel("matern32"), split(30, [9, 21])
+    likelihood, kernel, blocks = SOFTMAX[weights](C), make_kernel("matern32"), split(30, [9, 21])
     query = prepare(Xq, kernel=kernel, mean=Mean("zero"))
     committee = converged(query, likelihood, X, obs, blocks, passes)
     V = query.whiten(X)
@@ -130,7 +131,7 @@ def test_poisson_form_keeps_the_variance_of_differences(problem):
     query = prepare(Xq, kernel=make_kernel("matern32"), mean=Mean("zero"))
     Xs, spread = X[:10] + 0.1, {}
     for weights in ("coupled", "poisson", "fisher"):
-        committee = Committee(expert_message(query, Softmax(C, weights), X, obs))
+        committee = Committee(expert_message(query, SOFTMAX[weights](C), X, obs))
         _, variance = predict_latent(query, committee.posterior, Xs)
         if variance.ndim == 2:
             variance = np.einsum("ic,cd->icd", variance, np.eye(C))

@@ -16,7 +16,6 @@ from bcmdist.learning.query_selection import (
     estimated_degrees,
     greedy_evidence,
     select_points,
-    working_noise,
     working_targets,
 )
 from bcmdist.model.kernels import parse_kernel
@@ -152,37 +151,37 @@ def test_evidence_goes_where_the_targets_vary(rng):
 def test_gaussian_and_onehot_targets_are_their_own(rng):
     X, y = rng.standard_normal((6, 2)), rng.standard_normal(6)
     obs = Observations(y, np.arange(1.0, 7.0))
-    noise = working_noise(Gaussian(0.3), obs)
+    noise = Gaussian(0.3).noise(obs)
     np.testing.assert_allclose(noise, 0.3 / obs.weight)
-    np.testing.assert_array_equal(working_targets(Gaussian(0.3), obs, noise, Mean("zero"), X)[:, 0], y)
+    np.testing.assert_array_equal(working_targets(Gaussian(0.3), obs, Mean("zero"), X)[:, 0], y)
     labels = unweighted([0, 1, 2, 0, 1, 2])
-    found = working_targets(OneHot(3, noise_variance=0.1), labels, noise, Mean("constant"), X)
+    found = working_targets(OneHot(3, noise_variance=0.1), labels, Mean("constant"), X)
     np.testing.assert_allclose(found, 2.0 * np.eye(3)[[0, 1, 2, 0, 1, 2]] - 2.0 / 3.0, atol=1e-12)
 
 
 def test_class_targets_are_linearised_at_zero(rng):
     """Logistic: curvature 1/4, score +-1/2. Softmax of C classes, as Poisson counts: 1/C, and 1 - 1/C or -1/C."""
     X, obs = rng.standard_normal((4, 2)), unweighted([0, 1, 1, 0])
-    noise = working_noise(Bernoulli(), obs)
+    noise = Bernoulli().noise(obs)
     np.testing.assert_allclose(noise, 4.0)
-    found = working_targets(Bernoulli(), obs, noise, Mean("zero"), X)
+    found = working_targets(Bernoulli(), obs, Mean("zero"), X)
     np.testing.assert_allclose(found[:, 0], [-2, 2, 2, -2])
-    noise = working_noise(Softmax(4), obs)
+    noise = Softmax(4).noise(obs)
     np.testing.assert_allclose(noise, 4.0)
-    np.testing.assert_allclose(working_targets(Softmax(4), obs, noise, Mean("zero"), X)[0], [3, -1, -1, -1])
+    np.testing.assert_allclose(working_targets(Softmax(4), obs, Mean("zero"), X)[0], [3, -1, -1, -1])
 
 
 def test_counts_have_no_targets_and_a_noise_by_exposure(rng):
     X, obs = rng.standard_normal((3, 2)), Observations(np.array([0.0, 5.0, 2.0]), np.ones(3), np.array([1.0, 2.0, 4.0]))
-    noise = working_noise(Poisson(), obs)
+    noise = Poisson().noise(obs)
     np.testing.assert_allclose(noise, 1.0 / obs.exposure)
-    assert working_targets(Poisson(), obs, noise, Mean("zero"), X) is None
+    assert working_targets(Poisson(), obs, Mean("zero"), X) is None
 
 
 def test_a_trend_is_taken_away(rng):
     X = rng.standard_normal((50, 2))
     obs = unweighted(3.0 + X @ [1.0, -2.0])
-    left = working_targets(Gaussian(0.1), obs, working_noise(Gaussian(0.1), obs), Mean("linear"), X)
+    left = working_targets(Gaussian(0.1), obs, Mean("linear"), X)
     np.testing.assert_allclose(left, 0.0, atol=1e-12)
 
 

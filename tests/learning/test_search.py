@@ -10,7 +10,7 @@ from bcmdist.experts.evidence import local_evidence
 from bcmdist.learning import search as learning
 from bcmdist.learning.left_out.density import left_out_density
 from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, learn
-from bcmdist.model.kernels import expression, parse_kernel
+from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import Bernoulli, Gaussian, NegativeBinomial, make_likelihood
 from bcmdist.model.mean import Mean
 
@@ -331,10 +331,10 @@ def test_kernels_are_compared_with_settled_variances():
     """One that errs on a few rows for lack of noise is not worse for that."""
 
     def objective(kernel, likelihood):
-        return float(expression(kernel) == "se"), np.zeros(len(kernel.theta) + 1)
+        return float(kernel.expression == "se"), np.zeros(len(kernel.theta) + 1)
 
     def judge(kernel, likelihood):
-        if expression(kernel) != "se":
+        if kernel.expression != "se":
             return -50.0
         return -40.0 if likelihood.noise_variance[0] > 0.3 else -100.0
 
@@ -347,13 +347,13 @@ def test_kernels_are_compared_with_settled_variances():
 
 def test_who_settles_variances_does_not_decide():
     def objective(kernel, likelihood):
-        return float(expression(kernel) == "se"), np.zeros(len(kernel.theta) + 1)
+        return float(kernel.expression == "se"), np.zeros(len(kernel.theta) + 1)
 
     def settling(kernel, likelihood):
-        return 10.0 * (expression(kernel) == "se") + 5.0 * (likelihood.noise_variance[0] > 0.3)
+        return 10.0 * (kernel.expression == "se") + 5.0 * (likelihood.noise_variance[0] > 0.3)
 
     def deciding(kernel, likelihood):
-        return -1.0 * (expression(kernel) == "se")
+        return -1.0 * (kernel.expression == "se")
 
     judges, effort = always((settling, deciding)), EFFORTS["quick"]
     found = learn(always(objective), "auto", Gaussian(0.1), inputs=2, effort=effort, judges_for=judges)

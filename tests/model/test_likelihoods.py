@@ -8,11 +8,8 @@ from bcmdist.data.observations import Observations, unweighted
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.expert import laplace_mode
 from bcmdist.model.likelihoods import (
-    BOUNDS,
-    CLASS_LIKELIHOODS,
     LIKELIHOODS,
     SVM,
-    TASKS,
     Bernoulli,
     Binomial,
     Exponential,
@@ -27,10 +24,12 @@ from bcmdist.model.likelihoods import (
     logistic_average,
     make_likelihood,
     slopes,
+    tasks,
 )
 from bcmdist.model.likelihoods.classes import FLOOR
 from bcmdist.model.likelihoods.lifetimes import LEAST_TIME
 from bcmdist.prediction.observation import observe
+from some_likelihoods import ONE_PROCESS
 
 ONES = np.ones(3)
 F = np.array([0.3, -1.2, 2.0])
@@ -61,15 +60,15 @@ def rows(y, weight=ONES):
 
 
 def test_every_likelihood_is_tested_and_has_bounds():
-    assert CASES.keys() == LIKELIHOODS.keys()
-    assert {name for names in TASKS.values() for name in names} == LIKELIHOODS.keys() | CLASS_LIKELIHOODS.keys()
-    for name in LIKELIHOODS:
+    assert CASES.keys() == ONE_PROCESS.keys()
+    assert {name for names in tasks().values() for name in names} == set(LIKELIHOODS)
+    for name in ONE_PROCESS:
         likelihood = make_likelihood(name)
         assert likelihood.name == name
         for parameter, value in likelihood.parameters.items():
-            low, high = BOUNDS[parameter]
+            low, high = likelihood.bounds[parameter]
             assert low < value[0] < high
-        assert likelihood.scaling in ("affine", "scale", "exposure", "none")
+        assert likelihood.units.name in ("affine", "scale", "exposure", "none")
         assert set(likelihood.companions) <= {"exposure", "trials", "event"}
 
 
@@ -159,7 +158,7 @@ def test_saturated_latent_values_are_maxima(name):
 @every
 def test_everything_is_finite_at_huge_latent_values_and_targets(name):
     likelihood, y = CASES[name]
-    huge = y if likelihood.scaling == "none" and name != "binomial" else np.full(3, 1e6)
+    huge = y if likelihood.units.name == "none" and name != "binomial" else np.full(3, 1e6)
     for targets in (y, huge):
         obs = Observations(targets, ONES, EXPOSURE, np.full(3, 1e6), EVENT)
         for f in (np.full(3, -800.0), np.full(3, 800.0), likelihood.saturated(obs)):

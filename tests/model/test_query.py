@@ -30,6 +30,20 @@ def test_whitened_design_and_residual_are_the_prior_covariance(rng):
         assert V.shape == (7, query.shared)
 
 
+@pytest.mark.parametrize("stored", [{"dtype": np.float32}, {"order": "C"}], ids=["single", "rows"])
+def test_a_design_is_whitened_however_the_kernel_stores_covariances(rng, stored):
+    """A solver works in place for Fortran-ordered double precision only."""
+
+    class Stored(Constant):
+        def cross(self, X, Z):
+            return np.array(se.cross(X, Z), **stored)
+
+    se, points, X = make_kernel("matern32"), rng.standard_normal((5, 2)), rng.standard_normal((7, 2))
+    query = prepare(points, kernel=Stored(np.ones(1)), mean=Mean("constant"))
+    expected = prepare(points, kernel=se, mean=Mean("constant")).whiten(X)
+    np.testing.assert_allclose(query.whiten(X), expected, rtol=1e-4, atol=1e-5)
+
+
 def test_a_kernel_that_is_no_covariance_is_refused():
     class Broken(Constant):
         def cross(self, X, Z):

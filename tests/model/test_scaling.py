@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from bcmdist.data.observations import Observations, unweighted
 from bcmdist.model.scaling import column_moments, scaling_from
+from bcmdist.model.units import AFFINE, COUNTED, POSITIVE, RATE
 
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=6), st.integers(0, 10**6))
@@ -30,24 +31,24 @@ def test_constant_columns_are_left_alone():
 def test_original_units_undo_the_scaling(rng):
     y = 5.0 + 3.0 * rng.standard_normal((50, 1))
     x, ones = column_moments(rng.standard_normal((50, 2))), column_moments(np.ones((50, 1)))
-    scaling = scaling_from(x, column_moments(y), ones, "affine")
-    scaled = scaling.observations(unweighted(y[:, 0]), "affine").y
+    scaling = scaling_from(x, column_moments(y), ones, AFFINE)
+    scaled = scaling.observations(unweighted(y[:, 0]), AFFINE).y
     assert abs(scaled.mean()) < 1e-12
     np.testing.assert_allclose(scaled.std(), 1.0)
-    np.testing.assert_allclose(scaling.original("observation_mean", scaled, "affine"), y[:, 0])
-    np.testing.assert_allclose(scaling.original("variance", np.ones(1), "affine"), y.var())
-    untouched = scaling_from(x, column_moments(y), ones, "none")
+    np.testing.assert_allclose(scaling.original("observation_mean", scaled, AFFINE), y[:, 0])
+    np.testing.assert_allclose(scaling.original("variance", np.ones(1), AFFINE), y.var())
+    untouched = scaling_from(x, column_moments(y), ones, COUNTED)
     assert (untouched.y_mean, untouched.y_scale) == (0.0, 1.0)
 
 
 def test_rates_and_positive_targets_have_mean_one(rng):
     y, exposure = rng.poisson(30, (50, 1)) + 1.0, rng.uniform(1, 9, (50, 1))
     x = column_moments(y)
-    rates = scaling_from(x, column_moments(y), column_moments(exposure), "exposure")
-    obs = rates.observations(Observations(y[:, 0], np.ones(50), exposure[:, 0]), "exposure")
+    rates = scaling_from(x, column_moments(y), column_moments(exposure), RATE)
+    obs = rates.observations(Observations(y[:, 0], np.ones(50), exposure[:, 0]), RATE)
     assert obs.exposure.sum() == pytest.approx(y.sum())  # at latent 0 the expected total is the observed one
-    assert rates.original("mean", np.zeros(1), "exposure")[0] == pytest.approx(np.log(y.sum() / exposure.sum()))
-    times = scaling_from(x, column_moments(y), column_moments(exposure), "scale")
-    assert times.observations(unweighted(y[:, 0]), "scale").y.mean() == pytest.approx(1.0)
-    assert times.original("lower95", np.ones(1), "scale")[0] == pytest.approx(y.mean())
-    assert times.log_jacobian("scale") == pytest.approx(-np.log(y.mean()))
+    assert rates.original("mean", np.zeros(1), RATE)[0] == pytest.approx(np.log(y.sum() / exposure.sum()))
+    times = scaling_from(x, column_moments(y), column_moments(exposure), POSITIVE)
+    assert times.observations(unweighted(y[:, 0]), POSITIVE).y.mean() == pytest.approx(1.0)
+    assert times.original("lower95", np.ones(1), POSITIVE)[0] == pytest.approx(y.mean())
+    assert times.log_jacobian(POSITIVE) == pytest.approx(-np.log(y.mean()))

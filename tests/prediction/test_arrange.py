@@ -28,12 +28,12 @@ from bcmdist.errors import (
     ModelsDiffer,
     UnsupportedTarget,
 )
-from bcmdist.learning import search
+from bcmdist.model.kernels import Leaf
 from bcmdist.prediction.latent import predict_latent
 from bcmdist.prediction.local import halos
 from bcmdist.prediction.local.expert import local_expert, predict_local
 from bcmdist.prediction.local.halos import load_arrangement
-from bcmdist.prediction.local.tasks import load_neighbours
+from bcmdist.prediction.local.neighbours import load_neighbours
 from bcmdist.prediction.scoring import ranking
 from bcmdist.prediction.scoring.ranking import concordance_pairs
 from problems import assert_same_committee
@@ -175,7 +175,7 @@ def test_a_local_prediction_is_that_of_core_and_halo(wiggle, tmp_path, rng):
         assert set(range(a, b)) <= set(rows)
         assert len(rows) == arrangement.sizes.around
         inputs, obs = read_rows(arrangement.data, rows)
-        inputs, obs = model.scaling.inputs(inputs), model.scaling.observations(obs, "affine")
+        inputs, obs = model.scaling.inputs(inputs), model.scaling.observations(obs, model.likelihood.units)
         belief = gbcm.committee.posterior
         expert = local_expert(model.query, model.likelihood, inputs, model.query.whiten(inputs), obs, belief)
         exact = predict_local(model.query, belief, expert, model.scaling.inputs(X[k : k + 1]))
@@ -249,7 +249,7 @@ def test_rows_fade_near_by_as_they_do_in_the_committee(wiggle, fresh, tmp_path):
     gbcm = gbcm.reweight({gbcm.ledger[1].key: 0.5})
     shutil.copytree(tmp_path / "m", tmp_path / "copy")
     fading, _ = gbcm.ingest(gbcm.source(fresh[0]), Wishes(half_life=100.0))
-    weights = drift.weights(fading.facts, fading.ledger)
+    weights = drift.weights(fading.snapshot.facts.fading, fading.ledger)
     assert min(weights.values()) == 0.5 * 2.0 ** (-300 / 100.0)
     by_hand = GBCM.load(tmp_path / "copy").partial_fit(fresh[0]).reweight(weights)
     assert_same_committee(fading.committee, by_hand.committee)
@@ -263,7 +263,7 @@ def test_rows_that_have_faded_to_nothing_are_seen_by_nobody(wiggle, fresh, tmp_p
     """2^(-300 / 0.29) is a subnormal number, whose inverse is none."""
     gbcm = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m")
     fading, _ = gbcm.ingest(gbcm.source(fresh[0]), Wishes(half_life=0.29))
-    assert 0.0 < min(drift.weights(fading.facts, fading.ledger).values()) < np.finfo(float).tiny
+    assert 0.0 < min(drift.weights(fading.snapshot.facts.fading, fading.ledger).values()) < np.finfo(float).tiny
     committee = fading.predict(wiggle[1][:9], method="committee")
     for name, values in fading.predict(wiggle[1][:9]).items():
         np.testing.assert_allclose(values, committee[name], rtol=1e-12)
@@ -474,7 +474,7 @@ def test_conflicting_duplicates(make_data, rng):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::bcmdist.errors.BcmdistWarning")
 def test_a_lengthscale_at_its_bound_is_reported(make_data, rng, monkeypatch):
-    monkeypatch.setitem(search.BOUNDS, "lengthscale", (1e-2, 3.0))
+    monkeypatch.setitem(Leaf.bounds, "lengthscale", (1e-2, 3.0))
     X = rng.uniform(-1, 1, (500, 2))  # the second column says nothing
     settings = Settings(kernel="se", query=30, rows_per_expert=200, partition="spatial", effort="quick")
     gbcm, _ = spatial_fit(make_data, settings, X=X, y=np.sin(5 * X[:, 0]) + 0.05 * rng.standard_normal(500))

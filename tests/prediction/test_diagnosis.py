@@ -117,7 +117,7 @@ def test_gradient_counts_partitions_by_their_weight(wave):
         moved = prepare(query.points, kernel=query.kernel.with_parameters({"variance": variance}), mean=query.mean)
         first, *others = (
             expert_message(moved, likelihood, scaling.inputs(rows.X), scaling.observations(rows.obs, "affine"))
-            for _, rows in read_all(passes.heard_partitions(gbcm))
+            for _, rows in read_all(passes.heard_partitions(gbcm.snapshot))
         )
         return Committee(sum(others, first + first)).log_evidence
 
@@ -154,12 +154,12 @@ def test_calibration_of_a_fit_is_that_of_its_rows(wave):
 def test_calibration_takes_whole_partitions_of_a_seed(wave, monkeypatch):
     path, *_ = wave
     gbcm = GBCM.fit(path, GIVEN)
-    monkeypatch.setattr(diagnosis, "CALIBRATION_ROWS", 130)
+    monkeypatch.setattr(diagnosis, "JUDGED_ROWS", 130)
     told = [gbcm.calibration(seed=seed) for seed in (0, 0, 1, 2)]
     assert told[0] == told[1]
     assert {t["rows"] for t in told} <= {100, 90, 130}
     assert len({t["coverage95"] for t in told}) > 1
-    monkeypatch.setattr(diagnosis, "CALIBRATION_ROWS", 80)
+    monkeypatch.setattr(diagnosis, "JUDGED_ROWS", 80)
     with pytest.raises(InvalidOption, match=r"two partitions of together at most 80 rows .* the smallest with 40"):
         gbcm.calibration()
 
@@ -179,7 +179,7 @@ def test_what_cannot_be_calibrated_is_refused(wave, classes):
         GBCM.prepare(path, GIVEN).calibration()
     gbcm = GBCM.fit(path, GIVEN)
     with pytest.raises(MemoryLimit, match="calibration of 240 rows"):
-        diagnosis.calibration(gbcm, allowed_bytes=1e6)
+        diagnosis.calibration(gbcm.snapshot, allowed_bytes=1e6)
     with recorded(path) as group:
         group["X"][7, 0] = 0.123
     with pytest.raises(DataChanged):

@@ -10,7 +10,7 @@ from bcmdist.committee.committee import Committee
 from bcmdist.data.observations import Observations, unweighted
 from bcmdist.errors import NotPositiveDefinite
 from bcmdist.experts.expert import conditional_message, expert_message, find_mode, zero_message
-from bcmdist.model.likelihoods import Bernoulli, Gaussian, OneHot, Poisson, Softmax, StudentT
+from bcmdist.model.likelihoods import Bernoulli, Gaussian, OneHot, Poisson, StudentT
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.belief import Belief
 from bcmdist.model.shared.query import prepare
@@ -18,6 +18,7 @@ from bcmdist.prediction.latent import BLOCK_ROWS, predict_latent
 from bcmdist.prediction.local.expert import Site, local_expert, predict_local
 from oracles import full_gp, laplace
 from problems import Problem, make_kernel, regression_problem, split
+from some_likelihoods import SOFTMAX
 
 NOISE = Gaussian(np.array([0.05]))
 BLOCKS = split(60, [20, 45])
@@ -268,7 +269,7 @@ def _swap(found):
 @pytest.mark.parametrize("weights", ["poisson", "fisher"])
 def test_softmax_classes_are_processes_with_sites_of_their_own(rng, weights):
     p = regression_problem(rng)
-    obs, likelihood = Observations(rng.integers(0, 3, 60) * 1.0, rng.uniform(0.5, 2.0, 60)), Softmax(3, weights)
+    obs, likelihood = Observations(rng.integers(0, 3, 60) * 1.0, rng.uniform(0.5, 2.0, 60)), SOFTMAX[weights](3)
     classes = Problem(p.X, obs, p.Xq, p.Xs)
     query, belief = fitted(classes, likelihood, mean="constant")
     rows = np.arange(10, 40)

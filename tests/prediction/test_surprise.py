@@ -152,7 +152,7 @@ def test_real_rows_are_expected_until_they_shift(real_data, tmp_path, rng, name,
 def test_a_partition_withheld_is_as_if_it_had_not_been_heard(fitted):
     """An exact identity: forgotten and ingested again, its rows are scored by the same belief."""
     key = fitted.ledger[3].key
-    (part,) = [part for part in heard_partitions(fitted) if part.key == key]
+    (part,) = [part for part in heard_partitions(fitted.snapshot) if part.key == key]
     noted = SerialRuntime().sum(
         Withheld(Expert(fitted.snapshot.reference), fitted.snapshot.reference), [part], label="test"
     )
@@ -196,11 +196,11 @@ def test_a_change_that_has_passed_is_told_too():
     def entries(surprises):
         return [Entry(f"k{k}", "", 50, arrival=(-1.0, 0.9, 0.5), surprise=(s, 0.01)) for k, s in enumerate(surprises)]
 
-    facts = {"expected": vars(Expected(16, 0.0, 1.0, 64, (-1.0, 0.95, 0.5)))}
-    during = told(entries([0.0] * 10 + [1.0] * 4), facts)
+    base = Expected(16, 0.0, 1.0, 64, (-1.0, 0.95, 0.5))
+    during = told(entries([0.0] * 10 + [1.0] * 4), base)
     assert during["verdict"].startswith("worse than expected since partition 11 (k10): 95 % intervals held 0.90 of the")
     assert during["z"] == pytest.approx(2 * 10)  # 4 partitions, each 1 / sqrt(0.01)
-    after = told(entries([0.0] * 10 + [1.0] * 4 + [0.0] * 20), facts)
+    after = told(entries([0.0] * 10 + [1.0] * 4 + [0.0] * 20), base)
     assert (after["worse"], after["since"]) == (False, None)
     assert after["verdict"].startswith("as expected since partition ")
     assert after["verdict"].endswith(", worse from partition 11 on before")
@@ -262,8 +262,8 @@ def test_ingest_prints_the_verdict(fitted, tmp_path, rng):
 
 def test_facts_of_a_commit_say_what_is_expected():
     known = Expected(3, 0.1, 1.2, 12, (-1.0, 0.9, 0.5))
-    assert surprise.from_facts({"expected": json.loads(json.dumps(vars(known)))}) == known
-    assert surprise.from_facts({}) is None
+    assert surprise.from_facts(json.loads(json.dumps(vars(known)))) == known
+    assert surprise.from_facts(None) is None
 
 
 MANY_WITHHELD = Expected(16, 0.0, 1.0, 64, (-1.0, 0.95, 0.5))
@@ -272,7 +272,7 @@ MANY_WITHHELD = Expected(16, 0.0, 1.0, 64, (-1.0, 0.95, 0.5))
 def told_of(surprises, base=MANY_WITHHELD):
     numbered = enumerate(surprises, start=1)
     entries = [Entry(f"k{k}", "", 50, arrival=(-1.0, 0.9, 0.5), surprise=(s, 0.01)) for k, s in numbered]
-    return told(entries, {"expected": vars(base)})
+    return told(entries, base)
 
 
 def test_verdict_and_z_agree_on_one_partition_alone():

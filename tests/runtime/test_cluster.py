@@ -265,7 +265,7 @@ def test_what_is_done_is_counted_while_the_sum_is_not_there(wave, tmp_path, clus
         time.sleep(0.3)  # less than a pulse
         cluster._client.cancel(_futures(cluster._client))
 
-    monkeypatch.setattr(module.Pulse, "check_lost", lose)
+    monkeypatch.setattr(module.Heartbeat, "check_lost", lose)
     canceller = threading.Thread(target=cancel)
     canceller.start()
     with pytest.raises(SchedulerLost, match="slow: the scheduler went away after 2 of 2 partitions"):

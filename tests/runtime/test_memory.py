@@ -9,13 +9,14 @@ from bcmdist.experts.evidence import local_evidence
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.message import zero
 from bcmdist.model.kernels import kernel_parts
-from bcmdist.model.likelihoods import Bernoulli, Gaussian, Softmax
+from bcmdist.model.likelihoods import Bernoulli, Gaussian
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.joint import joint_latent, sample_latent
 from bcmdist.prediction.latent import predict_latent
 from bcmdist.runtime import memory
 from problems import make_kernel
+from some_likelihoods import SOFTMAX
 
 
 def peak_of(work):
@@ -103,7 +104,7 @@ def test_projections_bound_what_classes_use(rng, weights, rows, points):
     C, X, kernel = 4, rng.standard_normal((rows, 3)), make_kernel("matern32", inputs=3)
     obs = unweighted(rng.integers(0, C, rows).astype(float))
     query = prepare(rng.standard_normal((points, 3)), kernel=kernel, mean=Mean("constant"))
-    likelihood = Softmax(C, weights)
+    likelihood = SOFTMAX[weights](C)
     message = expert_message(query, likelihood, X, obs)
     used = peak_of(lambda: message + expert_message(query, likelihood, X, obs))
     projected = memory.expert_bytes(rows, points + 1, kernels=1, laplace=True, classes=C, coupled=weights == "coupled")

@@ -350,10 +350,9 @@ def predict(model, data, out, method, x, id_, make_runtime, as_json, **roles):
     from bcmdist.api.mixture import Mixture
     from bcmdist.data.dataset import open_data
     from bcmdist.data.writing import refuse_existing
-    from bcmdist.prediction.datasets import chosen_method
 
     gbcm = _load(model)
-    method = chosen_method(gbcm.facts, method)
+    method = gbcm.chosen_method(method)
     member = (gbcm.members[0] if isinstance(gbcm, Mixture) else gbcm).model
     roles = {role: name for role, name in roles.items() if name is not None}
     refuse_existing(out)
@@ -384,10 +383,9 @@ def score(model, data, method, x, y, picture, make_runtime, as_json):
     Example: bcmdist score model test.zarr
     """
     from bcmdist.app import pictures  # quick start
-    from bcmdist.prediction.datasets import chosen_method
 
     gbcm = _load(model)
-    method = chosen_method(gbcm.facts, method)
+    method = gbcm.chosen_method(method)
     if picture:
         pictures.check(picture)
     with make_runtime() as runtime:
@@ -414,8 +412,7 @@ def info(model, commit, history, ledger, p_eff_data, calibration, picture, as_js
     Example: bcmdist info model --json
     """
     from bcmdist.app import pictures  # quick start
-    from bcmdist.committee import fading
-    from bcmdist.prediction.arrivals import drift
+    from bcmdist.prediction.arrivals import drift  # quick start
 
     if commit is not None or history or ledger or p_eff_data or calibration or picture:
         _refuse_mixture(model, "look into")
@@ -430,7 +427,7 @@ def info(model, commit, history, ledger, p_eff_data, calibration, picture, as_js
     if history:
         figures["history"] = gbcm.store.history()
     if ledger:
-        counts = fading.weights(gbcm.facts, gbcm.ledger)
+        counts = gbcm.weights
         figures["ledger"] = [{"key": e.key, "rows": e.rows, "weight": counts[e.key]} for e in gbcm.ledger]
     if picture:
         table = drift.arrivals(gbcm.ledger)
@@ -481,7 +478,6 @@ def ingest(model, source, watch, make_runtime, as_json, on_error, take_over, **w
     """
     start = time.perf_counter()
     from bcmdist.committee.ingest.options import IngestOptions  # quick start
-    from bcmdist.prediction.arrivals import drift
 
     _refuse_mixture(model, "ingest into")
     wishes = {name: value for name, value in wishes.items() if value is not None}
@@ -500,7 +496,7 @@ def ingest(model, source, watch, make_runtime, as_json, on_error, take_over, **w
         "seconds": seconds,
         "rows_per_second": tally.rows / seconds,
         "commit": after.commit,
-        "drift": drift.told(after.ledger, after.facts),
+        "drift": after.info()["drift"],
     }
     return report(figures, as_json)
 

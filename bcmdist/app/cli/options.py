@@ -83,9 +83,20 @@ def _runtime(scheduler, workers, serial):
     return DaskRuntime(scheduler, workers=workers, progress=ProgressBar())
 
 
+class MethodName(click.Choice):
+    """The name of a predictor: one of ours, or one that another package has added, which is looked for only then."""
+
+    def convert(self, value, param, ctx):
+        if value in self.choices:
+            return value
+        from bcmdist.prediction.predictors import PREDICTORS  # quick start
+
+        return value if value in PREDICTORS else super().convert(value, param, ctx)
+
+
 method_option = click.option(
     "--method",
-    type=click.Choice(["committee", "local"]),
+    type=MethodName(["committee", "local"]),
     help="From the committee alone, or with the rows around each new point [default: local where cells were fitted].",
 )
 

@@ -76,7 +76,7 @@ def ingest(
         What was good has been committed; the offset stays before what failed.
     """
     wishes = wishes or IngestOptions()
-    if snapshot.facts["linearise"] == RUNNING:
+    if snapshot.facts.linearise == RUNNING:
         return ingest_in_turn(snapshot, source, runtime, wishes)
     runtime.check_same(functools.partial(record_digest, snapshot.url, snapshot.commit), url=snapshot.url)
     loop = _Loop(snapshot, source, runtime, wishes, (source.name and watch) or Unwatched())
@@ -90,9 +90,8 @@ class _Loop:
     def __init__(self, snapshot: Snapshot, source: Source, runtime, wishes: IngestOptions, watch: Watch):
         self.snapshot, self.source, self.runtime, self.wishes = snapshot, source, runtime, wishes
         fading = self._fading()
-        self.expert = (EPExpert if snapshot.facts["approximation"] == "ep" else Expert)(snapshot.reference)
-        surveyed = {entry.key: entry for entry in snapshot.store.get_segment(snapshot.facts["surveyed"])}
-        self.admission = Admission(self._known(fading), surveyed, wishes, self._unfit)
+        self.expert = (EPExpert if snapshot.facts.approximation == "ep" else Expert)(snapshot.reference)
+        self.admission = Admission(self._known(fading), snapshot.surveyed, wishes, self._unfit)
         self.watch, self.before = watch, snapshot.ledger
         """who looks on; the ledger as it was when this began"""
         self.read_to = snapshot.offsets.get(source.name) if wishes.watch else None
@@ -107,7 +106,7 @@ class _Loop:
 
     def _fading(self) -> Weighting:
         """How rows of the source fade, as the newest commit says, which may be somebody else's."""
-        return chosen_fading(self.snapshot.facts, self.source.name, self.wishes.half_life, self.wishes.window)
+        return chosen_fading(self.snapshot.facts.fading, self.source.name, self.wishes.half_life, self.wishes.window)
 
     def _fading_on(self) -> Weighting:
         return going_on(self.admission.fading, self._fading(), self.snapshot.url)

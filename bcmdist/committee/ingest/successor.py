@@ -6,7 +6,7 @@ from typing import Any
 
 from bcmdist.committee import passes
 from bcmdist.committee.committee import Committee
-from bcmdist.committee.fading import Weighting, fading_from, to_facts
+from bcmdist.committee.fading import Weighting
 from bcmdist.committee.ingest.uncommitted import Batch
 from bcmdist.committee.revision import messages
 from bcmdist.committee.snapshot import Snapshot
@@ -37,8 +37,8 @@ def says_more(snapshot: Snapshot, batch: Batch, beside: Beside, *, heard: Collec
     watching : the offset is where somebody reads on from: it counts
     """
     advanced = batch.offset is not None and batch.offset != snapshot.offsets.get(beside.source)
-    begins_to_fade = beside.fading.fades and not snapshot.facts.get("fading")
-    told = snapshot.facts.get("skipped", ())
+    begins_to_fade = beside.fading.fades and not snapshot.facts.fading.fades
+    told = snapshot.facts.skipped
     failed = any(name not in told and name not in heard for name in beside.skipped)
     return batch.message is not None or (watching and advanced) or failed or begins_to_fade
 
@@ -55,7 +55,7 @@ def successor(snapshot: Snapshot, batch: Batch, beside: Beside, runtime, stages:
     """
     entries = sorted(batch.entries.values(), key=lambda entry: named_range(entry.key))
     ledger: list[Entry] = [*snapshot.ledger, *entries]
-    known = fading_from(snapshot.facts)
+    known = snapshot.facts.fading
     before = known if known.fades else beside.fading
     after = before.at(batch.fading.position)
     gone = [entry for entry in ledger if after.expired(entry.position)] if after.window else []
@@ -64,12 +64,12 @@ def successor(snapshot: Snapshot, batch: Batch, beside: Beside, runtime, stages:
         if batch.message is not None:
             committee = committee.absorb(batch.message.weighted(batch.fading.aged(after)))
         committee = _without(snapshot, committee, gone, after, ledger, runtime)
-    facts: dict[str, Any] = to_facts(after)
+    facts: dict[str, Any] = {"fading": after}
     if entries:
         facts |= passes.first_pass(snapshot.facts)
     facts |= beside.facts
-    skipped = {*snapshot.facts.get("skipped", ()), *beside.skipped}
-    facts["skipped"] = sorted(skipped and skipped - _names(ledger))
+    skipped = {*snapshot.facts.skipped, *beside.skipped}
+    facts["skipped"] = tuple(sorted(skipped and skipped - _names(ledger)))
     offsets = snapshot.offsets if batch.offset is None else snapshot.offsets | {beside.source: batch.offset}
     new = [entry for entry in ledger if not after.expired(entry.position)] if gone else entries
     return snapshot.successor(committee, new, rewrite=bool(gone), stages=stages, offsets=offsets, **facts)

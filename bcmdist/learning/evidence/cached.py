@@ -17,7 +17,6 @@ import numpy as np
 
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.evidence.objectives import EvidenceObjective
-from bcmdist.model.kernels import expression
 from bcmdist.model.model import to_lists
 from bcmdist.storage.disk import open_file, read_file, sync_directory
 
@@ -51,7 +50,7 @@ class Remembered:
     def __call__(self, kernel, likelihood):
         place = {
             "objective": hashlib.sha256(self.objective.identity.encode()).hexdigest(),
-            "kernel": expression(kernel),
+            "kernel": kernel.expression,
             "kernel_parameters": to_lists(kernel),
             "likelihood": likelihood.name,
             "likelihood_parameters": to_lists(likelihood),

@@ -29,7 +29,7 @@ from bcmdist.experts.evidence import (
     weighted_inverse,
 )
 from bcmdist.experts.laplace import laplace_mode
-from bcmdist.model.likelihoods import Gaussian, Likelihood
+from bcmdist.model.likelihoods import OneProcess
 from bcmdist.model.shared.belief import Belief
 from bcmdist.model.shared.query import Query
 
@@ -53,7 +53,7 @@ class ModeShare:
         return ModeShare(weight * self.pull, None if self.precision is None else weight * self.precision)
 
 
-def mode_share(query: Query, likelihood: Likelihood, X, obs: Observations, belief: Belief) -> ModeShare:
+def mode_share(query: Query, likelihood: OneProcess, X, obs: Observations, belief: Belief) -> ModeShare:
     """How the likelihood's third derivatives at the rows X (n, D) pull at the shared variables.
 
     With Lam = cov(f | v) and v_j = 1/2 var(f_j | y) third_j:
@@ -90,7 +90,7 @@ def mode_shift(belief: Belief, total: ModeShare):
     return linalg.cholesky_solve(linalg.cholesky(A, name="Hessian of the committee at its mode"), total.pull)
 
 
-def expert_share(query: Query, likelihood: Likelihood, X, obs: Observations, belief: Belief, shift=None):
+def expert_share(query: Query, likelihood: OneProcess, X, obs: Observations, belief: Belief, shift=None):
     """Part of the gradient due to the rows X (n, D), scaled, with targets `obs`: (P,).
 
     Parameters
@@ -110,7 +110,7 @@ def expert_share(query: Query, likelihood: Likelihood, X, obs: Observations, bel
     return np.concatenate([pullback(to_rows) + cross_pullback(to_cross) + _query_pullback(query, to_query), tail])
 
 
-def points_share(query: Query, likelihood: Likelihood, X, obs: Observations, belief: Belief, shift=None):
+def points_share(query: Query, likelihood: OneProcess, X, obs: Observations, belief: Belief, shift=None):
     """Part of the gradient in the coordinates of the query points due to some rows, as in `expert_share`: (Q, D)."""
     if len(X) == 0:
         return np.zeros_like(query.points)
@@ -151,7 +151,7 @@ def _derivatives(query, likelihood, X, K, obs, belief, shift):
     """`_adjoints` at the rows X with K = k(X, X), and derivatives in the likelihood's log parameters."""
     V = query.whiten(X)
     Lam = linalg.mirror(query.residual_lower(V, K))
-    if isinstance(likelihood, Gaussian):
+    if likelihood.normal:
         return _gaussian(query, V, Lam, likelihood, obs, belief)
     assert shift is not None, "the mode of a likelihood that is not Gaussian moves"
     return _laplace(query, V, Lam, likelihood, obs, belief, shift)

@@ -7,6 +7,7 @@ too long. Each worker prepares the query factor itself and keeps the last ones.
 import json
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import cast
 
 import numpy as np
 
@@ -15,8 +16,8 @@ from bcmdist.experts.expert import conditional_message, expert_message
 from bcmdist.experts.tasks import Contribution
 from bcmdist.learning.evidence.committee_gradient import ModeShare, expert_share, mode_share, points_share
 from bcmdist.model import model as models
-from bcmdist.model.kernels import Kernel, expression
-from bcmdist.model.likelihoods import Likelihood
+from bcmdist.model.kernels import Kernel
+from bcmdist.model.likelihoods import Likelihood, OneProcess
 from bcmdist.model.loading import load_scaling
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.belief import Belief
@@ -52,13 +53,13 @@ class Trial:
         """
         return _query(self.points, self.jitter, self.mean, self.kernel, self.kernel_parameters)
 
-    def case(self, rows) -> tuple[Query, Likelihood, np.ndarray, Observations]:
+    def case(self, rows) -> tuple[Query, OneProcess, np.ndarray, Observations]:
         """Query set, likelihood, inputs (n, D) and observations in the units of the model."""
         parameters = json.loads(self.likelihood_parameters)
-        likelihood = models.likelihood_from(self.likelihood, parameters, self.classes)
-        assert isinstance(likelihood, Likelihood)
+        # Others are refused where trials are made.
+        likelihood = cast(OneProcess, models.likelihood_from(self.likelihood, parameters, self.classes))
         scaling = load_scaling(self.scaling)
-        obs = scaling.observations(class_numbers(rows.obs, self.classes), likelihood.scaling)
+        obs = scaling.observations(class_numbers(rows.obs, self.classes), likelihood.units)
         return self.query(), likelihood, scaling.inputs(rows.X), obs
 
 
@@ -70,7 +71,7 @@ def parameters_text(part: Kernel | Likelihood) -> str:
 def make_trial(kernel: Kernel, likelihood: Likelihood, **fixed) -> Trial:
     """A trial of a kernel and a likelihood; `fixed` are the other fields."""
     return Trial(
-        kernel=expression(kernel),
+        kernel=kernel.expression,
         kernel_parameters=parameters_text(kernel),
         likelihood=likelihood.name,
         likelihood_parameters=parameters_text(likelihood),

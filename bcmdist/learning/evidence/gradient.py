@@ -19,9 +19,9 @@ def evidence_gradient(snapshot: Snapshot, runtime) -> dict[str, np.ndarray]:
     InvalidOption
         The likelihood has several processes, or is not Gaussian and the passes have not converged.
     """
-    model, how, done = snapshot.model, snapshot.facts["approximation"], snapshot.facts["passes"]
+    model, how, done = snapshot.model, snapshot.facts.approximation, snapshot.facts.passes
     query, likelihood = model.query, model.likelihood
-    converged = likelihood.exact or (how == "laplace" and done and done[-1].get("change", np.inf) <= passes.TOLERANCE)
+    converged = likelihood.exact or (how == "laplace" and done and passes.within(done[-1]))
     if likelihood.processes > 1 or not converged:
         raise InvalidOption(
             f"gradient: expected one latent process and converged Laplace passes, got {likelihood.name} after "

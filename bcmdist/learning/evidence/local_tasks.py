@@ -10,7 +10,7 @@ from bcmdist.experts.evidence import local_evidence
 from bcmdist.experts.expert import prior_covariance
 from bcmdist.learning.left_out.density import left_out_density, left_out_labels
 from bcmdist.model import model as models
-from bcmdist.model.likelihoods import OneHot, Softmax
+from bcmdist.model.likelihoods import make_likelihood
 from bcmdist.model.loading import load_scaling
 from bcmdist.model.mean import Mean
 from bcmdist.model.targets import class_numbers
@@ -53,7 +53,7 @@ class _Tried:
         kernel = models.kernel_from(self.kernel, self.kernel_parameters, inputs=rows.X.shape[1])
         likelihood = models.likelihood_from(self.likelihood, self.likelihood_parameters, self.classes)
         scaling = load_scaling(self.scaling)
-        obs = scaling.observations(class_numbers(rows.obs, self.classes), likelihood.scaling)
+        obs = scaling.observations(class_numbers(rows.obs, self.classes), likelihood.units)
         return kernel, likelihood, scaling.inputs(rows.X), obs
 
 
@@ -88,7 +88,7 @@ class LeftOut(_Tried):
         kernel, likelihood, X, obs = self._given(rows)
         K = prior_covariance(kernel.cross(X, X), Mean(self.mean), X)
         try:
-            density = left_out_labels if isinstance(likelihood, OneHot) else left_out_density
+            density = left_out_labels if likelihood.on_labels else left_out_density
             return np.atleast_1d(density(K, likelihood, obs, min(self.central, len(X))))
         except (NotPositiveDefinite, LaplaceNotConverged):
             return np.array([-np.inf])
@@ -96,12 +96,13 @@ class LeftOut(_Tried):
 
 @dataclass(frozen=True)
 class ClassEvidence:
-    """Softmax log evidence of a partition on its own; -inf where it fails numerically."""
+    """Log evidence of classes of a partition on its own; -inf where it fails numerically."""
 
     scaling: BlobReference
     kernel: str
     kernel_parameters: dict[str, list[float]]
     mean: str
+    likelihood: str
     classes: tuple[float, ...]
 
     def __call__(self, part, rows):
@@ -110,6 +111,6 @@ class ClassEvidence:
         obs = class_numbers(rows.obs, self.classes)
         K = prior_covariance(kernel.cross(X, X), Mean(self.mean), X)
         try:
-            return softmax.log_evidence(K, obs, Softmax(len(self.classes)))
+            return softmax.log_evidence(K, obs, make_likelihood(self.likelihood, len(self.classes)))
         except (NotPositiveDefinite, LaplaceNotConverged):
             return -np.inf

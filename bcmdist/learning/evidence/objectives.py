@@ -32,8 +32,8 @@ from bcmdist.learning.evidence.committee_tasks import (
     make_trial,
 )
 from bcmdist.learning.evidence.local_tasks import LocalEvidence
-from bcmdist.model.kernels import Kernel, expression, metric
-from bcmdist.model.likelihoods import AnyLikelihood, Likelihood
+from bcmdist.model.kernels import Kernel, metric
+from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.model import to_lists
 from bcmdist.model.shared.belief import Belief
 from bcmdist.runtime.interface import Runtime
@@ -75,7 +75,7 @@ class EvidenceObjective(ABC):
         """of all failures, in words, the last one last"""
 
     @abstractmethod
-    def __call__(self, kernel: Kernel, likelihood: AnyLikelihood) -> tuple[float, np.ndarray]:
+    def __call__(self, kernel: Kernel, likelihood: Likelihood) -> tuple[float, np.ndarray]:
         """Value in nats and gradient (P,) in the log parameters."""
 
     @property
@@ -96,7 +96,7 @@ class LocalObjective(EvidenceObjective):
         return _identity(self.parts, "local", self.scaling.digest, self.mean, self.classes)
 
     def __call__(self, kernel, likelihood):
-        names = expression(kernel), to_lists(kernel), self.mean, likelihood.name, to_lists(likelihood)
+        names = kernel.expression, to_lists(kernel), self.mean, likelihood.name, to_lists(likelihood)
         total = self.runtime.sum(LocalEvidence(self.scaling, *names, self.classes), self.parts, label="learn")
         if total.failures:
             return self._failed(total.reason, total.gradient.shape)
@@ -171,7 +171,7 @@ class CommitteeObjective(EvidenceObjective):
 
     @contextmanager
     def _trial(self, kernel, likelihood, points) -> Iterator[Trial]:
-        if not isinstance(likelihood, Likelihood) or likelihood.processes > 1 or likelihood.needs_calibration:
+        if not likelihood.single:
             raise InvalidOption(
                 "evidence of a committee: expected a likelihood with probabilities and one latent process, got "
                 f"{likelihood.name}; learn from partitions on their own"

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from bcmdist.model.kernels import Kernel
-from bcmdist.model.likelihoods import BOUNDS, AnyLikelihood, Gaussian, OneHot
+from bcmdist.model.likelihoods import Likelihood
 
-HeldOutScore = Callable[[Kernel, AnyLikelihood], float]
+HeldOutScore = Callable[[Kernel, Likelihood], float]
 """Log predictive density of rows left out, in nats; -inf where it fails."""
 
 # Factors whose powers are tried, all up to the largest noise variance (of scaled targets) and the largest growth of
@@ -23,9 +23,7 @@ NOISE_FACTOR, LARGEST_NOISE, SMALLEST_SHARE = 4.0, 1.0, 1.0 / 16.0
 KERNEL_FACTOR, LARGEST_GROWTH = math.sqrt(2.0), 8.0
 GAIN_NATS = 1.0
 
-# How the variance of an observation follows a likelihood's parameter, to what power; and the factor whose powers are
-# tried where that is not the noise of numbers or labels.
-DISPERSION = {"noise_variance": 1.0, "dispersion": 1.0, "shape": -1.0}
+# The factor on the variance of an observation whose powers are tried where that is not the noise of numbers or labels.
 DISPERSION_FACTOR = math.sqrt(2.0)
 
 
@@ -34,46 +32,44 @@ class Settled:
     """Kernel and likelihood at the variances at which rows left out are likeliest."""
 
     kernel: Kernel
-    likelihood: AnyLikelihood
+    likelihood: Likelihood
     value: float
     """of the judge, there"""
     factors: dict[str, float] = field(default_factory=dict)
     """by which variances were changed: of the "noise" and of the "kernel", or the "dispersion" of another family"""
 
 
-def settled(judge: HeldOutScore, kernel: Kernel, likelihood: AnyLikelihood, largest_variance) -> Settled:
+def settled(judge: HeldOutScore, kernel: Kernel, likelihood: Likelihood) -> Settled:
     """Raise variances as far as rows left out ask for it; the noise of labels, lower or raise it.
 
-    Gaussian targets settle "noise" and "kernel", one-hot targets the noise only, other families with a parameter of
-    `DISPERSION` that. Nothing is settled where rows left out cannot be judged.
-
-    Parameters
-    ----------
-    largest_variance : bound of a kernel's variance
+    Gaussian targets settle "noise" and "kernel", one-hot targets the noise only, other families the first parameter
+    that widens them (`Likelihood.widening`), if any. Nothing is settled where rows left out cannot be judged. No
+    variance leaves its bounds.
     """
     value = judge(kernel, likelihood)
     if not math.isfinite(value):
         return Settled(kernel, likelihood, value)
-    if not isinstance(likelihood, Gaussian | OneHot):
+    if not likelihood.exact:
         return _dispersed(judge, kernel, likelihood, value)
     start, factors = likelihood, {"noise": 1.0}
+    (name,) = start.widening
+    noise = start.parameters[name]
 
     def noisier(factor):
-        return start.with_parameters({"noise_variance": factor * start.noise_variance})
+        return start.with_parameters({name: factor * noise})
 
-    rising = _powers(NOISE_FACTOR, LARGEST_NOISE / start.noise_variance[0])
-    falling = [1.0 / f for f in _powers(NOISE_FACTOR, 1.0 / SMALLEST_SHARE)] if isinstance(start, OneHot) else []
+    rising = _powers(NOISE_FACTOR, LARGEST_NOISE / noise[0])
+    falling = [1.0 / f for f in _powers(NOISE_FACTOR, 1.0 / SMALLEST_SHARE)] if start.on_labels else []
     for powers in (falling, rising):
         factor, value = _best(powers, lambda factor: judge(kernel, noisier(factor)), value)
         if factor != 1.0:
             likelihood, factors["noise"] = noisier(factor), factor
-    variances = {name: v for name, v in kernel.parameters.items() if name.endswith("variance")}
-    if isinstance(likelihood, OneHot) or not variances:
+    if likelihood.on_labels or not kernel.variances:
         return Settled(kernel, likelihood, value, factors)
 
     def wider(factor):
-        grown = {name: (factor * v).clip(max=largest_variance) for name, v in variances.items()}
-        return kernel.with_parameters(kernel.parameters | grown)
+        grown = {n: (factor * kernel.parameters[n]).clip(max=kernel.bounds[n][1]) for n in kernel.variances}
+        return kernel.with_parameters(grown)
 
     powers = _powers(KERNEL_FACTOR, LARGEST_GROWTH)
     factors["kernel"], value = _best(powers, lambda factor: judge(wider(factor), likelihood), value)
@@ -82,13 +78,13 @@ def settled(judge: HeldOutScore, kernel: Kernel, likelihood: AnyLikelihood, larg
 
 def _dispersed(judge, kernel, start, value):
     """The likelihood at the dispersion, not below its own, at which rows left out are likeliest."""
-    name = next((name for name in start.parameters if name in DISPERSION), None)
-    if name is None:
+    if not start.widening:
         return Settled(kernel, start, value)
+    name, power = next(iter(start.widening.items()))
 
     def wider(factor):
-        changed = start.parameters[name] * factor ** DISPERSION[name]
-        return start.with_parameters({name: changed.clip(*BOUNDS[name])})
+        changed = start.parameters[name] * factor**power
+        return start.with_parameters({name: changed.clip(*start.bounds[name])})
 
     powers = _powers(DISPERSION_FACTOR, LARGEST_GROWTH)
     factor, value = _best(powers, lambda factor: judge(kernel, wider(factor)), value)

@@ -10,7 +10,7 @@ from scipy.special import log_softmax
 from bcmdist import linalg
 from bcmdist.experts.evidence import posterior_variance, weighted_inverse
 from bcmdist.experts.laplace import laplace_mode
-from bcmdist.model.likelihoods import AnyLikelihood, Gaussian, Likelihood, OneHot
+from bcmdist.model.likelihoods import Likelihood, OneHot
 from bcmdist.prediction.leave_one_out import left_out
 from bcmdist.prediction.observation import predictive
 
@@ -50,7 +50,7 @@ def _errors(K, likelihood, obs, rows):
     return pull / precision, precision
 
 
-def left_out_density(K, likelihood: AnyLikelihood, obs, rows: int) -> float:
+def left_out_density(K, likelihood: Likelihood, obs, rows: int) -> float:
     """Sum of log p(y_i | all others) over the first rows of some, under a prior N(0, K) of f.
 
     Raises
@@ -58,10 +58,9 @@ def left_out_density(K, likelihood: AnyLikelihood, obs, rows: int) -> float:
     LaplaceNotConverged, NotPositiveDefinite
     """
     first = obs[np.arange(rows)]
-    if isinstance(likelihood, Gaussian):
+    if likelihood.normal:
         error, precision = _errors(K, likelihood, obs, rows)
         return float(-0.5 * (error**2 * precision - np.log(precision) + np.log(2.0 * np.pi)).sum())
-    assert isinstance(likelihood, Likelihood), "softmax is learned as regression"
     f = laplace_mode(K, obs, likelihood)
     w = likelihood.curvature(obs, f)
     L, _ = weighted_inverse(K, w)

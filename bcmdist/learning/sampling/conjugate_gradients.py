@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from bcmdist.model.kernels import Kernel, split_parameters
-from bcmdist.model.likelihoods import AnyLikelihood
+from bcmdist.model.likelihoods import Likelihood
 
 Loss = Callable[[np.ndarray], tuple[float, np.ndarray]]
 """From log parameters (P,) to a loss, inf where it fails, and its gradient (P,)."""
@@ -43,7 +43,7 @@ def uniform_starts(size, count, seed=0):
     return np.random.default_rng(seed).uniform(*START_LOGS, (count, size))
 
 
-def objective_loss(objective, kernel: Kernel, likelihood: AnyLikelihood) -> Loss:
+def objective_loss(objective, kernel: Kernel, likelihood: Likelihood) -> Loss:
     """The loss that an objective is for the optimiser: minus its value, at log parameters of kernel and likelihood."""
 
     def loss(theta):
@@ -53,7 +53,7 @@ def objective_loss(objective, kernel: Kernel, likelihood: AnyLikelihood) -> Loss
     return loss
 
 
-def with_logs(kernel: Kernel, likelihood: AnyLikelihood, theta):
+def with_logs(kernel: Kernel, likelihood: Likelihood, theta):
     """Kernel and likelihood at log parameters (P,), the kernel's first."""
     size = len(kernel.theta)
     values = split_parameters(likelihood.parameters, np.exp(theta[size:]))

@@ -7,7 +7,9 @@ import numpy as np
 from scipy import stats
 from scipy.special import erfcx, expit, log_expit, log_ndtr, ndtr, roots_hermitenorm
 
-from bcmdist.model.likelihoods.interface import LARGEST_EXPONENT, Likelihood
+from bcmdist.model.likelihoods.interface import CLASSES, LARGEST_EXPONENT, OneProcess
+from bcmdist.model.likelihoods.multiclass import OneHot
+from bcmdist.model.units import COUNTED
 
 # Averages of the logistic function. Below standard deviation 1 of the latent, Gauss-Hermite over
 # the latent with this many nodes is exact to 1e-15; above, see `logistic_average`.
@@ -23,10 +25,14 @@ FLOOR = 1e-2
 
 
 @dataclass(frozen=True)
-class TwoClass(Likelihood):
+class TwoClass(OneProcess):
     """Rows of two classes, which stand at the signs -1 and +1 of the latent."""
 
+    task = "classification"
     support = "the two class labels 0 and 1"
+    units = COUNTED
+    columns = CLASSES
+    categorical = True
     discrete = True
 
     def unsupported(self, obs):
@@ -37,6 +43,10 @@ class TwoClass(Likelihood):
 
     def distribution(self, obs, f):
         return stats.bernoulli(self.probability(f))
+
+    def class_probability(self, mean, variance):
+        # Both from the average: 1 - p would lose a small probability of class 0.
+        return np.column_stack([self.average(-mean, variance), self.average(mean, variance)])
 
     @abstractmethod
     def probability(self, f):
@@ -151,6 +161,9 @@ class SVM(TwoClass):
     def hessian(self, obs, f):
         inside = np.abs(1.0 - sign(obs) * f) < FLOOR
         return obs.weight * self.cost * inside * 0.5 / FLOOR
+
+    def learned_as(self):
+        return OneHot.default(2)
 
     def probability(self, f):
         return expit(self.cost * (_hinge(1.0 + f) - _hinge(1.0 - f)))

@@ -4,27 +4,33 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
-from scipy.special import betaln, expit, gammaln, log_expit
+from scipy.special import betaln, expit, gammaln, log_expit, logit
 
 from bcmdist.model.likelihoods.interface import (
     LARGEST_EXPONENT,
-    Likelihood,
+    NUMBERS,
+    SHAPE_BOUNDS,
+    OneProcess,
     beside,
     bounded_exp,
     bounded_log,
+    parameter,
     positive,
     whole,
 )
+from bcmdist.model.units import COUNTED, RATE
 
 
 @dataclass(frozen=True)
-class Poisson(Likelihood):
+class Poisson(OneProcess):
     """Counts of mean and variance mu = exposure exp(f)."""
 
     name = "poisson"
+    task = "counts"
     support = "counts 0, 1, 2, ... with positive exposures"
     companions = ("exposure",)
-    scaling = "exposure"
+    units = RATE
+    events = True
     discrete = True
 
     def unsupported(self, obs):
@@ -53,22 +59,26 @@ class Poisson(Likelihood):
     def saturated(self, obs):
         return bounded_log(obs.y / obs.exposure)
 
+    def link(self, obs, mean):
+        return bounded_log(mean / obs.exposure)
+
 
 @dataclass(frozen=True)
-class NegativeBinomial(Likelihood):
+class NegativeBinomial(OneProcess):
     """Counts of mean mu = exposure exp(f) and variance mu + mu^2 / shape; Poisson as shape grows.
 
     With q = mu / (mu + shape), a logistic function of f:
     p = binom(y + shape - 1, y) q^y (1 - q)^shape,  score y (1 - q) - shape q,  curvature (y + shape) q (1 - q)
     """
 
-    shape: np.ndarray
+    shape: np.ndarray = parameter(1.0, SHAPE_BOUNDS, widens=-1.0)
     name = "negative_binomial"
+    task = "counts"
     support = "counts 0, 1, 2, ... with positive exposures"
     companions = ("exposure",)
-    scaling = "exposure"
+    units = RATE
+    events = True
     discrete = True
-    learned = ("shape",)
 
     def unsupported(self, obs):
         return ~(whole(obs.y) & positive(obs.exposure))
@@ -100,14 +110,24 @@ class NegativeBinomial(Likelihood):
     def saturated(self, obs):
         return bounded_log(obs.y / obs.exposure)
 
+    def link(self, obs, mean):
+        return bounded_log(mean / obs.exposure)
+
+    def compared(self):
+        return Poisson()  # its own deviance falls with its shape
+
 
 @dataclass(frozen=True)
-class Binomial(Likelihood):
+class Binomial(OneProcess):
     """Successes among trials of success probability 1 / (1 + exp(-f))."""
 
     name = "binomial"
+    task = "binomial"
     support = "counts 0, 1, 2, ... of successes, not above their whole numbers of trials"
     companions = ("trials",)
+    units = COUNTED
+    columns = (*NUMBERS, "probability")
+    events = True
     discrete = True
 
     def unsupported(self, obs):
@@ -133,3 +153,7 @@ class Binomial(Likelihood):
     def saturated(self, obs):
         odds = bounded_log(obs.y) - bounded_log(obs.trials - obs.y)
         return np.clip(odds, -LARGEST_EXPONENT, LARGEST_EXPONENT)
+
+    def link(self, obs, mean):
+        # Rows without trials say nothing, whatever their share.
+        return logit(np.clip(mean / np.maximum(np.asarray(obs.trials), 1.0), 1e-15, 1.0 - 1e-15))

@@ -6,29 +6,28 @@ import numpy as np
 from scipy import stats
 from scipy.special import betaln
 
-from bcmdist.model.likelihoods.interface import Likelihood, beside
+from bcmdist.model.likelihoods.interface import NOISE_BOUNDS, OneProcess, beside, parameter
+from bcmdist.model.units import AFFINE
 
 
 @dataclass(frozen=True)
-class Gaussian(Likelihood):
+class Gaussian(OneProcess):
     """y = f + e, e ~ N(0, noise_variance / weight)."""
 
-    noise_variance: np.ndarray
+    noise_variance: np.ndarray = parameter(0.1, NOISE_BOUNDS, widens=1.0)
     name = "gaussian"
+    task = "regression"
     exact = True
     support = "finite numbers"
-    scaling = "affine"
-    learned = ("noise_variance",)
+    units = AFFINE
 
     def unsupported(self, obs):
         return ~np.isfinite(obs.y)
 
     def targets(self, obs):
-        """What is regressed on, (n,)."""
         return obs.y
 
     def noise(self, obs):
-        """Noise variance of each row, (n,)."""
         return self.noise_variance / obs.weight
 
     def densities(self, obs):
@@ -55,22 +54,22 @@ class Gaussian(Likelihood):
 
 
 @dataclass(frozen=True)
-class StudentT(Likelihood):
+class StudentT(OneProcess):
     """y = f + s e with e of Student's t distribution: an outlier counts little.
 
     log p = log c - (nu + 1)/2 log(1 + (y - f)^2 / (nu s^2)), not concave; the curvature is Fisher's,
     (nu + 1) / ((nu + 3) s^2) (Lange, Little & Taylor 1989).
     """
 
-    noise_variance: np.ndarray
+    noise_variance: np.ndarray = parameter(0.1, NOISE_BOUNDS, widens=1.0)
     """s^2, the squared scale; the variance is nu / (nu - 2) times it"""
-    degrees_of_freedom: np.ndarray
+    degrees_of_freedom: np.ndarray = parameter(4.0, (2.1, 1e3))  # below two there is no variance
     """nu"""
     name = "student_t"
+    task = "regression"
     support = "finite numbers"
-    scaling = "affine"
+    units = AFFINE
     log_concave = False
-    learned = ("noise_variance", "degrees_of_freedom")
 
     def unsupported(self, obs):
         return ~np.isfinite(obs.y)
@@ -101,3 +100,6 @@ class StudentT(Likelihood):
 
     def saturated(self, obs):
         return obs.y
+
+    def typical(self, obs, f):
+        return f  # below one degree of freedom there is no mean

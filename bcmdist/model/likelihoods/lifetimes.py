@@ -8,13 +8,25 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
+from scipy.special import gammaln
 
-from bcmdist.model.likelihoods.interface import LARGEST_EXPONENT, Likelihood, bounded_exp
+from bcmdist.model.likelihoods.interface import (
+    LARGEST_EXPONENT,
+    NUMBERS,
+    SHAPE_BOUNDS,
+    OneProcess,
+    bounded_exp,
+    bounded_log,
+    parameter,
+)
+from bcmdist.model.units import POSITIVE
 
 # Times are scaled to mean one. A recorded 0 (died on the day of entry) means a time below the clock's
 # unit; the densities of Weibull shapes other than one are 0 or infinite there. A clock that tells less
 # than 10,000 steps to a mean life would be a rare one.
 LEAST_TIME = 1e-4
+
+COLUMNS = (*NUMBERS, "median")
 
 
 def _log_time(obs):
@@ -32,13 +44,17 @@ def _saturated(obs):
 
 
 @dataclass(frozen=True)
-class Exponential(Likelihood):
+class Exponential(OneProcess):
     """Constant hazard exp(-f), mean exp(f):  log p = -event f - H,  H = t exp(-f)."""
 
     name = "exponential"
+    task = "lifetimes"
     support = "times not below 0 with events 0 or 1"
     companions = ("event",)
-    scaling = "scale"
+    units = POSITIVE
+    columns = COLUMNS
+    events = True
+    zero_counts_as = LEAST_TIME
 
     def unsupported(self, obs):
         return _unsupported(obs)
@@ -68,20 +84,26 @@ class Exponential(Likelihood):
     def saturated(self, obs):
         return _saturated(obs)
 
+    def link(self, obs, mean):
+        return bounded_log(mean)
+
 
 @dataclass(frozen=True)
-class Weibull(Likelihood):
+class Weibull(OneProcess):
     """Hazard growing (shape k > 1) or falling (k < 1) with age, scale exp(f).
 
     log p = event (log k - k f + (k - 1) log t) - H,  H = (t exp(-f))^k.
     """
 
-    shape: np.ndarray
+    shape: np.ndarray = parameter(1.0, SHAPE_BOUNDS, widens=-1.0)
     name = "weibull"
+    task = "lifetimes"
     support = "times not below 0 with events 0 or 1"
     companions = ("event",)
-    scaling = "scale"
-    learned = ("shape",)
+    units = POSITIVE
+    columns = COLUMNS
+    events = True
+    zero_counts_as = LEAST_TIME
 
     def unsupported(self, obs):
         return _unsupported(obs)
@@ -112,3 +134,6 @@ class Weibull(Likelihood):
 
     def saturated(self, obs):
         return _saturated(obs)
+
+    def link(self, obs, mean):
+        return bounded_log(mean) - gammaln(1.0 + 1.0 / self.shape)

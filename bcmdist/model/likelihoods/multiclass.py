@@ -4,12 +4,15 @@ Both have one latent process per class, f (n, C), all with the same kernel. Targ
 numbers 0 to C - 1.
 """
 
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from abc import abstractmethod
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import logsumexp, softmax
 from scipy.stats import qmc
+
+from bcmdist.model.likelihoods.interface import CLASSES, Likelihood, parameter
+from bcmdist.model.units import COUNTED
 
 # Gaussian draws by which class probabilities are averaged; a power of two, as Sobol points want.
 # The error of a probability is about 1e-3 (measured in the tests).
@@ -18,79 +21,106 @@ DRAWS_SEED = 20001  # the same for every row and every model, so that batches do
 
 
 @dataclass(frozen=True)
-class Softmax:
-    """P(y = c) = exp(f_c) / sum_d exp(f_d)     (GBCM paper, section 5.3; SYSTEMS G8).
+class PerClass(Likelihood):
+    """A likelihood of classes with a latent process for each."""
 
-    The negative Hessian of a row is W = diag(p) - p p'. How a message represents it is `weights`:
-
-    "coupled"  W itself; messages about all classes at once, C^2 times as large as one class's
-    "fisher"   diag(p (1 - p)): the paper's, classes apart; variances of f_c too small, of
-               differences f_c - f_d too large
-    "poisson"  diag(p), classes apart: W is diag(p) with an unknown offset common to all f_c of the row
-               (the multinomial as independent Poisson counts, Baker 1994), so that differences, which
-               alone matter to probabilities, keep their uncertainty
-
-    The mode is the exact joint one in all three.
-    """
-
-    processes: int
-    """C"""
-    weights: str = "poisson"
-    scaling = "none"
+    classes: int | None
+    """C; None where only the support of labels is asked for"""
+    task = "classification"
     support = "whole numbers as class labels"
-    companions = ()
-    exact = False
-    needs_calibration = False
+    units = COUNTED
+    columns = CLASSES
+    per_class = True
+    categorical = True
+
+    @classmethod
+    def default(cls, classes=None):
+        return cls(classes)
 
     @property
-    def name(self):
-        return "softmax" if self.weights == "poisson" else f"softmax_{self.weights}"
-
-    @property
-    def coupled(self):
-        return self.weights == "coupled"
-
-    @property
-    def parameters(self):
-        return {}
-
-    def with_parameters(self, values):
-        return self
+    def processes(self):
+        return self.classes or 0
 
     def unsupported(self, obs):
-        return unsupported_classes(obs, self.processes)
+        """True for targets that are no class number, (n,); for unknown `classes`, that are no label."""
+        broken = obs.y != np.floor(obs.y)
+        return broken if self.classes is None else broken | (obs.y < 0) | (obs.y >= self.classes)
 
-    def targets(self, obs):
-        """One-hot rows, (n, C)."""
+    def one_hot(self, obs):
+        """1 for a row's own class and 0 for the others, (n, C)."""
         return np.eye(self.processes)[obs.y.astype(int)]
+
+
+@dataclass(frozen=True)
+class AnySoftmax(PerClass):
+    """P(y = c) = exp(f_c) / sum_d exp(f_d)     (GBCM paper, section 5.3; SYSTEMS G8).
+
+    The negative Hessian of a row is W = diag(p) - p p'; how a message represents it, `curvature`, is what the members
+    differ in. The mode is the exact joint one in all of them.
+    """
 
     def log_density(self, obs, f):
         own = np.take_along_axis(f, obs.y.astype(int)[:, None], axis=1)[:, 0]
         return obs.weight * (own - logsumexp(f, axis=1))
 
     def score(self, obs, f):
-        return obs.weight[:, None] * (self.targets(obs) - softmax(f, axis=1))
+        return obs.weight[:, None] * (self.one_hot(obs) - softmax(f, axis=1))
 
     def probability(self, obs, f):
         """Weight times class probability at f, (n, C): the curvature of the Poisson form."""
         return obs.weight[:, None] * softmax(f, axis=1)
 
+    @abstractmethod
     def curvature(self, obs, f):
-        p = softmax(f, axis=1)
-        return obs.weight[:, None] * (p * (1.0 - p) if self.weights == "fisher" else p)
+        """What stands for the diagonal of W where messages keep classes apart, (n, C)."""
 
-    def class_probability(self, mean, covariance, calibration=None):
-        """Average softmax over f ~ N(mean, covariance), (n, C), by quasi-random draws.
-
-        Parameters
-        ----------
-        mean : (n, C); covariance : (n, C) variances, or (n, C, C)
-        """
+    def class_probability(self, mean, variance):
+        """Average softmax by quasi-random draws."""
         total = np.zeros_like(mean)
         for u in _draws(self.processes):
-            shift = np.sqrt(covariance) * u if covariance.ndim == 2 else np.linalg.cholesky(covariance) @ u
+            shift = np.sqrt(variance) * u if variance.ndim == 2 else np.linalg.cholesky(variance) @ u
             total += softmax(mean + shift, axis=1)
         return total / DRAWS
+
+    def learned_as(self):
+        return OneHot.default(max(2, self.processes))
+
+
+@dataclass(frozen=True)
+class Softmax(AnySoftmax):
+    """Softmax by diag(p), classes apart.
+
+    W is diag(p) with an unknown offset common to all f_c of the row (the multinomial as independent Poisson counts,
+    Baker 1994), so that differences, which alone matter to probabilities, keep their uncertainty.
+    """
+
+    name = "softmax"
+
+    def curvature(self, obs, f):
+        return self.probability(obs, f)
+
+
+@dataclass(frozen=True)
+class SoftmaxFisher(AnySoftmax):
+    """Softmax by diag(p (1 - p)), the paper's, classes apart: variances of f_c are too small, of differences f_c - f_d
+    too large."""
+
+    name = "softmax_fisher"
+
+    def curvature(self, obs, f):
+        p = softmax(f, axis=1)
+        return obs.weight[:, None] * (p * (1.0 - p))
+
+
+@dataclass(frozen=True)
+class SoftmaxCoupled(AnySoftmax):
+    """Softmax by W itself: messages about all classes at once, C^2 times as large as one class's."""
+
+    name = "softmax_coupled"
+    coupled = True
+
+    def curvature(self, obs, f):
+        return self.probability(obs, f)
 
 
 def _draws(classes):
@@ -104,46 +134,31 @@ LEAST_LABEL_NOISE = 0.05
 
 
 @dataclass(frozen=True)
-class OneHot:
+class OneHot(PerClass):
     """Regression on +1 for a row's own class and -1 for the others (GBCM paper, section 6.5).
 
     The cost is that of one regression: all classes share the factor and the precision. Probabilities
     come from a calibration that is fitted on held-out predictions (Platt 2000).
     """
 
-    processes: int
-    noise_variance: np.ndarray
+    noise_variance: np.ndarray = parameter(0.1, (LEAST_LABEL_NOISE, 10.0), widens=1.0)
     name = "onehot"
-    bounds: ClassVar[dict] = {"noise_variance": (LEAST_LABEL_NOISE, 10.0)}
-    scaling = "none"
-    support = "whole numbers as class labels"
-    companions = ()
     exact = True
     needs_calibration = True
 
-    def __post_init__(self):
-        object.__setattr__(self, "noise_variance", np.atleast_1d(np.asarray(self.noise_variance, dtype=float)))
-
-    @property
-    def parameters(self):
-        return {"noise_variance": self.noise_variance}
-
-    def with_parameters(self, values):
-        return replace(self, **values)
-
-    def unsupported(self, obs):
-        return unsupported_classes(obs, self.processes)
-
     def targets(self, obs):
         """+1 and -1, (n, C)."""
-        return 2.0 * np.eye(self.processes)[obs.y.astype(int)] - 1.0
+        return 2.0 * self.one_hot(obs) - 1.0
 
     def noise(self, obs):
-        """Noise variance of each row, (n,)."""
         return self.noise_variance / obs.weight
 
+    def log_density(self, obs, f):
+        noise = self.noise(obs)[:, None]
+        return -0.5 * ((self.targets(obs) - f) ** 2 / noise + np.log(2.0 * np.pi * noise)).sum(axis=1)
 
-def unsupported_classes(obs, classes):
-    """True for targets that are no class number, (n,); for unknown `classes`, that are no label."""
-    broken = obs.y != np.floor(obs.y)
-    return broken if classes is None else broken | (obs.y < 0) | (obs.y >= classes)
+    def score(self, obs, f):
+        return (self.targets(obs) - f) / self.noise(obs)[:, None]
+
+    def curvature(self, obs, f):
+        return 1.0 / self.noise(obs)[:, None] + np.zeros_like(f)

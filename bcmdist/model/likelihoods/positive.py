@@ -9,21 +9,22 @@ import numpy as np
 from scipy import stats
 from scipy.special import erfcx, gammaln, ndtr
 
-from bcmdist.model.likelihoods.interface import Likelihood, bounded_exp, bounded_log, positive
+from bcmdist.model.likelihoods.interface import SHAPE_BOUNDS, OneProcess, bounded_exp, bounded_log, parameter, positive
+from bcmdist.model.units import POSITIVE
 
 
 @dataclass(frozen=True)
-class Gamma(Likelihood):
+class Gamma(OneProcess):
     """Mean mu = exp(f), variance mu^2 / shape.
 
     With u = shape y / mu: log p = shape log u - u - log y - log Gamma(shape), score u - shape, curvature u.
     """
 
-    shape: np.ndarray
+    shape: np.ndarray = parameter(1.0, SHAPE_BOUNDS, widens=-1.0)
     name = "gamma"
+    task = "regression"
     support = "positive numbers"
-    scaling = "scale"
-    learned = ("shape",)
+    units = POSITIVE
 
     def unsupported(self, obs):
         return ~positive(obs.y)
@@ -53,19 +54,19 @@ class Gamma(Likelihood):
 
 
 @dataclass(frozen=True)
-class InverseGaussian(Likelihood):
+class InverseGaussian(OneProcess):
     """Mean mu = exp(f), variance dispersion mu^3.
 
     log p = -1/2 log(2 pi dispersion y^3) - (y - mu)^2 / (2 dispersion mu^2 y),
     score (y - mu) / (dispersion mu^2); not log-concave, the curvature is Fisher's 1 / (dispersion mu).
     """
 
-    dispersion: np.ndarray
+    dispersion: np.ndarray = parameter(1.0, (1e-4, 1e2), widens=1.0)
     name = "inverse_gaussian"
+    task = "regression"
     support = "positive numbers"
-    scaling = "scale"
+    units = POSITIVE
     log_concave = False
-    learned = ("dispersion",)
 
     def unsupported(self, obs):
         return ~positive(obs.y)

@@ -45,8 +45,7 @@ class Query:
         """Rows b(x)' of the whitened design: (n, D) -> (n, S), Fortran-ordered."""
         Q = len(self.points)
         V = np.empty((len(X), self.shared), order="F")
-        V[:, :Q] = self.kernel.cross(X, self.points)
-        linalg.solve_right_transposed(self.factor, V[:, :Q])
+        V[:, :Q] = linalg.solve_right_transposed(self.factor, self.kernel.cross(X, self.points))
         V[:, Q:] = self.mean.design(X)
         return V
 

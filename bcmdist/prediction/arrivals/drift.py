@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from bcmdist.prediction.scoring import surprise
+from bcmdist.prediction.scoring.surprise import Expected
 from bcmdist.storage.ledger import CLASSES_NOTED, NUMBERS_NOTED, Entry
 
 # The share of arrivals, the newest ones, that are compared with those before, and the least number for it.
@@ -40,7 +41,7 @@ def noted(scores) -> tuple[float, ...]:
     return tuple(found.tolist()) if np.all(np.isfinite(found)) else ()
 
 
-def told(entries: Iterable[Entry], facts) -> dict[str, Any] | None:
+def told(entries: Iterable[Entry], known: Expected | None) -> dict[str, Any] | None:
     """`summary` with a verdict, from the first arrival on; None where there are none.
 
     `verdict` in words; `worse`, whether arrivals are worse than expected by now, `since` the so-manieth one;
@@ -59,15 +60,14 @@ def told(entries: Iterable[Entry], facts) -> dict[str, Any] | None:
     unknown = dict.fromkeys(names, float("nan")) | {"log_score_change": float("nan")}
     recent = dict(zip((f"{name}_recent" for name in names), table[-LEAST_COMPARED:].mean(axis=0).tolist(), strict=True))
     few = {"arrivals": len(entries), "recent": min(len(entries), LEAST_COMPARED)} | unknown | recent
-    return (summary(entries) or few) | _verdict(entries, facts, names)
+    return (summary(entries) or few) | _verdict(entries, known or surprise.UNKNOWN, names)
 
 
-def _verdict(entries, facts, names) -> dict[str, Any]:
+def _verdict(entries, base: Expected, names) -> dict[str, Any]:
     judged = [(number, entry) for number, entry in enumerate(entries, start=1) if entry.surprise]
     shown: dict[str, Any] = {"worse": False, "since": None, "last_since": None}
     if not judged:
         return {"verdict": NOT_COMPARED} | shown | {"z": float("nan"), "expected": None}
-    base = surprise.from_facts(facts) or surprise.UNKNOWN
     expected = dict(zip(names, base.figures, strict=False))
     z = base.standardised([entry.surprise for _, entry in judged])
     changes = surprise.changes(z, base.slack)

@@ -6,6 +6,7 @@ from bcmdist.committee.snapshot import Snapshot
 from bcmdist.prediction.arrivals.drift import told
 from bcmdist.prediction.arrivals.tasks import Arrival
 from bcmdist.prediction.arrivals.withholding import Withholding
+from bcmdist.prediction.scoring import surprise
 
 
 class ArrivalWatch:
@@ -28,7 +29,7 @@ class ArrivalWatch:
 
     def warning(self, snapshot, before):
         """Once, while arrivals are worse than expected, or where some of those that were heard now have been."""
-        found = None if self._warned else told(snapshot.ledger, snapshot.facts)
+        found = None if self._warned else told(snapshot.ledger, surprise.from_facts(snapshot.facts.expected))
         if not found or not (found["worse"] or _is_new(found["last_since"], snapshot, before)):
             return None
         self._warned = True

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from bcmdist.committee.facts import Facts
 from bcmdist.committee.fading import weights
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition, from_key
@@ -23,8 +24,8 @@ from bcmdist.storage.commits import BlobReference
 class Withholding:
     """What is expected of arrivals, or the way to it."""
 
-    def __init__(self, facts):
-        self.expected = surprise.from_facts(facts)
+    def __init__(self, facts: Facts):
+        self.expected = surprise.from_facts(facts.expected)
         self.asked = self.expected is not None
         self._waiting = set[str]()
         """keys of partitions that are under way"""
@@ -33,11 +34,11 @@ class Withholding:
     def work(self, snapshot: Snapshot) -> Iterator[tuple[Withheld, list[Partition]]]:
         """Tasks for the partitions to be withheld, once there are any."""
         entries = [] if self.asked else surprise.withheld(snapshot.ledger)
-        counts = weights(snapshot.facts, entries)
+        counts = weights(snapshot.facts.fading, entries)
         for entry in entries:
             self.asked = True
             at = BlobReference(snapshot.url, entry.at) if entry.at else None
-            ep = snapshot.facts["approximation"] == "ep"
+            ep = snapshot.facts.approximation == "ep"
             with contextlib.suppress(BcmdistError):  # data that have gone
                 named = {"y": snapshot.model.y_name, "schema": snapshot.model.schema}
                 part = from_key(entry.key, **named, weight=counts[entry.key], sites=entry.sites)
@@ -64,4 +65,4 @@ class Withholding:
 
     def facts(self, known) -> dict[str, Any]:
         """What a commit after one with `known` facts is to say."""
-        return {} if self.expected is None or known.get("expected") else {"expected": asdict(self.expected)}
+        return {} if self.expected is None or known.expected else {"expected": asdict(self.expected)}

@@ -9,7 +9,6 @@ from bcmdist.data.partition import from_key
 from bcmdist.data.rows import read_all
 from bcmdist.errors import InvalidOption
 from bcmdist.model.kernels import kernel_parts
-from bcmdist.model.likelihoods import Gaussian, Softmax
 from bcmdist.model.targets import model_rows
 from bcmdist.prediction.diagnosis.reliability import PartitionRows, Reliability, reliability
 from bcmdist.prediction.diagnosis.tasks import Degrees
@@ -29,7 +28,7 @@ def effective_parameters(snapshot: Snapshot, runtime) -> dict[str, float]:
     Where `data` is well above `query`, more query points would let the committee learn more.
     """
     likelihood = snapshot.model.likelihood
-    if (isinstance(likelihood, Softmax) and likelihood.coupled) or not snapshot.ledger:
+    if likelihood.coupled or not snapshot.ledger:
         raise InvalidOption(
             f"degrees of freedom of the data: expected a committee that has heard rows of classes apart, got "
             f"{likelihood.name} after {len(snapshot.ledger)} partitions; leave them out"
@@ -57,7 +56,7 @@ def calibration(snapshot: Snapshot, *, allowed_bytes, seed=0) -> dict:
     MemoryLimit, DataChanged
     """
     query, likelihood = snapshot.model.query, snapshot.model.likelihood
-    if not isinstance(likelihood, Gaussian):
+    if not likelihood.normal:
         raise InvalidOption(
             f"calibration: expected a gaussian likelihood, whose errors are known without sampling, got "
             f"{likelihood.name}; score held-out rows instead"

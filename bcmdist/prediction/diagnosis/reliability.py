@@ -23,7 +23,7 @@ from bcmdist.committee.committee import Committee
 from bcmdist.data.observations import Observations
 from bcmdist.experts.expert import gaussian_message
 from bcmdist.experts.message import Message
-from bcmdist.model.likelihoods import Gaussian
+from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.query import Query
 from bcmdist.prediction.latent import predict_latent
 
@@ -61,7 +61,7 @@ class Reliability:
         return float(np.mean(self.actual / self.reported))
 
 
-def reliability(query: Query, likelihood: Gaussian, heard: Sequence[PartitionRows], X) -> Reliability:
+def reliability(query: Query, likelihood: Likelihood, heard: Sequence[PartitionRows], X) -> Reliability:
     """Reported and actual variances of the committee of `heard` at the rows of X (n, D), scaled.
 
     Time grows with the square of all rows, memory with their number and the square of the largest partition.
@@ -74,7 +74,7 @@ def reliability(query: Query, likelihood: Gaussian, heard: Sequence[PartitionRow
     return Reliability(reported, error_variance(query, likelihood, heard, X, A))
 
 
-def smoother(query: Query, likelihood: Gaussian, heard: Sequence[PartitionRows], X):
+def smoother(query: Query, likelihood: Likelihood, heard: Sequence[PartitionRows], X):
     """A of the committee's mean A y at the rows of X, one block (n, rows) per partition; and the reported variance.
 
     Each expert is asked for unit targets: line j of its eta is what a 1 at row j alone would say.
@@ -91,7 +91,7 @@ def smoother(query: Query, likelihood: Gaussian, heard: Sequence[PartitionRows],
     return [(eta @ M).T for eta in etas], predict_latent(query, belief, X)[1]
 
 
-def error_variance(query: Query, likelihood: Gaussian, heard: Sequence[PartitionRows], X, A):
+def error_variance(query: Query, likelihood: Likelihood, heard: Sequence[PartitionRows], X, A):
     """Variance of f - A y at the rows of X under the Gaussian process of the model, (n,)."""
     B, designs = query.whiten(X), [query.whiten(part.X) for part in heard]
     unexplained = B - sum(a @ V for a, V in zip(A, designs, strict=True))

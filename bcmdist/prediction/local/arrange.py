@@ -24,9 +24,8 @@ from bcmdist.data.reorder.reorder import reorder
 from bcmdist.data.writing import LARGEST_OUTPUT_CHUNK, ROWS_PER_CHUNK
 from bcmdist.errors import DataChanged, InvalidData
 from bcmdist.model.kernels import metric
-from bcmdist.model.likelihoods import task_of
 from bcmdist.prediction.calibration import fit_calibration
-from bcmdist.prediction.limits import refuse_large_local
+from bcmdist.prediction.limits import local_memory, refuse_large_prediction
 from bcmdist.prediction.local.halos import load_arrangement
 from bcmdist.prediction.local.tasks import CellRouter, Centroids, Halo, Jumps, LeftOutRows
 from bcmdist.runtime.timing import StageTimer
@@ -53,16 +52,16 @@ def arrange(snapshot: Snapshot, data: Dataset, runtime) -> Snapshot:
     """
     _refuse_heard(snapshot)
     place = f"{snapshot.url}/{CELL_DATA}"
-    if "edges" in snapshot.facts["cells"]:
+    if snapshot.facts.cells.edges:
         _refuse_moved(snapshot, f"{place}/{snapshot.model.x_name}")
         return snapshot
-    refuse_large_local(snapshot, data, runtime)
+    refuse_large_prediction(local_memory(snapshot), data, runtime)
     stages = StageTimer()
     job = hashlib.sha256(
-        f"{snapshot.facts['job']} {snapshot.facts['surveyed']} {snapshot.reference.digest}".encode()
+        f"{snapshot.facts.job} {snapshot.facts.surveyed} {snapshot.reference.digest}".encode()
     ).hexdigest()
     with stages("cells"):
-        parts = partitions(data, snapshot.facts["rows_per_expert"])
+        parts = partitions(data, snapshot.facts.rows_per_expert)
         router = CellRouter(snapshot.reference)
         copy, edges, read = reorder(
             data,
@@ -77,24 +76,25 @@ def arrange(snapshot: Snapshot, data: Dataset, runtime) -> Snapshot:
         )
         try:
             chunks = recorded_chunks(snapshot.store, snapshot.facts)
-            refuse_changed(read.values(), snapshot.store.get_segment(snapshot.facts["surveyed"]), chunks)
+            refuse_changed(read.values(), snapshot.store.get_segment(snapshot.facts.surveyed), chunks)
         except DataChanged:
             shutil.rmtree(place)
             raise
-        known = {"edges": snapshot.store.put_arrays({"": edges})[""], "array": f"{copy.url}/{copy.x}"}
-    return snapshot.successor(snapshot.committee, [], stages=stages, cells=snapshot.facts["cells"] | known)
+        edges_name = snapshot.store.put_arrays({"": edges})[""]
+        cells = replace(snapshot.facts.cells, edges=edges_name, array=f"{copy.url}/{copy.x}")
+    return snapshot.successor(snapshot.committee, [], stages=stages, cells=cells)
 
 
 def cell_partitions(snapshot: Snapshot) -> list[Partition]:
     """The partitions of an arranged model."""
-    return load_arrangement(snapshot.reference).partitions(2 * snapshot.facts["rows_per_expert"])
+    return load_arrangement(snapshot.reference).partitions(2 * snapshot.facts.rows_per_expert)
 
 
 def surround(snapshot: Snapshot, runtime) -> Snapshot:
     """The commit from which local predictions can be made."""
-    if surrounded(snapshot.facts):
+    if snapshot.facts.cells.surrounded:
         return snapshot
-    if "halos" not in snapshot.facts["cells"]:
+    if snapshot.facts.cells.halos is None:
         stages = StageTimer()
         with stages("halos"):
             snapshot = _with_halos(snapshot, runtime, stages)
@@ -102,7 +102,7 @@ def surround(snapshot: Snapshot, runtime) -> Snapshot:
     with stages("halos"):
         parts = _some(_whole(snapshot), CALIBRATED_PARTITIONS)
         facts = {}
-        if task_of(snapshot.model.likelihood.name) == "classification":
+        if snapshot.model.likelihood.categorical:
             left_out = runtime.sum(LeftOutRows(snapshot.reference), parts, label="calibrate")
             facts["local_calibration"] = asdict(fit_calibration(left_out))
         squares, points = runtime.sum(Jumps(snapshot.reference), _some(parts, MEASURED_PARTITIONS), label="borders")
@@ -111,20 +111,15 @@ def surround(snapshot: Snapshot, runtime) -> Snapshot:
         snapshot.committee,
         [],
         stages=stages,
-        cells=snapshot.facts["cells"] | {"border_jump": jump},
+        cells=replace(snapshot.facts.cells, border_jump=jump),
         method="local",
         **facts,
     )
 
 
-def surrounded(facts) -> bool:
-    """Whether local predictions can be made: `surround` was there to its end."""
-    return "border_jump" in (facts.get("cells") or {})
-
-
 def _refuse_moved(snapshot, array):
     """Cells are known by the path of the model: under another one they would be heard again."""
-    known = snapshot.facts["cells"]["array"]
+    known = snapshot.facts.cells.array
     if known != array:
         raise InvalidData(
             f"{snapshot.url}: expected the model where its cells were heard, as {known}, it is now {array}; go on "
@@ -142,8 +137,8 @@ def _with_halos(snapshot, runtime, stages):
     empty = snapshot.store.put_arrays({"": np.zeros(0, np.int64)})[""]
     hashes = [names.get(number, empty) for number in range(len(table))]
     table = np.array([list(bytes.fromhex(name)) for name in hashes], dtype=np.uint8)
-    known = {"halos": snapshot.store.put_arrays({"": table})[""]}
-    return snapshot.successor(snapshot.committee, [], stages=stages, cells=snapshot.facts["cells"] | known)
+    cells = replace(snapshot.facts.cells, halos=snapshot.store.put_arrays({"": table})[""])
+    return snapshot.successor(snapshot.committee, [], stages=stages, cells=cells)
 
 
 def _whole(snapshot):

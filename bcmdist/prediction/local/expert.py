@@ -16,7 +16,7 @@ import numpy as np
 
 from bcmdist import linalg
 from bcmdist.experts.expert import find_mode
-from bcmdist.model.likelihoods import AnyLikelihood, Gaussian, OneHot
+from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.belief import Belief
 from bcmdist.model.shared.query import Query
 from bcmdist.prediction.latent import BLOCK_ROWS, refuse_negative
@@ -59,7 +59,7 @@ class LocalExpert:
         return self.V.nbytes + self.X.nbytes + sum(site.factor.nbytes for site in self.sites)
 
 
-def local_expert(query: Query, likelihood: AnyLikelihood, X, V, obs, belief: Belief) -> LocalExpert:
+def local_expert(query: Query, likelihood: Likelihood, X, V, obs, belief: Belief) -> LocalExpert:
     """The rows X (n, D), n >= 1, scaled, whitened as V (n, S), with targets `obs`, under a committee's belief.
 
     Raises
@@ -68,7 +68,7 @@ def local_expert(query: Query, likelihood: AnyLikelihood, X, V, obs, belief: Bel
     """
     Lam = query.residual_lower(V, query.kernel.cross(X, X))
     prior_mean = V @ belief.mean.T
-    if isinstance(likelihood, Gaussian | OneHot):
+    if likelihood.exact:
         Lam[np.diag_indices_from(Lam)] += likelihood.noise(obs)
         L = linalg.cholesky(Lam, name="cov(y | query) of a local expert")
         return LocalExpert(X, V, (Site(None, L),), linalg.cholesky_solve(L, likelihood.targets(obs) - prior_mean))

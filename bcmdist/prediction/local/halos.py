@@ -11,6 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from bcmdist.committee.loading import load_facts
 from bcmdist.committee.soundness import check_fit
 from bcmdist.data.cell_tree import CellTree
 from bcmdist.data.dataset import Dataset, open_data
@@ -145,9 +146,9 @@ class Arrangement:
 def load_arrangement(reference: Reference) -> Arrangement:
     """The arrangement of a commit with spatial partitions."""
     check_fit(load_record(reference)["facts"]["fit"], load_model(reference), _place(reference))
-    cells, model = load_record(reference)["facts"]["fit"]["cells"], load_model(reference)
+    cells, model = load_facts(reference).cells, load_model(reference)
     assert model.cells is not None, "a model of spatial partitions has cells"
-    edges = open_store(reference.url).get_array(cells["edges"])
+    edges = open_store(reference.url).get_array(cells.edges)
     data = open_data(f"{reference.url}/{CELL_DATA}", x=model.x_name, y=model.y_name)
     check_edges(edges, model.cells.cells, data.rows, _place(reference))
-    return Arrangement(data, model.cells, edges, HaloSizes(cells["core"], cells["around"]))
+    return Arrangement(data, model.cells, edges, HaloSizes(cells.core or 0, cells.around or 0))

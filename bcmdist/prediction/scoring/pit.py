@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcmdist.data.observations import Observations
-from bcmdist.model.likelihoods import Likelihood
+from bcmdist.model.likelihoods import OneProcess
 from bcmdist.prediction.observation import Predictive
 
 # Probabilities of the central intervals whose coverage is reported.
@@ -32,7 +32,7 @@ class Places:
     """(n,), False for a censored lifetime"""
 
 
-def pit_ranges(likelihood: Likelihood, said: Predictive, obs: Observations) -> Places:
+def pit_ranges(likelihood: OneProcess, said: Predictive, obs: Observations) -> Places:
     """Where each of n observations lies in its own distribution."""
     at = np.clip(said.cdf(obs.y), 0.0, 1.0)
     below = np.clip(said.cdf(obs.y - 1.0), 0.0, at) if likelihood.discrete else at

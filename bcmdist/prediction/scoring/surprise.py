@@ -124,9 +124,8 @@ def expected(samples: Sequence[Sequence[tuple[tuple[float, ...], tuple[float, ..
     return Expected(len(samples), level, dispersion, len(found), tuple(figures.mean(axis=0).tolist()))
 
 
-def from_facts(facts) -> Expected | None:
-    """What the facts of a commit say is expected; None where nothing was withheld yet."""
-    known = facts.get("expected")
+def from_facts(known) -> Expected | None:
+    """What the fact `expected` of a commit says; None where nothing was withheld yet."""
     return known and Expected(**known | {"figures": tuple(known["figures"])})
 
 
