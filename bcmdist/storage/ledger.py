@@ -30,7 +30,7 @@ class Entry:
     position: int | None = None
     """rows of its source up to its end, where they are numbered and count"""
     arrival: tuple[float, ...] = ()
-    """how well its rows were predicted before it was heard (`bcmdist.committee.fading`)"""
+    """how well its rows were predicted before it was heard (`bcmdist.prediction.arrivals.drift`)"""
     surprise: tuple[float, ...] = ()
     """how much worse than expected that was (`bcmdist.prediction.scoring.surprise`)"""
     densities: float | None = None
