@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from bcmdist.committee.ingest.options import IngestOptions as Wishes
     from bcmdist.data.sources.open import register_source as register_source
     from bcmdist.errors import BcmdistError as BcmdistError
+    from bcmdist.learning.experts import register_expert as register_expert
     from bcmdist.learning.sampling.hmc import HMC as HMC
     from bcmdist.learning.settings import Settings as Settings
     from bcmdist.model.kernels import register_kernel as register_kernel
@@ -60,6 +61,7 @@ _HOME = {
     "DaskRuntime": "bcmdist.runtime.dask.cluster",
     "SerialRuntime": "bcmdist.runtime.serial",
     "IngestOptions": "bcmdist.committee.ingest.options",
+    "register_expert": "bcmdist.learning.experts",
     "register_likelihood": "bcmdist.model.likelihoods",
     "register_kernel": "bcmdist.model.kernels",
     "register_predictor": "bcmdist.prediction.predictors",
@@ -77,6 +79,7 @@ __all__ = [
     "SerialRuntime",
     "Settings",
     "Wishes",
+    "register_expert",
     "register_kernel",
     "register_likelihood",
     "register_predictor",

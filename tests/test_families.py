@@ -7,7 +7,7 @@ from bcmdist import GBCM, SerialRuntime, Settings
 from bcmdist.data.dataset import open_group
 from bcmdist.errors import InvalidData, InvalidOption, MemoryLimit, NotPositiveDefinite, UnsupportedTarget
 from bcmdist.experts import laplace
-from bcmdist.model.likelihoods import CLASS_LIKELIHOODS, LIKELIHOODS, task_of
+from bcmdist.model.likelihoods import LIKELIHOODS, make_likelihood
 
 ROWS = 200
 RNG_SEED = 7
@@ -18,7 +18,7 @@ def columns(likelihood):
     rng = np.random.default_rng(RNG_SEED)
     X = rng.uniform(-2, 2, (ROWS, 2))
     f = np.sin(2 * X[:, 0]) + 0.5 * X[:, 1]
-    task = task_of(likelihood)
+    task = LIKELIHOODS[likelihood].task
     if task == "counts":
         exposure = rng.uniform(0.5, 2.0, ROWS)
         return {"X": X, "y": rng.poisson(exposure * 20 * np.exp(f)), "exposure": exposure}
@@ -28,7 +28,7 @@ def columns(likelihood):
     if task == "binomial":
         trials = rng.integers(1, 30, ROWS)
         return {"X": X, "y": rng.binomial(trials, 1 / (1 + np.exp(-2 * f))), "trials": trials}
-    if likelihood in CLASS_LIKELIHOODS:
+    if LIKELIHOODS[likelihood].per_class:
         return {"X": X, "y": 3 + 2 * np.digitize(f + 0.1 * rng.standard_normal(ROWS), [-0.5, 0.5])}
     if task == "classification":
         return {"X": X, "y": (f + 0.1 * rng.standard_normal(ROWS) > 0).astype(np.uint8)}
@@ -38,11 +38,16 @@ def columns(likelihood):
 
 
 def settings(likelihood, **changes):
-    given = {"task": task_of(likelihood), "likelihood": likelihood, "kernel": "se", "query": 20, "rows_per_expert": 50}
+    given = {
+        "task": LIKELIHOODS[likelihood].task,
+        "likelihood": likelihood,
+        "kernel": "se",
+        "query": 20,
+        "rows_per_expert": 50,
+    }
     return Settings(**given | {"learn": False} | changes)
 
 
-ALL = [*LIKELIHOODS, *CLASS_LIKELIHOODS]
 PLACES = {"coverage50", "coverage80", "coverage95", "interval_score", "pit", "pit_distance"}
 FIGURES = {
     "regression": {"rmse", "nmse", "mae", "mnlp", "crps"} | PLACES,
@@ -54,19 +59,19 @@ FIGURES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("likelihood", ALL)
+@pytest.mark.parametrize("likelihood", list(LIKELIHOODS))
 def test_fit_score_and_predict(make_data, tmp_path, likelihood):
     data = columns(likelihood)
     path = make_data(**data)
     gbcm = GBCM.fit(path, settings(likelihood), model=tmp_path / "model")
     figures = gbcm.score(path)
-    assert figures.keys() - {"rows"} == FIGURES[task_of(likelihood)]
+    assert figures.keys() - {"rows"} == FIGURES[LIKELIHOODS[likelihood].task]
     unknown = {"interval_score"} if np.any(data.get("event", 1) == 0) else set()  # limits of censored rows
     assert {name for name, v in figures.items() if not np.all(np.isfinite(v))} == unknown
     companions = {name: data[name] for name in ("exposure", "trials") if name in data}
     told = GBCM.load(tmp_path / "model").predict(data["X"], **companions)
     assert all(len(values) == ROWS and np.all(np.isfinite(values)) for values in told.values())
-    match task_of(likelihood):
+    match LIKELIHOODS[likelihood].task:
         case "classification":
             assert figures["accuracy"] > 0.65  # the default hyper-parameters are too smooth here
             assert set(np.unique(told["label"])) <= set(np.unique(data["y"]))
@@ -84,7 +89,7 @@ def test_fit_score_and_predict(make_data, tmp_path, likelihood):
 def test_shape_and_dispersion_are_learned(make_data, likelihood):
     gbcm = GBCM.fit(make_data(**columns(likelihood)), settings(likelihood, learn=True, effort="quick"))
     learned = gbcm.info()["hyperparameters"]
-    default = LIKELIHOODS[likelihood]().parameters
+    default = make_likelihood(likelihood).parameters
     for name, value in default.items():
         assert learned[f"likelihood.{name}"] != value.tolist()
     if likelihood == "gamma":  # drawn with shape 20
@@ -155,7 +160,7 @@ def test_a_class_unseen_in_some_partitions_works(make_data):
     data = columns("softmax")
     order = np.argsort(data["y"], kind="stable")
     path = make_data(**{name: column[order] for name, column in data.items()})
-    for likelihood in CLASS_LIKELIHOODS:
+    for likelihood in (name for name in LIKELIHOODS if LIKELIHOODS[name].per_class):
         # Experts that have seen one class only are sure of it in the first pass: more passes set them right.
         assert GBCM.fit(path, settings(likelihood, passes="auto")).score(path)["accuracy"] > 0.5
 

@@ -8,6 +8,7 @@ import ast
 import importlib
 import itertools
 import re
+import statistics
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,20 @@ ROOT = Path(bcmdist.__file__).parent
 ORDER = ["errors linalg", "storage", "data", "runtime model", "experts", "committee", "prediction", "learning", "api"]
 RANK = {room: rank for rank, rooms in enumerate([*ORDER, "app", "__main__"]) for room in rooms.split()}
 MOST_ENTRIES = 14
+# Lines, docstrings among them.
+LONGEST_FILE, LONGEST_FACADE, LARGEST_MEDIAN, LONGEST_FUNCTION = 400, 250, 130, 60
+# Packages of others, and the only folder or file that may import them: whatever changes in one changes one place.
+DOORS = {
+    "click": "bcmdist.app",
+    "dask": "bcmdist.runtime.dask",
+    "distributed": "bcmdist.runtime.dask",
+    "matplotlib": "bcmdist.app.pictures",
+    "obstore": "bcmdist.storage.s3",
+    "pyarrow": "bcmdist.data",
+    "redis": "bcmdist.data.redis",
+    "sklearn": "bcmdist.learning",
+    "zarr": "bcmdist.data",
+}
 REASONS = ("# quick start", "# optional")
 
 
@@ -104,6 +119,39 @@ def test_circles_between_folders_of_a_room():
     folders = {(name.rpartition(".")[0], target.rpartition(".")[0]) for name in EDGES for target in EDGES[name]}
     inside = {(a, b) for a, b in folders if a.count(".") == b.count(".") == 2 and room(a) == room(b) and a != b}
     assert [f"{a} and {b}" for a, b in sorted(inside) if (b, a) in inside and a < b] == []
+
+
+def foreign(tree):
+    """Packages of others that a tree imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield (node.module or "").partition(".")[0]
+
+
+def test_packages_of_others_stay_behind_their_doors():
+    used = {(name, package) for name, path in MODULES.items() for package in foreign(ast.parse(path.read_text()))}
+    beside = [
+        f"{name} imports {package}" for name, package in sorted(used) if not name.startswith(DOORS.get(package, ""))
+    ]
+    assert beside == []
+    assert {package for _, package in used} >= DOORS.keys()
+
+
+def test_files_and_functions_are_short():
+    lines = {name: len(path.read_text().splitlines()) for name, path in MODULES.items()}
+    assert {name: count for name, count in lines.items() if count > LONGEST_FILE} == {}
+    assert lines["bcmdist.api.gbcm"] <= LONGEST_FACADE
+    assert statistics.median(count for count in lines.values() if count > 1) <= LARGEST_MEDIAN
+    functions = (
+        (name, node)
+        for name, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+    )
+    sizes = {f"{name}.{node.name}": node.end_lineno - node.lineno + 1 for name, node in functions}
+    assert {name: size for name, size in sizes.items() if size > LONGEST_FUNCTION} == {}
 
 
 def guarded(tree):

@@ -13,7 +13,8 @@ from click.testing import CliRunner
 
 from bcmdist import GBCM, Settings
 from bcmdist.app.cli.main import cli
-from bcmdist.app.jobs import Journal, open_job, spawn
+from bcmdist.app.jobs import spawn
+from bcmdist.app.journal import Journal, open_job
 from bcmdist.data.reorder.external_sort import Run, Shuffle
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import BcmdistError, NotAFile, UnsafeData

@@ -318,7 +318,7 @@ class GBCM:
         InvalidData, MemoryLimit
         """
         belief, X = one_belief(self.model, self.committee), self.model.scaling.inputs(new_inputs(self.model, X))
-        mean, covariance = joint_latent(self.model.query, belief, X, allowed_bytes=SerialRuntime().allowed_bytes)
+        mean, covariance = joint_latent(self.model.shared, belief, X, allowed_bytes=SerialRuntime().allowed_bytes)
         original = functools.partial(self.model.scaling.original, units=self.model.likelihood.units)
         return original("mean", mean), original("variance", covariance)
 
@@ -331,7 +331,7 @@ class GBCM:
         """
         belief, X = one_belief(self.model, self.committee), self.model.scaling.inputs(new_inputs(self.model, X))
         how = {"size": size, "seed": seed, "allowed_bytes": SerialRuntime().allowed_bytes}
-        samples = sample_latent(self.model.query, belief, X, **how)
+        samples = sample_latent(self.model.shared, belief, X, **how)
         return self.model.scaling.original("mean", samples, self.model.likelihood.units)
 
     # --- Diagnosis ---

@@ -202,7 +202,7 @@ class Mixture:
         data = open_data(source, x=x or first.model.x_name, y=y, schema=first.model.schema)
         check_names(data, first.model.schema)
         first.predict(np.zeros((1, data.inputs)))  # refuses other columns
-        refuse_large_prediction(committee_memory(first.model.query), data, runtime)
+        refuse_large_prediction(committee_memory(first.model.shared), data, runtime)
         runtime.check_same(functools.partial(describe, data.url, data.x, data.y), url=data.url)
         runtime.check_same(functools.partial(_visible, self._carried), url=self.url)
         return data

@@ -62,6 +62,11 @@ class Reference:
     number: int
     digest: str
 
+    @property
+    def place(self) -> str:
+        """How errors name it."""
+        return f"{self.url}: commit {self.number}"
+
 
 class ModelStore:
     """Commits of one model directory."""

@@ -8,7 +8,6 @@ import pytest
 from bcmdist.learning.left_out.adjust_variances import LARGEST_NOISE, Settled, settled
 from bcmdist.model.kernels import RationalQuadratic, parse_kernel
 from bcmdist.model.likelihoods import (
-    BOUNDS,
     Gamma,
     Gaussian,
     InverseGaussian,
@@ -107,8 +106,8 @@ def test_a_dispersion_stays_within_its_bounds():
     def judge(_, likelihood):
         return 3.0 * math.log2(likelihood.dispersion[0])
 
-    found = settled(judge, SE, InverseGaussian(BOUNDS["dispersion"][1] / 2.0))
-    assert found.likelihood.dispersion[0] <= BOUNDS["dispersion"][1]
+    found = settled(judge, SE, InverseGaussian(InverseGaussian().bounds["dispersion"][1] / 2.0))
+    assert found.likelihood.dispersion[0] <= found.likelihood.bounds["dispersion"][1]
 
 
 def test_nothing_is_settled_where_nothing_can_be_judged():

@@ -53,7 +53,7 @@ def ingest_in_turn(snapshot: Snapshot, source: Source, runtime, wishes: IngestOp
         if fresh:
             snapshot.refuse_unlike(fresh)
             refuse_overlap(fresh, known)
-            refuse_large_expert(fresh, snapshot.model.query, runtime, snapshot.model.likelihood)
+            refuse_large_expert(fresh, snapshot.model.shared, runtime, snapshot.model.likelihood)
             twins |= _twins(snapshot, fresh, runtime, wishes)
             snapshot = passes.absorb_in_turn(snapshot, fresh, runtime)
             digests = {entry.key: entry.digest for entry in snapshot.ledger}

@@ -118,7 +118,7 @@ class _Loop:
         """Why a partition cannot be heard by this model here; None where it can."""
         try:
             self.snapshot.refuse_unlike([part])
-            refuse_large_expert([part], self.snapshot.model.query, self.runtime, self.snapshot.model.likelihood)
+            refuse_large_expert([part], self.snapshot.model.shared, self.runtime, self.snapshot.model.likelihood)
         except BcmdistError as error:
             return error
         return None

@@ -7,7 +7,7 @@ import numpy as np
 from bcmdist.errors import LaplaceNotConverged, NotPositiveDefinite
 from bcmdist.experts import softmax
 from bcmdist.experts.evidence import local_evidence
-from bcmdist.experts.expert import prior_covariance
+from bcmdist.experts.residual import prior_covariance
 from bcmdist.learning.left_out.density import left_out_density, left_out_labels
 from bcmdist.model import model as models
 from bcmdist.model.likelihoods import make_likelihood

@@ -67,7 +67,7 @@ def calibration(snapshot: Snapshot, *, allowed_bytes, seed=0) -> dict:
     count = min(rows, CALIBRATION_POINTS)
     memory.refuse_above(
         memory.reliability_bytes(
-            rows, len(query.points) + count, largest, query.shared, kernels=kernel_parts(query.kernel)
+            rows, len(query.points) + count, largest, query.size, kernels=kernel_parts(query.kernel)
         ),
         allowed_bytes,
         what=f"calibration of {rows} rows",

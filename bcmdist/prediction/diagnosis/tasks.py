@@ -18,4 +18,4 @@ class Degrees:
         fitted = load_fitted(self.fitted)
         model = fitted.model
         X, obs = model_rows(model, part, rows)
-        return part.weight * degrees_share(model.query, model.likelihood, X, obs, fitted.belief)
+        return part.weight * degrees_share(model.shared, model.likelihood, X, obs, fitted.belief)
