@@ -4,7 +4,7 @@ import numpy as np
 
 from bcmdist.committee import passes
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.committee.written import refuse_changed
+from bcmdist.committee.surveyed import refuse_changed
 from bcmdist.data.partition import from_key
 from bcmdist.data.rows import read_all
 from bcmdist.errors import InvalidOption
