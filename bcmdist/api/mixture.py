@@ -65,7 +65,7 @@ def _load(reference):
 
 @dataclass(frozen=True)
 class Mixture:
-    """Committees whose predictions count alike; made by hand, by `load` or by `posterior.sample_posterior`."""
+    """Committees whose predictions count alike; made by hand, by `load` or by `sampling.sample_posterior`."""
 
     members: Sequence[GBCM]
     """fitted to the same data with the same settings, but for the hyper-parameters"""

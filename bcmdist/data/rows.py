@@ -4,10 +4,11 @@ import functools
 import hashlib
 import itertools
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from zict import LRU
 
 from bcmdist.data.checks.manifest import Chunk
 from bcmdist.data.dataset import COMPANIONS, Dataset, open_group, read_schema
@@ -16,7 +17,7 @@ from bcmdist.data.partition import Partition
 from bcmdist.data.schemes import reader_of
 from bcmdist.data.values import LARGEST, numbers
 from bcmdist.errors import BcmdistError, CorruptChunk, InvalidData, MemoryLimit
-from bcmdist.storage.cache import Kept
+from bcmdist.storage.cache import get_or_make, least_recently_used
 from bcmdist.storage.urls import answering
 
 # Rows that one task reads in one go: enough to decode a large chunk few times, little enough to
@@ -28,7 +29,7 @@ LARGEST_RUN_BYTES = 2**32
 
 # Memory for the rows of partitions that are kept, and what the rows of one take, about.
 ROWS_BYTES = 2**27
-_kept: "Kept[Rows]" = Kept(ROWS_BYTES, lambda rows: rows.X.nbytes + 5 * rows.obs.y.nbytes)
+_kept: "LRU[Hashable, Rows]" = least_recently_used(ROWS_BYTES, lambda rows: rows.X.nbytes + 5 * rows.obs.y.nbytes)
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def read_all(parts: Sequence[Partition]) -> Iterator[tuple[Partition, Rows]]:
     """Each partition with its rows; neighbours are read in one go, up to `RUN_ROWS` rows."""
     for run in _runs(parts):
         if run[0].data.kept:
-            yield from ((part, _kept.get(part, functools.partial(_read_one, part))) for part in run)
+            yield from ((part, get_or_make(_kept, part, functools.partial(_read_one, part))) for part in run)
         else:
             yield from _read_run(run)
 

@@ -127,7 +127,7 @@ def _check_inputs(mean, scale, where):
 
 
 def _check_tree(arrays, inputs, where):
-    """A binary tree, numbered as `cells.grow` does: children after their node, cells from left to right."""
+    """A binary tree, numbered as `cell_tree.grow` does: children after their node, cells from left to right."""
     for name in CELL_ARRAYS:
         if name not in arrays:
             raise damaged(where, f"an array {name}", "none")

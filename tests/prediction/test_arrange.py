@@ -615,7 +615,7 @@ def test_experts_that_were_dropped_meanwhile_are_made_anew_or_still_there(wiggle
     exact = load_neighbours(gbcm.snapshot.reference).latent(X)
     load_neighbours.cache_clear()
     near = load_neighbours(gbcm.snapshot.reference)
-    near._kept.most_bytes = 1
+    near._kept.n = 1
     cells = near.arrangement.tree.route(X)
     for cell in np.unique(cells):
         near.latent(X[cells == cell])  # the only one that is kept

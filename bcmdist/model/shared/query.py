@@ -1,4 +1,4 @@
-"""The query set: the points through which all experts speak (`selection` chooses them).
+"""The query set: the points through which all experts speak (`query_selection` chooses them).
 
 `Query` is the prior prepared once for many uses: the factor L of the query covariance
 Kqq = L L' and everything needed to write any input in terms of the shared variables

@@ -7,11 +7,29 @@ seen of them through the query set is tr(I - Lambda^-1) (`Committee.degrees_of_f
 query points P_eff is overstated: the rest of f is then taken for local wiggles.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from bcmdist import linalg
 from bcmdist.experts.expert import find_mode
 from bcmdist.experts.residual import kind_of
+from bcmdist.model.targets import model_rows
+from bcmdist.prediction.fitted import load_fitted
+from bcmdist.storage.commits import Reference
+
+
+@dataclass(frozen=True)
+class Degrees:
+    """Effective degrees of freedom of a partition under a fitted model, as a task."""
+
+    fitted: Reference
+
+    def __call__(self, part, rows) -> float:
+        fitted = load_fitted(self.fitted)
+        model = fitted.model
+        X, obs = model_rows(model, part, rows)
+        return part.weight * degrees_share(model.shared, model.likelihood, X, obs, fitted.belief)
 
 
 def degrees_share(shared, likelihood, X, obs, belief) -> float:

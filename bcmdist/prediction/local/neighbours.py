@@ -25,7 +25,7 @@ from bcmdist.prediction.local.expert import LocalExpert, local_expert, predict_l
 from bcmdist.prediction.local.halos import Arrangement, load_arrangement
 from bcmdist.prediction.local.soundness import check_halo, check_halos
 from bcmdist.runtime.memory import LOCAL_BYTES
-from bcmdist.storage.cache import Kept
+from bcmdist.storage.cache import get_or_make, least_recently_used
 from bcmdist.storage.commits import BlobReference, ModelStore, Reference, open_store
 from bcmdist.storage.ledger import heard_pieces
 from bcmdist.storage.loading import load_array, load_record
@@ -51,7 +51,7 @@ class Neighbours:
     def __init__(self, model: Model, belief: Belief, arrangement: Arrangement, halos, heard, store: ModelStore):
         self.model, self.belief, self.arrangement = model, belief, arrangement
         self.halos, self.heard, self.store = halos, heard, store
-        self._kept: Kept[LocalExpert | None] = Kept(LOCAL_BYTES, lambda expert: expert.nbytes if expert else 0)
+        self._kept = least_recently_used(LOCAL_BYTES, _expert_bytes)
 
     def latent(self, X):
         """Mean and variance of f at scaled inputs X (n, D), as `predict_latent` gives them."""
@@ -93,7 +93,7 @@ class Neighbours:
             together = np.unique(np.concatenate([rows[cell] for cell in mine if cell not in self._kept] or [NO_ROWS]))
             read = self._read(together) if len(together) else None
             for cell in mine:
-                yield cell, self._kept.get(cell, functools.partial(self._expert, read, together, rows[cell]))
+                yield cell, get_or_make(self._kept, cell, functools.partial(self._expert, read, together, rows[cell]))
 
     def _rows(self, cell, owner):
         """Rows of core and halo that the committee has heard, ascending."""
@@ -132,6 +132,10 @@ class Neighbours:
         (X, V, obs), some = read, np.searchsorted(together, rows)
         own = np.asfortranarray(V[some])
         return local_expert(self.model.query, self.model.likelihood, X[some], own, obs[some], self.belief)
+
+
+def _expert_bytes(expert: LocalExpert | None) -> int:
+    return expert.nbytes if expert else 0
 
 
 @lru_cache(maxsize=1)
