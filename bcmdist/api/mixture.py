@@ -66,7 +66,7 @@ def _load(reference):
 
 @dataclass(frozen=True)
 class Mixture:
-    """Committees whose predictions count alike; made by hand, by `load` or by `posterior.sample_posterior`."""
+    """Committees whose predictions count alike; made by hand, by `load` or by `sampling.sample_posterior`."""
 
     members: Sequence[GBCM]
     """fitted to the same data with the same settings, but for the hyper-parameters"""
@@ -203,7 +203,7 @@ class Mixture:
         data = open_data(source, x=x or first.model.x_name, y=y, schema=first.model.schema)
         check_names(data, first.model.schema)
         first.predict(np.zeros((1, data.inputs)))  # refuses other columns
-        refuse_large_prediction(committee_memory(first.model.query), data, runtime)
+        refuse_large_prediction(committee_memory(first.model.shared), data, runtime)
         runtime.check_same(functools.partial(describe, data.url, data.x, data.y), url=data.url)
         runtime.check_same(functools.partial(_visible, self._carried), url=self.url)
         return data

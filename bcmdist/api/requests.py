@@ -69,7 +69,7 @@ class PredictRequest:
     """path or URL of a Zarr group, or a file that `import` reads"""
     out: Annotated[str, "PRED.zarr"]
     """new Zarr group for the predictions, or a .csv or .parquet file"""
-    method: Annotated[Literal["committee", "local"] | str | None, "committee|local|NAME"] = None
+    method: Literal["committee", "local"] | str | None = None
     """from the committee alone, with the rows around each new point, or as another package adds [default: local where
     cells were fitted]"""
     x: str | None = None
@@ -91,7 +91,7 @@ class ScoreRequest:
     """model directory"""
     data: str
     """path or URL of a Zarr group"""
-    method: Annotated[Literal["committee", "local"] | str | None, "committee|local|NAME"] = None
+    method: Literal["committee", "local"] | str | None = None
     """from the committee alone, with the rows around each new point, or as another package adds [default: local where
     cells were fitted]"""
     x: str | None = None

@@ -24,6 +24,7 @@ from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import Partition, partitions
 from bcmdist.errors import InvalidOption, ModelExists
 from bcmdist.learning.evidence.objectives import CommitteeObjective, LocalObjective
+from bcmdist.learning.experts import FIRST
 from bcmdist.learning.sampling.chains import FOLDER, chain_from, chain_store
 from bcmdist.learning.sampling.hmc import HMC, Chain, sample, with_normal_prior
 from bcmdist.learning.search import Objective
@@ -229,6 +230,10 @@ def _refuse_unsampled(likelihood):
 def _refuse(settings, samples, chains, hmc):
     if settings.kernel == "auto" or settings.set or not settings.learn:
         raise InvalidOption("hmc: expected a kernel by name and learn without set; name one and leave out the rest")
+    if settings.expert != FIRST:
+        raise InvalidOption(
+            f"hmc: expected the expert {FIRST}, whose evidence has a gradient, got {settings.expert}; leave it out"
+        )
     available = chains * (hmc.iterations - hmc.burn_in)
     if chains < 1 or not 1 <= samples <= available:
         raise InvalidOption(

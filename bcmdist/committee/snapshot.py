@@ -9,15 +9,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import numpy as np
+
 from bcmdist.committee.committee import Committee
 from bcmdist.committee.facts import Facts
 from bcmdist.committee.loading import sound_committee
-from bcmdist.committee.written import recorded_chunks, refuse_changed, write_commit
+from bcmdist.committee.surveyed import recorded_chunks, refuse_changed
 from bcmdist.data.checks.manifest import Chunk
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import Partition
 from bcmdist.data.schema import UNNAMED, warn
-from bcmdist.errors import InvalidData, ModelNotFound
+from bcmdist.errors import InvalidData, ModelNotFound, NotFinite
 from bcmdist.experts.tasks import Contribution, EPExpert, Expert
 from bcmdist.model.model import Model
 from bcmdist.runtime.timing import StageTimer
@@ -80,11 +82,11 @@ class Snapshot:
     @contextlib.contextmanager
     def going_on(self) -> Iterator["Snapshot"]:
         """As `held`, of who makes the next commit: from the newest one, where his own has been pruned."""
-        with contextlib.ExitStack() as hold:
+        with contextlib.ExitStack() as lease:
             try:
-                hold.enter_context(self.store.hold(self.commit))
+                lease.enter_context(self.store.hold(self.commit))
             except ModelNotFound:
-                yield replace(hold.enter_context(Snapshot.opened(self.url)), keep=self.keep)
+                yield replace(lease.enter_context(Snapshot.opened(self.url)), keep=self.keep)
             else:
                 yield self
 
@@ -239,3 +241,31 @@ def from_commit(store: ModelStore, commit: Commit) -> Snapshot:
         facts=Facts.from_json(commit.facts["fit"]),
         offsets=commit.offsets,
     )
+
+
+def write_commit(store: ModelStore, number, model, committee, facts: Facts, *, segments=(), partitions=0, offsets=None):
+    """Commit a model, its committee, and what else is known; the reference of the commit.
+
+    Parameters
+    ----------
+    segments, partitions : hashes of the ledger's segments, and the number of its entries
+    offsets : where to read on, by the name of a source
+
+    Raises
+    ------
+    CommitConflict
+    NotFinite
+        Messages have ruined the committee.
+    """
+    arrays, model_facts = model.to_arrays()
+    total = committee.total
+    if not all(np.all(np.isfinite(part)) for part in (total.eta, total.precision, total.evidence)):
+        raise NotFinite(
+            f"{store.storage.url}: expected finite messages for commit {number}, got others; nothing was committed: "
+            "check that inputs are in the range of the training data, else restore the model from a copy"
+        )
+    arrays |= {"eta": total.eta, "precision": total.precision}
+    all_facts = {"model": model_facts, "fit": facts.to_json(), "evidence": total.evidence, "rows": total.rows}
+    all_facts["partitions"] = partitions
+    digests = store.put_arrays(arrays, before=store.arrays_before(number))
+    return store.commit(number, arrays=digests, facts=all_facts, segments=segments, offsets=offsets or {})

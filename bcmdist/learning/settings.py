@@ -1,8 +1,9 @@
 """What a fit is asked to do: one list, of which the command line makes its options and their help.
 
-An option is a field: its name, its type (a `Literal` names the choices), its default, and the text under it, which is
-its help. `Annotated` adds what a value is called there, as in `--likelihood NAME`. What values go together is checked
-as soon as they are said, by `bcmdist.learning.settings_checks`, so that nothing heavy is imported here.
+An option is a field: its name, its type (a `Literal` names the choices; with `| str` others may be added to them), its
+default, and the text under it, which is its help. `Annotated` adds what a value is called there, as in
+`--likelihood NAME`. What values go together is checked as soon as they are said, by
+`bcmdist.learning.settings_checks`, so that nothing heavy is imported here.
 """
 
 from dataclasses import dataclass, field
@@ -18,8 +19,9 @@ class Settings:
     InvalidOption
     """
 
-    task: Literal["regression", "classification", "counts", "lifetimes", "binomial"] | None = None
-    """what the targets are [default: classification for targets 0 and 1, else regression]"""
+    task: Literal["regression", "classification", "counts", "lifetimes", "binomial"] | str | None = None
+    """what the targets are, or the task of a likelihood that another package adds [default: classification for targets
+    0 and 1, else regression]"""
     likelihood: Annotated[str | None, "NAME"] = None
     """by name: gaussian student_t gamma inverse_gaussian; bernoulli probit svm softmax softmax_coupled softmax_fisher
     onehot; negative_binomial poisson; weibull exponential; binomial; or one that another package adds [default: the
@@ -47,6 +49,9 @@ class Settings:
     """how experts make other than Gaussian rows Gaussian: at the mode, or by expectation propagation of the moments"""
     linearise: Literal["own", "running"] = "own"
     """first pass: each expert at its own mode, or under the belief of the moment (then order matters)"""
+    expert: Annotated[str, "NAME"] = "bcm"
+    """what experts share, and what they do with the rest: bcm (values at query points; a block of each partition), fitc
+    (the rest of each row on its own), sor (nothing), or one that another package adds; all learn as bcm does"""
     learn: bool = True
     """learn hyper-parameters; or keep the default ones, or those of --set"""
     set: Annotated[dict[str, float | list[float]], "NAME=VALUE"] = field(default_factory=dict)

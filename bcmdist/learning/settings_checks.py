@@ -3,6 +3,8 @@
 from numbers import Integral
 
 from bcmdist.errors import InvalidOption
+from bcmdist.experts.residual import refuse_classes_together, refuse_uncoupled
+from bcmdist.learning.experts import EXPERTS, FIRST
 from bcmdist.learning.option_fields import choices_of, fits, said, types_of
 from bcmdist.learning.query_selection import has_working_targets
 from bcmdist.model.kernels import parse_kernel
@@ -20,6 +22,7 @@ def refuse(settings) -> None:
     _refuse_likelihood(settings)
     _refuse_approximation(settings)
     _refuse_learning(settings)
+    _refuse_expert(settings)
     wanted = _wanted(settings)
     if settings.partition == "spatial" and wanted and wanted.coupled:
         raise InvalidOption(
@@ -104,6 +107,25 @@ def _refuse_learning(settings):
         )
     if settings.set and settings.learn:
         raise InvalidOption("set: expected learn=False (--no-learn) with given hyper-parameters; add it")
+
+
+def _refuse_expert(settings):
+    """What other experts than that of the committee machine cannot do."""
+    name, residual, wanted = settings.expert, EXPERTS[settings.expert].residual, _wanted(settings)
+    if settings.approximation == "ep":
+        refuse_uncoupled(residual, "approximation ep", "take --approximation laplace")
+    if wanted:
+        refuse_classes_together(residual, wanted)
+    if name != FIRST and settings.partition == "spatial":
+        raise InvalidOption(
+            f"expert: expected {FIRST} with spatial partitions, whose local experts keep blocks of what its query "
+            f"points leave, got {name}; give --partition chunks, or leave out --expert"
+        )
+    if name != FIRST and settings.objective == "committee":
+        raise InvalidOption(
+            f"expert: expected {FIRST} with the objective committee, whose evidence it is, got {name}; give "
+            "--objective local, or leave out --expert"
+        )
 
 
 def _refuse_committee_objective(settings):

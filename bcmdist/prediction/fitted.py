@@ -29,7 +29,7 @@ class Fitted(Predictor):
 
     @classmethod
     def memory(cls, snapshot) -> MemoryNeed:
-        return committee_memory(snapshot.model.query)
+        return committee_memory(snapshot.model.shared)
 
     @classmethod
     def of_snapshot(cls, snapshot) -> "Fitted":
@@ -41,7 +41,7 @@ class Fitted(Predictor):
 
     def latent(self, X):
         """Mean and variance of f at scaled inputs X (n, D); see `predict_latent`."""
-        return predict_latent(self.model.query, self.belief, X)
+        return predict_latent(self.model.shared, self.belief, X)
 
 
 @lru_cache(maxsize=2)

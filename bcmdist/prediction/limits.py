@@ -30,11 +30,11 @@ def refuse_large_prediction(need: MemoryNeed, data, runtime):
     )
 
 
-def committee_memory(query) -> MemoryNeed:
+def committee_memory(shared) -> MemoryNeed:
     """Of a block of rows predicted by the committee."""
     return MemoryNeed(
-        memory.prediction_bytes(BLOCK_ROWS, query.shared, kernels=kernel_parts(query.kernel)),
-        what=f"prediction with {query.shared} shared variables",
+        memory.prediction_bytes(BLOCK_ROWS, shared.size, kernels=kernel_parts(shared.kernel)),
+        what=f"prediction with {shared.size} shared variables",
         remedy="lower --query when fitting, or give workers more memory",
     )
 
@@ -45,13 +45,13 @@ def local_memory(snapshot) -> MemoryNeed:
     need = memory.local_bytes(
         around,
         snapshot.facts.rows_per_expert,
-        query.shared,
+        query.size,
         kernels=kernel_parts(query.kernel),
         classes=likelihood.copies,
     )
     return MemoryNeed(
         need,
-        what=f"local experts of {around} rows and {query.shared} shared variables",
+        what=f"local experts of {around} rows and {query.size} shared variables",
         remedy="predict with --method committee, fit with a lower --effort or --partition chunks, or give workers more "
         "memory",
     )

@@ -55,7 +55,7 @@ def next_pass(query, likelihood, X, obs, committee):
 
 def dense_pitc_laplace(query, likelihood, X, obs):
     """Mean and covariance of the whitened query values, and log evidence, by (n, n) algebra."""
-    V = query.whiten(X)
+    V = query.design(X)
     K = V @ V.T
     for b in BLOCKS:
         K[b, b] = query.kernel.cross(X[b], X[b])
@@ -123,8 +123,8 @@ def test_length_bounds_the_move_of_every_prediction(rng):
     X, obs, Xq = make_problem(rng, Bernoulli())
     query = prepare(Xq, kernel=make_kernel("se"), mean=Mean("zero"))
     belief = first_pass(query, Bernoulli(), X, obs).posterior
-    move = rng.standard_normal(query.shared)
-    V = query.whiten(rng.uniform(-3, 3, (50, 2)))
+    move = rng.standard_normal(query.size)
+    V = query.design(rng.uniform(-3, 3, (50, 2)))
     sd = np.linalg.norm(np.linalg.solve(belief.factor, V.T), axis=0)
     assert np.all(np.abs(V @ move) <= length(belief, move) * sd * (1 + 1e-12))
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bcmdist import SerialRuntime
-from bcmdist.committee.written import refuse_changed
+from bcmdist.committee.surveyed import refuse_changed
 from bcmdist.data.checks.checked_store import recorded
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import Partition, Span, partitions

@@ -1,3 +1,4 @@
+import pickle
 from dataclasses import dataclass
 
 import numpy as np
@@ -128,6 +129,18 @@ def test_an_expression_of_many_kernels_is_refused_at_once(sign):
     assert kernel_parts(parse_kernel(sign.join(["se"] * MOST_NAMES), inputs=1)) == MOST_NAMES
     with pytest.raises(InvalidOption, match="kernel: expected a combination of at most 64 kernels, got one of 3,001; "):
         parse_kernel(sign.join(["se"] * 3001), inputs=1)
+
+
+@pytest.mark.parametrize("name", NAMES + COMBINED)
+def test_a_kernel_travels_as_itself_in_some_hundred_bytes(name, rng):
+    """Tasks carry it: with 8 inputs about 150 bytes for each of its kernels and each array."""
+    kernel = perturbed(name, rng, inputs=8)
+    sent = pickle.dumps(kernel)
+    assert len(sent) < 300 + 150 * (kernel_parts(kernel) + len(kernel.parameters))
+    again = pickle.loads(sent)
+    assert again.expression == kernel.expression
+    for parameter, values in kernel.parameters.items():
+        np.testing.assert_array_equal(again.parameters[parameter], values)
 
 
 def test_every_kernel_has_defaults_within_bounds_of_its_own_names():

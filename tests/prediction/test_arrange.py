@@ -177,7 +177,7 @@ def test_a_local_prediction_is_that_of_core_and_halo(wiggle, tmp_path, rng):
         inputs, obs = read_rows(arrangement.data, rows)
         inputs, obs = model.scaling.inputs(inputs), model.scaling.observations(obs, model.likelihood.units)
         belief = gbcm.committee.posterior
-        expert = local_expert(model.query, model.likelihood, inputs, model.query.whiten(inputs), obs, belief)
+        expert = local_expert(model.query, model.likelihood, inputs, model.query.design(inputs), obs, belief)
         exact = predict_local(model.query, belief, expert, model.scaling.inputs(X[k : k + 1]))
         np.testing.assert_allclose([mean[k : k + 1], variance[k : k + 1]], exact, rtol=1e-9)
 

@@ -63,6 +63,8 @@ def _made(kind, arguments, leave_out, changed):
 def _option(field, hint, text, changed):
     name, types = f"--{field.name.replace('_', '-')}", types_of(hint)
     how: dict[str, Any] = {"help": f"{text[:1].upper()}{text[1:]}.", "metavar": called(hint)}
+    if str in types and choices_of(hint):
+        how["metavar"] = f"[{'|'.join(choices_of(hint))}|NAME]"
     if dict in {getattr(one, "__origin__", one) for one in types}:
         how |= {"multiple": True, "callback": _assigned}
     elif field.default is MISSING:

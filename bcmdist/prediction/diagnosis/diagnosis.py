@@ -4,7 +4,7 @@ import numpy as np
 
 from bcmdist.committee import passes
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.committee.written import refuse_changed
+from bcmdist.committee.surveyed import refuse_changed
 from bcmdist.data.partition import from_key
 from bcmdist.data.rows import read_all
 from bcmdist.errors import InvalidOption
@@ -67,7 +67,7 @@ def calibration(snapshot: Snapshot, *, allowed_bytes, seed=0) -> dict:
     count = min(rows, CALIBRATION_POINTS)
     memory.refuse_above(
         memory.reliability_bytes(
-            rows, len(query.points) + count, largest, query.shared, kernels=kernel_parts(query.kernel)
+            rows, len(query.points) + count, largest, query.size, kernels=kernel_parts(query.kernel)
         ),
         allowed_bytes,
         what=f"calibration of {rows} rows",

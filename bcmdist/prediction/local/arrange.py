@@ -15,9 +15,9 @@ from dataclasses import asdict, replace
 
 import numpy as np
 
-from bcmdist.committee.cells import _refuse_heard
+from bcmdist.committee.cells import refuse_heard_as_stored
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.committee.written import recorded_chunks, refuse_changed
+from bcmdist.committee.surveyed import recorded_chunks, refuse_changed
 from bcmdist.data.dataset import Dataset
 from bcmdist.data.partition import Partition, aligned_partitions, partitions
 from bcmdist.data.predictions import LARGEST_OUTPUT_CHUNK
@@ -51,7 +51,7 @@ def arrange(snapshot: Snapshot, data: Dataset, runtime) -> Snapshot:
     MemoryLimit
         The local experts would not fit.
     """
-    _refuse_heard(snapshot)
+    refuse_heard_as_stored(snapshot)
     place = f"{snapshot.url}/{CELL_DATA}"
     if snapshot.facts.cells.edges:
         _refuse_moved(snapshot, f"{place}/{snapshot.model.x_name}")

@@ -122,7 +122,7 @@ class Neighbours:
         obs = replace(obs, weight=obs.weight * self._weights(rows))
         obs = model_observations(self.model, Partition(self.arrangement.data, int(rows[0]), int(rows[-1]) + 1), obs)
         scaled = self.model.scaling.inputs(X)
-        return scaled, self.model.query.whiten(scaled), obs
+        return scaled, self.model.query.design(scaled), obs
 
     def _expert(self, read, together, rows):
         if not len(rows):

@@ -1,0 +1,91 @@
+"""Factors of what experts whiten their rows by: triangular where rows are coupled, one number per row where not."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from bcmdist import linalg
+
+# Rows that are weighted at a time: they stay in the cache until their product is made.
+GRAM_ROWS = 512
+
+
+class Factor(ABC):
+    """T with T'T = A^-1 of a positive definite A (n, n)."""
+
+    @abstractmethod
+    def whiten(self, B):
+        """T B for B (n,) or (n, m); may overwrite B, Fortran-ordered."""
+
+    @abstractmethod
+    def weigh(self, root, B):
+        """T diag(root) B for root (n,) and B (n, m), a new Fortran-ordered matrix."""
+
+    @abstractmethod
+    def gram(self, root, B):
+        """W'W of W = T diag(root) B, (m, m)."""
+
+    @abstractmethod
+    def solve(self, b):
+        """A^-1 b for b (n,) or (n, m)."""
+
+    @property
+    @abstractmethod
+    def log_determinant(self) -> float:
+        """log |A|"""
+
+
+@dataclass(frozen=True)
+class Triangular(Factor):
+    """A = L L'."""
+
+    L: np.ndarray
+    """(n, n), lower"""
+
+    def whiten(self, B):
+        return linalg.solve_lower(self.L, B)
+
+    def weigh(self, root, B):
+        return linalg.solve_lower(self.L, np.multiply(root[:, None], B, order="F"))
+
+    def gram(self, root, B):
+        return linalg.gram(self.weigh(root, B))
+
+    def solve(self, b):
+        return linalg.cholesky_solve(self.L, b)
+
+    @property
+    def log_determinant(self):
+        return linalg.log_determinant(self.L)
+
+
+@dataclass(frozen=True)
+class Scales(Factor):
+    """A = diag(sd^2)."""
+
+    sd: np.ndarray
+    """(n,)"""
+
+    def whiten(self, B):
+        over = (1.0 / self.sd).reshape(-1, *[1] * (B.ndim - 1))
+        return np.multiply(B, over, out=B)
+
+    def weigh(self, root, B):
+        return np.multiply((root / self.sd)[:, None], B, order="F")
+
+    def gram(self, root, B):
+        weights, G = (root / self.sd)[:, None], np.zeros((B.shape[1], B.shape[1]), order="F")
+        space = np.empty((min(GRAM_ROWS, len(B)), B.shape[1]), order="F")
+        for start in range(0, len(B), GRAM_ROWS):
+            rows = B[start : start + GRAM_ROWS]
+            part = np.multiply(weights[start : start + GRAM_ROWS], rows, out=space[: len(rows)])
+            G = linalg.add_gram_lower(G, np.asfortranarray(part))
+        return linalg.mirror(G)
+
+    def solve(self, b):
+        return (b.T / self.sd**2).T
+
+    @property
+    def log_determinant(self):
+        return 2.0 * float(np.log(self.sd).sum())
