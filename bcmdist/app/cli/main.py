@@ -24,6 +24,7 @@ from bcmdist.app.cli import jobs
 from bcmdist.app.cli.options import (
     FAMILIES,
     Command,
+    Task,
     json_option,
     method_option,
     parse_query,
@@ -179,7 +180,7 @@ def import_(file, data, y, rows_per_chunk, part, holdout, seed, mask, mask_row, 
 )
 @click.option(
     "--task",
-    type=click.Choice(["regression", "classification", "counts", "lifetimes", "binomial"]),
+    type=Task(),
     help="[default: classification for targets 0 and 1, else regression]",
 )
 @click.option(

@@ -46,6 +46,22 @@ other families the row counts as w equal ones (a frequency).
 """
 
 
+class Task(click.Choice):
+    """Tasks: ours by name, and those of likelihoods that other packages register."""
+
+    def __init__(self):
+        super().__init__(["regression", "classification", "counts", "lifetimes", "binomial"])
+
+    def convert(self, value, param, ctx):
+        """The task, if there are likelihoods for it."""
+        if value not in self.choices:
+            from bcmdist.model.likelihoods import tasks  # quick start
+
+            if value in tasks(value):
+                return value
+        return super().convert(value, param, ctx)
+
+
 def runtime_options(command):
     """--scheduler, --workers, --serial; the command gets `make_runtime`.
 
