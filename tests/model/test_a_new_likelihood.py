@@ -14,9 +14,10 @@ from scipy.special import digamma, expit, gammaln, logit, polygamma
 
 from bcmdist import GBCM, IngestOptions, Settings, register_likelihood
 from bcmdist.app.cli.main import cli
+from bcmdist.app.cli.options import Task
 from bcmdist.data.observations import Observations, unweighted
 from bcmdist.errors import InvalidOption, ModelDamaged, UnsupportedTarget
-from bcmdist.model.likelihoods import LIKELIHOODS, OneProcess, make_likelihood, parameter, slopes
+from bcmdist.model.likelihoods import LIKELIHOODS, OneProcess, make_likelihood, parameter, slopes, tasks
 from bcmdist.model.units import SHARE
 from bcmdist.prediction.observation import observe, predictive, unit_deviance
 from problems import assert_same_committee
@@ -284,7 +285,7 @@ def test_what_needs_one_process_and_a_probability_works(beta, make_data, rng, ch
 
 def test_cells_and_local_prediction(beta, make_data, tmp_path, rng):
     path = make_data(X=(data := shares(rng, 300))[0], y=data[1])
-    how = Settings(task="shares", kernel="se", query=20, rows_per_expert=100, partition="spatial", effort="quick")
+    how = asked(query=20, rows_per_expert=100, partition="spatial", effort="quick")
     gbcm = GBCM.fit(path, how, model=tmp_path / "model")
     assert gbcm.facts.method == "local"
     assert gbcm.score(path)["nmse"] < 0.6
@@ -329,6 +330,10 @@ def test_a_model_of_a_likelihood_that_is_not_there(beta, tmp_path, rng, monkeypa
     monkeypatch.delitem(LIKELIHOODS._things, "beta")
     with pytest.raises(ModelDamaged, match=r"the name of a likelihood that is known here.*'beta'"):
         GBCM.load(tmp_path / "model").model  # noqa: B018
+
+
+def test_tasks_of_the_command_line_are_those_of_the_likelihoods():
+    assert list(Task().choices) == list(tasks())
 
 
 def test_settings_know_what_is_registered():
