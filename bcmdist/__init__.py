@@ -28,6 +28,39 @@ jitter : added to the query covariance only, once, and reported
 NMSE, MNLP : mean squared error over the mean squared deviation from the training mean; mean
     negative log predictive density, in nats like all logarithms here
 standardised : divided by the standard deviation of the training targets
+
+Rooms
+-----
+Each imports those before it only. In a folder the file of its name, or its interface, is read first.
+
+errors.py, linalg.py : every error raised on purpose; LAPACK calls by dtype, and the one jitter policy
+storage : bytes written once, on a disk or an object store; the commit log and the ledger made of them
+data : chunk -> partition -> checked rows; knows nothing of Gaussian processes
+runtime : where tasks run: a loop here, or a cluster
+model : what all experts agree on before the first message: kernel, likelihood, mean, units, shared variables
+experts : partition -> message
+committee : message -> belief, and a committee's life: snapshot, passes, ingestion, forgetting, merging
+prediction : belief -> new points -> observations -> scores
+learning : everything before the first message: what is asked, survey, hyper-parameters, query points
+api : what users import: GBCM, fitting, requests and how they are carried out, mixtures, tables in and out
+app : the ways in from outside: command line, jobs, pictures
+
+Where do I add ...
+------------------
+a kernel : a class after `Leaf` of model/kernels/interface.py, and `register_kernel`
+a likelihood : a class after model/likelihoods/interface.py, and `register_likelihood`
+a source of rows : what a URL of a scheme opens, after data/sources/open.py, and `register_source`
+a shared basis, or an expert : shared variables after those in model/shared, what an expert does with the rest, and
+    `register_expert`
+a predictor : a class after prediction/interface.py, and `register_predictor`
+a score : a total over rows, which adds, and its figure, in prediction/scoring/scores.py
+an option : a field, with its help under it, of learning/settings.py, committee/ingest/options.py or api/requests.py;
+    command line, configuration files, jobs and JSON follow; what it does not go with, in learning/settings_checks.py
+a command : a file in app/cli, and its name in app/cli/main.py; what jobs and services are to do as well is a request
+    in api/requests.py, carried out in api/carry_out.py
+
+The room that owns a thing registers ours, one line each. Those of other packages are found by command lines and
+workers through entry points (data/registry.py).
 """
 
 from importlib import import_module
@@ -39,10 +72,14 @@ if TYPE_CHECKING:
     from bcmdist.api.sampling import sample_posterior as sample_posterior
     from bcmdist.committee.ingest.options import IngestOptions as IngestOptions
     from bcmdist.committee.ingest.options import IngestOptions as Wishes
+    from bcmdist.data.sources.open import register_source as register_source
     from bcmdist.errors import BcmdistError as BcmdistError
+    from bcmdist.learning.experts import register_expert as register_expert
     from bcmdist.learning.sampling.hmc import HMC as HMC
     from bcmdist.learning.settings import Settings as Settings
+    from bcmdist.model.kernels import register_kernel as register_kernel
     from bcmdist.model.likelihoods import register_likelihood as register_likelihood
+    from bcmdist.prediction.predictors import register_predictor as register_predictor
     from bcmdist.runtime.dask.cluster import DaskRuntime as DaskRuntime
     from bcmdist.runtime.serial import SerialRuntime as SerialRuntime
 
@@ -57,7 +94,11 @@ _HOME = {
     "DaskRuntime": "bcmdist.runtime.dask.cluster",
     "SerialRuntime": "bcmdist.runtime.serial",
     "IngestOptions": "bcmdist.committee.ingest.options",
+    "register_expert": "bcmdist.learning.experts",
     "register_likelihood": "bcmdist.model.likelihoods",
+    "register_kernel": "bcmdist.model.kernels",
+    "register_predictor": "bcmdist.prediction.predictors",
+    "register_source": "bcmdist.data.sources.open",
     "sample_posterior": "bcmdist.api.sampling",
 }
 _RENAMED = {"Wishes": "IngestOptions"}  # names of before, which stay
@@ -71,7 +112,11 @@ __all__ = [
     "SerialRuntime",
     "Settings",
     "Wishes",
+    "register_expert",
+    "register_kernel",
     "register_likelihood",
+    "register_predictor",
+    "register_source",
     "sample_posterior",
 ]
 

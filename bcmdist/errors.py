@@ -15,6 +15,10 @@ class InvalidOption(BcmdistError, ValueError):
     """An option or a hyper-parameter has a value that cannot be used."""
 
 
+class InvalidRequest(BcmdistError, ValueError):
+    """What is stored or sent as a request to fit, ingest, predict or score is none."""
+
+
 class InvalidData(BcmdistError, ValueError):
     """Data hold a value, or have a shape, that no model can use."""
 

@@ -1,8 +1,9 @@
 """Dense linear algebra of the committee: LAPACK calls and the one jitter policy.
 
-Matrices are float64 in Fortran order, symmetric matrices are full unless a name ends in
-`_lower`, and a Cholesky factor is lower with a zeroed upper triangle. Functions that say
-"overwrites" reuse the memory of their argument when it is Fortran-ordered float64.
+Matrices are float32 or float64; where arguments differ, and for any other numbers, the result is float64. Symmetric
+matrices are full unless a name ends in `_lower`, and a Cholesky factor is lower with a zeroed upper triangle. Functions
+that say "overwrites" may reuse the memory of their argument, or may not (they do where it is Fortran-ordered and of the
+result's type): take what they return, and do not use the argument again.
 
 The jitter policy: only the prior covariance of the query points ever gets jitter, once, when a
 model is prepared, from the ladder `JITTER_LADDER` times its mean diagonal. The amount is part of
@@ -10,7 +11,7 @@ the model and is reported.
 """
 
 import numpy as np
-from scipy.linalg import blas, lapack
+from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
 from bcmdist.errors import NotPositiveDefinite
 
@@ -29,6 +30,25 @@ SEMIDEFINITE_SHARE = 1e-6
 MIRROR_BLOCK = 128  # rows per block of `mirror`: two blocks fit the level-1 cache
 
 
+class _Routines:
+    """BLAS and LAPACK of one type of numbers."""
+
+    def __init__(self, dtype):
+        self.dtype = np.dtype(dtype)
+        self.eps = float(np.finfo(dtype).eps)
+        self.potrf, self.potri, self.pstrf = get_lapack_funcs(("potrf", "potri", "pstrf"), dtype=self.dtype)
+        self.trsv, self.trsm, self.syrk, self.ger = get_blas_funcs(("trsv", "trsm", "syrk", "ger"), dtype=self.dtype)
+
+
+SINGLE, DOUBLE = _Routines(np.float32), _Routines(np.float64)
+
+
+def _routines(A, B=None) -> _Routines:
+    """Those for one or two arrays: of single precision where all of them are."""
+    single = A.dtype == SINGLE.dtype and (B is None or B.dtype == SINGLE.dtype)
+    return SINGLE if single else DOUBLE
+
+
 def cholesky(A, *, name):
     """Lower Cholesky factor of the symmetric `A`; reads and overwrites its lower triangle.
 
@@ -37,7 +57,7 @@ def cholesky(A, *, name):
     NotPositiveDefinite
         Names the matrix, the pivot that failed and a lower bound of the condition number.
     """
-    L, info = lapack.dpotrf(A, lower=1, clean=1, overwrite_a=1)
+    L, info = _routines(A).potrf(A, lower=1, clean=1, overwrite_a=1)
     if info == 0:
         return L
     pivot = int(info) - 1
@@ -61,14 +81,14 @@ def cholesky_with_jitter(K, *, name, ladder=JITTER_LADDER):
     L : (Q, Q), jitter : float
         `L L' = K + jitter I`; jitter in the units of `K`.
     """
-    diagonal = np.diag(K)
+    diagonal, routines = np.diag(K), _routines(K)
     scale = diagonal.mean()
-    floor = len(K) * np.finfo(float).eps * diagonal.max()
+    floor = len(K) * routines.eps * diagonal.max()
     error: NotPositiveDefinite | None = None
     for step in ladder:
         jitter = step * scale
         try:
-            L = cholesky(K + jitter * np.eye(len(K)), name=name)
+            L = cholesky(K + jitter * np.eye(len(K), dtype=routines.dtype), name=name)
         except NotPositiveDefinite as failure:
             error = failure
             continue
@@ -86,7 +106,7 @@ def independent_rows(K, share=DUPLICATE_SHARE):
     Kept in the order of `K`; all rows are kept when the factorisation meets no small pivot.
     """
     tolerance = share * np.diag(K).mean()
-    _, pivots, rank, _ = lapack.dpstrf(K, tol=tolerance, lower=1)
+    _, pivots, rank, _ = _routines(K).pstrf(K, tol=tolerance, lower=1)
     return np.sort(pivots[:rank] - 1)
 
 
@@ -100,13 +120,13 @@ def semidefinite_factor(A, *, name):
     NotPositiveDefinite
         A remaining pivot is more negative than rounding makes it.
     """
-    diagonal = np.diag(A)
-    tolerance = len(A) * np.finfo(float).eps * diagonal.max()
-    packed, pivots, rank, _ = lapack.dpstrf(A, tol=tolerance, lower=1)
-    F = np.empty((len(A), rank), order="F")
+    diagonal, routines = np.diag(A), _routines(A)
+    rounding = len(A) * routines.eps
+    packed, pivots, rank, _ = routines.pstrf(A, tol=rounding * diagonal.max(), lower=1)
+    F = np.empty((len(A), rank), dtype=packed.dtype, order="F")
     F[pivots - 1] = np.tril(packed)[:, :rank]
     remaining = diagonal - np.einsum("ij,ij->i", F, F)
-    if not remaining.min() >= -SEMIDEFINITE_SHARE * diagonal.max():  # also where it is NaN
+    if not remaining.min() >= -max(SEMIDEFINITE_SHARE, rounding) * diagonal.max():  # also where it is NaN
         raise NotPositiveDefinite(
             f"{name}: expected a positive semi-definite matrix, got one with a pivot of {remaining.min():.1e} at a "
             f"largest diagonal entry of {diagonal.max():.1e}; the kernel is no covariance"
@@ -117,20 +137,20 @@ def semidefinite_factor(A, *, name):
 def solve_lower(L, B):
     """`L^-1 B` for a lower factor; overwrites `B`. `B` may be a vector."""
     if B.ndim == 1:
-        return blas.dtrsv(L, B, lower=1)
-    return blas.dtrsm(1.0, L, B, lower=1, overwrite_b=1)
+        return _routines(L, B).trsv(L, B, lower=1)
+    return _routines(L, B).trsm(1.0, L, B, lower=1, overwrite_b=1)
 
 
 def solve_lower_transposed(L, B):
     """`L^-T B` for a lower factor; overwrites `B`. `B` may be a vector."""
     if B.ndim == 1:
-        return blas.dtrsv(L, B, lower=1, trans=1)
-    return blas.dtrsm(1.0, L, B, lower=1, trans_a=1, overwrite_b=1)
+        return _routines(L, B).trsv(L, B, lower=1, trans=1)
+    return _routines(L, B).trsm(1.0, L, B, lower=1, trans_a=1, overwrite_b=1)
 
 
 def solve_right_transposed(L, B):
     """`B L^-T` for a lower factor; overwrites `B`."""
-    return blas.dtrsm(1.0, L, B, side=1, lower=1, trans_a=1, overwrite_b=1)
+    return _routines(L, B).trsm(1.0, L, B, side=1, lower=1, trans_a=1, overwrite_b=1)
 
 
 def cholesky_solve(L, b):
@@ -140,12 +160,12 @@ def cholesky_solve(L, b):
 
 def subtract_outer_lower(A, V):
     """Lower triangle of `A - V V'`; overwrites that of `A`."""
-    return blas.dsyrk(-1.0, V, beta=1.0, c=A, lower=1, overwrite_c=1)
+    return _routines(A, V).syrk(-1.0, V, beta=1.0, c=A, lower=1, overwrite_c=1)
 
 
 def add_outer_lower(A, V):
     """Lower triangle of `A + V V'`; overwrites that of `A`."""
-    return blas.dsyrk(1.0, V, beta=1.0, c=A, lower=1, overwrite_c=1)
+    return _routines(A, V).syrk(1.0, V, beta=1.0, c=A, lower=1, overwrite_c=1)
 
 
 def identity_plus_scaled(K, root):
@@ -158,23 +178,23 @@ def identity_plus_scaled(K, root):
 
 def add_outer(A, scale, x):
     """`A + scale x x'`; overwrites A."""
-    return blas.dger(scale, x, x, a=A, overwrite_a=1, overwrite_x=0, overwrite_y=0)
+    return _routines(A, x).ger(scale, x, x, a=A, overwrite_a=1, overwrite_x=0, overwrite_y=0)
 
 
 def gram(W):
     """`W' W`, full, for W (n, S)."""
-    return mirror(blas.dsyrk(1.0, W, trans=1, lower=1))
+    return mirror(_routines(W).syrk(1.0, W, trans=1, lower=1))
 
 
 def inverse(L):
     """`(L L')^-1`, full; keeps `L`."""
-    A, _ = lapack.dpotri(L, lower=1)
+    A, _ = _routines(L).potri(L, lower=1)
     return mirror(A)
 
 
 def log_determinant(L):
-    """`log |L L'|`, summed over leading axes."""
-    return 2.0 * np.log(np.diagonal(L, axis1=-2, axis2=-1)).sum()
+    """`log |L L'|`, summed over leading axes, in double precision."""
+    return 2.0 * np.log(np.diagonal(L, axis1=-2, axis2=-1)).sum(dtype=float)
 
 
 def mirror(A_lower):

@@ -134,3 +134,27 @@ def normal_prior_posterior_of_a_gp(X, y, *, prior, low, high, count):
     margins = np.array([density.sum(axis=(1, 2)), density.sum(axis=(0, 2)), density.sum(axis=(0, 1))])
     mean = margins @ axis
     return mean, np.sqrt(margins @ axis**2 - mean**2), margins[:, [0, -1]].max()
+
+
+def linear_regression(Phi, y, noise, Phis):
+    """Weights N(0, I) of columns: mean and covariance of the function at Phis (Rasmussen & Williams 2006, 2.8-2.9)."""
+    covariance = inv(Phi.T @ Phi / noise + np.eye(Phi.shape[1]))
+    return Phis @ covariance @ Phi.T @ y / noise, Phis @ covariance @ Phis.T
+
+
+def independent_rest(V, rest, y, noise, Vs, rests):
+    """y ~ N(0, V V' + diag(rest) + noise I), FITC for any columns V: mean and variance at Vs, log evidence.
+
+    What new rows have of their own, `rests`, no other row knows of.
+    """
+    S = V @ V.T + np.diag(rest + noise)
+    Ks = Vs @ V.T
+    evidence = -0.5 * (y @ solve(S, y) + slogdet(S)[1] + len(y) * np.log(2 * np.pi))
+    return Ks @ solve(S, y), (Vs**2).sum(axis=1) + rests - np.diag(Ks @ solve(S, Ks.T)), evidence
+
+
+def laplace_prediction(K, Ks, prior_variance, likelihood, obs):
+    """Mean and variance of f at new points for a dense prior covariance K, Ks with the rows (as `laplace`)."""
+    _, w, pseudo = laplace(K, likelihood, obs)
+    S = K + np.diag(1 / w)
+    return Ks @ solve(S, pseudo), prior_variance - np.diag(Ks @ solve(S, Ks.T))

@@ -56,7 +56,7 @@ def make_committee(problem, kernel, likelihood, blocks, *, mean="zero", query=No
     """Committee of the given row slices about the problem's (or other) query points."""
     prior = prepare(problem.Xq if query is None else query, kernel=kernel, mean=Mean(mean))
     messages = [expert_message(prior, likelihood, problem.X[b], problem.obs[b]) for b in blocks]
-    return prior, messages, Committee(sum(messages, zero(prior.shared)))
+    return prior, messages, Committee(sum(messages, zero(prior.size)))
 
 
 def assert_same_committee(a, b, tolerance=1e-10):

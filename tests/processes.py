@@ -18,7 +18,7 @@ from watched_experts import GATE, RUNS
 
 import bcmdist
 from bcmdist.app import jobs
-from bcmdist.app.jobs import open_job
+from bcmdist.app.journal import open_job
 from bcmdist.errors import SchedulerUnreachable
 from bcmdist.runtime.dask.scheduler import SchedulerMachine
 

@@ -17,7 +17,8 @@ from bcmdist.model.likelihoods import (
 )
 
 # Those of one process by name, at their defaults.
-ONE_PROCESS = {name: partial(make_likelihood, name) for name in LIKELIHOODS if not LIKELIHOODS[name].per_class}
+OURS = [name for name in LIKELIHOODS if LIKELIHOODS[name].__module__.startswith("bcmdist.")]  # not those of other tests
+ONE_PROCESS = {name: partial(make_likelihood, name) for name in OURS if not LIKELIHOODS[name].per_class}
 SOFTMAX = {"poisson": Softmax, "fisher": SoftmaxFisher, "coupled": SoftmaxCoupled}
 
 

@@ -617,6 +617,7 @@ def test_coordinates_in_tables_are_what_their_numbers_mean(attributes, expected,
     gbcm = GBCM.fit((clean[0][NAMES].to_numpy(), clean[0]["y"].to_numpy()), QUICK, model=tmp_path / "m")
     given = {"X": (np.ones((4, 3)), {"coordinates": "time"}), "time": (np.arange(4), attributes)}
     plain(tmp_path / "a.zarr", **given)
-    with predicted(gbcm.model, tmp_path / "a.zarr", tmp_path / "p.csv", roles={}) as (data, place, _):
-        gbcm.predict_zarr(data, place)
+    with predicted(gbcm.model, tmp_path / "a.zarr", tmp_path / "p.csv", roles={}) as found:
+        gbcm.predict_zarr(found.data, found.predictions)
+        found.finish()
     assert pd.read_csv(tmp_path / "p.csv")["time"].tolist() == expected

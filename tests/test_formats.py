@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from bcmdist import GBCM
-from bcmdist.storage.commits import FORMAT, open_store
+from bcmdist.storage.commits import open_store
+from bcmdist.storage.records import FORMAT
 
 GOLDEN = Path(__file__).parent / "golden"
 FORMATS = [1, 2, 3]

@@ -5,18 +5,37 @@ and the line says which.
 """
 
 import ast
+import importlib
 import itertools
+import re
+import statistics
 from pathlib import Path
 
 import pytest
 
 import bcmdist
+from bcmdist.app.cli.output import WARNINGS
+from bcmdist.data.registry import PLUGINS
 
 ROOT = Path(bcmdist.__file__).parent
 # Rooms of one line may not import each other.
 ORDER = ["errors linalg", "storage", "data", "runtime model", "experts", "committee", "prediction", "learning", "api"]
 RANK = {room: rank for rank, rooms in enumerate([*ORDER, "app", "__main__"]) for room in rooms.split()}
 MOST_ENTRIES = 14
+# Lines, docstrings among them.
+LONGEST_FILE, LONGEST_FACADE, LARGEST_MEDIAN, LONGEST_FUNCTION = 400, 250, 130, 60
+# Packages of others, and the only folder or file that may import them: whatever changes in one changes one place.
+DOORS = {
+    "click": "bcmdist.app",
+    "dask": "bcmdist.runtime.dask",
+    "distributed": "bcmdist.runtime.dask",
+    "matplotlib": "bcmdist.app.pictures",
+    "obstore": "bcmdist.storage.s3",
+    "pyarrow": "bcmdist.data",
+    "redis": "bcmdist.data.redis",
+    "sklearn": "bcmdist.learning",
+    "zarr": "bcmdist.data",
+}
 REASONS = ("# quick start", "# optional")
 
 
@@ -102,6 +121,39 @@ def test_circles_between_folders_of_a_room():
     assert [f"{a} and {b}" for a, b in sorted(inside) if (b, a) in inside and a < b] == []
 
 
+def foreign(tree):
+    """Packages of others that a tree imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield (node.module or "").partition(".")[0]
+
+
+def test_packages_of_others_stay_behind_their_doors():
+    used = {(name, package) for name, path in MODULES.items() for package in foreign(ast.parse(path.read_text()))}
+    beside = [
+        f"{name} imports {package}" for name, package in sorted(used) if not name.startswith(DOORS.get(package, ""))
+    ]
+    assert beside == []
+    assert {package for _, package in used} >= DOORS.keys()
+
+
+def test_files_and_functions_are_short():
+    lines = {name: len(path.read_text().splitlines()) for name, path in MODULES.items()}
+    assert {name: count for name, count in lines.items() if count > LONGEST_FILE} == {}
+    assert lines["bcmdist.api.gbcm"] <= LONGEST_FACADE
+    assert statistics.median(count for count in lines.values() if count > 1) <= LARGEST_MEDIAN
+    functions = (
+        (name, node)
+        for name, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+    )
+    sizes = {f"{name}.{node.name}": node.end_lineno - node.lineno + 1 for name, node in functions}
+    assert {name: size for name, size in sizes.items() if size > LONGEST_FUNCTION} == {}
+
+
 def guarded(tree):
     """Imports that only a type checker sees."""
     blocks = (node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
@@ -124,7 +176,70 @@ def explained(lines, number):
     return any(line.rstrip().endswith(REASONS) for line in block)
 
 
+# --- What texts name ---
+
+TEXTS = [*MODULES.values(), ROOT.parent / "README.md", ROOT.parent / "CHANGELOG.md"]
+TEXTS += sorted((ROOT.parent / "examples").glob("*.py"))
+NAMED = re.compile(r"(?<![\w./-])bcmdist(?:\.[A-Za-z_]\w*)+")
+# Of the last two parts of a name, in docstrings and comments: `module.attribute`.
+SHORT = re.compile(r"`([a-z_]+)\.([A-Za-z_]\w*)(?:\(\))?`")
+OTHERS = {PLUGINS, WARNINGS}  # names of things that are no modules
+NO_CODE = {"se.lengthscale", "zarr.json"}  # a parameter, and a file
+
+
+def missing(name):
+    """Whether there is no module, attribute or field of that dotted name."""
+    module = home(name) if name.partition(".")[0] == "bcmdist" else ""
+    thing = importlib.import_module(module)
+    for part in name.removeprefix(module).split(".")[1:]:
+        fields = {field for kind in getattr(thing, "__mro__", ()) for field in getattr(kind, "__annotations__", {})}
+        if not hasattr(thing, part):
+            return part not in fields
+        thing = getattr(thing, part)
+    return False
+
+
+def names_missing(text):
+    return sorted(name for name in set(NAMED.findall(text)) - OTHERS if missing(name))
+
+
+def short_names_missing(text):
+    """Of names in backticks with two parts, those of which the first is neither a module with the second, nor a word
+    of the code."""
+    words = {
+        getattr(node, field, None) for node in ast.walk(ast.parse(text)) for field in ("id", "attr", "arg", "name")
+    }
+    found = {(first, second) for first, second in SHORT.findall(text) if first != "bcmdist"}
+    strange = [f"{first}.{second}" for first, second in found if first not in words and not is_in_some(first, second)]
+    return sorted({*strange} - NO_CODE)
+
+
+def is_in_some(stem, name):
+    """Whether a module or folder of that name, wherever it is, has another name in it."""
+    homes = [module for module in MODULES if module.rpartition(".")[2] == stem]
+    return any(f"{module}.{name}" in MODULES or not missing(f"{module}.{name}") for module in homes)
+
+
+def test_what_texts_name_exists():
+    found = {path.relative_to(ROOT.parent): names_missing(path.read_text()) for path in TEXTS}
+    assert {path: names for path, names in found.items() if names} == {}
+
+
+def test_what_docstrings_and_comments_name_for_short_exists():
+    found = {name: short_names_missing(path.read_text()) for name, path in MODULES.items()}
+    assert {name: names for name, names in found.items() if names} == {}
+
+
 # --- The checks themselves ---
+
+
+def test_names_that_do_not_exist_would_be_found():
+    text = (
+        "`bcmdist.stream.publish`, bcmdist.storage.ledger.Entry.key, bcmdist.data.entries.publish, bcmdist.GBCM.nothing"
+    )
+    assert names_missing(text) == ["bcmdist.GBCM.nothing", "bcmdist.stream.publish"]
+    text = "x = 1  # `opening.refuse_changed`, `surveyed.refuse_changed`, `surveyed.nothing`, `x.bit_length()`"
+    assert short_names_missing(text) == ["opening.refuse_changed", "surveyed.nothing"]
 
 
 def test_what_would_be_found():

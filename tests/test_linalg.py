@@ -1,6 +1,10 @@
+import ast
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+import bcmdist
 from bcmdist import linalg
 from bcmdist.errors import NotPositiveDefinite
 
@@ -78,3 +82,103 @@ def test_semidefinite_factor_of_any_rank(rng, rank):
 def test_semidefinite_factor_refuses_what_is_no_covariance(wrong):
     with pytest.raises(NotPositiveDefinite, match="joint: expected a positive semi-definite matrix, got one with"):
         linalg.semidefinite_factor(np.diag([1.0, 2.0, wrong]), name="joint")
+
+
+N, COLUMNS = 150, 7  # more than one block of `mirror`
+
+# Name: the function of a covariance A, its factor L, B (N, COLUMNS) and b (N,), and what it is in numpy.
+CALLS = {
+    "cholesky": (lambda A, L, B, b: linalg.cholesky(A, name="A"), lambda A, B, b: np.linalg.cholesky(A)),
+    "solve_lower": (lambda A, L, B, b: linalg.solve_lower(L, B), lambda A, B, b: _solve(A, B)),
+    "solve_lower of a vector": (lambda A, L, B, b: linalg.solve_lower(L, b), lambda A, B, b: _solve(A, b)),
+    "solve_lower_transposed": (
+        lambda A, L, B, b: linalg.solve_lower_transposed(L, B),
+        lambda A, B, b: np.linalg.solve(np.linalg.cholesky(A).T, B),
+    ),
+    "solve_right_transposed": (
+        lambda A, L, B, b: linalg.solve_right_transposed(L, B.T),
+        lambda A, B, b: _solve(A, B).T,
+    ),
+    "cholesky_solve": (lambda A, L, B, b: linalg.cholesky_solve(L, B), lambda A, B, b: np.linalg.solve(A, B)),
+    "subtract_outer_lower": (
+        lambda A, L, B, b: linalg.mirror(linalg.subtract_outer_lower(A, B)),
+        lambda A, B, b: A - B @ B.T,
+    ),
+    "add_outer_lower": (lambda A, L, B, b: linalg.mirror(linalg.add_outer_lower(A, B)), lambda A, B, b: A + B @ B.T),
+    "identity_plus_scaled": (
+        lambda A, L, B, b: linalg.identity_plus_scaled(A, b),
+        lambda A, B, b: np.eye(N) + np.outer(b, b) * A,
+    ),
+    "add_outer": (lambda A, L, B, b: linalg.add_outer(A, 0.5, b), lambda A, B, b: A + 0.5 * np.outer(b, b)),
+    "gram": (lambda A, L, B, b: linalg.gram(B), lambda A, B, b: B.T @ B),
+    "inverse": (lambda A, L, B, b: linalg.inverse(L), lambda A, B, b: np.linalg.inv(A)),
+    "mirror": (lambda A, L, B, b: linalg.mirror(np.tril(A)), lambda A, B, b: A),
+    "semidefinite_factor": (lambda A, L, B, b: _square(linalg.semidefinite_factor(A, name="A")), lambda A, B, b: A),
+}
+# The numbers of A and its factor, those of B and b, and those of results of both.
+DTYPES = [(np.float64, np.float64, np.float64), (np.float32, np.float32, np.float32), (np.float32, np.float64, float)]
+
+
+def _solve(A, B):
+    return np.linalg.solve(np.linalg.cholesky(A), B)
+
+
+def _square(F):
+    return F @ F.T
+
+
+@pytest.mark.parametrize("dtypes", DTYPES, ids=["double", "single", "mixed"])
+@pytest.mark.parametrize("order", ["F", "C"])
+def test_what_is_returned_is_right_for_any_numbers_and_order(rng, order, dtypes):
+    first, second, result = dtypes
+    B, b = rng.standard_normal((N, COLUMNS)).astype(second), rng.standard_normal(N).astype(second)
+    A = (random_covariance(rng, N) / N).astype(first)
+    L = np.array(np.linalg.cholesky(A.astype(float)), dtype=first, order=order)
+    # Condition number of A: about 5. Mixed numbers: the factor has been rounded to single precision.
+    tolerance = 1e-11 if dtypes == DTYPES[0] else 2e-4
+    for name, (call, expected) in CALLS.items():
+        truth = expected(*(part.astype(float) for part in (A, B, b)))
+        found = call(np.array(A, order=order), L, np.array(B, order=order), b)
+        only_first = name in ("cholesky", "inverse", "mirror", "semidefinite_factor")
+        wanted = first if only_first else second if name == "gram" else result
+        assert found.dtype == wanted, name
+        close = {"rtol": tolerance, "atol": tolerance * np.abs(truth).max()}
+        np.testing.assert_allclose(found, truth, **close, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("order", ["F", "C"])
+def test_jitter_and_independent_rows_of_any_numbers_and_order(rng, dtype, order):
+    A = np.array(random_covariance(rng, 20), dtype=dtype, order=order)
+    L, jitter = linalg.cholesky_with_jitter(A, name="A")
+    assert (L.dtype, jitter) == (dtype, 0.0)
+    np.testing.assert_allclose(L @ L.T, A, rtol=1e-4, atol=1e-4)
+    assert linalg.log_determinant(L).dtype == float
+    np.testing.assert_allclose(linalg.log_determinant(L), np.linalg.slogdet(A.astype(float))[1], rtol=1e-6)
+    np.testing.assert_array_equal(linalg.independent_rows(A), np.arange(20))
+
+
+def test_integers_are_taken_as_double_precision():
+    np.testing.assert_allclose(linalg.cholesky(np.array([[4, 2], [2, 2]]), name="A"), [[2.0, 0.0], [1.0, 1.0]])
+    np.testing.assert_allclose(linalg.solve_lower(np.array([[2, 0], [1, 1]]), np.array([[2], [3]])), [[1.0], [2.0]])
+
+
+def test_a_matrix_of_single_precision_is_judged_by_its_own_rounding(rng):
+    """Its pivots at the level of rounding are no positive ones, and what rounding left is no negative variance."""
+    v = rng.standard_normal((40, 3)).astype(np.float32)
+    with pytest.raises(NotPositiveDefinite, match="no jitter up to 1e-06"):
+        linalg.cholesky_with_jitter(v @ v.T, name="rank three")
+    F = linalg.semidefinite_factor(v @ v.T, name="rank three")
+    np.testing.assert_allclose(F @ F.T, v @ v.T, atol=1e-4)
+
+
+def test_nobody_leaves_what_a_routine_returns():
+    """A routine works in place for some numbers and orders only."""
+    left = []
+    for path in Path(bcmdist.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+                called = ast.unparse(node.value.func)
+                if called.startswith("linalg.") or called.endswith(".residual_lower"):
+                    left.append(f"{path.name}:{node.lineno} {called}")
+    assert left == []

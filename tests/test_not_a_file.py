@@ -13,15 +13,16 @@ from click.testing import CliRunner
 
 from bcmdist import GBCM, Settings
 from bcmdist.app.cli.main import cli
-from bcmdist.app.jobs import Journal, open_job, spawn
+from bcmdist.app.jobs import spawn
+from bcmdist.app.journal import Journal, open_job
 from bcmdist.data.reorder.external_sort import Run, Shuffle
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import BcmdistError, NotAFile, UnsafeData
 from bcmdist.learning.evidence.cached import Remembered
 from bcmdist.model.loading import _model
 from bcmdist.prediction.fitted import load_fitted
-from bcmdist.prediction.local import tasks
 from bcmdist.prediction.local.halos import load_arrangement
+from bcmdist.prediction.local.neighbours import load_neighbours
 from bcmdist.storage import loading
 from bcmdist.storage.commits import open_store
 from bcmdist.storage.disk import LocalStorage
@@ -141,7 +142,7 @@ def test_in_a_model(cells, monkeypatch, what, place):
 def forget_loaded():
     """What was read before is kept in memory, by the hash of its record."""
     kept = (loading.load_record, load_fitted, load_arrangement, _model, loading.load_array)
-    for load in (*kept, tasks.load_neighbours):
+    for load in (*kept, load_neighbours):
         load.cache_clear()
 
 

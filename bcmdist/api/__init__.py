@@ -1,0 +1,1 @@
+"""What users import: GBCM, fitting, requests and how they are carried out, mixtures, tables in and out."""

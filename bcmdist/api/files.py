@@ -13,17 +13,18 @@ import tempfile
 import uuid
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from bcmdist.data.coordinates import read_coordinate
 from bcmdist.data.dataset import open_group, read_schema
+from bcmdist.data.outputs import taken_meanwhile
 from bcmdist.data.schema import NO_INPUT, Schema, dimensions, unused_columns, warn_of_columns
 from bcmdist.data.tables.importing import import_file
 from bcmdist.data.tables.roles import Roles
 from bcmdist.data.tables.tables import READERS, WRITERS, ending, write_table
 from bcmdist.data.values import unpacked
-from bcmdist.data.writing import taken_meanwhile
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption
 from bcmdist.model.model import Model
 
@@ -44,11 +45,38 @@ def is_table(out) -> bool:
     return "://" not in str(out) and ending(out) in WRITERS
 
 
-@contextlib.contextmanager
-def predicted(model: Model, data, out, *, x=None, roles: dict, id=None) -> Iterator[tuple[str, str, dict]]:
-    """A data set with the rows of `data`, where to write its predictions, and why columns are not used, by name.
+@dataclass(frozen=True)
+class Files:
+    """Data sets in the place of files, while predictions are made."""
 
-    Where `data` is a file it is imported, and where `out` is a table the predictions become one, in the end.
+    data: str
+    """with the rows to predict at"""
+    predictions: str
+    """where to write them"""
+    unused: dict[str, str]
+    """why columns are not used, by name"""
+    out: str
+    """where they are wanted"""
+
+    def finish(self) -> None:
+        """Make a table of the predictions, where one is wanted.
+
+        Raises
+        ------
+        DataExists
+            Something has appeared at `out` meanwhile.
+        """
+        if self.predictions == self.out:
+            return
+        table = f"{os.path.dirname(self.predictions)}/table{ending(self.out)}"
+        write_table(table, _pieces(self.predictions))
+        with taken_meanwhile(self.out):
+            os.link(table, self.out)
+
+
+@contextlib.contextmanager
+def predicted(model: Model, data, out, *, x=None, roles: dict, id=None) -> Iterator[Files]:
+    """Data sets to predict with, where `data` may be a file, which is imported, and `out` a table.
 
     Parameters
     ----------
@@ -58,8 +86,6 @@ def predicted(model: Model, data, out, *, x=None, roles: dict, id=None) -> Itera
 
     Raises
     ------
-    DataExists
-        Something has appeared at `out` meanwhile.
     InvalidOption; of files as `import_file`
     """
     if (roles or id) and not is_file(data):
@@ -72,7 +98,7 @@ def predicted(model: Model, data, out, *, x=None, roles: dict, id=None) -> Itera
         raise InvalidOption(f"output: expected {', '.join(WRITERS)} or .zarr, got {out}; choose another --out")
     unused = {} if is_file(data) else _unused(data, x, model)
     if not is_file(data) and not is_table(out):
-        yield data, out, unused
+        yield Files(data, out, unused, out)
         return
     remote = "://" in str(out)
     place = tempfile.mkdtemp() if remote else f"{os.path.abspath(out)}.partial-{uuid.uuid4().hex[:8]}"
@@ -82,14 +108,7 @@ def predicted(model: Model, data, out, *, x=None, roles: dict, id=None) -> Itera
             rows = f"{place}/rows.zarr"
             unused = _imported(model, data, rows, roles, id)
             data = rows
-        if not is_table(out):
-            yield data, out, unused
-            return
-        yield data, f"{place}/predictions.zarr", unused
-        table = f"{place}/table{ending(out)}"
-        write_table(table, _pieces(f"{place}/predictions.zarr"))
-        with taken_meanwhile(out):
-            os.link(table, out)
+        yield Files(data, f"{place}/predictions.zarr" if is_table(out) else out, unused, out)
     finally:
         shutil.rmtree(place, ignore_errors=True)
 

@@ -3,16 +3,20 @@
 from dataclasses import replace
 
 from bcmdist.api.places import places
-from bcmdist.committee import passes
+from bcmdist.committee import passes, revision
 from bcmdist.committee.cells import heard_in_cells
+from bcmdist.committee.facts import Facts
 from bcmdist.committee.ingest.loop import ingest
-from bcmdist.committee.ingest.options import IngestOptions
+from bcmdist.committee.ingest.options import IngestOptions, IngestReport
 from bcmdist.committee.snapshot import Snapshot, from_commit
 from bcmdist.data.dataset import Dataset, open_data
 from bcmdist.data.partition import partitions, refuse_overlap
+from bcmdist.data.slices import SLICED
 from bcmdist.data.sources.listed import Listed
+from bcmdist.data.sources.open import Source
 from bcmdist.learning import first_commit
-from bcmdist.learning.settings import Settings, makes_several
+from bcmdist.learning.settings import Settings
+from bcmdist.prediction.arrivals.watch import ArrivalWatch
 from bcmdist.prediction.held_out import calibrated
 from bcmdist.prediction.local import arrange
 from bcmdist.runtime.interface import Runtime
@@ -29,7 +33,7 @@ def fit(source, settings: Settings, model, runtime: Runtime) -> Snapshot:
         else:
             parts = partitions(data, settings.rows_per_expert)
         snapshot = absorb(snapshot, parts, runtime)
-        if makes_several(settings, snapshot.facts):
+        if _makes_several(settings, snapshot.facts):
             snapshot = passes.refine(snapshot, runtime)
         if settings.partition == "spatial":
             snapshot = arrange.surround(snapshot, runtime)
@@ -55,3 +59,26 @@ def absorb(snapshot: Snapshot, parts, runtime: Runtime, *, same_rows="warn") -> 
         with snapshot.going_on() as snapshot:
             snapshot, _ = ingest(snapshot, Listed(tuple(parts)), runtime, IngestOptions(same_rows=same_rows))
     return calibrated(snapshot, runtime)
+
+
+def ingest_source(
+    snapshot: Snapshot, source: Source, wishes: IngestOptions | None, runtime: Runtime
+) -> tuple[Snapshot, IngestReport]:
+    """Hear what a source delivers, noting how well it was predicted before, and commit on the way."""
+    with snapshot.going_on() as snapshot:
+        snapshot, report = ingest(snapshot, source, runtime, wishes, watch=ArrivalWatch(snapshot))
+        return calibrated(snapshot, runtime), report
+
+
+def forget(snapshot: Snapshot, keys, runtime: Runtime) -> Snapshot:
+    """Withdraw what partitions have said, and commit."""
+    with snapshot.going_on() as snapshot:
+        return calibrated(revision.forget(snapshot, keys, runtime), runtime)
+
+
+def _makes_several(settings: Settings, facts: Facts) -> bool:
+    """Whether a fit goes on after its first pass: as it was asked to, else where that pass has heard slices."""
+    if settings.passes is not None:
+        return settings.passes == "auto"
+    sliced = settings.partition == "chunks" and (facts.between_partitions or 0.0) >= SLICED
+    return sliced and settings.linearise == "own"

@@ -9,8 +9,6 @@ passes; `fit` is all of them. `forget`, `reweight` and `merge` undo, weigh and j
 """
 
 import contextlib
-import functools
-import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,25 +17,18 @@ from bcmdist.api import fit
 from bcmdist.api.info import info
 from bcmdist.committee import fading, passes, revision
 from bcmdist.committee.committee import Committee
-from bcmdist.committee.ingest.loop import ingest
 from bcmdist.committee.ingest.options import IngestOptions, IngestReport
+from bcmdist.committee.ingest.source import source_of
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition
-from bcmdist.data.sources.open import Source, open_source
-from bcmdist.errors import InvalidOption
+from bcmdist.data.sources.open import Source
 from bcmdist.learning.evidence.gradient import evidence_gradient
 from bcmdist.learning.settings import Settings
 from bcmdist.model.model import Model
-from bcmdist.prediction import datasets
-from bcmdist.prediction.arrivals.watch import ArrivalWatch
+from bcmdist.prediction import datasets, in_memory
 from bcmdist.prediction.diagnosis import diagnosis
-from bcmdist.prediction.fitted import fitted_of
-from bcmdist.prediction.held_out import calibrated
-from bcmdist.prediction.joint import joint_latent, one_belief, sample_latent
-from bcmdist.prediction.local.tasks import load_predictor
-from bcmdist.prediction.new_rows import new_inputs, new_observations
+from bcmdist.prediction.predictors import chosen_method
 from bcmdist.prediction.scoring.scores import Scores
-from bcmdist.prediction.tasks import predict_rows, with_class_names
 from bcmdist.runtime.interface import Runtime
 from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.storage.commits import ModelStore
@@ -48,7 +39,7 @@ from bcmdist.storage.ledger import Entry
 class GBCM:
     """A committee with its model and ledger, as of one commit of a model directory.
 
-    Made by `fit`, `prepare` or `load`; immutable: `absorb` returns the next one.
+    Made by `fit`, `prepare` or `load`; immutable: `absorb` returns the next one. Runtimes are serial by default.
     """
 
     snapshot: Snapshot
@@ -59,38 +50,21 @@ class GBCM:
     def fit(cls, source, settings=None, *, model=None, runtime: Runtime | None = None) -> "GBCM":
         """Fit a committee to a data set.
 
-        Parameters
-        ----------
-        source : path or URL of a Zarr group, or (X, y) with X (N, D), also a data frame, and y (N,), also texts
-        settings : Settings
-        model : path of the model directory; kept in a temporary one by default. An unfinished fit
-            of the same Zarr data with the same settings is continued.
-        runtime : `SerialRuntime` by default
-
-        Raises
-        ------
-        BcmdistError
-            One of its children, before anything is written, where data, settings or cluster
-            cannot be used (`bcmdist.errors`).
+        `source`: path or URL of a Zarr group, or (X, y) with X (N, D), also a data frame, and y (N,), also texts;
+        `settings`: `Settings`; `model`: path of the model directory, a temporary one by default. The same fit, if
+        unfinished, is continued. Raises children of `BcmdistError` before anything is written, where data, settings
+        or cluster cannot be used.
         """
         return cls(fit.fit(source, settings or Settings(), model, runtime or SerialRuntime()))
 
     @classmethod
     def prepare(cls, source, settings=None, *, model=None, runtime: Runtime | None = None) -> "GBCM":
-        """Settle scaling, hyper-parameters and query set, and commit an empty committee.
-
-        Parameters and errors are those of `fit`.
-        """
+        """Settle scaling, hyper-parameters and query set, and commit an empty committee; otherwise as `fit`."""
         return cls(fit.prepare(source, settings or Settings(), model, runtime or SerialRuntime())[0])
 
     @classmethod
     def load(cls, model, *, commit=None) -> "GBCM":
-        """The committee of a model directory, at its newest commit or at a given one.
-
-        Raises
-        ------
-        ModelNotFound, ModelDamaged, VersionMismatch
-        """
+        """The committee of a model directory, at its newest commit or at a given one; else `ModelNotFound`, say."""
         return cls(Snapshot.load(model, commit=commit))
 
     @classmethod
@@ -162,17 +136,11 @@ class GBCM:
     def absorb(self, parts: list[Partition], *, same_rows="warn", runtime: Runtime | None = None) -> "GBCM":
         """Hear partitions, and commit; those in the ledger already are left out.
 
-        Parameters
-        ----------
-        same_rows : "warn", "refuse" or "allow" rows that were heard under another key, and would count twice
+        `same_rows`: "warn", "refuse" or "allow" rows that were heard under another key, and would count twice.
 
-        Raises
-        ------
-        DataChanged
-            Rows are not those that were surveyed when the model was prepared.
-        InvalidData
-            Partitions have other columns than the training data, or share rows with what was heard.
-        UnsupportedTarget, MemoryLimit, WorkerCannotRead, WorkerLost, LaplaceNotConverged
+        Raises `DataChanged` where rows are not those that were surveyed when the model was prepared, `InvalidData`
+        where partitions have other columns than the training data, or share rows with what was heard; and
+        `UnsupportedTarget`, `MemoryLimit`, `WorkerCannotRead`, `WorkerLost`, `LaplaceNotConverged`.
         """
         return GBCM(fit.absorb(self.snapshot, parts, runtime or SerialRuntime(), same_rows=same_rows))
 
@@ -180,36 +148,22 @@ class GBCM:
         self, source: Source, wishes: IngestOptions | None = None, *, runtime: Runtime | None = None
     ) -> tuple["GBCM", IngestReport]:
         """Hear what a source delivers, once each, and commit on the way; see `bcmdist.committee.ingest.loop`."""
-        runtime = runtime or SerialRuntime()
-        with self.snapshot.going_on() as snapshot:
-            snapshot, tally = ingest(snapshot, source, runtime, wishes, watch=ArrivalWatch(snapshot))
-            return GBCM(calibrated(snapshot, runtime)), tally
+        snapshot, tally = fit.ingest_source(self.snapshot, source, wishes, runtime or SerialRuntime())
+        return GBCM(snapshot), tally
 
     def partial_fit(self, source, *, same_rows="warn", runtime: Runtime | None = None) -> "GBCM":
         """Hear the rows of another source with arrays of the same names; partitions heard before are left out.
 
-        Parameters
-        ----------
-        source : path or URL of a Zarr group, of a directory of them, or of a stream; see `bcmdist.data.sources`
-        same_rows : "warn", "refuse" or "allow" rows that were heard under another name, and would count twice
+        `source`: path or URL of a Zarr group, of a directory of them, or of a stream; `same_rows` as in `absorb`.
 
-        Raises
-        ------
-        ChunkConflict
-            A partition that was heard holds other rows now.
-        SameRows
-            Rows were heard under another name, and are to be refused.
-        InvalidData, UnsupportedTarget, MemoryLimit, WorkerCannotRead, WorkerLost, LaplaceNotConverged
+        Raises as `absorb`; `ChunkConflict` where a partition that was heard holds other rows now, `SameRows` as asked.
         """
         with contextlib.closing(self.source(source)) as opened:
             return self.ingest(opened, IngestOptions(same_rows=same_rows), runtime=runtime)[0]
 
     def source(self, url, *, watch=False, **options) -> Source:
         """A source of rows for this model; `watch`: one that may grow; further options of `open_source`."""
-        rows, model = self.snapshot.facts.rows_per_expert, self.model
-        group = f"bcmdist-{hashlib.sha256(self.url.encode()).hexdigest()[:12]}"
-        names = {"x": model.x_name, "y": model.y_name}
-        return open_source(url, **names, schema=model.schema, rows_per_expert=rows, watch=watch, group=group, **options)
+        return source_of(self.snapshot, url, watch=watch, **options)
 
     def refine(self, *, runtime: Runtime | None = None, most: int | None = None, tolerance=passes.TOLERANCE) -> "GBCM":
         """Make further passes until the committee stops moving (SYSTEMS I.5); see `passes.refine`."""
@@ -220,9 +174,7 @@ class GBCM:
 
     def forget(self, keys, *, runtime: Runtime | None = None) -> "GBCM":
         """Withdraw what partitions have said; see `revision.forget`."""
-        runtime = runtime or SerialRuntime()
-        with self.snapshot.going_on() as snapshot:
-            return GBCM(calibrated(revision.forget(snapshot, keys, runtime), runtime))
+        return GBCM(fit.forget(self.snapshot, keys, runtime or SerialRuntime()))
 
     def reweight(self, weights, *, runtime: Runtime | None = None) -> "GBCM":
         """Change how much partitions count, by key; see `revision.reweight`."""
@@ -235,99 +187,50 @@ class GBCM:
 
     # --- Predicting ---
 
+    def chosen_method(self, method=None) -> str:
+        """The given method, or the one recorded at fit; `InvalidOption` where the model lacks what it needs."""
+        return chosen_method(self.snapshot, method)
+
     def predict(self, X, *, exposure=None, trials=None, quantiles=(), method=None) -> dict[str, np.ndarray]:
         """Predictions at the rows of X (n, D), in original units, by name.
 
-        `mean` and `variance` of the latent f, (n,), or (n, C) of C classes; for classes `probability`
-        (n, C) and `label`; otherwise `observation_mean`, `observation_variance`, `lower95` and `upper95`
-        of a new observation, of `exposure` or `trials` where the likelihood has them (1 by default), and
-        `quantile0.9` for a level 0.9 among `quantiles`.
-
-        Raises
-        ------
-        InvalidData, InvalidDtype, InvalidOption
+        `mean` and `variance` of the latent f, (n,), or (n, C) of C classes; for classes `probability` (n, C) and
+        `label`; otherwise `observation_mean`, `observation_variance`, `lower95` and `upper95` of a new observation,
+        of `exposure` or `trials` where the likelihood has them (1 by default), and `quantile0.9` for a level 0.9 among
+        `quantiles`. `method` as in `predict_zarr`. Raises `InvalidData`, `InvalidDtype`, `InvalidOption`.
         """
-        X = new_inputs(self.model, X)
-        obs = new_observations(self.model, len(X), exposure=exposure, trials=trials)
-        bad = [q for q in quantiles if not 0 < q < 1]
-        if bad or (quantiles and self.model.likelihood.categorical):
-            raise InvalidOption(
-                f"quantiles: expected levels between 0 and 1 of numbers, got {list(quantiles)} of a "
-                f"{self.model.likelihood.name} model; correct or leave them out"
-            )
-        local = self.chosen_method(method) == "local"
-        fitted = load_predictor(self.snapshot.reference, "local") if local else fitted_of(self.snapshot)
-        return with_class_names(self.model, predict_rows(fitted, X, obs, tuple(quantiles)))
+        how = {"exposure": exposure, "trials": trials, "quantiles": quantiles}
+        return in_memory.predict(self.snapshot, X, method=self.chosen_method(method), **how)
 
     def predict_zarr(self, source, out, *, x=None, method=None, runtime: Runtime | None = None) -> int:
         """Predict at every row of a Zarr data set into a new Zarr group; the number of rows.
 
-        Parameters
-        ----------
-        x : name of the input array; the one of the training data by default
-        method : "committee", or "local" with the rows around each new point; as recorded at fit by default
-
-        Raises
-        ------
-        DataExists, DataNotFound, InvalidData, WorkerCannotRead
+        `x`: name of the input array, that of the training data by default; `method`: "committee", or "local" with the
+        rows around each new point, or one that was registered, as recorded at fit by default. Raises `DataExists`,
+        `DataNotFound`, `InvalidData`, `WorkerCannotRead`.
         """
         with self.snapshot.held() as snapshot:
             data = datasets.open_new_rows(snapshot, source, x=x, y=None)
             return datasets.predict_zarr(snapshot, data, out, self.chosen_method(method), runtime or SerialRuntime())
 
     def score(self, source, *, x=None, y=None, method=None, runtime: Runtime | None = None) -> dict:
-        """Scores of the predictions against the targets of a Zarr data set, in original units.
-
-        Parameters
-        ----------
-        x, y : names of the input and target arrays; those of the training data by default
-        method : as in `predict_zarr`
-
-        Returns
-        -------
-        `rows`, and `rmse nmse mae mnlp crps coverage50 coverage80 coverage95 interval_score pit_distance pit`,
-        `accuracy log_loss brier ece auc` or, of counts and lifetimes, `mnlp deviance coverage50 coverage80
-        coverage95 concordance mae interval_score pit_distance pit`; numbers, but for the list `pit`
-        (`bcmdist.prediction.scoring.pit`). Of more than 20,000 rows also `concordance_error`, a standard error, or
-        `auc_error`, a bound (`bcmdist.prediction.scoring.ranking`). The `deviance` of counts is Poisson's, whatever
-        their likelihood; that of lifetimes is the model's own.
-        """
+        """`rows`, and scores of predictions against the targets of a Zarr data set, as named by `Scores.summary`."""
         scores = self.scores(source, x=x, y=y, method=method, runtime=runtime)
         return {"rows": int(scores.totals["rows"]), **scores.summary()}
 
     def scores(self, source, *, x=None, y=None, method=None, runtime: Runtime | None = None) -> Scores:
-        """The totals behind `score`, which add."""
+        """The totals behind `score`, which add; `x` and `y` are names of the arrays, those in training by default."""
         with self.snapshot.held() as snapshot:
             data = datasets.open_new_rows(snapshot, source, x=x, y=y or self.model.y_name)
             return datasets.scores(snapshot, data, self.chosen_method(method), runtime or SerialRuntime())
 
-    def chosen_method(self, method=None) -> str:
-        """The method that was asked for, or the one recorded at fit; `InvalidOption` where the model has none such."""
-        return datasets.chosen_method(self.snapshot.facts, method)
+    def predict_joint(self, X) -> tuple[np.ndarray, np.ndarray]:
+        """Mean (n,) and covariance (n, n) of the latent f at the rows of X (n, D), in original units."""
+        return in_memory.predict_joint(self.snapshot, X, allowed_bytes=SerialRuntime().allowed_bytes)
 
-    def predict_joint(self, X):
-        """Mean (n,) and covariance (n, n) of the latent f at the rows of X (n, D), in original units.
-
-        Raises
-        ------
-        InvalidData, MemoryLimit
-        """
-        belief, X = one_belief(self.model, self.committee), self.model.scaling.inputs(new_inputs(self.model, X))
-        mean, covariance = joint_latent(self.model.query, belief, X, allowed_bytes=SerialRuntime().allowed_bytes)
-        original = functools.partial(self.model.scaling.original, units=self.model.likelihood.units)
-        return original("mean", mean), original("variance", covariance)
-
-    def sample(self, X, *, size, seed=0):
-        """Joint samples of the latent f at the rows of X (n, D): (size, n), in original units.
-
-        Raises
-        ------
-        InvalidData, MemoryLimit
-        """
-        belief, X = one_belief(self.model, self.committee), self.model.scaling.inputs(new_inputs(self.model, X))
-        how = {"size": size, "seed": seed, "allowed_bytes": SerialRuntime().allowed_bytes}
-        samples = sample_latent(self.model.query, belief, X, **how)
-        return self.model.scaling.original("mean", samples, self.model.likelihood.units)
+    def sample(self, X, *, size, seed=0) -> np.ndarray:
+        """Joint samples of the latent f at the rows of X (n, D): (size, n), in original units."""
+        return in_memory.sample(self.snapshot, X, size=size, seed=seed, allowed_bytes=SerialRuntime().allowed_bytes)
 
     # --- Diagnosis ---
 

@@ -13,28 +13,29 @@ from bcmdist.prediction.scoring.surprise import from_facts
 def info(snapshot: Snapshot) -> dict:
     """Figures of `bcmdist info`."""
     model, facts, degrees = snapshot.model, snapshot.facts, snapshot.degrees_of_freedom
-    query = model.query
+    shared, count = model.shared, model.shared.functions
     return {
         "rows": snapshot.committee.total.rows,
         "partitions": len(snapshot.ledger),
         "commit": snapshot.commit,
-        "query": len(query.points),
+        "query": count,
+        "expert": facts.expert,
         "inputs": model.inputs,
         "columns": list(model.schema.columns),
         "p_eff": degrees,
-        "advice": query_advice(degrees, len(query.points), facts.query_asked, facts.degrees_estimated),
+        "advice": query_advice(degrees, count, facts.query_asked, facts.degrees_estimated, of=shared.noun),
         "log_evidence": passes.log_evidence(model, facts, snapshot.ledger, snapshot.committee),
         "kernel": model.kernel_name,
-        "mean": query.mean.name,
+        "mean": shared.mean.name,
         "likelihood": model.likelihood.name,
         "hyperparameters": {
-            name: value.tolist() for name, value in named_parameters(query.kernel, model.likelihood).items()
+            name: value.tolist() for name, value in named_parameters(shared.kernel, model.likelihood).items()
         },
         "classes": list(model.schema.classes) or model.classes,
         "approximation": facts.approximation,
         "passes": [entry.to_json() for entry in facts.passes],
         "converged": passes.converged(facts),
-        "jitter": query.jitter,
+        "jitter": shared.jitter,
         "kernels_tried": facts.kernels_tried,
         "at_bounds": facts.at_bounds,
         "method": facts.method,

@@ -15,12 +15,12 @@ import numpy as np
 from bcmdist import __version__
 from bcmdist.api.gbcm import GBCM
 from bcmdist.data.dataset import check_names, describe, open_data
+from bcmdist.data.outputs import new_output
 from bcmdist.data.partition import aligned_partitions
-from bcmdist.data.writing import LARGEST_OUTPUT_CHUNK, create_predictions, new_output, output_names
+from bcmdist.data.predictions import LARGEST_OUTPUT_CHUNK, create_predictions, output_names
 from bcmdist.errors import InvalidOption, ModelNotFound
 from bcmdist.learning.sampling.chains import load_chains, mixing, mixing_advice
-from bcmdist.prediction.datasets import chosen_method
-from bcmdist.prediction.limits import refuse_large_prediction
+from bcmdist.prediction.limits import committee_memory, refuse_large_prediction
 from bcmdist.prediction.mixtures.tasks import (
     CONTENTS,
     Contents,
@@ -31,6 +31,7 @@ from bcmdist.prediction.mixtures.tasks import (
     references,
     stacked,
 )
+from bcmdist.prediction.predictors import chosen_method
 from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.prediction.tasks import with_class_names
 from bcmdist.runtime.interface import Runtime
@@ -65,7 +66,7 @@ def _load(reference):
 
 @dataclass(frozen=True)
 class Mixture:
-    """Committees whose predictions count alike; made by hand, by `load` or by `posterior.sample_posterior`."""
+    """Committees whose predictions count alike; made by hand, by `load` or by `sampling.sample_posterior`."""
 
     members: Sequence[GBCM]
     """fitted to the same data with the same settings, but for the hyper-parameters"""
@@ -172,8 +173,19 @@ class Mixture:
         return figures | {"model": self.url}
 
     def chosen_method(self, method=None) -> str:
-        """The method that was asked for: members have been fitted each for itself, in chunks, and have no cells."""
-        return chosen_method(None, method)
+        """The method that predicts: "committee".
+
+        Raises
+        ------
+        InvalidOption
+            Another was given.
+        """
+        if (method := chosen_method(self.members[0].snapshot, method or "committee")) != "committee":
+            raise InvalidOption(
+                f"method: expected committee, as members of a mixture predict, got {method!r}; leave it out, or "
+                "predict with single members"
+            )
+        return method
 
     @property
     def url(self) -> str:
@@ -191,7 +203,7 @@ class Mixture:
         data = open_data(source, x=x or first.model.x_name, y=y, schema=first.model.schema)
         check_names(data, first.model.schema)
         first.predict(np.zeros((1, data.inputs)))  # refuses other columns
-        refuse_large_prediction(data, first.model.query, runtime)
+        refuse_large_prediction(committee_memory(first.model.shared), data, runtime)
         runtime.check_same(functools.partial(describe, data.url, data.x, data.y), url=data.url)
         runtime.check_same(functools.partial(_visible, self._carried), url=self.url)
         return data

@@ -24,6 +24,7 @@ from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import Partition, partitions
 from bcmdist.errors import InvalidOption, ModelExists
 from bcmdist.learning.evidence.objectives import CommitteeObjective, LocalObjective
+from bcmdist.learning.experts import FIRST
 from bcmdist.learning.sampling.chains import FOLDER, chain_from, chain_store
 from bcmdist.learning.sampling.hmc import HMC, Chain, sample, with_normal_prior
 from bcmdist.learning.search import Objective
@@ -61,9 +62,9 @@ class Coordinates:
 
     def __init__(self, kernel: Kernel, likelihood: Likelihood):
         self.kernel, self.likelihood = kernel, likelihood
-        named = named_parameters(kernel, likelihood)
+        named, lengthscales = named_parameters(kernel, likelihood), {f"kernel.{n}" for n in kernel.lengthscales}
         every = [(n, k if len(v) > 1 else None) for n, v in named.items() for k in range(len(v))]
-        self.slope = np.array([-2.0 if n.endswith("lengthscale") else 1.0 for n, _ in every])
+        self.slope = np.array([-2.0 if n in lengthscales else 1.0 for n, _ in every])
         self.names = [n.replace("lengthscale", "w") + ("" if k is None else f"[{k}]") for n, k in every]
 
     def at(self, phi):
@@ -229,6 +230,10 @@ def _refuse_unsampled(likelihood):
 def _refuse(settings, samples, chains, hmc):
     if settings.kernel == "auto" or settings.set or not settings.learn:
         raise InvalidOption("hmc: expected a kernel by name and learn without set; name one and leave out the rest")
+    if settings.expert != FIRST:
+        raise InvalidOption(
+            f"hmc: expected the expert {FIRST}, whose evidence has a gradient, got {settings.expert}; leave it out"
+        )
     available = chains * (hmc.iterations - hmc.burn_in)
     if chains < 1 or not 1 <= samples <= available:
         raise InvalidOption(

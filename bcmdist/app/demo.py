@@ -17,7 +17,8 @@ from bcmdist.data.dataset import open_data, open_group
 from bcmdist.data.partition import partitions
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import DataExists, InvalidOption
-from bcmdist.learning.settings import Settings, refuse_seed
+from bcmdist.learning.settings import Settings
+from bcmdist.learning.settings_checks import refuse_seed
 from bcmdist.prediction.scoring.scores import class_scores
 from bcmdist.storage.urls import refuse_secrets
 

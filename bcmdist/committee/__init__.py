@@ -1,0 +1,1 @@
+"""Message -> belief, and a committee's life: snapshot, passes, ingestion, forgetting, merging."""

@@ -1,4 +1,4 @@
-"""Rows that are known by cells: none is heard both as it is stored and in the order of cells."""
+"""Rows in the order of spatial cells: none is heard both there and as it is stored, and they need a disk."""
 
 from bcmdist.committee.fading import weights
 from bcmdist.committee.snapshot import Snapshot
@@ -13,19 +13,18 @@ def heard_in_cells(snapshot: Snapshot) -> set[str]:
     array = snapshot.facts.cells.array
     if array is None or not len(heard_pieces(weights(snapshot.facts.fading, snapshot.ledger), array)):
         return set()
-    return {entry.key for entry in snapshot.store.get_segment(snapshot.facts.surveyed)}
+    return set(snapshot.surveyed)
 
 
 def refuse_heard_in_cells(snapshot: Snapshot, parts):
     """Raise `InvalidData` where cells are to be heard whose rows somebody has ingested as they are stored."""
     if any(part.data.url == f"{snapshot.url}/{CELL_DATA}" for part in parts):
-        _refuse_heard(snapshot)
+        refuse_heard_as_stored(snapshot)
 
 
-def _refuse_heard(snapshot):
-    """Rows that were ingested as they are stored would count twice."""
-    surveyed = {entry.key for entry in snapshot.store.get_segment(snapshot.facts.surveyed)}
-    heard = [entry.key for entry in snapshot.ledger if entry.key in surveyed]
+def refuse_heard_as_stored(snapshot: Snapshot):
+    """Raise `InvalidData` where rows were ingested as they are stored: in the order of cells they would count twice."""
+    heard = [entry.key for entry in snapshot.ledger if entry.key in snapshot.surveyed]
     if heard:
         raise InvalidData(
             f"{snapshot.url}: expected rows that were not heard yet, {heard[0]} has been ingested as it is stored (and "

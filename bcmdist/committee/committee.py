@@ -87,14 +87,14 @@ def _blocks(array, axes):
 POINTS_PER_DEGREE = 2.0
 
 
-def query_advice(degrees_of_freedom, points, asked, estimated=None) -> str:
+def query_advice(degrees_of_freedom, points, asked, estimated=None, *, of="query points") -> str:
     """One line on whether the query set suffices, and what to set when it does not.
 
     Fewer points than were asked for are left where the kernel determines the others. `estimated`: the degrees of
-    freedom for which an automatic number of points was asked for.
+    freedom for which an automatic number of points was asked for. `of`: what is shared.
     """
     wanted = POINTS_PER_DEGREE * degrees_of_freedom
-    seen = f"{degrees_of_freedom:.0f} effective degrees of freedom are seen through {points} query points"
+    seen = f"{degrees_of_freedom:.0f} effective degrees of freedom are seen through {points} {of}"
     if estimated is not None:
         seen += f" (chosen for an estimated {estimated:.0f})"
     if points < asked:

@@ -83,6 +83,8 @@ class Facts:
     """hyper-parameters that learning has left at a bound"""
     seconds: dict[str, float]
     """by stage"""
+    expert: str = "bcm"
+    """what experts share and what they do with the rest, by its name"""
     passes: tuple[Pass, ...] = ()
     data: str | None = None
     """URL of the training data"""

@@ -1,4 +1,4 @@
-"""Drift: how much old rows count, and whether new ones still look as the model expects.
+"""Fading: how much old rows count.
 
 Weights follow from where rows stand in their source and from nothing else, so that partitions that come late, twice
 or in another order give the same committee. With a half-life of H rows a partition that ends at row t counts
@@ -80,6 +80,22 @@ def chosen_fading(known: Weighting, source, half_life, window) -> Weighting:
             "another model"
         )
     return known
+
+
+def going_on(before: Weighting, now: Weighting, url) -> Weighting:
+    """How rows fade now, of who has begun to ingest into the model at `url` when they faded as before.
+
+    Raises
+    ------
+    InvalidOption
+        Somebody else has let them begin to.
+    """
+    if now.fades and not before.fades:
+        raise InvalidOption(
+            f"{url}: expected rows that do not fade, as when this began, somebody else lets them fade by now; repeat "
+            "the command to go on like that"
+        )
+    return now
 
 
 def weights(fading: Weighting, entries: Iterable[Entry]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""The committee of a commit, for whoever loads all of it and for tasks."""
+"""The committee of a commit and the facts beside it, checked: for whoever loads all of it, and for tasks."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from bcmdist.model.loading import load_model
 from bcmdist.model.model import Model
 from bcmdist.model.soundness import sound_model
 from bcmdist.storage.commits import Commit, Reference, open_store
-from bcmdist.storage.loading import _place, load_record
+from bcmdist.storage.loading import load_record
 
 
 def load_committee(reference: Reference) -> Committee:
@@ -18,7 +18,7 @@ def load_committee(reference: Reference) -> Committee:
     store, record = open_store(reference.url), load_record(reference)
     model, found = load_model(reference), {name: record["arrays"].get(name) for name in ("eta", "precision")}
     arrays = {name: store.get_array(digest) for name, digest in found.items() if digest}
-    check_belief(arrays, record["facts"], model, _place(reference))
+    check_belief(arrays, record["facts"], model, reference.place)
     return committee_from(arrays, record["facts"])
 
 

@@ -109,8 +109,8 @@ def refine(snapshot: Snapshot, runtime, *, most: int | None = None, tolerance=TO
         return snapshot
     parts = heard_partitions(snapshot)
     values, halvings = _balanced(snapshot.committee.posterior.mean), 0
-    previous = snapshot.facts.linearised_at
-    previous = snapshot.store.get_array(previous) if previous else None
+    at = snapshot.facts.linearised_at
+    previous = snapshot.store.get_array(at) if at else None
     done = snapshot.facts.passes
     while not within(done[-1], tolerance):
         if not (_pays(changes_made(snapshot.facts)) if most is None else done[-1].number < most):

@@ -21,13 +21,13 @@ from bcmdist.committee.committee import Committee
 from bcmdist.committee.facts import Cells
 from bcmdist.committee.fading import weights
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.committee.written import recorded_chunks, refuse_changed
+from bcmdist.committee.surveyed import recorded_chunks, refuse_changed
 from bcmdist.data.checks.manifest import to_table
 from bcmdist.data.partition import from_keys, refuse_overlap
 from bcmdist.errors import CommitConflict, InvalidOption, ModelExists, ModelsDiffer
 from bcmdist.experts.expert import zero_message
 from bcmdist.experts.message import Message
-from bcmdist.model.model import ARRAYS
+from bcmdist.model.model import CELL_ARRAYS
 from bcmdist.storage.commits import BlobReference, open_store
 from bcmdist.storage.ledger import RUNNING, Entry
 
@@ -55,7 +55,7 @@ def forget(snapshot: Snapshot, keys: Iterable[str], runtime) -> Snapshot:
         keys_gone = {entry.key for entry in gone}
         ledger = [entry for entry in snapshot.ledger if entry.key not in keys_gone]
         if not ledger:
-            return Committee(zero_message(snapshot.model.query, snapshot.model.likelihood)), ledger
+            return Committee(zero_message(snapshot.model.shared, snapshot.model.likelihood)), ledger
         return snapshot.committee.withdraw(recall(snapshot, gone, weights(snapshot.facts.fading, gone))), ledger
 
     return _revised(snapshot, without, runtime)
@@ -192,7 +192,7 @@ def messages(
     """
     ledger = snapshot.ledger if ledger is None else ledger
     known = {entry.key: entry for entry in ledger}
-    total = zero_message(snapshot.model.query, snapshot.model.likelihood)
+    total = zero_message(snapshot.model.shared, snapshot.model.likelihood)
     keys = sorted(counts, key=lambda key: known[key].at)
     for at, group in itertools.groupby(keys, key=lambda key: known[key].at):
         parts = from_keys(group, y=snapshot.model.y_name, schema=snapshot.model.schema)
@@ -252,8 +252,9 @@ def merge(one: Snapshot, other: Snapshot, model) -> Snapshot:
 def _refuse_different(one, other):
     """Raise `ModelsDiffer` naming the first thing in which two models are not the same."""
     (arrays, facts), (other_arrays, other_facts) = one.model.to_arrays(), other.model.to_arrays()
-    different = [name for name in ARRAYS if not np.array_equal(arrays[name], other_arrays[name])]
-    different += [name for name in facts if facts[name] != other_facts[name]]
+    names = [name for name in arrays if name not in CELL_ARRAYS]
+    different = [name for name in names if not np.array_equal(arrays[name], other_arrays.get(name))]
+    different += [name for name in facts if facts[name] != other_facts.get(name)]
     different += [
         name for name in ("approximation", "linearise") if getattr(one.facts, name) != getattr(other.facts, name)
     ]

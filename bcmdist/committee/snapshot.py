@@ -7,15 +7,19 @@ commit (`successor`) and returns its snapshot.
 import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
 
 from bcmdist.committee.committee import Committee
 from bcmdist.committee.facts import Facts
 from bcmdist.committee.loading import sound_committee
-from bcmdist.committee.written import recorded_chunks, refuse_changed, write_commit
+from bcmdist.committee.surveyed import recorded_chunks, refuse_changed
+from bcmdist.data.checks.manifest import Chunk
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import Partition
 from bcmdist.data.schema import UNNAMED, warn
-from bcmdist.errors import InvalidData, ModelNotFound
+from bcmdist.errors import InvalidData, ModelNotFound, NotFinite
 from bcmdist.experts.tasks import Contribution, EPExpert, Expert
 from bcmdist.model.model import Model
 from bcmdist.runtime.timing import StageTimer
@@ -41,6 +45,8 @@ class Snapshot:
     """where to read on, JSON-ready, by the name of a source"""
     keep: tuple = ()
     """what must be kept alive: scratch directories"""
+    read: dict = field(default_factory=dict, repr=False, compare=False)
+    """blobs that were parsed, by their hashes: once for this snapshot and all that follow it"""
 
     # --- Reading ---
 
@@ -76,11 +82,11 @@ class Snapshot:
     @contextlib.contextmanager
     def going_on(self) -> Iterator["Snapshot"]:
         """As `held`, of who makes the next commit: from the newest one, where his own has been pruned."""
-        with contextlib.ExitStack() as hold:
+        with contextlib.ExitStack() as lease:
             try:
-                hold.enter_context(self.store.hold(self.commit))
+                lease.enter_context(self.store.hold(self.commit))
             except ModelNotFound:
-                yield replace(hold.enter_context(Snapshot.opened(self.url)), keep=self.keep)
+                yield replace(lease.enter_context(Snapshot.opened(self.url)), keep=self.keep)
             else:
                 yield self
 
@@ -93,6 +99,27 @@ class Snapshot:
     def reference(self) -> Reference:
         """What tasks carry instead of this snapshot."""
         return self.store.reference(self.commit)
+
+    @property
+    def surveyed(self) -> dict[str, Entry]:
+        """Partitions as they were surveyed, by key."""
+        blob = self.facts.surveyed
+        if blob not in self.read:
+            self.read[blob] = {entry.key: entry for entry in self.store.get_segment(blob)}
+        return self.read[blob]
+
+    @property
+    def chunks(self) -> dict[str, Chunk]:
+        """As of `recorded_chunks`."""
+        blob = self.facts.chunks
+        if blob not in self.read:
+            self.read[blob] = recorded_chunks(self.store, self.facts)
+        return self.read[blob]
+
+    @cached_property
+    def heard(self) -> dict[str, Entry]:
+        """The ledger by key."""
+        return {entry.key: entry for entry in self.ledger}
 
     @property
     def degrees_of_freedom(self) -> float:
@@ -118,9 +145,9 @@ class Snapshot:
         DataChanged
         """
         contribution = runtime.sum(task, parts, label=label)
-        chunks = recorded_chunks(self.store, self.facts)
-        refuse_changed(contribution.entries.values(), self.store.get_segment(self.facts.surveyed), chunks)
-        refuse_changed(contribution.entries.values(), self.ledger, chunks)
+        entries = contribution.entries
+        for known in (self.surveyed, self.heard):
+            refuse_changed(entries.values(), [known[key] for key in entries if key in known], self.chunks)
         return contribution
 
     def named(self, parts: list[Partition]) -> list[Partition]:
@@ -214,3 +241,31 @@ def from_commit(store: ModelStore, commit: Commit) -> Snapshot:
         facts=Facts.from_json(commit.facts["fit"]),
         offsets=commit.offsets,
     )
+
+
+def write_commit(store: ModelStore, number, model, committee, facts: Facts, *, segments=(), partitions=0, offsets=None):
+    """Commit a model, its committee, and what else is known; the reference of the commit.
+
+    Parameters
+    ----------
+    segments, partitions : hashes of the ledger's segments, and the number of its entries
+    offsets : where to read on, by the name of a source
+
+    Raises
+    ------
+    CommitConflict
+    NotFinite
+        Messages have ruined the committee.
+    """
+    arrays, model_facts = model.to_arrays()
+    total = committee.total
+    if not all(np.all(np.isfinite(part)) for part in (total.eta, total.precision, total.evidence)):
+        raise NotFinite(
+            f"{store.storage.url}: expected finite messages for commit {number}, got others; nothing was committed: "
+            "check that inputs are in the range of the training data, else restore the model from a copy"
+        )
+    arrays |= {"eta": total.eta, "precision": total.precision}
+    all_facts = {"model": model_facts, "fit": facts.to_json(), "evidence": total.evidence, "rows": total.rows}
+    all_facts["partitions"] = partitions
+    digests = store.put_arrays(arrays, before=store.arrays_before(number))
+    return store.commit(number, arrays=digests, facts=all_facts, segments=segments, offsets=offsets or {})

@@ -28,9 +28,8 @@ from bcmdist.storage.fields import (
 )
 from bcmdist.storage.ledger import CLASSES_NOTED, NUMBERS_NOTED
 
+# What a record says of its committee, `FACTS`, of which `FIT` is what the fit found out; parts stand before the whole.
 CALIBRATION = fields({"slope": NUMBER, "bias": every(NUMBER), "rows": COUNT.perhaps})
-
-
 CELLS = {
     "core": SEVERAL.perhaps,
     "around": SEVERAL.perhaps,
@@ -39,14 +38,10 @@ CELLS = {
     "halos": BLOB.perhaps,
     "border_jump": NOT_NEGATIVE.perhaps,
 }
-
-
+# Of these, what local prediction needs, one after another as a fit adds it.
+CELL_STEPS = ("edges", "halos", "border_jump")
 FADING = {"source": TEXT, "position": COUNT, "half_life": maybe(POSITIVE), "window": maybe(SEVERAL)}
-
-
 PASS = {"pass": SEVERAL, "change": NOT_NEGATIVE.perhaps, "log_evidence": maybe(NUMBER), "halvings": COUNT.perhaps}
-
-
 EXPECTED = {
     "partitions": COUNT,
     "surprise": NUMBER,
@@ -54,10 +49,9 @@ EXPECTED = {
     "samples": COUNT,
     "figures": every(NUMBER),
 }
-
-
 FIT = {
     "approximation": one_of(("laplace", "ep")),
+    "expert": TEXT.perhaps,
     "linearise": one_of(("own", "running")),
     "passes": every(fields(PASS)),
     "query_asked": SEVERAL,
@@ -84,14 +78,7 @@ FIT = {
     "between_partitions": NUMBER.perhaps,
     "expected": maybe(fields(EXPECTED)),
 }
-
-
 FACTS = {"model": NAMED, "fit": NAMED, "evidence": NUMBER, "rows": COUNT, "partitions": COUNT.perhaps}
-
-
-# What local prediction needs, one after another as a fit adds it.
-CELL_STEPS = ("edges", "halos", "border_jump")
-
 
 # Of a sum of precisions, in units of its largest entry: what messages that were withdrawn leave.
 PRECISION_TOLERANCE = 1e-6
@@ -101,7 +88,7 @@ def check_belief(arrays, facts, model: Model, where: str) -> None:
     """Raise `ModelDamaged` where eta, precision and what is known of the fit cannot be of a model."""
     check_fields(facts, FACTS, where)
     check_fit(facts["fit"], model, where)
-    expected = zero_message(model.query, model.likelihood)
+    expected = zero_message(model.shared, model.likelihood)
     for name in ("eta", "precision"):
         if name not in arrays:
             raise damaged(where, f"an array {name}", "none")

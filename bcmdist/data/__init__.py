@@ -1,0 +1,1 @@
+"""Chunk -> partition -> checked rows; knows nothing of Gaussian processes."""

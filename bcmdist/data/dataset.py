@@ -17,9 +17,9 @@ from zarr.storage import LocalStore
 
 from bcmdist.data.checks.checked_store import CheckedStore, safe_name
 from bcmdist.data.coordinates import schema_of
-from bcmdist.data.entries import EntryShape, open_entry
-from bcmdist.data.redis import is_entry, is_stream, place_of
+from bcmdist.data.reader import EntryShape
 from bcmdist.data.schema import UNNAMED, Schema, recoded, refuse_other_classes, taken, warn_of_columns
+from bcmdist.data.schemes import reader_of
 from bcmdist.data.values import since
 from bcmdist.errors import (
     BcmdistError,
@@ -103,9 +103,9 @@ def open_group(url):
     ------
     DataNotFound, InvalidOption, MissingExtra, StorageUnreachable, UnsafeData
     """
-    if is_stream(url):
+    if reader := reader_of(url):
         raise InvalidOption(
-            f"data: expected a Zarr data set, {place_of(url).url} is a stream; `bcmdist ingest` hears it"
+            f"data: expected a Zarr data set, {reader.named(url)} is a stream; `bcmdist ingest` hears it"
         )
     where = absolute_url(url)
     if "\0" in where or ("://" in where and ".." in unquote(where).split("/")):
@@ -130,7 +130,7 @@ def open_group(url):
 
 
 def open_data(url, *, x="X", y="y", schema=UNNAMED) -> Dataset:
-    """Open a data set, or an entry of a stream, and check all that can be checked without reading rows.
+    """Open a data set, or an entry (`bcmdist.data.reader`), and check all that can be checked without reading rows.
 
     `y=None` opens it for its inputs only. Where rows are being appended, `rows` are those written (`ROWS_COMPLETE`).
     `schema`: names of a model's inputs and classes, in whose order its columns are read.
@@ -140,8 +140,8 @@ def open_data(url, *, x="X", y="y", schema=UNNAMED) -> Dataset:
     DataNotFound, InvalidData, InvalidDtype, MisalignedChunks; of an entry also MissingChunk, SourceUnreachable,
     UnsafeData
     """
-    if is_entry(url):
-        return entry_data(url, x, y, open_entry(url, x, y, COMPANIONS), schema)
+    if reader := reader_of(url):
+        return entry_data(url, x, y, reader.shape(url, x, y, COMPANIONS), schema)
     group, arrays = _open_arrays(url, x, y)
     complete = complete_rows(group, url)
     rows = arrays[x].shape[0] if complete is None else complete
@@ -161,7 +161,7 @@ def open_data(url, *, x="X", y="y", schema=UNNAMED) -> Dataset:
 
 
 def entry_data(url, x, y, entry: EntryShape, schema) -> Dataset:
-    """An entry of a stream as a data set."""
+    """An entry as a data set."""
     take = taken(Schema(entry.columns), schema, url)
     return Dataset(url, x, y, entry.rows, len(take) or entry.inputs, entry.rows, entry.companions, take=take)
 
@@ -247,8 +247,8 @@ def read_schema(url, *, x="X", y: str | None = None) -> Schema:
     ------
     As `open_data`.
     """
-    if is_entry(url):
-        return Schema(open_entry(url, x, y, COMPANIONS).columns)
+    if reader := reader_of(url):
+        return Schema(reader.shape(url, x, y, COMPANIONS).columns)
     group = open_group(url)
     return schema_of(url, group, _array(group, url, x), None if y is None else _array(group, url, y))
 

@@ -10,13 +10,13 @@ where workers find it: it is no part of any name.
 
 import struct
 import uuid
-from typing import NamedTuple
 
 import numpy as np
 
+from bcmdist.data.reader import EntryShape
 from bcmdist.data.redis import ENTRY, REMEMBERED, patiently, place_of
 from bcmdist.data.values import as_float
-from bcmdist.errors import InvalidData, MissingChunk, MissingExtra, UnsafeData
+from bcmdist.errors import InvalidData, InvalidOption, MissingChunk, MissingExtra, UnsafeData
 
 # Largest batch that is decoded: rows x columns x 8 bytes.
 LARGEST_BYTES = 2**28
@@ -82,18 +82,6 @@ def publish(url, X, y, *, rows_per_entry=1000, **companions) -> list[str]:
     return ids
 
 
-class EntryShape(NamedTuple):
-    """What an entry holds."""
-
-    rows: int
-    inputs: int
-    companions: tuple[str, ...]
-    columns: tuple[str, ...]
-    """names of the inputs, where each is a column of its own"""
-    unused: tuple[str, ...]
-    """names of columns that hold no numbers"""
-
-
 def open_entry(url, x, y, companions) -> EntryShape:
     """What an entry holds, checked but for its rows.
 
@@ -133,10 +121,29 @@ def read_entry(url, x, y, companions) -> dict[str, np.ndarray]:
     return {name: columns[name] for name in others} | {x: np.column_stack([columns[name] for name in inputs])}
 
 
+class StreamEntries:
+    """The reader of entries, for the table of schemes."""
+
+    @staticmethod
+    def named(url):
+        return place_of(url).url
+
+    @staticmethod
+    def shape(url, x, y, companions):
+        return open_entry(url, x, y, companions)
+
+    @staticmethod
+    def columns(url, x, y, companions):
+        return read_entry(url, x, y, companions)
+
+
 def _payload(url):
     """Fields of an entry, from its server."""
-    match = ENTRY.fullmatch(url)
-    assert match, "callers ask is_entry"
+    match = ENTRY.fullmatch(str(url))
+    if match is None:
+        raise InvalidOption(
+            f"data: expected a Zarr data set, {place_of(url).url} is a stream; `bcmdist ingest` hears it"
+        )
     place, number = place_of(match["stream"]), match["id"]
     found = patiently(place, lambda client: client.xrange(place.stream, number, number))
     return found[0][1] if found else None

@@ -35,16 +35,6 @@ class Place:
         return f"{self.server}/{self.stream}"
 
 
-def is_stream(url) -> bool:
-    """Whether a URL is one of Redis."""
-    return str(url).startswith(("redis://", "rediss://"))
-
-
-def is_entry(url) -> bool:
-    """Whether a URL names an entry of a stream."""
-    return ENTRY.fullmatch(str(url)) is not None
-
-
 def place_of(url) -> Place:
     """The stream that redis://[USER:PASSWORD@]HOST[:PORT][/DB]/STREAM names; the password is kept for this process.
 

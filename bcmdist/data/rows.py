@@ -4,21 +4,20 @@ import functools
 import hashlib
 import itertools
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
+from zict import LRU
 
 from bcmdist.data.checks.manifest import Chunk
 from bcmdist.data.dataset import COMPANIONS, Dataset, open_group, read_schema
-from bcmdist.data.entries import read_entry
 from bcmdist.data.observations import Observations
 from bcmdist.data.partition import Partition
-from bcmdist.data.redis import is_entry
+from bcmdist.data.schemes import reader_of
 from bcmdist.data.values import LARGEST, numbers
 from bcmdist.errors import BcmdistError, CorruptChunk, InvalidData, MemoryLimit
-from bcmdist.storage.cache import Kept
+from bcmdist.storage.cache import get_or_make, least_recently_used
 from bcmdist.storage.urls import answering
 
 # Rows that one task reads in one go: enough to decode a large chunk few times, little enough to
@@ -30,7 +29,7 @@ LARGEST_RUN_BYTES = 2**32
 
 # Memory for the rows of partitions that are kept, and what the rows of one take, about.
 ROWS_BYTES = 2**27
-_kept: "Kept[Rows]" = Kept(ROWS_BYTES, lambda rows: rows.X.nbytes + 5 * rows.obs.y.nbytes)
+_kept: "LRU[Hashable, Rows]" = least_recently_used(ROWS_BYTES, lambda rows: rows.X.nbytes + 5 * rows.obs.y.nbytes)
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ def read_all(parts: Sequence[Partition]) -> Iterator[tuple[Partition, Rows]]:
     """Each partition with its rows; neighbours are read in one go, up to `RUN_ROWS` rows."""
     for run in _runs(parts):
         if run[0].data.kept:
-            yield from ((part, _kept.get(part, functools.partial(_read_one, part))) for part in run)
+            yield from ((part, get_or_make(_kept, part, functools.partial(_read_one, part))) for part in run)
         else:
             yield from _read_run(run)
 
@@ -124,19 +123,45 @@ def _runs(parts):
 def _read(data, start, stop):
     """Checked X (n, D), y (n,) and companions (n,) of some rows by name, float64; the chunks without a manifest."""
     _refuse_large(data, stop - start)
-    group: Any = read_entry(data.url, data.x, data.y, COMPANIONS) if is_entry(data.url) else open_group(data.url)
-    rows = slice(start, stop)
-    columns = {"X": _read_column(group, data, data.x, rows)}
+    stored, seen = _opened(data, slice(start, stop))
+    columns = {"X": _checked(data, data.x, stored, start)}
     unknown = np.full(len(columns["X"]), np.nan)
-    columns["y"] = unknown if data.y is None else _read_column(group, data, data.y, rows)
-    columns |= {name: _read_column(group, data, name, rows) for name in data.companions}
+    columns["y"] = unknown if data.y is None else _checked(data, data.y, stored, start)
+    columns |= {name: _checked(data, name, stored, start) for name in data.companions}
     bad = np.flatnonzero(columns.get("weight", np.ones(1)) <= 0)
     if len(bad):
         raise InvalidData(
             f"{data.url}: expected positive weights, got {columns['weight'][bad[0]]} at row {start + bad[0]}; drop the "
             "row"
         )
-    return columns, {} if is_entry(data.url) else group.store.seen
+    return columns, seen
+
+
+def _opened(data, rows) -> tuple[Callable[[str], np.ndarray], Mapping[str, Chunk]]:
+    """A function that reads some rows of an array, as numbers; and the chunks that it has seen."""
+    if reader := reader_of(data.url):
+        return _entry(data, reader.columns(data.url, data.x, data.y, COMPANIONS), rows), {}
+    group = open_group(data.url)
+
+    def stored(name):
+        values = _decoded(group[name], data.url, rows, lambda array: array[rows])
+        return numbers(group[name], values, f"{data.url}: {name}", start=rows.start)
+
+    return stored, group.store.seen
+
+
+def _entry(data, columns, rows):
+    """A function that takes some rows of the columns of an entry."""
+
+    def stored(name):
+        if len(columns[name]) != data.rows:
+            raise InvalidData(
+                f"{data.url}: expected {data.rows} rows in {name}, as it was found to hold, got {len(columns[name])}; "
+                "an entry must not change: deliver other rows under another name"
+            )
+        return columns[name][rows]
+
+    return stored
 
 
 def _refuse_large(data, rows):
@@ -148,14 +173,10 @@ def _refuse_large(data, rows):
         )
 
 
-def _read_column(group, data, name, rows):
-    if is_entry(data.url):
-        column = group[name][rows]
-    else:
-        stored = _decoded(group[name], data.url, rows, lambda array: array[rows])
-        column = numbers(group[name], stored, f"{data.url}: {name}", start=rows.start)
-    column = _meant(data, name, column, rows.start)
-    _check_finite(data, name, column, rows.start)
+def _checked(data, name, stored, start):
+    """A column as the model wants it, of rows from `start` on."""
+    column = _meant(data, name, stored(name), start)
+    _check_finite(data, name, column, start)
     return column
 
 

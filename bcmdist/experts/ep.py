@@ -17,8 +17,10 @@ import numpy as np
 
 from bcmdist import linalg
 from bcmdist.errors import EPNotConverged
-from bcmdist.experts.expert import prior_covariance
+from bcmdist.experts import laplace
+from bcmdist.experts.factor import Triangular
 from bcmdist.experts.message import Message, zero
+from bcmdist.experts.residual import kind_of, refuse_uncoupled
 from bcmdist.model.likelihoods.tilted import tilted_site
 
 SWEEPS = 500
@@ -49,7 +51,7 @@ class Sites:
     """Sweeps it took"""
 
 
-def ep_pass(query, likelihood, X, obs, total=None, sites=None, *, step=1.0):
+def ep_pass(shared, likelihood, X, obs, total=None, sites=None, *, step=1.0):
     """One pass of one expert: its message about the rows X (n, D), scaled, and the sites for its next pass.
 
     Without `total` or `sites` it is the first pass, under the expert's own prior. Later passes: `total` is the
@@ -65,16 +67,16 @@ def ep_pass(query, likelihood, X, obs, total=None, sites=None, *, step=1.0):
     ------
     EPNotConverged, NotPositiveDefinite
     """
+    refuse_uncoupled(shared.residual, "expectation propagation", "take --approximation laplace")
     if len(X) == 0:
-        return zero(query.shared), Sites(np.zeros(0), np.zeros(0), 0.0, 0)
-    V = query.whiten(X)
-    K = query.kernel.cross(X, X)
+        return zero(shared.size), Sites(np.zeros(0), np.zeros(0), 0.0, 0)
+    V, kind = shared.design(X), kind_of(shared)
     if total is None or sites is None:
-        prior_mean, prior, sites = None, prior_covariance(K, query.mean, X), None
-        Lam = linalg.mirror(query.residual_lower(V, K))
+        prior_mean, sites = None, None
+        prior, Lam = kind.own_prior(shared, V, X)
     else:
-        Lam = linalg.mirror(query.residual_lower(V, K))
-        prior_mean, prior = cavity_prior(V, Lam, total, site_message(V, Lam, sites))
+        Lam = kind.residual(shared, V, X)
+        prior_mean, prior = cavity_prior(V, Lam.covariance, total, site_message(V, Lam, sites))
     fitted = fit_sites(prior, obs, likelihood, prior_mean=prior_mean, start=sites)
     sites = fitted if sites is None else _part_way(sites, fitted, step)
     return site_message(V, Lam, sites), sites
@@ -86,10 +88,10 @@ def _part_way(old, new, step) -> Sites:
     return Sites(tau, nu, old.log_constant + step * (new.log_constant - old.log_constant), new.sweeps)
 
 
-def repeated_message(query, X, sites) -> Message:
+def repeated_message(shared, X, sites) -> Message:
     """The message that sites which were found before stand for, at the rows X (n, D)."""
-    V = query.whiten(X)
-    return site_message(V, linalg.mirror(query.residual_lower(V, query.kernel.cross(X, X))), sites)
+    V = shared.design(X)
+    return site_message(V, kind_of(shared).residual(shared, V, X), sites)
 
 
 def sites_to_array(sites: Sites):
@@ -115,29 +117,8 @@ def cavity_prior(V, Lam, total, own):
 
 
 def site_message(V, Lam, sites) -> Message:
-    """Message of rows with Gaussian sites, given V (n, S) and Lam = cov(f | v) (n, n), both kept.
-
-    B = I + tau^1/2 Lam tau^1/2 = L L',  W = L^-1 tau^1/2 V,  a = (I + tau Lam)^-1 nu:
-    precision = W'W,  eta = V'a,  evidence = log_constant + 1/2 nu'Lam a - 1/2 log|B|     (SYSTEMS I.4)
-    """
-    root = np.sqrt(sites.tau)
-    L = linalg.cholesky(linalg.identity_plus_scaled(Lam, root), name="I + tau^1/2 Lam tau^1/2")
-    a = _regress(L, root, Lam, sites.nu)
-    W = linalg.solve_lower(L, np.multiply(root[:, None], V, order="F"))
-    evidence = sites.log_constant + 0.5 * (sites.nu @ (Lam @ a)) - 0.5 * linalg.log_determinant(L)
-    return Message(V.T @ a, linalg.gram(W), float(evidence), len(root))
-
-
-def _regress(L, root, K, x):
-    """(I + tau K)^-1 x for L L' = I + tau^1/2 K tau^1/2 and root = tau^1/2.
-
-    Refined once: x can be 1e7 and the result 1e2 (counts of millions), and digits would be lost.
-    """
-    a = np.zeros_like(x)
-    for _ in range(2):
-        rest = x - a - root**2 * (K @ a)
-        a = a + rest - root * linalg.cholesky_solve(L, root * (K @ rest))
-    return a
+    """Message of rows with Gaussian sites, given V (n, S) and Lam = cov(f | v), both kept (SYSTEMS I.4)."""
+    return laplace.site_message(V, Lam, sites.tau, sites.nu, sites.log_constant)
 
 
 def fit_sites(K, obs, likelihood, *, prior_mean=None, start=None) -> Sites:
@@ -185,7 +166,7 @@ def _cavities(K, prior_mean, tau, nu):
     """
     root = np.sqrt(tau)
     L = linalg.cholesky(linalg.identity_plus_scaled(K, root), name="I + tau^1/2 K tau^1/2")
-    a = _regress(L, root, K, nu - tau * prior_mean)
+    a = laplace.regress(Triangular(L), root, K, nu - tau * prior_mean)
     b = np.diag(linalg.inverse(L))
     mean, variance = prior_mean + K @ a, (1.0 - b) / np.where(tau > 0, tau, 1.0)
     faint = tau * np.diag(K) <= FAINT

@@ -11,8 +11,8 @@ moves and may be negative where p is not log-concave. Mostly w and h are the sam
 import numpy as np
 
 from bcmdist import linalg
-from bcmdist.experts.expert import prior_covariance
 from bcmdist.experts.laplace import laplace_mode
+from bcmdist.experts.residual import prior_covariance
 from bcmdist.model.likelihoods import OneProcess, slopes
 
 

@@ -2,7 +2,7 @@
 
 Gaussian rows need no approximation. Any other likelihood is made Gaussian at a mode (`laplace`,
 `softmax`). Both then condense into a message by the whitened form of Appendix B of the GBCM paper
-(SYSTEMS I.4, I.7).
+(SYSTEMS I.4, I.7). What an expert does with the part of f that the shared variables leave is its `Residual`.
 """
 
 from dataclasses import dataclass
@@ -14,9 +14,10 @@ from bcmdist.data.observations import Observations
 from bcmdist.experts import softmax
 from bcmdist.experts.laplace import laplace_message, laplace_mode, log_joint, step_message
 from bcmdist.experts.message import Message, zero
+from bcmdist.experts.residual import Residual, kind_of, refuse_classes_together
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.belief import Belief
-from bcmdist.model.shared.query import Query
+from bcmdist.model.shared.interface import Shared
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Linearised:
         return Linearised(self.message.weighted(weight), weight * self.objective, step)
 
 
-def expert_message(query: Query, likelihood: Likelihood, X, obs: Observations) -> Message:
+def expert_message(shared: Shared, likelihood: Likelihood, X, obs: Observations) -> Message:
     """Message of the rows X (n, D), scaled, with targets `obs`, from nothing but these rows.
 
     This is the expert of the GBCM paper, and pass 1. No rows give the zero message.
@@ -45,17 +46,16 @@ def expert_message(query: Query, likelihood: Likelihood, X, obs: Observations) -
     LaplaceNotConverged, NotPositiveDefinite
     """
     if len(X) == 0:
-        return zero_message(query, likelihood)
-    V = query.whiten(X)
-    K = query.kernel.cross(X, X)
+        return zero_message(shared, likelihood)
+    V, kind = shared.design(X), _kind(shared, likelihood)
     if likelihood.exact:
-        return gaussian_message(V, query.residual_lower(V, K), likelihood.targets(obs), likelihood.noise(obs))
-    prior = prior_covariance(K, query.mean, X)
+        return gaussian_message(V, kind.residual(shared, V, X), likelihood.targets(obs), likelihood.noise(obs))
+    prior, Lam = kind.own_prior(shared, V, X)
     f = find_mode(prior, obs, likelihood)
-    return _linearised_message(V, linalg.mirror(query.residual_lower(V, K)), obs, likelihood, f)
+    return _linearised_message(V, Lam, obs, likelihood, f)
 
 
-def conditional_message(query: Query, likelihood: Likelihood, X, obs: Observations, mean) -> Linearised:
+def conditional_message(shared: Shared, likelihood: Likelihood, X, obs: Observations, mean) -> Linearised:
     """Message of the rows linearised at their mode given that the shared variables equal `mean`.
 
     This is an expert in a later pass: f = argmax log p(y | f) + log N(f; V mean, Lam) depends on the
@@ -66,30 +66,36 @@ def conditional_message(query: Query, likelihood: Likelihood, X, obs: Observatio
     ----------
     mean : (S,), or (C, S) for C processes
     """
-    V = query.whiten(X)
-    Lam = linalg.mirror(query.residual_lower(V, query.kernel.cross(X, X)))
+    V = shared.design(X)
+    Lam = _kind(shared, likelihood).residual(shared, V, X)
     prior_mean = V @ mean.T
-    f = find_mode(Lam, obs, likelihood, prior_mean)
+    f = find_mode(Lam.covariance, obs, likelihood, prior_mean)
     objective = log_joint(obs, likelihood, f, prior_mean)
     step = None if likelihood.log_concave else step_message(V, Lam, obs, likelihood, f)
     return Linearised(_linearised_message(V, Lam, obs, likelihood, f), objective, step)
 
 
-def running_message(query: Query, likelihood: Likelihood, X, obs: Observations, belief: Belief) -> Message:
+def running_message(shared: Shared, likelihood: Likelihood, X, obs: Observations, belief: Belief) -> Message:
     """Message of rows linearised at their mode under the belief so far, cov(f) = Lam + V Lambda^-1 V'.
 
     The message itself does not contain the belief, and adds like any other; but where it is linearised
     depends on what was heard before (SYSTEMS I.5, last paragraph).
     """
-    V = query.whiten(X)
-    Lam = linalg.mirror(query.residual_lower(V, query.kernel.cross(X, X)))
+    V = shared.design(X)
+    Lam = _kind(shared, likelihood).residual(shared, V, X)
     A = linalg.solve_right_transposed(belief.factor, V.copy(order="F"))
-    f = find_mode(np.asfortranarray(Lam + A @ A.T), obs, likelihood, V @ belief.mean)
+    f = find_mode(Lam.plus(A), obs, likelihood, V @ belief.mean)
     return _linearised_message(V, Lam, obs, likelihood, f)
 
 
+def _kind(shared, likelihood):
+    """What these experts do with the rest; `InvalidOption` where the likelihood cannot do with it."""
+    refuse_classes_together(shared.residual, likelihood)
+    return kind_of(shared)
+
+
 def find_mode(K, obs, likelihood, prior_mean=None):
-    """Mode of p(y | f) N(f; prior_mean, K): (n,), or (n, C) for classes."""
+    """Mode of p(y | f) N(f; prior_mean, K): (n,), or (n, C) for classes; K as `Residual.covariance`."""
     mode = softmax.softmax_mode if likelihood.per_class else laplace_mode
     return mode(K, obs, likelihood, prior_mean)
 
@@ -99,33 +105,25 @@ def _linearised_message(V, Lam, obs, likelihood, f):
     return message(V, Lam, obs, likelihood, f)
 
 
-def zero_message(query: Query, likelihood: Likelihood) -> Message:
+def zero_message(shared: Shared, likelihood: Likelihood) -> Message:
     """What is said before any row is heard, in the shape that messages of this likelihood have."""
-    S, C = query.shared, likelihood.processes
+    S, C = shared.size, likelihood.processes
     if not likelihood.per_class or likelihood.coupled:
         return zero(C * S)
     return Message(np.zeros((C, S)), np.zeros((S, S) if likelihood.exact else (C, S, S)), 0.0, 0)
 
 
-def prior_covariance(K, mean, X):
-    """cov(f) = K + H H' of a partition, the mean's weights included; full, a new matrix."""
-    H = mean.design(X)
-    return K + H @ H.T
+def gaussian_message(V, residual: Residual, y, noise) -> Message:
+    """Exact message of y = f + e, y (n,) or (n, C); uses up `residual` and `V`.
 
-
-def gaussian_message(V, residual_lower, y, noise) -> Message:
-    """Exact message of y = f + e, y (n,) or (n, C); overwrites `residual_lower` and `V`.
-
-    R = Psi + cov(f | v) = L_R L_R',  W = L_R^-1 V,  z = L_R^-1 y:
+    R = Psi + Lam = cov(y | v),  T'T = R^-1,  W = T V,  z = T y:
     precision = W'W,  eta = W'z,  evidence = log N(y; 0, R)     (Appendix B, eqs. 12-15)
 
     C processes share R, and so its factor and the precision.
     """
-    R = residual_lower
-    R[np.diag_indices_from(R)] += noise
-    L = linalg.cholesky(R, name="cov(y | query) of a Gaussian expert")
-    z = linalg.solve_lower(L, np.array(y, order="F"))
-    W = linalg.solve_lower(L, V)
+    factor = residual.factor(noise)
+    z = factor.whiten(np.array(y, dtype=float, order="F"))
+    W = factor.whiten(V)
     processes = y.size // len(y)
-    constant = processes * (linalg.log_determinant(L) + len(y) * np.log(2.0 * np.pi))
+    constant = processes * (factor.log_determinant + len(y) * np.log(2.0 * np.pi))
     return Message((W.T @ z).T, linalg.gram(W), float(-0.5 * (np.vdot(z, z) + constant)), len(y))

@@ -6,14 +6,18 @@ shared variables (later passes; SYSTEMS I.5). Nothing is divided by a weight or 
 inverse of a covariance: saturated rows, duplicates and noise-free directions need no care.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, singledispatch
 
 import numpy as np
 
 from bcmdist import linalg
 from bcmdist.errors import LaplaceNotConverged, NotPositiveDefinite
+from bcmdist.experts.factor import Factor
+from bcmdist.experts.low_rank import LowRank
 from bcmdist.experts.message import Message
+from bcmdist.experts.residual import Residual
 from bcmdist.model.likelihoods.interface import LARGEST_EXPONENT, OneProcess
 
 NEWTON_STEPS = 100
@@ -38,7 +42,7 @@ ROUNDING = 1e-13
 
 
 def laplace_mode(K, obs, likelihood, prior_mean=None):
-    """Mode of p(y | f) N(f; prior_mean, K), (n,), by Newton steps with a line search.
+    """Mode of p(y | f) N(f; prior_mean, K), (n,), by Newton steps with a line search; K (n, n) or `LowRank`.
 
     Iterates in a = K^-1 (f - prior_mean), which needs no inverse of K (Rasmussen & Williams 2006, alg. 3.1):
 
@@ -53,18 +57,20 @@ def laplace_mode(K, obs, likelihood, prior_mean=None):
     """
 
     def newton(model, f, gap, w=None):
-        root, L = _step_factor(K, model.step_weight(obs, f) if w is None else w)
+        root, solve = _step(K, model.step_weight(obs, f) if w is None else w)
         # (I + w K)^-1 = w^1/2 B^-1 w^-1/2 for the rows of large w, without the cancellation of I - w^1/2 B^-1 w^1/2 K.
         large = root > 1.0
         rest = np.where(large, 0.0, gap)
         scaled = np.where(large, gap, 0.0) / np.where(large, root, 1.0)
-        return rest + root * linalg.cholesky_solve(L, scaled - root * (K @ rest))
+        return rest + root * solve(scaled - root * (K @ rest))
 
     prior_mean = np.zeros(len(K)) if prior_mean is None else prior_mean
+    if not K.diagonal().any():  # nothing is left to search
+        return prior_mean
     # Where each row on its own would have its latent: one step from there is how generalised linear models start.
     alone = likelihood.saturated(obs)
     a, w = np.zeros(len(K)), likelihood.curvature(obs, alone)
-    steepest = STEEP * np.maximum(w, 1.0 / np.diag(K).max())
+    steepest = STEEP * np.maximum(w, 1.0 / K.diagonal().max())
     tame = Tame.up_to(steepest, obs, likelihood, alone, prior_mean)
     if np.any(w > np.finfo(float).eps):  # else nothing but labels and zeros, which say only which way
         first = newton(likelihood, alone, w * (alone - prior_mean) + likelihood.score(obs, alone), w)
@@ -129,12 +135,22 @@ class Tame:
         return self.likelihood.step_weight(obs, self._split(f)[0])
 
 
-def _step_factor(K, w):
-    """w^1/2 and L L' = I + w^1/2 K w^1/2, with the largest w lowered where rounding of K asks for it."""
+@singledispatch
+def step_solver(K, root) -> Callable:
+    """b -> B^-1 b for B = I + root K root, of a prior covariance K of whatever form."""
+    L = linalg.cholesky(linalg.identity_plus_scaled(K, root), name="I + w^1/2 K w^1/2")
+    return partial(linalg.cholesky_solve, L)
+
+
+step_solver.register(LowRank, LowRank.solver)
+
+
+def _step(K, w):
+    """w^1/2 and the solver of I + w^1/2 K w^1/2, with the largest w lowered where rounding of K asks for it."""
     for most in MOST_INFORMATION:
-        root = np.sqrt(np.minimum(w, most / np.diag(K).max()))
+        root = np.sqrt(np.minimum(w, most / K.diagonal().max()))
         try:
-            return root, linalg.cholesky(linalg.identity_plus_scaled(K, root), name="I + w^1/2 K w^1/2")
+            return root, step_solver(K, root)
         except NotPositiveDefinite as failure:
             error = failure
     raise error
@@ -166,14 +182,14 @@ def climb(K, obs, likelihood, prior_mean, newton, curvature, a):
     raise LaplaceNotConverged(
         f"expected the score at the mode within {SCORE_TOLERANCE:g} of K^-1 f, got {off:.1e} after at most "
         f"{NEWTON_STEPS} damped steps (largest |f| {np.abs(f).max():.1e}, prior variance up to "
-        f"{np.diag(K).max():.1e}); check the targets for outliers, give a kernel of lower variance with --no-learn and "
-        "--set kernel.variance, or let experts match moments instead: --approximation ep"
+        f"{K.diagonal().max():.1e}); check the targets for outliers, give a kernel of lower variance with --no-learn "
+        "and --set kernel.variance, or let experts match moments instead: --approximation ep"
     )
 
 
 def _rough(K, a):
     """The change of f by which rounding may keep the score from a: that of the sums K a, and `ROUGH_TOLERANCE`."""
-    return ROUGH_TOLERANCE + np.finfo(float).eps * np.max(np.abs(K) @ np.abs(a))
+    return ROUGH_TOLERANCE + np.finfo(float).eps * np.max(abs(K) @ np.abs(a))
 
 
 def _line_search(a, a_step, K, prior_mean, obs, likelihood, slack, *, longest=LONGEST_STEP):
@@ -217,7 +233,7 @@ def log_joint(obs, likelihood, f, prior_mean):
     return float(likelihood.log_density(obs, f).sum() - 0.5 * np.vdot(likelihood.score(obs, f), f - prior_mean))
 
 
-def laplace_message(V, Lam, obs, likelihood, f) -> Message:
+def laplace_message(V, Lam: Residual, obs, likelihood, f) -> Message:
     """Message of a likelihood linearised at f (n,): that of the site w, w f + score (SYSTEMS I.4).
 
     evidence = sum log p(y|f) - 1/2 (f'w f + 2 f's) + that of the site
@@ -227,29 +243,38 @@ def laplace_message(V, Lam, obs, likelihood, f) -> Message:
     return site_message(V, Lam, w, w * f + s, constant)
 
 
-def step_message(V, Lam, obs, likelihood, f) -> Message:
+def step_message(V, Lam: Residual, obs, likelihood, f) -> Message:
     """The message of the site h, h f + score at f (n,) with h the Hessian, whatever its sign: it only makes steps.
 
     precision = V'(I + h Lam)^-1 h V,  eta = V'(I + h Lam)^-1 (h f + score). Where `laplace_message` has expected
     weights instead, its maximum is a step of Fisher scoring, and that of all of these is Newton's (SYSTEMS I.5).
     """
     h, s = likelihood.hessian(obs, f), likelihood.score(obs, f)
-    pulled = V.T @ np.linalg.solve(np.eye(len(f)) + h[:, None] * Lam, np.column_stack([h[:, None] * V, h * f + s]))
+    pulled = V.T @ Lam.pull(h, np.column_stack([h[:, None] * V, h * f + s]))
     precision = 0.5 * (pulled[:, :-1] + pulled[:, :-1].T)
     return Message(pulled[:, -1], np.asfortranarray(precision), 0.0, len(f))
 
 
-def site_message(V, Lam, w, g, constant) -> Message:
-    """Message of rows whose likelihood is exp(constant + g'f - 1/2 f'w f), w (n,) >= 0.
+def site_message(V, Lam: Residual, w, g, constant) -> Message:
+    """Message of rows whose likelihood is exp(constant + g'f - 1/2 f'w f), w (n,) >= 0; keeps V (n, S) and Lam.
 
-    With Lam = cov(f | v) and B = I + w^1/2 Lam w^1/2 = L L',  W = L^-1 w^1/2 V:
+    With Lam = cov(f | v) and B = I + w^1/2 Lam w^1/2,  T'T = B^-1,  W = T w^1/2 V,  a = (I + w Lam)^-1 g:
 
-    precision = W'W,  eta = V'(I + w Lam)^-1 g,
-    evidence = constant + 1/2 g'Lam (I + w Lam)^-1 g - 1/2 log|B|
+    precision = W'W,  eta = V'a,  evidence = constant + 1/2 g'Lam a - 1/2 log|B|     (SYSTEMS I.4)
     """
-    root = np.sqrt(w)
-    L = linalg.cholesky(linalg.identity_plus_scaled(Lam, root), name="I + w^1/2 Lam w^1/2")
-    a = g - root * linalg.cholesky_solve(L, root * (Lam @ g))
-    W = linalg.solve_lower(L, np.multiply(root[:, None], V, order="F"))
-    evidence = constant + 0.5 * (g @ (Lam @ a)) - 0.5 * linalg.log_determinant(L)
-    return Message(V.T @ a, linalg.gram(W), float(evidence), len(g))
+    root, factor = np.sqrt(w), Lam.site(w)
+    a = regress(factor, root, Lam, g)
+    evidence = constant + 0.5 * (g @ (Lam @ a)) - 0.5 * factor.log_determinant
+    return Message(V.T @ a, linalg.gram(factor.weigh(root, V)), float(evidence), len(g))
+
+
+def regress(factor: Factor, root, K, x):
+    """(I + w K)^-1 x for root = w^1/2 and the factor of I + w^1/2 K w^1/2; K a residual or a matrix.
+
+    Refined once: x can be 1e7 and the result 1e2 (counts of millions), and digits would be lost.
+    """
+    a = np.zeros_like(x)
+    for _ in range(2):
+        rest = x - a - root**2 * (K @ a)
+        a = a + rest - root * factor.solve(root * (K @ rest))
+    return a

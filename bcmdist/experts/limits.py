@@ -2,6 +2,7 @@
 
 from bcmdist.data.rows import RUN_ROWS
 from bcmdist.errors import MemoryLimit
+from bcmdist.experts.residual import RESIDUALS
 from bcmdist.model.kernels import kernel_parts
 from bcmdist.runtime import memory
 
@@ -9,12 +10,12 @@ from bcmdist.runtime import memory
 LARGE_CHUNK_BYTES = 2**26
 
 
-def expert_fits(parts, weights, kernel, runtime, likelihood):
+def expert_fits(parts, weights, kernel, runtime, likelihood, *, residual="block"):
     """A function that says whether experts about so many query points and these mean weights may run."""
 
     def fits(count):
         try:
-            refuse_expert_of(parts, count + weights, kernel_parts(kernel), runtime, likelihood)
+            refuse_expert_of(parts, count + weights, kernel_parts(kernel), runtime, likelihood, residual=residual)
         except MemoryLimit:
             return False
         return True
@@ -22,17 +23,18 @@ def expert_fits(parts, weights, kernel, runtime, likelihood):
     return fits
 
 
-def refuse_large_expert(parts, query, runtime, likelihood):
+def refuse_large_expert(parts, shared, runtime, likelihood):
     """Raise `MemoryLimit` where the largest partition's expert would not fit a worker thread."""
-    refuse_expert_of(parts, query.shared, kernel_parts(query.kernel), runtime, likelihood)
+    kernels = kernel_parts(shared.kernel)
+    refuse_expert_of(parts, shared.size, kernels, runtime, likelihood, residual=shared.residual)
 
 
-def refuse_expert_of(parts, shared, kernels, runtime, likelihood):
+def refuse_expert_of(parts, shared, kernels, runtime, likelihood, *, residual="block"):
     """As `refuse_large_expert`, before there is a query set: about so many `shared` variables and parts of a kernel."""
     rows = max(part.rows for part in parts)
     data = parts[0].data
     coupled, classes = likelihood.coupled, likelihood.copies
-    need = memory.expert_bytes(
+    need = RESIDUALS[residual].expert_bytes(
         rows, shared, kernels=kernels, laplace=not likelihood.exact, classes=classes, coupled=coupled
     )
     memory.refuse_above(

@@ -10,9 +10,9 @@ from bcmdist.storage.loading import load_array
 
 def load_values(reference: BlobReference, model: Model):
     """Shared values given which rows are linearised, (S,), or (C, S) for C processes."""
-    values, query, processes = load_array(reference), model.query, model.likelihood.processes
-    stored = zero_message(query, model.likelihood).eta.shape
-    shape = (processes, query.shared) if processes > 1 else (query.shared,)
+    values, shared, processes = load_array(reference), model.shared, model.likelihood.processes
+    stored = zero_message(shared, model.likelihood).eta.shape
+    shape = (processes, shared.size) if processes > 1 else (shared.size,)
     where = f"{reference.url}: blob {reference.digest[:12]}"
     check_array(values, where, "shared values", shape=shape if values.shape == shape else stored)
     return values.reshape(shape)

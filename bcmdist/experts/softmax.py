@@ -14,6 +14,7 @@ import numpy as np
 from bcmdist import linalg
 from bcmdist.experts.laplace import climb, site_message
 from bcmdist.experts.message import Message
+from bcmdist.experts.residual import Residual
 
 
 def softmax_mode(K, obs, likelihood, prior_mean=None):
@@ -71,13 +72,13 @@ class _Coupling:
         return sum(map(linalg.log_determinant, self.factors)) + linalg.log_determinant(self.sum_factor)
 
 
-def softmax_message(V, Lam, obs, likelihood, f) -> Message:
+def softmax_message(V, Lam: Residual, obs, likelihood, f) -> Message:
     """Message of the rows linearised at f (n, C): eta (C, S) with precision (C, S, S), or of C S variables.
 
     Classes apart: for each class the message of the site w_c, w_c f_c + s_c (GBCM paper, section 5.3).
     """
     if likelihood.coupled:
-        return _coupled_message(V, Lam, obs, likelihood, f)
+        return _coupled_message(V, Lam.covariance, obs, likelihood, f)
     w, s = likelihood.curvature(obs, f), likelihood.score(obs, f)
     constant = likelihood.log_density(obs, f).sum() - 0.5 * np.vdot(f, w * f + 2.0 * s)
     parts = [site_message(V, Lam, w[:, c], w[:, c] * f[:, c] + s[:, c], 0.0) for c in range(f.shape[1])]

@@ -54,9 +54,9 @@ class Expert:
         densities = densities_of(model.likelihood, obs)
         entry = Entry(part.key, rows.digest, part.rows, part.weight, at, densities=densities)
         if self.at is None:
-            found = Linearised(expert_message(model.query, model.likelihood, X, obs), 0.0, None)
+            found = Linearised(expert_message(model.shared, model.likelihood, X, obs), 0.0, None)
         else:
-            found = conditional_message(model.query, model.likelihood, X, obs, load_values(self.at, model))
+            found = conditional_message(model.shared, model.likelihood, X, obs, load_values(self.at, model))
         if part.weight != 1.0:
             found = found.weighted(part.weight)
         return Contribution(found.message, {part.key: entry}, found.objective, found.step)
@@ -74,7 +74,7 @@ class RunningExpert:
         model = load_model(self.model)
         X, obs = model_rows(model, part, rows)
         belief = Belief(load_array(self.mean), np.asfortranarray(load_array(self.factor)))
-        message = running_message(model.query, model.likelihood, X, obs, belief)
+        message = running_message(model.shared, model.likelihood, X, obs, belief)
         densities = densities_of(model.likelihood, obs)
         return Contribution(
             message, {part.key: Entry(part.key, rows.digest, part.rows, 1.0, RUNNING, densities=densities)}
@@ -102,12 +102,12 @@ class EPExpert:
         store = open_store(self.model.url)
         sites = load_sites(BlobReference(self.model.url, part.sites), part.rows) if part.sites else None
         if sites is not None and self.eta is None:
-            message, name = repeated_message(model.query, X, sites), part.sites
+            message, name = repeated_message(model.shared, X, sites), part.sites
         else:
             total = self._total()
             if total is not None and part.weight < 1.0:  # the cavity leaves out one whole copy of the rows
-                total -= repeated_message(model.query, X, sites).weighted(part.weight - 1.0)
-            message, sites = ep_pass(model.query, model.likelihood, X, obs, total, sites, step=self.step)
+                total -= repeated_message(model.shared, X, sites).weighted(part.weight - 1.0)
+            message, sites = ep_pass(model.shared, model.likelihood, X, obs, total, sites, step=self.step)
             name = store.put_arrays({"": sites_to_array(sites)})[""]
         densities = densities_of(model.likelihood, obs)
         entry = Entry(part.key, rows.digest, part.rows, part.weight, sites=name, densities=densities)

@@ -1,0 +1,1 @@
+"""Everything before the first message: what is asked, survey, hyper-parameters, query points."""

@@ -15,7 +15,8 @@ from pathlib import Path
 from bcmdist.committee.cells import refuse_cells_on_objects
 from bcmdist.committee.committee import Committee
 from bcmdist.committee.facts import Facts
-from bcmdist.committee.written import recorded_chunks, refuse_changed, write_commit
+from bcmdist.committee.snapshot import write_commit
+from bcmdist.committee.surveyed import recorded_chunks, refuse_changed
 from bcmdist.data.checks.manifest import to_table
 from bcmdist.data.dataset import describe
 from bcmdist.errors import (
@@ -24,6 +25,7 @@ from bcmdist.errors import (
     WorkerLost,
 )
 from bcmdist.experts.expert import zero_message
+from bcmdist.learning.experts import FIRST
 from bcmdist.learning.prepare import prepare_model, survey
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import SCRATCH, open_store
@@ -62,6 +64,8 @@ def resumed(data, settings, model, runtime):
 def _job(data, settings):
     """Hash of what a fit was asked to do."""
     asked = asdict(settings) | {"passes": settings.passes or "1"}  # under which fits of earlier versions are known
+    if settings.expert == FIRST:  # which was the only one then
+        del asked["expert"]
     job = {"data": describe(data.url, data.x, data.y), "url": data.url, "settings": asked}
     return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()
 
@@ -105,9 +109,10 @@ def _prepare(data, surveyed, settings, runtime, store, stages):
             linearise=settings.linearise,
             rows_per_expert=settings.rows_per_expert,
             seconds=stages.seconds,
+            expert=settings.expert,
             **found,
         )
-        write_commit(store, 1, made, Committee(zero_message(made.query, made.likelihood)), facts)
+        write_commit(store, 1, made, Committee(zero_message(made.shared, made.likelihood)), facts)
     except (SchedulerUnreachable, WorkerLost):
         raise
     except Exception:

@@ -9,8 +9,7 @@ from bcmdist.learning.evidence.cached import Remembered
 from bcmdist.learning.evidence.local_tasks import ClassEvidence, LeftOut
 from bcmdist.learning.evidence.objectives import LocalObjective, improved_points
 from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, learn, polish, rescale, with_given
-from bcmdist.model.kernels import expression, kernel_parts, parse_kernel
-from bcmdist.model.model import to_lists
+from bcmdist.model.kernels import kernel_parts, parse_kernel
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.local.halos import sizes_for
 from bcmdist.runtime import memory
@@ -129,8 +128,7 @@ def _judges_for(near, reference, settings, likelihood, classes, runtime):
         parts = near.around(metric_of, np.ones(where.count), where.rows)
 
         def value(kernel, likelihood):
-            names = expression(kernel), to_lists(kernel), settings.mean, likelihood.name, to_lists(likelihood)
-            task = LeftOut(reference, *names, classes, where.central)
+            task = LeftOut(reference, kernel, settings.mean, likelihood, classes, where.central)
             return float(np.max(runtime.sum(task, parts, label="judge")))
 
         return value
@@ -152,7 +150,7 @@ def _class_evidence(blocks, reference, mean, likelihood, classes, runtime):
     small = [block.head(RESCALE_BLOCK) for block in blocks[:RESCALE_BLOCKS]]
 
     def evidence(kernel):
-        task = ClassEvidence(reference, expression(kernel), to_lists(kernel), mean, likelihood.name, classes)
+        task = ClassEvidence(reference, kernel, mean, likelihood, classes)
         return runtime.sum(task, small, label="learn")
 
     return evidence

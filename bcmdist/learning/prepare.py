@@ -4,6 +4,7 @@ One pass over the data checks every row; nothing is written before it has passed
 """
 
 import warnings
+from typing import cast
 
 import numpy as np
 
@@ -17,23 +18,24 @@ from bcmdist.errors import BcmdistWarning, InvalidOption, UnsupportedTarget
 from bcmdist.experts.limits import expert_fits, refuse_expert_of
 from bcmdist.learning.blocks.blocks import LEARNING_BLOCK, Blocks, CellBlocks, SampleBlocks
 from bcmdist.learning.evidence.objectives import CommitteeObjective
+from bcmdist.learning.experts import EXPERTS, Known
 from bcmdist.learning.hyperparameters import find_hyperparameters, first_kernel, polished
 from bcmdist.learning.query_selection import (
     LEAST_QUERY,
     MOST_QUERY,
     automatic_count,
-    select_points,
     working_targets,
 )
 from bcmdist.learning.search import EFFORTS
-from bcmdist.learning.settings import TWO_CLASSES, Settings
+from bcmdist.learning.settings import Settings
+from bcmdist.learning.settings_checks import TWO_CLASSES
 from bcmdist.learning.survey import MOST_CLASSES, Survey, SurveyResult
 from bcmdist.model.kernels import kernel_parts, metric, parse_kernel
 from bcmdist.model.likelihoods import LIKELIHOODS, make_likelihood, tasks
 from bcmdist.model.mean import Mean
 from bcmdist.model.model import Model
 from bcmdist.model.scaling import scaling_from, scaling_to_array
-from bcmdist.model.shared.query import prepare
+from bcmdist.model.shared.query import Query
 from bcmdist.model.targets import class_numbers
 from bcmdist.prediction.local.halos import sizes_for
 from bcmdist.runtime import memory
@@ -74,7 +76,7 @@ def survey(data: Dataset, settings: Settings, runtime: Runtime) -> SurveyResult:
     shared = min(_least_query(settings, data), data.rows) + Mean(settings.mean).weights(data.inputs)
     kernels = kernel_parts(parse_kernel(first_kernel(settings), inputs=data.inputs))
     least = make_likelihood(likelihood or "gaussian", TWO_CLASSES)  # so far the number of classes is not known
-    refuse_expert_of(parts, shared, kernels, runtime, least)
+    refuse_expert_of(parts, shared, kernels, runtime, least, residual=EXPERTS[settings.expert].residual)
     return runtime.sum(look, parts, label="survey")
 
 
@@ -105,7 +107,8 @@ def prepare_model(
     _warn_of_slices(data, settings, likelihood, sliced)
     shared = min(_least_query(settings, data), data.rows) + Mean(settings.mean).weights(data.inputs)
     kernels = kernel_parts(parse_kernel(first_kernel(settings), inputs=data.inputs))
-    refuse_expert_of(parts, shared, kernels, runtime, likelihood)
+    expert = EXPERTS[settings.expert]
+    refuse_expert_of(parts, shared, kernels, runtime, likelihood, residual=expert.residual)
     sample, mean, effort = scaling.inputs(surveyed.sample.X), Mean(settings.mean), EFFORTS[settings.effort]
     with stages("learn"):
         array = store.put_arrays({"scaling": scaling_to_array(scaling)})["scaling"]
@@ -146,34 +149,45 @@ def prepare_model(
         obs = scaling.observations(class_numbers(surveyed.sample.obs, classes), likelihood.units)
         noise, count = likelihood.noise(obs), _query(settings, data)
         if count == "auto":
-            fits = expert_fits(parts, mean.weights(data.inputs), kernel, runtime, likelihood)
+            fits = expert_fits(parts, mean.weights(data.inputs), kernel, runtime, likelihood, residual=expert.residual)
             count, found["degrees_estimated"] = automatic_count(sample, noise, data.rows, kernel, fits)
         found["query_asked"] = count
         targets = working_targets(likelihood, obs, mean, sample)
-        method, seed = settings.query_method.replace("optimised", "kmeans"), settings.seed
-        seen = {"targets": targets, "noise": noise, "rows": data.rows}
-        points = select_points(sample, count, kernel=kernel, method=method, seed=seed, **seen)
-        query = prepare(points, kernel=kernel, mean=mean)
+        made = expert.shared(
+            Known(
+                sample=sample,
+                targets=targets,
+                noise=noise,
+                rows=data.rows,
+                kernel=kernel,
+                mean=mean,
+                count=count,
+                method=settings.query_method.replace("optimised", "kmeans"),
+                seed=settings.seed,
+                residual=expert.residual,
+            )
+        )
     if settings.objective == "committee":
+        query = cast(Query, made)  # of bcm: settings refuse others
         with stages("polish"):
             objective = CommitteeObjective(
                 runtime,
                 parts,
                 scaling=reference,
                 mean=settings.mean,
-                points=points,
+                points=query.points,
                 jitter=query.jitter_share,
                 store=store,
                 classes=classes,
             )
             log = f"{scratch}/{EVALUATIONS}"
-            query, likelihood = polished(objective, query, kernel_name, likelihood, settings.query_method, found, log)
+            made, likelihood = polished(objective, query, kernel_name, likelihood, settings.query_method, found, log)
     cells = None
     if settings.partition == "spatial":
         with stages("cells"):
             cells, found["cells"] = _grow_cells(sample, kernel, data.rows, settings)
     found["companions"] = data.companions
-    return Model(scaling, query, likelihood, kernel_name, settings.x, settings.y, classes, cells, schema), found
+    return Model(scaling, made, likelihood, kernel_name, settings.x, settings.y, classes, cells, schema), found
 
 
 def _affordable_rows(data):

@@ -3,8 +3,7 @@
 import json
 from functools import lru_cache
 
-from bcmdist.model import model as models
-from bcmdist.model.model import Model
+from bcmdist.model.model import COMMITTEE_ARRAYS, Model
 from bcmdist.model.scaling import Scaling, scaling_from_array
 from bcmdist.model.soundness import sound_model
 from bcmdist.storage.commits import BlobReference, Reference, open_store
@@ -20,8 +19,7 @@ def load_scaling(reference: BlobReference) -> Scaling:
 def load_model(reference: Reference) -> Model:
     """The prepared model of a commit."""
     record = load_record(reference)
-    names = (name for name in (*models.ARRAYS, *models.CELL_ARRAYS) if name in record["arrays"])
-    hashes = tuple((name, record["arrays"][name]) for name in names)
+    hashes = tuple((name, record["arrays"][name]) for name in sorted(set(record["arrays"]) - set(COMMITTEE_ARRAYS)))
     return _model(reference.url, hashes, json.dumps(record["facts"].get("model")))
 
 

@@ -5,28 +5,34 @@ by reference. Two committees can be added exactly where their models are equal.
 """
 
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
 from bcmdist.data.cell_tree import CellTree
 from bcmdist.data.schema import UNNAMED, Schema
+from bcmdist.errors import InvalidOption
 from bcmdist.model.kernels import Kernel, parse_kernel
 from bcmdist.model.likelihoods import Likelihood, make_likelihood
 from bcmdist.model.mean import Mean
 from bcmdist.model.scaling import Scaling
+from bcmdist.model.shared.interface import Shared
+from bcmdist.model.shared.kinds import FIRST_KIND, FIRST_RESIDUAL, KINDS
 from bcmdist.model.shared.query import Query
 
-# Of a model in a commit: always, and where there are cells.
-ARRAYS = ("query_points", "query_factor", "x_mean", "x_scale")
+# Arrays of a commit that are not of its model; those of any model, beside its shared variables; and where there are
+# cells.
+COMMITTEE_ARRAYS = ("eta", "precision")
+SCALING_ARRAYS = ("x_mean", "x_scale")
 CELL_ARRAYS = ("cell_direction", "cell_threshold", "cell_child", "cell_first")
 
 
 @dataclass(frozen=True)
 class Model:
-    """Scaling, query set (with kernel and mean) and likelihood."""
+    """Scaling, shared variables (with kernel and mean) and likelihood."""
 
     scaling: Scaling
-    query: Query
+    shared: Shared
     likelihood: Likelihood
     kernel_name: str
     """the expression `parse_kernel` reads"""
@@ -48,26 +54,37 @@ class Model:
     @property
     def inputs(self):
         """Number D of input columns."""
-        return self.query.points.shape[1]
+        return self.shared.inputs
+
+    @property
+    def query(self) -> Query:
+        """The query set, of a committee of Gaussian processes (the expert "bcm").
+
+        Raises
+        ------
+        InvalidOption
+            Experts share something else, or do something else with the rest.
+        """
+        if (self.shared.kind, self.shared.residual) != (FIRST_KIND, FIRST_RESIDUAL):
+            raise InvalidOption(
+                f"model: expected values at query points as shared variables and {FIRST_RESIDUAL} residuals, as of the "
+                f"expert bcm, got {self.shared.kind} and {self.shared.residual}; fit with the expert bcm for this"
+            )
+        return cast(Query, self.shared)
 
     def to_arrays(self) -> tuple[dict[str, np.ndarray], dict]:
         """Arrays and JSON-ready facts from which `from_arrays` makes the same model, bit for bit."""
-        arrays = {
-            "query_points": self.query.points,
-            "query_factor": self.query.factor,
-            "x_mean": self.scaling.x_mean,
-            "x_scale": self.scaling.x_scale,
-        }
+        arrays, own = self.shared.to_arrays()
+        arrays = arrays | {"x_mean": self.scaling.x_mean, "x_scale": self.scaling.x_scale}
         if self.cells is not None:
             tree = (self.cells.direction, self.cells.threshold, self.cells.child, self.cells.first)
             arrays |= dict(zip(CELL_ARRAYS, tree, strict=True))
-        facts = {
+        facts = described(self.shared.kernel, self.likelihood) | {
             "kernel": self.kernel_name,
-            "kernel_parameters": to_lists(self.query.kernel),
-            "mean": self.query.mean.name,
-            "jitter": self.query.jitter,
-            "likelihood": self.likelihood.name,
-            "likelihood_parameters": to_lists(self.likelihood),
+            "mean": self.shared.mean.name,
+            "jitter": self.shared.jitter,
+            "shared": self.shared.kind,
+            "residual": self.shared.residual,
             "y_mean": self.scaling.y_mean,
             "y_scale": self.scaling.y_scale,
             "x": self.x_name,
@@ -76,18 +93,18 @@ class Model:
             "columns": self.schema.columns,
             "class_names": self.schema.classes,
         }
-        return arrays, facts
+        return arrays, facts | own
 
 
 def from_arrays(arrays, facts) -> Model:
     """The model that `to_arrays` described."""
-    points = arrays["query_points"]
-    kernel = kernel_from(facts["kernel"], facts["kernel_parameters"], inputs=points.shape[1])
-    query = Query(points, kernel, Mean(facts["mean"]), np.asfortranarray(arrays["query_factor"]), facts["jitter"])
+    kernel = kernel_from(facts["kernel"], facts["kernel_parameters"], inputs=len(arrays["x_mean"]))
+    kind, residual = KINDS[facts.get("shared", FIRST_KIND)], facts.get("residual", FIRST_RESIDUAL)
+    shared = kind.from_arrays(arrays, facts, kernel, Mean(facts["mean"]), residual)
     classes = facts.get("classes")
     return Model(
         Scaling(arrays["x_mean"], arrays["x_scale"], facts["y_mean"], facts["y_scale"]),
-        query,
+        shared,
         likelihood_from(facts["likelihood"], facts["likelihood_parameters"], classes),
         facts["kernel"],
         facts["x"],
@@ -98,9 +115,14 @@ def from_arrays(arrays, facts) -> Model:
     )
 
 
-def to_lists(part: Kernel | Likelihood) -> dict[str, list[float]]:
-    """Natural parameters as lists of floats."""
-    return {name: value.tolist() for name, value in part.parameters.items()}
+def described(kernel: Kernel, likelihood: Likelihood) -> dict:
+    """Names and natural parameters, JSON-ready: how a kernel and a likelihood are written, wherever they are."""
+    return {
+        "kernel": kernel.expression,
+        "kernel_parameters": {name: value.tolist() for name, value in kernel.parameters.items()},
+        "likelihood": likelihood.name,
+        "likelihood_parameters": {name: value.tolist() for name, value in likelihood.parameters.items()},
+    }
 
 
 def kernel_from(expression, parameters, *, inputs) -> Kernel:

@@ -1,8 +1,8 @@
 """Whether what a commit says of a model can be: fields by type, arrays by shape, and numbers that must agree.
 
 Looked at whenever a commit is loaded, by whoever loads it; see `fields` for what is asked of bytes. What is consistent
-in itself (another eta) cannot be told from what was fitted. The factor of the query covariance can: it is compared with
-the kernel at the query points, by the norms of its rows and in a few columns, which costs O(Q^2).
+in itself (another eta) cannot be told from what was fitted. The factor of the query covariance can: shared variables
+`check` themselves.
 """
 
 import itertools
@@ -13,8 +13,9 @@ from bcmdist.errors import BcmdistError
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import LIKELIHOODS, make_likelihood
 from bcmdist.model.mean import MEAN_NAMES
-from bcmdist.model.model import ARRAYS, CELL_ARRAYS, Model, from_arrays
+from bcmdist.model.model import CELL_ARRAYS, SCALING_ARRAYS, Model, from_arrays
 from bcmdist.model.scaling import CONSTANT_SHARE
+from bcmdist.model.shared.kinds import FIRST_KIND, KINDS
 from bcmdist.storage.fields import (
     NOT_NEGATIVE,
     NUMBER,
@@ -44,6 +45,8 @@ MODEL = {
     "kernel_parameters": each(every(POSITIVE)),
     "mean": one_of(MEAN_NAMES),
     "jitter": NOT_NEGATIVE,
+    "shared": TEXT.perhaps,
+    "residual": TEXT.perhaps,
     "likelihood": LIKELIHOOD,
     "likelihood_parameters": each(every(POSITIVE)),
     "y_mean": NUMBER,
@@ -55,11 +58,6 @@ MODEL = {
     "class_names": every(TEXT).perhaps,
 }
 
-# Columns in which the factor is compared, and how far it may be off, in units of the prior standard deviations: the
-# kernel of near points is the square root of rounding on another machine. Arbitrary.
-COLUMNS = 8
-FACTOR_TOLERANCE = 1e-5
-
 
 def sound_model(arrays, facts, where: str) -> Model:
     """The model of a commit's arrays and facts (`Model.to_arrays`), if it can be one.
@@ -69,16 +67,12 @@ def sound_model(arrays, facts, where: str) -> Model:
     ModelDamaged
     """
     check_fields(facts, MODEL, where)
-    for name in ARRAYS:
+    for name in SCALING_ARRAYS:
         if name not in arrays:
             raise damaged(where, f"an array {name}", "none")
-    points = arrays["query_points"]
-    if points.ndim != 2 or 0 in points.shape:
-        raise damaged(where, "rows and columns in query_points", f"shape {points.shape}")
-    Q, D = points.shape
+    D = arrays["x_mean"].size
     _check_parts(facts, D, where)
-    check_array(points, where, "query_points", shape=(Q, D))
-    check_array(arrays["query_factor"], where, "query_factor", shape=(Q, Q))
+    KINDS[facts.get("shared", FIRST_KIND)].check_arrays(arrays, facts, D, where)
     check_array(arrays["x_mean"], where, "x_mean", shape=(D,))
     check_array(arrays["x_scale"], where, "x_scale", shape=(D,), positive=True)
     _check_inputs(arrays["x_mean"], arrays["x_scale"], where)
@@ -86,7 +80,7 @@ def sound_model(arrays, facts, where: str) -> Model:
         _check_tree(arrays, D, where)
     model = from_arrays(arrays, facts)
     with np.errstate(all="ignore"):
-        _check_factor(model.query, where)
+        model.shared.check(where)
     return model
 
 
@@ -132,26 +126,8 @@ def _check_inputs(mean, scale, where):
         raise damaged(where, "columns of X that vary beside their means in x_mean", found)
 
 
-def _check_factor(query, where):
-    """L L' = k(X^q, X^q) + jitter I on the diagonal and in some columns."""
-    L, Q = np.tril(query.factor), len(query.points)
-    if not np.all(np.diagonal(L) > 0):
-        raise damaged(where, "a positive diagonal of query_factor", "another one")
-    prior = query.kernel.diagonal(query.points) + query.jitter
-    sd = np.sqrt(np.maximum(prior, prior.mean()))
-    columns = np.unique(np.linspace(0, Q - 1, min(Q, COLUMNS)).astype(int))
-    expected = query.kernel.cross(query.points, query.points[columns])
-    expected[columns, np.arange(len(columns))] += query.jitter
-    off_diagonal = np.abs(np.einsum("ij,ij->i", L, L) - prior) / sd**2
-    off_columns = np.abs(L @ L[columns].T - expected) / sd[:, None] / sd[columns]
-    if not (off_diagonal.max() <= FACTOR_TOLERANCE and off_columns.max() <= FACTOR_TOLERANCE):
-        raise damaged(
-            where, "query_factor to be that of the kernel at query_points, with jitter", "that of another matrix"
-        )
-
-
 def _check_tree(arrays, inputs, where):
-    """A binary tree, numbered as `cells.grow` does: children after their node, cells from left to right."""
+    """A binary tree, numbered as `cell_tree.grow` does: children after their node, cells from left to right."""
     for name in CELL_ARRAYS:
         if name not in arrays:
             raise damaged(where, f"an array {name}", "none")

@@ -1,0 +1,1 @@
+"""Belief -> new points -> observations -> scores."""

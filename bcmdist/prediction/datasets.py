@@ -6,41 +6,21 @@ import numpy as np
 
 from bcmdist import __version__
 from bcmdist.committee.cells import refuse_cells_on_objects
-from bcmdist.committee.facts import Facts
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.dataset import Dataset, check_names, describe, open_data
 from bcmdist.data.observations import unweighted
+from bcmdist.data.outputs import new_output
 from bcmdist.data.partition import Partition, aligned_partitions
+from bcmdist.data.predictions import LARGEST_OUTPUT_CHUNK, create_predictions, output_names
 from bcmdist.data.reorder.external_sort import Shuffle
 from bcmdist.data.reorder.reorder import restore
-from bcmdist.data.writing import LARGEST_OUTPUT_CHUNK, create_predictions, new_output, output_names
-from bcmdist.errors import InvalidOption
 from bcmdist.prediction.fitted import fitted_of
-from bcmdist.prediction.limits import refuse_large_local, refuse_large_prediction
+from bcmdist.prediction.limits import refuse_large_prediction
 from bcmdist.prediction.local.arrange import in_cells
-from bcmdist.prediction.local.tasks import METHODS
+from bcmdist.prediction.predictors import PREDICTORS
 from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.prediction.tasks import Check, Predict, PredictInCells, Score, predict_rows, with_class_names
 from bcmdist.storage.commits import record_digest
-
-
-def chosen_method(facts: Facts | None, method) -> str:
-    """The method that was asked for, or the one recorded among the facts of a fit.
-
-    Raises
-    ------
-    InvalidOption
-        There is no such method, or the model has no cells for it.
-    """
-    method = method or (facts.method if facts else "committee")
-    if method not in METHODS:
-        raise InvalidOption(f"method: expected one of {', '.join(METHODS)}, got {method!r}; give one of these")
-    if method == "local" and not (facts and facts.cells.surrounded):
-        raise InvalidOption(
-            "method: expected a model fitted with --partition spatial for local prediction, this one has no cells; use "
-            "--method committee"
-        )
-    return method
 
 
 def open_new_rows(snapshot: Snapshot, source, *, x=None, y) -> Dataset:
@@ -58,9 +38,9 @@ def open_new_rows(snapshot: Snapshot, source, *, x=None, y) -> Dataset:
 
 def predict_zarr(snapshot: Snapshot, data, out, method, runtime) -> int:
     """Predict at every row of a data set into a new Zarr group; the number of rows."""
-    fitted = fitted_of(snapshot)
+    predictor = PREDICTORS[method]
     example = with_class_names(
-        snapshot.model, predict_rows(fitted, np.zeros((1, data.inputs)), unweighted(np.full(1, np.nan)))
+        snapshot.model, predict_rows(fitted_of(snapshot), np.zeros((1, data.inputs)), unweighted(np.full(1, np.nan)))
     )
     classes = {"classes": snapshot.model.class_labels, "names": snapshot.model.schema.classes}
     attributes = {
@@ -71,40 +51,43 @@ def predict_zarr(snapshot: Snapshot, data, out, method, runtime) -> int:
         "software": f"bcmdist {__version__}",
         "units": f"those of {snapshot.model.y_name} in the training data; variances in their square",
     }
-    _refuse(snapshot, data, method, runtime)
+    _refuse(snapshot, data, predictor, runtime)
     with new_output(out) as place:
         chunk = create_predictions(place, data, example, attributes, **classes)
         runtime.check_same(functools.partial(output_names, place), url=out)
-        if method == "committee":
-            return runtime.sum(Predict(snapshot.reference, place), aligned_partitions(data, chunk), label="predict")
+        if not predictor.in_cells:
+            task = Predict(snapshot.reference, predictor, place)
+            return runtime.sum(task, aligned_partitions(data, chunk), label="predict")
         with in_cells(snapshot, data, runtime) as (parts, scratch):
             shuffle = Shuffle(f"{scratch}/predictions")
             shuffle.create()
-            runtime.sum(PredictInCells(snapshot.reference, shuffle), parts, label="predict")
+            runtime.sum(PredictInCells(snapshot.reference, predictor, shuffle), parts, label="predict")
             restore(shuffle, place, data.rows, chunk, runtime)
     return data.rows
 
 
 def scores(snapshot: Snapshot, data, method, runtime) -> Scores:
     """Totals of the scores of predictions against the targets of a data set."""
-    _refuse(snapshot, data, method, runtime)
-    if method == "committee":
-        parts = aligned_partitions(data, min(data.chunk_rows, LARGEST_OUTPUT_CHUNK))
-        return runtime.sum(Score(snapshot.reference, method), parts, label="score")
+    predictor = PREDICTORS[method]
+    _refuse(snapshot, data, predictor, runtime)
+    task = Score(snapshot.reference, predictor)
+    if not predictor.in_cells:
+        return runtime.sum(task, _as_stored(data), label="score")
     with in_cells(snapshot, data, runtime) as (parts, _):
-        return runtime.sum(Score(snapshot.reference, method), parts, label="score")
+        return runtime.sum(task, parts, label="score")
 
 
-def _refuse(snapshot, data, method, runtime):
+def _refuse(snapshot, data, predictor, runtime):
     """What cannot be done, before it begins."""
-    if method == "committee":
-        refuse_large_prediction(data, snapshot.model.query, runtime)
-    else:
-        refuse_cells_on_objects(snapshot.url, True)
-        refuse_large_local(snapshot, data, runtime)
+    refuse_cells_on_objects(snapshot.url, predictor.in_cells)
+    refuse_large_prediction(predictor.memory(snapshot), data, runtime)
     runtime.check_same(functools.partial(describe, data.url, data.x, data.y), url=data.url)
     runtime.check_same(functools.partial(record_digest, snapshot.url, snapshot.commit), url=snapshot.url)
     looked_at = data.y is not None or {"exposure", "trials"} & set(snapshot.model.likelihood.companions)
-    if method == "local" and looked_at:  # later rows stand in another order, in a place that is gone when it is named
-        parts = aligned_partitions(data, min(data.chunk_rows, LARGEST_OUTPUT_CHUNK))
-        runtime.sum(Check(snapshot.reference), parts, label="check")
+    if predictor.in_cells and looked_at:  # rows stand in another order later, in a place that is gone when it is named
+        runtime.sum(Check(snapshot.reference), _as_stored(data), label="check")
+
+
+def _as_stored(data):
+    """Partitions of whole chunks."""
+    return aligned_partitions(data, min(data.chunk_rows, LARGEST_OUTPUT_CHUNK))

@@ -1,60 +1,47 @@
-"""What predictions need of a commit: its model, its belief and, of classes, their calibration."""
+"""The committee alone as a predictor: its model, its belief and, of classes, their calibration."""
 
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy as np
-
 from bcmdist.committee.loading import load_committee, load_facts
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.errors import NotFinite
 from bcmdist.model.loading import load_model
 from bcmdist.model.model import Model
 from bcmdist.model.shared.belief import Belief
 from bcmdist.prediction.calibration import Calibration, calibration_from
+from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.latent import predict_latent
+from bcmdist.prediction.limits import MemoryNeed, committee_memory
 from bcmdist.storage.commits import Reference
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """What predictions need."""
+class Fitted(Predictor):
+    """What predictions need; it is all in a commit."""
 
     model: Model
     belief: Belief
     calibration: Calibration | None = None
 
+    @classmethod
+    def refuse(cls, snapshot):
+        """Every snapshot has what it needs."""
+
+    @classmethod
+    def memory(cls, snapshot) -> MemoryNeed:
+        return committee_memory(snapshot.model.shared)
+
+    @classmethod
+    def of_snapshot(cls, snapshot) -> "Fitted":
+        return fitted_of(snapshot)
+
+    @classmethod
+    def of_commit(cls, reference) -> "Fitted":
+        return load_fitted(reference)
+
     def latent(self, X):
-        """Mean and variance of f at scaled inputs X (n, D); see `predict_latent`.
-
-        Raises
-        ------
-        NotFinite
-        """
-        return finite_latent(*predict_latent(self.model.query, self.belief, X))
-
-
-def finite_latent(mean, variance):
-    """A belief about f as it is; `NotFinite` where it is none."""
-    for name, values in (("mean", mean), ("variance", variance)):
-        _refuse(name, values, ~np.isfinite(values))
-    return mean, variance
-
-
-def refuse_nan(predictions):
-    """Raise `NotFinite` where a predicted quantity is no number; moments of heavy tails may be infinite."""
-    for name, values in predictions.items():
-        _refuse(name, values, np.isnan(values))
-
-
-def _refuse(name, values, wrong):
-    if wrong.any():
-        place = np.argwhere(wrong)[0]
-        raise NotFinite(
-            f"prediction: expected numbers, got {name} {values[tuple(place)]} at row {place[0]} of {len(values)} "
-            f"({int(wrong.sum())} such); check that inputs are in the range of the training data, else "
-            "restore the model from a copy"
-        )
+        """Mean and variance of f at scaled inputs X (n, D); see `predict_latent`."""
+        return predict_latent(self.model.shared, self.belief, X)
 
 
 @lru_cache(maxsize=2)

@@ -11,19 +11,21 @@ import numpy as np
 from bcmdist import linalg
 from bcmdist.committee.committee import Committee
 from bcmdist.errors import InvalidOption
+from bcmdist.experts.residual import kind_of
 from bcmdist.model.kernels import kernel_parts
 from bcmdist.model.model import Model
 from bcmdist.model.shared.belief import Belief
-from bcmdist.model.shared.query import Query
-from bcmdist.prediction.latent import refuse_negative
+from bcmdist.model.shared.interface import Shared
 from bcmdist.runtime import memory
 
 
-def joint_latent(query: Query, belief: Belief, X, *, allowed_bytes=math.inf):
+def joint_latent(shared: Shared, belief: Belief, X, *, allowed_bytes=math.inf):
     """Mean and covariance of the latent f at the rows of X, all together.
 
     V = rows b(x)', V_q its columns of the query values:
     mean = V m,  covariance = k(X, X) - V_q V_q' + V Lambda^-1 V'
+
+    With residuals of each row alone ("diagonal", "none"), these make the first part in place of k(X, X) - V_q V_q'.
 
     The diagonal is the variance of `predict_latent`; the covariance of some rows is that block.
 
@@ -44,20 +46,17 @@ def joint_latent(query: Query, belief: Belief, X, *, allowed_bytes=math.inf):
         Before anything is computed.
     NotPositiveDefinite
     """
-    _refuse_large(query, len(X), 0, allowed_bytes)
+    _refuse_large(shared, len(X), 0, allowed_bytes)
     if len(X) == 0:
         return np.empty(0), np.empty((0, 0))
-    V = query.whiten(X)
-    covariance = query.residual_lower(V, query.kernel.cross(X, X))
-    residual = np.diag(covariance).copy()
-    refuse_negative(residual, query.kernel.diagonal(X))
-    covariance[np.diag_indices_from(covariance)] = np.maximum(residual, 0.0)
+    V = shared.design(X)
+    covariance = kind_of(shared).joint_lower(shared, V, X)
     mean = V @ belief.mean
     A = linalg.solve_right_transposed(belief.factor, V)
     return mean, linalg.mirror(linalg.add_outer_lower(covariance, A))
 
 
-def sample_latent(query: Query, belief: Belief, X, *, size, seed, allowed_bytes=math.inf):
+def sample_latent(shared: Shared, belief: Belief, X, *, size, seed, allowed_bytes=math.inf):
     """Joint samples of the latent f at the rows of X, (size, n); the same for the same seed.
 
     mean + F z with F F' = covariance by pivoted Cholesky, which needs no jitter: rows that the
@@ -71,8 +70,8 @@ def sample_latent(query: Query, belief: Belief, X, *, size, seed, allowed_bytes=
     """
     if size < 0:
         raise InvalidOption(f"size: expected at least 0 samples, got {size}; give another number")
-    _refuse_large(query, len(X), size, allowed_bytes)
-    mean, covariance = joint_latent(query, belief, X)
+    _refuse_large(shared, len(X), size, allowed_bytes)
+    mean, covariance = joint_latent(shared, belief, X)
     if len(mean) == 0:
         return np.empty((size, 0))
     F = linalg.semidefinite_factor(covariance, name="joint covariance at new points")
@@ -97,9 +96,9 @@ def one_belief(model: Model, committee: Committee) -> Belief:
     return committee.posterior
 
 
-def _refuse_large(query, rows, samples, allowed_bytes):
+def _refuse_large(shared, rows, samples, allowed_bytes):
     memory.refuse_above(
-        memory.joint_bytes(rows, query.shared, kernels=kernel_parts(query.kernel), samples=samples),
+        memory.joint_bytes(rows, shared.size, kernels=kernel_parts(shared.kernel), samples=samples),
         allowed_bytes,
         what=f"joint prediction of {rows} rows" + (f", {samples} samples" if samples else ""),
         remedy="give fewer rows at a time, or predict without covariances",

@@ -1,26 +1,26 @@
 """From the committee's belief to new points (GBCM paper, section 6.4, eq. 10).
 
-Needs the query set and the belief only, never the training data. Rows are handled in blocks, so
+Needs the shared variables and the belief only, never the training data. Rows are handled in blocks, so
 memory does not grow with the number of new points, and no answer depends on the other rows.
 """
 
 import numpy as np
 
 from bcmdist import linalg
-from bcmdist.errors import NotPositiveDefinite
+from bcmdist.experts.residual import kind_of
 from bcmdist.model.shared.belief import Belief
-from bcmdist.model.shared.query import Query
+from bcmdist.model.shared.interface import Shared
 
 BLOCK_ROWS = 2048
 
-# Share of the prior variance by which rounding may make a residual variance negative.
-NEGATIVE_SHARE = 1e-6
 
-
-def predict_latent(query: Query, belief: Belief, X):
+def predict_latent(shared: Shared, belief: Belief, X):
     """Mean and variance of the latent f at the rows of X.
 
     b = b(x):  mean = b' m,  variance = var(f | v) + b' Lambda^-1 b
+
+    var(f | v) is what the model's residual says: with "none" it is zero by definition of the model (SoR, weights of a
+    basis), whose variance therefore vanishes where no basis function reaches.
 
     Parameters
     ----------
@@ -32,17 +32,17 @@ def predict_latent(query: Query, belief: Belief, X):
     mean, variance : (n,), or (n, C) for C processes; where the belief couples the processes, the
         variance is their covariance (n, C, C)
     """
-    coupled = belief.mean.ndim == 1 and len(belief.mean) > query.shared
+    coupled = belief.mean.ndim == 1 and len(belief.mean) > shared.size
     block = _coupled_block if coupled else _block
-    processes = len(belief.mean) // query.shared if coupled else 1
+    processes = len(belief.mean) // shared.size if coupled else 1
     step = max(1, BLOCK_ROWS // processes**2)
-    parts = [block(query, belief, X[start : start + step]) for start in range(0, max(len(X), 1), step)]
+    parts = [block(shared, belief, X[start : start + step]) for start in range(0, max(len(X), 1), step)]
     mean, variance = zip(*parts, strict=True)
     return np.concatenate(mean), np.concatenate(variance)
 
 
-def _block(query, belief, X):
-    V, residual = _design(query, X)
+def _block(shared, belief, X):
+    V, residual = _design(shared, X)
     mean = V @ belief.mean.T
     if belief.factor.ndim == 2:
         A = linalg.solve_right_transposed(belief.factor, V)
@@ -55,10 +55,10 @@ def _block(query, belief, X):
     return mean, variance
 
 
-def _coupled_block(query, belief, X):
+def _coupled_block(shared, belief, X):
     """Processes one after the other in v: cov_cd = b_c' Lambda^-1 b_d, b_c being b(x) in the place of c."""
-    V, residual = _design(query, X)
-    S = query.shared
+    V, residual = _design(shared, X)
+    S = shared.size
     C = len(belief.mean) // S
     A = np.zeros((C, len(X), C * S))
     for c in range(C):
@@ -70,26 +70,10 @@ def _coupled_block(query, belief, X):
     return V @ belief.mean.reshape(C, S).T, covariance
 
 
-def _design(query, X):
+def _design(shared, X):
     """Whitened design and var(f | v) at the rows of X."""
-    V = query.whiten(X)
-    residual = query.residual_variance(V, X)
-    refuse_negative(residual, query.kernel.diagonal(X))
-    return V, np.maximum(residual, 0.0)
-
-
-def refuse_negative(residual, prior):
-    """Refuse variances of f given the query values (n,) that are negative beyond rounding.
-
-    Raises
-    ------
-    NotPositiveDefinite
-    """
-    if np.any(residual < -NEGATIVE_SHARE * prior):
-        raise NotPositiveDefinite(
-            f"variance of f given the query values: expected at least 0, got {residual.min():.1e} at a prior "
-            f"variance of {prior.max():.1e}; the kernel is no covariance or the query factor is damaged"
-        )
+    V = shared.design(X)
+    return V, kind_of(shared).variance(shared, V, X)
 
 
 def marginal(variance):

@@ -1,35 +1,57 @@
 """Limits: refuses, before any work is submitted, what would not fit the memory of a worker thread."""
 
+from dataclasses import dataclass
+
 from bcmdist.experts.limits import _reading_bytes, _rechunk
 from bcmdist.model.kernels import kernel_parts
 from bcmdist.prediction.latent import BLOCK_ROWS
 from bcmdist.runtime import memory
 
 
-def refuse_large_prediction(data, query, runtime):
-    """Raise `MemoryLimit` where predicting a block of rows would not fit a worker thread."""
+@dataclass(frozen=True)
+class MemoryNeed:
+    """What predictions need of a worker thread, projected."""
+
+    bytes: float
+    """without what reading the new rows takes"""
+    what: str
+    """needs it, for an error"""
+    remedy: str
+    """what to do where it is too much, as text"""
+
+
+def refuse_large_prediction(need: MemoryNeed, data, runtime):
+    """Raise `MemoryLimit` where predicting the rows of a data set would not fit a worker thread."""
     memory.refuse_above(
-        memory.prediction_bytes(BLOCK_ROWS, query.shared, kernels=kernel_parts(query.kernel)) + _reading_bytes(data),
+        need.bytes + _reading_bytes(data),
         runtime.allowed_bytes,
-        what=f"prediction with {query.shared} shared variables",
-        remedy="lower --query when fitting, or give workers more memory" + _rechunk(data),
+        what=need.what,
+        remedy=need.remedy + _rechunk(data),
     )
 
 
-def refuse_large_local(snapshot, data, runtime):
-    """Raise `MemoryLimit` where the local experts of a partition would not fit a worker thread."""
+def committee_memory(shared) -> MemoryNeed:
+    """Of a block of rows predicted by the committee."""
+    return MemoryNeed(
+        memory.prediction_bytes(BLOCK_ROWS, shared.size, kernels=kernel_parts(shared.kernel)),
+        what=f"prediction with {shared.size} shared variables",
+        remedy="lower --query when fitting, or give workers more memory",
+    )
+
+
+def local_memory(snapshot) -> MemoryNeed:
+    """Of the local experts of a partition."""
     query, around, likelihood = snapshot.model.query, snapshot.facts.cells.around, snapshot.model.likelihood
     need = memory.local_bytes(
         around,
         snapshot.facts.rows_per_expert,
-        query.shared,
+        query.size,
         kernels=kernel_parts(query.kernel),
         classes=likelihood.copies,
     )
-    memory.refuse_above(
-        need + _reading_bytes(data),
-        runtime.allowed_bytes,
-        what=f"local experts of {around} rows and {query.shared} shared variables",
+    return MemoryNeed(
+        need,
+        what=f"local experts of {around} rows and {query.size} shared variables",
         remedy="predict with --method committee, fit with a lower --effort or --partition chunks, or give workers more "
-        "memory" + _rechunk(data),
+        "memory",
     )

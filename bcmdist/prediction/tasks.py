@@ -11,9 +11,10 @@ from bcmdist.data.writing import write_rows
 from bcmdist.model.likelihoods import OneProcess
 from bcmdist.model.targets import check_support, model_observations
 from bcmdist.prediction.calibration import uncalibrated
-from bcmdist.prediction.fitted import Fitted, load_fitted, refuse_nan
+from bcmdist.prediction.finite import finite_latent, refuse_nan
+from bcmdist.prediction.fitted import load_fitted
+from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.latent import marginal
-from bcmdist.prediction.local.tasks import load_predictor
 from bcmdist.prediction.observation import crps, observe, predictive, unit_deviance
 from bcmdist.prediction.scoring.pit import pit_ranges
 from bcmdist.prediction.scoring.scores import Scores, class_scores, event_scores, real_scores
@@ -40,21 +41,21 @@ class Score:
     """Totals of the scores of a partition under a fitted model."""
 
     fitted: Reference
-    method: str
+    predictor: type[Predictor]
 
     def __call__(self, part, rows) -> Scores:
-        fitted = load_predictor(self.fitted, self.method)
-        number = row_numbers(part) if self.method == "local" else np.arange(part.start, part.stop)
+        fitted = self.predictor.of_commit(self.fitted)
+        number = row_numbers(part) if fitted.in_cells else np.arange(part.start, part.stop)
         return score_rows(fitted, rows.X, model_observations(fitted.model, part, rows.obs), number)
 
 
-def score_rows(fitted: Fitted, X, obs, number) -> Scores:
+def score_rows(fitted: Predictor, X, obs, number) -> Scores:
     """Scores of the predictions at rows of X against observations in the units of the model, in original units.
 
     `number`: of the rows in their data set, (n,).
     """
     model, scaling, units = fitted.model, fitted.model.scaling, fitted.model.likelihood.units
-    mean, variance = fitted.latent(model.scaling.inputs(X))
+    mean, variance = finite_latent(*fitted.latent(model.scaling.inputs(X)))
     seen = predictive_of(fitted, mean, variance, obs)
     if model.likelihood.categorical:
         return class_scores(obs.y, seen)
@@ -80,10 +81,11 @@ class Predict:
     """
 
     fitted: Reference
+    predictor: type[Predictor]
     out: str
 
     def __call__(self, part, rows) -> int:
-        fitted = load_fitted(self.fitted)
+        fitted = self.predictor.of_commit(self.fitted)
         _check_companions(fitted, part, rows)
         write_rows(self.out, part.start, predict_rows(fitted, rows.X, rows.obs))
         return part.rows
@@ -91,13 +93,14 @@ class Predict:
 
 @dataclass(frozen=True)
 class PredictInCells:
-    """Write the local predictions of a partition in the order of cells as a run of the rows they stand for."""
+    """Write the predictions of a partition in the order of cells as a run of the rows they stand for."""
 
     fitted: Reference
+    predictor: type[Predictor]
     shuffle: Shuffle
 
     def __call__(self, part, rows) -> int:
-        fitted = load_predictor(self.fitted, "local")
+        fitted = self.predictor.of_commit(self.fitted)
         row = row_numbers(part)
         self.shuffle.write(f"{part.start}-{part.stop}", Run(row, row, predict_rows(fitted, rows.X, rows.obs)))
         return part.rows
@@ -109,7 +112,7 @@ def _check_companions(fitted, part, rows):
         check_support(fitted.model.likelihood, part, replace(rows.obs, y=np.zeros(part.rows)))
 
 
-def predictive_of(fitted: Fitted, mean, variance, obs):
+def predictive_of(fitted: Predictor, mean, variance, obs):
     """What latent beliefs say of observations in the units of the model, by name."""
     likelihood = fitted.model.likelihood
     if likelihood.needs_calibration or fitted.calibration is not None:
@@ -128,14 +131,14 @@ def with_class_names(model, said):
     return said | {"label": np.array(names)[said["label"]]} if names and "label" in said else said
 
 
-def predict_rows(fitted: Fitted, X, obs, quantiles=()):
+def predict_rows(fitted: Predictor, X, obs, quantiles=()):
     """All predicted quantities at rows of X in original units, by name; `quantile0.9` for 0.9 among `quantiles`.
 
     `obs`: of the observations to predict, weight, exposure and trials; the targets are not looked at.
     """
     model = fitted.model
     likelihood, units = model.likelihood, model.likelihood.units
-    mean, variance = fitted.latent(model.scaling.inputs(X))
+    mean, variance = finite_latent(*fitted.latent(model.scaling.inputs(X)))
     seen = predictive_of(fitted, mean, variance, model.scaling.observations(obs, units))
     named = {"mean": mean, "variance": marginal(variance)} | seen
     if quantiles:

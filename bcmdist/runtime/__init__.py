@@ -1,0 +1,1 @@
+"""Where tasks run: a loop here, or a cluster."""

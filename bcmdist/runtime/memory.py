@@ -28,6 +28,15 @@ def expert_bytes(rows, shared, *, kernels, laplace, classes=1, coupled=False):
     return FLOAT * (square * rows**2 + design * rows * shared + SUMS_ALIVE * message)
 
 
+def apart_expert_bytes(rows, shared, *, kernels, laplace):
+    """Peak bytes of an expert whose rows have no matrix of their own, partial sums included.
+
+    The columns of the design with what their evaluation needs, weighted ones, and (Laplace) those of a step with its
+    matrix; the query factor and the message, or the messages of a step of the tree.
+    """
+    return FLOAT * ((6 + 2 * kernels + laplace) * rows * shared + (SUMS_ALIVE + 1 + 2 * laplace) * shared**2)
+
+
 def evidence_bytes(rows, inputs, *, kernels, laplace):
     """Peak bytes of the evidence of `rows` rows and its gradient; each part of a kernel keeps its own."""
     return FLOAT * (((7 if laplace else 6) + 3 * kernels) * rows**2 + 6 * rows * inputs)

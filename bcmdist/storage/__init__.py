@@ -1,0 +1,1 @@
+"""Bytes written once, on a disk or an object store; the commit log and the ledger made of them."""

@@ -1,33 +1,27 @@
-"""Values that are kept as long as there is room: those used last, up to a number of bytes."""
+"""Values that are kept as long as there is room: those used last, up to a number of bytes.
 
-from collections import OrderedDict
+Any thread may ask. Two that miss the same value at the same time both make it, and either is kept: they are equal.
+"""
+
 from collections.abc import Callable, Hashable
-from threading import Lock
-from typing import Generic, TypeVar
+from typing import TypeVar
+
+from zict import LRU
 
 Value = TypeVar("Value")
 
 
-class Kept(Generic[Value]):
-    """A cache bounded by memory; a value larger than all of it is kept until the next one comes."""
+def least_recently_used(most_bytes: float, size: Callable[[Value], float]) -> LRU[Hashable, Value]:
+    """An empty cache bounded by memory; a value larger than all of it is kept until the next one comes."""
+    cache: LRU[Hashable, Value] = LRU(most_bytes, {}, weight=lambda _, value: min(size(value), cache.n))
+    return cache
 
-    def __init__(self, most_bytes: float, size: Callable[[Value], int]):
-        self.most_bytes, self.size = most_bytes, size
-        self._values: OrderedDict[Hashable, Value] = OrderedDict()
-        self._lock = Lock()
 
-    def __contains__(self, key):
-        return key in self._values
-
-    def get(self, key, make: Callable[[], Value]) -> Value:
-        """The value of a key, made where it is not there; two threads may make it at the same time."""
-        with self._lock:
-            if key in self._values:
-                self._values.move_to_end(key)
-                return self._values[key]
-        value = make()
-        with self._lock:
-            self._values[key] = value
-            while len(self._values) > 1 and sum(map(self.size, self._values.values())) > self.most_bytes:
-                self._values.popitem(last=False)
-        return value
+def get_or_make(cache: LRU[Hashable, Value], key: Hashable, make: Callable[[], Value]) -> Value:
+    """The value of a key, made where it is not there."""
+    try:
+        return cache[key]
+    except KeyError:
+        pass  # what is made may look things up too
+    value = cache[key] = make()
+    return value

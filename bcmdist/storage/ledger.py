@@ -6,7 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-RUNNING = "running"  # an entry whose message depends on what was heard before it
+# Of an entry whose message depends on what was heard before it.
+RUNNING = "running"
+# What is noted of a partition before it is heard, in the order of `Entry.arrival`: of numbers, and of classes.
+NUMBERS_NOTED = ("log_score", "coverage95", "pit_mean")
+CLASSES_NOTED = ("log_score", "accuracy")
+KEY = re.compile(r"(?P<array>.*)\[(?P<start>\d+):(?P<stop>\d+)\]", re.DOTALL)  # a path may hold newlines
 
 
 @dataclass(frozen=True)
@@ -25,17 +30,14 @@ class Entry:
     position: int | None = None
     """rows of its source up to its end, where they are numbered and count"""
     arrival: tuple[float, ...] = ()
-    """how well its rows were predicted before it was heard (`bcmdist.committee.fading`)"""
+    """how well its rows were predicted before it was heard (`bcmdist.prediction.arrivals.drift`)"""
     surprise: tuple[float, ...] = ()
     """how much worse than expected that was (`bcmdist.prediction.scoring.surprise`)"""
     densities: float | None = None
     """densities of targets that its evidence multiplies, where they are counted: `Likelihood.densities`"""
 
 
-ARRIVAL = 7  # its place in an entry
-
-
-KEY = re.compile(r"(?P<array>.*)\[(?P<start>\d+):(?P<stop>\d+)\]", re.DOTALL)  # a path may hold newlines
+ARRIVAL = [*Entry.__dataclass_fields__].index("arrival")  # where what is noted begins in a line
 
 
 def named_range(key) -> tuple[str, int, int]:
@@ -43,13 +45,6 @@ def named_range(key) -> tuple[str, int, int]:
     match = KEY.fullmatch(key)
     assert match, "keys are made by Partition.key"
     return match["array"], int(match["start"]), int(match["stop"])
-
-
-# What is noted of a partition before it is heard, in the order of `Entry.arrival`.
-NUMBERS_NOTED = ("log_score", "coverage95", "pit_mean")
-
-
-CLASSES_NOTED = ("log_score", "accuracy")
 
 
 def heard_pieces(weights: Mapping[str, float], array) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What tasks carry instead of models: references to immutable content, so that caching is safe."""
+"""Arrays and records behind the references that tasks carry: what is immutable is read once."""
 
 from functools import lru_cache
 
@@ -23,7 +23,3 @@ def load_record(reference: Reference) -> dict:
             f"{found.digest[:12]}; this machine sees another model under the same path: use a shared one"
         )
     return store.record(reference.number)
-
-
-def _place(reference):
-    return f"{reference.url}: commit {reference.number}"

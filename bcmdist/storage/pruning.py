@@ -13,8 +13,8 @@ Nobody waits for anybody. What may happen at the same time, and why nothing is l
   again. That record stays while its successor can still be made: it goes only when a later one exists, whose
   predecessor has the number that the writer wants. So a blob that goes, which a removed record named and no
   remaining one, is in nobody's hands.
-- A reader that takes hold of a commit while it goes. He writes his hold, then looks whether the number is
-  pruned; pruning writes the number, then looks for holds. One of them sees the other: either the commit stays,
+- A reader that takes a lease of a commit while it goes. He writes his lease, then looks whether the number is
+  pruned; pruning writes the number, then looks for leases. One of them sees the other: either the commit stays,
   or the reader is told that it is gone. `held` commits keep their records and blobs until a later pruning.
 - Another pruning. It does the same, in any order: removing twice is removing once.
 - A crash. Records of pruned numbers are no commits, whether they are still there or not; a later pruning removes
@@ -22,8 +22,8 @@ Nobody waits for anybody. What may happen at the same time, and why nothing is l
   (its writer may not have got as far as this, and a power cut would take both).
 
 Blobs nobody names (of writers that were killed, of a pruning that was) and temporary files are removed only when
-nobody holds anything. They are listed *before* the holds are read, and these before the records: a writer, who
-holds while he puts blobs and until they are committed, either still holds, or his record is there.
+nobody has a lease. They are listed *before* the leases are read, and these before the records: a writer, who has one
+while he puts blobs and until they are committed, either still has it, or his record is there.
 """
 
 import re

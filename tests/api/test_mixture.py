@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import zarr
 from scipy import integrate, stats
+from scoringrules import crps_mixnorm
 
 from bcmdist import GBCM, Settings
 from bcmdist.api import sampling
@@ -96,6 +97,11 @@ def test_density_and_crps_are_those_of_numerical_integration(rng):
         assert crps[k] == pytest.approx(below + above, abs=1e-7)
         slope = (cdf(y[k] + 1e-5) - cdf(y[k] - 1e-5)) / 2e-5
         assert log_density[k] == pytest.approx(np.log(slope), abs=1e-6)
+
+
+def test_crps_is_that_of_scoringrules(rng):
+    m, s, y = rng.standard_normal((5, 40)), rng.uniform(0.1, 2.0, (5, 40)), rng.standard_normal(40)
+    np.testing.assert_allclose(mixture_crps(m, s, y), crps_mixnorm(y, m.T, s.T, backend="numpy"), rtol=1e-12)
 
 
 def test_crps_does_not_depend_on_the_rows_held_at_a_time(rng, monkeypatch):

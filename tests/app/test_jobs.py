@@ -16,12 +16,15 @@ import pytest
 import zarr
 from click.testing import CliRunner
 
-from bcmdist import GBCM, SerialRuntime
+from bcmdist import GBCM, SerialRuntime, Settings
+from bcmdist.api.requests import FitRequest, from_json, to_json
 from bcmdist.app import jobs
+from bcmdist.app.claim import Claim, Superseded
 from bcmdist.app.cli import jobs as jobcommands
 from bcmdist.app.cli.main import cli
-from bcmdist.app.coordinator import Claim, Superseded, Watch, WatchedRuntime, coordinate
-from bcmdist.app.jobs import Journal, open_job
+from bcmdist.app.coordinator import coordinate
+from bcmdist.app.journal import Journal, open_job
+from bcmdist.app.watch import Watch, WatchedRuntime
 from bcmdist.errors import BcmdistError, BcmdistWarning, SchedulerUnreachable, UnsafeData
 from bcmdist.runtime.dask.scheduler import SchedulerMachine
 from bcmdist.runtime.interface import silent
@@ -280,8 +283,8 @@ def test_a_request_holds_what_was_given_and_no_relative_path(wave, tmp_path, mac
     Path("fit.toml").write_text('query = 20\nlearn = false\nkernel = "se"\n[set]\nkernel.lengthscale = [0.7, 0.9]\n')
     done = call("submit", "fit", Path(path).name, "--model", "m", "--config", "fit.toml", "--query", 10, *SCHEDULER)
     journal = open_job(tmp_path / "jobs", done["id"])
-    given = ["--model", f"{tmp_path}/m", "--kernel", "se", "--query", "10", "--no-learn"]
-    assert journal.request["arguments"] == [*given, "--set", "kernel.lengthscale=0.7,0.9", "--", path]
+    settings = Settings(kernel="se", query=10, learn=False, set={"kernel.lengthscale": [0.7, 0.9]})
+    assert from_json(journal.request["request"]) == FitRequest(path, f"{tmp_path}/m", settings)
     assert journal.request["places"] == {"data": path, "model": f"{tmp_path}/m"}
     result = jobs.status(journal)["result"]
     assert (result["query"], result["hyperparameters"]["kernel.lengthscale"]) == (10, [0.7, 0.9])
@@ -356,9 +359,12 @@ def test_help_of_what_is_submitted():
 def submitted(wave, tmp_path, make_runtime):
     """The journal of a fit that was submitted to a machine with this runtime."""
     path, *_ = wave
-    arguments = ["--model", str(tmp_path / "m"), *FIT, "--", path]
-    places = {"data": path, "model": str(tmp_path / "m")}
-    return jobs.submit(tmp_path / "jobs", "fit", arguments, places, ThisMachine(make_runtime))
+    return jobs.submit(tmp_path / "jobs", fit_request(path, tmp_path / "m"), ThisMachine(make_runtime))
+
+
+def fit_request(path, model):
+    """What the command line makes of `FIT`."""
+    return FitRequest(path, str(model), Settings(learn=False, query=30, rows_per_expert=20, kernel="se"))
 
 
 def waiting_at(label, act):
@@ -423,6 +429,37 @@ def test_a_lost_scheduler_is_an_interruption(wave, tmp_path):
     assert jobs.status(journal)["state"] == "finished"
 
 
+def test_a_job_of_an_earlier_version_can_be_looked_at_and_resumed(wave, tmp_path, machine):
+    """It has stored the words of the command line."""
+    path, *_ = wave
+    words = [*FIT, "--set", "kernel.lengthscale=0.7,0.9", "--model", str(tmp_path / "m"), "--", path]
+    record = {"command": "fit", "arguments": words, "places": {"data": path, "model": str(tmp_path / "m")}}
+    storage = open_storage(tmp_path / "jobs")
+    storage.put_if_absent("20260101-000000-abcd/request.json", json.dumps(record | {"software": "0.1.0"}).encode())
+    journal = Journal(storage, "20260101-000000-abcd")
+    journal.append("submitted", scheduler=SCHEDULER[1])
+    assert call("cancel", journal.id)["state"] == "cancelled"
+    assert (call("status", journal.id)["command"], call("status", journal.id)["data"]) == ("fit", path)
+    assert call("resume", journal.id)["state"] == "finished"
+    result = call("status", journal.id)["result"]
+    assert (result["rows"], result["query"], result["partitions"]) == (240, 30, 10)
+    assert result["hyperparameters"]["kernel.lengthscale"] == [0.7, 0.9]
+
+
+def test_a_request_of_a_later_version_fails_with_the_field(wave, tmp_path):
+    path, *_ = wave
+    asked = to_json(fit_request(path, tmp_path / "m")) | {"later": 1}
+    record = {"command": "fit", "request": asked, "places": {}, "software": "9"}
+    storage = open_storage(tmp_path / "jobs")
+    storage.put_if_absent("20260101-000000-abcd/request.json", json.dumps(record).encode())
+    journal = Journal(storage, "20260101-000000-abcd")
+    journal.append("submitted", scheduler=SCHEDULER[1])
+    coordinate(journal, serial)
+    told = jobs.status(journal)
+    assert (told["state"], told["error"]) == ("failed", "InvalidRequest")
+    assert "got 'later'; leave it out, or upgrade bcmdist" in told["message"]
+
+
 def test_a_failure_is_told_and_can_be_mended(wave, tmp_path):
     (tmp_path / "m").mkdir()
     (tmp_path / "m/letter.txt").write_text("mine")
@@ -474,7 +511,7 @@ def test_a_coordinator_that_does_not_start(tmp_path, monkeypatch):
     machine = ThisMachine()
     machine.run = lambda function, *arguments: function(*arguments)
     with pytest.raises(jobs.JobRefused, match=r"and said 'ImportError: no numpy'; see .*output.txt, then `bcmdist res"):
-        jobs.submit(tmp_path / "jobs", "fit", [], {}, machine)
+        jobs.submit(tmp_path / "jobs", fit_request("d", "m"), machine)
     (job,) = jobs.job_ids(tmp_path / "jobs")
     assert jobs.status(open_job(tmp_path / "jobs", job))["state"] == "submitted"
     jobs.cancel(open_job(tmp_path / "jobs", job))

@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from bcmdist import GBCM
 from bcmdist.api import sampling as posterior
 from bcmdist.app.cli.main import cli
+from bcmdist.model.kernels import KERNEL_NAMES, KERNELS
 from bcmdist.storage.commits import open_store
 from some_likelihoods import ONE_PROCESS
 
@@ -266,6 +267,13 @@ def test_help_of_fit_says_what_the_parameters_of_families_mean():
     assert "\n    weibull            P(T > t) = exp(-(t / scale)^shape)" in text  # in lines of their own
 
 
+def test_help_of_fit_names_all_kernels():
+    """It is text: the registry would take a numpy to load."""
+    text = CliRunner().invoke(cli, ["fit", "--help"]).output
+    ours = [name for name in KERNEL_NAMES if KERNELS[name].__module__.startswith("bcmdist.")]
+    assert re.search("--kernel NAME.auto +By name: (.*?), or", " ".join(text.split()))[1].split() == ours
+
+
 def test_help_loads_nothing_heavy():
     heavy = {"numpy", "scipy", "dask", "zarr", "sklearn"}
     code = f"import sys, bcmdist.app.cli.main; print(sorted({heavy} & set(sys.modules)))"
@@ -458,7 +466,7 @@ def test_history_and_pruning(wave, tmp_path):
     ],
 )
 def test_interrupts_and_full_disks_are_one_line(monkeypatch, error, name, text):
-    monkeypatch.setattr("bcmdist.app.cli.main._load", Mock(side_effect=error))
+    monkeypatch.setattr("bcmdist.app.cli.info._load", Mock(side_effect=error))
     monkeypatch.setattr(sys, "argv", ["bcmdist", "info", "model", "--json"])
     done = CliRunner().invoke(cli, ["info", "model", "--json"])
     assert done.exit_code == 1
@@ -470,7 +478,7 @@ def test_a_request_to_end_is_an_interrupt(monkeypatch):
     """As systems that stop a process make it; the handler of before is put back."""
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(
-        "bcmdist.app.cli.main._load", lambda model: os.kill(os.getpid(), signal.SIGTERM) or time.sleep(5)
+        "bcmdist.app.cli.info._load", lambda model: os.kill(os.getpid(), signal.SIGTERM) or time.sleep(5)
     )
     done = CliRunner().invoke(cli, ["info", "model"])
     assert (done.exit_code, signal.getsignal(signal.SIGTERM)) == (1, before)

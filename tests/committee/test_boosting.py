@@ -38,7 +38,7 @@ def parts(rng):
 
 def plain_committee(query, parts):
     messages = [expert_message(query, Gaussian(NOISE), X, unweighted(y)) for X, y in parts]
-    return Committee(sum(messages, zero(query.shared)))
+    return Committee(sum(messages, zero(query.size)))
 
 
 def training_error(query, mean, parts):

@@ -18,8 +18,8 @@ def test_no_messages_give_the_prior():
 def test_more_data_never_raise_the_variance(rng):
     problem, kernel = regression_problem(rng), make_kernel("matern32")
     prior, messages, _ = make_committee(problem, kernel, Gaussian(0.1), split(60, [20, 40]))
-    committee = Committee(zero(prior.shared))
-    variance, covariance = kernel.diagonal(problem.Xs), np.eye(prior.shared)
+    committee = Committee(zero(prior.size))
+    variance, covariance = kernel.diagonal(problem.Xs), np.eye(prior.size)
     for message in messages:
         committee = committee.absorb(message)
         _, smaller = predict_latent(prior, committee.posterior, problem.Xs)

@@ -51,7 +51,7 @@ class Blocks:
 def told(problem, query, slices, noise):
     kernel, prior = query.kernel, query.factor @ query.factor.T
     blocks = [(problem.X[s], problem.obs.y[s]) for s in slices]
-    whitened = [query.whiten(X) for X, _ in blocks]
+    whitened = [query.design(X) for X, _ in blocks]
     posteriors = [expert_posterior(kernel, query.points, X, y, np.full(len(X), noise)) for X, y in blocks]
     covariances = [c + query.jitter * np.eye(len(c)) for _, c in posteriors]
     designs = [np.linalg.solve(query.factor.T, V.T).T for V in whitened]
@@ -154,7 +154,7 @@ def ill(rng, *, jitter, rows, blocks):
 
 def error_at_new_points(problem, query, slices, mean):
     """Of E(f^q), carried to new points by eq. 10, against dense PITC with the same jitter."""
-    V, Vs = query.whiten(problem.X), query.whiten(problem.Xs)
+    V, Vs = query.design(problem.X), query.design(problem.Xs)
     S = V @ V.T + NOISE * np.eye(len(V))
     for s in slices:
         S[s, s] = query.kernel.cross(problem.X[s], problem.X[s]) + NOISE * np.eye(s.stop - s.start)
@@ -164,7 +164,7 @@ def error_at_new_points(problem, query, slices, mean):
 
 def committee_about(problem, query, slices):
     messages = [expert_message(query, Gaussian(NOISE), problem.X[s], problem.obs[s]) for s in slices]
-    return Committee(sum(messages, zero(query.shared)))
+    return Committee(sum(messages, zero(query.size)))
 
 
 def test_a_smooth_kernel_ruins_explicit_inverses_and_not_the_factorised_forms(rng):
@@ -201,7 +201,7 @@ def test_whitened_measurements_are_the_committee_s_belief_however_ill_the_prior(
     """No number here depends on the condition number of Sqq, about 5e15."""
     problem, query, slices = ill(rng, jitter=1e-14, rows=5, blocks=20)
     blocks = told(problem, query, slices, NOISE)
-    designs = [query.whiten(problem.X[s]) for s in slices]
+    designs = [query.design(problem.X[s]) for s in slices]
     mean, covariance = measurement_form(np.eye(80), designs, blocks.residuals, blocks.targets)
     belief = committee_about(problem, query, slices).posterior
     half = np.linalg.inv(belief.factor)

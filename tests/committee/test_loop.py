@@ -320,6 +320,27 @@ def before_commits(monkeypatch, theirs):
     monkeypatch.setattr(Snapshot, "successor", slow)
 
 
+class Busy(SerialRuntime):
+    """Has all partitions on their way before the first is heard."""
+
+    def each(self, work, *, label):
+        yield from super().each([*work], label=label)
+
+
+def test_what_somebody_commits_while_it_is_on_its_way_counts_once(prepared, monkeypatch):
+    gbcm, path = prepared
+    parts = partitions(open_data(path), 20)
+    before_commits(monkeypatch, {1: lambda: GBCM.load(gbcm.url).absorb(parts[:2] + parts[3:6])})
+    runtime = Busy()
+    runtime.threads = 12  # one partition a task
+    after, tally = gbcm.ingest(gbcm.source(path), ONE_EACH, runtime=runtime)
+    assert (tally.retries, tally.partitions, tally.duplicates) == (1, 7, 5)
+    assert sorted(entry.key for entry in after.ledger) == sorted(part.key for part in parts)
+    expected = gbcm.committee.absorb(gbcm.snapshot.hear(parts, SerialRuntime(), label="test").message)
+    assert_same_committee(after.committee, expected)
+    assert GBCM.load(gbcm.url).ledger == after.ledger
+
+
 @pytest.mark.parametrize("half_life", [None, 60.0])
 def test_forgetting_while_somebody_ingests(prepared, monkeypatch, half_life):
     gbcm, path = prepared

@@ -4,17 +4,21 @@ import itertools
 
 import numpy as np
 import pytest
+import zarr
 
 from bcmdist import GBCM, Settings
 from bcmdist.committee.committee import Committee, next_mean
 from bcmdist.committee.passes import length
+from bcmdist.data.dataset import open_data
 from bcmdist.data.observations import Observations
-from bcmdist.errors import BcmdistWarning, InvalidOption
+from bcmdist.data.partition import partitions
+from bcmdist.errors import BcmdistWarning, DataChanged, InvalidOption
 from bcmdist.experts.expert import conditional_message, expert_message, running_message, zero_message
 from bcmdist.experts.laplace import laplace_mode
 from bcmdist.model.likelihoods import Bernoulli, InverseGaussian, NegativeBinomial, Poisson, StudentT, Weibull
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
+from bcmdist.storage.commits import ModelStore
 from problems import make_kernel, regression_problem, split
 
 BLOCKS = split(72, [15, 30, 44, 60])
@@ -51,7 +55,7 @@ def next_pass(query, likelihood, X, obs, committee):
 
 def dense_pitc_laplace(query, likelihood, X, obs):
     """Mean and covariance of the whitened query values, and log evidence, by (n, n) algebra."""
-    V = query.whiten(X)
+    V = query.design(X)
     K = V @ V.T
     for b in BLOCKS:
         K[b, b] = query.kernel.cross(X[b], X[b])
@@ -119,8 +123,8 @@ def test_length_bounds_the_move_of_every_prediction(rng):
     X, obs, Xq = make_problem(rng, Bernoulli())
     query = prepare(Xq, kernel=make_kernel("se"), mean=Mean("zero"))
     belief = first_pass(query, Bernoulli(), X, obs).posterior
-    move = rng.standard_normal(query.shared)
-    V = query.whiten(rng.uniform(-3, 3, (50, 2)))
+    move = rng.standard_normal(query.size)
+    V = query.design(rng.uniform(-3, 3, (50, 2)))
     sd = np.linalg.norm(np.linalg.solve(belief.factor, V.T), axis=0)
     assert np.all(np.abs(V @ move) <= length(belief, move) * sd * (1 + 1e-12))
 
@@ -238,6 +242,37 @@ def test_running_belief_depends_on_order_and_says_so(classes, tmp_path):
     assert gbcm.ledger[0].at == "running"
     with pytest.raises(InvalidOption, match="this model linearises at the running belief"):
         gbcm.forget([gbcm.ledger[0].key])
+
+
+@pytest.fixture
+def unlisted(tmp_path, rng):
+    """A data set without a manifest, whose chunks the survey of a fit writes down; its path."""
+    group = zarr.open_group(tmp_path / "unlisted.zarr", mode="w")
+    X = rng.uniform(-2, 2, (240, 2))
+    group.create_array("X", data=X, chunks=(50, 2))
+    group.create_array("y", data=np.where(np.sin(2 * X[:, 0]) > 0, 2, 1), chunks=(50,))
+    return str(tmp_path / "unlisted.zarr")
+
+
+def test_what_was_surveyed_is_read_once_however_many_partitions_are_heard(unlisted, tmp_path, monkeypatch):
+    read = []
+    for name in ("get_segment", "get_array"):
+        own = getattr(ModelStore, name)
+        monkeypatch.setattr(ModelStore, name, lambda store, digest, own=own: read.append(digest) or own(store, digest))
+    gbcm = GBCM.prepare(unlisted, settings(linearise="running"), model=tmp_path / "model")
+    parts, facts = partitions(open_data(unlisted), 8), gbcm.snapshot.facts
+    assert facts.chunks is not None
+    del read[:]
+    heard = gbcm.absorb(parts)
+    assert len(heard.ledger) == len(parts) > 20
+    assert (read.count(facts.surveyed), read.count(facts.chunks)) == (1, 1)
+
+
+def test_rows_that_change_while_they_are_heard_in_turn_are_noticed(unlisted, tmp_path):
+    gbcm = GBCM.prepare(unlisted, settings(linearise="running"), model=tmp_path / "model")
+    zarr.open_group(unlisted)["y"][100:] = 1
+    with pytest.raises(DataChanged, match=r"expected the rows that were surveyed .* from key y/c/"):
+        gbcm.absorb(partitions(open_data(unlisted), gbcm.snapshot.facts.rows_per_expert))
 
 
 # --- Expectation propagation behind the same interface ---

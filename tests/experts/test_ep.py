@@ -62,23 +62,23 @@ def log_evidence(sites, K):
 
 def pass_all(query, likelihood, problem, blocks, passes, *, in_turn=False, step=1.0):
     """Committees after each pass over all experts, and the last sites."""
-    messages, sites = [zero(query.shared)] * len(blocks), [None] * len(blocks)
+    messages, sites = [zero(query.size)] * len(blocks), [None] * len(blocks)
     committees = []
     for _ in range(passes):
-        total = sum(messages, zero(query.shared)) if committees else None
+        total = sum(messages, zero(query.size)) if committees else None
         for i, b in enumerate(blocks):
             if in_turn and committees:
-                total = sum(messages, zero(query.shared))
+                total = sum(messages, zero(query.size))
             messages[i], sites[i] = ep.ep_pass(
                 query, likelihood, problem.X[b], problem.obs[b], total, sites[i], step=step
             )
-        committees.append(Committee(sum(messages, zero(query.shared))))
+        committees.append(Committee(sum(messages, zero(query.size))))
     return committees, sites
 
 
 def dense_pitc_ep(query, kernel, problem, blocks, moments):
     """Dense EP under Q + blkdiag(K_ii - Q_ii): mean and covariance of v, log Z, tau, nu."""
-    V = query.whiten(problem.X)
+    V = query.design(problem.X)
     K = V @ V.T
     H = query.mean.design(problem.X)
     for b in blocks:
@@ -91,7 +91,7 @@ def dense_pitc_ep(query, kernel, problem, blocks, moments):
 def distance(query, committee, mean, covariance):
     """Largest error of the posterior at the query points and mean weights, in posterior standard deviations."""
     belief = committee.posterior
-    scale = np.eye(query.shared)
+    scale = np.eye(query.size)
     scale[: len(query.factor), : len(query.factor)] = query.factor
     exact = scale @ covariance @ scale.T
     sd = np.sqrt(np.diag(exact))
@@ -251,7 +251,7 @@ def test_no_rows_give_the_zero_message(rng):
     for got in (message, again):
         assert got.rows == 0
         assert not got.precision.any()
-        assert len(got.eta) == query.shared
+        assert len(got.eta) == query.size
 
 
 def test_moves_that_turn_back_are_damped(monkeypatch):

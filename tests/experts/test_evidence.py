@@ -5,8 +5,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from bcmdist.data.observations import Observations
 from bcmdist.experts.evidence import local_evidence
-from bcmdist.experts.expert import prior_covariance
 from bcmdist.experts.laplace import laplace_mode
+from bcmdist.experts.residual import prior_covariance
 from bcmdist.model.kernels import split_parameters
 from bcmdist.model.likelihoods import Bernoulli, Gaussian
 from bcmdist.model.mean import Mean

@@ -67,7 +67,7 @@ def test_messages_are_those_of_the_dense_linearised_model(problem, weights):
     likelihood = SOFTMAX[weights](C)
     query = prepare(Xq, kernel=make_kernel("matern32"), mean=Mean("constant"))
     message = expert_message(query, likelihood, X, obs)
-    V, K = query.whiten(X), query.kernel.cross(X, X)
+    V, K = query.design(X), query.kernel.cross(X, X)
     H = query.mean.design(X)
     f = softmax_mode(K + H @ H.T, obs, likelihood)
     big_V = np.kron(np.eye(C), V)
@@ -76,7 +76,7 @@ def test_messages_are_those_of_the_dense_linearised_model(problem, weights):
     v, s = f.T.ravel(), likelihood.score(obs, f).T.ravel()
     inner = np.linalg.inv(np.eye(len(W)) + W @ Lam)
     eta, precision = big_V.T @ inner @ (W @ v + s), big_V.T @ inner @ W @ big_V
-    S = query.shared
+    S = query.size
     if weights == "coupled":
         assert message.eta.shape == (C * S,)
         np.testing.assert_allclose(message.precision, precision, atol=1e-10 * np.abs(precision).max())
@@ -113,7 +113,7 @@ def test_limit_of_the_passes_is_the_dense_pitc_laplace_solution(problem, weights
     likelihood, kernel, blocks = SOFTMAX[weights](C), make_kernel("matern32"), split(30, [9, 21])
     query = prepare(Xq, kernel=kernel, mean=Mean("zero"))
     committee = converged(query, likelihood, X, obs, blocks, passes)
-    V = query.whiten(X)
+    V = query.design(X)
     K = V @ V.T
     for b in blocks:
         K[b, b] = kernel.cross(X[b], X[b])

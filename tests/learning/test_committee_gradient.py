@@ -43,10 +43,10 @@ def make_problem(rng, likelihood):
 def converged(query, likelihood, X, obs, blocks, start=None):
     """The committee whose experts are all linearised at its own mode."""
     if isinstance(likelihood, Gaussian):
-        return Committee(sum((expert_message(query, likelihood, X[b], obs[b]) for b in blocks), zero(query.shared)))
-    mean = np.zeros(query.shared) if start is None else start
+        return Committee(sum((expert_message(query, likelihood, X[b], obs[b]) for b in blocks), zero(query.size)))
+    mean = np.zeros(query.size) if start is None else start
     for _ in range(200):
-        total = zero(query.shared)
+        total = zero(query.size)
         for b in blocks:
             total = total + conditional_message(query, likelihood, X[b], obs[b], mean).message
         last, mean = mean, Committee(total).posterior.mean
@@ -124,7 +124,7 @@ def test_evidence_is_that_of_dense_pitc(rng, mean, likelihood):
 
 
 def block_mode(query, likelihood, X, obs, belief):
-    V = query.whiten(X)
+    V = query.design(X)
     Lam = query.kernel.cross(X, X) - V[:, : len(query.points)] @ V[:, : len(query.points)].T
     return laplace_mode(Lam, obs, likelihood, V @ belief.mean)
 
@@ -164,7 +164,7 @@ def test_the_shift_solves_the_equations_of_all_rows(rng):
     assert h.min() < 0
     C = np.linalg.inv(np.linalg.inv(K) + np.diag(likelihood.curvature(obs, f)))
     t = np.linalg.solve(np.eye(36) + h[:, None] * K, 0.5 * np.diag(C) * likelihood.third(obs, f))
-    np.testing.assert_allclose(shift, query.whiten(X).T @ t, atol=1e-8 * np.abs(shift).max())
+    np.testing.assert_allclose(shift, query.design(X).T @ t, atol=1e-8 * np.abs(shift).max())
 
 
 @pytest.mark.parametrize("name", ["matern32", "se"])

@@ -1,8 +1,23 @@
+import pickle
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
+import bcmdist
 from bcmdist.errors import InvalidOption
-from bcmdist.model.kernels import MOST_NAMES, PROFILES, expression, kernel_parts, parse_kernel, squared_distance
+from bcmdist.model.kernels import (
+    KERNEL_NAMES,
+    KERNELS,
+    MOST_NAMES,
+    Constant,
+    Leaf,
+    Stationary,
+    kernel_parts,
+    metric,
+    parse_kernel,
+    squared_distance,
+)
 from oracles import central_differences
 
 NAMES = ["se", "se-iso", "matern12", "matern32", "matern52", "rq", "rq-iso", "constant"]
@@ -63,7 +78,8 @@ def test_formulas():
         )
         kernel = parse_kernel(name, inputs=1).with_parameters(given)
         np.testing.assert_allclose(kernel.cross(X, Z), 2.0 * value, rtol=1e-14)
-    assert set(PROFILES) < set(expected)
+    stationary = {name for name in KERNEL_NAMES if issubclass(KERNELS[name], Stationary)}
+    assert stationary < set(expected)
 
 
 def test_polynomial_is_a_regression_on_monomials(rng):
@@ -97,7 +113,7 @@ def test_squared_distance_of_near_points_is_accurate(rng):
 def test_expression_makes_the_same_kernel(rng):
     for name in NAMES + COMBINED:
         kernel = perturbed(name, rng)
-        again = parse_kernel(expression(kernel), inputs=3).with_parameters(kernel.parameters)
+        again = parse_kernel(kernel.expression, inputs=3).with_parameters(kernel.parameters)
         X = rng.standard_normal((4, 3))
         np.testing.assert_array_equal(kernel.cross(X, X), again.cross(X, X))
 
@@ -113,3 +129,97 @@ def test_an_expression_of_many_kernels_is_refused_at_once(sign):
     assert kernel_parts(parse_kernel(sign.join(["se"] * MOST_NAMES), inputs=1)) == MOST_NAMES
     with pytest.raises(InvalidOption, match="kernel: expected a combination of at most 64 kernels, got one of 3,001; "):
         parse_kernel(sign.join(["se"] * 3001), inputs=1)
+
+
+@pytest.mark.parametrize("name", NAMES + COMBINED)
+def test_a_kernel_travels_as_itself_in_some_hundred_bytes(name, rng):
+    """Tasks carry it: with 8 inputs about 150 bytes for each of its kernels and each array."""
+    kernel = perturbed(name, rng, inputs=8)
+    sent = pickle.dumps(kernel)
+    assert len(sent) < 300 + 150 * (kernel_parts(kernel) + len(kernel.parameters))
+    again = pickle.loads(sent)
+    assert again.expression == kernel.expression
+    for parameter, values in kernel.parameters.items():
+        np.testing.assert_array_equal(again.parameters[parameter], values)
+
+
+def test_every_kernel_has_defaults_within_bounds_of_its_own_names():
+    for name in NAMES + COMBINED:
+        kernel = parse_kernel(name, inputs=3)
+        assert set(kernel.parameters) <= set(kernel.bounds)
+        for parameter, values in kernel.parameters.items():
+            low, high = kernel.bounds[parameter]
+            assert np.all((low < values) & (values < high)), (name, parameter)
+
+
+def test_the_metric_is_the_shortest_lengthscale_of_those_that_look_at_distances():
+    kernel = parse_kernel("se*linear+matern12-iso", inputs=2)
+    values = {
+        "se*linear.se.lengthscale": np.array([1.0, 5.0]),
+        "se*linear.linear.lengthscale": np.array([0.1, 0.1]),
+        "matern12.lengthscale": np.array([2.0]),
+    }
+    np.testing.assert_array_equal(metric(kernel.with_parameters(values), 2), [1.0, 2.0])
+    np.testing.assert_array_equal(metric(parse_kernel("linear+constant", inputs=2), 2), np.ones(2))
+    assert kernel.lengthscales == tuple(values)
+    assert kernel.variances == ("se*linear.se.variance", "matern12.variance")
+
+
+class Repeated(Constant):
+    """A kernel that adds nothing but its name."""
+
+
+@dataclass(frozen=True)
+class Further(Constant):
+    """With a parameter of a new name, of which nothing is said."""
+
+    tilt: np.ndarray
+
+
+@dataclass(frozen=True)
+class Unwritten(Leaf):
+    """Without its functions."""
+
+    variance: np.ndarray
+    name = "unwritten"
+
+
+@pytest.mark.parametrize("name", ["Mine", "my-iso", "a+b", "", "1d", "se.own", None])
+def test_a_name_that_no_expression_can_hold_is_refused(name, monkeypatch):
+    monkeypatch.setattr(Repeated, "name", name)
+    with pytest.raises(InvalidOption, match=r"kernel: expected a name of lower-case letters.*give Repeated another"):
+        bcmdist.register_kernel(Repeated)
+
+
+@pytest.mark.parametrize(("name", "other"), [("se2", "se"), ("poly", "poly2")])
+def test_a_name_that_a_repeated_part_would_have_is_refused(name, other, monkeypatch):
+    monkeypatch.setattr(Repeated, "name", name)
+    with pytest.raises(InvalidOption, match=f"other than .*'{other}'.* with a number, got '{name}'"):
+        bcmdist.register_kernel(Repeated)
+
+
+def test_a_name_that_is_taken_is_refused():
+    with pytest.raises(InvalidOption, match="kernel: expected a name of its own, 'constant' is that of"):
+        bcmdist.register_kernel(Repeated)
+    assert bcmdist.register_kernel(Constant) is Constant  # the same again
+
+
+@pytest.mark.parametrize(
+    ("bounds", "default"),
+    [(None, None), ((0.1, 1.0), None), (None, np.ones(1)), ((0.1, 0.9), np.ones(1)), ((0.0, 2.0), np.ones(1))],
+)
+def test_a_parameter_without_bounds_or_default_is_refused_at_once(bounds, default, monkeypatch):
+    """And not where learning, much later, looks for them."""
+    monkeypatch.setattr(Further, "name", "further")
+    monkeypatch.setattr(Further, "bounds", Leaf.bounds | ({"tilt": bounds} if bounds else {}))
+    defaults = {"variance": np.ones(1)} | ({} if default is None else {"tilt": default})
+    monkeypatch.setattr(Further, "defaults", lambda inputs: defaults)
+    with pytest.raises(InvalidOption, match="kernel further: expected positive bounds of tilt and a default within"):
+        bcmdist.register_kernel(Further)
+    assert "further" not in KERNEL_NAMES
+
+
+def test_a_kernel_without_its_functions_is_refused():
+    with pytest.raises(TypeError, match="abstract"):
+        bcmdist.register_kernel(Unwritten)
+    assert "unwritten" not in KERNEL_NAMES

@@ -28,12 +28,12 @@ from bcmdist.errors import (
     ModelsDiffer,
     UnsupportedTarget,
 )
-from bcmdist.learning import search
+from bcmdist.model.kernels import Leaf
 from bcmdist.prediction.latent import predict_latent
 from bcmdist.prediction.local import halos
 from bcmdist.prediction.local.expert import local_expert, predict_local
 from bcmdist.prediction.local.halos import load_arrangement
-from bcmdist.prediction.local.tasks import load_neighbours
+from bcmdist.prediction.local.neighbours import load_neighbours
 from bcmdist.prediction.scoring import ranking
 from bcmdist.prediction.scoring.ranking import concordance_pairs
 from problems import assert_same_committee
@@ -177,7 +177,7 @@ def test_a_local_prediction_is_that_of_core_and_halo(wiggle, tmp_path, rng):
         inputs, obs = read_rows(arrangement.data, rows)
         inputs, obs = model.scaling.inputs(inputs), model.scaling.observations(obs, model.likelihood.units)
         belief = gbcm.committee.posterior
-        expert = local_expert(model.query, model.likelihood, inputs, model.query.whiten(inputs), obs, belief)
+        expert = local_expert(model.query, model.likelihood, inputs, model.query.design(inputs), obs, belief)
         exact = predict_local(model.query, belief, expert, model.scaling.inputs(X[k : k + 1]))
         np.testing.assert_allclose([mean[k : k + 1], variance[k : k + 1]], exact, rtol=1e-9)
 
@@ -474,7 +474,7 @@ def test_conflicting_duplicates(make_data, rng):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::bcmdist.errors.BcmdistWarning")
 def test_a_lengthscale_at_its_bound_is_reported(make_data, rng, monkeypatch):
-    monkeypatch.setitem(search.BOUNDS, "lengthscale", (1e-2, 3.0))
+    monkeypatch.setitem(Leaf.bounds, "lengthscale", (1e-2, 3.0))
     X = rng.uniform(-1, 1, (500, 2))  # the second column says nothing
     settings = Settings(kernel="se", query=30, rows_per_expert=200, partition="spatial", effort="quick")
     gbcm, _ = spatial_fit(make_data, settings, X=X, y=np.sin(5 * X[:, 0]) + 0.05 * rng.standard_normal(500))
@@ -615,7 +615,7 @@ def test_experts_that_were_dropped_meanwhile_are_made_anew_or_still_there(wiggle
     exact = load_neighbours(gbcm.snapshot.reference).latent(X)
     load_neighbours.cache_clear()
     near = load_neighbours(gbcm.snapshot.reference)
-    near._kept.most_bytes = 1
+    near._kept.n = 1
     cells = near.arrangement.tree.route(X)
     for cell in np.unique(cells):
         near.latent(X[cells == cell])  # the only one that is kept

@@ -49,7 +49,7 @@ def test_one_laplace_expert_has_those_of_its_smoother(rng):
     K = kernel.cross(p.X, p.X)
     f = laplace_mode(K, p.obs, Bernoulli())
     w = Bernoulli().curvature(p.obs, f)
-    V = query.whiten(p.X)
+    V = query.design(p.X)
     mean = V.T @ Bernoulli().score(p.obs, f)  # at which the conditional mode is f
     total = zero_message(query, Bernoulli()) + conditional_message(query, Bernoulli(), p.X, p.obs, mean).message
     share = degrees_share(query, Bernoulli(), p.X, p.obs, Committee(total).posterior)

@@ -84,7 +84,7 @@ def test_far_away_and_without_data_it_is_the_prior(rng):
     m, c = joint_latent(prior, belief, far)
     np.testing.assert_array_equal(m, 0.0)
     np.testing.assert_allclose(c, prior.kernel.cross(far, far), atol=1e-14)
-    _, c = joint_latent(prior, Committee(zero(prior.shared)).posterior, problem.Xs)
+    _, c = joint_latent(prior, Committee(zero(prior.size)).posterior, problem.Xs)
     np.testing.assert_allclose(c, prior.kernel.cross(problem.Xs, problem.Xs), atol=1e-12)
 
 

@@ -61,7 +61,7 @@ def fitted(p, likelihood, *, kernel=None, mean="zero", blocks=BLOCKS, passes=1, 
 def local(p, query, likelihood, belief, rows, Xs=None):
     """Mean and variance with the local expert of some rows."""
     rows = np.arange(60)[rows]
-    expert = local_expert(query, likelihood, p.X[rows], query.whiten(p.X[rows]), p.obs[rows], belief)
+    expert = local_expert(query, likelihood, p.X[rows], query.design(p.X[rows]), p.obs[rows], belief)
     return predict_local(query, belief, expert, p.Xs if Xs is None else Xs)
 
 
@@ -306,7 +306,7 @@ def test_times_is_the_operator(rng):
 
 def test_nothing_is_overwritten(problem):
     query, belief = fitted(problem, NOISE)
-    V = query.whiten(problem.X)
+    V = query.design(problem.X)
     kept = [np.array(a) for a in (V, belief.mean, belief.factor)]
     expert = local_expert(query, NOISE, problem.X, V, problem.obs, belief)
     inside = [np.array(a) for a in (expert.V, expert.pull, expert.sites[0].factor)]

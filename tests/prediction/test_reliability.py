@@ -8,6 +8,7 @@ from bcmdist.committee.committee import Committee
 from bcmdist.data.observations import Observations
 from bcmdist.experts.expert import expert_message, gaussian_message
 from bcmdist.experts.message import Message
+from bcmdist.experts.residual import Block
 from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
@@ -131,11 +132,11 @@ def test_draws_from_the_full_process(problem, rng):
     f = np.linalg.cholesky(K + 1e-10 * np.eye(len(X))) @ rng.standard_normal((len(X), draws))
     noise = NOISE.noise(p.obs)
     y = f[:60] + np.sqrt(noise)[:, None] * rng.standard_normal((60, draws))
-    total = Message(np.zeros((draws, query.shared)), np.zeros((query.shared, query.shared)), 0.0, 0)
+    total = Message(np.zeros((draws, query.size)), np.zeros((query.size, query.size)), 0.0, 0)
     for b in BLOCKS:
-        V = query.whiten(p.X[b])
+        V = query.design(p.X[b])
         R = query.residual_lower(V, kernel.cross(p.X[b], p.X[b]))
-        total = total + gaussian_message(V, R, y[b], noise[b])
+        total = total + gaussian_message(V, Block(R), y[b], noise[b])
     mean, variance = predict_latent(query, Committee(total).posterior, X[60:])
     error = f[60:] - mean
     found = reliability(query, NOISE, heard_blocks(p, BLOCKS), X[60:])

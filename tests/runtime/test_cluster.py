@@ -32,6 +32,8 @@ from bcmdist.errors import (
 )
 from bcmdist.experts.tasks import Expert
 from bcmdist.learning.evidence.local_tasks import Evidence, LocalEvidence
+from bcmdist.model.kernels import parse_kernel
+from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.scaling import Scaling
 from bcmdist.runtime.dask import cluster as module
 from bcmdist.runtime.dask import connection
@@ -104,15 +106,8 @@ def test_tasks_carry_references_and_not_data(wave):
     parts = partitions(open_data(path), 15)[: module.BATCH_PARTITIONS]
     D = 100
     scaling = Scaling(np.ones(D), np.ones(D), 0.0, 1.0)
-    learn = LocalEvidence(
-        scaling,
-        "se",
-        {"variance": [1.0], "lengthscale": [1.0 / 3] * D},
-        "constant",
-        "gaussian",
-        {"noise_variance": [0.1]},
-        None,
-    )
+    kernel = parse_kernel("se", inputs=D).with_parameters({"lengthscale": np.full(D, 1.0 / 3)})
+    learn = LocalEvidence(scaling, kernel, "constant", Gaussian(0.1), None)
     for task in (Expert(Reference("/some/long/path/to/a/model", 1, "d" * 64)), learn):
         assert len(pickle.dumps((run_batch, task, parts))) <= 10_000
 

@@ -113,13 +113,13 @@ def test_a_record_that_is_none(store, tmp_path, text):
 
 
 def test_a_format_that_is_no_number(store, tmp_path):
-    from bcmdist.storage.commits import _canonical, _sha
+    from bcmdist.storage.blobs import canonical_json, sha256
 
     put(store, 1)
     path = tmp_path / "model/commits/00000001.json"
     record = json.loads(path.read_bytes()) | {"format": "x"}
     del record["checksum"]
-    path.write_bytes(_canonical(record | {"checksum": _sha(_canonical(record))}))
+    path.write_bytes(canonical_json(record | {"checksum": sha256(canonical_json(record))}))
     with pytest.raises(ModelDamaged, match="commit 1 does not match its checksum; restore"):
         store.load()
 
@@ -144,14 +144,14 @@ def test_a_flipped_bit_in_a_blob(store, tmp_path):
 
 
 def test_a_newer_format_is_refused(store, tmp_path):
-    from bcmdist.storage.commits import _canonical, _sha
+    from bcmdist.storage.blobs import canonical_json, sha256
 
     put(store, 1)
     path = tmp_path / "model/commits/00000001.json"
     record = json.loads(path.read_text())
     del record["checksum"]
     record["format"] = 99
-    path.write_bytes(_canonical(record | {"checksum": _sha(_canonical(record))}))
+    path.write_bytes(canonical_json(record | {"checksum": sha256(canonical_json(record))}))
     with pytest.raises(VersionMismatch, match=r"expected model format 3 or older, got 99; use bcmdist \d"):
         store.load()
 

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 import bcmdist
 from bcmdist.api.gbcm import GBCM
-from bcmdist.app.cli import jobs
+from bcmdist.api.requests import absolute
 from bcmdist.app.cli.main import cli
 from bcmdist.data.dataset import absolute_url, open_data, open_group
 from bcmdist.data.partition import partitions
@@ -476,7 +476,7 @@ def test_urls_with_credentials_are_refused_and_not_printed(url, tmp_path, wave):
     with pytest.raises(InvalidOption, match=r"http://...: expected a URL without user and password"):
         open_data("http://me:hunter2@host/data.zarr")
     with pytest.raises(InvalidOption, match=r"redis://...: expected a URL without user and password"):
-        jobs._absolute("redis://me:hunter2@host/stream")
+        absolute("redis://me:hunter2@host/stream")
 
 
 def test_users_of_endpoints_are_not_printed(environment, capfd):

@@ -1,0 +1,1 @@
+"""The command line `bcmdist`: a file for each command."""

@@ -6,13 +6,13 @@ import time
 
 import click
 
-from bcmdist.app.cli.options import Command, json_option
+from bcmdist.api.requests import REQUESTS, Request, located, request_of
+from bcmdist.app.cli.fit import fit
+from bcmdist.app.cli.ingest import ingest
+from bcmdist.app.cli.options import Command, chosen_place, json_option
 from bcmdist.app.cli.output import finite, one_line, readable, report
-from bcmdist.storage.urls import refuse_secrets
+from bcmdist.app.cli.predict import predict
 
-SUBMITTED = ("fit", "ingest", "predict")
-PLACES = ("data", "model", "out", "source")  # parameters that name one
-NOT_PASSED = ("scheduler", "workers", "serial", "as_json", "directory")
 FOLLOW_SECONDS = 0.5
 
 
@@ -32,21 +32,9 @@ _jobs_option = click.option(
 )
 
 
-class _Ready(Exception):
-    """A command has refused nothing and would start to work on this scheduler."""
-
-
-def _stop(scheduler, workers, serial):
-    raise _Ready(scheduler)
-
-
-def add_to(cli: click.Group):
-    """Add the commands about jobs to those that they submit."""
-    for command in (list_jobs, status, logs, cancel, resume):
-        cli.add_command(command)
-    cli.add_command(submit)
-    for name in SUBMITTED:
-        submit.add_command(_submitting(cli.commands[name]))
+def _params(option):
+    """The parameter that a decorator adds."""
+    return option(lambda: None).__click_params__
 
 
 @click.group()
@@ -60,78 +48,41 @@ def submit():
     """
 
 
-def _submitting(command):
-    """A command with the same parameters that submits the other."""
+def _submitting(command, kind):
+    """A command with the same options that submits what the other does."""
 
-    def callback(directory, **options):
-        from bcmdist.app import jobs  # quick start
-
-        context = click.get_current_context()
-        context.obj, as_json = _stop, options["as_json"]
-        try:
-            if options["scheduler"] is None:
-                raise _Ready(None)
-            command.callback(**options)
-        except _Ready as ready:
-            (scheduler,) = ready.args
+    def callback(directory, scheduler, workers, serial, as_json, **options):
         if scheduler is None:
             raise click.UsageError("expected --scheduler ADDRESS of the cluster that is to do the job")
-        arguments, places = _rendered(context)
+        chosen_place(scheduler, workers, serial)
+        from bcmdist.api.carry_out import check  # quick start
+        from bcmdist.app import jobs
+
+        request = request_of(kind, options)
+        check(request)
+        request = located(request)
         with _machine(scheduler) as machine:
-            journal = jobs.submit(directory, command.name, arguments, places, machine)
+            journal = jobs.submit(directory, request, machine)
         report({"id": journal.id, **_brief(journal), "scheduler": scheduler, "jobs": journal.storage.url}, as_json)
 
     text = command.help.replace("Example: bcmdist", "Example: bcmdist submit") + " --scheduler tcp://HOST:8786"
     return Command(command.name, params=[*command.params, *_params(_jobs_option)], callback=callback, help=text)
 
 
-def _params(option):
-    """The parameter that a decorator adds."""
-    return option(lambda: None).__click_params__
+for name, command in {"fit": fit, "ingest": ingest, "predict": predict}.items():
+    submit.add_command(_submitting(command, REQUESTS[name]))
+
+
+def request_of_arguments(name, arguments) -> Request:
+    """What a job of an earlier version is to do, which has stored the words of the command line."""
+    command = submit.commands[name]
+    return request_of(REQUESTS[name], command.make_context(name, list(arguments)).params)
 
 
 def _machine(address):
     from bcmdist.runtime.dask.scheduler import SchedulerMachine  # quick start
 
     return SchedulerMachine(address)
-
-
-def _rendered(context):
-    """The arguments that were given, on the command line or in a configuration file, and the places among them."""
-    options, arguments, places = [], [], {}
-    for parameter in context.command.params:
-        name, value = parameter.name, context.params.get(parameter.name)
-        source = context.get_parameter_source(name)
-        if name in NOT_PASSED or value is None or source is click.core.ParameterSource.DEFAULT:
-            continue
-        if name in PLACES:
-            value = places[name] = _absolute(value)
-        if isinstance(parameter, click.Option):
-            options += _as_typed(parameter, value)
-        else:
-            arguments.append(value)
-    return [*options, "--", *arguments], places
-
-
-def _absolute(place):
-    place = place.removeprefix("file://")
-    refuse_secrets(place)
-    return place if "://" in place else os.path.abspath(place)
-
-
-def _as_typed(option, value):
-    """An option as on the command line."""
-    if option.is_flag:
-        names = option.opts if value else option.secondary_opts
-        return names[:1]
-    if isinstance(value, dict):
-        value = [f"{name}={_numbers(numbers)}" for name, numbers in value.items()]
-    values = value if isinstance(value, list | tuple) else [value]
-    return [word for one in values for word in (option.opts[0], str(one))]
-
-
-def _numbers(value):
-    return ",".join(map(repr, value)) if isinstance(value, list) else repr(value)
 
 
 @click.command("jobs", cls=Command)
@@ -242,3 +193,6 @@ def _brief(journal):
 
     told = jobs.status(journal)
     return {name: told[name] for name in ("command", "state", "model", "out") if name in told}
+
+
+COMMANDS = (submit, list_jobs, status, logs, cancel, resume)

@@ -1,0 +1,1 @@
+"""Hearing partitions as they come, once each."""

@@ -2,15 +2,19 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Annotated, Literal, get_args
 
 from bcmdist.errors import InvalidOption
 
 # Older commits than these are pruned in the end, and on the way once there are twice as many, unless somebody holds
 # them.
 KEEP_COMMITS = 20
-# What to do with a partition that holds the rows of another one that was heard: say so, refuse it, or say nothing. It
-# may be a copy, or rows that repeat by nature.
-SAME_ROWS = ("warn", "refuse", "allow")
+
+
+SameRows = Literal["warn", "refuse", "allow"]
+"""what to do with a partition that holds the rows of another one that was heard: say so, refuse it, or say nothing; it
+may be a copy, or rows that repeat by nature"""
+SAME_ROWS = get_args(SameRows)
 
 
 def never() -> bool:
@@ -28,21 +32,21 @@ class IngestOptions:
     """
 
     watch: bool = False
-    """wait for more, until told to stop"""
-    max_partitions: int | None = None
-    """stop after so many new ones"""
-    commit_every: int | None = None
-    """new partitions per commit; None: by time"""
-    half_life: float | None = None
-    """rows after which a row counts half"""
-    window: int | None = None
-    """newest rows that count at all"""
-    keep: int = KEEP_COMMITS
-    """commits that are not pruned"""
+    """wait for more rows, until Ctrl-C; take complete ones only"""
+    max_partitions: Annotated[int | None, "N"] = None
+    """stop after N new partitions"""
+    commit_every: Annotated[int | None, "N"] = None
+    """new partitions per commit [default: some seconds' worth]"""
+    half_life: Annotated[float | None, "ROWS"] = None
+    """rows of the source after which a row counts half"""
+    window: Annotated[int | None, "ROWS"] = None
+    """newest rows of the source that count at all"""
+    keep: Annotated[int, "N"] = KEEP_COMMITS
+    """commits to keep; older ones are pruned"""
     skip: bool = False
-    """go on without partitions that fail; by default they are an error in the end"""
-    same_rows: str = "warn"
-    """one of `SAME_ROWS`"""
+    """go on without partitions that fail, and say so in the model; by default they are an error in the end"""
+    same_rows: SameRows = "warn"
+    """what to do with partitions whose rows were heard under another name (a copy, a link), and would count twice"""
     stop: Callable[[], bool] = never
     """asked between partitions"""
 

@@ -1,0 +1,1 @@
+"""Forms and rules as the papers print them: oracles, and rivals to compare with."""

@@ -40,7 +40,7 @@ def boost_by_committee(query: Query, noise, parts: Iterable[tuple[np.ndarray, np
     Each part (X (n, D), y (n,)) is a member; rows must not appear in two parts, as they would be heard twice. With
     all weights 1 this is the plain committee of regression on +1 and -1 (section 6.5).
     """
-    committee = Committee(zero(query.shared))
+    committee = Committee(zero(query.size))
     for X, y in parts:
         weight = boosting_weights(y, output(query, committee.posterior.mean, X))
         committee = committee.absorb(expert_message(query, Gaussian(noise), X, Observations(y, weight)))
@@ -53,7 +53,7 @@ def boost_by_addition(query: Query, noise, parts: Iterable[tuple[np.ndarray, np.
     Each member is a Gaussian process of its own; parts may repeat rows, as rounds over the same data do. The sum
     is a discriminant and no posterior: it has no variance.
     """
-    total = np.zeros(query.shared)
+    total = np.zeros(query.size)
     for X, y in parts:
         weight = boosting_weights(y, output(query, total, X))
         member = Committee(expert_message(query, Gaussian(noise), X, Observations(y, weight)))
@@ -63,7 +63,7 @@ def boost_by_addition(query: Query, noise, parts: Iterable[tuple[np.ndarray, np.
 
 def output(query: Query, mean, X):
     """F at the rows of X (n, D) for a mean (S,) of the shared variables: b(x)' mean, (n,)."""
-    return query.whiten(X) @ mean
+    return query.design(X) @ mean
 
 
 def decide(outputs):

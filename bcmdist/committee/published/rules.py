@@ -263,6 +263,6 @@ def gbcm(kernel, noise, parts: Sequence[Part], X):
     """
     query = prepare(X, kernel=kernel, mean=Mean("zero"))
     messages = (expert_message(query, Gaussian(noise), rows, unweighted(y)) for rows, y in parts)
-    belief = Committee(sum(messages, zero(query.shared))).posterior
+    belief = Committee(sum(messages, zero(query.size))).posterior
     A = linalg.solve_right_transposed(belief.factor, query.factor.copy(order="F"))
     return query.factor @ belief.mean, A @ A.T

@@ -1,0 +1,1 @@
+"""Rows in another order: a resumable sort on disk."""

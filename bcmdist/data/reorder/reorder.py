@@ -58,7 +58,7 @@ def reorder(
     Returns
     -------
     The new data set, the offsets (cells + 1,) int64 of its cells, and what was read: the partitions with their
-    content hashes, by key, to be compared with a survey (`opening.refuse_changed`).
+    content hashes, by key, to be compared with a survey (`bcmdist.committee.surveyed.refuse_changed`).
 
     Raises
     ------

@@ -1,8 +1,8 @@
 """A Zarr data set, perhaps growing along its rows: the offset is the number of rows delivered.
 
 Partitions are those of a fit, under the same keys. While rows may be added (`watch`) only those are delivered that are
-certainly written (`partition.open_growing`) and that growth leaves as they are: the last rows wait until their
-partition is full, or until a read without `watch`. A writer that is not `dataset.append_rows` writes whole
+certainly written (`dataset.open_growing`) and that growth leaves as they are: the last rows wait until their
+partition is full, or until a read without `watch`. A writer that is not `writing.append_rows` writes whole
 chunks, chunks of zeros too (`write_empty_chunks`), or advances the attribute `rows_complete` of the group itself, after
 its rows.
 """

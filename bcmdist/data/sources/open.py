@@ -6,18 +6,21 @@ after that: whoever is killed in between is given some partitions again, and los
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from bcmdist.data.dataset import absolute_url
-from bcmdist.data.redis import is_stream
-from bcmdist.data.schema import UNNAMED
+from bcmdist.data.reader import Reader
+from bcmdist.data.registry import Registry
+from bcmdist.data.schema import UNNAMED, Schema
+from bcmdist.data.schemes import READERS, scheme_of
 from bcmdist.data.sources.delivery import Delivery
 from bcmdist.data.sources.directory import Directory
 from bcmdist.data.sources.growing import GrownArray
 from bcmdist.data.sources.redis import IDLE_SECONDS, RedisStream
 
-__all__ = ["Delivery", "Source", "open_source"]
+__all__ = ["Delivery", "Source", "SourceOptions", "open_source", "register_source"]
 
 
 class Source(Protocol):
@@ -47,36 +50,92 @@ class Source(Protocol):
         """Let go of connections."""
 
 
-def open_source(
-    url,
-    *,
-    x="X",
-    y: str | None = "y",
-    rows_per_expert,
-    watch: bool,
-    schema=UNNAMED,
-    group="bcmdist",
-    consumer=None,
-    idle_seconds=IDLE_SECONDS,
-) -> Source:
-    """The source at a URL: a Zarr data set, a directory of them, or redis://HOST[:PORT][/DB]/STREAM.
+@dataclass(frozen=True)
+class SourceOptions:
+    """What a model asks of a source; each source takes what it can use."""
+
+    rows_per_expert: int
+    """rows of a partition, about"""
+    watch: bool
+    """rows may be being added: deliver only what can no longer change, and what comes later in later reads"""
+    x: str = "X"
+    y: str | None = "y"
+    schema: Schema = UNNAMED
+    """names of the inputs and classes of the model that is to hear the rows"""
+    group: str = "bcmdist"
+    """consumer group of a stream: one for each model, since its consumers share the entries among them"""
+    consumer: str | None = None
+    """name within the group; a new one by default"""
+    idle_seconds: float = IDLE_SECONDS
+    """after which entries of a stream that a consumer has not acknowledged are taken from it"""
+
+
+Opener = Callable[[str, SourceOptions], Source]
+
+
+def open_source(url, **options) -> Source:
+    """The source at a URL: a Zarr data set, a directory of them, redis://HOST[:PORT][/DB]/STREAM, or one of a scheme
+    that was registered.
 
     Parameters
     ----------
-    schema : names of the inputs and classes of the model that is to hear the rows
-    watch : rows may be being added: deliver only what can no longer change, and what comes later in later reads
-    group : consumer group of a stream: one for each model, since its consumers share the entries among them
-    consumer : name within the group; a new one by default
-    idle_seconds : after which entries of a stream that a consumer has not acknowledged are taken from it
+    options : those of `SourceOptions`
 
     Raises
     ------
     InvalidOption, MissingExtra
     """
-    if is_stream(url):
-        return RedisStream(url, x=x, y=y, schema=schema, group=group, consumer=consumer, idle_seconds=idle_seconds)
+    scheme, asked = scheme_of(url), SourceOptions(**options)
+    return SOURCES[scheme](url, asked) if scheme and scheme in SOURCES else _open_zarr(url, asked)
+
+
+def register_source(scheme: str, opener: Opener, reader: Reader | None = None) -> None:
+    """Add the sources of a scheme of URLs, such as "kafka" of kafka://HOST/TOPIC.
+
+    Workers and the command line know them where the module is named under the entry points of `bcmdist.data.registry`.
+
+    Parameters
+    ----------
+    opener : makes a source of a URL and `SourceOptions`; a class may be one
+    reader : of the data sets in its partitions, whose URLs have the same scheme; none where they are Zarr groups
+
+    Raises
+    ------
+    InvalidOption
+        The scheme is taken.
+    """
+    SOURCES.add(scheme, opener)
+    if reader is not None:
+        READERS.add(scheme, reader)
+
+
+def _open_zarr(url, options: SourceOptions) -> Source:
+    """A data set, or a directory of them."""
     place = absolute_url(url)
     of_zarr = ("zarr.json", ".zgroup", ".zmetadata")
-    if os.path.isdir(place) and not any(os.path.exists(f"{place}/{name}") for name in of_zarr):
-        return Directory(place, x=x, y=y, schema=schema, rows_per_expert=rows_per_expert, watch=watch)
-    return GrownArray(place, x=x, y=y, schema=schema, rows_per_expert=rows_per_expert, watch=watch)
+    among = os.path.isdir(place) and not any(os.path.exists(f"{place}/{name}") for name in of_zarr)
+    return (Directory if among else GrownArray)(
+        place,
+        x=options.x,
+        y=options.y,
+        schema=options.schema,
+        rows_per_expert=options.rows_per_expert,
+        watch=options.watch,
+    )
+
+
+def _open_redis(url, options: SourceOptions) -> Source:
+    return RedisStream(
+        url,
+        x=options.x,
+        y=options.y,
+        schema=options.schema,
+        group=options.group,
+        consumer=options.consumer,
+        idle_seconds=options.idle_seconds,
+    )
+
+
+SOURCES: Registry[Opener] = Registry("source")
+SOURCES.add("redis", _open_redis)
+SOURCES.add("rediss", _open_redis)

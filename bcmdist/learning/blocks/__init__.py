@@ -1,0 +1,1 @@
+"""Rows to learn from, in blocks."""

@@ -17,8 +17,7 @@ import numpy as np
 
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.evidence.objectives import EvidenceObjective
-from bcmdist.model.kernels import expression
-from bcmdist.model.model import to_lists
+from bcmdist.model.model import described
 from bcmdist.storage.disk import open_file, read_file, sync_directory
 
 
@@ -49,13 +48,8 @@ class Remembered:
         return self.objective.reasons
 
     def __call__(self, kernel, likelihood):
-        place = {
-            "objective": hashlib.sha256(self.objective.identity.encode()).hexdigest(),
-            "kernel": expression(kernel),
-            "kernel_parameters": to_lists(kernel),
-            "likelihood": likelihood.name,
-            "likelihood_parameters": to_lists(likelihood),
-        }
+        identity = hashlib.sha256(self.objective.identity.encode()).hexdigest()
+        place = {"objective": identity} | described(kernel, likelihood)
         key = json.dumps(place)
         if key not in self._known:
             value, gradient = self.objective(kernel, likelihood)

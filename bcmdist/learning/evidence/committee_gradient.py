@@ -65,8 +65,8 @@ def mode_share(query: Query, likelihood: OneProcess, X, obs: Observations, belie
     """
     own = has_own_hessian(likelihood)
     if len(X) == 0:
-        return ModeShare(np.zeros(query.shared), np.zeros((query.shared, query.shared)) if own else None)
-    V = query.whiten(X)
+        return ModeShare(np.zeros(query.size), np.zeros((query.size, query.size)) if own else None)
+    V = query.design(X)
     Lam = linalg.mirror(query.residual_lower(V, query.kernel.cross(X, X)))
     f, T, _, v = _at_mode(V, Lam, likelihood, obs, belief)
     pull = V.T @ corrected_mode_shift(v, Lam, T, likelihood, obs, f)
@@ -149,7 +149,7 @@ def _prior_adjoint(query, belief, shift):
 
 def _derivatives(query, likelihood, X, K, obs, belief, shift):
     """`_adjoints` at the rows X with K = k(X, X), and derivatives in the likelihood's log parameters."""
-    V = query.whiten(X)
+    V = query.design(X)
     Lam = linalg.mirror(query.residual_lower(V, K))
     if likelihood.normal:
         return _gaussian(query, V, Lam, likelihood, obs, belief)

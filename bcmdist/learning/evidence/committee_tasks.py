@@ -4,10 +4,8 @@ Nothing is committed: a task carries the hyper-parameters by value, and referenc
 too long. Each worker prepares the query factor itself and keeps the last ones.
 """
 
-import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import cast
 
 import numpy as np
 
@@ -15,9 +13,8 @@ from bcmdist.data.observations import Observations
 from bcmdist.experts.expert import conditional_message, expert_message
 from bcmdist.experts.tasks import Contribution
 from bcmdist.learning.evidence.committee_gradient import ModeShare, expert_share, mode_share, points_share
-from bcmdist.model import model as models
-from bcmdist.model.kernels import Kernel, expression
-from bcmdist.model.likelihoods import Likelihood, OneProcess
+from bcmdist.model.kernels import Kernel
+from bcmdist.model.likelihoods import OneProcess
 from bcmdist.model.loading import load_scaling
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.belief import Belief
@@ -37,11 +34,8 @@ class Trial:
     """share of the mean variance of the query values"""
     mean: str
     classes: tuple[float, ...] | None
-    kernel: str
-    kernel_parameters: str
-    """JSON, which keeps every bit"""
-    likelihood: str
-    likelihood_parameters: str
+    kernel: Kernel
+    likelihood: OneProcess
 
     def query(self) -> Query:
         """The query set.
@@ -51,39 +45,32 @@ class Trial:
         NotPositiveDefinite
             The jitter does not suffice.
         """
-        return _query(self.points, self.jitter, self.mean, self.kernel, self.kernel_parameters)
+        numbers = tuple(value.tobytes() for value in self.kernel.parameters.values())
+        return _query(_Prior(self.points, self.jitter, self.mean, self.kernel.expression, numbers, self.kernel))
 
     def case(self, rows) -> tuple[Query, OneProcess, np.ndarray, Observations]:
         """Query set, likelihood, inputs (n, D) and observations in the units of the model."""
-        parameters = json.loads(self.likelihood_parameters)
-        # Others are refused where trials are made.
-        likelihood = cast(OneProcess, models.likelihood_from(self.likelihood, parameters, self.classes))
         scaling = load_scaling(self.scaling)
-        obs = scaling.observations(class_numbers(rows.obs, self.classes), likelihood.units)
-        return self.query(), likelihood, scaling.inputs(rows.X), obs
+        obs = scaling.observations(class_numbers(rows.obs, self.classes), self.likelihood.units)
+        return self.query(), self.likelihood, scaling.inputs(rows.X), obs
 
 
-def parameters_text(part: Kernel | Likelihood) -> str:
-    """Natural parameters as `Trial` carries them."""
-    return json.dumps(models.to_lists(part))
+@dataclass(frozen=True)
+class _Prior:
+    """What makes a query set; equal where the kernels are by name and numbers."""
 
-
-def make_trial(kernel: Kernel, likelihood: Likelihood, **fixed) -> Trial:
-    """A trial of a kernel and a likelihood; `fixed` are the other fields."""
-    return Trial(
-        kernel=expression(kernel),
-        kernel_parameters=parameters_text(kernel),
-        likelihood=likelihood.name,
-        likelihood_parameters=parameters_text(likelihood),
-        **fixed,
-    )
+    points: BlobReference
+    jitter: float
+    mean: str
+    expression: str
+    numbers: tuple[bytes, ...]
+    kernel: Kernel = field(compare=False)
 
 
 @lru_cache(maxsize=2)
-def _query(points, jitter, mean, kernel, parameters):
-    located = open_store(points.url).get_array(points.digest)
-    prior = models.kernel_from(kernel, json.loads(parameters), inputs=located.shape[1])
-    return prepare(located, kernel=prior, mean=Mean(mean), jitters=(jitter,))
+def _query(prior: _Prior):
+    located = open_store(prior.points.url).get_array(prior.points.digest)
+    return prepare(located, kernel=prior.kernel, mean=Mean(prior.mean), jitters=(prior.jitter,))
 
 
 @dataclass(frozen=True)

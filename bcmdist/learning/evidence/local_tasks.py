@@ -7,10 +7,10 @@ import numpy as np
 from bcmdist.errors import LaplaceNotConverged, NotPositiveDefinite
 from bcmdist.experts import softmax
 from bcmdist.experts.evidence import local_evidence
-from bcmdist.experts.expert import prior_covariance
+from bcmdist.experts.residual import prior_covariance
 from bcmdist.learning.left_out.density import left_out_density, left_out_labels
-from bcmdist.model import model as models
-from bcmdist.model.likelihoods import make_likelihood
+from bcmdist.model.kernels import Kernel
+from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.loading import load_scaling
 from bcmdist.model.mean import Mean
 from bcmdist.model.targets import class_numbers
@@ -41,20 +41,16 @@ class _Tried:
     """Hyper-parameters to be tried on a partition."""
 
     scaling: BlobReference
-    kernel: str
-    kernel_parameters: dict[str, list[float]]
+    kernel: Kernel
     mean: str
-    likelihood: str
-    likelihood_parameters: dict[str, list[float]]
+    likelihood: Likelihood
     classes: tuple[float, ...] | None
 
-    def _given(self, rows):
-        """Kernel and likelihood, and the rows as they see them."""
-        kernel = models.kernel_from(self.kernel, self.kernel_parameters, inputs=rows.X.shape[1])
-        likelihood = models.likelihood_from(self.likelihood, self.likelihood_parameters, self.classes)
+    def _seen(self, rows):
+        """Inputs (n, D) and observations in the units of the model."""
         scaling = load_scaling(self.scaling)
-        obs = scaling.observations(class_numbers(rows.obs, self.classes), likelihood.units)
-        return kernel, likelihood, scaling.inputs(rows.X), obs
+        obs = scaling.observations(class_numbers(rows.obs, self.classes), self.likelihood.units)
+        return scaling.inputs(rows.X), obs
 
 
 @dataclass(frozen=True)
@@ -66,11 +62,11 @@ class LocalEvidence(_Tried):
     """
 
     def __call__(self, part, rows):
-        kernel, likelihood, X, obs = self._given(rows)
+        X, obs = self._seen(rows)
         try:
-            value, gradient = local_evidence(kernel, Mean(self.mean), likelihood, X, obs)
+            value, gradient = local_evidence(self.kernel, Mean(self.mean), self.likelihood, X, obs)
         except (NotPositiveDefinite, LaplaceNotConverged) as error:
-            nothing = np.zeros(len(kernel.theta) + len(likelihood.parameters))
+            nothing = np.zeros(len(self.kernel.theta) + len(self.likelihood.parameters))
             return Evidence(0.0, nothing, 1, f"{part.key}: {error}")
         return Evidence(value, gradient, 0)
 
@@ -85,32 +81,23 @@ class LeftOut(_Tried):
     central: int
 
     def __call__(self, part, rows):
-        kernel, likelihood, X, obs = self._given(rows)
-        K = prior_covariance(kernel.cross(X, X), Mean(self.mean), X)
+        X, obs = self._seen(rows)
+        K = prior_covariance(self.kernel.cross(X, X), Mean(self.mean), X)
         try:
-            density = left_out_labels if likelihood.on_labels else left_out_density
-            return np.atleast_1d(density(K, likelihood, obs, min(self.central, len(X))))
+            density = left_out_labels if self.likelihood.on_labels else left_out_density
+            return np.atleast_1d(density(K, self.likelihood, obs, min(self.central, len(X))))
         except (NotPositiveDefinite, LaplaceNotConverged):
             return np.array([-np.inf])
 
 
 @dataclass(frozen=True)
-class ClassEvidence:
+class ClassEvidence(_Tried):
     """Log evidence of classes of a partition on its own; -inf where it fails numerically."""
 
-    scaling: BlobReference
-    kernel: str
-    kernel_parameters: dict[str, list[float]]
-    mean: str
-    likelihood: str
-    classes: tuple[float, ...]
-
     def __call__(self, part, rows):
-        kernel = models.kernel_from(self.kernel, self.kernel_parameters, inputs=rows.X.shape[1])
-        X = load_scaling(self.scaling).inputs(rows.X)
-        obs = class_numbers(rows.obs, self.classes)
-        K = prior_covariance(kernel.cross(X, X), Mean(self.mean), X)
+        X, obs = self._seen(rows)
+        K = prior_covariance(self.kernel.cross(X, X), Mean(self.mean), X)
         try:
-            return softmax.log_evidence(K, obs, make_likelihood(self.likelihood, len(self.classes)))
+            return softmax.log_evidence(K, obs, self.likelihood)
         except (NotPositiveDefinite, LaplaceNotConverged):
             return -np.inf

@@ -29,12 +29,10 @@ from bcmdist.learning.evidence.committee_tasks import (
     TrialMessage,
     TrialModes,
     TrialPointsGradient,
-    make_trial,
 )
 from bcmdist.learning.evidence.local_tasks import LocalEvidence
-from bcmdist.model.kernels import Kernel, expression, metric
+from bcmdist.model.kernels import Kernel, metric
 from bcmdist.model.likelihoods import Likelihood
-from bcmdist.model.model import to_lists
 from bcmdist.model.shared.belief import Belief
 from bcmdist.runtime.interface import Runtime
 from bcmdist.storage.commits import BlobReference, ModelStore
@@ -96,8 +94,8 @@ class LocalObjective(EvidenceObjective):
         return _identity(self.parts, "local", self.scaling.digest, self.mean, self.classes)
 
     def __call__(self, kernel, likelihood):
-        names = expression(kernel), to_lists(kernel), self.mean, likelihood.name, to_lists(likelihood)
-        total = self.runtime.sum(LocalEvidence(self.scaling, *names, self.classes), self.parts, label="learn")
+        task = LocalEvidence(self.scaling, kernel, self.mean, likelihood, self.classes)
+        total = self.runtime.sum(task, self.parts, label="learn")
         if total.failures:
             return self._failed(total.reason, total.gradient.shape)
         return total.value, total.gradient
@@ -177,14 +175,14 @@ class CommitteeObjective(EvidenceObjective):
                 f"{likelihood.name}; learn from partitions on their own"
             )
         with self.store.transient({"points": points}) as references:
-            yield make_trial(
-                kernel,
-                likelihood,
+            yield Trial(
                 scaling=self.scaling,
                 points=references["points"],
                 jitter=self.jitter,
                 mean=self.mean,
                 classes=self.classes,
+                kernel=kernel,
+                likelihood=likelihood,
             )
 
     def _hear(self, trial, likelihood) -> Committee:

@@ -39,15 +39,12 @@ class Settled:
     """by which variances were changed: of the "noise" and of the "kernel", or the "dispersion" of another family"""
 
 
-def settled(judge: HeldOutScore, kernel: Kernel, likelihood: Likelihood, largest_variance) -> Settled:
+def settled(judge: HeldOutScore, kernel: Kernel, likelihood: Likelihood) -> Settled:
     """Raise variances as far as rows left out ask for it; the noise of labels, lower or raise it.
 
     Gaussian targets settle "noise" and "kernel", one-hot targets the noise only, other families the first parameter
-    that widens them (`Likelihood.widening`), if any. Nothing is settled where rows left out cannot be judged.
-
-    Parameters
-    ----------
-    largest_variance : bound of a kernel's variance
+    that widens them (`Likelihood.widening`), if any. Nothing is settled where rows left out cannot be judged. No
+    variance leaves its bounds.
     """
     value = judge(kernel, likelihood)
     if not math.isfinite(value):
@@ -67,13 +64,12 @@ def settled(judge: HeldOutScore, kernel: Kernel, likelihood: Likelihood, largest
         factor, value = _best(powers, lambda factor: judge(kernel, noisier(factor)), value)
         if factor != 1.0:
             likelihood, factors["noise"] = noisier(factor), factor
-    variances = {name: v for name, v in kernel.parameters.items() if name.endswith("variance")}
-    if likelihood.on_labels or not variances:
+    if likelihood.on_labels or not kernel.variances:
         return Settled(kernel, likelihood, value, factors)
 
     def wider(factor):
-        grown = {name: (factor * v).clip(max=largest_variance) for name, v in variances.items()}
-        return kernel.with_parameters(kernel.parameters | grown)
+        grown = {n: (factor * kernel.parameters[n]).clip(max=kernel.bounds[n][1]) for n in kernel.variances}
+        return kernel.with_parameters(grown)
 
     powers = _powers(KERNEL_FACTOR, LARGEST_GROWTH)
     factors["kernel"], value = _best(powers, lambda factor: judge(wider(factor), likelihood), value)

@@ -10,7 +10,7 @@ from scipy.special import log_softmax
 from bcmdist import linalg
 from bcmdist.experts.evidence import posterior_variance, weighted_inverse
 from bcmdist.experts.laplace import laplace_mode
-from bcmdist.model.likelihoods import Likelihood, OneHot
+from bcmdist.model.likelihoods import Likelihood
 from bcmdist.prediction.leave_one_out import left_out
 from bcmdist.prediction.observation import predictive
 
@@ -18,7 +18,7 @@ from bcmdist.prediction.observation import predictive
 STEEPNESS = 2.0 ** np.arange(-4.0, 3.5, 0.5)
 
 
-def left_out_labels(K, likelihood: OneHot, obs, rows: int) -> np.ndarray:
+def left_out_labels(K, likelihood: Likelihood, obs, rows: int) -> np.ndarray:
     """Sums of log P(label_i | all others) over the first rows of some, by `STEEPNESS`, under a prior N(0, K) of f.
 
     The others say N(m, s^2) of each of the targets t, one of which is +1. The density of each possible t,

@@ -6,63 +6,118 @@ and a function `pullback` that takes a weight matrix G (say, of the evidence wit
 the sums over i, j of `G_ij dK_ij / d theta_p` for all p at once. For D lengthscales that is one
 matrix product and not D matrices of the size of K.
 
-`parse_kernel("se + linear", inputs=3)` reads the names of the command line.
+`parse_kernel("se + linear", inputs=3)` reads the names of the command line. `register_kernel` adds a class that follows
+`Leaf`, with its name, parameters, defaults and bounds; everything that learns, reports or stores kernels asks it.
 """
+
+import re
 
 import numpy as np
 
+from bcmdist.data.registry import Registry
 from bcmdist.errors import InvalidOption
-from bcmdist.model.kernels.basis import DEGREES, Constant, Linear, Polynomial
-from bcmdist.model.kernels.combined import Product, Sum, expression, kernel_parts, metric
-from bcmdist.model.kernels.interface import Kernel, Leaf, Pullback, split_parameters
-from bcmdist.model.kernels.stationary import PROFILES, RationalQuadratic, Stationary, squared_distance
+from bcmdist.model.kernels.basis import Constant, Cubic, Linear, Quadratic
+from bcmdist.model.kernels.combined import Product, Sum
+from bcmdist.model.kernels.interface import Kernel, Leaf, Pullback, kernel_parts, metric, split_parameters
+from bcmdist.model.kernels.stationary import (
+    Matern12,
+    Matern32,
+    Matern52,
+    RationalQuadratic,
+    SquaredExponential,
+    Stationary,
+    squared_distance,
+)
 
 __all__ = [
     "KERNEL_NAMES",
-    "PROFILES",
     "Constant",
+    "Cubic",
     "Kernel",
     "Leaf",
     "Linear",
-    "Polynomial",
+    "Matern12",
+    "Matern32",
+    "Matern52",
     "Product",
     "Pullback",
+    "Quadratic",
     "RationalQuadratic",
+    "SquaredExponential",
     "Stationary",
     "Sum",
-    "expression",
     "kernel_parts",
     "metric",
     "parse_kernel",
+    "register_kernel",
     "split_parameters",
     "squared_distance",
 ]
 
-POLYNOMIALS = {f"poly{degree}": degree for degree in DEGREES}
 MOST_NAMES = 64  # in an expression; arbitrary: each has parameters of its own, which are all learned
-KERNEL_NAMES = (*PROFILES, "rq", "linear", *POLYNOMIALS, "constant")
+
+KERNELS: Registry[type[Leaf]] = Registry("kernel")
+KERNEL_NAMES = KERNELS  # which is a collection of names
+ONE_LENGTHSCALE = "-iso"
+NAME = re.compile("[a-z][a-z0-9_]*")
+
+
+def register_kernel(kernel: type[Leaf]) -> type[Leaf]:
+    """Let users choose a kernel by its name, also in sums and products; returns it, as a decorator does.
+
+    Raises
+    ------
+    InvalidOption
+        The name is none of an expression or another kernel's, or a parameter has no default within bounds.
+    """
+    name = str(getattr(kernel, "name", None))
+    alike = [known for known in KERNELS if _numbered(known, name) or _numbered(name, known)]
+    if not NAME.fullmatch(name) or alike:
+        raise InvalidOption(
+            f"kernel: expected a name of lower-case letters, digits and _, other than {alike or 'any'} with a number, "
+            f"got {name!r}; give {kernel.__name__} another `name`"
+        )
+    for parameter in kernel.names():
+        _check_parameter(kernel, parameter, kernel.defaults(1).get(parameter), kernel.bounds.get(parameter))
+    _default(kernel, 1)  # which an abstract class has not
+    return KERNELS.add(name, kernel)
+
+
+def _numbered(name, other):
+    """Whether another name is this one with a number at its end, as a repeated part of a sum is called."""
+    return re.fullmatch(re.escape(name) + "[0-9]+", other) is not None
+
+
+def _check_parameter(kernel, name, default, bounds):
+    low, high = bounds or (np.nan, np.nan)
+    if default is None or not (np.all((low <= default) & (default <= high)) and low > 0 and high < np.inf):
+        raise InvalidOption(
+            f"kernel {kernel.name}: expected positive bounds of {name} and a default within them, got {bounds} and "
+            f"{default}; give them in `bounds` and `defaults` of {kernel.__name__}"
+        )
+
+
+def _default(kernel, inputs):
+    defaults = kernel.defaults(inputs)
+    return kernel(**{name: defaults[name] for name in kernel.names()})
+
+
+for own in (SquaredExponential, Matern12, Matern32, Matern52, RationalQuadratic, Linear, Quadratic, Cubic, Constant):
+    register_kernel(own)
 
 
 def _leaf(name, inputs):
-    """One kernel by its name, ARD unless it ends in `-iso`, at the default parameters.
-
-    The default lengthscale sqrt(D) makes two typical rows of standardised inputs neighbours.
-    """
-    base = name.removesuffix("-iso")
-    lengthscale = np.full(1 if name.endswith("-iso") else inputs, np.sqrt(inputs))
-    if base in PROFILES:
-        return Stationary(base, variance=np.ones(1), lengthscale=lengthscale)
-    if base == "rq":
-        return RationalQuadratic(variance=np.ones(1), alpha=np.ones(1), lengthscale=lengthscale)
-    if base == "linear":
-        return Linear(lengthscale)
-    if base in POLYNOMIALS:
-        return Polynomial(POLYNOMIALS[base], variance=np.ones(1), lengthscale=lengthscale)
-    if name == "constant":
-        return Constant(variance=np.ones(1))
+    """One kernel by its name, ARD unless it ends in `-iso`, at the default parameters."""
+    base = name.removesuffix(ONE_LENGTHSCALE)
+    if base in KERNELS:
+        leaf = _default(KERNELS[base], inputs)
+        if base == name:
+            return leaf
+        if leaf.lengthscales:
+            return leaf.with_parameters({"lengthscale": leaf.parameters["lengthscale"][:1]})
     raise InvalidOption(
         f"kernel: expected a combination of {', '.join(KERNEL_NAMES)} (with -iso for one lengthscale) "
-        f"by + and *, got {name!r}; give one of these names"
+        f"by + and *, got {name!r}; give one of these names, or install the package that adds it"
     )
 
 

@@ -9,12 +9,11 @@ Store phi(x) as the columns of X and use `linear`: its lengthscales are the weig
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from bcmdist.model.kernels.interface import Leaf, per_lengthscale
-
-DEGREES = (2, 3)
 
 
 def inner_products(X, Z, lengthscale):
@@ -33,6 +32,7 @@ class Linear(Leaf):
     """`sum_d x_d z_d / lengthscale_d^2`: a plane through the origin of the scaled inputs."""
 
     lengthscale: np.ndarray
+    name = "linear"
 
     def cross(self, X, Z):
         return inner_products(X, Z, self.lengthscale)
@@ -54,9 +54,9 @@ class Polynomial(Leaf):
     Their number is B = (D + degree)! / (D! degree!).
     """
 
-    degree: int
     variance: np.ndarray
     lengthscale: np.ndarray
+    degree: ClassVar[int]
 
     def cross(self, X, Z):
         base = 1.0 + inner_products(X, Z, self.lengthscale)
@@ -85,11 +85,26 @@ class Polynomial(Leaf):
         return (G * slope).T @ X / self.lengthscale**2
 
 
+class Quadratic(Polynomial):
+    """A polynomial of degree 2."""
+
+    name = "poly2"
+    degree = 2
+
+
+class Cubic(Polynomial):
+    """A polynomial of degree 3."""
+
+    name = "poly3"
+    degree = 3
+
+
 @dataclass(frozen=True)
 class Constant(Leaf):
     """`variance` everywhere: an unknown offset."""
 
     variance: np.ndarray
+    name = "constant"
 
     def cross(self, X, Z):
         return np.full((len(X), len(Z)), self.variance[0], order="F")

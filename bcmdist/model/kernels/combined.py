@@ -1,13 +1,12 @@
-"""Sums and products of kernels, and the expression that names them."""
+"""Sums and products of kernels."""
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from bcmdist.model.kernels.basis import Polynomial
 from bcmdist.model.kernels.interface import Kernel
-from bcmdist.model.kernels.stationary import RationalQuadratic, Stationary
 
 
 @dataclass(frozen=True)
@@ -18,6 +17,20 @@ class Node(Kernel):
     """
 
     parts: tuple[Kernel, ...]
+    sign: ClassVar[str]
+    """between parts in an expression"""
+
+    @property
+    def expression(self):
+        return self.sign.join(part.expression for part in self.parts)
+
+    @property
+    def leaves(self):
+        return tuple(leaf for part in self.parts for leaf in part.leaves)
+
+    @property
+    def bounds(self):
+        return {f"{label}.{n}": part.bounds[n] for label, part in self._labelled() for n in part.parameters}
 
     @property
     def parameters(self):
@@ -33,7 +46,7 @@ class Node(Kernel):
         return type(self)(tuple(part.isotropic() for part in self.parts))
 
     def _labelled(self):
-        labels = [expression(part) for part in self.parts]
+        labels = [part.expression for part in self.parts]
         return [
             (label if labels.count(label) == 1 else f"{label}{labels[: k + 1].count(label)}", self.parts[k])
             for k, label in enumerate(labels)
@@ -43,6 +56,8 @@ class Node(Kernel):
 @dataclass(frozen=True)
 class Sum(Node):
     """`parts[0] + parts[1] + ...`."""
+
+    sign = "+"
 
     def cross(self, X, Z):
         return sum(part.cross(X, Z) for part in self.parts)
@@ -61,6 +76,8 @@ class Sum(Node):
 @dataclass(frozen=True)
 class Product(Node):
     """`parts[0] * parts[1] * ...`."""
+
+    sign = "*"
 
     def cross(self, X, Z):
         return math.prod(part.cross(X, Z) for part in self.parts)
@@ -84,41 +101,3 @@ class Product(Node):
 def _others(Ks, k):
     """Product of all factors but one."""
     return math.prod(K for j, K in enumerate(Ks) if j != k)
-
-
-def kernel_parts(kernel) -> int:
-    """Number of kernels that a sum or product joins."""
-    return sum(map(kernel_parts, kernel.parts)) if isinstance(kernel, Node) else 1
-
-
-def metric(kernel, inputs):
-    """The shortest lengthscale of each input over the parts of a kernel that look at distances, (D,); ones without."""
-    if isinstance(kernel, Node):
-        scales = [metric(part, inputs) for part in kernel.parts if _has_metric(part)]
-        return np.min(scales or [np.ones(inputs)], axis=0)
-    if isinstance(kernel, Stationary | RationalQuadratic):
-        return np.broadcast_to(kernel.lengthscale, inputs).copy()
-    return np.ones(inputs)
-
-
-def _has_metric(kernel):
-    if isinstance(kernel, Node):
-        return any(map(_has_metric, kernel.parts))
-    return isinstance(kernel, Stationary | RationalQuadratic)
-
-
-def expression(kernel) -> str:
-    """The expression from which `parse_kernel` makes a kernel of this form (ARD or not)."""
-    match kernel:
-        case Stationary():
-            return kernel.profile
-        case RationalQuadratic():
-            return "rq"
-        case Polynomial():
-            return f"poly{kernel.degree}"
-        case Product():
-            return "*".join(expression(part) for part in kernel.parts)
-        case Sum():
-            return "+".join(expression(part) for part in kernel.parts)
-        case _:
-            return type(kernel).__name__.lower()

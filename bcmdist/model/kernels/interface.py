@@ -1,10 +1,18 @@
-"""What a kernel is: an immutable value of named positive parameters, with a derivative in adjoint form."""
+"""What a kernel is: an immutable value of named positive parameters, with a derivative in adjoint form.
+
+Parameters of two names mean the same in every kernel: `lengthscale`, by which inputs are divided, one for all or one
+each, and `variance`, a factor of all covariances. Any other name is the kernel's own.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from typing import ClassVar
 
 import numpy as np
+
+Bounds = tuple[float, float]
+"""The smallest and the largest value of a natural parameter while learning."""
 
 Pullback = Callable[[np.ndarray], np.ndarray]
 """From G (n, m) to the sums over i, j of `G_ij d k(x_i, z_j) / d theta_p`, (P,)."""
@@ -21,6 +29,21 @@ class Kernel(ABC):
     @abstractmethod
     def with_parameters(self, values: dict[str, np.ndarray]) -> "Kernel":
         """The same kernel with other parameter values."""
+
+    @property
+    @abstractmethod
+    def bounds(self) -> dict[str, Bounds]:
+        """Bounds of the parameters while learning, by their names."""
+
+    @property
+    @abstractmethod
+    def expression(self) -> str:
+        """The expression from which `parse_kernel` makes a kernel of this form (ARD or not)."""
+
+    @property
+    @abstractmethod
+    def leaves(self) -> "tuple[Leaf, ...]":
+        """The kernels that this one joins, or itself alone."""
 
     @abstractmethod
     def cross(self, X, Z):
@@ -46,6 +69,19 @@ class Kernel(ABC):
         """One lengthscale for all inputs: the geometric mean."""
 
     @property
+    def lengthscales(self) -> tuple[str, ...]:
+        """Names of the parameters that are lengthscales."""
+        return self._called("lengthscale")
+
+    @property
+    def variances(self) -> tuple[str, ...]:
+        """Names of the parameters that are variances."""
+        return self._called("variance")
+
+    def _called(self, word):
+        return tuple(name for name in self.parameters if name.rsplit(".", 1)[-1] == word)
+
+    @property
     def theta(self):
         """Log parameters, (P,)."""
         return np.log(np.concatenate(list(self.parameters.values())))
@@ -69,23 +105,67 @@ def per_lengthscale(per_input, lengthscale):
     return per_input if len(lengthscale) == len(per_input) else per_input.sum(keepdims=True)
 
 
+def kernel_parts(kernel: Kernel) -> int:
+    """Number of kernels that a sum or product joins."""
+    return len(kernel.leaves)
+
+
+def metric(kernel: Kernel, inputs):
+    """The shortest length of each input over the leaves that look at distances, (D,); ones without."""
+    scales = [found for leaf in kernel.leaves if (found := leaf.metric(inputs)) is not None]
+    return np.min(scales or [np.ones(inputs)], axis=0)
+
+
 @dataclass(frozen=True)
 class Leaf(Kernel):
-    """A kernel whose parameters are its own fields that hold arrays."""
+    """A kernel of its own: its fields are its parameters, natural, positive and 1-D.
+
+    A further one is a frozen dataclass with a `name`, the functions of `Kernel`, and, for parameters of other names
+    than `variance` and `lengthscale`, `bounds` and `defaults`; `register_kernel` makes it known.
+    """
+
+    name: ClassVar[str]
+    """by which users choose it"""
+    # Variances beyond, or lengthscales far beyond the spread of the data, do not change predictions but ruin
+    # conditioning.
+    bounds: ClassVar[dict[str, Bounds]] = {"lengthscale": (1e-2, 1e3), "variance": (1e-4, 1e3)}
+    """of natural parameters while learning, for scaled data; of more parameters than it has, perhaps"""
+
+    @classmethod
+    def defaults(cls, inputs: int) -> dict[str, np.ndarray]:
+        """Parameters by default, for D standardised inputs; of more than it has, perhaps.
+
+        The lengthscales sqrt(D) make two typical rows neighbours.
+        """
+        return {"variance": np.ones(1), "lengthscale": np.full(inputs, np.sqrt(inputs))}
+
+    def metric(self, inputs: int) -> np.ndarray | None:
+        """Lengths (D,) within which inputs are near each other; None for a kernel that does not look at distances."""
+        return None
 
     def __post_init__(self):
-        for name in self._names():
+        for name in self.names():
             object.__setattr__(self, name, np.atleast_1d(np.asarray(getattr(self, name), dtype=float)))
 
-    def _names(self):
-        return [f.name for f in fields(self) if f.type is np.ndarray]
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Names of its parameters."""
+        return tuple(field.name for field in fields(cls))
 
     @property
     def parameters(self):
-        return {name: getattr(self, name) for name in self._names()}
+        return {name: getattr(self, name) for name in self.names()}
 
     def with_parameters(self, values):
         return replace(self, **values)
+
+    @property
+    def expression(self):
+        return self.name
+
+    @property
+    def leaves(self):
+        return (self,)
 
     def isotropic(self):
         def mean(name, value):

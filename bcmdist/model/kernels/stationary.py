@@ -1,5 +1,6 @@
 """Kernels of the distance of two inputs: squared exponential, Matern, rational quadratic."""
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,51 +45,26 @@ def distance_gradient(X, Z, H, lengthscale):
     return 2.0 * (H.sum(axis=0)[:, None] * Z - H.T @ X) / lengthscale**2
 
 
-# Radial profiles: the value, and its derivative with respect to the squared distance r2, from r2.
-# Where r2 = 0 a slope of 0 stands for a limit that is multiplied by r2.
-
-
-def _se(r2):
-    value = np.exp(-0.5 * r2)
-    return value, lambda: -0.5 * value
-
-
-def _matern12(r2):
-    r = np.sqrt(r2)
-    value = np.exp(-r)
-    return value, lambda: np.divide(-0.5 * value, r, out=np.zeros_like(r), where=r > 0)
-
-
-def _matern32(r2):
-    a = np.sqrt(3.0 * r2)
-    decay = np.exp(-a)
-    return (1.0 + a) * decay, lambda: -1.5 * decay
-
-
-def _matern52(r2):
-    a = np.sqrt(5.0 * r2)
-    decay = np.exp(-a)
-    return (1.0 + a + (5.0 / 3.0) * r2) * decay, lambda: (-5.0 / 6.0) * (1.0 + a) * decay
-
-
-PROFILES = {"se": _se, "matern12": _matern12, "matern32": _matern32, "matern52": _matern52}
-
-
 @dataclass(frozen=True)
 class Stationary(Leaf):
-    """`variance * profile(r^2)` with `r^2 = sum_d (x_d - z_d)^2 / lengthscale_d^2`.
+    """`variance * profile(r^2)` with `r^2 = sum_d (x_d - z_d)^2 / lengthscale_d^2`."""
 
-    Profiles: `se` exp(-r^2/2), the kernel of the GBCM paper (eq. 9) with its A = variance and
-    gamma = lengthscale; `matern12` exp(-r); `matern32` (1 + a) exp(-a), a = sqrt(3) r;
-    `matern52` (1 + a + a^2/3) exp(-a), a = sqrt(5) r (Rasmussen & Williams 2006, eq. 4.17).
-    """
-
-    profile: str
     variance: np.ndarray
     lengthscale: np.ndarray
 
+    @staticmethod
+    @abstractmethod
+    def profile(r2):
+        """Values at squared distances r2, and a function that returns their derivatives with respect to r2.
+
+        Where r2 = 0 a derivative of 0 stands for a limit that is multiplied by r2.
+        """
+
+    def metric(self, inputs):
+        return np.broadcast_to(self.lengthscale, inputs)
+
     def cross(self, X, Z):
-        K, _ = PROFILES[self.profile](squared_distance(X, Z, self.lengthscale))
+        K, _ = self.profile(squared_distance(X, Z, self.lengthscale))
         K *= self.variance
         return K
 
@@ -96,7 +72,7 @@ class Stationary(Leaf):
         return np.full(len(X), self.variance[0])
 
     def cross_and_pullback(self, X, Z):
-        value, slope = PROFILES[self.profile](squared_distance(X, Z, self.lengthscale))
+        value, slope = self.profile(squared_distance(X, Z, self.lengthscale))
         K = self.variance * value
 
         def pullback(G):
@@ -108,8 +84,55 @@ class Stationary(Leaf):
         return K, pullback
 
     def input_gradient(self, X, Z, G):
-        _, slope = PROFILES[self.profile](squared_distance(X, Z, self.lengthscale))
+        _, slope = self.profile(squared_distance(X, Z, self.lengthscale))
         return distance_gradient(X, Z, self.variance * slope() * G, self.lengthscale)
+
+
+class SquaredExponential(Stationary):
+    """`exp(-r^2/2)`: the kernel of the GBCM paper (eq. 9) with its A = variance and gamma = lengthscale."""
+
+    name = "se"
+
+    @staticmethod
+    def profile(r2):
+        value = np.exp(-0.5 * r2)
+        return value, lambda: -0.5 * value
+
+
+class Matern12(Stationary):
+    """`exp(-r)`."""
+
+    name = "matern12"
+
+    @staticmethod
+    def profile(r2):
+        r = np.sqrt(r2)
+        value = np.exp(-r)
+        return value, lambda: np.divide(-0.5 * value, r, out=np.zeros_like(r), where=r > 0)
+
+
+class Matern32(Stationary):
+    """`(1 + a) exp(-a)` with a = sqrt(3) r (Rasmussen & Williams 2006, eq. 4.17)."""
+
+    name = "matern32"
+
+    @staticmethod
+    def profile(r2):
+        a = np.sqrt(3.0 * r2)
+        decay = np.exp(-a)
+        return (1.0 + a) * decay, lambda: -1.5 * decay
+
+
+class Matern52(Stationary):
+    """`(1 + a + a^2/3) exp(-a)` with a = sqrt(5) r (Rasmussen & Williams 2006, eq. 4.17)."""
+
+    name = "matern52"
+
+    @staticmethod
+    def profile(r2):
+        a = np.sqrt(5.0 * r2)
+        decay = np.exp(-a)
+        return (1.0 + a + (5.0 / 3.0) * r2) * decay, lambda: (-5.0 / 6.0) * (1.0 + a) * decay
 
 
 @dataclass(frozen=True)
@@ -119,6 +142,15 @@ class RationalQuadratic(Leaf):
     variance: np.ndarray
     alpha: np.ndarray
     lengthscale: np.ndarray
+    name = "rq"
+    bounds = Leaf.bounds | {"alpha": (1e-2, 1e3)}
+
+    @classmethod
+    def defaults(cls, inputs):
+        return super().defaults(inputs) | {"alpha": np.ones(1)}
+
+    def metric(self, inputs):
+        return np.broadcast_to(self.lengthscale, inputs)
 
     def cross(self, X, Z):
         u = squared_distance(X, Z, self.lengthscale) / (2.0 * self.alpha)

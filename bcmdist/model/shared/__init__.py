@@ -1,0 +1,1 @@
+"""The variables that all experts share, whitened."""

@@ -1,4 +1,4 @@
-"""The query set: the points through which all experts speak (`selection` chooses them).
+"""The query set: the points through which all experts speak (`query_selection` chooses them).
 
 `Query` is the prior prepared once for many uses: the factor L of the query covariance
 Kqq = L L' and everything needed to write any input in terms of the shared variables
@@ -6,22 +6,32 @@ Kqq = L L' and everything needed to write any input in terms of the shared varia
     v = (L^-1 g(X^q), w) ~ N(0, I),     f(x) = b(x)' v + remainder,   b(x) = (L^-1 k(X^q, x), h(x))
 
 with g the process of the kernel, h and w the basis and weights of the mean. The remainder is
-what the query set cannot explain; its prior covariance is `residual`.
+what the query set cannot explain; its prior covariance is `residual_lower`.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from bcmdist import linalg
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.mean import Mean
+from bcmdist.model.shared.interface import Shared
+from bcmdist.storage.fields import check_array, damaged
+
+# Columns in which the factor is compared, and how far it may be off, in units of the prior standard deviations: the
+# kernel of near points is the square root of rounding on another machine. Arbitrary.
+COLUMNS = 8
+FACTOR_TOLERANCE = 1e-5
 
 
 @dataclass(frozen=True)
-class Query:
+class Query(Shared):
     """Query points with the prior they belong to; made by `prepare`."""
 
+    kind: ClassVar[str] = "query"
+    noun: ClassVar[str] = "query points"
     points: np.ndarray
     """Query inputs in scaled units, (Q, D)"""
     kernel: Kernel
@@ -30,6 +40,7 @@ class Query:
     """L with L L' = k(X^q, X^q) + jitter I, (Q, Q)"""
     jitter: float
     """in units of the kernel"""
+    residual: str = "block"
 
     @property
     def jitter_share(self):
@@ -37,42 +48,60 @@ class Query:
         return float(self.jitter / self.kernel.diagonal(self.points).mean())
 
     @property
-    def shared(self):
-        """Number S = Q + P of shared variables."""
-        return len(self.points) + self.mean.weights(self.points.shape[1])
+    def inputs(self):
+        return self.points.shape[1]
 
-    def whiten(self, X):
-        """Rows b(x)' of the whitened design: (n, D) -> (n, S), Fortran-ordered."""
-        Q = len(self.points)
-        V = np.empty((len(X), self.shared), order="F")
-        V[:, :Q] = self.kernel.cross(X, self.points)
-        linalg.solve_right_transposed(self.factor, V[:, :Q])
-        V[:, Q:] = self.mean.design(X)
-        return V
+    @property
+    def functions(self):
+        return len(self.points)
 
-    def residual_lower(self, V, K):
-        """Lower triangle of cov(f | v) = K - V V' for K = k(X, X); overwrites that of K.
+    def fill(self, X, V):
+        V[:] = linalg.solve_right_transposed(self.factor, self.kernel.cross(X, self.points))
 
-        The columns of the mean weights cancel against their part of the prior covariance.
-        """
-        return linalg.subtract_outer_lower(K, V[:, : len(self.points)])
+    def to_arrays(self):
+        return {"query_points": self.points, "query_factor": self.factor}, {}
 
-    def residual(self, V, X, V2, X2):
-        """cov(f, f' | v) between the rows of X (n, D) and of X2 (m, D) with designs V and V2, (n, m)."""
-        Q = len(self.points)
-        return self.kernel.cross(X, X2) - V[:, :Q] @ V2[:, :Q].T
+    @classmethod
+    def from_arrays(cls, arrays, facts, kernel, mean, residual):
+        factor = np.asfortranarray(arrays["query_factor"])
+        return cls(arrays["query_points"], kernel, mean, factor, facts["jitter"], residual)
 
-    def residual_variance(self, V, X):
-        """Diagonal of cov(f | v) at the rows of X, (n,)."""
-        Vq = V[:, : len(self.points)]
-        return self.kernel.diagonal(X) - np.einsum("ij,ij->i", Vq, Vq)
+    @classmethod
+    def check_arrays(cls, arrays, facts, inputs, where):
+        for name in ("query_points", "query_factor"):
+            if name not in arrays:
+                raise damaged(where, f"an array {name}", "none")
+        points = arrays["query_points"]
+        if points.ndim != 2 or 0 in points.shape:
+            raise damaged(where, "rows and columns in query_points", f"shape {points.shape}")
+        Q = len(points)
+        check_array(points, where, "query_points", shape=(Q, inputs))
+        check_array(arrays["query_factor"], where, "query_factor", shape=(Q, Q))
+
+    def check(self, where):
+        """L L' = k(X^q, X^q) + jitter I on the diagonal and in some columns, in O(Q^2)."""
+        L, Q = np.tril(self.factor), len(self.points)
+        if not np.all(np.diagonal(L) > 0):
+            raise damaged(where, "a positive diagonal of query_factor", "another one")
+        prior = self.kernel.diagonal(self.points) + self.jitter
+        sd = np.sqrt(np.maximum(prior, prior.mean()))
+        columns = np.unique(np.linspace(0, Q - 1, min(Q, COLUMNS)).astype(int))
+        expected = self.kernel.cross(self.points, self.points[columns])
+        expected[columns, np.arange(len(columns))] += self.jitter
+        off_diagonal = np.abs(np.einsum("ij,ij->i", L, L) - prior) / sd**2
+        off_columns = np.abs(L @ L[columns].T - expected) / sd[:, None] / sd[columns]
+        if not (off_diagonal.max() <= FACTOR_TOLERANCE and off_columns.max() <= FACTOR_TOLERANCE):
+            raise damaged(
+                where, "query_factor to be that of the kernel at query_points, with jitter", "that of another matrix"
+            )
 
 
-def prepare(points, *, kernel, mean, jitters=linalg.JITTER_LADDER) -> Query:
+def prepare(points, *, kernel, mean, residual="block", jitters=linalg.JITTER_LADDER) -> Query:
     """Query set at given points, (Q, D) in scaled units.
 
     Parameters
     ----------
+    residual : what experts do with the part of f that the query values leave
     jitters : shares of the mean variance to try, ascending; a single one where nothing else may be chosen
 
     Raises
@@ -83,4 +112,4 @@ def prepare(points, *, kernel, mean, jitters=linalg.JITTER_LADDER) -> Query:
     points = np.array(points, dtype=float)
     Kqq = kernel.cross(points, points)
     factor, jitter = linalg.cholesky_with_jitter(Kqq, name="query covariance k(X^q, X^q)", ladder=jitters)
-    return Query(points, kernel, mean, factor, jitter)
+    return Query(points, kernel, mean, factor, jitter, residual)

@@ -1,0 +1,1 @@
+"""How well partitions were predicted before they were heard."""

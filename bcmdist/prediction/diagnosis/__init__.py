@@ -1,0 +1,1 @@
+"""How far a committee can be trusted: degrees of freedom, calibration."""

@@ -4,14 +4,14 @@ import numpy as np
 
 from bcmdist.committee import passes
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.committee.written import refuse_changed
+from bcmdist.committee.surveyed import refuse_changed
 from bcmdist.data.partition import from_key
 from bcmdist.data.rows import read_all
 from bcmdist.errors import InvalidOption
 from bcmdist.model.kernels import kernel_parts
 from bcmdist.model.targets import model_rows
+from bcmdist.prediction.diagnosis.degrees import Degrees
 from bcmdist.prediction.diagnosis.reliability import PartitionRows, Reliability, reliability
-from bcmdist.prediction.diagnosis.tasks import Degrees
 from bcmdist.prediction.scoring.pit import LEVELS
 from bcmdist.runtime import memory
 from bcmdist.storage.ledger import Entry
@@ -67,7 +67,7 @@ def calibration(snapshot: Snapshot, *, allowed_bytes, seed=0) -> dict:
     count = min(rows, CALIBRATION_POINTS)
     memory.refuse_above(
         memory.reliability_bytes(
-            rows, len(query.points) + count, largest, query.shared, kernels=kernel_parts(query.kernel)
+            rows, len(query.points) + count, largest, query.size, kernels=kernel_parts(query.kernel)
         ),
         allowed_bytes,
         what=f"calibration of {rows} rows",

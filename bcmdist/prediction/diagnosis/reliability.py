@@ -23,6 +23,7 @@ from bcmdist.committee.committee import Committee
 from bcmdist.data.observations import Observations
 from bcmdist.experts.expert import gaussian_message
 from bcmdist.experts.message import Message
+from bcmdist.experts.residual import Block
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.query import Query
 from bcmdist.prediction.latent import predict_latent
@@ -79,28 +80,28 @@ def smoother(query: Query, likelihood: Likelihood, heard: Sequence[PartitionRows
 
     Each expert is asked for unit targets: line j of its eta is what a 1 at row j alone would say.
     """
-    etas, precision, rows = [], np.zeros((query.shared, query.shared)), 0
+    etas, precision, rows = [], np.zeros((query.size, query.size)), 0
     for part in heard:
-        V = query.whiten(part.X)
+        V = query.design(part.X)
         R = query.residual_lower(V, query.kernel.cross(part.X, part.X))
-        message = gaussian_message(V, R, np.eye(len(part.X)), likelihood.noise(part.obs)).weighted(part.weight)
+        message = gaussian_message(V, Block(R), np.eye(len(part.X)), likelihood.noise(part.obs)).weighted(part.weight)
         etas.append(message.eta)
         precision, rows = precision + message.precision, rows + message.rows
-    belief = Committee(Message(np.zeros(query.shared), precision, 0.0, rows)).posterior
-    M = linalg.cholesky_solve(belief.factor, query.whiten(X).T)
+    belief = Committee(Message(np.zeros(query.size), precision, 0.0, rows)).posterior
+    M = linalg.cholesky_solve(belief.factor, query.design(X).T)
     return [(eta @ M).T for eta in etas], predict_latent(query, belief, X)[1]
 
 
 def error_variance(query: Query, likelihood: Likelihood, heard: Sequence[PartitionRows], X, A):
     """Variance of f - A y at the rows of X under the Gaussian process of the model, (n,)."""
-    B, designs = query.whiten(X), [query.whiten(part.X) for part in heard]
+    B, designs = query.design(X), [query.design(part.X) for part in heard]
     unexplained = B - sum(a @ V for a, V in zip(A, designs, strict=True))
     variance = np.einsum("ij,ij->i", unexplained, unexplained) + query.residual_variance(B, X)
     for i, (part, V, a) in enumerate(zip(heard, designs, A, strict=True)):
-        own = query.residual(V, part.X, V, part.X)
+        own = query.residual_cross(V, part.X, V, part.X)
         own[np.diag_indices_from(own)] += likelihood.noise(part.obs)
-        pull = a @ own - 2.0 * query.residual(B, X, V, part.X)
+        pull = a @ own - 2.0 * query.residual_cross(B, X, V, part.X)
         for j in range(i):
-            pull += 2.0 * A[j] @ query.residual(designs[j], heard[j].X, V, part.X)
+            pull += 2.0 * A[j] @ query.residual_cross(designs[j], heard[j].X, V, part.X)
         variance += np.einsum("ij,ij->i", pull, a)
     return variance

@@ -1,0 +1,1 @@
+"""The committee and the rows around each new point."""

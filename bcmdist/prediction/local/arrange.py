@@ -15,17 +15,18 @@ from dataclasses import asdict, replace
 
 import numpy as np
 
-from bcmdist.committee.cells import _refuse_heard
+from bcmdist.committee.cells import refuse_heard_as_stored
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.committee.written import recorded_chunks, refuse_changed
+from bcmdist.committee.surveyed import recorded_chunks, refuse_changed
 from bcmdist.data.dataset import Dataset
 from bcmdist.data.partition import Partition, aligned_partitions, partitions
+from bcmdist.data.predictions import LARGEST_OUTPUT_CHUNK
 from bcmdist.data.reorder.reorder import reorder
-from bcmdist.data.writing import LARGEST_OUTPUT_CHUNK, ROWS_PER_CHUNK
+from bcmdist.data.writing import ROWS_PER_CHUNK
 from bcmdist.errors import DataChanged, InvalidData
 from bcmdist.model.kernels import metric
 from bcmdist.prediction.calibration import fit_calibration
-from bcmdist.prediction.limits import refuse_large_local
+from bcmdist.prediction.limits import local_memory, refuse_large_prediction
 from bcmdist.prediction.local.halos import load_arrangement
 from bcmdist.prediction.local.tasks import CellRouter, Centroids, Halo, Jumps, LeftOutRows
 from bcmdist.runtime.timing import StageTimer
@@ -50,12 +51,12 @@ def arrange(snapshot: Snapshot, data: Dataset, runtime) -> Snapshot:
     MemoryLimit
         The local experts would not fit.
     """
-    _refuse_heard(snapshot)
+    refuse_heard_as_stored(snapshot)
     place = f"{snapshot.url}/{CELL_DATA}"
     if snapshot.facts.cells.edges:
         _refuse_moved(snapshot, f"{place}/{snapshot.model.x_name}")
         return snapshot
-    refuse_large_local(snapshot, data, runtime)
+    refuse_large_prediction(local_memory(snapshot), data, runtime)
     stages = StageTimer()
     job = hashlib.sha256(
         f"{snapshot.facts.job} {snapshot.facts.surveyed} {snapshot.reference.digest}".encode()

@@ -18,8 +18,9 @@ from bcmdist import linalg
 from bcmdist.experts.expert import find_mode
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.belief import Belief
+from bcmdist.model.shared.interface import refuse_negative
 from bcmdist.model.shared.query import Query
-from bcmdist.prediction.latent import BLOCK_ROWS, refuse_negative
+from bcmdist.prediction.latent import BLOCK_ROWS
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def predict_local(query: Query, belief: Belief, expert: LocalExpert, X):
 
 
 def _block(query, belief, expert, X):
-    B, Q = query.whiten(X), len(query.points)
+    B, Q = query.design(X), len(query.points)
     c = query.kernel.cross(expert.X, X)
     c -= expert.V[:, :Q] @ B[:, :Q].T
     mean = B @ belief.mean.T + c.T @ expert.pull

@@ -19,7 +19,7 @@ from bcmdist.data.partition import Partition
 from bcmdist.model.loading import load_model
 from bcmdist.prediction.local.soundness import check_edges
 from bcmdist.storage.commits import CELL_DATA, Reference, open_store
-from bcmdist.storage.loading import _place, load_record
+from bcmdist.storage.loading import load_record
 
 # Rows among which a halo is looked for, from the partitions that are nearest.
 CANDIDATE_ROWS = 32_000
@@ -145,10 +145,10 @@ class Arrangement:
 @lru_cache(maxsize=4)
 def load_arrangement(reference: Reference) -> Arrangement:
     """The arrangement of a commit with spatial partitions."""
-    check_fit(load_record(reference)["facts"]["fit"], load_model(reference), _place(reference))
+    check_fit(load_record(reference)["facts"]["fit"], load_model(reference), reference.place)
     cells, model = load_facts(reference).cells, load_model(reference)
     assert model.cells is not None, "a model of spatial partitions has cells"
     edges = open_store(reference.url).get_array(cells.edges)
     data = open_data(f"{reference.url}/{CELL_DATA}", x=model.x_name, y=model.y_name)
-    check_edges(edges, model.cells.cells, data.rows, _place(reference))
+    check_edges(edges, model.cells.cells, data.rows, reference.place)
     return Arrangement(data, model.cells, edges, HaloSizes(cells.core or 0, cells.around or 0))

@@ -1,40 +1,21 @@
-"""Local prediction as tasks: halos when a model is fitted, predictions in the order of cells, and what they err."""
+"""Tasks of a fit with cells: their halos, what local predictions err, and how far neighbouring cells disagree."""
 
-import functools
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
-from bcmdist.committee.fading import weights
-from bcmdist.committee.loading import load_facts
 from bcmdist.data.partition import Partition
-from bcmdist.data.rows import read_all, read_rows
-from bcmdist.model.kernels import metric, squared_distance
+from bcmdist.data.rows import read_all
+from bcmdist.model.kernels import metric
 from bcmdist.model.loading import load_model
-from bcmdist.model.model import Model
-from bcmdist.model.shared.belief import Belief
 from bcmdist.model.targets import model_observations
-from bcmdist.prediction.calibration import HeldOutRows, calibration_from
-from bcmdist.prediction.fitted import Fitted, finite_latent, load_fitted
-from bcmdist.prediction.latent import predict_latent
+from bcmdist.prediction.calibration import HeldOutRows
 from bcmdist.prediction.leave_one_out import left_out
-from bcmdist.prediction.local.expert import LocalExpert, local_expert, predict_local
-from bcmdist.prediction.local.halos import CANDIDATE_ROWS, Arrangement, load_arrangement, nearest_rows
-from bcmdist.prediction.local.soundness import check_halo, check_halos
-from bcmdist.runtime.memory import LOCAL_BYTES
-from bcmdist.storage.cache import Kept
-from bcmdist.storage.commits import BlobReference, ModelStore, Reference, open_store
-from bcmdist.storage.ledger import heard_pieces
-from bcmdist.storage.loading import load_array, load_record
-
-NO_ROWS = np.zeros(0, np.int64)
-# Points on each border between two cells at which their predictions are compared.
-BORDER_POINTS = 10
-# Rows that weigh no more are not there: long before, nothing of them is left in a sum, and later noise / weight is no
-# number.
-FADED = 1e-100
+from bcmdist.prediction.local.halos import CANDIDATE_ROWS, load_arrangement, nearest_rows
+from bcmdist.prediction.local.neighbours import load_neighbours
+from bcmdist.storage.commits import BlobReference, Reference, open_store
+from bcmdist.storage.loading import load_array
 
 
 @dataclass(frozen=True)
@@ -113,138 +94,6 @@ class Halo:
 def _scaled_inputs(part, model):
     ((_, rows),) = read_all([part])
     return load_model(model).scaling.inputs(rows.X)
-
-
-@lru_cache(maxsize=1)
-def load_neighbours(reference: Reference) -> "Neighbours":
-    """Local predictions of a commit that knows its halos."""
-    fitted, arrangement, record = load_fitted(reference), load_arrangement(reference), load_record(reference)
-    store, facts = open_store(reference.url), load_facts(reference)
-    table = store.get_array(facts.cells.halos)
-    check_halos(table, len(arrangement.bounds) - 1, f"{reference.url}: commit {reference.number}")
-    halos = [bytes(row).hex() for row in table]
-    ledger = [entry for segment in record["segments"] for entry in store.get_segment(segment)]
-    heard = heard_pieces(weights(facts.fading, ledger), facts.cells.array)
-    return Neighbours(fitted.model, fitted.belief, arrangement, halos, heard, store)
-
-
-@dataclass(frozen=True)
-class LocallyFitted(Fitted):
-    """What local predictions need."""
-
-    neighbours: "Neighbours | None" = None
-
-    def latent(self, X):
-        assert self.neighbours is not None
-        return finite_latent(*self.neighbours.latent(X))
-
-
-METHODS = ("committee", "local")
-
-
-def load_predictor(reference: Reference, method) -> Fitted:
-    """What predicts by one of `METHODS`, from a commit."""
-    fitted = load_fitted(reference)
-    if method == "committee":
-        return fitted
-    calibration = calibration_from(load_facts(reference).local_calibration)
-    return LocallyFitted(fitted.model, fitted.belief, calibration, load_neighbours(reference))
-
-
-class Neighbours:
-    """Latent predictions with the local experts of a model; keeps the factors that were used last.
-
-    Parameters
-    ----------
-    halos : by partition, hashes of the blobs that `Halo` wrote
-    heard : (pieces, 3): start, stop and weight of the rows that the committee has heard, ascending; the weight at
-        which the committee counts them by now, faded where rows fade
-    """
-
-    def __init__(self, model: Model, belief: Belief, arrangement: Arrangement, halos, heard, store: ModelStore):
-        self.model, self.belief, self.arrangement = model, belief, arrangement
-        self.halos, self.heard, self.store = halos, heard, store
-        self._kept: Kept[LocalExpert | None] = Kept(LOCAL_BYTES, lambda expert: expert.nbytes if expert else 0)
-
-    def latent(self, X):
-        """Mean and variance of f at scaled inputs X (n, D), as `predict_latent` gives them."""
-        cells, query = self.arrangement.tree.route(X), self.model.query
-        mean, variance = (np.repeat(one, len(X), axis=0) for one in predict_latent(query, self.belief, X[:1]))
-        for cell, expert in self._experts(np.unique(cells)):
-            here = cells == cell
-            mean[here], variance[here] = (
-                predict_latent(query, self.belief, X[here])
-                if expert is None
-                else predict_local(query, self.belief, expert, X[here])
-            )
-        return mean, variance
-
-    def jump(self, cell, X, start):
-        """Sum of squared differences between a cell and the next one at points between their nearest rows, in
-        standard deviations, and the number of points.
-
-        Parameters
-        ----------
-        X : scaled inputs of the rows from `start` on that hold both cells
-        """
-        edges, unit = self.arrangement.edges, metric(self.model.query.kernel, self.model.inputs)
-        here, there = (X[edges[c] - start : edges[c + 1] - start] for c in (cell, cell + 1))
-        experts = [expert for _, expert in self._experts(np.array([cell, cell + 1]))]
-        if not len(here) or not len(there) or None in experts:
-            return 0.0, 0
-        gap = squared_distance(here, there, unit)
-        border = 0.5 * (here + there[gap.argmin(axis=1)])[np.argsort(gap.min(axis=1))[:BORDER_POINTS]]
-        (a, v), (b, w) = (predict_local(self.model.query, self.belief, e, border) for e in experts if e)
-        return float(((a - b) ** 2 / (0.5 * (v + w))).sum()) / a[0].size, len(border)
-
-    def _experts(self, cells) -> Iterator[tuple[int, LocalExpert | None]]:
-        """Local experts of cells; those of one partition share what they read."""
-        owners = self.arrangement.partition_of(cells)
-        for owner in np.unique(owners):
-            mine = cells[owners == owner].tolist()
-            rows = {cell: self._rows(cell, owner) for cell in mine}
-            together = np.unique(np.concatenate([rows[cell] for cell in mine if cell not in self._kept] or [NO_ROWS]))
-            read = self._read(together) if len(together) else None
-            for cell in mine:
-                yield cell, self._kept.get(cell, functools.partial(self._expert, read, together, rows[cell]))
-
-    def _rows(self, cell, owner):
-        """Rows of core and halo that the committee has heard, ascending."""
-        first, last = self.arrangement.tree.first[owner : owner + 2]
-        blob = self._halo(self.halos[owner], last - first)
-        if not len(blob):  # of a partition that holds no rows
-            return NO_ROWS
-        a, b = blob[cell - first : cell - first + 2] + (last - first + 1)
-        rows = np.sort(np.concatenate([self.arrangement.core(cell), blob[a:b]]))
-        return rows[self._weights(rows) > FADED]
-
-    def _halo(self, digest, cells):
-        blob = load_array(BlobReference(self.store.storage.url, digest))
-        check_halo(blob, cells, self.arrangement.data.rows, f"{self.store.storage.url}: blob {digest[:12]}")
-        return blob
-
-    def _weights(self, rows):
-        if not len(self.heard):
-            return np.zeros(len(rows))
-        piece = np.searchsorted(self.heard[:, 0], rows, side="right") - 1
-        inside = (piece >= 0) & (rows < self.heard[piece, 1])
-        return np.where(inside, self.heard[piece, 2], 0.0)
-
-    def _read(self, rows):
-        X, obs = read_rows(self.arrangement.data, rows)
-        obs = replace(obs, weight=obs.weight * self._weights(rows))
-        obs = model_observations(self.model, Partition(self.arrangement.data, int(rows[0]), int(rows[-1]) + 1), obs)
-        scaled = self.model.scaling.inputs(X)
-        return scaled, self.model.query.whiten(scaled), obs
-
-    def _expert(self, read, together, rows):
-        if not len(rows):
-            return None
-        if not np.isin(rows, together).all():  # it was kept when rows were read, and is not any more
-            read, together = self._read(rows), rows
-        (X, V, obs), some = read, np.searchsorted(together, rows)
-        own = np.asfortranarray(V[some])
-        return local_expert(self.model.query, self.model.likelihood, X[some], own, obs[some], self.belief)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Scores of predictions against observations, as totals that add."""

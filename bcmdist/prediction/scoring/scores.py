@@ -31,7 +31,12 @@ class Scores:
     def summary(self) -> dict:
         """The figures: of a regression, of classes or of counts and lifetimes, whichever the totals are of.
 
-        Numbers, but for the list `pit`.
+        `rmse nmse mae mnlp crps coverage50 coverage80 coverage95 interval_score pit_distance pit`,
+        `accuracy log_loss brier ece auc` or `mnlp deviance coverage50 coverage80 coverage95 concordance mae
+        interval_score pit_distance pit`; numbers, but for the list `pit` (`bcmdist.prediction.scoring.pit`). Of more
+        than 20,000 rows also `concordance_error`, a standard error, or `auc_error`, a bound
+        (`bcmdist.prediction.scoring.ranking`). The `deviance` of counts is Poisson's, whatever their likelihood; that
+        of lifetimes is the model's own.
         """
         for mark, summary in [("ranked", _class_summary), ("comparable", _event_summary)]:
             if mark in self.totals:

@@ -62,7 +62,7 @@ class Flights:
     Parameters
     ----------
     client : distributed.Client
-    pulse : Pulse
+    pulse : Heartbeat
         Of the cluster.
     prefix : str
         Begins the keys of the tasks.

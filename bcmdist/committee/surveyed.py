@@ -1,44 +1,15 @@
-"""What a commit says: written, and compared with the rows that were surveyed."""
+"""Rows that must be what they were: when they were surveyed, or when they were heard under the same key."""
 
 import contextlib
-
-import numpy as np
+from collections.abc import Mapping
 
 from bcmdist.committee.facts import Facts
 from bcmdist.data.checks.manifest import Chunk, from_table
 from bcmdist.data.partition import from_key
 from bcmdist.data.rows import changed_chunks
-from bcmdist.errors import BcmdistError, DataChanged, NotFinite
+from bcmdist.errors import BcmdistError, ChunkConflict, DataChanged
 from bcmdist.storage.commits import ModelStore
 from bcmdist.storage.fields import damaged
-
-
-def write_commit(store: ModelStore, number, model, committee, facts: Facts, *, segments=(), partitions=0, offsets=None):
-    """Commit a model, its committee, and what else is known; the reference of the commit.
-
-    Parameters
-    ----------
-    segments, partitions : hashes of the ledger's segments, and the number of its entries
-    offsets : where to read on, by the name of a source
-
-    Raises
-    ------
-    CommitConflict
-    NotFinite
-        Messages have ruined the committee.
-    """
-    arrays, model_facts = model.to_arrays()
-    total = committee.total
-    if not all(np.all(np.isfinite(part)) for part in (total.eta, total.precision, total.evidence)):
-        raise NotFinite(
-            f"{store.storage.url}: expected finite messages for commit {number}, got others; nothing was committed: "
-            "check that inputs are in the range of the training data, else restore the model from a copy"
-        )
-    arrays |= {"eta": total.eta, "precision": total.precision}
-    all_facts = {"model": model_facts, "fit": facts.to_json(), "evidence": total.evidence, "rows": total.rows}
-    all_facts["partitions"] = partitions
-    digests = store.put_arrays(arrays, before=store.arrays_before(number))
-    return store.commit(number, arrays=digests, facts=all_facts, segments=segments, offsets=offsets or {})
 
 
 def refuse_changed(entries, surveyed, chunks=None):
@@ -55,6 +26,16 @@ def refuse_changed(entries, surveyed, chunks=None):
                 f"{entry.key}: expected the rows that were surveyed ({before[entry.key][:12]}), read others "
                 f"({entry.digest[:12]}){_named(entry.key, chunks)}; do not change data that a model is being fitted "
                 "to: fit a new --model"
+            )
+
+
+def refuse_conflict(found: Mapping[str, str], known: Mapping[str, str]):
+    """Raise `ChunkConflict` where a key was heard with other rows; content hashes by key."""
+    for key, digest in found.items():
+        if known.get(key, digest) != digest:
+            raise ChunkConflict(
+                f"{key}: expected the rows that were heard under this key ({known[key][:12]}), got others "
+                f"({digest[:12]}); give changed data another name, or forget the key first"
             )
 
 

@@ -1,0 +1,156 @@
+"""Requests carried out: first all that can be refused without a runtime is refused, then the work is done in one.
+
+Each kind of request has a context: entering it refuses, and gives the work that is left, a function of a runtime;
+leaving it lets go of what was opened. So `check` is to enter and leave it, and whoever submits a job refuses just what
+whoever carries it out would.
+"""
+
+import contextlib
+import functools
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import asdict, replace
+from typing import Any
+
+from bcmdist.api.files import is_file, predicted
+from bcmdist.api.gbcm import GBCM
+from bcmdist.api.mixture import Mixture
+from bcmdist.api.opened import opened, refuse_mixture
+from bcmdist.api.requests import FitRequest, IngestRequest, PredictRequest, ScoreRequest
+from bcmdist.api.sampling import sample_posterior
+from bcmdist.data.dataset import open_data
+from bcmdist.data.outputs import refuse_existing
+from bcmdist.errors import InvalidOption
+from bcmdist.prediction.scoring.scores import Scores
+from bcmdist.runtime.signals import noting
+
+Work = Callable[[Any], dict]
+"""What is left to do in a runtime; the figures of it, of which those that need the whole time are None"""
+
+
+def check(request) -> None:
+    """Refuse what can be refused without a runtime; nothing is written that stays.
+
+    Raises
+    ------
+    BcmdistError
+    """
+    with begun(request):
+        pass
+
+
+def carry_out(request, make_runtime: Callable[[], Any], *, started: float | None = None) -> dict:
+    """Do what is requested; its figures, JSON-ready but for numbers that are not finite.
+
+    Parameters
+    ----------
+    make_runtime : called once nothing more is to be refused without one
+    started : by `time.perf_counter`; now by default
+
+    Raises
+    ------
+    BcmdistError
+    """
+    started = time.perf_counter() if started is None else started
+    with begun(request) as work, make_runtime() as runtime:
+        figures = work(runtime)
+    seconds = time.perf_counter() - started
+    whole = {"seconds": seconds, "rows_per_second": figures["rows"] / seconds}
+    return figures | {name: value for name, value in whole.items() if name in figures}
+
+
+@functools.singledispatch
+def begun(request) -> AbstractContextManager[Work]:
+    """The work that is left of a request once nothing more is to be refused without a runtime."""
+    raise NotImplementedError(type(request).__name__)
+
+
+@begun.register
+@contextlib.contextmanager
+def _fit(request: FitRequest) -> Iterator[Work]:
+    settings = request.settings
+    open_data(request.data, x=settings.x, y=settings.y)
+    how: Callable = GBCM.prepare if request.prepare_only else GBCM.fit
+    if request.hyperparameters == "hmc":
+        how = functools.partial(sample_posterior, samples=request.samples, chains=request.chains)
+
+    def work(runtime):
+        fitted = how(request.data, settings, model=request.model, runtime=runtime)
+        return fitted.info() | {"seconds": None}
+
+    yield work
+
+
+@begun.register
+@contextlib.contextmanager
+def _ingest(request: IngestRequest) -> Iterator[Work]:
+    refuse_mixture(request.model, "ingest into")
+    watch = request.options.watch
+    told: list[int] = []  # signals that asked to end
+    stream = {} if request.take_over is None else {"idle_seconds": request.take_over}
+    with (
+        GBCM.held(request.model) as before,
+        contextlib.closing(before.source(request.source, watch=watch, **stream)) as source,
+    ):
+        source.lag(None)  # is it there?
+
+        def work(runtime):
+            with noting(told) if watch else contextlib.nullcontext():
+                options = replace(request.options, stop=lambda: bool(told) or request.options.stop())
+                after, report = before.ingest(source, options, runtime=runtime)
+            return {
+                **asdict(report),
+                "stopped": bool(told),
+                "seconds": None,
+                "rows_per_second": None,
+                "commit": after.commit,
+                "drift": after.info()["drift"],
+            }
+
+        yield work
+
+
+@begun.register
+@contextlib.contextmanager
+def _predict(request: PredictRequest) -> Iterator[Work]:
+    with opened(request.model) as fitted:
+        method, x = fitted.chosen_method(request.method), request.x
+        member = (fitted.members[0] if isinstance(fitted, Mixture) else fitted).model
+        columns = {"exposure": request.exposure, "trials": request.trials}
+        roles = {role: name for role, name in columns.items() if name is not None}
+        refuse_existing(request.out)
+        if is_file(request.data):
+            if x is not None:
+                raise InvalidOption(f"{request.data}: expected a data set with --x, got a file; leave it out")
+            x = "X"  # where it is imported
+        with predicted(member, request.data, request.out, x=x, roles=roles, id=request.id) as files:
+            open_data(files.data, x=x or member.x_name, y=None, schema=member.schema)
+
+            def work(runtime):
+                rows = fitted.predict_zarr(files.data, files.predictions, x=x, method=method, runtime=runtime)
+                files.finish()
+                return {"rows": rows, "seconds": None, "out": request.out, "method": method, "unused": files.unused}
+
+            yield work
+
+
+@begun.register
+@contextlib.contextmanager
+def _score(request: ScoreRequest) -> Iterator[Work]:
+    with scoring(request) as (method, work):
+        yield lambda runtime: score_figures(method, work(runtime))
+
+
+@contextlib.contextmanager
+def scoring(request: ScoreRequest) -> Iterator[tuple[str, Callable[[Any], Scores]]]:
+    """The method that is scored, and the work that gives the totals of its scores, which pictures need."""
+    with opened(request.model) as fitted:
+        method = fitted.chosen_method(request.method)
+        how = {"x": request.x, "y": request.y, "method": method}
+        yield method, lambda runtime: fitted.scores(request.data, **how, runtime=runtime)
+
+
+def score_figures(method: str, scores: Scores) -> dict:
+    """Figures of the command `score`."""
+    return {"rows": int(scores.totals["rows"]), "method": method, **scores.summary()}

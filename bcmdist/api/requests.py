@@ -1,0 +1,203 @@
+"""Requests: what somebody wants done, as values that can be checked, stored, sent and carried out later.
+
+    request = FitRequest("train.zarr", "model", Settings(query=500))
+    assert from_json(to_json(request)) == request
+    figures = carry_out(request, DaskRuntime)            # bcmdist.api.carry_out
+
+The command line makes its options of their fields, and jobs store them. All fields are stored, so that a request means
+the same when defaults change. Nothing heavy is imported until one is made.
+"""
+
+import os
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+from bcmdist.committee.ingest.options import IngestOptions
+from bcmdist.errors import InvalidOption, InvalidRequest
+from bcmdist.learning.option_fields import fits, has_fields, said, words
+from bcmdist.learning.settings import Settings
+from bcmdist.storage.urls import refuse_secrets
+
+
+@dataclass(frozen=True)
+class FitRequest:
+    """Fit a committee to a data set."""
+
+    places: ClassVar[tuple[str, ...]] = ("data", "model")
+    data: str
+    """path or URL of a Zarr group"""
+    model: Annotated[str, "DIR"]
+    """model directory, new or of the same unfinished fit"""
+    settings: Settings = field(default_factory=Settings)
+    hyperparameters: Literal["evidence", "hmc"] = "evidence"
+    """learned: those of the largest evidence; or samples (Hamiltonian Monte Carlo) with a committee for each"""
+    samples: int = 50
+    """with hmc: committees in all"""
+    chains: int = 2
+    """with hmc: chains to sample from"""
+    prepare_only: bool = False
+    """commit an empty committee and stop"""
+
+    def __post_init__(self):
+        if self.prepare_only and self.hyperparameters == "hmc":
+            raise InvalidOption("--prepare-only: expected hyper-parameters by evidence, got hmc; leave out one of them")
+
+
+@dataclass(frozen=True)
+class IngestRequest:
+    """Let a model hear the rows of a source."""
+
+    places: ClassVar[tuple[str, ...]] = ("model", "source")
+    model: str
+    """model directory"""
+    source: str
+    """path or URL of a Zarr group, of a directory of them, or of a stream"""
+    options: IngestOptions = field(default_factory=IngestOptions)
+    """its `stop` is not stored"""
+    take_over: Annotated[float | None, "SECONDS"] = None
+    """of a stream: take entries that another process has left unacknowledged for so long [default: 30]"""
+
+
+@dataclass(frozen=True)
+class PredictRequest:
+    """Predict at the rows of a data set, or of a file."""
+
+    places: ClassVar[tuple[str, ...]] = ("model", "data", "out")
+    model: str
+    """model directory"""
+    data: str
+    """path or URL of a Zarr group, or a file that `import` reads"""
+    out: Annotated[str, "PRED.zarr"]
+    """new Zarr group for the predictions, or a .csv or .parquet file"""
+    method: Literal["committee", "local"] | str | None = None
+    """from the committee alone, with the rows around each new point, or as another package adds [default: local where
+    cells were fitted]"""
+    x: str | None = None
+    """name of the input array [default: as in training]"""
+    exposure: Annotated[str | None, "NAME"] = None
+    """of a file: column with the exposure of the counts to predict"""
+    trials: Annotated[str | None, "NAME"] = None
+    """of a file: column with the trials of the successes to predict"""
+    id: Annotated[str | None, "NAME"] = None
+    """of a file: column that names the rows"""
+
+
+@dataclass(frozen=True)
+class ScoreRequest:
+    """Score predictions against the targets of a data set."""
+
+    places: ClassVar[tuple[str, ...]] = ("model", "data")
+    model: str
+    """model directory"""
+    data: str
+    """path or URL of a Zarr group"""
+    method: Literal["committee", "local"] | str | None = None
+    """from the committee alone, with the rows around each new point, or as another package adds [default: local where
+    cells were fitted]"""
+    x: str | None = None
+    """name of the input array [default: as in training]"""
+    y: str | None = None
+    """name of the target array [default: as in training]"""
+
+
+Request = FitRequest | IngestRequest | PredictRequest | ScoreRequest
+REQUESTS: dict[str, type[Request]] = {
+    "fit": FitRequest,
+    "ingest": IngestRequest,
+    "predict": PredictRequest,
+    "score": ScoreRequest,
+}
+Said = TypeVar("Said", bound=Any)
+
+
+# --- Places ---
+
+
+def named_places(request: Request) -> dict[str, str]:
+    """Paths and URLs in a request, by what they are: data, model, out, source."""
+    return {name: getattr(request, name) for name in request.places}
+
+
+def located(request: Said) -> Said:
+    """The same request for another process, perhaps on another machine: with absolute paths.
+
+    Raises
+    ------
+    InvalidOption
+        A URL holds a password, which would be stored.
+    """
+    return replace(request, **{name: absolute(place) for name, place in named_places(request).items()})
+
+
+def absolute(place: str) -> str:
+    """A path from the root, or a URL."""
+    place = place.removeprefix("file://")
+    refuse_secrets(place)
+    return place if "://" in place else os.path.abspath(place)
+
+
+# --- By names of fields ---
+
+
+def request_of(kind: type[Said], values: dict) -> Said:
+    """A request, or a dataclass in one, of values by the names of its fields and of those in it, all on one level.
+
+    What is not among the values is as by default.
+    """
+    made = {
+        name: request_of(hint, values) if has_fields(hint) else values[name]
+        for name, hint in said(kind).items()
+        if has_fields(hint) or name in values
+    }
+    return kind(**made)
+
+
+# --- JSON ---
+
+
+def to_json(request: Request) -> dict:
+    """A request as JSON: its fields by name, and `request`, which it is."""
+    (name,) = (name for name, kind in REQUESTS.items() if kind is type(request))
+    return {"request": name, **_written(request)}
+
+
+def _written(value):
+    if not is_dataclass(value):
+        return value
+    return {name: _written(getattr(value, name)) for name in said(type(value))}
+
+
+def from_json(found: Any) -> Request:
+    """The request that `to_json` has written; fields that are not there are as by default.
+
+    Raises
+    ------
+    InvalidRequest
+        It is none: a field is unknown, missing or of another type.
+    InvalidOption
+        Its values cannot be used.
+    """
+    name = found.get("request") if isinstance(found, dict) else None
+    if not isinstance(name, str) or name not in REQUESTS:
+        raise InvalidRequest(
+            f"request: expected an object whose request is one of {', '.join(REQUESTS)}, got {found!r:.80}; correct it"
+        )
+    return _read(REQUESTS[name], {field: value for field, value in found.items() if field != "request"}, name)
+
+
+def _read(kind, found, where):
+    hints = said(kind)
+    for name in found.keys() - hints.keys():
+        raise InvalidRequest(
+            f"request: expected fields of {where} ({', '.join(hints)}), got {name!r}; leave it out, or upgrade bcmdist"
+        )
+    for one in fields(kind):
+        if one.name in hints and one.name not in found and one.default is one.default_factory is MISSING:
+            raise InvalidRequest(f"request: expected {one.name} in {where}, it is not there; add it")
+    values = {}
+    for name, value in found.items():
+        hint = hints[name]
+        if not fits(value, hint):
+            raise InvalidRequest(f"request: expected {words(hint)} as {where}.{name}, got {value!r:.80}; correct it")
+        values[name] = _read(hint, value, f"{where}.{name}") if has_fields(hint) else value
+    return kind(**values)

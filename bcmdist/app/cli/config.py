@@ -1,0 +1,78 @@
+"""The configuration file that holds options."""
+
+import click
+
+from bcmdist.errors import InvalidOption
+
+
+def read_config(ctx, _, path):
+    """Options from a TOML file become defaults: what the command line says wins."""
+    if path is None:
+        return
+    import tomllib  # quick start
+
+    try:
+        with open(path, "rb") as file:
+            values = tomllib.load(file)
+    except ValueError as error:  # not TOML, or not even text
+        raise InvalidOption(f"{path}: expected TOML, got {error}; correct the file") from error
+    options = [p for p in ctx.command.params if isinstance(p, click.Option)]
+    names = {name.removeprefix("--"): p for p in options for name in p.opts}
+    negated = {name.removeprefix("--"): p for p in options for name in p.secondary_opts}
+    unknown = sorted(set(values) - set(names) - set(negated))
+    if unknown:
+        raise InvalidOption(f"{path}: expected names of options, got {', '.join(unknown)}; see --help")
+    for name, value in values.items():
+        option = names.get(name) or negated[name]
+        wanted = _other_than(option, value)
+        if wanted:
+            raise InvalidOption(f"{path}: expected {wanted} for {name}, got {_toml(value)}; correct the file")
+        if name in negated and option.opts[0].removeprefix("--") in values:
+            raise InvalidOption(f"{path}: expected {option.opts[0]} once, got {name} too; leave out one of them")
+    defaults = {names[n].name: v for n, v in values.items() if n in names}
+    defaults |= {negated[n].name: not v for n, v in values.items() if n in negated}
+    if "set" in values:
+        defaults["set"] = [f"{n}={text}" for n, text in _assignments(values["set"])]
+    ctx.default_map = defaults
+
+
+def _other_than(option, value):
+    """What an option takes, in words, where a value of TOML is none of it."""
+    if option.multiple:
+        return None if isinstance(value, dict) else "a table of numbers by name"
+    if option.is_flag:
+        return None if isinstance(value, bool) else "true or false"
+    if isinstance(value, str):  # which is read as on the command line
+        return None
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if isinstance(option.type, click.types.FloatParamType):
+        return None if number else "a number"
+    if isinstance(option.type, click.types.IntParamType):
+        return None if number and isinstance(value, int) else "a whole number"
+    if not number:
+        return "a number or a text"
+    return None if isinstance(value, int) else "a whole number or a text"
+
+
+def _toml(value):
+    """A value about as it stands in the file."""
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def _assignments(table, prefix=""):
+    """Names and values of a TOML table, whose dotted keys are tables in tables."""
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _assignments(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+config_option = click.option(
+    "--config",
+    metavar="FILE.toml",
+    callback=read_config,
+    is_eager=True,
+    expose_value=False,
+    help="Options by name; the command line wins.",
+)

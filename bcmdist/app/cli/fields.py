@@ -1,0 +1,105 @@
+"""Options made of the fields of a dataclass: `Settings`, and the requests of `bcmdist.api.requests`.
+
+A field `half_life: Annotated[float | None, "ROWS"] = None` with a text under it becomes `--half-life ROWS`, with that
+text as its help. Fields of dataclasses within stand among the others.
+"""
+
+import functools
+from dataclasses import MISSING, fields
+from typing import Any
+
+import click
+
+from bcmdist.learning.option_fields import called, choices_of, has_fields, said, texts_of, types_of
+
+
+class NumberOr(click.ParamType):
+    """A whole number, or one of some words."""
+
+    name = "number"
+
+    def __init__(self, words):
+        self.words = words
+
+    def convert(self, value, param, ctx):
+        """The number, or the word."""
+        if value in self.words:
+            return value
+        try:
+            return int(value)
+        except ValueError:
+            self.fail(f"expected a whole number or {' or '.join(self.words)}, got {value!r}", param, ctx)
+
+
+def options_of(kind, *, arguments=(), leave_out=(), **changed):
+    """A decorator that gives a command the fields of a dataclass as options.
+
+    Parameters
+    ----------
+    arguments : fields that stand on the command line without a name
+    leave_out : fields that are no options
+    changed : further attributes of the options, by field
+    """
+    made = list(_made(kind, arguments, leave_out, changed))
+
+    def decorate(command):
+        return functools.reduce(lambda done, parameter: parameter(done), reversed(made), command)
+
+    return decorate
+
+
+def _made(kind, arguments, leave_out, changed):
+    hints, texts = said(kind), texts_of(kind)
+    for field in (field for field in fields(kind) if field.name in hints and field.name not in leave_out):
+        hint = hints[field.name]
+        if has_fields(hint):
+            yield from _made(hint, arguments, leave_out, changed)
+        elif field.name in arguments:
+            yield click.argument(field.name)
+        else:
+            yield _option(field, hint, texts[field.name], changed.get(field.name, {}))
+
+
+def _option(field, hint, text, changed):
+    name, types = f"--{field.name.replace('_', '-')}", types_of(hint)
+    how: dict[str, Any] = {"help": f"{text[:1].upper()}{text[1:]}.", "metavar": called(hint)}
+    if str in types and choices_of(hint):
+        how["metavar"] = f"[{'|'.join(choices_of(hint))}|NAME]"
+    if dict in {getattr(one, "__origin__", one) for one in types}:
+        how |= {"multiple": True, "callback": _assigned}
+    elif field.default is MISSING:
+        how["required"] = True
+    elif field.default is True:
+        name, how = f"{name}/--no-{name.removeprefix('--')}", how | {"default": True, "show_default": True}
+    elif field.default is False:
+        how["is_flag"] = True
+    else:
+        shown = field.default is not None
+        how |= {"default": field.default, "show_default": shown, "type": _type(types, choices_of(hint))}
+    return click.option(name, field.name, **(how | changed))
+
+
+def _type(types, choices):
+    """How values of a field are read."""
+    if int in types and choices:
+        return NumberOr(choices)
+    if choices and str not in types:
+        return click.Choice(choices)
+    return next(one for one in (float, int, str) if one in types)
+
+
+def _assigned(_, __, assignments):
+    """`name=1.5` or `name=1,2,3` into numbers by name."""
+    given = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        try:
+            values = [float(v) for v in text.split(",")]
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise click.BadParameter(f"expected NAME=NUMBER or NAME=NUMBER,NUMBER,..., got {assignment!r}")
+        if name.strip() in given:
+            raise click.BadParameter(f"expected {name.strip()} once, got it again; give one")
+        given[name.strip()] = values if len(values) > 1 else values[0]
+    return given

@@ -1,0 +1,45 @@
+"""The command fit."""
+
+import time
+
+import click
+
+from bcmdist.api.requests import FitRequest, request_of
+from bcmdist.app.cli.config import config_option
+from bcmdist.app.cli.fields import options_of
+from bcmdist.app.cli.options import Command, json_option, runtime_options
+from bcmdist.app.cli.output import report
+
+# What `fit --help` ends with; f is the latent function, and click leaves the lines of such a block as they are.
+FAMILIES = """\b
+Families and the parameters that are learned, of scaled targets; f is the latent function:
+  gaussian           y = f + noise, variance noise_variance / weight
+  student_t          y = f + sqrt(noise_variance) t, degrees_of_freedom of t
+  gamma              mean exp(f), variance mean^2 / shape
+  inverse_gaussian   mean exp(f), variance dispersion mean^3
+  poisson            mean = variance = exposure exp(f)
+  negative_binomial  mean exposure exp(f), variance mean + mean^2 / shape
+  weibull            P(T > t) = exp(-(t / scale)^shape), scale exp(f)
+  exponential        a weibull of shape 1
+  bernoulli, binomial  log odds f;  probit: P(y = 1) = Phi(f)
+
+\b
+A row's weight w divides the noise variance of gaussian and onehot (a precision: y is a mean of w); of all
+other families the row counts as w equal ones (a frequency).
+"""
+
+
+@click.command(cls=Command, epilog=FAMILIES)
+@config_option
+@options_of(FitRequest, arguments=("data",))
+@runtime_options
+@json_option
+def fit(make_runtime, as_json, **options):
+    """Fit a committee to the Zarr data set DATA.
+
+    Example: bcmdist fit train.zarr --model model --task regression --query 1000
+    """
+    started = time.perf_counter()
+    from bcmdist.api.carry_out import carry_out  # quick start
+
+    return report(carry_out(request_of(FitRequest, options), make_runtime, started=started), as_json)

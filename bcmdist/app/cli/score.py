@@ -1,0 +1,33 @@
+"""The command score."""
+
+import click
+
+from bcmdist.api.requests import ScoreRequest, request_of
+from bcmdist.app.cli.fields import options_of
+from bcmdist.app.cli.options import Command, json_option, runtime_options
+from bcmdist.app.cli.output import report
+
+
+@click.command(cls=Command)
+@options_of(ScoreRequest, arguments=("model", "data"))
+@click.option("--picture", metavar="FILE.png", help="Draw how far the stated probabilities can be trusted.")
+@runtime_options
+@json_option
+def score(picture, make_runtime, as_json, **options):
+    """Score the predictions of MODEL against the targets of DATA, in original units.
+
+    Example: bcmdist score model test.zarr
+    """
+    from bcmdist.api.carry_out import score_figures, scoring  # quick start
+    from bcmdist.app import pictures
+
+    with scoring(request_of(ScoreRequest, options)) as (method, work):
+        if picture:
+            pictures.check(picture)
+        with make_runtime() as runtime:
+            scores = work(runtime)
+    figures = score_figures(method, scores)
+    if picture:
+        pictures.score_picture(picture, scores)
+        figures["picture"] = picture
+    return report(figures, as_json)

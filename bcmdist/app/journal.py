@@ -1,0 +1,159 @@
+"""The journal of a job: what was asked for and what became of it, kept in storage and nowhere else.
+
+    JOBS/ID/request.json            what is asked for: {"command", "request", "places", "software"}
+    JOBS/ID/events/00000001.json    what happened, in numbered events that are never changed
+
+All writers of a job, the client that submits or cancels and the coordinator that does the work, share one log. An event
+is put, if absent, at the number after the last one that its writer has read; where the number is taken, the writer
+reads on first. So a coordinator that is no longer the newest (its last `started` is not the last `started`) cannot
+write an event without having learned that. On retry an event may stand twice and means the same; of two coordinators
+the older ends at its next event, and what both have committed counts once; with the loss of a coordinator the log ends,
+and `resume` starts another one, which continues from the commits of the model. Clocks are for people only.
+"""
+
+import datetime
+import json
+import os
+import re
+from pathlib import Path
+
+from bcmdist.errors import JobDamaged, JobNotFound, UnsafeData
+from bcmdist.storage.interface import Storage
+from bcmdist.storage.locate import open_storage
+
+STATES = {
+    "submitted": "submitted",
+    "resumed": "submitted",
+    "started": "running",
+    "finished": "finished",
+    "failed": "failed",
+    "cancelled": "cancelled",
+    "interrupted": "interrupted",
+}
+"""the state of a job after an event; other events do not change it"""
+# Entries of records, with their types.
+REQUEST = {"command": str, "request": dict, "places": dict}
+REQUEST_IN_WORDS = {"command": str, "arguments": list, "places": dict}  # of earlier versions: as on the command line
+EVENT = {"event": str, "at": str}
+EVENTS: dict[str, dict] = {
+    "started": {"host": str, "pid": int, "by": str},
+    "quarantined": {"key": str},
+    "finished": {"result": dict},
+}
+OUTPUT = "output.txt"  # what a coordinator prints, beside its events on a local disk
+ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-z]{4}")
+
+
+class Journal:
+    """The request and the events of one job, as far as they have been read."""
+
+    def __init__(self, storage: Storage, job: str):
+        self.storage = storage
+        self.id = job
+        self.events: list[dict] = []
+
+    @property
+    def request(self) -> dict:
+        """What was asked for: `command`, `request` (of earlier versions `arguments`), `places`, `software`."""
+        return self._read("request.json", REQUEST)
+
+    @property
+    def output(self) -> str | None:
+        """Path of what coordinators print, where there is a disk for it."""
+        return None if "://" in self.storage.url else str(Path(self.storage.url, self.id, OUTPUT))
+
+    def news(self) -> list[dict]:
+        """Events that have been written since the last call."""
+        known = len(self.events)
+        while True:
+            try:
+                event = self._read(self._name(len(self.events) + 1), EVENT)
+            except FileNotFoundError:
+                return self.events[known:]
+            self.events.append(event)
+
+    def put(self, event: str, **facts) -> bool:
+        """Write the event after the last one read; False where there is a newer one."""
+        line = {"event": event, "at": datetime.datetime.now().astimezone().isoformat(timespec="seconds"), **facts}
+        name = self._name(len(self.events) + 1)
+        self.refuse_links(name)
+        if not self.storage.put_if_absent(f"{self.id}/{name}", json.dumps(line).encode()):
+            return False
+        self.events.append(line)
+        return True
+
+    def append(self, event: str, **facts):
+        """Write an event after whatever others write."""
+        self.news()
+        while not self.put(event, **facts):
+            self.news()
+
+    def since_asked(self) -> list[dict]:
+        """Events from the newest `submitted` or `resumed` on."""
+        asked = [k for k, e in enumerate(self.events) if e["event"] in ("submitted", "resumed")]
+        return self.events[asked[-1] :] if asked else []
+
+    def refuse_links(self, name):
+        """Raise `UnsafeData` where a name within the job leads somewhere else: it would be written there."""
+        if "://" in self.storage.url:
+            return
+        path = self.storage.url
+        for part in (self.id, *name.split("/")):
+            path = os.path.join(path, part)
+            if os.path.islink(path):
+                raise UnsafeData(
+                    f"{path}: expected a job of this directory, it is a link to {os.readlink(path)}; name the "
+                    "directory of that job by --jobs, or remove the link"
+                )
+
+    def _read(self, name, wanted):
+        """A record of the job: a JSON object with at least the wanted entries, by their types."""
+        self.refuse_links(name)
+        data = self.storage.get(f"{self.id}/{name}")
+        try:
+            found = json.loads(data)
+            entries = _entries(found, wanted)
+            if not all(isinstance(found[entry], kind) for entry, kind in entries.items()):
+                raise TypeError(", ".join(f"{entry} {found[entry]!r}" for entry in entries))
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise JobDamaged(
+                f"{self.storage.url}/{self.id}/{name}: expected a record of a job, found something else "
+                f"({type(error).__name__}: {error}); remove this job's directory"
+            ) from error
+        return found
+
+    def _name(self, number):
+        return f"events/{number:08d}.json"
+
+
+def _entries(found, wanted):
+    """The entries of a record, with their types."""
+    if wanted is EVENT:
+        return wanted | EVENTS.get(found["event"], {})
+    return wanted if "request" in found else REQUEST_IN_WORDS
+
+
+def job_ids(directory) -> list[str]:
+    """All jobs of a directory, oldest first by the clocks of those who submitted them."""
+    return [name for name in open_storage(directory).names("") if ID.fullmatch(name)]
+
+
+def open_job(directory, job: str) -> Journal:
+    """A job and its events so far.
+
+    Raises
+    ------
+    JobNotFound, JobDamaged, UnsafeData
+    """
+    journal = Journal(open_storage(directory), job)
+    try:
+        if not ID.fullmatch(job):
+            raise FileNotFoundError(job)
+        _ = journal.request
+    except FileNotFoundError as error:
+        raise JobNotFound(
+            f"{journal.storage.url}: expected a job {job!r}, there is none; `bcmdist jobs` lists them, --jobs or "
+            "BCMDIST_JOBS names another directory"
+        ) from error
+    journal.news()
+    return journal

@@ -1,0 +1,76 @@
+"""Ingestion one by one: each partition is linearised under the belief of the moment, so that there is one writer only.
+
+Messages depend on their order here (SYSTEMS I.5, last paragraph): nothing is heard side by side, and nobody else may
+commit meanwhile.
+"""
+
+import warnings
+from dataclasses import replace
+
+from bcmdist.committee import passes
+from bcmdist.committee.cells import heard_in_cells
+from bcmdist.committee.ingest.options import KEEP_COMMITS, IngestOptions, IngestReport, never
+from bcmdist.committee.ingest.tasks import Digests
+from bcmdist.committee.snapshot import Snapshot
+from bcmdist.committee.surveyed import refuse_conflict
+from bcmdist.data.partition import Partition, refuse_overlap
+from bcmdist.data.row_ranges import Contents, same_rows, same_rows_warning
+from bcmdist.data.sources.open import Source
+from bcmdist.errors import BcmdistWarning, InvalidOption
+from bcmdist.experts.limits import refuse_large_expert
+from bcmdist.storage.ledger import Entry
+
+# Partitions that are read, and committed, together.
+GROUP = 4
+
+
+def ingest_in_turn(snapshot: Snapshot, source: Source, runtime, wishes: IngestOptions) -> tuple[Snapshot, IngestReport]:
+    """Let a committee whose model linearises at the running belief hear what a source delivers, once each.
+
+    Raises
+    ------
+    CommitConflict
+        Somebody else writes too: his messages and ours depend on their order.
+    """
+    if replace(wishes, keep=KEEP_COMMITS, same_rows="warn", stop=never) != IngestOptions():
+        raise InvalidOption(
+            "ingest: expected no options with a model that linearises at the running belief, since its messages depend "
+            f"on their order (--same-rows may stay), got {wishes}; leave them out, or fit a model with --linearise own"
+        )
+    tally, read_to, twins = IngestReport(), None, dict[str, str]()
+    digests = {entry.key: entry.digest for entry in snapshot.ledger}
+    known = digests.keys() | heard_in_cells(snapshot)
+    while deliveries := source.read(read_to, GROUP):
+        read_to = deliveries[-1].offset
+        for error in (delivery.bad[1] for delivery in deliveries if delivery.bad):
+            raise error
+        parts = [part for delivery in deliveries for part in delivery.parts]
+        fresh = [part for part in parts if part.key not in known]
+        tally.duplicates += len(parts) - len(fresh)
+        again = [part for part in parts if part.key in digests]
+        if again:
+            refuse_conflict(runtime.sum(Digests(), again, label="compare").by_key, digests)
+        if fresh:
+            snapshot.refuse_unlike(fresh)
+            refuse_overlap(fresh, known)
+            refuse_large_expert(fresh, snapshot.model.shared, runtime, snapshot.model.likelihood)
+            twins |= _twins(snapshot, fresh, runtime, wishes)
+            snapshot = passes.absorb_in_turn(snapshot, fresh, runtime)
+            digests = {entry.key: entry.digest for entry in snapshot.ledger}
+            known |= digests.keys()
+        tally.partitions += len(fresh)
+        tally.rows += sum(part.rows for part in fresh)
+        source.ack(read_to, [part.key for part in parts])
+    tally.same_rows = len(twins)
+    if twins and wishes.same_rows == "warn":
+        warnings.warn(BcmdistWarning(same_rows_warning(twins)), stacklevel=2)
+    return snapshot, tally
+
+
+def _twins(snapshot, fresh: list[Partition], runtime, wishes) -> dict[str, str]:
+    """Twins of new partitions by their keys; raises where there must be none."""
+    found = runtime.sum(Digests(), fresh, label="compare").by_key
+    twins = Contents(snapshot.ledger).twins(Entry(part.key, found[part.key], part.rows) for part in fresh)
+    if twins and wishes.same_rows == "refuse":
+        raise same_rows(*next(iter(twins.items())))
+    return twins

@@ -1,0 +1,256 @@
+"""Residual: what an expert does with the part of f that the shared variables v do not explain, Lam ~ cov(f | v).
+
+    none        Lam = 0            the shared variables are the model (subset of regressors, weights of a basis)
+    diagonal    diag(Lam)          each row has a part of its own (FITC); no n x n matrix
+    block       Lam                rows of a partition share theirs (BCM, PITC)
+
+That is all in which their messages differ (SYSTEMS I.2): precision = V'(Psi + Lam)^-1 V and so on. `Kind` is what has
+a name, and goes with the model; a `Residual` is that of one partition's rows. A new one is a class of each, added to
+`RESIDUALS`.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from bcmdist import linalg
+from bcmdist.data.registry import Registry
+from bcmdist.errors import InvalidOption
+from bcmdist.experts.factor import Factor, Scales, Triangular
+from bcmdist.experts.low_rank import LowRank
+from bcmdist.model.likelihoods import Likelihood
+from bcmdist.model.shared.interface import Shared, refuse_negative
+from bcmdist.runtime import memory
+
+
+class Residual(ABC):
+    """Lam of the n rows of a partition."""
+
+    @abstractmethod
+    def factor(self, noise) -> Factor:
+        """Of R = Psi + Lam for noise variances (n,), or one for all. May use up this residual."""
+
+    @abstractmethod
+    def site(self, w) -> Factor:
+        """Of B = I + w^1/2 Lam w^1/2 for weights w (n,) >= 0."""
+
+    @abstractmethod
+    def __matmul__(self, x):
+        """Lam x for x (n,) or (n, m)."""
+
+    @abstractmethod
+    def pull(self, h, B):
+        """(I + h Lam)^-1 B for h (n,) of any sign and B (n, m)."""
+
+    @abstractmethod
+    def left(self, w, V):
+        """What rows with weights w leave: the diagonal of Lam - Lam T Lam, (n,), and (I + Lam w)^-1 V, (n, S).
+
+        T = (Lam + w^-1)^-1.
+        """
+
+    @property
+    @abstractmethod
+    def covariance(self):
+        """Lam as the covariance of a prior: a matrix or `LowRank`."""
+
+    @abstractmethod
+    def plus(self, A):
+        """Lam + A A' for A (n, S), as `covariance`."""
+
+
+class Kind(ABC):
+    """How a committee treats the rest of f: makes the `Residual` of any rows."""
+
+    couples: bool
+    """whether it couples the rows of a partition, which takes matrices of them"""
+
+    @abstractmethod
+    def residual(self, shared: Shared, V, X) -> Residual:
+        """Of the rows X (n, D), scaled, with design V (n, S)."""
+
+    @abstractmethod
+    def own_prior(self, shared: Shared, V, X):
+        """cov(f) of these rows before anything is heard, as `Residual.covariance`; and their residual."""
+
+    @abstractmethod
+    def variance(self, shared: Shared, V, X):
+        """var(f | v) at new rows X, (n,)."""
+
+    @abstractmethod
+    def joint_lower(self, shared: Shared, V, X):
+        """Lower triangle of cov(f | v) between new rows X, (n, n), as the model has it."""
+
+    @abstractmethod
+    def expert_bytes(self, rows, shared, *, kernels, laplace, classes, coupled) -> float:
+        """Peak bytes of an expert of so many rows about so many shared variables (`runtime.memory`)."""
+
+
+@dataclass(frozen=True)
+class Block(Residual):
+    """A matrix of its own for each partition."""
+
+    lower: np.ndarray
+    """Lam, (n, n), of which the lower triangle counts"""
+
+    @cached_property
+    def covariance(self):
+        return linalg.mirror(self.lower)
+
+    def factor(self, noise):
+        R = self.lower
+        R[np.diag_indices_from(R)] += noise
+        return Triangular(linalg.cholesky(R, name="cov(y | query) of a Gaussian expert"))
+
+    def site(self, w):
+        B = linalg.identity_plus_scaled(self.covariance, np.sqrt(w))
+        return Triangular(linalg.cholesky(B, name="I + w^1/2 Lam w^1/2"))
+
+    def __matmul__(self, x):
+        return self.covariance @ x
+
+    def pull(self, h, B):
+        return np.linalg.solve(np.eye(len(h)) + h[:, None] * self.covariance, B)
+
+    def left(self, w, V):
+        root, L = np.sqrt(w), self.site(w)
+        C = L.weigh(root, self.covariance)
+        variance = np.diag(self.covariance) - np.einsum("ij,ij->j", C, C)
+        return variance, V - C.T @ L.weigh(root, V)
+
+    def plus(self, A):
+        return np.asfortranarray(self.covariance + A @ A.T)
+
+
+@dataclass(frozen=True)
+class Diagonal(Residual):
+    """A variance of its own for each row, which may be 0."""
+
+    variances: np.ndarray
+    """(n,), >= 0"""
+
+    @property
+    def covariance(self):
+        return LowRank(self.variances, np.empty((len(self.variances), 0)))
+
+    def factor(self, noise):
+        return Scales(np.sqrt(self.variances + noise))
+
+    def site(self, w):
+        return Scales(np.sqrt(1.0 + w * self.variances))
+
+    def __matmul__(self, x):
+        return (self.variances * x.T).T
+
+    def pull(self, h, B):
+        return B / (1.0 + h * self.variances)[:, None]
+
+    def left(self, w, V):
+        shrink = 1.0 / (1.0 + w * self.variances)
+        return self.variances * shrink, V * shrink[:, None]
+
+    def plus(self, A):
+        return LowRank(self.variances, A)
+
+
+class Blocks(Kind):
+    """Rows of a partition share what is left: the Bayesian committee machine, or PITC."""
+
+    couples = True
+
+    def residual(self, shared, V, X):
+        return Block(shared.residual_lower(V, shared.kernel.cross(X, X)))
+
+    def own_prior(self, shared, V, X):
+        K = shared.kernel.cross(X, X)
+        prior = prior_covariance(K, shared.mean, X)
+        return prior, Block(shared.residual_lower(V, K))
+
+    def variance(self, shared, V, X):
+        residual = shared.residual_variance(V, X)
+        refuse_negative(residual, shared.kernel.diagonal(X))
+        return np.maximum(residual, 0.0)
+
+    def joint_lower(self, shared, V, X):
+        covariance = shared.residual_lower(V, shared.kernel.cross(X, X))
+        variance = np.diag(covariance).copy()
+        refuse_negative(variance, shared.kernel.diagonal(X))
+        covariance[np.diag_indices_from(covariance)] = np.maximum(variance, 0.0)
+        return covariance
+
+    def expert_bytes(self, rows, shared, *, kernels, laplace, classes, coupled):
+        return memory.expert_bytes(rows, shared, kernels=kernels, laplace=laplace, classes=classes, coupled=coupled)
+
+
+class Apart(Kind):
+    """Rows that only the shared variables couple; `variance` says what each has of its own."""
+
+    couples = False
+
+    def residual(self, shared, V, X):
+        return Diagonal(self.variance(shared, V, X))
+
+    def own_prior(self, shared, V, X):
+        residual = self.residual(shared, V, X)
+        return residual.plus(V), residual
+
+    def joint_lower(self, shared, V, X):
+        return np.diag(self.variance(shared, V, X)).copy(order="F")
+
+    def expert_bytes(self, rows, shared, *, kernels, laplace, classes, coupled):
+        return memory.apart_expert_bytes(rows, shared, kernels=kernels, laplace=laplace)
+
+
+class Variances(Apart):
+    """Each row has what the kernel's variance leaves to it (FITC)."""
+
+    def variance(self, shared, V, X):
+        residual = shared.residual_variance(V, X)
+        refuse_negative(residual, shared.kernel.diagonal(X))
+        return np.maximum(residual, 0.0)
+
+
+class Nothing(Apart):
+    """The shared variables are all there is: far from where they say anything f is certain to be the mean."""
+
+    def variance(self, shared, V, X):
+        return np.zeros(len(X))
+
+
+RESIDUALS: Registry[Kind] = Registry("residual")
+RESIDUALS.add("none", Nothing())
+RESIDUALS.add("diagonal", Variances())
+RESIDUALS.add("block", Blocks())
+
+
+def kind_of(shared: Shared) -> Kind:
+    """What experts about these shared variables do with the rest."""
+    return RESIDUALS[shared.residual]
+
+
+def prior_covariance(K, mean, X):
+    """cov(f) = K + H H' of a partition, the mean's weights included; full, a new matrix."""
+    H = mean.design(X)
+    return K + H @ H.T
+
+
+def refuse_classes_together(residual: str, likelihood: Likelihood) -> None:
+    """Raise `InvalidOption` for several processes whose modes are searched together, which takes such a matrix."""
+    if likelihood.processes > 1 and not likelihood.exact:
+        refuse_uncoupled(residual, f"likelihood {likelihood.name}", "take --likelihood onehot")
+
+
+def refuse_uncoupled(residual: str, what: str, remedy: str) -> None:
+    """Raise `InvalidOption` for what needs the covariance matrix of a partition's rows.
+
+    Parameters
+    ----------
+    what, remedy : for the error: "expectation propagation", "take --approximation laplace"
+    """
+    if not RESIDUALS[residual].couples:
+        raise InvalidOption(
+            f"{what}: expected an expert that couples the rows of a partition (residual block, as bcm), got residual "
+            f"{residual}; {remedy}, or take --expert bcm"
+        )

@@ -1,0 +1,96 @@
+"""Fields of dataclasses that somebody can say, as an option or in JSON: their types, choices and texts.
+
+The list of options is written once, as `Settings` and the requests of `bcmdist.api.requests`; command lines, JSON and
+checks read it here. Nothing heavy is imported.
+"""
+
+import ast
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import is_dataclass
+from functools import cache
+from itertools import pairwise
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
+
+
+def said(kind) -> dict[str, Any]:
+    """Types of the fields of a dataclass, by name; without functions, which cannot be said."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: hint for name, hint in hints.items() if get_origin(hint) not in (Callable, ClassVar)}
+
+
+def types_of(hint) -> tuple:
+    """The types of which a value may be: int, float, str, bool, a dict, a dataclass, `NoneType`, a `Literal`."""
+    if get_origin(hint) is Annotated:
+        return types_of(get_args(hint)[0])
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def choices_of(hint) -> tuple[str, ...]:
+    """The texts that may be chosen."""
+    return tuple(text for one in types_of(hint) if get_origin(one) is Literal for text in get_args(one))
+
+
+def has_fields(hint) -> bool:
+    """Whether a type is a dataclass, whose fields are said in its place."""
+    return is_dataclass(hint)
+
+
+def called(hint) -> str | None:
+    """What a value is called on a command line: `NAME` of `Annotated[str, "NAME"]`."""
+    return get_args(hint)[1] if get_origin(hint) is Annotated else None
+
+
+def texts_of(kind) -> dict[str, str]:
+    """What stands under the fields of a dataclass, as one line each, by name."""
+    body = _classes(kind.__module__)[kind.__name__].body
+    return {
+        field.target.id: " ".join(text.value.value.split())
+        for field, text in pairwise(body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
+    }
+
+
+@cache
+def _classes(module):
+    """The classes of a module as they are written, by name."""
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+def fits(value, hint) -> bool:
+    """Whether a value of JSON is one of a type; a whole number is also a float."""
+    return any(_is(value, one) for one in types_of(hint))
+
+
+def _is(value, one):
+    origin, arguments = get_origin(one), get_args(one)
+    if origin is Literal:
+        return isinstance(value, str) and value in arguments
+    if origin is list:
+        return isinstance(value, list) and all(fits(entry, arguments[0]) for entry in value)
+    if origin is dict:
+        named = isinstance(value, dict) and all(isinstance(name, str) for name in value)
+        return named and all(fits(entry, arguments[1]) for entry in value.values())
+    if one is float:
+        return type(value) in (int, float)
+    return isinstance(value, dict) if has_fields(one) else type(value) is one
+
+
+def words(hint) -> str:
+    """A type in the words of JSON."""
+    return " or ".join(_words(one) for one in types_of(hint))
+
+
+def _words(one):
+    if get_origin(one) is Literal:
+        return " or ".join(f'"{text}"' for text in get_args(one))
+    if get_origin(one) is list:
+        return f"a list of {words(get_args(one)[0])}"
+    if get_origin(one) is dict or has_fields(one):
+        return "an object"
+    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+    return names.get(one, "null")

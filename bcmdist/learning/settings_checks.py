@@ -1,0 +1,143 @@
+"""Which settings of a fit are refused: values that are none of the choices, and those that do not go together."""
+
+from numbers import Integral
+
+from bcmdist.errors import InvalidOption
+from bcmdist.experts.residual import refuse_classes_together, refuse_uncoupled
+from bcmdist.learning.experts import EXPERTS, FIRST
+from bcmdist.learning.option_fields import choices_of, fits, said, types_of
+from bcmdist.learning.query_selection import has_working_targets
+from bcmdist.model.kernels import parse_kernel
+from bcmdist.model.likelihoods import LIKELIHOODS, Likelihood, make_likelihood, tasks
+
+TWO_CLASSES = 2  # as many as a likelihood of classes must do with before they are known
+
+LARGEST_SEED = 2**32 - 1  # of numpy's older generators, which scikit-learn takes
+
+
+def refuse(settings) -> None:
+    """Raise `InvalidOption` where `Settings` cannot be met."""
+    _refuse_choices(settings)
+    _refuse_numbers(settings)
+    _refuse_likelihood(settings)
+    _refuse_approximation(settings)
+    _refuse_learning(settings)
+    _refuse_expert(settings)
+    wanted = _wanted(settings)
+    if settings.partition == "spatial" and wanted and wanted.coupled:
+        raise InvalidOption(
+            f"partition: expected chunks with {settings.likelihood}, got spatial, whose local experts keep classes "
+            "apart; give --partition chunks, or --likelihood softmax or onehot"
+        )
+    if settings.kernel != "auto":
+        parse_kernel(settings.kernel, inputs=1)
+
+
+def refuse_seed(seed) -> None:
+    """Raise `InvalidOption` where a seed is none that all generators of random numbers take."""
+    if not 0 <= seed <= LARGEST_SEED:
+        raise InvalidOption(f"seed: expected at least 0 and at most {LARGEST_SEED}, got {seed}; give another one")
+
+
+def _wanted(settings) -> Likelihood | None:
+    """The likelihood that was asked for."""
+    return settings.likelihood and make_likelihood(settings.likelihood, TWO_CLASSES)
+
+
+def _refuse_choices(settings):
+    """A text must be one of the choices of its field, where it has some."""
+    for name, hint in said(type(settings)).items():
+        value, choices = getattr(settings, name), choices_of(hint)
+        if choices and not fits(value, hint) and (isinstance(value, str) or int not in types_of(hint)):
+            _expect_one_of(name, value, choices)
+
+
+def _refuse_numbers(settings):
+    for name in ("rows_per_expert", "seed", "query"):
+        value = getattr(settings, name)
+        if name == "query" and value in ("auto", None):
+            continue
+        if isinstance(value, bool) or not isinstance(value, Integral):
+            raise InvalidOption(f"{name}: expected a whole number, got {value!r}; give one")
+        if name != "seed" and value < 1:
+            raise InvalidOption(f"{name}: expected at least 1, got {value}; give a positive number")
+    refuse_seed(settings.seed)
+
+
+def _refuse_likelihood(settings):
+    task, likelihood, known = settings.task, settings.likelihood, tasks(settings.task)
+    _expect_one_of("task", task, (None, *known))
+    if likelihood not in (None, *LIKELIHOODS) and likelihood not in LIKELIHOODS:
+        _expect_one_of("likelihood", likelihood, tuple(LIKELIHOODS))
+    if task and likelihood not in (None, *known[task]):
+        raise InvalidOption(
+            f"likelihood: expected one of {', '.join(known[task])} for {task}, got {likelihood}; leave out one of them"
+        )
+    likely = _wanted(settings) or make_likelihood(known[task or "regression"][0], TWO_CLASSES)
+    if settings.query_method == "evidence" and not has_working_targets(likely):
+        raise InvalidOption(
+            f"query_method: expected kmeans or pivoted with {likely.name}, got evidence; give one of these"
+        )
+
+
+def _refuse_approximation(settings):
+    likelihood = settings.likelihood
+    wanted = _wanted(settings)
+    own_way = wanted is not None and not wanted.single
+    if settings.approximation == "ep" and (own_way or settings.linearise != "own"):
+        raise InvalidOption(
+            f"approximation: expected laplace with {likelihood or settings.linearise}, got ep; leave it out"
+        )
+    if settings.linearise == "running" and own_way:
+        raise InvalidOption(f"linearise: expected own with {likelihood}, got running; leave it out")
+    if settings.linearise == "running" and settings.passes == "auto":
+        raise InvalidOption("linearise: expected own with several passes, got running; leave out one of them")
+
+
+def _refuse_learning(settings):
+    objective = settings.objective
+    if objective != "local" and not settings.learn:
+        raise InvalidOption(f"objective: expected learning, got {objective} with no-learn; leave out one")
+    if objective == "committee":
+        _refuse_committee_objective(settings)
+    if settings.query_method == "optimised" and objective != "committee":
+        raise InvalidOption(
+            f"query_method: expected objective committee with optimised, got {objective}; give --objective "
+            "committee, or another method"
+        )
+    if settings.set and settings.learn:
+        raise InvalidOption("set: expected learn=False (--no-learn) with given hyper-parameters; add it")
+
+
+def _refuse_expert(settings):
+    """What other experts than that of the committee machine cannot do."""
+    name, residual, wanted = settings.expert, EXPERTS[settings.expert].residual, _wanted(settings)
+    if settings.approximation == "ep":
+        refuse_uncoupled(residual, "approximation ep", "take --approximation laplace")
+    if wanted:
+        refuse_classes_together(residual, wanted)
+    if name != FIRST and settings.partition == "spatial":
+        raise InvalidOption(
+            f"expert: expected {FIRST} with spatial partitions, whose local experts keep blocks of what its query "
+            f"points leave, got {name}; give --partition chunks, or leave out --expert"
+        )
+    if name != FIRST and settings.objective == "committee":
+        raise InvalidOption(
+            f"expert: expected {FIRST} with the objective committee, whose evidence it is, got {name}; give "
+            "--objective local, or leave out --expert"
+        )
+
+
+def _refuse_committee_objective(settings):
+    """A committee is known while learning where its partitions do not depend on what is learned."""
+    if settings.partition == "spatial":
+        raise InvalidOption("objective: expected local or subset with spatial cells, got committee; give one")
+    wanted = _wanted(settings)
+    if wanted and not wanted.single:
+        raise InvalidOption(f"objective: expected local or subset with {settings.likelihood}, got committee; give one")
+
+
+def _expect_one_of(name, value, allowed):
+    if value not in allowed:
+        words = ", ".join(choice for choice in allowed if choice is not None)
+        raise InvalidOption(f"{name}: expected one of {words}, got {value!r}; give one of these")

@@ -1,0 +1,117 @@
+"""Shared: the variables that all experts of a committee speak about, with the prior that f has through them.
+
+    f(x) = b(x)' v + r(x),     v ~ N(0, I),     b(x) = (b_g(x), h(x)),     v = (v_g, w)
+
+b_g are the columns of the process g of the kernel, B of them: of its values at query points, or of a finite basis; h
+and w are the basis and the weights of the mean. What v does not explain is r, with the variance
+k(x, x) - b_g(x)'b_g(x); what experts do with it has a name, `residual` (`bcmdist.experts.residual`).
+
+A new kind is one class, added to `kinds.KINDS` under a name of its own. A basis alone is less: see `weights`.
+"""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import numpy as np
+
+from bcmdist import linalg
+from bcmdist.errors import NotPositiveDefinite
+from bcmdist.model.kernels import Kernel
+from bcmdist.model.mean import Mean
+
+Arrays = dict[str, np.ndarray]
+
+# Share of the prior variance by which rounding may make a residual variance negative.
+NEGATIVE_SHARE = 1e-6
+
+
+class Shared(ABC):
+    """Shared variables with the prior they belong to; immutable, S = B + P of them."""
+
+    kind: ClassVar[str]
+    """under which models are stored"""
+    noun: ClassVar[str]
+    """what the variables of the process are, for messages: "query points" """
+    kernel: Kernel
+    """of the process, in scaled units"""
+    mean: Mean
+    residual: str
+    """what experts do with the part of f that these variables leave: a name of `bcmdist.experts.residual`"""
+    jitter: float
+    """in units of the kernel; 0 where nothing is factored"""
+
+    @property
+    @abstractmethod
+    def inputs(self) -> int:
+        """Number D of input columns."""
+
+    @property
+    @abstractmethod
+    def functions(self) -> int:
+        """Number B of shared variables of the process; the P of the mean follow them."""
+
+    @abstractmethod
+    def fill(self, X, V):
+        """Write the whitened columns b_g at the rows of X (n, D) into V (n, B), Fortran-ordered."""
+
+    @abstractmethod
+    def to_arrays(self) -> tuple[Arrays, dict]:
+        """Arrays and JSON-ready facts of its own (not of kernel, mean and residual) for `from_arrays`, bit for bit."""
+
+    @classmethod
+    @abstractmethod
+    def from_arrays(cls, arrays: Arrays, facts: dict, kernel: Kernel, mean: Mean, residual: str) -> "Shared":
+        """What `to_arrays` described."""
+
+    @classmethod
+    @abstractmethod
+    def check_arrays(cls, arrays: Arrays, facts: dict, inputs: int, where: str) -> None:
+        """Raise `ModelDamaged` where `from_arrays` could not make sense of them."""
+
+    @abstractmethod
+    def check(self, where: str) -> None:
+        """Raise `ModelDamaged` where numbers that must agree do not."""
+
+    @property
+    def size(self) -> int:
+        """Number S = B + P of shared variables."""
+        return self.functions + self.mean.weights(self.inputs)
+
+    def design(self, X):
+        """Rows b(x)' of the whitened design: (n, D) -> (n, S), Fortran-ordered."""
+        B = self.functions
+        V = np.empty((len(X), self.size), order="F")
+        self.fill(X, V[:, :B])
+        V[:, B:] = self.mean.design(X)
+        return V
+
+    def residual_lower(self, V, K):
+        """Lower triangle of cov(f | v) = K - V V' for K = k(X, X); overwrites that of K.
+
+        The columns of the mean weights cancel against their part of the prior covariance.
+        """
+        return linalg.subtract_outer_lower(K, V[:, : self.functions])
+
+    def residual_cross(self, V, X, V2, X2):
+        """cov(f, f' | v) between the rows of X (n, D) and of X2 (m, D) with designs V and V2, (n, m)."""
+        B = self.functions
+        return self.kernel.cross(X, X2) - V[:, :B] @ V2[:, :B].T
+
+    def residual_variance(self, V, X):
+        """Diagonal of cov(f | v) at the rows of X, with design V, (n,)."""
+        Vg = V[:, : self.functions]
+        return self.kernel.diagonal(X) - np.einsum("ij,ij->i", Vg, Vg)
+
+
+def refuse_negative(residual, prior):
+    """Refuse variances of f given the shared variables (n,) that are negative beyond rounding.
+
+    Raises
+    ------
+    NotPositiveDefinite
+    """
+    if np.any(residual < -NEGATIVE_SHARE * prior):
+        raise NotPositiveDefinite(
+            f"variance of f given the query values: expected at least 0, got {residual.min():.1e} at a prior "
+            f"variance of {prior.max():.1e}; the kernel is no covariance or the query factor is damaged"
+        )

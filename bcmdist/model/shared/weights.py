@@ -1,0 +1,131 @@
+"""Weights of a finite basis as the shared variables: f(x) = phi(x)' w, the same functions for all experts.
+
+    w_j = s_j v_j,  v ~ N(0, I),     b_g(x) = s phi(x)
+
+Messages about them add like any others, and their sum is what the centralised regression on all rows would have
+(SYSTEMS I.9): features of a network, a dictionary of relevance vectors, Fourier features, polynomials.
+
+A new basis is one class: `features`, its arrays and a name, added by `register_basis`.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from bcmdist.data.registry import Registry
+from bcmdist.model.kernels import Kernel
+from bcmdist.model.mean import Mean
+from bcmdist.model.shared.interface import Arrays, Shared
+from bcmdist.storage.fields import TEXT, check_array, check_fields, damaged
+
+SCALE = "weight_scale"
+PREFIX = "basis_"
+
+
+class Basis(ABC):
+    """B functions of scaled inputs; an immutable value that its arrays describe."""
+
+    name: ClassVar[str]
+    """under which models know it"""
+
+    @property
+    @abstractmethod
+    def inputs(self) -> int:
+        """Number D of input columns."""
+
+    @property
+    @abstractmethod
+    def functions(self) -> int:
+        """Number B of functions."""
+
+    @abstractmethod
+    def features(self, X):
+        """Values of the functions at the rows of X: (n, D) -> (n, B)."""
+
+    @abstractmethod
+    def to_arrays(self) -> Arrays:
+        """Arrays by name, from which `from_arrays` makes the same basis."""
+
+    @classmethod
+    @abstractmethod
+    def from_arrays(cls, arrays: Arrays) -> "Basis":
+        """The basis that `to_arrays` described."""
+
+
+BASES: Registry[type[Basis]] = Registry("basis")
+
+
+def register_basis(basis: type[Basis]) -> type[Basis]:
+    """Add a basis under its name, so that models with it can be loaded; usable as a decorator.
+
+    Raises
+    ------
+    InvalidOption
+        The name is taken.
+    """
+    return BASES.add(basis.name, basis)
+
+
+@dataclass(frozen=True)
+class Weights(Shared):
+    """Weights of a basis with independent normal priors."""
+
+    kind: ClassVar[str] = "weights"
+    noun: ClassVar[str] = "basis functions"
+    basis: Basis
+    scale: np.ndarray
+    """prior standard deviations of the weights, (B,)"""
+    kernel: Kernel
+    """that the basis stands for; with the residual "diagonal", its variance is what the basis leaves a part of"""
+    mean: Mean
+    residual: str = "none"
+    jitter: float = 0.0
+
+    @property
+    def inputs(self):
+        return self.basis.inputs
+
+    @property
+    def functions(self):
+        return self.basis.functions
+
+    def fill(self, X, V):
+        np.multiply(self.basis.features(X), self.scale, out=V)
+
+    def to_arrays(self):
+        arrays = {f"{PREFIX}{name}": array for name, array in self.basis.to_arrays().items()}
+        return arrays | {SCALE: self.scale}, {"basis": self.basis.name}
+
+    @classmethod
+    def from_arrays(cls, arrays, facts, kernel, mean, residual):
+        basis = BASES[facts["basis"]].from_arrays(_own(arrays))
+        return cls(basis, arrays[SCALE], kernel, mean, residual, facts["jitter"])
+
+    @classmethod
+    def check_arrays(cls, arrays, facts, inputs, where):
+        check_fields(facts, {"basis": TEXT}, where)
+        if SCALE not in arrays:
+            raise damaged(where, f"an array {SCALE}", "none")
+        for name in [SCALE, *(name for name in arrays if name.startswith(PREFIX))]:
+            check_array(arrays[name], where, name, shape=arrays[name].shape, positive=name == SCALE)
+        kind = BASES[facts["basis"]]
+        try:
+            basis = kind.from_arrays(_own(arrays))
+            shape = (basis.inputs, basis.functions)
+        except (KeyError, ValueError, IndexError, TypeError) as error:
+            raise damaged(where, f"the arrays of the basis {facts['basis']}", str(error)) from error
+        if shape != (inputs, arrays[SCALE].size):
+            found = f"{shape[1]} functions of {shape[0]} inputs and {arrays[SCALE].size} scales"
+            raise damaged(where, f"a basis of {inputs} inputs and a scale for each function", found)
+
+    def check(self, where):
+        design = self.design(np.zeros((1, self.inputs)))
+        if design.shape != (1, self.size) or not np.all(np.isfinite(design)):
+            raise damaged(where, f"{self.size} finite functions in the basis", f"{design.shape}")
+
+
+def _own(arrays):
+    """The arrays of a basis among those of a model, by its own names."""
+    return {name.removeprefix(PREFIX): array for name, array in arrays.items() if name.startswith(PREFIX)}

@@ -1,0 +1,47 @@
+"""Segments: a ledger as a few immutable blobs, so that a commit does not rewrite what the one before it has.
+
+A segment is a JSON list of ledger entries, each a list of their fields. Functions of a `ModelStore`.
+"""
+
+from collections.abc import Sequence
+
+from bcmdist.errors import ModelDamaged
+from bcmdist.storage.blobs import blob_place, canonical_json
+from bcmdist.storage.fields import read_entries
+from bcmdist.storage.ledger import ARRIVAL, Entry
+
+
+def put_segment(store, entries: Sequence[Entry]) -> str:
+    """Store ledger entries as one immutable blob; its hash."""
+    return store._put_blob(canonical_json([tuple(vars(entry).values()) for entry in entries]))
+
+
+def get_segment(store, digest: str) -> list[Entry]:
+    """The ledger entries of a blob, checked against its name."""
+    lines = read_entries(store._get_blob(digest), Entry.__dataclass_fields__, blob_place(store.storage, digest))
+    return [Entry(*line[:ARRIVAL], *(tuple(v) if isinstance(v, list) else v for v in line[ARRIVAL:])) for line in lines]
+
+
+def extended(store, segments: Sequence[str], entries: Sequence[Entry], *, after=0) -> tuple[str, ...]:
+    """Segments of a ledger, of the commit `after`, with further entries at its end, as a binary counter grows.
+
+    The last segment is merged with what is new while it has less than twice as many entries. Each segment is
+    then at least twice as long as the next: a ledger of n entries has at most 1 + log2 n, and an entry is
+    rewritten only into a segment that is half as long again, so at most log n / log 1.5 times.
+
+    Raises
+    ------
+    CommitConflict
+        Others have made, and pruned, later commits.
+    """
+    while segments and entries:
+        try:
+            last = store.get_segment(segments[-1])
+        except ModelDamaged as error:
+            if 0 < after <= store.pruned():
+                raise store.taken(after + 1) from error
+            raise
+        if len(last) >= 2 * len(entries):
+            break
+        segments, entries = segments[:-1], [*last, *entries]
+    return (*segments, store.put_segment(entries)) if entries else tuple(segments)
