@@ -31,7 +31,7 @@ standardised : divided by the standard deviation of the training targets
 
 Rooms
 -----
-Each imports those before it only. In a folder the file of its name, or `interface.py`, is read first.
+Each imports those before it only. In a folder the file of its name, or its interface, is read first.
 
 errors.py, linalg.py : every error raised on purpose; LAPACK calls by dtype, and the one jitter policy
 storage : bytes written once, on a disk or an object store; the commit log and the ledger made of them

@@ -16,7 +16,8 @@ from scipy.optimize import minimize
 
 from bcmdist.errors import InvalidOption, NotPositiveDefinite
 from bcmdist.learning.left_out.adjust_variances import HeldOutScore, settled
-from bcmdist.model.kernels import Kernel, parse_kernel, split_parameters
+from bcmdist.learning.point import Point, at_bounds, bounds_of, expanded, moved, moves_of, prior_center, theta_of
+from bcmdist.model.kernels import Kernel, parse_kernel
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.model import named_parameters, with_named
 
@@ -31,7 +32,6 @@ PROPORTIONS = {"se": 0.6, "matern52": 0.8, "matern32": 1.0, "matern12": 2.5}
 # Standard deviation of the log-normal prior: a factor of 20 either way is one deviation. Weak.
 PRIOR_SD = 3.0
 
-AT_BOUND = 1e-3  # in log units
 
 # Learning stops when iterations gain less: half a nat is evidence for nothing.
 GAIN_NATS = 0.5
@@ -85,18 +85,6 @@ class Learned:
     """factors by which rows left out have changed variances, by what they are of; see `settling`"""
 
 
-@dataclass(frozen=True)
-class _Point:
-    """Somewhere the search has been."""
-
-    name: str
-    kernel: Kernel
-    likelihood: Likelihood
-    objective: float
-    tied: bool = False
-    """whether a search keeps the lengthscales in proportion"""
-
-
 class _Search:
     """Maximises one objective from several places; counts evaluations."""
 
@@ -105,14 +93,14 @@ class _Search:
         self.inputs = inputs
         self.evaluations = 0
 
-    def climb(self, start: _Point, steps) -> _Point:
+    def climb(self, start: Point, steps) -> Point:
         """Best point L-BFGS finds in at most `steps` iterations; never worse than the start."""
-        center, bounds = _theta(start), np.log(_bounds(start))
-        best, moves = [start.objective, center], _moves(start)
+        center, bounds = theta_of(start), np.log(bounds_of(start))
+        best, moves = [start.objective, center], moves_of(start)
 
         def loss(step):
             theta = (center + moves @ step).clip(*bounds.T)
-            value, gradient = self._penalised(_moved(start, theta))
+            value, gradient = self._penalised(moved(start, theta))
             if value > best[0]:
                 best[:] = [value, theta]
             if not math.isfinite(value):
@@ -131,18 +119,18 @@ class _Search:
             callback=_stop_when_idle(),
             options={"maxiter": steps, "ftol": 0.0},
         )
-        point = _moved(start, best[1])
-        return _Point(start.name, point.kernel, point.likelihood, best[0], start.tied)
+        point = moved(start, best[1])
+        return Point(start.name, point.kernel, point.likelihood, best[0], start.tied)
 
-    def at(self, name, kernel, likelihood, *, tied=False) -> _Point:
+    def at(self, name, kernel, likelihood, *, tied=False) -> Point:
         """A point with its objective."""
-        point = _Point(name, kernel, likelihood, -math.inf)
-        return _Point(name, kernel, likelihood, self._penalised(point)[0], tied)
+        point = Point(name, kernel, likelihood, -math.inf)
+        return Point(name, kernel, likelihood, self._penalised(point)[0], tied)
 
     def _penalised(self, point):
         self.evaluations += 1
         value, gradient = self.objective(point.kernel, point.likelihood)
-        gap = (_theta(point) - _prior_center(point, self.inputs)) / PRIOR_SD
+        gap = (theta_of(point) - prior_center(point, self.inputs)) / PRIOR_SD
         return value - 0.5 * gap @ gap, gradient - gap / PRIOR_SD
 
 
@@ -192,9 +180,9 @@ def learn(
     if judges_for is not None:
         search.objective = objective_for(coarse.kernel)
         coarse = search.at(coarse.name, coarse.kernel, coarse.likelihood, tied=coarse.tied)
-    best = search.climb(_expanded(coarse, inputs), effort.steps)
+    best = search.climb(expanded(coarse, inputs), effort.steps)
     # A kernel that lost may have missed inputs that the winner found: all get a chance from there.
-    places = {p.name: [best, _expanded(p, inputs)] for p in sorted(points, key=_objective) if p.name != best.name}
+    places = {p.name: [best, expanded(p, inputs)] for p in sorted(points, key=_objective) if p.name != best.name}
     others = [search.climb(_begun(search, n, at), effort.isotropic_steps) for n, at in places.items()]
     tried = _best_by_name([best, *others])
     best, *others = sorted([best, *others], key=_objective, reverse=True)
@@ -212,8 +200,8 @@ def learn(
     values = [deciding(chosen.kernel, chosen.likelihood) for _, chosen in choices]
     values[0] += 0.0 if likelihood.on_labels else DECISIVE_NATS
     point, chosen = choices[int(np.argmax(values))]
-    winner = _Point(point.name, chosen.kernel, chosen.likelihood, point.objective)
-    return _learned(search, _expanded(winner, inputs), tried, chosen.factors)
+    winner = Point(point.name, chosen.kernel, chosen.likelihood, point.objective)
+    return _learned(search, expanded(winner, inputs), tried, chosen.factors)
 
 
 def polish(objective: Objective, kernel_name, kernel, likelihood: Likelihood, *, inputs, steps) -> Learned:
@@ -229,7 +217,7 @@ def _learned(search, best, tried, factors=None):
         best.likelihood,
         best.objective,
         search.evaluations,
-        _at_bounds(best),
+        at_bounds(best),
         tried,
         factors or {},
     )
@@ -338,59 +326,6 @@ def _begun(search, name, places):
     """Another of the `AUTO_KERNELS`, which have the same parameters, at that of some places where it does best."""
     points = [search.at(name, _with_name(p, name, search.inputs), p.likelihood, tied=p.tied) for p in places]
     return max(points, key=_objective)
-
-
-def _expanded(point, inputs):
-    """The same function with the lengthscales its name asks for."""
-    wanted = parse_kernel(point.name, inputs=inputs).parameters
-    values = {n: np.broadcast_to(v, wanted[n].shape).copy() for n, v in point.kernel.parameters.items()}
-    return _Point(
-        point.name, parse_kernel(point.name, inputs=inputs).with_parameters(values), point.likelihood, point.objective
-    )
-
-
-def _moves(point):
-    """How the steps of a search move the log parameters, (P, steps): each on its own, or lengthscales together."""
-    sizes = {name: len(values) for name, values in _parameters(point).items()}
-    together = {f"kernel.{name}" for name in point.kernel.lengthscales if point.tied}
-    names = [(name, 0 if name in together else k) for name, size in sizes.items() for k in range(size)]
-    steps = list(dict.fromkeys(names))
-    return np.array([[float(name == step) for step in steps] for name in names])
-
-
-def _theta(point):
-    return np.log(np.concatenate(list(_parameters(point).values())))
-
-
-def _parameters(point):
-    return named_parameters(point.kernel, point.likelihood)
-
-
-def _moved(point, theta):
-    kernel_size = len(point.kernel.theta)
-    kernel = point.kernel.with_theta(theta[:kernel_size])
-    values = split_parameters(point.likelihood.parameters, np.exp(theta[kernel_size:]))
-    return _Point(point.name, kernel, point.likelihood.with_parameters(values), -math.inf)
-
-
-def _prior_center(point, inputs):
-    """Log defaults: variance 1, lengthscale sqrt(D), the likelihood's own."""
-    kernel = parse_kernel(point.name, inputs=inputs).parameters
-    likelihood = point.likelihood.default(point.likelihood.processes).parameters
-    values = [np.full(len(v), kernel[n][0]) for n, v in point.kernel.parameters.items()]
-    return np.log(np.concatenate([*values, *likelihood.values()]))
-
-
-def _bounds(point):
-    own = [(point.kernel.bounds[name], len(values)) for name, values in point.kernel.parameters.items()]
-    own += [(point.likelihood.bounds[name], len(values)) for name, values in point.likelihood.parameters.items()]
-    return np.concatenate([np.tile(bounds, (size, 1)) for bounds, size in own])
-
-
-def _at_bounds(point):
-    names = [f"{n}[{k}]" if len(v) > 1 else n for n, v in _parameters(point).items() for k in range(len(v))]
-    gaps = np.abs(np.log(_bounds(point)) - _theta(point)[:, None]).min(axis=1)
-    return [name for name, gap in zip(names, gaps, strict=True) if gap < AT_BOUND]
 
 
 def with_given(kernel: Kernel, likelihood: Likelihood, given: dict[str, float | list[float]]):

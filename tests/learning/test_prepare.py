@@ -12,6 +12,7 @@ from bcmdist.errors import BcmdistWarning, InvalidOption, MemoryLimit, NotPositi
 from bcmdist.learning import hyperparameters, search
 from bcmdist.learning.evidence.committee_tasks import TrialGradient
 from bcmdist.learning.evidence.local_tasks import LocalEvidence
+from bcmdist.learning.point import Point, prior_center, theta_of
 from bcmdist.prediction.local.halos import sizes_for
 from bcmdist.runtime import memory
 from bcmdist.storage.commits import SCRATCH
@@ -167,8 +168,8 @@ def test_the_committee_that_was_polished_is_the_one_that_is_fitted(wave, monkeyp
     monkeypatch.setattr(hyperparameters, "polish", kept)
     gbcm = GBCM.fit(wave[0], replace(SETTINGS, query=12, objective="committee"))
     (learned,) = polished
-    point = search._Point("se", learned.kernel, learned.likelihood, 0.0)
-    gap = (search._theta(point) - search._prior_center(point, 2)) / search.PRIOR_SD
+    point = Point("se", learned.kernel, learned.likelihood, 0.0)
+    gap = (theta_of(point) - prior_center(point, 2)) / search.PRIOR_SD
     assert gbcm.committee.log_evidence - 0.5 * gap @ gap == pytest.approx(learned.objective, rel=1e-9)
 
 

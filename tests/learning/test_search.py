@@ -9,6 +9,7 @@ from bcmdist.errors import LaplaceNotConverged, NotPositiveDefinite
 from bcmdist.experts.evidence import local_evidence
 from bcmdist.learning import search as learning
 from bcmdist.learning.left_out.density import left_out_density
+from bcmdist.learning.point import Point, bounds_of, expanded, moved, parameters_of, prior_center, theta_of
 from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, learn
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import Bernoulli, Gaussian, NegativeBinomial, make_likelihood
@@ -364,7 +365,7 @@ def test_who_settles_variances_does_not_decide():
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_all_parameters_that_end_at_a_bound_are_named(sign):
     def slope(kernel, likelihood):
-        theta = learning._theta(learning._Point("rq", kernel, likelihood, 0.0))
+        theta = theta_of(Point("rq", kernel, likelihood, 0.0))
         return sign * 1e3 * theta.sum(), np.full(len(theta), sign * 1e3)
 
     found = learn(always(slope), "rq", NegativeBinomial(1.0), inputs=2, effort=EFFORTS["quick"])
@@ -434,17 +435,17 @@ def test_parameters_bounds_and_prior_of_a_sum_go_together(rng, name):
     full = parse_kernel(name, inputs=2)
     for kernel in (full, full.isotropic()):
         point = search.at(name, kernel, Gaussian(0.3))
-        theta = learning._theta(point)
-        labels = list(learning._parameters(point))
+        theta = theta_of(point)
+        labels = list(parameters_of(point))
         assert labels[0] == "kernel.se.variance"
         assert {"kernel.linear.lengthscale", "kernel.constant.variance"} < set(labels)
-        assert len(theta) == len(learning._bounds(point)) == len(learning._prior_center(point, 2))
-        np.testing.assert_allclose(np.exp(learning._prior_center(point, 2))[:-1], np.exp(theta)[:-1])
+        assert len(theta) == len(bounds_of(point)) == len(prior_center(point, 2))
+        np.testing.assert_allclose(np.exp(prior_center(point, 2))[:-1], np.exp(theta)[:-1])
         start, h = theta + 0.3 * rng.standard_normal(len(theta)), 1e-5
 
         def value(theta, point=point):
-            return search._penalised(learning._moved(point, theta))
+            return search._penalised(moved(point, theta))
 
         numeric = [(value(start + h * e)[0] - value(start - h * e)[0]) / (2.0 * h) for e in np.eye(len(theta))]
         np.testing.assert_allclose(value(start)[1], numeric, rtol=1e-6, atol=1e-6)  # h^2, and rounding over h
-    assert learning._expanded(point, 2).kernel.parameters.keys() == full.parameters.keys()
+    assert expanded(point, 2).kernel.parameters.keys() == full.parameters.keys()

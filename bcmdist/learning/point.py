@@ -1,0 +1,77 @@
+"""A point of the search for hyper-parameters: a kernel and a likelihood as one vector of logarithms."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from bcmdist.model.kernels import Kernel, parse_kernel, split_parameters
+from bcmdist.model.likelihoods import Likelihood
+from bcmdist.model.model import named_parameters
+
+AT_BOUND = 1e-3  # in log units
+
+
+@dataclass(frozen=True)
+class Point:
+    """Somewhere the search has been."""
+
+    name: str
+    kernel: Kernel
+    likelihood: Likelihood
+    objective: float
+    tied: bool = False
+    """whether a search keeps the lengthscales in proportion"""
+
+
+def expanded(point, inputs):
+    """The same function with the lengthscales its name asks for."""
+    wanted = parse_kernel(point.name, inputs=inputs).parameters
+    values = {n: np.broadcast_to(v, wanted[n].shape).copy() for n, v in point.kernel.parameters.items()}
+    return Point(
+        point.name, parse_kernel(point.name, inputs=inputs).with_parameters(values), point.likelihood, point.objective
+    )
+
+
+def moves_of(point):
+    """How the steps of a search move the log parameters, (P, steps): each on its own, or lengthscales together."""
+    sizes = {name: len(values) for name, values in parameters_of(point).items()}
+    together = {f"kernel.{name}" for name in point.kernel.lengthscales if point.tied}
+    names = [(name, 0 if name in together else k) for name, size in sizes.items() for k in range(size)]
+    steps = list(dict.fromkeys(names))
+    return np.array([[float(name == step) for step in steps] for name in names])
+
+
+def theta_of(point):
+    return np.log(np.concatenate(list(parameters_of(point).values())))
+
+
+def parameters_of(point):
+    return named_parameters(point.kernel, point.likelihood)
+
+
+def moved(point, theta):
+    kernel_size = len(point.kernel.theta)
+    kernel = point.kernel.with_theta(theta[:kernel_size])
+    values = split_parameters(point.likelihood.parameters, np.exp(theta[kernel_size:]))
+    return Point(point.name, kernel, point.likelihood.with_parameters(values), -math.inf)
+
+
+def prior_center(point, inputs):
+    """Log defaults: variance 1, lengthscale sqrt(D), the likelihood's own."""
+    kernel = parse_kernel(point.name, inputs=inputs).parameters
+    likelihood = point.likelihood.default(point.likelihood.processes).parameters
+    values = [np.full(len(v), kernel[n][0]) for n, v in point.kernel.parameters.items()]
+    return np.log(np.concatenate([*values, *likelihood.values()]))
+
+
+def bounds_of(point):
+    own = [(point.kernel.bounds[name], len(values)) for name, values in point.kernel.parameters.items()]
+    own += [(point.likelihood.bounds[name], len(values)) for name, values in point.likelihood.parameters.items()]
+    return np.concatenate([np.tile(bounds, (size, 1)) for bounds, size in own])
+
+
+def at_bounds(point):
+    names = [f"{n}[{k}]" if len(v) > 1 else n for n, v in parameters_of(point).items() for k in range(len(v))]
+    gaps = np.abs(np.log(bounds_of(point)) - theta_of(point)[:, None]).min(axis=1)
+    return [name for name, gap in zip(names, gaps, strict=True) if gap < AT_BOUND]
