@@ -7,9 +7,6 @@ import numpy as np
 
 from bcmdist import linalg
 
-# Rows that are weighted at a time: they stay in the cache until their product is made.
-GRAM_ROWS = 512
-
 
 class Factor(ABC):
     """T with T'T = A^-1 of a positive definite A (n, n)."""
@@ -21,10 +18,6 @@ class Factor(ABC):
     @abstractmethod
     def weigh(self, root, B):
         """T diag(root) B for root (n,) and B (n, m), a new Fortran-ordered matrix."""
-
-    @abstractmethod
-    def gram(self, root, B):
-        """W'W of W = T diag(root) B, (m, m)."""
 
     @abstractmethod
     def solve(self, b):
@@ -49,9 +42,6 @@ class Triangular(Factor):
     def weigh(self, root, B):
         return linalg.solve_lower(self.L, np.multiply(root[:, None], B, order="F"))
 
-    def gram(self, root, B):
-        return linalg.gram(self.weigh(root, B))
-
     def solve(self, b):
         return linalg.cholesky_solve(self.L, b)
 
@@ -73,15 +63,6 @@ class Scales(Factor):
 
     def weigh(self, root, B):
         return np.multiply((root / self.sd)[:, None], B, order="F")
-
-    def gram(self, root, B):
-        weights, G = (root / self.sd)[:, None], np.zeros((B.shape[1], B.shape[1]), order="F")
-        space = np.empty((min(GRAM_ROWS, len(B)), B.shape[1]), order="F")
-        for start in range(0, len(B), GRAM_ROWS):
-            rows = B[start : start + GRAM_ROWS]
-            part = np.multiply(weights[start : start + GRAM_ROWS], rows, out=space[: len(rows)])
-            G = linalg.add_gram_lower(G, np.asfortranarray(part))
-        return linalg.mirror(G)
 
     def solve(self, b):
         return (b.T / self.sd**2).T

@@ -257,7 +257,7 @@ def test_bad_rows_are_found_before_anything_is_written(make_data, tmp_path):
 
 def test_nothing_is_left_of_a_preparation_that_fails(wave, tmp_path, monkeypatch):
     path, *_ = wave
-    import bcmdist.learning.prepare as module
+    import bcmdist.learning.experts as module
 
     def fail(*args, **kwargs):
         raise InvalidOption("not today")
@@ -270,7 +270,7 @@ def test_nothing_is_left_of_a_preparation_that_fails(wave, tmp_path, monkeypatch
 
 def test_data_that_change_during_a_fit(wave, tmp_path, monkeypatch):
     path, *_ = wave
-    import bcmdist.learning.prepare as module
+    import bcmdist.learning.experts as module
 
     original = module.prepare
 

@@ -231,7 +231,7 @@ def test_classes_are_those_of_the_dense_laplace_approximation(classes, expert, r
         assert len(gbcm.info()["passes"]) > 2
     (V, rest), (Vs, rests) = columns(gbcm, X), columns(gbcm, new)
     K, prior = V @ V.T + np.diag(rest), (Vs**2).sum(axis=1) + rests
-    obs = gbcm.model.scaling.observations(_observations(y), gbcm.model.likelihood.scaling)
+    obs = _observations(y)
     assert gbcm.model.likelihood.name == "bernoulli"
     mean, variance = laplace_prediction(K, Vs @ V.T, prior, Bernoulli(), obs)
     found = gbcm.predict(new)

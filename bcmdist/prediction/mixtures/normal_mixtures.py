@@ -49,8 +49,7 @@ def mixture_log_density(means, sds, y):
 def mixture_crps(means, sds, y):
     """Continuous ranked probability score of y, (n,): E|Y - y| - 1/2 E|Y - Y'| (Grimit et al. 2006, eq. 5).
 
-    As the mixture score of scoringrules, which holds the pairs of all rows at once and takes 1.3 times as long in
-    blocks.
+    As the score of scoringrules, which holds the pairs of all rows at once and takes 1.3 times as long in blocks.
     """
     pairs = np.empty(means.shape[1])
     step = max(1, PAIRS_AT_A_TIME // len(means) ** 2)
