@@ -16,7 +16,7 @@ from bcmdist.data.schema import CLASSES, with_two_classes
 from bcmdist.data.slices import SLICED, share_between
 from bcmdist.errors import BcmdistWarning, InvalidOption, UnsupportedTarget
 from bcmdist.experts.limits import expert_fits, refuse_expert_of
-from bcmdist.learning.blocks.blocks import LEARNING_BLOCK, Blocks, CellBlocks, SampleBlocks
+from bcmdist.learning.blocks.blocks import LEARNING_BLOCK, CellBlocks, SampleBlocks
 from bcmdist.learning.evidence.objectives import CommitteeObjective
 from bcmdist.learning.experts import EXPERTS, Known
 from bcmdist.learning.hyperparameters import find_hyperparameters, first_kernel, polished
@@ -35,6 +35,7 @@ from bcmdist.model.likelihoods import LIKELIHOODS, make_likelihood, tasks
 from bcmdist.model.mean import Mean
 from bcmdist.model.model import Model
 from bcmdist.model.scaling import scaling_from, scaling_to_array
+from bcmdist.model.shared.interface import Shared
 from bcmdist.model.shared.query import Query
 from bcmdist.model.targets import class_numbers
 from bcmdist.prediction.local.halos import sizes_for
@@ -107,80 +108,26 @@ def prepare_model(
     _warn_of_slices(data, settings, likelihood, sliced)
     shared = min(_least_query(settings, data), data.rows) + Mean(settings.mean).weights(data.inputs)
     kernels = kernel_parts(parse_kernel(first_kernel(settings), inputs=data.inputs))
-    expert = EXPERTS[settings.expert]
-    refuse_expert_of(parts, shared, kernels, runtime, likelihood, residual=expert.residual)
-    sample, mean, effort = scaling.inputs(surveyed.sample.X), Mean(settings.mean), EFFORTS[settings.effort]
+    refuse_expert_of(parts, shared, kernels, runtime, likelihood, residual=EXPERTS[settings.expert].residual)
+    sample, log = scaling.inputs(surveyed.sample.X), f"{scratch}/{EVALUATIONS}"
     with stages("learn"):
         array = store.put_arrays({"scaling": scaling_to_array(scaling)})["scaling"]
         reference = BlobReference(store.storage.url, array)
-        blocks: Blocks | None = None  # where nothing is learned
-        near = None
-        if settings.partition == "spatial" and settings.objective == "local":
-            blocks = near = CellBlocks(
-                data,
-                parts,
-                sample,
-                reference=reference,
-                size=effort.block,
-                per_density=effort.per_density,
-                runtime=runtime,
-                store=store,
-                url=scratch,
-                seed=settings.seed,
-            )
-        elif settings.learn:
-            rows = np.arange(min(_learning_rows(settings, data), len(sample)))  # of a sample in random order
-            size = len(rows) if settings.objective == "subset" else min(LEARNING_BLOCK, settings.rows_per_expert)
-            X, obs = surveyed.sample.X[rows], surveyed.sample.obs[rows]
-            blocks = SampleBlocks(X, obs, data.companions, rows_url, size=size)
+        near = _near_blocks(data, parts, sample, settings, reference, runtime, store, scratch)
+        blocks = near or _sample_blocks(data, surveyed.sample, settings, rows_url)
         kernel_name, kernel, likelihood, found = find_hyperparameters(
-            settings,
-            blocks,
-            near,
-            reference,
-            surveyed.x.scale,
-            likelihood,
-            classes,
-            runtime,
-            f"{scratch}/{EVALUATIONS}",
+            settings, blocks, near, reference, surveyed.x.scale, likelihood, classes, runtime, log
         )
     found["between_partitions"] = sliced
     with stages("query"):
         obs = scaling.observations(class_numbers(surveyed.sample.obs, classes), likelihood.units)
-        noise, count = likelihood.noise(obs), _query(settings, data)
-        if count == "auto":
-            fits = expert_fits(parts, mean.weights(data.inputs), kernel, runtime, likelihood, residual=expert.residual)
-            count, found["degrees_estimated"] = automatic_count(sample, noise, data.rows, kernel, fits)
-        found["query_asked"] = count
-        targets = working_targets(likelihood, obs, mean, sample)
-        made = expert.shared(
-            Known(
-                sample=sample,
-                targets=targets,
-                noise=noise,
-                rows=data.rows,
-                kernel=kernel,
-                mean=mean,
-                count=count,
-                method=settings.query_method.replace("optimised", "kmeans"),
-                seed=settings.seed,
-                residual=expert.residual,
-            )
-        )
+        made, count = _choose_shared(data, parts, settings, sample, obs, kernel, likelihood, runtime)
+        found |= count
     if settings.objective == "committee":
-        query = cast(Query, made)  # of bcm: settings refuse others
         with stages("polish"):
-            objective = CommitteeObjective(
-                runtime,
-                parts,
-                scaling=reference,
-                mean=settings.mean,
-                points=query.points,
-                jitter=query.jitter_share,
-                store=store,
-                classes=classes,
-            )
-            log = f"{scratch}/{EVALUATIONS}"
+            query = cast(Query, made)  # of bcm: settings refuse others
+            about = {"points": query.points, "jitter": query.jitter_share, "store": store, "classes": classes}
+            objective = CommitteeObjective(runtime, parts, scaling=reference, mean=settings.mean, **about)
             made, likelihood = polished(objective, query, kernel_name, likelihood, settings.query_method, found, log)
     cells = None
     if settings.partition == "spatial":
@@ -188,6 +135,61 @@ def prepare_model(
             cells, found["cells"] = _grow_cells(sample, kernel, data.rows, settings)
     found["companions"] = data.companions
     return Model(scaling, made, likelihood, kernel_name, settings.x, settings.y, classes, cells, schema), found
+
+
+def _near_blocks(data, parts, sample, settings, reference, runtime, store, scratch) -> CellBlocks | None:
+    """Neighbourhoods from which spatial partitions learn, each on its own; None where they do not."""
+    if settings.partition != "spatial" or settings.objective != "local":
+        return None
+    effort = EFFORTS[settings.effort]
+    return CellBlocks(
+        data,
+        parts,
+        sample,
+        reference=reference,
+        size=effort.block,
+        per_density=effort.per_density,
+        runtime=runtime,
+        store=store,
+        url=scratch,
+        seed=settings.seed,
+    )
+
+
+def _sample_blocks(data, sample, settings, rows_url) -> SampleBlocks | None:
+    """Random rows from which partitions as they are stored learn; None where nothing is learned."""
+    if not settings.learn:
+        return None
+    rows = np.arange(min(_learning_rows(settings, data), len(sample.X)))  # of a sample in random order
+    size = len(rows) if settings.objective == "subset" else min(LEARNING_BLOCK, settings.rows_per_expert)
+    return SampleBlocks(sample.X[rows], sample.obs[rows], data.companions, rows_url, size=size)
+
+
+def _choose_shared(data, parts, settings, sample, obs, kernel, likelihood, runtime) -> tuple[Shared, dict]:
+    """The shared variables of the expert that was asked for, and how many functions these were to be, JSON-ready.
+
+    Parameters
+    ----------
+    sample, obs : rows (n, D) in random order and what was observed there, in the units of the model
+    """
+    expert, mean, found = EXPERTS[settings.expert], Mean(settings.mean), {}
+    noise, count = likelihood.noise(obs), _query(settings, data)
+    if count == "auto":
+        fits = expert_fits(parts, mean.weights(data.inputs), kernel, runtime, likelihood, residual=expert.residual)
+        count, found["degrees_estimated"] = automatic_count(sample, noise, data.rows, kernel, fits)
+    known = Known(
+        sample=sample,
+        targets=working_targets(likelihood, obs, mean, sample),
+        noise=noise,
+        rows=data.rows,
+        kernel=kernel,
+        mean=mean,
+        count=count,
+        method=settings.query_method.replace("optimised", "kmeans"),
+        seed=settings.seed,
+        residual=expert.residual,
+    )
+    return expert.shared(known), found | {"query_asked": count}
 
 
 def _affordable_rows(data):
