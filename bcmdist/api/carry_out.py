@@ -20,7 +20,7 @@ from bcmdist.api.opened import opened, refuse_mixture
 from bcmdist.api.requests import FitRequest, IngestRequest, PredictRequest, ScoreRequest
 from bcmdist.api.sampling import sample_posterior
 from bcmdist.data.dataset import open_data
-from bcmdist.data.writing import refuse_existing
+from bcmdist.data.outputs import refuse_existing
 from bcmdist.errors import InvalidOption
 from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.runtime.signals import noting

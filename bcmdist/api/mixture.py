@@ -15,8 +15,9 @@ import numpy as np
 from bcmdist import __version__
 from bcmdist.api.gbcm import GBCM
 from bcmdist.data.dataset import check_names, describe, open_data
+from bcmdist.data.outputs import new_output
 from bcmdist.data.partition import aligned_partitions
-from bcmdist.data.writing import LARGEST_OUTPUT_CHUNK, create_predictions, new_output, output_names
+from bcmdist.data.predictions import LARGEST_OUTPUT_CHUNK, create_predictions, output_names
 from bcmdist.errors import InvalidOption, ModelNotFound
 from bcmdist.learning.sampling.chains import load_chains, mixing, mixing_advice
 from bcmdist.prediction.limits import committee_memory, refuse_large_prediction

@@ -1,16 +1,11 @@
-"""Zarr groups that we write: data sets, and predictions for one. The door to Zarr output.
+"""Data sets that we write, all at once or by appending rows. The door to Zarr output.
 
 Arrays are chunked along rows with zstd and a crc32c checksum, so that a flipped bit is an error, and
 chunks of zeros are stored too, so that a chunk that is not there is one that was lost. Where one process writes
 all of a data set, a manifest lists its chunks (`manifest`).
 """
 
-import contextlib
-import errno
 import os
-import shutil
-import uuid
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,30 +14,25 @@ import numpy as np
 import zarr
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
-from bcmdist.data.checks.checked_store import recorded, safe_name
+from bcmdist.data.checks.checked_store import recorded
 from bcmdist.data.checks.manifest import MANIFEST
-from bcmdist.data.coordinates import read_coordinate, schema_of
+from bcmdist.data.coordinates import schema_of
 from bcmdist.data.dataset import (
     ALL_STORED,
     COMPANIONS,
     ROWS_COMPLETE,
-    Dataset,
     absolute_url,
     chunk_keys,
     group_store,
-    open_group,
 )
-from bcmdist.data.schema import CLASSES, UNNAMED, Schema, dimensions, few, frame_names, in_order, is_text
+from bcmdist.data.outputs import new_output
+from bcmdist.data.schema import CLASSES, UNNAMED, Schema, few, frame_names, in_order, is_text
 from bcmdist.data.values import PLAIN, as_float, packing_of
-from bcmdist.errors import DataExists, InvalidData, InvalidDtype, InvalidOption
-from bcmdist.storage.locate import open_objects
-from bcmdist.storage.paths import leads_nowhere, room_for
-from bcmdist.storage.urls import answering, on_objects
+from bcmdist.errors import InvalidData, InvalidDtype
+from bcmdist.storage.paths import room_for
+from bcmdist.storage.urls import answering
 
 ROWS_PER_CHUNK = 4096
-# Predictions are written in the chunks of X, unless those are so large that a task would not fit.
-LARGEST_OUTPUT_CHUNK = 8192
-COPIED_ROWS = 2**20  # of a coordinate, in one go
 # Store chunks of zeros too. Zarr keeps this with the array in memory, not with the one on disk.
 EMPTY_TOO: Any = {"write_empty_chunks": True}
 
@@ -65,7 +55,7 @@ def write_dataset(
         known = {ALL_STORED: True, MANIFEST: {name: len(column) for name, column in columns.items()}}
         with recorded(group_store(place), "w-", attributes=(attributes or {}) | known) as group:
             for name, column in columns.items():
-                array = _create_array(group, name, column.shape, column.dtype, rows_per_chunk, "row")
+                array = create_array(group, name, column.shape, column.dtype, rows_per_chunk, "row")
                 with room_for(place, column.nbytes):
                     array[...] = column
             _name_columns(group, schema.columns)
@@ -101,7 +91,7 @@ def append_rows(url, X, y, *, rows_per_chunk=ROWS_PER_CHUNK, **companions):
         if group.attrs.get(ROWS_COMPLETE) == 0:
             for name, column in columns.items():
                 if name not in group:
-                    _create_array(group, name, (rows_per_chunk, *column.shape[1:]), float, rows_per_chunk, "row")
+                    create_array(group, name, (rows_per_chunk, *column.shape[1:]), float, rows_per_chunk, "row")
             _name_columns(group, names)
         start: Any = group.attrs.get(ROWS_COMPLETE, group["X"].shape[0])  # type: ignore[union-attr]
         _refuse_other_columns(url, group, columns)
@@ -119,7 +109,7 @@ def append_rows(url, X, y, *, rows_per_chunk=ROWS_PER_CHUNK, **companions):
 
 def _name_columns(group, columns):
     if columns and "column" not in group:
-        _create_array(group, "column", (len(columns),), str, len(columns), "column")[...] = np.array(columns)
+        create_array(group, "column", (len(columns),), str, len(columns), "column")[...] = np.array(columns)
 
 
 def _class_numbers(y, schema, url):
@@ -184,146 +174,15 @@ def create_dataset(url, examples: Mapping[str, np.ndarray], rows, *, rows_per_ch
     """
     group = zarr.open_group(group_store(url), mode="w-", attributes=attributes | {ALL_STORED: True})
     for name, example in examples.items():
-        _create_array(group, name, (rows, *example.shape[1:]), example.dtype, rows_per_chunk, "row")
+        create_array(group, name, (rows, *example.shape[1:]), example.dtype, rows_per_chunk, "row")
 
 
 def write_array(url, name, values, *, along, rows_per_chunk=ROWS_PER_CHUNK, attributes):
     """Add an array with attributes of its own to a group; `along` names what its first axis counts."""
     group = zarr.open_group(group_store(url), mode="r+")
-    array = _create_array(group, name, values.shape, values.dtype, rows_per_chunk, along)
+    array = create_array(group, name, values.shape, values.dtype, rows_per_chunk, along)
     array[...] = values
     array.update_attributes(attributes)
-
-
-def refuse_existing(url):
-    """Raise `DataExists` where an output on a local disk would overwrite something."""
-    where = absolute_url(url)
-    if "://" not in where and os.path.lexists(where):
-        found = leads_nowhere(where) or f"{url} exists"
-        raise DataExists(f"output: expected a new path, {found}; choose another path or remove it")
-
-
-@contextlib.contextmanager
-def new_output(url):
-    """Where to write a group that is to appear at `url`: all of it, or nothing.
-
-    On a local disk a directory beside it, renamed at the end and removed on failure; a task that
-    writes late writes to a name nobody reads. On an object store the URL itself, which is emptied
-    on failure: what was not removed lacks chunks, and is refused where it is read. Elsewhere the URL itself.
-
-    Raises
-    ------
-    DataExists
-        There is something at `url`.
-    """
-    where = absolute_url(url)
-    if on_objects(where):
-        with _objects(where, url):
-            yield where
-        return
-    if "://" in where:
-        yield where
-        return
-    refuse_existing(where)
-    place = f"{where}.partial-{uuid.uuid4().hex[:8]}"
-    try:
-        yield place
-        with taken_meanwhile(url):
-            os.rename(place, where)
-    except BaseException:
-        shutil.rmtree(place, ignore_errors=True)
-        raise
-
-
-@contextlib.contextmanager
-def taken_meanwhile(url):
-    """Where an output gets its name: `DataExists` where something has taken it."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
-            raise
-        raise DataExists(
-            f"output: expected a new path, something has appeared at {url} meanwhile, perhaps of the same command "
-            "elsewhere; choose another path, or remove it"
-        ) from error
-
-
-@contextlib.contextmanager
-def _objects(where, url):
-    if where.count("/") < 3:
-        raise InvalidOption(f"output: expected s3://BUCKET/PREFIX, got {url} without a prefix; give one")
-    storage = open_objects(where)
-    if storage.names(""):
-        raise DataExists(f"output: expected a new URL, {url} holds something; choose another path or remove it")
-    try:
-        with answering(where):
-            yield
-    except DataExists:  # somebody else was faster
-        raise
-    except BaseException:
-        storage.remove_all()
-        raise
-
-
-def create_predictions(
-    place, data: Dataset, columns: Mapping[str, np.ndarray], attributes, *, classes=(), names=()
-) -> int:
-    """Empty output for predictions at the rows of `data`, with the coordinates of these; rows per chunk.
-
-    Its metadata are consolidated: they are final, and xarray asks for them.
-
-    Parameters
-    ----------
-    columns : an example of what is predicted for one row, by name
-    classes : labels of the classes, in the order of their probabilities
-    names : where labels are texts, those of the classes 0 to C - 1
-    """
-    rows_per_chunk = min(data.chunk_rows, LARGEST_OUTPUT_CHUNK)
-    try:
-        group = zarr.open_group(group_store(place), mode="w-", attributes=attributes)
-    except zarr.errors.ContainsGroupError as error:
-        raise DataExists(f"output: expected a new URL, {place} holds a group; choose another one") from error
-    source = open_group(data.url)
-    row = dimensions(source[data.x])[0] or "row"
-    taken = _coordinates(source, row, data)
-    _refuse_names_of_predictions({row, *taken}, {*columns, "class"}, data)
-    for name, example in columns.items():
-        shape = (data.rows, *example.shape[1:])
-        _create_array(group, name, shape, example.dtype, rows_per_chunk, row, across="class")
-    for name in taken:
-        _copy_coordinate(data, source, name, group, rows_per_chunk, row)
-    group.update_attributes({"coordinates": " ".join(name for name in taken if name != row)})
-    if "label" in columns:
-        labels = np.array(classes)
-        if names:
-            group["label"].update_attributes({CLASSES: list(names)})
-        _create_array(group, "class", labels.shape, labels.dtype, len(labels), "class")[...] = labels
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", zarr.errors.ZarrUserWarning)  # Zarr's specification of v3 does not name them
-        zarr.consolidate_metadata(group_store(place))
-    return rows_per_chunk
-
-
-def _refuse_names_of_predictions(names, predicted, data):
-    """Raise `InvalidData` where the rows or a coordinate are called as a prediction."""
-    if names & predicted:
-        raise InvalidData(
-            f"{data.url}: expected other names of coordinates than those of predictions, got "
-            f"{', '.join(map(repr, sorted(names & predicted)))}; rename them"
-        )
-
-
-def _copy_coordinate(data, source, name, group, rows_per_chunk, row):
-    """A coordinate along the rows as it is stored, with its attributes."""
-    array = source[name]
-    kind = str if array.dtype.kind in "UTSO" else array.dtype
-    copy = _create_array(group, name, array.shape, kind, rows_per_chunk, row)
-    attributes = {key: value for key, value in array.attrs.items() if key != "_ARRAY_DIMENSIONS"}
-    copy.update_attributes(attributes)
-    for start in range(0, data.rows, COPIED_ROWS):
-        some = slice(start, start + COPIED_ROWS)
-        copy[some] = read_coordinate(source, data.url, name, some)
 
 
 def write_rows(url, start, columns: Mapping[str, np.ndarray]):
@@ -336,12 +195,8 @@ def write_rows(url, start, columns: Mapping[str, np.ndarray]):
             array[start : start + len(values)] = np.array(names)[values.astype(int)] if names else values
 
 
-def output_names(url) -> str:
-    """The arrays of an output group, as text."""
-    return ", ".join(sorted(open_group(url).array_keys()))
-
-
-def _create_array(group, name, shape, dtype, rows_per_chunk, row, across="column"):
+def create_array(group, name, shape, dtype, rows_per_chunk, row, across="column"):
+    """An empty array of a group, in chunks of whole rows; `row` and `across` name its dimensions."""
     names = [row, across, *(f"axis{k}" for k in range(2, len(shape)))][: len(shape)]
     return group.create_array(
         name,
@@ -352,11 +207,3 @@ def _create_array(group, name, shape, dtype, rows_per_chunk, row, across="column
         dimension_names=names,
         config=EMPTY_TOO,
     )
-
-
-def _coordinates(source, row, data):
-    """Names of 1-D arrays along the rows that describe them: the dimension's own, and CF's."""
-    speakers = [source, source[data.x], *(source[name] for name in ("y", *data.companions) if name in source)]
-    listed = [name for one in speakers for name in str(one.attrs.get("coordinates", "")).split()]
-    named = (name for name in dict.fromkeys([row, *listed]) if safe_name(name, data.url) in source)
-    return [name for name in named if source[name].shape == (data.rows,) and source[name].dtype.kind in "fiubmMUTSO"]

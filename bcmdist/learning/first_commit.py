@@ -26,7 +26,7 @@ from bcmdist.errors import (
 )
 from bcmdist.experts.expert import zero_message
 from bcmdist.learning.experts import FIRST
-from bcmdist.learning.prepare import prepare_model, survey
+from bcmdist.learning.prepare import Place, prepare_model, survey
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import SCRATCH, open_store
 from bcmdist.storage.locate import open_storage
@@ -99,7 +99,7 @@ def _prepare(data, surveyed, settings, runtime, store, stages):
     # An object store does not take rows in one step: what a killed process has left has a name of its own.
     rows_url = f"{store.storage.url}/{SCRATCH}/{uuid.uuid4().hex}" if keep else str(scratch)
     try:
-        made, found = prepare_model(data, surveyed, settings, runtime, store, stages, str(scratch), rows_url)
+        made, found = prepare_model(data, surveyed, settings, runtime, store, Place(stages, str(scratch), rows_url))
         facts = Facts(
             job=job,
             data=data.url,

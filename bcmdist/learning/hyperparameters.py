@@ -10,7 +10,6 @@ from bcmdist.learning.evidence.local_tasks import ClassEvidence, LeftOut
 from bcmdist.learning.evidence.objectives import LocalObjective, improved_points
 from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, learn, polish, rescale, with_given
 from bcmdist.model.kernels import kernel_parts, parse_kernel
-from bcmdist.model.likelihoods import make_likelihood
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.local.halos import sizes_for
 from bcmdist.runtime import memory
@@ -151,7 +150,7 @@ def _class_evidence(blocks, reference, mean, likelihood, classes, runtime):
     small = [block.head(RESCALE_BLOCK) for block in blocks[:RESCALE_BLOCKS]]
 
     def evidence(kernel):
-        task = ClassEvidence(reference, kernel, mean, make_likelihood(likelihood.name, len(classes)), classes)
+        task = ClassEvidence(reference, kernel, mean, likelihood, classes)
         return runtime.sum(task, small, label="learn")
 
     return evidence

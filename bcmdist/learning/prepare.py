@@ -3,7 +3,7 @@
 One pass over the data checks every row; nothing is written before it has passed.
 """
 
-import warnings
+from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
@@ -11,14 +11,14 @@ import numpy as np
 from bcmdist.committee.facts import Cells
 from bcmdist.data.cell_tree import grow
 from bcmdist.data.dataset import Dataset, read_schema
-from bcmdist.data.partition import partitions
-from bcmdist.data.schema import CLASSES, with_two_classes
-from bcmdist.data.slices import SLICED, share_between
-from bcmdist.errors import BcmdistWarning, InvalidOption, UnsupportedTarget
+from bcmdist.data.partition import Partition, partitions
+from bcmdist.data.schema import Schema, with_two_classes
+from bcmdist.data.slices import share_between
 from bcmdist.experts.limits import expert_fits, refuse_expert_of
-from bcmdist.learning.blocks.blocks import LEARNING_BLOCK, CellBlocks, SampleBlocks
+from bcmdist.learning.blocks.blocks import LEARNING_BLOCK, Blocks, CellBlocks, SampleBlocks
+from bcmdist.learning.choices import MANY_CLASSES, choose_likelihood, warn_of_data, warn_of_roles, warn_of_slices
 from bcmdist.learning.evidence.objectives import CommitteeObjective
-from bcmdist.learning.experts import EXPERTS, Known
+from bcmdist.learning.experts import EXPERTS, ExpertKind, Known
 from bcmdist.learning.hyperparameters import find_hyperparameters, first_kernel, polished
 from bcmdist.learning.query_selection import (
     LEAST_QUERY,
@@ -26,15 +26,15 @@ from bcmdist.learning.query_selection import (
     automatic_count,
     working_targets,
 )
-from bcmdist.learning.search import EFFORTS
+from bcmdist.learning.search import EFFORTS, Effort
 from bcmdist.learning.settings import Settings
 from bcmdist.learning.settings_checks import TWO_CLASSES
-from bcmdist.learning.survey import MOST_CLASSES, Survey, SurveyResult
+from bcmdist.learning.survey import Survey, SurveyResult
 from bcmdist.model.kernels import kernel_parts, metric, parse_kernel
-from bcmdist.model.likelihoods import LIKELIHOODS, make_likelihood, tasks
+from bcmdist.model.likelihoods import Likelihood, make_likelihood, tasks
 from bcmdist.model.mean import Mean
 from bcmdist.model.model import Model
-from bcmdist.model.scaling import scaling_from, scaling_to_array
+from bcmdist.model.scaling import Scaling, scaling_from, scaling_to_array
 from bcmdist.model.shared.interface import Shared
 from bcmdist.model.shared.query import Query
 from bcmdist.model.targets import class_numbers
@@ -56,11 +56,22 @@ LEAST_SAMPLED = 8
 QUERY = 500
 FEW_INPUTS, MANY_ROWS = 3, 20_000
 EVALUATIONS = "evaluations.jsonl"
-# Targets of so few different whole numbers, each so often on average, may be labels or counts.
-FEW_LABELS, LEAST_PER_LABEL = 20, 10
-# What stands for more than two classes by default: ten times as fast as softmax, exact in one pass, and on validation
-# rows of letter, glass, wine, new_thyroid and svmguide2 better calibrated, mostly with a lower log loss too.
-MANY_CLASSES = "onehot"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a preparation works, and what it tells."""
+
+    stages: StageTimer
+    scratch: str
+    """directory where learning keeps what it needs to resume"""
+    rows_url: str
+    """path or URL that all workers read, where it keeps the rows it looks at"""
+
+    @property
+    def log(self) -> str:
+        """Path of the evaluations that are known already."""
+        return f"{self.scratch}/{EVALUATIONS}"
 
 
 def survey(data: Dataset, settings: Settings, runtime: Runtime) -> SurveyResult:
@@ -81,115 +92,158 @@ def survey(data: Dataset, settings: Settings, runtime: Runtime) -> SurveyResult:
     return runtime.sum(look, parts, label="survey")
 
 
-def prepare_model(
-    data: Dataset,
-    surveyed: SurveyResult,
-    settings: Settings,
-    runtime: Runtime,
-    store: ModelStore,
-    stages: StageTimer,
-    scratch: str,
-    rows_url: str,
-) -> tuple[Model, dict]:
-    """Settle a model on surveyed data; also what learning found, JSON-ready.
+@dataclass(frozen=True)
+class _Case:
+    """What is known of a fit before anything is learned."""
 
-    Parameters
-    ----------
-    scratch : directory where learning keeps what it needs to resume
-    rows_url : path or URL that all workers read, where it keeps the rows it looks at
-    """
+    data: Dataset
+    surveyed: SurveyResult
+    settings: Settings
+    runtime: Runtime
+    schema: Schema
+    likelihood: Likelihood
+    classes: tuple[float, ...] | None
+    scaling: Scaling
+    parts: list[Partition]
+    inputs: np.ndarray
+    """of the sample, scaled"""
+    sliced: float
+    """share of the variance of targets between partitions"""
+
+    @property
+    def expert(self) -> ExpertKind:
+        return EXPERTS[self.settings.expert]
+
+    @property
+    def mean(self) -> Mean:
+        return Mean(self.settings.mean)
+
+    @property
+    def effort(self) -> Effort:
+        return EFFORTS[self.settings.effort]
+
+
+def prepare_model(
+    data: Dataset, surveyed: SurveyResult, settings: Settings, runtime: Runtime, store: ModelStore, place: Place
+) -> tuple[Model, dict]:
+    """Settle a model on surveyed data; also what was found out, by the names of `Facts`."""
+    case = _case(data, surveyed, settings, runtime)
+    with place.stages("learn"):
+        array = store.put_arrays({"scaling": scaling_to_array(case.scaling)})["scaling"]
+        reference = BlobReference(store.storage.url, array)
+        kernel_name, kernel, likelihood, found = _learned(case, reference, store, place)
+    with place.stages("query"):
+        shared = _shared(case, kernel, likelihood, found)
+    if settings.objective == "committee":
+        with place.stages("polish"):
+            query = cast(Query, shared)  # of bcm: settings refuse others
+            objective = CommitteeObjective(
+                runtime,
+                case.parts,
+                scaling=reference,
+                mean=settings.mean,
+                points=query.points,
+                jitter=query.jitter_share,
+                store=store,
+                classes=case.classes,
+            )
+            how = settings.query_method
+            shared, likelihood = polished(objective, query, kernel_name, likelihood, how, found, place.log)
+    cells = None
+    if settings.partition == "spatial":
+        with place.stages("cells"):
+            cells, found["cells"] = _grow_cells(case.inputs, kernel, data.rows, settings)
+    found |= {"between_partitions": case.sliced, "companions": data.companions}
+    names = (settings.x, settings.y)
+    return Model(case.scaling, shared, likelihood, kernel_name, *names, case.classes, cells, case.schema), found
+
+
+def _case(data, surveyed, settings, runtime) -> _Case:
+    """What to learn with; warns of what is odd, and refuses experts that would not fit."""
     schema = with_two_classes(read_schema(data.url, x=data.x, y=data.y))
-    likelihood, classes = _choose_likelihood(data, surveyed, settings, schema)
-    _warn(data, surveyed, settings, schema, likelihood)
-    _warn_of_roles(data, surveyed, settings, schema, likelihood)
+    likelihood, classes = choose_likelihood(data, surveyed, settings, schema)
+    warn_of_data(data, surveyed, settings, schema, likelihood)
+    warn_of_roles(data, surveyed, settings, schema, likelihood)
     scaling = scaling_from(surveyed.x, surveyed.y, surveyed.exposure, likelihood.units)
     parts = partitions(data, settings.rows_per_expert)
     sliced = share_between(surveyed.sample.obs.y, surveyed.sample.row, np.array([part.start for part in parts]))
-    _warn_of_slices(data, settings, likelihood, sliced)
+    warn_of_slices(data, settings, likelihood, sliced)
     shared = min(_least_query(settings, data), data.rows) + Mean(settings.mean).weights(data.inputs)
     kernels = kernel_parts(parse_kernel(first_kernel(settings), inputs=data.inputs))
     refuse_expert_of(parts, shared, kernels, runtime, likelihood, residual=EXPERTS[settings.expert].residual)
-    sample, log = scaling.inputs(surveyed.sample.X), f"{scratch}/{EVALUATIONS}"
-    with stages("learn"):
-        array = store.put_arrays({"scaling": scaling_to_array(scaling)})["scaling"]
-        reference = BlobReference(store.storage.url, array)
-        near = _near_blocks(data, parts, sample, settings, reference, runtime, store, scratch)
-        blocks = near or _sample_blocks(data, surveyed.sample, settings, rows_url)
-        kernel_name, kernel, likelihood, found = find_hyperparameters(
-            settings, blocks, near, reference, surveyed.x.scale, likelihood, classes, runtime, log
-        )
-    found["between_partitions"] = sliced
-    with stages("query"):
-        obs = scaling.observations(class_numbers(surveyed.sample.obs, classes), likelihood.units)
-        made, count = _choose_shared(data, parts, settings, sample, obs, kernel, likelihood, runtime)
-        found |= count
-    if settings.objective == "committee":
-        with stages("polish"):
-            query = cast(Query, made)  # of bcm: settings refuse others
-            about = {"points": query.points, "jitter": query.jitter_share, "store": store, "classes": classes}
-            objective = CommitteeObjective(runtime, parts, scaling=reference, mean=settings.mean, **about)
-            made, likelihood = polished(objective, query, kernel_name, likelihood, settings.query_method, found, log)
-    cells = None
-    if settings.partition == "spatial":
-        with stages("cells"):
-            cells, found["cells"] = _grow_cells(sample, kernel, data.rows, settings)
-    found["companions"] = data.companions
-    return Model(scaling, made, likelihood, kernel_name, settings.x, settings.y, classes, cells, schema), found
+    inputs = scaling.inputs(surveyed.sample.X)
+    return _Case(data, surveyed, settings, runtime, schema, likelihood, classes, scaling, parts, inputs, float(sliced))
 
 
-def _near_blocks(data, parts, sample, settings, reference, runtime, store, scratch) -> CellBlocks | None:
-    """Neighbourhoods from which spatial partitions learn, each on its own; None where they do not."""
-    if settings.partition != "spatial" or settings.objective != "local":
-        return None
-    effort = EFFORTS[settings.effort]
-    return CellBlocks(
-        data,
-        parts,
-        sample,
-        reference=reference,
-        size=effort.block,
-        per_density=effort.per_density,
-        runtime=runtime,
-        store=store,
-        url=scratch,
-        seed=settings.seed,
+def _learned(case, reference, store, place):
+    """Name of the kernel, kernel and likelihood, and what learning found."""
+    near = _neighbourhoods(case, reference, store, place)
+    return find_hyperparameters(
+        case.settings,
+        near or _sampled(case, place),
+        near,
+        reference,
+        case.surveyed.x.scale,
+        case.likelihood,
+        case.classes,
+        case.runtime,
+        place.log,
     )
 
 
-def _sample_blocks(data, sample, settings, rows_url) -> SampleBlocks | None:
-    """Random rows from which partitions as they are stored learn; None where nothing is learned."""
+def _neighbourhoods(case, reference, store, place) -> CellBlocks | None:
+    """Neighbourhoods to learn in, where partitions are cells."""
+    if case.settings.partition != "spatial" or case.settings.objective != "local":
+        return None
+    return CellBlocks(
+        case.data,
+        case.parts,
+        case.inputs,
+        reference=reference,
+        size=case.effort.block,
+        per_density=case.effort.per_density,
+        runtime=case.runtime,
+        store=store,
+        url=place.scratch,
+        seed=case.settings.seed,
+    )
+
+
+def _sampled(case, place) -> Blocks | None:
+    """Blocks of sampled rows to learn in; None where nothing is learned."""
+    settings = case.settings
     if not settings.learn:
         return None
-    rows = np.arange(min(_learning_rows(settings, data), len(sample.X)))  # of a sample in random order
+    rows = np.arange(min(_learning_rows(settings, case.data), len(case.inputs)))  # of a sample in random order
     size = len(rows) if settings.objective == "subset" else min(LEARNING_BLOCK, settings.rows_per_expert)
-    return SampleBlocks(sample.X[rows], sample.obs[rows], data.companions, rows_url, size=size)
+    X, obs = case.surveyed.sample.X[rows], case.surveyed.sample.obs[rows]
+    return SampleBlocks(X, obs, case.data.companions, place.rows_url, size=size)
 
 
-def _choose_shared(data, parts, settings, sample, obs, kernel, likelihood, runtime) -> tuple[Shared, dict]:
-    """The shared variables of the expert that was asked for, and how many functions these were to be, JSON-ready.
-
-    Parameters
-    ----------
-    sample, obs : rows (n, D) in random order and what was observed there, in the units of the model
-    """
-    expert, mean, found = EXPERTS[settings.expert], Mean(settings.mean), {}
+def _shared(case, kernel, likelihood, found) -> Shared:
+    """What experts share; notes how many of it were asked for."""
+    settings, data, mean = case.settings, case.data, case.mean
+    obs = case.scaling.observations(class_numbers(case.surveyed.sample.obs, case.classes), likelihood.units)
     noise, count = likelihood.noise(obs), _query(settings, data)
     if count == "auto":
-        fits = expert_fits(parts, mean.weights(data.inputs), kernel, runtime, likelihood, residual=expert.residual)
-        count, found["degrees_estimated"] = automatic_count(sample, noise, data.rows, kernel, fits)
-    known = Known(
-        sample=sample,
-        targets=working_targets(likelihood, obs, mean, sample),
-        noise=noise,
-        rows=data.rows,
-        kernel=kernel,
-        mean=mean,
-        count=count,
-        method=settings.query_method.replace("optimised", "kmeans"),
-        seed=settings.seed,
-        residual=expert.residual,
+        weights, residual = mean.weights(data.inputs), case.expert.residual
+        fits = expert_fits(case.parts, weights, kernel, case.runtime, likelihood, residual=residual)
+        count, found["degrees_estimated"] = automatic_count(case.inputs, noise, data.rows, kernel, fits)
+    found["query_asked"] = count
+    return case.expert.shared(
+        Known(
+            sample=case.inputs,
+            targets=working_targets(likelihood, obs, mean, case.inputs),
+            noise=noise,
+            rows=data.rows,
+            kernel=kernel,
+            mean=mean,
+            count=count,
+            method=settings.query_method.replace("optimised", "kmeans"),
+            seed=settings.seed,
+            residual=case.expert.residual,
+        )
     )
-    return expert.shared(known), found | {"query_asked": count}
 
 
 def _affordable_rows(data):
@@ -218,118 +272,6 @@ def _grow_cells(sample, kernel, rows, settings):
         seed=settings.seed,
     )
     return tree, Cells(sizes.core, sizes.around)
-
-
-def task_for(settings, labels, schema):
-    """The task that was asked for, or that fits the distinct whole numbers among the targets, or names of classes."""
-    given = settings.task or (settings.likelihood and LIKELIHOODS[settings.likelihood].task)
-    return given or ("classification" if schema.classes or _binary(labels) else "regression")
-
-
-def _binary(labels):
-    return labels is not None and labels <= {0.0, 1.0}
-
-
-def _choose_likelihood(data, surveyed, settings, schema):
-    """The likelihood that was asked for or fits the targets, and the class labels where it numbers classes."""
-    labels = surveyed.labels
-    binary, task = _binary(labels), task_for(settings, labels, schema)
-    odd = sorted((labels or set()) - set(range(len(schema.classes)))) if schema.classes else []
-    if odd:
-        raise UnsupportedTarget(
-            f"{data.url}: expected the numbers 0 to {len(schema.classes) - 1} of its classes in {data.y}, got "
-            f"{odd[0]:g}; correct it, or the names in its attribute {CLASSES!r}"
-        )
-    if schema.classes and task != "classification":
-        raise InvalidOption(
-            f"{data.url}: expected --task classification for targets that are names of classes in {data.y} "
-            f"({', '.join(schema.classes[:5])}), got {task}; give it, or numbers"
-        )
-    two = binary or (labels is not None and len(labels) == 2)
-    name = settings.likelihood or (tasks(task)[task][0] if task != "classification" or two else MANY_CLASSES)
-    single, per_class = make_likelihood(name, TWO_CLASSES).single, LIKELIHOODS[name].per_class
-    if not single and (settings.approximation == "ep" or settings.linearise != "own"):
-        raise InvalidOption(
-            f"{data.url}: expected --approximation laplace and --linearise own with the likelihood {name}, got "
-            f"{settings.approximation} and {settings.linearise}; leave them out"
-        )
-    if not single and settings.objective == "committee":
-        raise InvalidOption(
-            f"{data.url}: expected --objective local or subset with the likelihood {name}, got committee; give one"
-        )
-    if not per_class:
-        return make_likelihood(name), tuple(sorted(labels)) if task == "classification" and not binary else None
-    if labels is None:
-        raise UnsupportedTarget(
-            f"{data.url}: classification expects whole numbers as class labels in {data.y}, at most {MOST_CLASSES} "
-            "different ones, got other targets; recode them or choose another --task"
-        )
-    classes = tuple(sorted(labels | {0.0, 1.0} if binary else labels))
-    return make_likelihood(name, len(classes)), classes
-
-
-def _warn_of_roles(data, surveyed, settings, schema, likelihood):
-    """Say what was taken for what, where that was not said.
-
-    Raises
-    ------
-    InvalidOption
-        Lifetimes that are censored would be taken for ordinary targets.
-    """
-    unused = [name for name in data.companions if name not in ("weight", *likelihood.companions)]
-    task = likelihood.task
-    if "event" in unused and settings.task is None and settings.likelihood is None:
-        raise InvalidOption(
-            f"{data.url}: expected --task, got none for targets {data.y} beside an array event, which tells censored "
-            f"lifetimes; give --task lifetimes, or --task {task} to do without it"
-        )
-    odd = [f"{name} is not used: the {likelihood.name} likelihood does not read it" for name in unused]
-    labels = surveyed.labels
-    if settings.task is None and settings.likelihood is None and labels is not None and not schema.classes:
-        few = len(labels) <= min(FEW_LABELS, surveyed.y.count // LEAST_PER_LABEL)
-        shown = ", ".join(f"{label:g}" for label in sorted(labels)[:5]) + ", ..." * (len(labels) > 5)
-        if few and task == "regression":
-            odd.append(
-                f"targets in {data.y} are {len(labels)} different whole numbers ({shown}), taken for measurements "
-                "(--task regression); say --task classification if they are labels, counts if events were counted"
-            )
-    for text in odd:
-        warnings.warn(BcmdistWarning(f"{data.url}: {text}"), stacklevel=2)
-
-
-def _warn(data, survey, settings, schema, likelihood):
-    """Say what is odd about the data but can be worked with."""
-    distinct = len(np.unique(survey.sample.X, axis=0))
-    constant = np.flatnonzero(survey.x.constant)
-    odd = [f"{schema.column(k)} of {data.x} is constant and carries no information" for k in constant]
-    if survey.y.constant[0]:
-        odd.append(f"all targets in {data.y} equal {survey.y.low[0]:g}")
-    if survey.zeros.count:
-        odd.append(
-            f"{survey.zeros.count} {likelihood.task} in {data.y} are 0, the first at row {survey.zeros.first}: they "
-            f"count as {likelihood.zero_counts_as:g} of the mean one, as below the unit of a clock; correct them where "
-            "they mean something else"
-        )
-    if isinstance(settings.query, int) and distinct < settings.query:
-        odd.append(f"{settings.query} query points were asked for, the data hold {distinct} distinct rows")
-    for text in odd:
-        warnings.warn(BcmdistWarning(f"{data.url}: {text}"), stacklevel=2)
-
-
-def _warn_of_slices(data, settings, likelihood, share):
-    """Say where experts will linearise slices of the targets on their own, and no further passes mend it.
-
-    The margins of a support vector machine bear it: calibration settles what is left.
-    """
-    if share < SLICED or likelihood.exact or likelihood.needs_calibration or settings.partition == "spatial":
-        return
-    if settings.passes == "1" or settings.linearise != "own":
-        text = (
-            f"{data.url}: rows are stored in the order of {data.y} ({share:.0%} of the variance of its ranks lies "
-            "between partitions), so that experts take the few targets that they see for too certain; leave out "
-            "--passes and --linearise, take --partition spatial, or store rows in random order"
-        )
-        warnings.warn(BcmdistWarning(text), stacklevel=2)
 
 
 def _query(settings, data):

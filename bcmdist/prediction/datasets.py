@@ -9,10 +9,11 @@ from bcmdist.committee.cells import refuse_cells_on_objects
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.dataset import Dataset, check_names, describe, open_data
 from bcmdist.data.observations import unweighted
+from bcmdist.data.outputs import new_output
 from bcmdist.data.partition import Partition, aligned_partitions
+from bcmdist.data.predictions import LARGEST_OUTPUT_CHUNK, create_predictions, output_names
 from bcmdist.data.reorder.external_sort import Shuffle
 from bcmdist.data.reorder.reorder import restore
-from bcmdist.data.writing import LARGEST_OUTPUT_CHUNK, create_predictions, new_output, output_names
 from bcmdist.prediction.fitted import fitted_of
 from bcmdist.prediction.limits import refuse_large_prediction
 from bcmdist.prediction.local.arrange import in_cells

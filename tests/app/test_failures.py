@@ -15,7 +15,8 @@ from distributed.comm import CommClosedError
 from bcmdist import GBCM, Settings
 from bcmdist.app.cli.main import cli
 from bcmdist.app.failures import BROKEN_PIPE, described
-from bcmdist.data.writing import new_output, write_dataset
+from bcmdist.data.outputs import new_output
+from bcmdist.data.writing import write_dataset
 from bcmdist.errors import DataExists, DiskFull
 from bcmdist.storage.disk import LocalStorage
 from bcmdist.storage.paths import room_for

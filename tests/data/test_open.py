@@ -324,7 +324,7 @@ def test_rows_are_appended_to_what_was_imported(tmp_path):
     np.testing.assert_array_equal(rows.obs.y, np.concatenate([some_rows(30)[1], some_rows(5, 1)[1]]))
 
 
-@pytest.mark.parametrize("died", ["_create_array", "_make_durable"])
+@pytest.mark.parametrize("died", ["create_array", "_make_durable"])
 def test_a_writer_that_died_at_its_first_rows(tmp_path, monkeypatch, died):
     import bcmdist.data.writing as module
 

@@ -18,11 +18,12 @@ from bcmdist.committee.surveyed import refuse_changed
 from bcmdist.data.checks.checked_store import recorded
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import Partition, Span, partitions
+from bcmdist.data.predictions import create_predictions
 from bcmdist.data.reorder import reorder as module
 from bcmdist.data.reorder.external_sort import Run, Shuffle, room_for
 from bcmdist.data.reorder.reorder import reorder, restore
 from bcmdist.data.reorder.tasks import Gather, Scatter
-from bcmdist.data.writing import create_predictions, write_dataset, write_rows
+from bcmdist.data.writing import write_dataset, write_rows
 from bcmdist.errors import DataChanged, DataDamaged, DataExists, DiskFull, InvalidOption
 from bcmdist.runtime.task import run_batch
 from bcmdist.storage.commits import open_store

@@ -6,7 +6,6 @@ too long. Each worker prepares the query factor itself and keeps the last ones.
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import cast
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from bcmdist.experts.expert import conditional_message, expert_message
 from bcmdist.experts.tasks import Contribution
 from bcmdist.learning.evidence.committee_gradient import ModeShare, expert_share, mode_share, points_share
 from bcmdist.model.kernels import Kernel
-from bcmdist.model.likelihoods import Likelihood, OneProcess
+from bcmdist.model.likelihoods import OneProcess
 from bcmdist.model.loading import load_scaling
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.belief import Belief
@@ -36,7 +35,7 @@ class Trial:
     mean: str
     classes: tuple[float, ...] | None
     kernel: Kernel
-    likelihood: Likelihood
+    likelihood: OneProcess
 
     def query(self) -> Query:
         """The query set.
@@ -53,8 +52,7 @@ class Trial:
         """Query set, likelihood, inputs (n, D) and observations in the units of the model."""
         scaling = load_scaling(self.scaling)
         obs = scaling.observations(class_numbers(rows.obs, self.classes), self.likelihood.units)
-        # Others are refused where trials are made.
-        return self.query(), cast(OneProcess, self.likelihood), scaling.inputs(rows.X), obs
+        return self.query(), self.likelihood, scaling.inputs(rows.X), obs
 
 
 @dataclass(frozen=True)

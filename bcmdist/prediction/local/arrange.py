@@ -20,8 +20,9 @@ from bcmdist.committee.snapshot import Snapshot
 from bcmdist.committee.surveyed import recorded_chunks, refuse_changed
 from bcmdist.data.dataset import Dataset
 from bcmdist.data.partition import Partition, aligned_partitions, partitions
+from bcmdist.data.predictions import LARGEST_OUTPUT_CHUNK
 from bcmdist.data.reorder.reorder import reorder
-from bcmdist.data.writing import LARGEST_OUTPUT_CHUNK, ROWS_PER_CHUNK
+from bcmdist.data.writing import ROWS_PER_CHUNK
 from bcmdist.errors import DataChanged, InvalidData
 from bcmdist.model.kernels import metric
 from bcmdist.prediction.calibration import fit_calibration

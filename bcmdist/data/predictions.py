@@ -1,0 +1,91 @@
+"""Predictions as Zarr groups: a row for each row of a data set, with the coordinates of these."""
+
+import warnings
+from collections.abc import Mapping
+
+import numpy as np
+import zarr
+
+from bcmdist.data.checks.checked_store import safe_name
+from bcmdist.data.coordinates import read_coordinate
+from bcmdist.data.dataset import Dataset, group_store, open_group
+from bcmdist.data.schema import CLASSES, dimensions
+from bcmdist.data.writing import create_array
+from bcmdist.errors import DataExists, InvalidData
+
+# Predictions are written in the chunks of X, unless those are so large that a task would not fit.
+LARGEST_OUTPUT_CHUNK = 8192
+COPIED_ROWS = 2**20  # of a coordinate, in one go
+
+
+def create_predictions(
+    place, data: Dataset, columns: Mapping[str, np.ndarray], attributes, *, classes=(), names=()
+) -> int:
+    """Empty output for predictions at the rows of `data`, with the coordinates of these; rows per chunk.
+
+    Its metadata are consolidated: they are final, and xarray asks for them.
+
+    Parameters
+    ----------
+    columns : an example of what is predicted for one row, by name
+    classes : labels of the classes, in the order of their probabilities
+    names : where labels are texts, those of the classes 0 to C - 1
+    """
+    rows_per_chunk = min(data.chunk_rows, LARGEST_OUTPUT_CHUNK)
+    try:
+        group = zarr.open_group(group_store(place), mode="w-", attributes=attributes)
+    except zarr.errors.ContainsGroupError as error:
+        raise DataExists(f"output: expected a new URL, {place} holds a group; choose another one") from error
+    source = open_group(data.url)
+    row = dimensions(source[data.x])[0] or "row"
+    taken = _coordinates(source, row, data)
+    _refuse_names_of_predictions({row, *taken}, {*columns, "class"}, data)
+    for name, example in columns.items():
+        shape = (data.rows, *example.shape[1:])
+        create_array(group, name, shape, example.dtype, rows_per_chunk, row, across="class")
+    for name in taken:
+        _copy_coordinate(data, source, name, group, rows_per_chunk, row)
+    group.update_attributes({"coordinates": " ".join(name for name in taken if name != row)})
+    if "label" in columns:
+        labels = np.array(classes)
+        if names:
+            group["label"].update_attributes({CLASSES: list(names)})
+        create_array(group, "class", labels.shape, labels.dtype, len(labels), "class")[...] = labels
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", zarr.errors.ZarrUserWarning)  # Zarr's specification of v3 does not name them
+        zarr.consolidate_metadata(group_store(place))
+    return rows_per_chunk
+
+
+def _refuse_names_of_predictions(names, predicted, data):
+    """Raise `InvalidData` where the rows or a coordinate are called as a prediction."""
+    if names & predicted:
+        raise InvalidData(
+            f"{data.url}: expected other names of coordinates than those of predictions, got "
+            f"{', '.join(map(repr, sorted(names & predicted)))}; rename them"
+        )
+
+
+def _copy_coordinate(data, source, name, group, rows_per_chunk, row):
+    """A coordinate along the rows as it is stored, with its attributes."""
+    array = source[name]
+    kind = str if array.dtype.kind in "UTSO" else array.dtype
+    copy = create_array(group, name, array.shape, kind, rows_per_chunk, row)
+    attributes = {key: value for key, value in array.attrs.items() if key != "_ARRAY_DIMENSIONS"}
+    copy.update_attributes(attributes)
+    for start in range(0, data.rows, COPIED_ROWS):
+        some = slice(start, start + COPIED_ROWS)
+        copy[some] = read_coordinate(source, data.url, name, some)
+
+
+def _coordinates(source, row, data):
+    """Names of 1-D arrays along the rows that describe them: the dimension's own, and CF's."""
+    speakers = [source, source[data.x], *(source[name] for name in ("y", *data.companions) if name in source)]
+    listed = [name for one in speakers for name in str(one.attrs.get("coordinates", "")).split()]
+    named = (name for name in dict.fromkeys([row, *listed]) if safe_name(name, data.url) in source)
+    return [name for name in named if source[name].shape == (data.rows,) and source[name].dtype.kind in "fiubmMUTSO"]
+
+
+def output_names(url) -> str:
+    """The arrays of an output group, as text."""
+    return ", ".join(sorted(open_group(url).array_keys()))
