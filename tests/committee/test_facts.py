@@ -20,6 +20,7 @@ FULL = replace(
     local_calibration={"slope": 1.5, "bias": [0.0, 0.5]},
     chunks="c" * 64,
     linearised_at="d" * 64,
+    expert="fitc",
     objective=-3.0,
     withdrawn_error=0.125,
     degrees_estimated=12.5,
