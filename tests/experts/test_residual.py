@@ -6,9 +6,11 @@ from inspect import getmembers, isfunction
 import numpy as np
 import pytest
 
-from bcmdist import linalg
+from bcmdist import GBCM, Settings, linalg
 from bcmdist.committee.committee import Committee
+from bcmdist.data.dataset import open_data
 from bcmdist.data.observations import Observations, unweighted
+from bcmdist.data.partition import partitions
 from bcmdist.errors import InvalidOption, MemoryLimit
 from bcmdist.experts.ep import ep_pass
 from bcmdist.experts.expert import conditional_message, expert_message, running_message, zero_message
@@ -23,8 +25,8 @@ from bcmdist.prediction.diagnosis.degrees import degrees_share
 from bcmdist.prediction.joint import joint_latent
 from bcmdist.prediction.latent import predict_latent
 from bcmdist.runtime import memory
-from oracles import laplace_prediction, linear_regression, pitc
-from problems import class_problem, make_kernel, regression_problem, split
+from oracles import independent_rest, laplace_prediction, linear_regression, pitc
+from problems import assert_same_committee, class_problem, make_kernel, regression_problem, split
 
 NOISE = 0.1
 KERNEL = make_kernel("matern52")
@@ -43,14 +45,15 @@ def committee_of(shared, likelihood, problem, edges=(20, 41)):
 
 def columns(shared, X):
     """Plain columns b(x) with b'b the part of the prior covariance that the shared variables explain."""
-    L = np.linalg.cholesky(KERNEL.cross(shared.points, shared.points))
-    return np.hstack([np.linalg.solve(L, KERNEL.cross(shared.points, X)).T, shared.mean.design(X)])
+    kernel = shared.kernel
+    L = np.linalg.cholesky(kernel.cross(shared.points, shared.points))
+    return np.hstack([np.linalg.solve(L, kernel.cross(shared.points, X)).T, shared.mean.design(X)])
 
 
 def rest(shared, X):
     """What these columns leave of the kernel's variance, for each row."""
     V = columns(shared, X)[:, : len(shared.points)]
-    return KERNEL.diagonal(X) - (V**2).sum(axis=1)
+    return shared.kernel.diagonal(X) - (V**2).sum(axis=1)
 
 
 def test_values_at_query_points_alone_are_a_regression_on_their_columns(rng):
@@ -294,3 +297,29 @@ def test_a_residual_that_nobody_added(rng):
     shared = shared_of(regression_problem(rng), "wishful")
     with pytest.raises(InvalidOption, match="residual: expected one of none, diagonal, block, got 'wishful'"):
         kind_of(shared)
+
+
+NAMED = {"fitc": "diagonal", "sor": "none"}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_experts_about_query_points_by_name(wave, cluster, name):
+    """As users choose them: what dense matrices say of the query points that were stored."""
+    path, X, y = wave
+    given = {"kernel.variance": 1.5, "kernel.lengthscale": 0.7, "likelihood.noise_variance": 0.05}
+    how = {"kernel": "matern52", "mean": "zero", "learn": False, "set": given, "query": 30, "rows_per_expert": 50}
+    gbcm = GBCM.fit(path, Settings(expert=name, **how))
+    shared, scaling = gbcm.model.shared, gbcm.model.scaling
+    assert (gbcm.info()["expert"], shared.kind, shared.residual) == (name, "query", NAMED[name])
+    np.testing.assert_array_equal(shared.points, GBCM.prepare(path, Settings(**how)).model.query.points)
+    V, own = (part(shared, scaling.inputs(X)) for part in (columns, rest))
+    own = own * (name == "fitc")  # SoR has none
+    mean, variance, evidence = independent_rest(V, own, (y - y.mean()) / y.std(), 0.05, V, own)
+    found = gbcm.predict(X)
+    np.testing.assert_allclose(found["mean"], y.mean() + y.std() * mean, atol=1e-8)
+    np.testing.assert_allclose(found["variance"], y.var() * variance, atol=1e-8)
+    assert gbcm.info()["log_evidence"] == pytest.approx(evidence - 240 * np.log(y.std()), abs=1e-6)
+    assert_same_committee(GBCM.fit(path, Settings(expert=name, **how), runtime=cluster).committee, gbcm.committee)
+    forgotten = gbcm.forget([gbcm.ledger[0].key])
+    again = forgotten.absorb(partitions(open_data(path), 50))
+    assert_same_committee(again.committee, gbcm.committee)
