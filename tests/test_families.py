@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bcmdist import GBCM, SerialRuntime, Settings
-from bcmdist.data.dataset import open_group
+from bcmdist.data.groups import open_group
 from bcmdist.errors import InvalidData, InvalidOption, MemoryLimit, NotPositiveDefinite, UnsupportedTarget
 from bcmdist.experts import laplace
 from bcmdist.model.likelihoods import LIKELIHOODS, make_likelihood

@@ -17,7 +17,8 @@ from bcmdist.api.gbcm import GBCM
 from bcmdist.data.checks.checked_store import CheckedStore, recorded, safe_name
 from bcmdist.data.checks.encoding import LARGEST_CHUNK_BYTES, encoding_of
 from bcmdist.data.checks.manifest import Chunk, decode, encode, from_table, to_table
-from bcmdist.data.dataset import Dataset, open_data, open_group, open_growing
+from bcmdist.data.dataset import Dataset, open_data, open_growing
+from bcmdist.data.groups import open_group
 from bcmdist.data.partition import partitions
 from bcmdist.data.rows import read_all
 from bcmdist.data.sources.directory import Directory

@@ -18,7 +18,7 @@ from bcmdist.data.partition import partitions
 from bcmdist.data.schema import Schema
 from bcmdist.data.tables.importing import Split, import_file
 from bcmdist.data.tables.roles import Roles
-from bcmdist.data.tables.tables import write_table
+from bcmdist.data.tables.writing import write_table
 from bcmdist.data.writing import append_rows, write_dataset
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidDtype, InvalidOption, UnsupportedTarget
 

@@ -18,12 +18,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcmdist.data.coordinates import read_coordinate
-from bcmdist.data.dataset import open_group, read_schema
+from bcmdist.data.dataset import read_schema
+from bcmdist.data.groups import open_group
 from bcmdist.data.outputs import taken_meanwhile
 from bcmdist.data.schema import NO_INPUT, Schema, dimensions, unused_columns, warn_of_columns
 from bcmdist.data.tables.importing import import_file
 from bcmdist.data.tables.roles import Roles
-from bcmdist.data.tables.tables import READERS, WRITERS, ending, write_table
+from bcmdist.data.tables.tables import READERS, ending
+from bcmdist.data.tables.writing import WRITERS, write_table
 from bcmdist.data.values import unpacked
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption
 from bcmdist.model.model import Model

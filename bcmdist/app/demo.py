@@ -13,7 +13,8 @@ import numpy as np
 
 from bcmdist.api.gbcm import GBCM
 from bcmdist.app import pictures
-from bcmdist.data.dataset import open_data, open_group
+from bcmdist.data.dataset import open_data
+from bcmdist.data.groups import open_group
 from bcmdist.data.partition import partitions
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import DataExists, InvalidOption

@@ -1,4 +1,4 @@
-"""Arrays of a data set: opened, and checked as far as can be without reading rows. The door to Zarr data.
+"""Data sets: opened, and checked as far as can be without reading rows.
 
 A data set is a Zarr group (v2 or v3; a path or any URL Zarr understands) with `X` (N, D), `y`
 (N,) and optionally the companions `weight` (how many rows a row counts for in the likelihood; scaling,
@@ -7,35 +7,27 @@ that are complete are told from those that are announced.
 """
 
 import itertools
-import os
 from dataclasses import dataclass
-from urllib.parse import unquote
 
-import zarr
-from zarr.core.sync import sync
-from zarr.storage import LocalStore
-
-from bcmdist.data.checks.checked_store import CheckedStore, safe_name
 from bcmdist.data.coordinates import schema_of
+from bcmdist.data.groups import (
+    absolute_url,
+    chunk_rows,
+    missing_chunks,
+    open_array,
+    open_group,
+    whole_rows,
+)
 from bcmdist.data.reader import EntryShape
 from bcmdist.data.schema import UNNAMED, Schema, recoded, refuse_other_classes, taken, warn_of_columns
 from bcmdist.data.schemes import reader_of
-from bcmdist.data.values import since
 from bcmdist.errors import (
-    BcmdistError,
     DataDamaged,
-    DataNotFound,
     InvalidData,
-    InvalidDtype,
-    InvalidOption,
     MisalignedChunks,
     MissingChunk,
-    MissingExtra,
-    UnsafeData,
 )
-from bcmdist.storage.locate import open_objects
-from bcmdist.storage.paths import leads_nowhere
-from bcmdist.storage.urls import answering, normal_url, on_objects, refuse_secrets
+from bcmdist.storage.urls import answering
 
 # Arrays that may stand beside the targets, in the order of the fields of `Observations`.
 COMPANIONS = ("weight", "exposure", "trials", "event")
@@ -46,9 +38,6 @@ ALL_STORED = "bcmdist_all_chunks_stored"
 # Attribute of groups to which rows are appended: so many are written, whatever the shape of the arrays says. A writer
 # that resizes first and writes then advances it last; rows beyond it do not exist yet for whoever reads.
 ROWS_COMPLETE = "rows_complete"
-
-# More rows are a mistake or a lie.
-MOST_ROWS = 10**11
 
 
 @dataclass(frozen=True)
@@ -75,58 +64,6 @@ class Dataset:
     """columns of X to read, in this order; () for all as they are stored"""
     recode: tuple[int, ...] = ()
     """what the classes 0 to C - 1 of y are called by the model that it is read for; () where they are the same"""
-
-
-def absolute_url(url):
-    """The same place under a name that does not depend on the working directory."""
-    url = str(url).removeprefix("file://")
-    if not url:  # not the working directory, and all that lies there
-        raise InvalidOption("data: expected a path or URL, got ''; give one, '.' for the working directory")
-    if url != url.encode(errors="replace").decode():  # keys of partitions are text
-        raise InvalidOption(f"data: expected a path of Unicode text, got {url!r}; rename it")
-    if on_objects(url):
-        return normal_url(url)
-    refuse_secrets(url)
-    return url if "://" in url else os.path.abspath(url)
-
-
-def group_store(url):
-    """What Zarr is given to open a URL: an object store's client, or the URL itself."""
-    where = absolute_url(url)
-    return zarr.storage.ObjectStore(open_objects(where).store) if on_objects(where) else where
-
-
-def open_group(url):
-    """Zarr group for reading, of which every chunk is checked (`CheckedStore`).
-
-    Raises
-    ------
-    DataNotFound, InvalidOption, MissingExtra, StorageUnreachable, UnsafeData
-    """
-    if reader := reader_of(url):
-        raise InvalidOption(
-            f"data: expected a Zarr data set, {reader.named(url)} is a stream; `bcmdist ingest` hears it"
-        )
-    where = absolute_url(url)
-    if "\0" in where or ("://" in where and ".." in unquote(where).split("/")):
-        raise UnsafeData(f"data: expected a path or URL without NUL and '..', got {where!r}; give the place itself")
-    try:
-        with answering(url):
-            if os.path.isdir(where):
-                checked = CheckedStore(LocalStore(where, read_only=True))
-                return zarr.open_group(checked, mode="r", use_consolidated=False)
-            group = zarr.open_group(group_store(where), mode="r", use_consolidated=False)
-            return zarr.open_group(CheckedStore(group.store), path=group.path, mode="r", use_consolidated=False)
-    except BcmdistError:
-        raise
-    except ImportError as error:
-        raise MissingExtra(f"data: {url} needs a package that is not installed ({error}); pip install it") from error
-    except Exception as error:  # whatever zarr makes of what is there
-        found = leads_nowhere(where) or f"found none ({type(error).__name__})"
-        raise DataNotFound(
-            f"data: expected a Zarr group at {url}, {found}; check the path, or make one with "
-            "`bcmdist import FILE DATA.zarr`"
-        ) from error
 
 
 def open_data(url, *, x="X", y="y", schema=UNNAMED) -> Dataset:
@@ -184,7 +121,7 @@ def open_growing(url, *, x="X", y="y", schema=UNNAMED, start=0, most=None) -> Da
         rows = min(rows, complete)
     elif start < rows:
         wanted = rows if most is None else min(rows, start + most)
-        rows = min(_whole_rows(array, start, wanted) for array in arrays.values())
+        rows = min(whole_rows(array, start, wanted) for array in arrays.values())
     return _data(url, x, y, group, arrays, rows, schema)
 
 
@@ -201,30 +138,25 @@ def complete_rows(group, url) -> int | None:
 
 def announced_rows(url, *, x="X") -> int:
     """Rows that a data set has or is getting: those of its shape."""
-    return _array(open_group(url), url, x).shape[0]
+    return open_array(open_group(url), url, x).shape[0]
 
 
 def missing_chunk(url, *, x="X", y="y") -> str | None:
     """Name of the first chunk of a data set that is not stored; None where all are."""
     group, arrays = _open_arrays(url, x, y)
-    missing = (key for array in arrays.values() for key in _missing(array, array.shape[0], group.store))
+    missing = (key for array in arrays.values() for key in missing_chunks(array, array.shape[0], group.store))
     return next(missing, None)
-
-
-def _missing(array, rows, store):
-    """Keys of chunks of the first rows that are not stored."""
-    return store.missing(array.path, (f"{array.path}/{key}" for key in chunk_keys(array, 0, rows)))
 
 
 def _open_arrays(url, x, y):
     """Group, and X, y and the companions by name, each right in itself."""
     group = open_group(url)
-    X = _array(group, url, x)
+    X = open_array(group, url, x)
     if X.ndim != 2:
         raise InvalidData(f"{url}: expected {x} with shape (N, D), got {X.shape}; store one row per observation")
     arrays = {x: X}
     for name in [y] * (y is not None) + [name for name in COMPANIONS if name in group]:
-        arrays[name] = _array(group, url, name)
+        arrays[name] = open_array(group, url, name)
         _check_companion(url, x, X, name, arrays[name])
     return group, arrays
 
@@ -250,7 +182,7 @@ def read_schema(url, *, x="X", y: str | None = None) -> Schema:
     if reader := reader_of(url):
         return Schema(reader.shape(url, x, y, COMPANIONS).columns)
     group = open_group(url)
-    return schema_of(url, group, _array(group, url, x), None if y is None else _array(group, url, y))
+    return schema_of(url, group, open_array(group, url, x), None if y is None else open_array(group, url, y))
 
 
 def check_names(data: Dataset, schema: Schema):
@@ -273,76 +205,15 @@ def describe(url, x, y) -> str:
     return f"{data.x} with {data.rows} rows, {data.inputs} columns, {data.chunk_rows} rows per chunk"
 
 
-def _array(group, url, name):
-    """An array of numbers, whose metadata are believable and whose chunks can be decoded safely."""
-    safe_name(name, str(url))
-    try:
-        with answering(url):
-            array = group.get(name)
-            names = [] if array is not None else sorted(group.array_keys())  # lists what is being renamed
-    except BcmdistError:
-        raise
-    except Exception as error:  # whatever zarr makes of the metadata
-        group.store.refuse_unsafe(f"{group.path}/{name}".lstrip("/"))
-        raise DataDamaged(
-            f"{url}: the metadata of {name} cannot be read ({error}); restore them from a copy"
-        ) from error
-    if not isinstance(array, zarr.Array):
-        raise DataNotFound(f"{url}: expected an array {name!r}, found {names}; name the array with --x or --y")
-    if array.dtype.kind not in "fiub":
-        raise InvalidDtype(
-            f"{url}: expected real numbers in {name}, got dtype {array.dtype}; convert it to float64 first"
-        )
-    if units := since(array):
-        raise InvalidDtype(
-            f"{url}: expected numbers in {name}, got dates ({units}), which count from another day in another file; "
-            "store what they mean as numbers, such as the age in days"
-        )
-    group.store.encoding(array.path)  # raises
-    if max(array.shape, default=0) > MOST_ROWS:
-        raise UnsafeData(
-            f"{url}: expected at most {MOST_ROWS:,} rows and columns in {name}, its metadata declare shape "
-            f"{array.shape}; restore them from a copy"
-        )
-    return array
-
-
 def _refuse_missing_chunks(url, name, array, rows, store):
     """Where every chunk was stored: see that those of the first rows are there, before work begins; whoever reads sees
     it in any case."""
-    missing = list(itertools.islice(_missing(array, rows, store), 3))
+    missing = list(itertools.islice(missing_chunks(array, rows, store), 3))
     if missing:
         raise MissingChunk(
             f"{url}: expected all chunks of {name}, some are missing (key {', '.join(missing)}); restore them from a "
             "copy"
         )
-
-
-def chunk_keys(array, start, stop):
-    """Keys of the chunks (of the shards, where there are shards) in which rows start to stop lie."""
-    shape = array.shards or array.chunks
-    along = range(start // shape[0], -(-stop // shape[0]))
-    across = itertools.product(*(range(-(-n // size)) for n, size in zip(array.shape[1:], shape[1:], strict=True)))
-    return (array.metadata.encode_chunk_key(where) for where in ((k, *c) for c in list(across) for k in along))
-
-
-def _is_stored(array, key):
-    return sync(array.store.exists(f"{array.path}/{key}".lstrip("/")))
-
-
-def _whole_rows(array, start, stop):
-    """Rows in whole chunks that are stored, from the chunk of `start` on, until about `stop`."""
-    size = chunk_rows(array)
-    first, last = start // size, min(-(-stop // size), array.shape[0] // size)
-    for chunk in range(first, last):
-        if not all(_is_stored(array, key) for key in chunk_keys(array, chunk * size, (chunk + 1) * size)):
-            return chunk * size
-    return max(first, last) * size
-
-
-def chunk_rows(array):
-    """Rows per chunk, or per shard where there are shards."""
-    return (array.shards or array.chunks)[0]
 
 
 def _check_companion(url, x, X, name, array):

@@ -6,7 +6,7 @@ import os
 import shutil
 import uuid
 
-from bcmdist.data.dataset import absolute_url
+from bcmdist.data.groups import absolute_url
 from bcmdist.errors import DataExists, InvalidOption
 from bcmdist.storage.locate import open_objects
 from bcmdist.storage.paths import leads_nowhere

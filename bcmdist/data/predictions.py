@@ -8,7 +8,8 @@ import zarr
 
 from bcmdist.data.checks.checked_store import safe_name
 from bcmdist.data.coordinates import read_coordinate
-from bcmdist.data.dataset import Dataset, group_store, open_group
+from bcmdist.data.dataset import Dataset
+from bcmdist.data.groups import group_store, open_group
 from bcmdist.data.schema import CLASSES, dimensions
 from bcmdist.data.writing import create_array
 from bcmdist.errors import DataExists, InvalidData

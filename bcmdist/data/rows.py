@@ -11,7 +11,8 @@ import numpy as np
 from zict import LRU
 
 from bcmdist.data.checks.manifest import Chunk
-from bcmdist.data.dataset import COMPANIONS, Dataset, open_group, read_schema
+from bcmdist.data.dataset import COMPANIONS, Dataset, read_schema
+from bcmdist.data.groups import open_group
 from bcmdist.data.observations import Observations
 from bcmdist.data.partition import Partition
 from bcmdist.data.schemes import reader_of

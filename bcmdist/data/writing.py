@@ -17,14 +17,8 @@ from zarr.codecs import Crc32cCodec, ZstdCodec
 from bcmdist.data.checks.checked_store import recorded
 from bcmdist.data.checks.manifest import MANIFEST
 from bcmdist.data.coordinates import schema_of
-from bcmdist.data.dataset import (
-    ALL_STORED,
-    COMPANIONS,
-    ROWS_COMPLETE,
-    absolute_url,
-    chunk_keys,
-    group_store,
-)
+from bcmdist.data.dataset import ALL_STORED, COMPANIONS, ROWS_COMPLETE
+from bcmdist.data.groups import absolute_url, chunk_keys, group_store
 from bcmdist.data.outputs import new_output
 from bcmdist.data.schema import CLASSES, UNNAMED, Schema, few, frame_names, in_order, is_text
 from bcmdist.data.values import PLAIN, as_float, packing_of

@@ -8,7 +8,8 @@ from bcmdist.errors import NotPositiveDefinite
 from bcmdist.learning.evidence.cached import Remembered
 from bcmdist.learning.evidence.local_tasks import ClassEvidence, LeftOut
 from bcmdist.learning.evidence.objectives import LocalObjective, improved_points
-from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, learn, polish, rescale, with_given
+from bcmdist.learning.rescaling import rescale
+from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, learn, polish, with_given
 from bcmdist.model.kernels import kernel_parts, parse_kernel
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.local.halos import sizes_for

@@ -52,6 +52,8 @@ class Sail:
     """take it along"""
     night: bool = False
     """also in the dark"""
+    ropes: Literal["hemp", "wire"] | str | None = None
+    """of what, or of what others sell"""
 
 
 @click.command()
@@ -69,6 +71,13 @@ def test_fields_are_options():
     expected = Sail("ketch", "Kiel", Wind(3.0), 4, "gaff", 2, {"jib": [1.0, 2.0], "main": 3.0}, False, True)
     assert sailed(*words.split(), "--night").output == f"{expected}\n"
     assert sailed("ketch", "--harbour", "Kiel", "--sails", "all").output == f"{Sail('ketch', 'Kiel', sails='all')}\n"
+
+
+def test_choices_to_which_others_may_add():
+    """Who knows the others says whether there is one."""
+    expected = Sail("ketch", "Kiel", ropes="nylon")
+    assert sailed("ketch", "--harbour", "Kiel", "--ropes", "nylon").output == f"{expected}\n"
+    assert "--ropes [hemp|wire|NAME]" in sailed("--help").output
 
 
 @pytest.mark.parametrize(
@@ -143,6 +152,17 @@ def test_help_names_every_likelihood_and_kernel():
     assert ours(LIKELIHOODS) <= set(named)
     kernels = texts["kernel"].partition(", or")[0].removeprefix("by name: ").split()
     assert set(kernels) == ours(KERNELS)
+
+
+@pytest.mark.parametrize(
+    ("option", "registry"),
+    [("--task", "regression, classification"), ("--likelihood", "gaussian"), ("--expert", "bcm")],
+)
+def test_a_name_that_nobody_has_added_is_refused_with_those_there_are(option, registry):
+    done = CliRunner().invoke(cli, ["fit", "d", "--model", "m", option, "nobodys"])
+    assert done.exit_code == 1
+    assert f"InvalidOption: {option.removeprefix('--')}: expected one of {registry}, " in done.stderr
+    assert "got 'nobodys'" in done.stderr
 
 
 NAMES_OF_BEFORE = {

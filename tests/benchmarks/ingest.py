@@ -40,7 +40,7 @@ class Commits:
 
     def __enter__(self):
         def commit(loop):
-            told = loop.pending.message is not None
+            told = loop.admission.uncommitted > 0
             seconds = seconds_of(lambda: self.original(loop))
             self.seconds += [seconds] * told
 

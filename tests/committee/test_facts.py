@@ -13,6 +13,7 @@ FULL = replace(
     data="a.zarr",
     evaluations=7,
     method="local",
+    expert="fitc",
     fading=Weighting("stream", 70, half_life=10.0),
     skipped=("b.zarr/X[0:3]",),
     cells=Cells(80, 700, "cells.zarr/X", "e" * 64, "f" * 64, 0.01),

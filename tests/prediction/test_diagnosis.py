@@ -69,7 +69,7 @@ def test_gradient_of_a_fit_is_that_of_refits(wave):
     def evidence(noise):
         total, noisy = zero_message(query, likelihood), likelihood.with_parameters({"noise_variance": noise})
         for _, rows in read_all(partitions(open_data(path), 60)):
-            obs = scaling.observations(rows.obs, "affine")
+            obs = scaling.observations(rows.obs, likelihood.units)
             total = total + expert_message(query, noisy, scaling.inputs(rows.X), obs)
         return Committee(total).log_evidence
 
@@ -116,7 +116,7 @@ def test_gradient_counts_partitions_by_their_weight(wave):
     def evidence(variance):
         moved = prepare(query.points, kernel=query.kernel.with_parameters({"variance": variance}), mean=query.mean)
         first, *others = (
-            expert_message(moved, likelihood, scaling.inputs(rows.X), scaling.observations(rows.obs, "affine"))
+            expert_message(moved, likelihood, scaling.inputs(rows.X), scaling.observations(rows.obs, likelihood.units))
             for _, rows in read_all(passes.heard_partitions(gbcm.snapshot))
         )
         return Committee(sum(others, first + first)).log_evidence
@@ -139,7 +139,7 @@ def test_calibration_of_a_fit_is_that_of_its_rows(wave):
     assert list(told["at_rows"]) == names
     assert 0.5 < told["coverage95"] < 1
     scaling = gbcm.model.scaling
-    obs = scaling.observations(unweighted(y), "affine")
+    obs = scaling.observations(unweighted(y), gbcm.model.likelihood.units)
     heard = [PartitionRows(scaling.inputs(X[b]), obs[b]) for b in split(240, [50, 100, 150, 200])]
     found = reliability(gbcm.model.query, gbcm.model.likelihood, heard, gbcm.model.query.points)
     assert told["coverage95"] == pytest.approx(found.coverage(0.95), rel=1e-9)

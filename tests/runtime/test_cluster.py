@@ -456,13 +456,13 @@ def _see_again():
 
 
 def _hide(path, elsewhere):
-    from bcmdist.data import dataset
+    from bcmdist.data import groups
 
-    dataset.hidden_original = dataset.absolute_url
-    dataset.absolute_url = lambda url: elsewhere if str(url) == path else dataset.hidden_original(url)
+    groups.hidden_original = groups.absolute_url
+    groups.absolute_url = lambda url: elsewhere if str(url) == path else groups.hidden_original(url)
 
 
 def _unhide():
-    from bcmdist.data import dataset
+    from bcmdist.data import groups
 
-    dataset.absolute_url = dataset.hidden_original
+    groups.absolute_url = groups.hidden_original

@@ -20,7 +20,8 @@ import bcmdist
 from bcmdist.api.gbcm import GBCM
 from bcmdist.api.requests import absolute
 from bcmdist.app.cli.main import cli
-from bcmdist.data.dataset import absolute_url, open_data, open_group
+from bcmdist.data.dataset import open_data
+from bcmdist.data.groups import absolute_url, open_group
 from bcmdist.data.partition import partitions
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import (

@@ -24,7 +24,9 @@ from bcmdist.storage.ledger import Entry
 GROUP = 4
 
 
-def ingest_in_turn(snapshot: Snapshot, source: Source, runtime, wishes: IngestOptions) -> tuple[Snapshot, IngestReport]:
+def ingest_in_turn(
+    snapshot: Snapshot, source: Source, runtime, options: IngestOptions
+) -> tuple[Snapshot, IngestReport]:
     """Let a committee whose model linearises at the running belief hear what a source delivers, once each.
 
     Raises
@@ -32,12 +34,12 @@ def ingest_in_turn(snapshot: Snapshot, source: Source, runtime, wishes: IngestOp
     CommitConflict
         Somebody else writes too: his messages and ours depend on their order.
     """
-    if replace(wishes, keep=KEEP_COMMITS, same_rows="warn", stop=never) != IngestOptions():
+    if replace(options, keep=KEEP_COMMITS, same_rows="warn", stop=never) != IngestOptions():
         raise InvalidOption(
             "ingest: expected no options with a model that linearises at the running belief, since its messages depend "
-            f"on their order (--same-rows may stay), got {wishes}; leave them out, or fit a model with --linearise own"
+            f"on their order (--same-rows may stay), got {options}; leave them out, or fit a model with --linearise own"
         )
-    tally, read_to, twins = IngestReport(), None, dict[str, str]()
+    report, read_to, twins = IngestReport(), None, dict[str, str]()
     digests = {entry.key: entry.digest for entry in snapshot.ledger}
     known = digests.keys() | heard_in_cells(snapshot)
     while deliveries := source.read(read_to, GROUP):
@@ -46,7 +48,7 @@ def ingest_in_turn(snapshot: Snapshot, source: Source, runtime, wishes: IngestOp
             raise error
         parts = [part for delivery in deliveries for part in delivery.parts]
         fresh = [part for part in parts if part.key not in known]
-        tally.duplicates += len(parts) - len(fresh)
+        report.duplicates += len(parts) - len(fresh)
         again = [part for part in parts if part.key in digests]
         if again:
             refuse_conflict(runtime.sum(Digests(), again, label="compare").by_key, digests)
@@ -54,23 +56,23 @@ def ingest_in_turn(snapshot: Snapshot, source: Source, runtime, wishes: IngestOp
             snapshot.refuse_unlike(fresh)
             refuse_overlap(fresh, known)
             refuse_large_expert(fresh, snapshot.model.shared, runtime, snapshot.model.likelihood)
-            twins |= _twins(snapshot, fresh, runtime, wishes)
+            twins |= _twins(snapshot, fresh, runtime, options)
             snapshot = passes.absorb_in_turn(snapshot, fresh, runtime)
             digests = {entry.key: entry.digest for entry in snapshot.ledger}
             known |= digests.keys()
-        tally.partitions += len(fresh)
-        tally.rows += sum(part.rows for part in fresh)
+        report.partitions += len(fresh)
+        report.rows += sum(part.rows for part in fresh)
         source.ack(read_to, [part.key for part in parts])
-    tally.same_rows = len(twins)
-    if twins and wishes.same_rows == "warn":
+    report.same_rows = len(twins)
+    if twins and options.same_rows == "warn":
         warnings.warn(BcmdistWarning(same_rows_warning(twins)), stacklevel=2)
-    return snapshot, tally
+    return snapshot, report
 
 
-def _twins(snapshot, fresh: list[Partition], runtime, wishes) -> dict[str, str]:
+def _twins(snapshot, fresh: list[Partition], runtime, options) -> dict[str, str]:
     """Twins of new partitions by their keys; raises where there must be none."""
     found = runtime.sum(Digests(), fresh, label="compare").by_key
     twins = Contents(snapshot.ledger).twins(Entry(part.key, found[part.key], part.rows) for part in fresh)
-    if twins and wishes.same_rows == "refuse":
+    if twins and options.same_rows == "refuse":
         raise same_rows(*next(iter(twins.items())))
     return twins

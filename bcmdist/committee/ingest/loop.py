@@ -64,7 +64,7 @@ PAUSE, LONGEST_PAUSE = 0.01, 1.0
 
 
 def ingest(
-    snapshot: Snapshot, source: Source, runtime, wishes: IngestOptions | None = None, *, watch: Watch | None = None
+    snapshot: Snapshot, source: Source, runtime, options: IngestOptions | None = None, *, watch: Watch | None = None
 ) -> tuple[Snapshot, IngestReport]:
     """Let a committee hear what a source delivers, once each; `watch` looks on at what was not there at the fit.
 
@@ -75,11 +75,11 @@ def ingest(
     DataChanged, InvalidData, InvalidOption, MemoryLimit, PoisonChunk, SchedulerLost, SourceUnreachable, ...
         What was good has been committed; the offset stays before what failed.
     """
-    wishes = wishes or IngestOptions()
+    options = options or IngestOptions()
     if snapshot.facts.linearise == RUNNING:
-        return ingest_in_turn(snapshot, source, runtime, wishes)
+        return ingest_in_turn(snapshot, source, runtime, options)
     runtime.check_same(functools.partial(record_digest, snapshot.url, snapshot.commit), url=snapshot.url)
-    loop = _Loop(snapshot, source, runtime, wishes, (source.name and watch) or Unwatched())
+    loop = _Loop(snapshot, source, runtime, options, (source.name and watch) or Unwatched())
     loop.run()
     return loop.snapshot, loop.admission.report
 
@@ -87,14 +87,14 @@ def ingest(
 class _Loop:
     """One ingestion: does what `admission` says, and tells it what came of that."""
 
-    def __init__(self, snapshot: Snapshot, source: Source, runtime, wishes: IngestOptions, watch: Watch):
-        self.snapshot, self.source, self.runtime, self.wishes = snapshot, source, runtime, wishes
+    def __init__(self, snapshot: Snapshot, source: Source, runtime, options: IngestOptions, watch: Watch):
+        self.snapshot, self.source, self.runtime, self.options = snapshot, source, runtime, options
         fading = self._fading()
         self.expert = (EPExpert if snapshot.facts.approximation == "ep" else Expert)(snapshot.reference)
-        self.admission = Admission(self._known(fading), snapshot.surveyed, wishes, self._unfit)
+        self.admission = Admission(self._known(fading), snapshot.surveyed, options, self._unfit)
         self.watch, self.before = watch, snapshot.ledger
         """who looks on; the ledger as it was when this began"""
-        self.read_to = snapshot.offsets.get(source.name) if wishes.watch else None
+        self.read_to = snapshot.offsets.get(source.name) if options.watch else None
         self.given = 0
         """new partitions that were handed out"""
         self.label = "ingest" if source.name else "experts"
@@ -106,7 +106,7 @@ class _Loop:
 
     def _fading(self) -> Weighting:
         """How rows of the source fade, as the newest commit says, which may be somebody else's."""
-        return chosen_fading(self.snapshot.facts.fading, self.source.name, self.wishes.half_life, self.wishes.window)
+        return chosen_fading(self.snapshot.facts.fading, self.source.name, self.options.half_life, self.options.window)
 
     def _fading_on(self) -> Weighting:
         return going_on(self.admission.fading, self._fading(), self.snapshot.url)
@@ -132,7 +132,7 @@ class _Loop:
             for outcome in self._outcomes():
                 self._take(outcome)
             idle = self.given == begun
-            finished = not self.wishes.watch or self._enough() or bool(self.failures)
+            finished = not self.options.watch or self._enough() or bool(self.failures)
             if finished or idle or self._due():
                 self.commit()
             if idle and not finished:
@@ -159,15 +159,15 @@ class _Loop:
             raise
 
     def _enough(self):
-        return self.wishes.stop() or (self.wishes.max_partitions or self.given + 1) <= self.given
+        return self.options.stop() or (self.options.max_partitions or self.given + 1) <= self.given
 
     def _stopped(self):
         """Whether a failure forbids to read on: others than poison tend to come again and again."""
         return any(not isinstance(error, PoisonChunk) for error in self.failures)
 
     def _most(self):
-        most = min(GROUP * self.runtime.threads, self.wishes.commit_every or GROUP * self.runtime.threads)
-        return most if self.wishes.max_partitions is None else min(most, self.wishes.max_partitions - self.given)
+        most = min(GROUP * self.runtime.threads, self.options.commit_every or GROUP * self.runtime.threads)
+        return most if self.options.max_partitions is None else min(most, self.options.max_partitions - self.given)
 
     def _work(self) -> Iterator[tuple[Any, list]]:
         """Tasks with the partitions they are for, as somebody asks for them."""
@@ -196,7 +196,7 @@ class _Loop:
     def _groups(self, parts) -> Iterator[list]:
         """Neighbours that are computed together: few, so that no thread is idle for long; alone where rows fade, or may
         be refused once they are known."""
-        alone = self.admission.fading.half_life or self.wishes.same_rows == "refuse"
+        alone = self.admission.fading.half_life or self.options.same_rows == "refuse"
         size = 1 if alone else max(1, min(GROUP, -(-len(parts) // self.runtime.threads)))
         return (parts[k : k + size] for k in range(0, len(parts), size))
 
@@ -223,8 +223,8 @@ class _Loop:
         return told
 
     def _due(self):
-        if self.wishes.commit_every is not None:
-            return self.admission.uncommitted >= self.wishes.commit_every
+        if self.options.commit_every is not None:
+            return self.admission.uncommitted >= self.options.commit_every
         wait = max(COMMIT_SECONDS, COMMIT_SHARE * self.commit_seconds)
         return time.monotonic() - self.committed >= wait
 
@@ -233,7 +233,7 @@ class _Loop:
         batch, overtaken = self.admission.take(), False
         if self.admission.is_overtaken(batch):
             batch = self._left_of(batch)
-        heard, watching = self.admission.digests, self.wishes.watch
+        heard, watching = self.admission.digests, self.options.watch
         if says_more(self.snapshot, batch, self._beside, heard=heard, watching=watching):
             start, pause, stages = time.monotonic(), PAUSE, StageTimer()
             stages.seconds[self.label] = start - self.committed
@@ -255,9 +255,9 @@ class _Loop:
         self.committed = time.monotonic()
         ledger = self.snapshot.ledger if overtaken else None
         self._do(self.admission.committed(batch, self._fading_on(), ledger))
-        if self.unpruned >= self.wishes.keep:
+        if self.unpruned >= self.options.keep:
             self._prune()
-        if self.wishes.watch:  # who knows when this ends
+        if self.options.watch:  # who knows when this ends
             self._tell()
 
     def _left_of(self, batch: Batch) -> Batch:
@@ -277,7 +277,7 @@ class _Loop:
     def _prune(self):
         if self.unpruned:
             try:
-                self.snapshot.store.prune(self.wishes.keep)
+                self.snapshot.store.prune(self.options.keep)
             except ModelDamaged as error:  # an old commit: what was heard is safe
                 warnings.warn(BcmdistWarning(f"old commits were not pruned: {error}"), stacklevel=2)
             self.unpruned = 0

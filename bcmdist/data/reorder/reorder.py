@@ -16,7 +16,8 @@ import uuid
 
 import numpy as np
 
-from bcmdist.data.dataset import Dataset, absolute_url, open_data, open_group
+from bcmdist.data.dataset import Dataset, open_data
+from bcmdist.data.groups import absolute_url, open_group
 from bcmdist.data.partition import Partition, Span
 from bcmdist.data.reorder.external_sort import Shuffle
 from bcmdist.data.reorder.tasks import Gather, Router, Scatter, run_name

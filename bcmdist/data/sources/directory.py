@@ -15,16 +15,8 @@ import hashlib
 import os
 import warnings
 
-from bcmdist.data.dataset import (
-    Dataset,
-    absolute_url,
-    announced_rows,
-    check_names,
-    complete_rows,
-    missing_chunk,
-    open_data,
-    open_group,
-)
+from bcmdist.data.dataset import Dataset, announced_rows, check_names, complete_rows, missing_chunk, open_data
+from bcmdist.data.groups import absolute_url, open_group
 from bcmdist.data.partition import partitions
 from bcmdist.data.schema import UNNAMED
 from bcmdist.data.sources.delivery import Delivery

@@ -9,7 +9,8 @@ its rows.
 
 import bisect
 
-from bcmdist.data.dataset import absolute_url, announced_rows, check_names, open_data, open_growing
+from bcmdist.data.dataset import announced_rows, check_names, open_data, open_growing
+from bcmdist.data.groups import absolute_url
 from bcmdist.data.partition import Partition, partitions, steady_partitions
 from bcmdist.data.schema import UNNAMED
 from bcmdist.data.sources.delivery import Delivery

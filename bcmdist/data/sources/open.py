@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from bcmdist.data.dataset import absolute_url
+from bcmdist.data.groups import absolute_url
 from bcmdist.data.reader import Reader
 from bcmdist.data.registry import Registry
 from bcmdist.data.schema import UNNAMED, Schema

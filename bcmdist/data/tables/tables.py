@@ -1,4 +1,4 @@
-"""Tables: files of named columns, read without a guess and written piece by piece. The door to pandas.
+"""Tables: files of named columns, read without a guess. The door to pandas, with `writing`.
 
 A column is numbers, texts, or something else that has a name (dates, categories, objects). What a reader of such files
 would otherwise do in silence - rename a second column of the same name, take a first column for row names, fill short
@@ -6,7 +6,7 @@ lines - is an error here.
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -212,43 +212,3 @@ def as_written(file, column: Column) -> np.ndarray:
     names, _ = _header(pandas, file)
     texts = frame.iloc[:, names.index(column.name)].str.strip().to_numpy(dtype=object)
     return column.values if np.array_equal(column.values.astype(str), texts.astype(str)) else texts
-
-
-def write_table(file, pieces: Iterable[Mapping[str, np.ndarray]]) -> None:
-    """Write pieces of columns (n,) by name, one after the other, as a .csv or .parquet file.
-
-    Raises
-    ------
-    MissingExtra
-    """
-    try:
-        WRITERS[ending(file)](file, pieces)
-    except ImportError as error:
-        raise MissingExtra(f"{file}: tables need pandas and pyarrow; pip install 'bcmdist[tables]'") from error
-
-
-def _write_csv(file, pieces):
-    import pandas
-
-    with open(file, "w", newline="", encoding="utf-8") as out:
-        for number, piece in enumerate(pieces):
-            pandas.DataFrame(dict(piece)).to_csv(out, index=False, header=number == 0)
-
-
-def _write_parquet(file, pieces):
-    import pandas
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    writer = None
-    try:
-        for piece in pieces:
-            table = pa.Table.from_pandas(pandas.DataFrame(dict(piece)), preserve_index=False)
-            writer = writer or pq.ParquetWriter(file, table.schema)
-            writer.write_table(table)
-    finally:
-        if writer:
-            writer.close()
-
-
-WRITERS = {".csv": _write_csv, ".parquet": _write_parquet}

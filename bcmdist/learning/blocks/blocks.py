@@ -14,7 +14,8 @@ from typing import Protocol
 
 import numpy as np
 
-from bcmdist.data.dataset import Dataset, open_data, open_group
+from bcmdist.data.dataset import Dataset, open_data
+from bcmdist.data.groups import open_group
 from bcmdist.data.partition import Partition
 from bcmdist.data.writing import write_dataset
 from bcmdist.learning.blocks.tasks import Nearest, all_rows

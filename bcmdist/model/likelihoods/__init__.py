@@ -1,7 +1,17 @@
 """Likelihoods p(y | f) of independent rows by name and by task, ours and what other packages register.
 
 Real, two-class, count, positive and censored targets of one latent process, and classes of one each, all behind
-`interface.Likelihood`.
+`interface.Likelihood`. To add one, write a class (`interface.OneProcess`) and register it; another package also names
+its module under the entry points of `data.registry`:
+
+    @register_likelihood
+    @dataclass(frozen=True)
+    class Beta(OneProcess):
+        precision: np.ndarray = parameter(8.0, (1e-1, 1e5), widens=-1.0)
+        name, task, units = "beta", "regression", SHARE
+        ...
+
+Its task, units (`model.units`), parameters with their bounds, columns and scores follow from the class.
 """
 
 from bcmdist.data.registry import Registry, load_plugins

@@ -1,0 +1,146 @@
+"""Zarr groups and their arrays: opened for reading, metadata checked, chunks named. The door to Zarr data."""
+
+import itertools
+import os
+from urllib.parse import unquote
+
+import zarr
+from zarr.core.sync import sync
+from zarr.storage import LocalStore
+
+from bcmdist.data.checks.checked_store import CheckedStore, safe_name
+from bcmdist.data.schemes import reader_of
+from bcmdist.data.values import since
+from bcmdist.errors import (
+    BcmdistError,
+    DataDamaged,
+    DataNotFound,
+    InvalidDtype,
+    InvalidOption,
+    MissingExtra,
+    UnsafeData,
+)
+from bcmdist.storage.locate import open_objects
+from bcmdist.storage.paths import leads_nowhere
+from bcmdist.storage.urls import answering, normal_url, on_objects, refuse_secrets
+
+# More rows are a mistake or a lie.
+MOST_ROWS = 10**11
+
+
+def absolute_url(url):
+    """The same place under a name that does not depend on the working directory."""
+    url = str(url).removeprefix("file://")
+    if not url:  # not the working directory, and all that lies there
+        raise InvalidOption("data: expected a path or URL, got ''; give one, '.' for the working directory")
+    if url != url.encode(errors="replace").decode():  # keys of partitions are text
+        raise InvalidOption(f"data: expected a path of Unicode text, got {url!r}; rename it")
+    if on_objects(url):
+        return normal_url(url)
+    refuse_secrets(url)
+    return url if "://" in url else os.path.abspath(url)
+
+
+def group_store(url):
+    """What Zarr is given to open a URL: an object store's client, or the URL itself."""
+    where = absolute_url(url)
+    return zarr.storage.ObjectStore(open_objects(where).store) if on_objects(where) else where
+
+
+def open_group(url):
+    """Zarr group for reading, of which every chunk is checked (`CheckedStore`).
+
+    Raises
+    ------
+    DataNotFound, InvalidOption, MissingExtra, StorageUnreachable, UnsafeData
+    """
+    if reader := reader_of(url):
+        raise InvalidOption(
+            f"data: expected a Zarr data set, {reader.named(url)} is a stream; `bcmdist ingest` hears it"
+        )
+    where = absolute_url(url)
+    if "\0" in where or ("://" in where and ".." in unquote(where).split("/")):
+        raise UnsafeData(f"data: expected a path or URL without NUL and '..', got {where!r}; give the place itself")
+    try:
+        with answering(url):
+            if os.path.isdir(where):
+                checked = CheckedStore(LocalStore(where, read_only=True))
+                return zarr.open_group(checked, mode="r", use_consolidated=False)
+            group = zarr.open_group(group_store(where), mode="r", use_consolidated=False)
+            return zarr.open_group(CheckedStore(group.store), path=group.path, mode="r", use_consolidated=False)
+    except BcmdistError:
+        raise
+    except ImportError as error:
+        raise MissingExtra(f"data: {url} needs a package that is not installed ({error}); pip install it") from error
+    except Exception as error:  # whatever zarr makes of what is there
+        found = leads_nowhere(where) or f"found none ({type(error).__name__})"
+        raise DataNotFound(
+            f"data: expected a Zarr group at {url}, {found}; check the path, or make one with "
+            "`bcmdist import FILE DATA.zarr`"
+        ) from error
+
+
+def open_array(group, url, name):
+    """An array of numbers, whose metadata are believable and whose chunks can be decoded safely."""
+    safe_name(name, str(url))
+    try:
+        with answering(url):
+            array = group.get(name)
+            names = [] if array is not None else sorted(group.array_keys())  # lists what is being renamed
+    except BcmdistError:
+        raise
+    except Exception as error:  # whatever zarr makes of the metadata
+        group.store.refuse_unsafe(f"{group.path}/{name}".lstrip("/"))
+        raise DataDamaged(
+            f"{url}: the metadata of {name} cannot be read ({error}); restore them from a copy"
+        ) from error
+    if not isinstance(array, zarr.Array):
+        raise DataNotFound(f"{url}: expected an array {name!r}, found {names}; name the array with --x or --y")
+    if array.dtype.kind not in "fiub":
+        raise InvalidDtype(
+            f"{url}: expected real numbers in {name}, got dtype {array.dtype}; convert it to float64 first"
+        )
+    if units := since(array):
+        raise InvalidDtype(
+            f"{url}: expected numbers in {name}, got dates ({units}), which count from another day in another file; "
+            "store what they mean as numbers, such as the age in days"
+        )
+    group.store.encoding(array.path)  # raises
+    if max(array.shape, default=0) > MOST_ROWS:
+        raise UnsafeData(
+            f"{url}: expected at most {MOST_ROWS:,} rows and columns in {name}, its metadata declare shape "
+            f"{array.shape}; restore them from a copy"
+        )
+    return array
+
+
+def chunk_keys(array, start, stop):
+    """Keys of the chunks (of the shards, where there are shards) in which rows start to stop lie."""
+    shape = array.shards or array.chunks
+    along = range(start // shape[0], -(-stop // shape[0]))
+    across = itertools.product(*(range(-(-n // size)) for n, size in zip(array.shape[1:], shape[1:], strict=True)))
+    return (array.metadata.encode_chunk_key(where) for where in ((k, *c) for c in list(across) for k in along))
+
+
+def _is_stored(array, key):
+    return sync(array.store.exists(f"{array.path}/{key}".lstrip("/")))
+
+
+def whole_rows(array, start, stop):
+    """Rows in whole chunks that are stored, from the chunk of `start` on, until about `stop`."""
+    size = chunk_rows(array)
+    first, last = start // size, min(-(-stop // size), array.shape[0] // size)
+    for chunk in range(first, last):
+        if not all(_is_stored(array, key) for key in chunk_keys(array, chunk * size, (chunk + 1) * size)):
+            return chunk * size
+    return max(first, last) * size
+
+
+def chunk_rows(array):
+    """Rows per chunk, or per shard where there are shards."""
+    return (array.shards or array.chunks)[0]
+
+
+def missing_chunks(array, rows, store):
+    """Keys of chunks of the first rows that are not stored, as they are found."""
+    return store.missing(array.path, (f"{array.path}/{key}" for key in chunk_keys(array, 0, rows)))
