@@ -14,6 +14,7 @@ def info(snapshot: Snapshot) -> dict:
     """Figures of `bcmdist info`."""
     model, facts, degrees = snapshot.model, snapshot.facts, snapshot.degrees_of_freedom
     shared, count = model.shared, model.shared.functions
+    asked = facts.query_asked if shared.exhaustive else count
     return {
         "rows": snapshot.committee.total.rows,
         "partitions": len(snapshot.ledger),
@@ -23,7 +24,7 @@ def info(snapshot: Snapshot) -> dict:
         "inputs": model.inputs,
         "columns": list(model.schema.columns),
         "p_eff": degrees,
-        "advice": query_advice(degrees, count, facts.query_asked, facts.degrees_estimated, of=shared.noun),
+        "advice": query_advice(degrees, count, asked, facts.degrees_estimated, of=shared.noun),
         "log_evidence": passes.log_evidence(model, facts, snapshot.ledger, snapshot.committee),
         "kernel": model.kernel_name,
         "mean": shared.mean.name,

@@ -2,7 +2,8 @@
 
     bcm     values at query points, the rest as a block of each partition (the committee machine; PITC)
     fitc    values at query points, the rest of each row on its own
-    sor     values at query points, and nothing else
+    sor     values at query points, and nothing else; with a kernel of a finite basis (`linear`, `poly2`, sums) and as
+            many points, which are all that are kept, the regression on its functions exactly
 
 A new one is a function that makes the shared variables from what is known when a fit has settled its hyper-parameters
 (as for bcm), and the name of a residual (`bcmdist.experts.residual`):

@@ -67,7 +67,7 @@ register_expert("toy_waves_and_rest", weights_of(partial(draw, share=SHARE)), re
 RESIDUAL = {"toy_waves": "none", "toy_waves_and_rest": "diagonal"}
 
 GIVEN = {"kernel.variance": 1.5, "kernel.lengthscale": 0.7, "likelihood.noise_variance": 0.05}
-REGRESSION = Settings(kernel="se", learn=False, set=GIVEN, query=30, rows_per_expert=50)
+REGRESSION = Settings(kernel="se", learn=False, set=GIVEN, query=31, rows_per_expert=50)
 CLASSES = replace(REGRESSION, task="classification", set={n: v for n, v in GIVEN.items() if n.startswith("kernel")})
 
 
@@ -132,6 +132,7 @@ def test_info_says_what_it_is(fitted, expert):
     assert (found["expert"], found["query"], found["jitter"]) == (expert, 30, 0.0)
     assert found["hyperparameters"]["kernel.lengthscale"] == [0.7, 0.7]
     assert "effective degrees of freedom are seen through 30 basis functions" in found["advice"]
+    assert "determine" not in found["advice"]  # one more was asked for than there are, which is all this says
 
 
 def test_score_is_that_of_its_predictions(fitted, wave, make_data, rng):

@@ -18,6 +18,7 @@ from bcmdist.experts.laplace import laplace_mode
 from bcmdist.experts.limits import refuse_expert_of
 from bcmdist.experts.low_rank import LowRank
 from bcmdist.experts.residual import RESIDUALS, Block, Diagonal, kind_of
+from bcmdist.learning.query_selection import select_points
 from bcmdist.model.likelihoods import Bernoulli, Gaussian, Softmax, make_likelihood
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
@@ -25,7 +26,7 @@ from bcmdist.prediction.diagnosis.degrees import degrees_share
 from bcmdist.prediction.joint import joint_latent
 from bcmdist.prediction.latent import predict_latent
 from bcmdist.runtime import memory
-from oracles import independent_rest, laplace_prediction, linear_regression, pitc
+from oracles import full_gp, independent_rest, laplace_prediction, linear_regression, pitc
 from problems import assert_same_committee, class_problem, make_kernel, regression_problem, split
 
 NOISE = 0.1
@@ -323,3 +324,16 @@ def test_experts_about_query_points_by_name(wave, cluster, name):
     forgotten = gbcm.forget([gbcm.ledger[0].key])
     again = forgotten.absorb(partitions(open_data(path), 50))
     assert_same_committee(again.committee, gbcm.committee)
+
+
+@pytest.mark.parametrize("name", ["linear", "linear+constant", "poly2", "poly3"])
+def test_a_kernel_of_a_finite_basis_leaves_nothing(rng, name):
+    """As many query points as basis functions are the weights of that basis: exact, and no matrix of rows."""
+    problem, kernel = regression_problem(rng), make_kernel(name)
+    points = select_points(problem.X, 25, kernel=kernel)
+    shared = prepare(points, kernel=kernel, mean=Mean("constant"), residual="none")
+    committee = committee_of(shared, Gaussian(NOISE), problem)
+    mean, covariance, evidence = full_gp(kernel, Mean("constant").design, problem.X, problem.obs.y, NOISE, problem.Xs)
+    found = predict_latent(shared, committee.posterior, problem.Xs)
+    np.testing.assert_allclose(found, [mean, np.diag(covariance)], atol=1e-9)
+    assert committee.log_evidence == pytest.approx(evidence, abs=1e-7)

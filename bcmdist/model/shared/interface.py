@@ -32,6 +32,8 @@ class Shared(ABC):
     """under which models are stored"""
     noun: ClassVar[str]
     """what the variables of the process are, for messages: "query points" """
+    exhaustive: ClassVar[bool]
+    """whether fewer of them than were asked for are left because they determine the others"""
     kernel: Kernel
     """of the process, in scaled units"""
     mean: Mean

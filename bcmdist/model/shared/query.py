@@ -32,6 +32,7 @@ class Query(Shared):
 
     kind: ClassVar[str] = "query"
     noun: ClassVar[str] = "query points"
+    exhaustive: ClassVar[bool] = True
     points: np.ndarray
     """Query inputs in scaled units, (Q, D)"""
     kernel: Kernel

@@ -74,6 +74,7 @@ class Weights(Shared):
 
     kind: ClassVar[str] = "weights"
     noun: ClassVar[str] = "basis functions"
+    exhaustive: ClassVar[bool] = False
     basis: Basis
     scale: np.ndarray
     """prior standard deviations of the weights, (B,)"""
