@@ -63,7 +63,10 @@ The room that owns a thing registers ours, one line each. Those of other package
 workers through entry points (data/registry.py).
 """
 
+import sys
 from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -72,7 +75,12 @@ if TYPE_CHECKING:
     from bcmdist.api.sampling import sample_posterior as sample_posterior
     from bcmdist.committee.ingest.options import IngestOptions as IngestOptions
     from bcmdist.committee.ingest.options import IngestOptions as Wishes
+    from bcmdist.data.dataset import open_data as open_data
+    from bcmdist.data.entries import publish as publish
+    from bcmdist.data.partition import partitions as partitions
     from bcmdist.data.sources.open import register_source as register_source
+    from bcmdist.data.writing import append_rows as append_rows
+    from bcmdist.data.writing import write_dataset as write_dataset
     from bcmdist.errors import BcmdistError as BcmdistError
     from bcmdist.learning.experts import register_expert as register_expert
     from bcmdist.learning.sampling.hmc import HMC as HMC
@@ -94,6 +102,11 @@ _HOME = {
     "DaskRuntime": "bcmdist.runtime.dask.cluster",
     "SerialRuntime": "bcmdist.runtime.serial",
     "IngestOptions": "bcmdist.committee.ingest.options",
+    "append_rows": "bcmdist.data.writing",
+    "open_data": "bcmdist.data.dataset",
+    "partitions": "bcmdist.data.partition",
+    "publish": "bcmdist.data.entries",
+    "write_dataset": "bcmdist.data.writing",
     "register_expert": "bcmdist.learning.experts",
     "register_likelihood": "bcmdist.model.likelihoods",
     "register_kernel": "bcmdist.model.kernels",
@@ -112,12 +125,17 @@ __all__ = [
     "SerialRuntime",
     "Settings",
     "Wishes",
+    "append_rows",
+    "open_data",
+    "partitions",
+    "publish",
     "register_expert",
     "register_kernel",
     "register_likelihood",
     "register_predictor",
     "register_source",
     "sample_posterior",
+    "write_dataset",
 ]
 
 
@@ -131,3 +149,22 @@ def __getattr__(name):
 
 def __dir__():
     return sorted([*globals(), *__all__])
+
+
+# Modules by the names under which README and examples once had them.
+_MOVED = {"arrays": "data.dataset", "dataset": "data.writing", "partition": "data.partition", "stream": "data.entries"}
+
+
+class _Moved(MetaPathFinder, Loader):
+    """Finds these modules where they are now."""
+
+    def find_spec(self, name, path=None, target=None):
+        package, _, leaf = name.rpartition(".")
+        return ModuleSpec(name, self) if package == __name__ and leaf in _MOVED else None
+
+    def exec_module(self, module):
+        leaf = module.__name__.rpartition(".")[2]
+        vars(module).update(vars(import_module(f"{__name__}.{_MOVED[leaf]}")))
+
+
+sys.meta_path.append(_Moved())

@@ -31,6 +31,34 @@ class NumberOr(click.ParamType):
             self.fail(f"expected a whole number or {' or '.join(self.words)}, got {value!r}", param, ctx)
 
 
+class Named(click.Choice):
+    """One of some names, or one that another package has added: it is asked for names of no other."""
+
+    def __init__(self, choices, is_known):
+        super().__init__(choices)
+        self.is_known = is_known
+
+    def convert(self, value, param, ctx):
+        """The name; a `UsageError` where nobody knows it."""
+        return value if value in self.choices or self.is_known(value) else super().convert(value, param, ctx)
+
+
+def _is_task(name):
+    from bcmdist.model.likelihoods import tasks  # quick start
+
+    return name in tasks(name)
+
+
+def _is_method(name):
+    from bcmdist.prediction.predictors import PREDICTORS  # quick start
+
+    return name in PREDICTORS
+
+
+# Of fields whose names other packages may add to: whether somebody knows a name.
+ADDED_TO = {"task": _is_task, "method": _is_method}
+
+
 def options_of(kind, *, arguments=(), leave_out=(), **changed):
     """A decorator that gives a command the fields of a dataclass as options.
 
@@ -76,6 +104,8 @@ def _option(field, hint, text, changed):
     else:
         shown = field.default is not None
         how |= {"default": field.default, "show_default": shown, "type": _type(types, choices_of(hint))}
+        if field.name in ADDED_TO:
+            how["type"] = Named(choices_of(hint), ADDED_TO[field.name])
     return click.option(name, field.name, **(how | changed))
 
 

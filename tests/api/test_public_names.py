@@ -1,0 +1,29 @@
+"""Names that users have written down stay."""
+
+import importlib
+
+import pytest
+
+import bcmdist
+
+
+@pytest.mark.parametrize("name", bcmdist.__all__)
+def test_public_names_are_there(name):
+    assert callable(getattr(bcmdist, name))
+
+
+def test_a_name_of_before():
+    assert bcmdist.Wishes is bcmdist.IngestOptions
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [("arrays", "open_data"), ("dataset", "append_rows"), ("partition", "partitions"), ("stream", "publish")],
+)
+def test_modules_that_were_documented_are_found(module, name):
+    assert getattr(importlib.import_module(f"bcmdist.{module}"), name) is getattr(bcmdist, name)
+
+
+def test_other_modules_are_not():
+    with pytest.raises(ModuleNotFoundError, match=r"No module named 'bcmdist\.nothing'"):
+        importlib.import_module("bcmdist.nothing")
