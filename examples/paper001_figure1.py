@@ -41,7 +41,7 @@ FITTED = 3  # largest K through which the exponent is fitted
 def regress(X, y, points, module):
     """Mean and variance at the query points from modules of `module` rows."""
     query = prepare(points, kernel=parse_kernel("se", inputs=X.shape[1]), mean=Mean("zero"))
-    total, obs = zero(query.shared), unweighted(y)
+    total, obs = zero(query.size), unweighted(y)
     for a in range(0, len(y), module):
         total = total + expert_message(query, Gaussian(0.1), X[a : a + module], obs[a : a + module])
     return predict_latent(query, Committee(total).posterior, points)

@@ -110,7 +110,7 @@ def latent(X, y, points, *, width, module):
     obs = unweighted(y)
     modules = [slice(a, a + module) for a in range(0, len(y), module)]
     messages = (expert_message(query, Bernoulli(), X[rows], obs[rows]) for rows in modules)
-    return predict_latent(query, Committee(sum(messages, zero(query.shared))).posterior, points)
+    return predict_latent(query, Committee(sum(messages, zero(query.size))).posterior, points)
 
 
 def validated_width(X, y):

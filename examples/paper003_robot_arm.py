@@ -141,7 +141,7 @@ def mean_of(kernel, likelihood, X, y, points, new, *, experts):
     query = prepare(points, kernel=kernel, mean=Mean("zero"))
     blocks = np.array_split(np.arange(len(y)), experts)
     messages = (expert_message(query, likelihood, X[rows], unweighted(y[rows])) for rows in blocks)
-    return predict_latent(query, Committee(sum(messages, zero(query.shared))).posterior, new)[0]
+    return predict_latent(query, Committee(sum(messages, zero(query.size))).posterior, new)[0]
 
 
 def by_maximum_likelihood(train, test, inputs, sizes, rng):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from scipy import integrate, optimize, stats
-from scipy.special import digamma, expit, gammaln, logit, polygamma
+from scipy.special import digamma, expit, gammaln, logit, logsumexp, polygamma
 
 from bcmdist import GBCM, IngestOptions, Settings, register_likelihood
 from bcmdist.app.cli.main import cli
@@ -18,6 +18,7 @@ from bcmdist.data.observations import Observations, unweighted
 from bcmdist.errors import InvalidOption, ModelDamaged, UnsupportedTarget
 from bcmdist.learning.option_fields import choices_of, said
 from bcmdist.model.likelihoods import LIKELIHOODS, OneProcess, make_likelihood, parameter, slopes, tasks
+from bcmdist.model.likelihoods.multiclass import AnySoftmax
 from bcmdist.model.units import SHARE
 from bcmdist.prediction.observation import observe, predictive, unit_deviance
 from problems import assert_same_committee
@@ -308,6 +309,36 @@ def test_command_line(beta, make_data, tmp_path, rng):
     out = CliRunner().invoke(cli, ["fit", path, "--model", str(tmp_path / "other"), "--task", "sharse"])
     assert out.exit_code == 1
     assert "task: expected one of regression, classification, counts, lifetimes, binomial, shares, got" in out.output
+
+
+# --- A process for each class ---
+
+
+@dataclass(frozen=True)
+class SoftmaxAgain(AnySoftmax):
+    """Softmax under another name, with the curvature written out."""
+
+    name = "softmax_again"
+
+    def curvature(self, obs, f):
+        return obs.weight[:, None] * np.exp(f - logsumexp(f, axis=1, keepdims=True))
+
+
+def test_classes_of_ones_own(monkeypatch, make_data, tmp_path, rng):
+    monkeypatch.setattr(LIKELIHOODS, "_things", dict(LIKELIHOODS._things))
+    register_likelihood(SoftmaxAgain)
+    X = rng.uniform(-2, 2, (120, 2))
+    path, told = make_data(X=X, y=np.digitize(np.sin(2 * X[:, 0]) + X[:, 1], [-0.7, 0.7]) * 1.0), []
+    for name in ("softmax", "softmax_again"):
+        how = Settings(task="classification", likelihood=name, kernel="se", query=20, rows_per_expert=40, learn=False)
+        GBCM.fit(path, how, model=tmp_path / name)
+        gbcm = GBCM.load(tmp_path / name)
+        told.append(gbcm.predict(X[:9]) | gbcm.score(path))
+        assert gbcm.model.likelihood.name == name
+    for name, values in told[0].items():
+        np.testing.assert_allclose(values, told[1][name], rtol=1e-9, err_msg=name)
+    with pytest.raises(InvalidOption, match="approximation: expected laplace with softmax_again, got ep"):
+        Settings(likelihood="softmax_again", approximation="ep")
 
 
 # --- Names ---

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from bcmdist.data.observations import Observations, unweighted
 from bcmdist.model.scaling import column_moments, scaling_from
-from bcmdist.model.units import AFFINE, COUNTED, POSITIVE, RATE
+from bcmdist.model.units import AFFINE, COUNTED, POSITIVE, RATE, SHARE
 
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=6), st.integers(0, 10**6))
@@ -52,3 +52,30 @@ def test_rates_and_positive_targets_have_mean_one(rng):
     assert times.observations(unweighted(y[:, 0]), POSITIVE).y.mean() == pytest.approx(1.0)
     assert times.original("lower95", np.ones(1), POSITIVE)[0] == pytest.approx(y.mean())
     assert times.log_jacobian(POSITIVE) == pytest.approx(-np.log(y.mean()))
+
+
+POSSIBLE = {
+    "affine": (AFFINE, [-7.0, 0.0, 3.5]),
+    "positive": (POSITIVE, [1e-9, 0.4, 1e9]),
+    "counted": (COUNTED, [0.0, 1.0, 40.0]),
+    "rate": (RATE, [0.0, 1.0, 1e6]),
+    "share": (SHARE, [1e-9, 0.3, 0.999]),
+}
+
+
+@pytest.mark.parametrize("name", POSSIBLE)
+def test_units_come_back(name):
+    """Targets there and back, also along the ruler; and a density counts a length of one by the slope of that."""
+    units, y = POSSIBLE[name][0], np.array(POSSIBLE[name][1])
+    moments = column_moments(y[:, None])
+    scaling = scaling_from(moments, moments, column_moments(np.ones((3, 1))), units)
+    there = scaling.observations(unweighted(y), units).y
+    np.testing.assert_allclose(scaling.original("upper95", there, units), y, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(units.at(units.place(there)), there, rtol=1e-6)
+    assert np.all(np.diff(units.place(there)) > 0)
+    slope = np.ptp(y) / np.ptp(there)
+    assert scaling.log_jacobian(units) == pytest.approx(-np.log(slope))
+    np.testing.assert_allclose(scaling.original("observation_variance", np.ones(1), units), slope**2)
+    assert units.dimensional or slope == 1.0
+    if name in ("affine", "positive", "share"):  # scored against the mean of the training targets
+        assert scaling.training_mean(units) == pytest.approx(y.mean())

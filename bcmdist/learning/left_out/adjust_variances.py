@@ -49,10 +49,10 @@ def settled(judge: HeldOutScore, kernel: Kernel, likelihood: Likelihood) -> Sett
     value = judge(kernel, likelihood)
     if not math.isfinite(value):
         return Settled(kernel, likelihood, value)
-    if not likelihood.exact:
+    if not (likelihood.exact and likelihood.widening):
         return _dispersed(judge, kernel, likelihood, value)
     start, factors = likelihood, {"noise": 1.0}
-    (name,) = start.widening
+    name = next(iter(start.widening))
     noise = start.parameters[name]
 
     def noisier(factor):

@@ -65,7 +65,8 @@ class Likelihood(ABC):
     companions: ClassVar[tuple[str, ...]] = ()
     """which of exposure, trials and event it reads"""
     columns: ClassVar[tuple[str, ...]] = NUMBERS
-    """what predictions say of a new observation, by name"""
+    """what predictions say of a new observation: `NUMBERS`, and perhaps its "median", or the "probability" of success
+    in one trial; or `CLASSES`"""
     per_class: ClassVar[bool] = False
     """True where each class has a latent process, f (n, C); one, f (n,), otherwise"""
     coupled: ClassVar[bool] = False
