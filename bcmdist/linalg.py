@@ -186,6 +186,11 @@ def gram(W):
     return mirror(_routines(W).syrk(1.0, W, trans=1, lower=1))
 
 
+def add_gram_lower(A, W):
+    """Lower triangle of `A + W' W` for W (n, S); overwrites that of `A`."""
+    return _routines(A, W).syrk(1.0, W, beta=1.0, c=A, trans=1, lower=1, overwrite_c=1)
+
+
 def inverse(L):
     """`(L L')^-1`, full; keeps `L`."""
     A, _ = _routines(L).potri(L, lower=1)

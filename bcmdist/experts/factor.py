@@ -7,6 +7,9 @@ import numpy as np
 
 from bcmdist import linalg
 
+# Rows that are weighed at a time: they stay in the cache until their product is made.
+GRAM_ROWS = 512
+
 
 class Factor(ABC):
     """T with T'T = A^-1 of a positive definite A (n, n)."""
@@ -18,6 +21,10 @@ class Factor(ABC):
     @abstractmethod
     def weigh(self, root, B):
         """T diag(root) B for root (n,) and B (n, m), a new Fortran-ordered matrix."""
+
+    @abstractmethod
+    def gram(self, root, B):
+        """W'W of W = T diag(root) B, (m, m)."""
 
     @abstractmethod
     def solve(self, b):
@@ -42,6 +49,9 @@ class Triangular(Factor):
     def weigh(self, root, B):
         return linalg.solve_lower(self.L, np.multiply(root[:, None], B, order="F"))
 
+    def gram(self, root, B):
+        return linalg.gram(self.weigh(root, B))
+
     def solve(self, b):
         return linalg.cholesky_solve(self.L, b)
 
@@ -63,6 +73,13 @@ class Scales(Factor):
 
     def weigh(self, root, B):
         return np.multiply((root / self.sd)[:, None], B, order="F")
+
+    def gram(self, root, B):
+        weights, G = (root / self.sd)[:, None], np.zeros((B.shape[1], B.shape[1]), order="F")
+        for start in range(0, len(B), GRAM_ROWS):
+            some = slice(start, start + GRAM_ROWS)
+            G = linalg.add_gram_lower(G, np.multiply(weights[some], B[some], order="F"))
+        return linalg.mirror(G)
 
     def solve(self, b):
         return (b.T / self.sd**2).T

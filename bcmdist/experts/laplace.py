@@ -265,7 +265,7 @@ def site_message(V, Lam: Residual, w, g, constant) -> Message:
     root, factor = np.sqrt(w), Lam.site(w)
     a = regress(factor, root, Lam, g)
     evidence = constant + 0.5 * (g @ (Lam @ a)) - 0.5 * factor.log_determinant
-    return Message(V.T @ a, linalg.gram(factor.weigh(root, V)), float(evidence), len(g))
+    return Message(V.T @ a, factor.gram(root, V), float(evidence), len(g))
 
 
 def regress(factor: Factor, root, K, x):

@@ -12,6 +12,7 @@ from bcmdist.data.dataset import open_data
 from bcmdist.data.observations import Observations, unweighted
 from bcmdist.data.partition import partitions
 from bcmdist.errors import InvalidOption, MemoryLimit
+from bcmdist.experts import factor
 from bcmdist.experts.ep import ep_pass
 from bcmdist.experts.expert import conditional_message, expert_message, running_message, zero_message
 from bcmdist.experts.laplace import laplace_mode
@@ -158,7 +159,7 @@ def test_degrees_of_freedom_are_those_of_the_dense_prior(rng, residual):
     assert found == pytest.approx(np.trace(K @ np.linalg.inv(K + NOISE * np.eye(60))), abs=1e-9)
 
 
-def test_residuals_of_a_diagonal_matrix_agree(rng):
+def test_residuals_of_a_diagonal_matrix_agree(rng, monkeypatch):
     """A block whose matrix is diagonal does what a diagonal does."""
     n, d, w = 12, rng.uniform(0, 2, 12), rng.uniform(0, 3, 12)
     x, V, h = rng.standard_normal(n), rng.standard_normal((n, 4)), rng.uniform(-0.4, 3, 12)
@@ -173,10 +174,12 @@ def test_residuals_of_a_diagonal_matrix_agree(rng):
         (block.covariance @ x, diagonal.covariance @ x),
     ]:
         np.testing.assert_allclose(one, other, atol=1e-12)
+    monkeypatch.setattr(factor, "GRAM_ROWS", 5)  # three pieces, of which the last is short
     factors = [(block.site(w), diagonal.site(w)), (block.factor(w + 0.1), diagonal.factor(w + 0.1))]
     for one, other in factors:
         assert one.log_determinant == pytest.approx(other.log_determinant, abs=1e-12)
         np.testing.assert_allclose(one.solve(V), other.solve(V), atol=1e-12)
+        np.testing.assert_allclose(one.gram(np.sqrt(w), V), other.gram(np.sqrt(w), V), atol=1e-12)
         np.testing.assert_allclose(one.whiten(V.copy(order="F")), other.whiten(V.copy(order="F")), atol=1e-12)
 
 
