@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 from distributed import LocalCluster
 
-from bcmdist import GBCM, DaskRuntime, Settings
-from bcmdist.data.writing import write_dataset
+from bcmdist import GBCM, DaskRuntime, Settings, write_dataset
 
 
 def fit(address, rows):

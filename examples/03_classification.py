@@ -10,10 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bcmdist import GBCM, SerialRuntime, Settings
-from bcmdist.data.dataset import open_data
-from bcmdist.data.partition import partitions
-from bcmdist.data.writing import write_dataset
+from bcmdist import GBCM, SerialRuntime, Settings, open_data, partitions, write_dataset
 
 
 def write_store(path, rows, seed):

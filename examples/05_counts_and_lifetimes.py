@@ -10,8 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bcmdist import GBCM, Settings
-from bcmdist.data.writing import write_dataset
+from bcmdist import GBCM, Settings, write_dataset
 
 
 def wave(X):

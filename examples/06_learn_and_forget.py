@@ -11,8 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bcmdist import GBCM, Settings
-from bcmdist.data.writing import write_dataset
+from bcmdist import GBCM, Settings, write_dataset
 
 
 def write_store(path, rows, seed, *, wrong=0.0):

@@ -3,7 +3,7 @@
 A producer appends rows to a Zarr array; an ingester takes those that are complete, scores each partition before it
 hears it, and commits state, ledger and offset in one step. Kill it at any time and start it again: nothing is lost
 and nothing counts twice. `bcmdist ingest model grown.zarr --watch` is the same on the command line, and
-`redis://HOST:PORT/STREAM` in the place of the array a stream (see `bcmdist.data.entries.publish`).
+`redis://HOST:PORT/STREAM` in the place of the array a stream (see `bcmdist.publish`).
 """
 
 import sys
@@ -13,8 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bcmdist import GBCM, Settings, Wishes
-from bcmdist.data.writing import append_rows
+from bcmdist import GBCM, Settings, Wishes, append_rows
 from bcmdist.errors import BcmdistWarning
 
 

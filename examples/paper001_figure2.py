@@ -22,11 +22,8 @@ from pathlib import Path
 import numpy as np
 from paper001 import options, output, picture
 
-from bcmdist import GBCM, DaskRuntime, Settings
+from bcmdist import GBCM, DaskRuntime, Settings, open_data, partitions, write_dataset
 from bcmdist.app.demo import DEFAULT_SEED, make_map, make_rows
-from bcmdist.data.dataset import open_data
-from bcmdist.data.partition import partitions
-from bcmdist.data.writing import write_dataset
 
 TEST_ROWS = 10_000
 PAPER = {0.0: "below 95 at 1000 rows, above 98.5 at 60,000", 8.0: "below 50 at 1000 rows, above 70 at 60,000"}
