@@ -16,6 +16,8 @@ import pytest
 import bcmdist
 from bcmdist.app.cli.output import WARNINGS
 from bcmdist.data.registry import PLUGINS
+from bcmdist.model.kernels import Kernel
+from bcmdist.model.likelihoods import Likelihood
 
 ROOT = Path(bcmdist.__file__).parent
 # Rooms of one line may not import each other.
@@ -152,6 +154,29 @@ def test_files_and_functions_are_short():
     )
     sizes = {f"{name}.{node.name}": node.end_lineno - node.lineno + 1 for name, node in functions}
     assert {name: size for name, size in sizes.items() if size > LONGEST_FUNCTION} == {}
+
+
+# What a family is asked for, it answers itself: nobody else looks at its class.
+FAMILIES = {"bcmdist.model.likelihoods": Likelihood, "bcmdist.model.kernels": Kernel}
+
+
+def subclasses(kind):
+    return {kind.__name__}.union(*(subclasses(child) for child in kind.__subclasses__()))
+
+
+@pytest.mark.parametrize("home", FAMILIES)
+def test_nobody_looks_at_the_class_of_a_member(home):
+    names = subclasses(FAMILIES[home])
+    calls = (
+        (name, node)
+        for name, path in MODULES.items()
+        if not name.startswith(home)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass")
+    )
+    looked = {(name, ast.unparse(node)) for name, node in calls}
+    assert [f"{name}: {text}" for name, text in sorted(looked) if names & set(re.findall(r"\w+", text))] == []
+    assert len(names) > 5
 
 
 def guarded(tree):
