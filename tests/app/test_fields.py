@@ -156,7 +156,7 @@ def test_help_names_every_likelihood_and_kernel():
 
 @pytest.mark.parametrize(
     ("option", "registry"),
-    [("--task", "regression, classification"), ("--likelihood", "gaussian"), ("--expert", "bcm")],
+    [("--likelihood", "gaussian"), ("--expert", "bcm")],
 )
 def test_a_name_that_nobody_has_added_is_refused_with_those_there_are(option, registry):
     done = CliRunner().invoke(cli, ["fit", "d", "--model", "m", option, "nobodys"])

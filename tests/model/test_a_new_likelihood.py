@@ -307,8 +307,11 @@ def test_command_line(beta, make_data, tmp_path, rng):
     assert out.exit_code == 0, out.output
     assert GBCM.load(tmp_path / "model").model.likelihood.name == "beta"
     out = CliRunner().invoke(cli, ["fit", path, "--model", str(tmp_path / "other"), "--task", "sharse"])
-    assert out.exit_code == 1
-    assert "task: expected one of regression, classification, counts, lifetimes, binomial, shares, got" in out.output
+    assert out.exit_code == 2
+    assert (
+        "'sharse' is not one of 'regression', 'classification', 'counts', 'lifetimes', 'binomial', 'shares'"
+        in out.output
+    )
 
 
 # --- A process for each class ---

@@ -163,8 +163,8 @@ def test_the_command_line_knows_it(fitted, tmp_path):
     done = CliRunner().invoke(cli, ["score", gbcm.url, path, *common])
     assert json.loads(done.stdout)["rmse"] == gbcm.score(path, method="nearest")["rmse"]
     done = CliRunner().invoke(cli, ["score", gbcm.url, path, "--method", "nobody", "--serial"])
-    assert done.exit_code == 1
-    assert "method: expected one of committee, local, nearest, forgetful, got 'nobody'" in done.output
+    assert done.exit_code == 2
+    assert "'nobody' is not one of 'committee', 'local', 'nearest', 'forgetful'" in done.output
 
 
 # --- What it refuses ---

@@ -32,31 +32,31 @@ class NumberOr(click.ParamType):
 
 
 class Named(click.Choice):
-    """One of some names, or one that another package has added: it is asked for names of no other."""
+    """One of some names, or one that another package has added, which is looked for only then."""
 
-    def __init__(self, choices, is_known):
+    def __init__(self, choices, with_added):
         super().__init__(choices)
-        self.is_known = is_known
+        self.with_added = with_added
 
     def convert(self, value, param, ctx):
         """The name; a `UsageError` where nobody knows it."""
-        return value if value in self.choices or self.is_known(value) else super().convert(value, param, ctx)
+        return value if value in self.choices else click.Choice(self.with_added(value)).convert(value, param, ctx)
 
 
-def _is_task(name):
+def _tasks(wanted):
     from bcmdist.model.likelihoods import tasks  # quick start
 
-    return name in tasks(name)
+    return list(tasks(wanted))
 
 
-def _is_method(name):
+def _methods(wanted):
     from bcmdist.prediction.predictors import PREDICTORS  # quick start
 
-    return name in PREDICTORS
+    return [wanted] if wanted in PREDICTORS else list(PREDICTORS)
 
 
-# Of fields whose names other packages may add to: whether somebody knows a name.
-ADDED_TO = {"task": _is_task, "method": _is_method}
+# Of fields to whose names other packages may add: all that there are.
+ADDED_TO = {"task": _tasks, "method": _methods}
 
 
 def options_of(kind, *, arguments=(), leave_out=(), **changed):
