@@ -49,7 +49,7 @@ def _routines(A, B=None) -> _Routines:
     return SINGLE if single else DOUBLE
 
 
-def cholesky(A, *, name):
+def cholesky(A, *, name) -> np.ndarray:
     """Lower Cholesky factor of the symmetric `A`; reads and overwrites its lower triangle.
 
     Raises
@@ -70,7 +70,7 @@ def cholesky(A, *, name):
     )
 
 
-def cholesky_with_jitter(K, *, name, ladder=JITTER_LADDER):
+def cholesky_with_jitter(K, *, name, ladder=JITTER_LADDER) -> tuple[np.ndarray, float]:
     """Factor of `K + jitter I` with the smallest jitter of the ladder, in shares of the mean diagonal, that is safe.
 
     Safe means that the factorisation succeeds and that its smallest squared pivot is above what
@@ -100,7 +100,7 @@ def cholesky_with_jitter(K, *, name, ladder=JITTER_LADDER):
     )
 
 
-def independent_rows(K, share=DUPLICATE_SHARE):
+def independent_rows(K, share=DUPLICATE_SHARE) -> np.ndarray:
     """Indices of rows that no other rows determine to a share of the mean variance, by pivoted Cholesky of `K`.
 
     Kept in the order of `K`; all rows are kept when the factorisation meets no small pivot.
@@ -110,7 +110,7 @@ def independent_rows(K, share=DUPLICATE_SHARE):
     return np.sort(pivots[:rank] - 1)
 
 
-def semidefinite_factor(A, *, name):
+def semidefinite_factor(A, *, name) -> np.ndarray:
     """F (n, r) with `F F' = A` for a positive semi-definite `A` of rank r, by pivoted Cholesky.
 
     Stops where the largest remaining pivot is `n eps max(diag)`, at the level of rounding.
@@ -134,41 +134,41 @@ def semidefinite_factor(A, *, name):
     return F
 
 
-def solve_lower(L, B):
+def solve_lower(L, B) -> np.ndarray:
     """`L^-1 B` for a lower factor; overwrites `B`. `B` may be a vector."""
     if B.ndim == 1:
         return _routines(L, B).trsv(L, B, lower=1)
     return _routines(L, B).trsm(1.0, L, B, lower=1, overwrite_b=1)
 
 
-def solve_lower_transposed(L, B):
+def solve_lower_transposed(L, B) -> np.ndarray:
     """`L^-T B` for a lower factor; overwrites `B`. `B` may be a vector."""
     if B.ndim == 1:
         return _routines(L, B).trsv(L, B, lower=1, trans=1)
     return _routines(L, B).trsm(1.0, L, B, lower=1, trans_a=1, overwrite_b=1)
 
 
-def solve_right_transposed(L, B):
+def solve_right_transposed(L, B) -> np.ndarray:
     """`B L^-T` for a lower factor; overwrites `B`."""
     return _routines(L, B).trsm(1.0, L, B, side=1, lower=1, trans_a=1, overwrite_b=1)
 
 
-def cholesky_solve(L, b):
+def cholesky_solve(L, b) -> np.ndarray:
     """`(L L')^-1 b` for a vector or a matrix."""
     return solve_lower_transposed(L, solve_lower(L, np.array(b, order="F")))
 
 
-def subtract_outer_lower(A, V):
+def subtract_outer_lower(A, V) -> np.ndarray:
     """Lower triangle of `A - V V'`; overwrites that of `A`."""
     return _routines(A, V).syrk(-1.0, V, beta=1.0, c=A, lower=1, overwrite_c=1)
 
 
-def add_outer_lower(A, V):
+def add_outer_lower(A, V) -> np.ndarray:
     """Lower triangle of `A + V V'`; overwrites that of `A`."""
     return _routines(A, V).syrk(1.0, V, beta=1.0, c=A, lower=1, overwrite_c=1)
 
 
-def identity_plus_scaled(K, root):
+def identity_plus_scaled(K, root) -> np.ndarray:
     """`I + diag(root) K diag(root)`, a new matrix."""
     B = np.multiply(root[:, None], K, order="F")
     B *= root
@@ -176,12 +176,12 @@ def identity_plus_scaled(K, root):
     return B
 
 
-def add_outer(A, scale, x):
+def add_outer(A, scale, x) -> np.ndarray:
     """`A + scale x x'`; overwrites A."""
     return _routines(A, x).ger(scale, x, x, a=A, overwrite_a=1, overwrite_x=0, overwrite_y=0)
 
 
-def gram(W):
+def gram(W) -> np.ndarray:
     """`W' W`, full, for W (n, S)."""
     return mirror(_routines(W).syrk(1.0, W, trans=1, lower=1))
 
@@ -191,18 +191,18 @@ def add_gram_lower(A, W):
     return _routines(A, W).syrk(1.0, W, beta=1.0, c=A, trans=1, lower=1, overwrite_c=1)
 
 
-def inverse(L):
+def inverse(L) -> np.ndarray:
     """`(L L')^-1`, full; keeps `L`."""
     A, _ = _routines(L).potri(L, lower=1)
     return mirror(A)
 
 
-def log_determinant(L):
+def log_determinant(L) -> float:
     """`log |L L'|`, summed over leading axes, in double precision."""
     return 2.0 * np.log(np.diagonal(L, axis1=-2, axis2=-1)).sum(dtype=float)
 
 
-def mirror(A_lower):
+def mirror(A_lower) -> np.ndarray:
     """Full symmetric matrix from its lower triangle, in place, block by block."""
     n = len(A_lower)
     for i in range(0, n, MIRROR_BLOCK):

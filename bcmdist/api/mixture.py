@@ -224,7 +224,7 @@ def _visible(members: Members) -> str:
     return " ".join(record_digest(one.url, one.number) for one in (listed[0], listed[-1]))
 
 
-def refuse_unmixable(likelihood):
+def refuse_unmixable(likelihood) -> None:
     """Raise `InvalidOption` for likelihoods whose predictions are neither normal nor probabilities of classes."""
     if not likelihood.normal and not likelihood.categorical:
         raise InvalidOption(

@@ -177,7 +177,7 @@ def _scaling(prepared):
     return BlobReference(prepared.url, digests["scaling"])
 
 
-def thinned(chains: list[Chain], samples):
+def thinned(chains: list[Chain], samples) -> np.ndarray:
     """`samples` rows evenly spaced along the chains laid end to end, the last one included, (samples, P)."""
     every = np.concatenate([chain.samples for chain in chains])
     return every[(np.arange(1, samples + 1) * len(every)) // samples - 1]

@@ -32,7 +32,7 @@ class Claim:
                 self.mine, self.cancelled = True, "cancel" in names
                 return True
 
-    def look(self):
+    def look(self) -> None:
         """Read what others have written.
 
         Raises
@@ -46,7 +46,7 @@ class Claim:
         if not self.mine:
             raise Superseded
 
-    def record(self, event, **facts):
+    def record(self, event, **facts) -> None:
         """Write an event, unless the claim is lost.
 
         Raises

@@ -32,7 +32,7 @@ def on_cluster(address, watch: Watch):
     return runtime
 
 
-def coordinate(journal: Journal, make_runtime=on_cluster):
+def coordinate(journal: Journal, make_runtime=on_cluster) -> None:
     """Run a job to its end, which the journal tells; nothing where it has ended or another coordinator takes it."""
     claim = Claim(journal)
     if not claim.take():

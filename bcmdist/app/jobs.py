@@ -75,7 +75,7 @@ def submit(directory, request: Request, machine: Machine) -> Journal:
     return journal
 
 
-def resume(journal: Journal, machine: Machine):
+def resume(journal: Journal, machine: Machine) -> None:
     """Start another coordinator of a job, which continues from what was committed.
 
     Raises
@@ -98,7 +98,7 @@ def resume(journal: Journal, machine: Machine):
     _start(journal, machine)
 
 
-def refuse_finished(journal: Journal):
+def refuse_finished(journal: Journal) -> None:
     """Raise `JobRefused` where there is nothing to resume."""
     if status(journal)["state"] == "finished":
         raise JobRefused(
@@ -107,7 +107,7 @@ def refuse_finished(journal: Journal):
         )
 
 
-def cancel(journal: Journal):
+def cancel(journal: Journal) -> None:
     """Ask the coordinator of a job to stop, and wait a moment until it has; where there is none, say it in its place.
 
     Raises

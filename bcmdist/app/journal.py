@@ -82,7 +82,7 @@ class Journal:
         self.events.append(line)
         return True
 
-    def append(self, event: str, **facts):
+    def append(self, event: str, **facts) -> None:
         """Write an event after whatever others write."""
         self.news()
         while not self.put(event, **facts):
@@ -93,7 +93,7 @@ class Journal:
         asked = [k for k, e in enumerate(self.events) if e["event"] in ("submitted", "resumed")]
         return self.events[asked[-1] :] if asked else []
 
-    def refuse_links(self, name):
+    def refuse_links(self, name) -> None:
         """Raise `UnsafeData` where a name within the job leads somewhere else: it would be written there."""
         if "://" in self.storage.url:
             return

@@ -24,7 +24,7 @@ def _pyplot():
     return pyplot
 
 
-def check(path):
+def check(path) -> None:
     """Refuse a picture that could not be written, before there is anything to draw.
 
     Raises
@@ -39,7 +39,7 @@ def check(path):
         raise InvalidOption(f"picture: expected a directory at {Path(path).absolute().parent}, found none; make it")
 
 
-def learning_curve(path, curve, *, majority_share):
+def learning_curve(path, curve, *, majority_share) -> None:
     """Accuracy and log loss against rows seen (GBCM paper, figure 2)."""
     pyplot = _pyplot()
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
@@ -54,13 +54,13 @@ def learning_curve(path, curve, *, majority_share):
     pyplot.close(figure)
 
 
-def score_picture(path, scores):
+def score_picture(path, scores) -> None:
     """How far the predictions that were scored can be trusted: of classes, or of numbers."""
     draw = reliability_diagram if "bin_rows" in scores.totals else calibration_picture
     draw(path, scores)
 
 
-def reliability_diagram(path, scores):
+def reliability_diagram(path, scores) -> None:
     """Observed share of a class against its predicted probability, with the rows in each bin.
 
     Of two classes the second one, of more the likeliest one.
@@ -81,7 +81,7 @@ def reliability_diagram(path, scores):
     pyplot.close(figure)
 
 
-def calibration_picture(path, scores):
+def calibration_picture(path, scores) -> None:
     """Histogram of the probability integral transform, and coverage of intervals against their probability."""
     t = scores.totals
     pyplot = _pyplot()
@@ -96,7 +96,7 @@ def calibration_picture(path, scores):
     pyplot.close(figure)
 
 
-def drift_picture(path, table):
+def drift_picture(path, table) -> None:
     """How well partitions were predicted before they were heard, in the order of their arrival.
 
     Parameters

@@ -40,7 +40,7 @@ class Watch:
         self._over.set()
         self._thread.join()
 
-    def progress(self, label, done, total):
+    def progress(self, label, done, total) -> None:
         """Partitions `done` of `total` are summed in the stage `label`."""
         now = time.monotonic()
         if done == 0:
@@ -59,11 +59,11 @@ class Watch:
             "seconds_by_stage": shown,
         }
 
-    def tell(self, event, **facts):
+    def tell(self, event, **facts) -> None:
         """Write an event soon."""
         self._waiting.append((event, facts))
 
-    def flush(self):
+    def flush(self) -> None:
         """Write what waits, and the newest progress."""
         while self._waiting:
             event, facts = self._waiting[0]
@@ -121,7 +121,7 @@ class WatchedRuntime:
                     self._watch.heard += sum(part.rows for part in outcome.parts)
                 yield outcome
 
-    def check_same(self, probe, *, url):
+    def check_same(self, probe, *, url) -> None:
         """As the runtime's."""
         self._runtime.check_same(probe, url=url)
 

@@ -16,13 +16,13 @@ def heard_in_cells(snapshot: Snapshot) -> set[str]:
     return set(snapshot.surveyed)
 
 
-def refuse_heard_in_cells(snapshot: Snapshot, parts):
+def refuse_heard_in_cells(snapshot: Snapshot, parts) -> None:
     """Raise `InvalidData` where cells are to be heard whose rows somebody has ingested as they are stored."""
     if any(part.data.url == f"{snapshot.url}/{CELL_DATA}" for part in parts):
         refuse_heard_as_stored(snapshot)
 
 
-def refuse_heard_as_stored(snapshot: Snapshot):
+def refuse_heard_as_stored(snapshot: Snapshot) -> None:
     """Raise `InvalidData` where rows were ingested as they are stored: in the order of cells they would count twice."""
     heard = [entry.key for entry in snapshot.ledger if entry.key in snapshot.surveyed]
     if heard:
@@ -32,7 +32,7 @@ def refuse_heard_as_stored(snapshot: Snapshot):
         )
 
 
-def refuse_cells_on_objects(url, cells):
+def refuse_cells_on_objects(url, cells) -> None:
     """Raise `InvalidOption` where a model on an object store is to have, or to use, cells."""
     if cells and on_objects(url):
         raise InvalidOption(

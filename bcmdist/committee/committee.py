@@ -64,7 +64,7 @@ class Committee:
         return float(shared - np.mean([np.trace(linalg.inverse(np.asfortranarray(L))) for L in factors]))
 
 
-def next_mean(committee: Committee, step: Message | None):
+def next_mean(committee: Committee, step: Message | None) -> np.ndarray:
     """Where a pass leads: to the mean of the belief, or by Newton's `step` of all experts where that has a maximum."""
     try:
         return committee.posterior.mean if step is None else Committee(step).posterior.mean

@@ -52,7 +52,7 @@ class Weighting:
         return 1.0 if self.half_life is None else 2.0 ** ((self.position - later.position) / self.half_life)
 
     @property
-    def fades(self):
+    def fades(self) -> bool:
         """Whether rows lose weight at all."""
         return self.half_life is not None or self.window is not None
 

@@ -161,7 +161,7 @@ class Snapshot:
         match = {data: replace(data, take=o.take, recode=o.recode, inputs=o.inputs) for data, o in opened.items()}
         return [replace(part, data=match[part.data]) for part in parts]
 
-    def refuse_unlike(self, parts: Iterable[Partition]):
+    def refuse_unlike(self, parts: Iterable[Partition]) -> None:
         """Raise `InvalidData` where partitions have other columns than the training data."""
         for data in dict.fromkeys(part.data for part in parts if part.rows):  # who reads one without rows says why
             if data.inputs != self.model.inputs:
@@ -243,7 +243,9 @@ def from_commit(store: ModelStore, commit: Commit) -> Snapshot:
     )
 
 
-def write_commit(store: ModelStore, number, model, committee, facts: Facts, *, segments=(), partitions=0, offsets=None):
+def write_commit(
+    store: ModelStore, number, model, committee, facts: Facts, *, segments=(), partitions=0, offsets=None
+) -> Reference:
     """Commit a model, its committee, and what else is known; the reference of the commit.
 
     Parameters

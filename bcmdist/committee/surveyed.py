@@ -12,7 +12,7 @@ from bcmdist.storage.commits import ModelStore
 from bcmdist.storage.fields import damaged
 
 
-def refuse_changed(entries, surveyed, chunks=None):
+def refuse_changed(entries, surveyed, chunks=None) -> None:
     """Raise `DataChanged` where rows differ from what was surveyed under the same key.
 
     Parameters
@@ -29,7 +29,7 @@ def refuse_changed(entries, surveyed, chunks=None):
             )
 
 
-def refuse_conflict(found: Mapping[str, str], known: Mapping[str, str]):
+def refuse_conflict(found: Mapping[str, str], known: Mapping[str, str]) -> None:
     """Raise `ChunkConflict` where a key was heard with other rows; content hashes by key."""
     for key, digest in found.items():
         if known.get(key, digest) != digest:

@@ -30,11 +30,11 @@ class CellTree:
     """(partitions + 1,): the first cell of each partition, and the number of cells"""
 
     @property
-    def cells(self):
+    def cells(self) -> int:
         """Number of cells."""
         return int(self.first[-1])
 
-    def route(self, X):
+    def route(self, X) -> np.ndarray:
         """Numbers of the cells into which the rows of scaled inputs X (n, D) fall, (n,)."""
         cell = np.zeros(len(X), dtype=np.int64)
         waiting = [(0, np.arange(len(X)))] if len(self.threshold) else []

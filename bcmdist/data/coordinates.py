@@ -40,7 +40,7 @@ def _column_names(array, values, where):
     return names
 
 
-def read_coordinate(group, url, name, rows=slice(None)):
+def read_coordinate(group, url, name, rows=slice(None)) -> np.ndarray:
     """Values of a coordinate, numbers or texts, as they are stored.
 
     Raises

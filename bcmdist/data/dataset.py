@@ -185,7 +185,7 @@ def read_schema(url, *, x="X", y: str | None = None) -> Schema:
     return schema_of(url, group, open_array(group, url, x), None if y is None else open_array(group, url, y))
 
 
-def check_names(data: Dataset, schema: Schema):
+def check_names(data: Dataset, schema: Schema) -> None:
     """Say which columns of a data set a model does not use, and where names cannot be checked.
 
     Raises

@@ -129,11 +129,11 @@ class StreamEntries:
         return place_of(url).url
 
     @staticmethod
-    def shape(url, x, y, companions):
+    def shape(url, x, y, companions) -> EntryShape:
         return open_entry(url, x, y, companions)
 
     @staticmethod
-    def columns(url, x, y, companions):
+    def columns(url, x, y, companions) -> dict[str, np.ndarray]:
         return read_entry(url, x, y, companions)
 
 

@@ -28,7 +28,7 @@ from bcmdist.storage.urls import answering, normal_url, on_objects, refuse_secre
 MOST_ROWS = 10**11
 
 
-def absolute_url(url):
+def absolute_url(url) -> str:
     """The same place under a name that does not depend on the working directory."""
     url = str(url).removeprefix("file://")
     if not url:  # not the working directory, and all that lies there
@@ -126,7 +126,7 @@ def _is_stored(array, key):
     return sync(array.store.exists(f"{array.path}/{key}".lstrip("/")))
 
 
-def whole_rows(array, start, stop):
+def whole_rows(array, start, stop) -> int:
     """Rows in whole chunks that are stored, from the chunk of `start` on, until about `stop`."""
     size = chunk_rows(array)
     first, last = start // size, min(-(-stop // size), array.shape[0] // size)
@@ -136,7 +136,7 @@ def whole_rows(array, start, stop):
     return max(first, last) * size
 
 
-def chunk_rows(array):
+def chunk_rows(array) -> int:
     """Rows per chunk, or per shard where there are shards."""
     return (array.shards or array.chunks)[0]
 

@@ -41,6 +41,6 @@ def joined(a: Observations, b: Observations) -> Observations:
     return Observations(*(np.concatenate([getattr(a, f.name), getattr(b, f.name)]) for f in fields(Observations)))
 
 
-def unweighted(y):
+def unweighted(y) -> "Observations":
     """Observations of weight one from targets (n,)."""
     return Observations(np.asarray(y, dtype=float), np.ones(len(y)))

@@ -13,7 +13,7 @@ from bcmdist.storage.paths import leads_nowhere
 from bcmdist.storage.urls import answering, on_objects
 
 
-def refuse_existing(url):
+def refuse_existing(url) -> None:
     """Raise `DataExists` where an output on a local disk would overwrite something."""
     where = absolute_url(url)
     if "://" not in where and os.path.lexists(where):

@@ -31,11 +31,11 @@ class Partition:
     """hash of the blob with the Gaussian sites of its rows, where expectation propagation has been there"""
 
     @property
-    def rows(self):
+    def rows(self) -> int:
         return self.stop - self.start
 
     @property
-    def key(self):
+    def key(self) -> str:
         return f"{self.data.url}/{self.data.x}[{self.start}:{self.stop}]"
 
     def head(self, rows):
@@ -51,11 +51,11 @@ class Span:
     stop: int
 
     @property
-    def rows(self):
+    def rows(self) -> int:
         return self.stop - self.start
 
     @property
-    def key(self):
+    def key(self) -> str:
         return f"output[{self.start}:{self.stop}]"
 
 
@@ -141,7 +141,7 @@ def _keyed(key, opened):
     return Partition(data, start, stop)
 
 
-def refuse_overlap(parts: Iterable[Partition], keys: Iterable[str]):
+def refuse_overlap(parts: Iterable[Partition], keys: Iterable[str]) -> None:
     """Raise `InvalidData` where partitions share rows with each other or with those of `keys`."""
     ranges = [(*named_range(key), key) for key in [*keys, *(part.key for part in parts)]]
     for (array, _, stop, key), (other, start, _, second) in itertools.pairwise(sorted(ranges)):

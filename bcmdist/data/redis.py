@@ -31,7 +31,7 @@ class Place:
     stream: str
 
     @property
-    def url(self):
+    def url(self) -> str:
         return f"{self.server}/{self.stream}"
 
 

@@ -17,7 +17,7 @@ class RowRanges:
         """by array, ascending and apart"""
         self.add(keys)
 
-    def add(self, keys: Iterable[str]):
+    def add(self, keys: Iterable[str]) -> None:
         """The rows of these keys were heard too."""
         for array, start, stop in sorted(map(named_range, keys)):
             ranges = self._ranges.setdefault(array, [])
@@ -74,7 +74,7 @@ class Contents:
         """by digest: the one that stands last in its source, which a window lets go last"""
         self.add(entries)
 
-    def add(self, entries: Iterable[Entry]):
+    def add(self, entries: Iterable[Entry]) -> None:
         """These were heard too."""
         for entry in entries:
             known = self._newest.get(entry.digest)

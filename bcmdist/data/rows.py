@@ -74,7 +74,7 @@ def _read_run(run):
         yield part, Rows(X, obs, _digest(X, y, obs.weight, *others), chunks)
 
 
-def row_numbers(part: Partition):
+def row_numbers(part: Partition) -> np.ndarray:
     """Where the rows of a reordered data set stood before, (n,) int64."""
     rows = slice(part.start, part.stop)
     return np.asarray(_decoded(open_group(part.data.url)["row"], part.data.url, rows, lambda array: array[rows]))

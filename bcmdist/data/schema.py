@@ -54,7 +54,7 @@ def dimensions(array) -> tuple[str | None, ...]:
     return tuple(named) if isinstance(named, list) and len(named) == array.ndim else (None,) * array.ndim
 
 
-def refuse_repeated(names, where, *, of="column"):
+def refuse_repeated(names, where, *, of="column") -> None:
     """Raise `InvalidData` where two columns, or classes, have one name, or one that is no Unicode text."""
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
@@ -85,7 +85,7 @@ def taken(found: Schema, wanted: Schema, where) -> tuple[int, ...]:
     return tuple(place[name] for name in wanted.columns)
 
 
-def refuse_other_classes(found: Schema, wanted: Schema, where):
+def refuse_other_classes(found: Schema, wanted: Schema, where) -> None:
     """Raise `InvalidData` where classes have names on one side only."""
     if bool(found.classes) != bool(wanted.classes):
         words = ("class names as in training", "numbers") if wanted.classes else ("numbers as in training", "names")
@@ -112,7 +112,7 @@ def known_classes(found: Schema, wanted: Schema) -> tuple[str, ...]:
     return (*wanted.classes, *(name for name in found.classes if name not in wanted.classes))
 
 
-def warn_of_columns(found: Schema, wanted: Schema, where):
+def warn_of_columns(found: Schema, wanted: Schema, where) -> None:
     """Say which columns a model does not use, and where names cannot be checked."""
     if not found.columns and not wanted.columns:
         return
@@ -152,7 +152,7 @@ def class_codes(labels, where) -> tuple[np.ndarray, tuple[str, ...]]:
     return codes.reshape(-1), tuple(names.tolist())
 
 
-def in_order(X, schema: Schema):
+def in_order(X, schema: Schema) -> np.ndarray:
     """Numbers of a table X (n, D) in the order of a model's columns: by name where X is a data frame.
 
     Raises
@@ -221,6 +221,6 @@ def _listed(names):
     return few(map(repr, names))
 
 
-def warn(text):
+def warn(text) -> None:
     """A `BcmdistWarning`, from where the user called."""
     warnings.warn(BcmdistWarning(text), stacklevel=4)

@@ -125,7 +125,7 @@ def _number(value) -> float:
     return float(value)
 
 
-def numbers(array, stored, where, *, start=0):
+def numbers(array, stored, where, *, start=0) -> np.ndarray:
     """float64 numbers of values (n, ...) that were read from a Zarr array; nan where there is none.
 
     Raises
@@ -150,7 +150,7 @@ def since(array) -> str | None:
     return units if SINCE.search(units) else None
 
 
-def as_float(values, where, *, start=0):
+def as_float(values, where, *, start=0) -> np.ndarray:
     """Values (n, ...) as float64.
 
     Raises

@@ -33,7 +33,7 @@ EMPTY_TOO: Any = {"write_empty_chunks": True}
 
 def write_dataset(
     url, columns: Mapping[str, np.ndarray], *, rows_per_chunk=ROWS_PER_CHUNK, attributes=None, schema=UNNAMED
-):
+) -> None:
     """Write row-wise arrays of equal length as a data set, with the names of its columns X and of the classes in y.
 
     Parameters
@@ -57,7 +57,7 @@ def write_dataset(
                 group["y"].update_attributes({CLASSES: list(schema.classes)})
 
 
-def append_rows(url, X, y, *, rows_per_chunk=ROWS_PER_CHUNK, **companions):
+def append_rows(url, X, y, *, rows_per_chunk=ROWS_PER_CHUNK, **companions) -> None:
     """Add rows to a data set of arrays X and y, which is made where there is none; one writer at a time.
 
     Rows are written, and after that counted by the group's `rows_complete`: readers see all of them or none, and those
@@ -159,7 +159,7 @@ def _make_durable(url, array, start):
             os.close(handle)
 
 
-def create_dataset(url, examples: Mapping[str, np.ndarray], rows, *, rows_per_chunk, attributes):
+def create_dataset(url, examples: Mapping[str, np.ndarray], rows, *, rows_per_chunk, attributes) -> None:
     """Empty data set of so many rows, which tasks are to write.
 
     Parameters
@@ -171,7 +171,7 @@ def create_dataset(url, examples: Mapping[str, np.ndarray], rows, *, rows_per_ch
         create_array(group, name, (rows, *example.shape[1:]), example.dtype, rows_per_chunk, "row")
 
 
-def write_array(url, name, values, *, along, rows_per_chunk=ROWS_PER_CHUNK, attributes):
+def write_array(url, name, values, *, along, rows_per_chunk=ROWS_PER_CHUNK, attributes) -> None:
     """Add an array with attributes of its own to a group; `along` names what its first axis counts."""
     group = zarr.open_group(group_store(url), mode="r+")
     array = create_array(group, name, values.shape, values.dtype, rows_per_chunk, along)
@@ -179,7 +179,7 @@ def write_array(url, name, values, *, along, rows_per_chunk=ROWS_PER_CHUNK, attr
     array.update_attributes(attributes)
 
 
-def write_rows(url, start, columns: Mapping[str, np.ndarray]):
+def write_rows(url, start, columns: Mapping[str, np.ndarray]) -> None:
     """Write rows of an output from row `start` on."""
     with answering(url), room_for(url, sum(values.nbytes for values in columns.values())):
         group = zarr.open_group(group_store(url), mode="r+", use_consolidated=False)

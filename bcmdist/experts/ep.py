@@ -51,7 +51,7 @@ class Sites:
     """Sweeps it took"""
 
 
-def ep_pass(shared, likelihood, X, obs, total=None, sites=None, *, step=1.0):
+def ep_pass(shared, likelihood, X, obs, total=None, sites=None, *, step=1.0) -> tuple[Message, "Sites"]:
     """One pass of one expert: its message about the rows X (n, D), scaled, and the sites for its next pass.
 
     Without `total` or `sites` it is the first pass, under the expert's own prior. Later passes: `total` is the
@@ -94,7 +94,7 @@ def repeated_message(shared, X, sites) -> Message:
     return site_message(V, kind_of(shared).residual(shared, V, X), sites)
 
 
-def sites_to_array(sites: Sites):
+def sites_to_array(sites: Sites) -> np.ndarray:
     """One matrix (2, n + 1) from which `sites_from_array` makes the same sites."""
     ends = np.array([[sites.log_constant], [sites.sweeps]])
     return np.hstack([np.stack([sites.tau, sites.nu]), ends])
@@ -105,7 +105,7 @@ def sites_from_array(array) -> Sites:
     return Sites(array[0, :-1], array[1, :-1], float(array[0, -1]), int(array[1, -1]))
 
 
-def cavity_prior(V, Lam, total, own):
+def cavity_prior(V, Lam, total, own) -> tuple[np.ndarray, np.ndarray]:
     """Mean (n,) and covariance (n, n) of an expert's rows given all other experts.
 
     With J = I + total - own = L L', h likewise: f ~ N(V J^-1 h, Lam + V J^-1 V').

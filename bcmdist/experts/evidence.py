@@ -16,7 +16,7 @@ from bcmdist.experts.residual import prior_covariance
 from bcmdist.model.likelihoods import OneProcess, slopes
 
 
-def local_evidence(kernel, mean, likelihood, X, obs):
+def local_evidence(kernel, mean, likelihood, X, obs) -> tuple[float, np.ndarray]:
     """log p(y | theta) of the rows X (n, D) alone and its gradient.
 
     Returns
@@ -66,7 +66,7 @@ def _laplace(K, likelihood, obs):
     return float(value), linalg.add_outer(linalg.add_outer(T, 0.5, g + t), -0.5, t), tail
 
 
-def weighted_inverse(K, w):
+def weighted_inverse(K, w) -> tuple[np.ndarray, np.ndarray]:
     """L with L L' = B = I + w^1/2 K w^1/2, and T = w^1/2 B^-1 w^1/2 = (K + w^-1)^-1 for w >= 0."""
     root = np.sqrt(w)
     L = linalg.cholesky(linalg.identity_plus_scaled(K, root), name="I + w^1/2 K w^1/2")
@@ -76,7 +76,7 @@ def weighted_inverse(K, w):
     return L, T
 
 
-def posterior_variance(K, L, w):
+def posterior_variance(K, L, w) -> np.ndarray:
     """Diagonal of K - K T K, (n,), from the factor L of `weighted_inverse`."""
     C = linalg.solve_lower(L, np.multiply(np.sqrt(w)[:, None], K, order="F"))
     return np.diag(K) - np.einsum("ij,ij->j", C, C)
@@ -87,7 +87,7 @@ def has_own_hessian(likelihood) -> bool:
     return type(likelihood).hessian is not OneProcess.hessian
 
 
-def corrected_mode_shift(x, K, T, likelihood, obs, f):
+def corrected_mode_shift(x, K, T, likelihood, obs, f) -> np.ndarray:
     """(I + h K)^-1 x for x (n,) or (n, m): what is left of a change of the score once the mode has followed.
 
     That is x - T K x where h = w. Elsewhere h may be negative, and the system is solved as it is.
@@ -97,7 +97,7 @@ def corrected_mode_shift(x, K, T, likelihood, obs, f):
     return np.linalg.solve(np.eye(len(K)) + likelihood.hessian(obs, f)[:, None] * K, x)
 
 
-def likelihood_gradient(likelihood, obs, f, variance, reach):
+def likelihood_gradient(likelihood, obs, f, variance, reach) -> np.ndarray:
     """Derivatives of a Laplace evidence in the likelihood's log parameters, one each.
 
     sum (dlog p - 1/2 var(f | y) dw + reach dg), all at fixed f but the last, which is the mode moving:

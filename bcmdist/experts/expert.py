@@ -94,7 +94,7 @@ def _kind(shared, likelihood):
     return kind_of(shared)
 
 
-def find_mode(K, obs, likelihood, prior_mean=None):
+def find_mode(K, obs, likelihood, prior_mean=None) -> np.ndarray:
     """Mode of p(y | f) N(f; prior_mean, K): (n,), or (n, C) for classes; K as `Residual.covariance`."""
     mode = softmax.softmax_mode if likelihood.per_class else laplace_mode
     return mode(K, obs, likelihood, prior_mean)

@@ -43,20 +43,20 @@ class Triangular(Factor):
     L: np.ndarray
     """(n, n), lower"""
 
-    def whiten(self, B):
+    def whiten(self, B) -> np.ndarray:
         return linalg.solve_lower(self.L, B)
 
-    def weigh(self, root, B):
+    def weigh(self, root, B) -> np.ndarray:
         return linalg.solve_lower(self.L, np.multiply(root[:, None], B, order="F"))
 
     def gram(self, root, B):
         return linalg.gram(self.weigh(root, B))
 
-    def solve(self, b):
+    def solve(self, b) -> np.ndarray:
         return linalg.cholesky_solve(self.L, b)
 
     @property
-    def log_determinant(self):
+    def log_determinant(self) -> float:
         return linalg.log_determinant(self.L)
 
 
@@ -67,11 +67,11 @@ class Scales(Factor):
     sd: np.ndarray
     """(n,)"""
 
-    def whiten(self, B):
+    def whiten(self, B) -> np.ndarray:
         over = (1.0 / self.sd).reshape(-1, *[1] * (B.ndim - 1))
         return np.multiply(B, over, out=B)
 
-    def weigh(self, root, B):
+    def weigh(self, root, B) -> np.ndarray:
         return np.multiply((root / self.sd)[:, None], B, order="F")
 
     def gram(self, root, B):
@@ -81,9 +81,9 @@ class Scales(Factor):
             G = linalg.add_gram_lower(G, np.multiply(weights[some], B[some], order="F"))
         return linalg.mirror(G)
 
-    def solve(self, b):
+    def solve(self, b) -> np.ndarray:
         return (b.T / self.sd**2).T
 
     @property
-    def log_determinant(self):
+    def log_determinant(self) -> float:
         return 2.0 * float(np.log(self.sd).sum())

@@ -41,7 +41,7 @@ STALLED_STEPS, STALLED_SHARE = 5, 0.9
 ROUNDING = 1e-13
 
 
-def laplace_mode(K, obs, likelihood, prior_mean=None):
+def laplace_mode(K, obs, likelihood, prior_mean=None) -> np.ndarray:
     """Mode of p(y | f) N(f; prior_mean, K), (n,), by Newton steps with a line search; K (n, n) or `LowRank`.
 
     Iterates in a = K^-1 (f - prior_mean), which needs no inverse of K (Rasmussen & Williams 2006, alg. 3.1):
@@ -95,7 +95,7 @@ class Tame:
     """+1: beyond is above, -1: beyond is below, 0: nowhere"""
 
     @classmethod
-    def up_to(cls, steepest, obs, likelihood, alone, start):
+    def up_to(cls, steepest, obs, likelihood, alone, start) -> "Tame":
         """Edges where the curvature reaches `steepest`, (n,), on the way from `alone` to -+`LARGEST_EXPONENT`.
 
         None, and at no cost, where no row is steep at `start`.
@@ -119,19 +119,19 @@ class Tame:
         beyond = self.side * np.maximum(self.side * (f - self.edge), 0.0)
         return f - beyond, beyond
 
-    def log_density(self, obs, f):
+    def log_density(self, obs, f) -> np.ndarray:
         edge, beyond = self._split(f)
         slope = self.likelihood.score(obs, edge) - 0.5 * self.likelihood.curvature(obs, edge) * beyond
         return self.likelihood.log_density(obs, edge) + slope * beyond
 
-    def score(self, obs, f):
+    def score(self, obs, f) -> np.ndarray:
         edge, beyond = self._split(f)
         return self.likelihood.score(obs, edge) - self.likelihood.curvature(obs, edge) * beyond
 
-    def curvature(self, obs, f):
+    def curvature(self, obs, f) -> np.ndarray:
         return self.likelihood.curvature(obs, self._split(f)[0])
 
-    def step_weight(self, obs, f):
+    def step_weight(self, obs, f) -> np.ndarray:
         return self.likelihood.step_weight(obs, self._split(f)[0])
 
 
@@ -156,7 +156,7 @@ def _step(K, w):
     raise error
 
 
-def climb(K, obs, likelihood, prior_mean, newton, curvature, a):
+def climb(K, obs, likelihood, prior_mean, newton, curvature, a) -> np.ndarray:
     """K^-1 (f - prior_mean) at the mode of p(y | f) N(f; prior_mean, K), (n,) or, of C processes that share K, (n, C).
 
     `a` is where the search starts.
@@ -225,7 +225,7 @@ def _line_search(a, a_step, K, prior_mean, obs, likelihood, slack, *, longest=LO
     return low or None
 
 
-def log_joint(obs, likelihood, f, prior_mean):
+def log_joint(obs, likelihood, f, prior_mean) -> float:
     """log p(y | f) + log N(f; prior_mean, K) - log N(prior_mean; prior_mean, K) at a mode of it.
 
     There K^-1 (f - prior_mean) is the score, so that K is not needed.
@@ -268,7 +268,7 @@ def site_message(V, Lam: Residual, w, g, constant) -> Message:
     return Message(V.T @ a, factor.gram(root, V), float(evidence), len(g))
 
 
-def regress(factor: Factor, root, K, x):
+def regress(factor: Factor, root, K, x) -> np.ndarray:
     """(I + w K)^-1 x for root = w^1/2 and the factor of I + w^1/2 K w^1/2; K a residual or a matrix.
 
     Refined once: x can be 1e7 and the result 1e2 (counts of millions), and digits would be lost.

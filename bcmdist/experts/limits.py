@@ -23,13 +23,13 @@ def expert_fits(parts, weights, kernel, runtime, likelihood, *, residual="block"
     return fits
 
 
-def refuse_large_expert(parts, shared, runtime, likelihood):
+def refuse_large_expert(parts, shared, runtime, likelihood) -> None:
     """Raise `MemoryLimit` where the largest partition's expert would not fit a worker thread."""
     kernels = kernel_parts(shared.kernel)
     refuse_expert_of(parts, shared.size, kernels, runtime, likelihood, residual=shared.residual)
 
 
-def refuse_expert_of(parts, shared, kernels, runtime, likelihood, *, residual="block"):
+def refuse_expert_of(parts, shared, kernels, runtime, likelihood, *, residual="block") -> None:
     """As `refuse_large_expert`, before there is a query set: about so many `shared` variables and parts of a kernel."""
     rows = max(part.rows for part in parts)
     data = parts[0].data

@@ -29,7 +29,7 @@ class LowRank:
         """A bound of the absolute values of K."""
         return LowRank(self.d, np.abs(self.U))
 
-    def diagonal(self):
+    def diagonal(self) -> np.ndarray:
         """(n,)"""
         return self._variances
 

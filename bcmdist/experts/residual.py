@@ -96,31 +96,31 @@ class Block(Residual):
     """Lam, (n, n), of which the lower triangle counts"""
 
     @cached_property
-    def covariance(self):
+    def covariance(self) -> np.ndarray:
         return linalg.mirror(self.lower)
 
-    def factor(self, noise):
+    def factor(self, noise) -> Triangular:
         R = self.lower
         R[np.diag_indices_from(R)] += noise
         return Triangular(linalg.cholesky(R, name="cov(y | query) of a Gaussian expert"))
 
-    def site(self, w):
+    def site(self, w) -> Triangular:
         B = linalg.identity_plus_scaled(self.covariance, np.sqrt(w))
         return Triangular(linalg.cholesky(B, name="I + w^1/2 Lam w^1/2"))
 
     def __matmul__(self, x):
         return self.covariance @ x
 
-    def pull(self, h, B):
+    def pull(self, h, B) -> np.ndarray:
         return np.linalg.solve(np.eye(len(h)) + h[:, None] * self.covariance, B)
 
-    def left(self, w, V):
+    def left(self, w, V) -> tuple[np.ndarray, np.ndarray]:
         root, L = np.sqrt(w), self.site(w)
         C = L.weigh(root, self.covariance)
         variance = np.diag(self.covariance) - np.einsum("ij,ij->j", C, C)
         return variance, V - C.T @ L.weigh(root, V)
 
-    def plus(self, A):
+    def plus(self, A) -> np.ndarray:
         return np.asfortranarray(self.covariance + A @ A.T)
 
 
@@ -132,26 +132,26 @@ class Diagonal(Residual):
     """(n,), >= 0"""
 
     @property
-    def covariance(self):
+    def covariance(self) -> LowRank:
         return LowRank(self.variances, np.empty((len(self.variances), 0)))
 
-    def factor(self, noise):
+    def factor(self, noise) -> Scales:
         return Scales(np.sqrt(self.variances + noise))
 
-    def site(self, w):
+    def site(self, w) -> Scales:
         return Scales(np.sqrt(1.0 + w * self.variances))
 
     def __matmul__(self, x):
         return (self.variances * x.T).T
 
-    def pull(self, h, B):
+    def pull(self, h, B) -> np.ndarray:
         return B / (1.0 + h * self.variances)[:, None]
 
-    def left(self, w, V):
+    def left(self, w, V) -> tuple[np.ndarray, np.ndarray]:
         shrink = 1.0 / (1.0 + w * self.variances)
         return self.variances * shrink, V * shrink[:, None]
 
-    def plus(self, A):
+    def plus(self, A) -> LowRank:
         return LowRank(self.variances, A)
 
 
@@ -160,27 +160,27 @@ class Blocks(Kind):
 
     couples = True
 
-    def residual(self, shared, V, X):
+    def residual(self, shared, V, X) -> "Block":
         return Block(shared.residual_lower(V, shared.kernel.cross(X, X)))
 
-    def own_prior(self, shared, V, X):
+    def own_prior(self, shared, V, X) -> tuple[np.ndarray, "Block"]:
         K = shared.kernel.cross(X, X)
         prior = prior_covariance(K, shared.mean, X)
         return prior, Block(shared.residual_lower(V, K))
 
-    def variance(self, shared, V, X):
+    def variance(self, shared, V, X) -> np.ndarray:
         residual = shared.residual_variance(V, X)
         refuse_negative(residual, shared.kernel.diagonal(X))
         return np.maximum(residual, 0.0)
 
-    def joint_lower(self, shared, V, X):
+    def joint_lower(self, shared, V, X) -> np.ndarray:
         covariance = shared.residual_lower(V, shared.kernel.cross(X, X))
         variance = np.diag(covariance).copy()
         refuse_negative(variance, shared.kernel.diagonal(X))
         covariance[np.diag_indices_from(covariance)] = np.maximum(variance, 0.0)
         return covariance
 
-    def expert_bytes(self, rows, shared, *, kernels, laplace, classes, coupled):
+    def expert_bytes(self, rows, shared, *, kernels, laplace, classes, coupled) -> int:
         return memory.expert_bytes(rows, shared, kernels=kernels, laplace=laplace, classes=classes, coupled=coupled)
 
 
@@ -189,24 +189,24 @@ class Apart(Kind):
 
     couples = False
 
-    def residual(self, shared, V, X):
+    def residual(self, shared, V, X) -> "Diagonal":
         return Diagonal(self.variance(shared, V, X))
 
-    def own_prior(self, shared, V, X):
+    def own_prior(self, shared, V, X) -> tuple[LowRank, "Diagonal"]:
         residual = self.residual(shared, V, X)
         return residual.plus(V), residual
 
-    def joint_lower(self, shared, V, X):
+    def joint_lower(self, shared, V, X) -> np.ndarray:
         return np.diag(self.variance(shared, V, X)).copy(order="F")
 
-    def expert_bytes(self, rows, shared, *, kernels, laplace, classes, coupled):
+    def expert_bytes(self, rows, shared, *, kernels, laplace, classes, coupled) -> int:
         return memory.apart_expert_bytes(rows, shared, kernels=kernels, laplace=laplace)
 
 
 class Variances(Apart):
     """Each row has what the kernel's variance leaves to it (FITC)."""
 
-    def variance(self, shared, V, X):
+    def variance(self, shared, V, X) -> np.ndarray:
         residual = shared.residual_variance(V, X)
         refuse_negative(residual, shared.kernel.diagonal(X))
         return np.maximum(residual, 0.0)
@@ -215,7 +215,7 @@ class Variances(Apart):
 class Nothing(Apart):
     """The shared variables are all there is: far from where they say anything f is certain to be the mean."""
 
-    def variance(self, shared, V, X):
+    def variance(self, shared, V, X) -> np.ndarray:
         return np.zeros(len(X))
 
 
@@ -230,7 +230,7 @@ def kind_of(shared: Shared) -> Kind:
     return RESIDUALS[shared.residual]
 
 
-def prior_covariance(K, mean, X):
+def prior_covariance(K, mean, X) -> np.ndarray:
     """cov(f) = K + H H' of a partition, the mean's weights included; full, a new matrix."""
     H = mean.design(X)
     return K + H @ H.T

@@ -17,7 +17,7 @@ from bcmdist.experts.message import Message
 from bcmdist.experts.residual import Residual
 
 
-def softmax_mode(K, obs, likelihood, prior_mean=None):
+def softmax_mode(K, obs, likelihood, prior_mean=None) -> np.ndarray:
     """Mode of p(y | f) prod_c N(f_c; prior_mean_c, K), (n, C), by damped Newton steps.
 
     Raises
@@ -55,19 +55,19 @@ class _Coupling:
             total += E
         self.sum_factor = linalg.cholesky(total, name="sum over classes of (p^-1 + K)^-1")
 
-    def half(self, c, B):
+    def half(self, c, B) -> np.ndarray:
         """E_c B."""
         root = self.roots[:, c].reshape(-1, *[1] * (B.ndim - 1))
         return root * linalg.cholesky_solve(self.factors[c], root * B)
 
-    def solve(self, B):
+    def solve(self, B) -> np.ndarray:
         """(W^-1 + K)^-1 B for B (n, C)."""
         EB = np.column_stack([self.half(c, B[:, c]) for c in range(B.shape[1])])
         common = linalg.cholesky_solve(self.sum_factor, EB.sum(axis=1))
         return EB - np.column_stack([self.half(c, common) for c in range(B.shape[1])])
 
     @property
-    def log_determinant(self):
+    def log_determinant(self) -> float:
         """log |I + K W| up to sum log weight."""
         return sum(map(linalg.log_determinant, self.factors)) + linalg.log_determinant(self.sum_factor)
 
@@ -115,7 +115,7 @@ def _coupled_message(V, Lam, obs, likelihood, f) -> Message:
     return Message((V.T @ a).T.ravel(), precision, float(evidence), len(f))
 
 
-def log_evidence(K, obs, likelihood):
+def log_evidence(K, obs, likelihood) -> float:
     """Laplace's log p(y | theta) of the rows alone, C processes of prior covariance K (alg. 3.3).
 
     Raises

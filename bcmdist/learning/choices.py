@@ -20,7 +20,7 @@ FEW_LABELS, LEAST_PER_LABEL = 20, 10
 MANY_CLASSES = "onehot"
 
 
-def task_for(settings, labels, schema):
+def task_for(settings, labels, schema) -> str:
     """The task that was asked for, or that fits the distinct whole numbers among the targets, or names of classes."""
     given = settings.task or (settings.likelihood and LIKELIHOODS[settings.likelihood].task)
     return given or ("classification" if schema.classes or _binary(labels) else "regression")
@@ -68,7 +68,7 @@ def choose_likelihood(data, surveyed, settings, schema):
     return make_likelihood(name, len(classes)), classes
 
 
-def warn_of_roles(data, surveyed, settings, schema, likelihood):
+def warn_of_roles(data, surveyed, settings, schema, likelihood) -> None:
     """Say what was taken for what, where that was not said.
 
     Raises
@@ -97,7 +97,7 @@ def warn_of_roles(data, surveyed, settings, schema, likelihood):
         warnings.warn(BcmdistWarning(f"{data.url}: {text}"), stacklevel=2)
 
 
-def warn_of_data(data, survey, settings, schema, likelihood):
+def warn_of_data(data, survey, settings, schema, likelihood) -> None:
     """Say what is odd about the data but can be worked with."""
     distinct = len(np.unique(survey.sample.X, axis=0))
     constant = np.flatnonzero(survey.x.constant)
@@ -116,7 +116,7 @@ def warn_of_data(data, survey, settings, schema, likelihood):
         warnings.warn(BcmdistWarning(f"{data.url}: {text}"), stacklevel=2)
 
 
-def warn_of_slices(data, settings, likelihood, share):
+def warn_of_slices(data, settings, likelihood, share) -> None:
     """Say where experts will linearise slices of the targets on their own, and no further passes mend it.
 
     The margins of a support vector machine bear it: calibration settles what is left.

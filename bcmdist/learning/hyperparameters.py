@@ -25,7 +25,7 @@ class LeftOutSizes:
     """of each"""
 
     @property
-    def central(self):
+    def central(self) -> int:
         """Rows of each that are left out."""
         return max(1, int(CENTRAL_SHARE * self.rows))
 
@@ -169,6 +169,6 @@ def polished(objective, query, kernel_name, likelihood, query_method, found, log
     return prepare(objective.points, kernel=best.kernel, mean=query.mean, jitters=jitters), best.likelihood
 
 
-def first_kernel(settings):
+def first_kernel(settings) -> str:
     """The kernel's expression, or the one that stands for `auto` before learning."""
     return AUTO_KERNELS[0] if settings.kernel == "auto" else settings.kernel

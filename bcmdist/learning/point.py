@@ -24,7 +24,7 @@ class Point:
     """whether a search keeps the lengthscales in proportion"""
 
 
-def expanded(point, inputs):
+def expanded(point, inputs) -> "Point":
     """The same function with the lengthscales its name asks for."""
     wanted = parse_kernel(point.name, inputs=inputs).parameters
     values = {n: np.broadcast_to(v, wanted[n].shape).copy() for n, v in point.kernel.parameters.items()}
@@ -33,7 +33,7 @@ def expanded(point, inputs):
     )
 
 
-def moves_of(point):
+def moves_of(point) -> np.ndarray:
     """How the steps of a search move the log parameters, (P, steps): each on its own, or lengthscales together."""
     sizes = {name: len(values) for name, values in parameters_of(point).items()}
     together = {f"kernel.{name}" for name in point.kernel.lengthscales if point.tied}
@@ -42,22 +42,22 @@ def moves_of(point):
     return np.array([[float(name == step) for step in steps] for name in names])
 
 
-def theta_of(point):
+def theta_of(point) -> np.ndarray:
     return np.log(np.concatenate(list(parameters_of(point).values())))
 
 
-def parameters_of(point):
+def parameters_of(point) -> dict[str, np.ndarray]:
     return named_parameters(point.kernel, point.likelihood)
 
 
-def moved(point, theta):
+def moved(point, theta) -> "Point":
     kernel_size = len(point.kernel.theta)
     kernel = point.kernel.with_theta(theta[:kernel_size])
     values = split_parameters(point.likelihood.parameters, np.exp(theta[kernel_size:]))
     return Point(point.name, kernel, point.likelihood.with_parameters(values), -math.inf)
 
 
-def prior_center(point, inputs):
+def prior_center(point, inputs) -> np.ndarray:
     """Log defaults: variance 1, lengthscale sqrt(D), the likelihood's own."""
     kernel = parse_kernel(point.name, inputs=inputs).parameters
     likelihood = point.likelihood.default(point.likelihood.processes).parameters
@@ -65,7 +65,7 @@ def prior_center(point, inputs):
     return np.log(np.concatenate([*values, *likelihood.values()]))
 
 
-def bounds_of(point):
+def bounds_of(point) -> np.ndarray:
     own = [(point.kernel.bounds[name], len(values)) for name, values in point.kernel.parameters.items()]
     own += [(point.likelihood.bounds[name], len(values)) for name, values in point.likelihood.parameters.items()]
     return np.concatenate([np.tile(bounds, (size, 1)) for bounds, size in own])

@@ -34,7 +34,7 @@ DEGREES_ROWS = 2000
 LEAST_INFORMATION = 0.01
 
 
-def duplicate_share(sample, kernel, noise, rows):
+def duplicate_share(sample, kernel, noise, rows) -> float:
     """Share of the mean variance below which a query value is determined by others, as far as `rows` rows can tell.
 
     They know a value of variance s to rows / noise at best: s rows / noise is to be below `LEAST_INFORMATION`.
@@ -43,7 +43,9 @@ def duplicate_share(sample, kernel, noise, rows):
     return float(np.clip(told, linalg.LEAST_DUPLICATE_SHARE, linalg.DUPLICATE_SHARE))
 
 
-def select_points(sample, count, *, kernel: Kernel, method="kmeans", targets=None, noise=None, rows=None, seed=0):
+def select_points(
+    sample, count, *, kernel: Kernel, method="kmeans", targets=None, noise=None, rows=None, seed=0
+) -> np.ndarray:
     """At most `count` query points from sampled rows, by one of `QUERY_METHODS`.
 
     Points which the others (or, where rows are chosen one by one, those before) already determine are dropped: to
@@ -118,16 +120,16 @@ class _Given:
         """(n, chosen)"""
 
     @property
-    def full(self):
+    def full(self) -> bool:
         """True where as many rows were chosen as were asked for."""
         return self.V.shape == self._space.shape
 
-    def columns(self, rows):
+    def columns(self, rows) -> np.ndarray:
         """The column that each of `rows` (c,) would append to V, (n, c)."""
         remainder = self.kernel.cross(self.sample, self.sample[rows]) - self.V @ self.V[rows].T
         return remainder / np.sqrt(self.variance[rows])
 
-    def choose(self, row, column):
+    def choose(self, row, column) -> None:
         self._space[:, len(self.chosen)] = column
         self.chosen.append(int(row))
         self.V = self._space[:, : len(self.chosen)]
@@ -153,7 +155,9 @@ def _evidence(sample, targets, count, kernel, noise, share, seed):
     return sample[greedy_evidence(sample, targets, count, kernel, noise, seed, share=share)[0]]
 
 
-def greedy_evidence(sample, targets, count, kernel, noise, seed, *, share=linalg.DUPLICATE_SHARE):
+def greedy_evidence(
+    sample, targets, count, kernel, noise, seed, *, share=linalg.DUPLICATE_SHARE
+) -> tuple[np.ndarray, np.ndarray]:
     """Rows chosen one by one for the evidence of the targets, and by how much each raised it (thesis, 3.3.4, A.3).
 
     The model is that of the chosen rows alone (SoR), y ~ N(0, V V' + Psi) with Psi = diag(noise) and V V' the

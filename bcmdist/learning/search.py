@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
@@ -96,7 +97,8 @@ class _Search:
     def climb(self, start: Point, steps) -> Point:
         """Best point L-BFGS finds in at most `steps` iterations; never worse than the start."""
         center, bounds = theta_of(start), np.log(bounds_of(start))
-        best, moves = [start.objective, center], moves_of(start)
+        best: list[Any] = [start.objective, center]
+        moves = moves_of(start)
 
         def loss(step):
             theta = (center + moves @ step).clip(*bounds.T)

@@ -30,11 +30,11 @@ class Mean:
                 f"mean: expected one of {', '.join(MEAN_NAMES)}, got {self.name!r}; give one of these names"
             )
 
-    def weights(self, inputs):
+    def weights(self, inputs) -> int:
         """Number P of shared weights for D inputs."""
         return {"zero": 0, "constant": 1, "linear": 1 + inputs}[self.name]
 
-    def design(self, X):
+    def design(self, X) -> np.ndarray:
         """Basis at the rows of X times the prior standard deviation: (n, D) -> (n, P)."""
         columns = np.column_stack([np.ones(len(X)), X]) if self.name == "linear" else np.ones((len(X), 1))
         return WEIGHT_SD * columns[:, : self.weights(X.shape[1])]

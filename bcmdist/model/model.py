@@ -52,7 +52,7 @@ class Model:
         return tuple(self.schema.classes[k] for k in numbers) if self.schema.classes else numbers
 
     @property
-    def inputs(self):
+    def inputs(self) -> int:
         """Number D of input columns."""
         return self.shared.inputs
 

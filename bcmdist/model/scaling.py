@@ -38,13 +38,13 @@ class Moments:
         )
 
     @property
-    def scale(self):
+    def scale(self) -> np.ndarray:
         """Standard deviations, with 1 for constant columns, (K,)."""
         sd = np.sqrt(self.squares / self.count)
         return np.where(self.constant, 1.0, sd)
 
     @property
-    def constant(self):
+    def constant(self) -> np.ndarray:
         """True for columns that do not vary, (K,)."""
         sd = np.sqrt(self.squares / self.count)
         return sd <= CONSTANT_SHARE * np.maximum(np.abs(self.low), np.abs(self.high))
@@ -67,7 +67,7 @@ class Scaling:
     y_mean: float
     y_scale: float
 
-    def inputs(self, X):
+    def inputs(self, X) -> np.ndarray:
         """Scaled inputs, (n, D)."""
         return (X - self.x_mean) / self.x_scale
 
@@ -75,7 +75,7 @@ class Scaling:
         """Observations in the units of the model."""
         return units.observations(obs, self.y_mean, self.y_scale)
 
-    def targets(self, y, units: Units):
+    def targets(self, y, units: Units) -> np.ndarray:
         """Targets in original units."""
         return units.target(y, self.y_mean, self.y_scale)
 
@@ -91,7 +91,7 @@ class Scaling:
         """What a log density of an observation gains on the way back to original units."""
         return 0.0 - float(np.log(self.length(units)))
 
-    def original(self, name, values, units: Units):
+    def original(self, name, values, units: Units) -> np.ndarray:
         """A predicted quantity in original units, by its name."""
         match name:
             case "probability" | "label":
@@ -111,7 +111,7 @@ def scaling_from(x: Moments, y: Moments, exposure: Moments, units: Units) -> Sca
     return Scaling(x.mean, x.scale, *units.found(y, exposure))
 
 
-def scaling_to_array(scaling: Scaling):
+def scaling_to_array(scaling: Scaling) -> np.ndarray:
     """One vector (2 D + 2,) from which `scaling_from_array` makes the same scaling."""
     return np.concatenate([scaling.x_mean, scaling.x_scale, [scaling.y_mean, scaling.y_scale]])
 

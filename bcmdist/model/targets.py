@@ -10,7 +10,7 @@ from bcmdist.errors import UnsupportedTarget
 from bcmdist.model.model import Model
 
 
-def check_support(likelihood, part, obs):
+def check_support(likelihood, part, obs) -> None:
     """Raise `UnsupportedTarget` naming the first row outside the support of a likelihood."""
     bad = np.flatnonzero(likelihood.unsupported(obs))
     if len(bad):

@@ -30,7 +30,7 @@ class Units(ABC):
         """Observations in the units of the model."""
         return obs
 
-    def latent(self, f, mean, scale):
+    def latent(self, f, mean, scale) -> np.ndarray:
         """Latent values in original units."""
         return f
 
@@ -38,7 +38,7 @@ class Units(ABC):
         """A length of 1 along f in original units; of variances the root."""
         return 1.0
 
-    def target(self, y, mean, scale):
+    def target(self, y, mean, scale) -> np.ndarray:
         """Targets, and what is said of their places, in original units."""
         return y
 
@@ -71,22 +71,22 @@ class _Affine(Units):
     def observations(self, obs, mean, scale):
         return replace(obs, y=(obs.y - mean) / scale)
 
-    def latent(self, f, mean, scale):
+    def latent(self, f, mean, scale) -> np.ndarray:
         return f * scale + mean
 
-    def latent_length(self, scale):
+    def latent_length(self, scale) -> float:
         return scale
 
-    def target(self, y, mean, scale):
+    def target(self, y, mean, scale) -> np.ndarray:
         return y * scale + mean
 
-    def length(self, scale):
+    def length(self, scale) -> float:
         return scale
 
-    def place(self, y):
+    def place(self, y) -> np.ndarray:
         return y
 
-    def at(self, place):
+    def at(self, place) -> np.ndarray:
         return place
 
 
@@ -102,22 +102,22 @@ class _Positive(Units):
     def observations(self, obs, mean, scale):
         return replace(obs, y=obs.y / scale)
 
-    def latent(self, f, mean, scale):
+    def latent(self, f, mean, scale) -> np.ndarray:
         return f + np.log(scale)
 
-    def target(self, y, mean, scale):
+    def target(self, y, mean, scale) -> np.ndarray:
         return y * scale
 
-    def length(self, scale):
+    def length(self, scale) -> float:
         return scale
 
-    def training_mean(self, mean, scale):
+    def training_mean(self, mean, scale) -> float:
         return scale
 
-    def place(self, y):
+    def place(self, y) -> np.ndarray:
         return np.log(y)
 
-    def at(self, place):
+    def at(self, place) -> np.ndarray:
         return np.exp(np.clip(place, -LARGEST_PLACE, LARGEST_PLACE))
 
 
@@ -132,7 +132,7 @@ class _Counted(Units):
     def place(self, y):
         return _place_of_count(y)
 
-    def at(self, place):
+    def at(self, place) -> np.ndarray:
         return _count_at(place)
 
 
@@ -147,13 +147,13 @@ class _Rate(Units):
     def observations(self, obs, mean, scale):
         return replace(obs, exposure=obs.exposure * scale)
 
-    def latent(self, f, mean, scale):
+    def latent(self, f, mean, scale) -> np.ndarray:
         return f + np.log(scale)
 
     def place(self, y):
         return _place_of_count(y)
 
-    def at(self, place):
+    def at(self, place) -> np.ndarray:
         return _count_at(place)
 
 
@@ -165,10 +165,10 @@ class _Share(Units):
     def found(self, y, exposure):
         return float(y.mean[0]), 1.0
 
-    def place(self, y):
+    def place(self, y) -> np.ndarray:
         return logit(y)
 
-    def at(self, place):
+    def at(self, place) -> np.ndarray:
         return expit(place)
 
 

@@ -33,7 +33,7 @@ GAP_LIMIT = 8.0
 BLOCK_ROWS = 2048
 
 
-def in_blocks(function, likelihood, mean, variance, obs):
+def in_blocks(function, likelihood, mean, variance, obs) -> np.ndarray:
     """A function of a likelihood, beliefs and observations, `BLOCK_ROWS` rows at a time; rows last."""
     starts = range(0, max(len(obs), 1), BLOCK_ROWS)
     parts = [slice(start, start + BLOCK_ROWS) for start in starts]
@@ -41,7 +41,7 @@ def in_blocks(function, likelihood, mean, variance, obs):
         return np.concatenate([function(likelihood, mean[rows], variance[rows], obs[rows]) for rows in parts], axis=-1)
 
 
-def moments(likelihood, mean, variance, obs):
+def moments(likelihood, mean, variance, obs) -> np.ndarray:
     """Mean and variance of an observation by the laws of total expectation and variance, (2, n)."""
     nodes, weights = roots_hermitenorm(HERMITE_NODES)
     weights = weights / weights.sum()
@@ -54,7 +54,7 @@ def moments(likelihood, mean, variance, obs):
 # --- The cdf: P(Y <= y) = integral N(f; mean, variance) F(y | f) df ---
 
 
-def cdf(likelihood, mean, variance, obs):
+def cdf(likelihood, mean, variance, obs) -> np.ndarray:
     """P(Y <= obs.y), (n,): by Gauss-Legendre, cut where F(y | f) falls from one to zero as f grows."""
     f, weights = _cut_belief(mean, np.sqrt(variance), *_step(likelihood, obs))
     return (likelihood.distribution(obs, f).cdf(obs.y[:, None]) * weights).sum(axis=1)
@@ -100,7 +100,7 @@ def _panels(edges, count):
 # --- Quantiles: regula falsi on the cdf ---
 
 
-def quantile(likelihood, mean, variance, obs, *, q):
+def quantile(likelihood, mean, variance, obs, *, q) -> np.ndarray:
     """Quantiles at level q, (n,): the cdf there is within `LEVEL_TOLERANCE` of q; of counts, exact for that cdf.
 
     Follows ndtri(cdf(y)) - ndtri(q), which is nearly straight on the ruler x: from a first guess in
@@ -154,6 +154,6 @@ def _between(low, high, low_gap, high_gap, stride, *, halve):
     return np.where(open_high, a + stride, np.where(open_low, b - stride, a + share * (b - a)))
 
 
-def log_density(likelihood, mean, variance, obs):
+def log_density(likelihood, mean, variance, obs) -> np.ndarray:
     """log of the average of p(y | f) over N(mean, variance), (n,)."""
     return tilted(likelihood, obs, mean, variance)[0]

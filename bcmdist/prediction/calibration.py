@@ -45,7 +45,7 @@ class Calibration:
     bias: tuple[float, ...]
     """one per class"""
 
-    def probability(self, mean, variance):
+    def probability(self, mean, variance) -> np.ndarray:
         """Class probabilities (n, C) from latent means and variances, (n, C), or (n,) for two classes."""
         mean, variance = per_class(mean, variance)
         return softmax(_moderated(mean, variance, self.slope, np.array(self.bias)), axis=1)
@@ -56,7 +56,7 @@ def uncalibrated(classes) -> Calibration:
     return Calibration(1.0, (0.0,) * classes)
 
 
-def per_class(mean, variance):
+def per_class(mean, variance) -> tuple[np.ndarray, np.ndarray]:
     """Latents as (n, C): one latent of two classes stands for f_1 - f_0."""
     if mean.ndim == 2:
         return mean, variance

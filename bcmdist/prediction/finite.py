@@ -5,14 +5,14 @@ import numpy as np
 from bcmdist.errors import NotFinite
 
 
-def finite_latent(mean, variance):
+def finite_latent(mean, variance) -> tuple[np.ndarray, np.ndarray]:
     """A belief about f as it is; `NotFinite` where it is none."""
     for name, values in (("mean", mean), ("variance", variance)):
         _refuse(name, values, ~np.isfinite(values))
     return mean, variance
 
 
-def refuse_nan(predictions):
+def refuse_nan(predictions) -> None:
     """Raise `NotFinite` where a predicted quantity is no number; moments of heavy tails may be infinite."""
     for name, values in predictions.items():
         _refuse(name, values, np.isnan(values))

@@ -24,7 +24,7 @@ class Fitted(Predictor):
     calibration: Calibration | None = None
 
     @classmethod
-    def refuse(cls, snapshot):
+    def refuse(cls, snapshot) -> None:
         """Every snapshot has what it needs."""
 
     @classmethod

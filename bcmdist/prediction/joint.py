@@ -19,7 +19,7 @@ from bcmdist.model.shared.interface import Shared
 from bcmdist.runtime import memory
 
 
-def joint_latent(shared: Shared, belief: Belief, X, *, allowed_bytes=math.inf):
+def joint_latent(shared: Shared, belief: Belief, X, *, allowed_bytes=math.inf) -> tuple[np.ndarray, np.ndarray]:
     """Mean and covariance of the latent f at the rows of X, all together.
 
     V = rows b(x)', V_q its columns of the query values:
@@ -56,7 +56,7 @@ def joint_latent(shared: Shared, belief: Belief, X, *, allowed_bytes=math.inf):
     return mean, linalg.mirror(linalg.add_outer_lower(covariance, A))
 
 
-def sample_latent(shared: Shared, belief: Belief, X, *, size, seed, allowed_bytes=math.inf):
+def sample_latent(shared: Shared, belief: Belief, X, *, size, seed, allowed_bytes=math.inf) -> np.ndarray:
     """Joint samples of the latent f at the rows of X, (size, n); the same for the same seed.
 
     mean + F z with F F' = covariance by pivoted Cholesky, which needs no jitter: rows that the

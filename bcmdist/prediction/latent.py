@@ -14,7 +14,7 @@ from bcmdist.model.shared.interface import Shared
 BLOCK_ROWS = 2048
 
 
-def predict_latent(shared: Shared, belief: Belief, X):
+def predict_latent(shared: Shared, belief: Belief, X) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance of the latent f at the rows of X.
 
     b = b(x):  mean = b' m,  variance = var(f | v) + b' Lambda^-1 b
@@ -76,6 +76,6 @@ def _design(shared, X):
     return V, kind_of(shared).variance(shared, V, X)
 
 
-def marginal(variance):
+def marginal(variance) -> np.ndarray:
     """Variances (n, C) of covariances (n, C, C); variances as they are."""
     return np.diagonal(variance, axis1=1, axis2=2).copy() if variance.ndim == 3 else variance

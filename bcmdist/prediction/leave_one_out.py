@@ -7,7 +7,7 @@ import numpy as np
 LEAST_SHARE = 1e-10
 
 
-def left_out(mean, variance, score, curvature):
+def left_out(mean, variance, score, curvature) -> tuple[np.ndarray, np.ndarray]:
     """Moments of f without the row's own site: v' = v / (1 - w v), m' = m - v' score.
 
     Parameters

@@ -20,7 +20,7 @@ class MemoryNeed:
     """what to do where it is too much, as text"""
 
 
-def refuse_large_prediction(need: MemoryNeed, data, runtime):
+def refuse_large_prediction(need: MemoryNeed, data, runtime) -> None:
     """Raise `MemoryLimit` where predicting the rows of a data set would not fit a worker thread."""
     memory.refuse_above(
         need.bytes + _reading_bytes(data),

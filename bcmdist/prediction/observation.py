@@ -96,20 +96,20 @@ class _Normal(Predictive):
     v: np.ndarray
 
     @property
-    def mean(self):
+    def mean(self) -> np.ndarray:
         return self.m
 
     @property
-    def variance(self):
+    def variance(self) -> np.ndarray:
         return self.v
 
-    def cdf(self, y):
+    def cdf(self, y) -> np.ndarray:
         return ndtr((y - self.m) / np.sqrt(self.v))
 
-    def quantile(self, q):
+    def quantile(self, q) -> np.ndarray:
         return self.m + ndtri(q) * np.sqrt(self.v)
 
-    def log_density(self, obs):
+    def log_density(self, obs) -> np.ndarray:
         return -0.5 * ((obs.y - self.m) ** 2 / self.v + np.log(2.0 * np.pi * self.v))
 
 
@@ -121,20 +121,20 @@ class _Classes(Predictive):
     yes: np.ndarray
 
     @property
-    def mean(self):
+    def mean(self) -> np.ndarray:
         return self.yes
 
     @property
-    def variance(self):
+    def variance(self) -> np.ndarray:
         return self.yes * self.no
 
-    def cdf(self, y):
+    def cdf(self, y) -> np.ndarray:
         return np.where(y < 0, 0.0, np.where(y < 1, self.no, 1.0))
 
-    def quantile(self, q):
+    def quantile(self, q) -> np.ndarray:
         return np.where(self.no >= q, 0.0, 1.0)
 
-    def log_density(self, obs):
+    def log_density(self, obs) -> np.ndarray:
         # Finite for a class that is impossible in floating point.
         return np.log(np.clip(np.where(obs.y == 1, self.yes, self.no), np.finfo(float).tiny, 1.0))
 
@@ -149,24 +149,24 @@ class _Mixture(Predictive):
     obs: Observations
 
     @property
-    def mean(self):
+    def mean(self) -> np.ndarray:
         return self._moments()[0]
 
     @property
-    def variance(self):
+    def variance(self) -> np.ndarray:
         return self._moments()[1]
 
     def _moments(self):
         return self._average(averages.moments, self.obs)
 
-    def cdf(self, y):
+    def cdf(self, y) -> np.ndarray:
         y = np.broadcast_to(np.asarray(y, dtype=float), len(self.obs))
         return self._average(averages.cdf, replace(self.obs, y=y))
 
-    def quantile(self, q):
+    def quantile(self, q) -> np.ndarray:
         return self._average(partial(averages.quantile, q=q), self.obs)
 
-    def log_density(self, obs):
+    def log_density(self, obs) -> np.ndarray:
         return self._average(averages.log_density, replace(obs, weight=np.ones(len(obs))))
 
     def _average(self, function, obs):
@@ -179,7 +179,7 @@ class _Mixture(Predictive):
 CRPS_LEVELS = (np.arange(20) + 0.5) / 20.0
 
 
-def crps(said: Predictive, y):
+def crps(said: Predictive, y) -> np.ndarray:
     """Continuous ranked probability score of y, (n,): of mixtures from their quantiles at `CRPS_LEVELS`."""
     if isinstance(said, _Normal):
         return crps_normal(y, said.m, np.sqrt(said.v), backend="numpy")
@@ -187,7 +187,7 @@ def crps(said: Predictive, y):
     return crps_quantile(y, quantiles, CRPS_LEVELS, backend="numpy")
 
 
-def unit_deviance(likelihood: OneProcess, obs: Observations, mean):
+def unit_deviance(likelihood: OneProcess, obs: Observations, mean) -> np.ndarray:
     """Twice the log density that each row loses against a saturated model when its mean is `mean`, (n,).
 
     McCullagh & Nelder (1989), section 2.3; of a censored row against certain survival. Of any counts it is that of

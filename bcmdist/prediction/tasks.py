@@ -112,7 +112,7 @@ def _check_companions(fitted, part, rows):
         check_support(fitted.model.likelihood, part, replace(rows.obs, y=np.zeros(part.rows)))
 
 
-def predictive_of(fitted: Predictor, mean, variance, obs):
+def predictive_of(fitted: Predictor, mean, variance, obs) -> dict[str, np.ndarray]:
     """What latent beliefs say of observations in the units of the model, by name."""
     likelihood = fitted.model.likelihood
     if likelihood.needs_calibration or fitted.calibration is not None:
@@ -125,13 +125,13 @@ def predictive_of(fitted: Predictor, mean, variance, obs):
     return {"probability": p, "label": p.argmax(axis=1)}
 
 
-def with_class_names(model, said):
+def with_class_names(model, said) -> dict[str, np.ndarray]:
     """Predictions whose labels are texts where the classes have names."""
     names = model.schema.classes
     return said | {"label": np.array(names)[said["label"]]} if names and "label" in said else said
 
 
-def predict_rows(fitted: Predictor, X, obs, quantiles=()):
+def predict_rows(fitted: Predictor, X, obs, quantiles=()) -> dict[str, np.ndarray]:
     """All predicted quantities at rows of X in original units, by name; `quantile0.9` for 0.9 among `quantiles`.
 
     `obs`: of the observations to predict, weight, exposure and trials; the targets are not looked at.

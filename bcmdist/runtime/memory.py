@@ -14,7 +14,7 @@ BASE_BYTES = 250 * 2**20  # interpreter with numpy, scipy, zarr and dask loaded;
 SUMS_ALIVE = 10
 
 
-def expert_bytes(rows, shared, *, kernels, laplace, classes=1, coupled=False):
+def expert_bytes(rows, shared, *, kernels, laplace, classes=1, coupled=False) -> int:
     """Peak bytes of one expert of `rows` rows about `shared` variables (of each class), partial sums included.
 
     K with what its evaluation needs (a Matern kernel: five temporaries; each further part of a sum
@@ -28,7 +28,7 @@ def expert_bytes(rows, shared, *, kernels, laplace, classes=1, coupled=False):
     return FLOAT * (square * rows**2 + design * rows * shared + SUMS_ALIVE * message)
 
 
-def apart_expert_bytes(rows, shared, *, kernels, laplace):
+def apart_expert_bytes(rows, shared, *, kernels, laplace) -> int:
     """Peak bytes of an expert whose rows have no matrix of their own, partial sums included.
 
     The columns of the design with what their evaluation needs, weighted ones, and (Laplace) those of a step with its
@@ -37,12 +37,12 @@ def apart_expert_bytes(rows, shared, *, kernels, laplace):
     return FLOAT * ((6 + 2 * kernels + laplace) * rows * shared + (SUMS_ALIVE + 1 + 2 * laplace) * shared**2)
 
 
-def evidence_bytes(rows, inputs, *, kernels, laplace):
+def evidence_bytes(rows, inputs, *, kernels, laplace) -> int:
     """Peak bytes of the evidence of `rows` rows and its gradient; each part of a kernel keeps its own."""
     return FLOAT * (((7 if laplace else 6) + 3 * kernels) * rows**2 + 6 * rows * inputs)
 
 
-def prediction_bytes(rows, shared, *, kernels):
+def prediction_bytes(rows, shared, *, kernels) -> int:
     """Peak bytes of predicting a block of `rows` new points: k(X, X^q) with temporaries, V, factors."""
     return FLOAT * ((5 + 2 * kernels) * rows * shared + 4 * shared**2)
 
@@ -53,14 +53,14 @@ SHARED_READING = 8
 LOCAL_BYTES = 2**28
 
 
-def local_bytes(around, rows, shared, *, kernels, classes=1):
+def local_bytes(around, rows, shared, *, kernels, classes=1) -> int:
     """Peak bytes of predicting a partition of `rows` rows with local experts of `around` rows each, which have a
     factor of each class."""
     square = (6 + 2 * kernels + classes + (2 if classes > 1 else 0)) * around**2
     return FLOAT * (square + (2 * SHARED_READING * around + 3 * rows) * shared + 4 * shared**2) + LOCAL_BYTES
 
 
-def joint_bytes(rows, shared, *, kernels, samples=0):
+def joint_bytes(rows, shared, *, kernels, samples=0) -> int:
     """Peak bytes of a joint prediction: k(X, X) with temporaries, V, factors; and of its samples.
 
     A sample takes as many random numbers as rows, at most.
@@ -69,14 +69,14 @@ def joint_bytes(rows, shared, *, kernels, samples=0):
     return prediction_bytes(rows, shared, kernels=kernels) + FLOAT * (square + 2 * rows * samples)
 
 
-def reliability_bytes(rows, points, largest, shared, *, kernels):
+def reliability_bytes(rows, points, largest, shared, *, kernels) -> int:
     """Peak bytes of the reliability of a committee of so many rows, the largest partition with `largest`, at so
     many points: designs, unit messages and smoother of all rows, and the covariances of one partition."""
     between = max(largest, points) * largest
     return FLOAT * (rows * (2 * shared + points) + 4 * points * shared + 5 * shared**2 + (5 + 2 * kernels) * between)
 
 
-def refuse_above(projected_bytes, allowed_bytes, *, what, remedy):
+def refuse_above(projected_bytes, allowed_bytes, *, what, remedy) -> None:
     """Raise `MemoryLimit` with both numbers where a task would not fit."""
     need = projected_bytes + BASE_BYTES
     if need > allowed_bytes:

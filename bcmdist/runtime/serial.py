@@ -30,7 +30,7 @@ class SerialRuntime:
         for task, parts in work:
             yield from _outcomes(task, parts)
 
-    def check_same(self, probe, *, url):
+    def check_same(self, probe, *, url) -> None:
         """Run `probe`: this process sees what it sees, or raises."""
         probe()
 

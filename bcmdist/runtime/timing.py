@@ -18,6 +18,6 @@ class StageTimer:
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
-    def added_to(self, earlier):
+    def added_to(self, earlier) -> dict[str, float]:
         """Earlier seconds by stage plus these."""
         return {n: earlier.get(n, 0.0) + self.seconds.get(n, 0.0) for n in {**earlier, **self.seconds}}

@@ -57,13 +57,13 @@ def transient(store, arrays: Mapping[str, np.ndarray]):
             store.storage.remove(blob_name(digest))
 
 
-def copy_blobs(store, other, digests: Iterable[str]):
+def copy_blobs(store, other, digests: Iterable[str]) -> None:
     """Copy blobs of another model directory into this, which is new, under the same names."""
     for digest in digests:
         store.storage.put_if_absent(blob_name(digest), other._get_blob(digest))
 
 
-def discard_uncommitted(store):
+def discard_uncommitted(store) -> None:
     """Remove blobs where there is no commit, and nobody else works on one to come: what a preparation has left.
 
     Whoever calls this holds commit 0, since before any blob was put.

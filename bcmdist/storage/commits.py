@@ -136,7 +136,7 @@ class ModelStore:
         names = self.storage.names("commits")
         return [int(n.removesuffix(".json")) for n in names if RECORD_NAME.fullmatch(n)]
 
-    def remove_record(self, number):
+    def remove_record(self, number) -> None:
         """Remove the record of a commit."""
         self.storage.remove(record_name(number))
 

@@ -40,7 +40,7 @@ class LocalStorage:
         self.disk = disk
         self._durable: set[str] = set()
 
-    def put_if_absent(self, name, data):
+    def put_if_absent(self, name, data) -> bool:
         path = os.path.join(self.url, name)
         folder = os.path.dirname(path)
         try:
@@ -81,7 +81,7 @@ class LocalStorage:
                 self.disk.unlink(temporary)
         return True
 
-    def get(self, name):
+    def get(self, name) -> bytes:
         handle = open_file(os.path.join(self.url, name), disk=self.disk)
         try:
             parts = []
@@ -115,7 +115,7 @@ class LocalStorage:
             return False
         return True
 
-    def remove(self, name):
+    def remove(self, name) -> None:
         path = os.path.join(self.url, name)
         with contextlib.suppress(FileNotFoundError):
             self.disk.unlink(path)
@@ -124,7 +124,7 @@ class LocalStorage:
                 self.disk.rmdir(folder)
                 self._durable.discard(folder)
 
-    def settle(self, folder):
+    def settle(self, folder) -> None:
         with contextlib.suppress(FileNotFoundError):
             sync_directory(os.path.join(self.url, folder), self.disk)
 
@@ -145,7 +145,7 @@ class LocalStorage:
             self._sync_above(os.path.dirname(folder))
         self._durable.add(folder)
 
-    def remove_all(self):
+    def remove_all(self) -> None:
         shutil.rmtree(self.url, ignore_errors=True)
 
 
@@ -191,7 +191,7 @@ def _no_folder(path):
     return NotAFile(f"{path}: expected a folder, found something else; remove it, and restore what stood there")
 
 
-def sync_directory(path, disk: Any = os):
+def sync_directory(path, disk: Any = os) -> None:
     """Make the names in a directory durable."""
     handle = disk.open(path, os.O_RDONLY)
     try:

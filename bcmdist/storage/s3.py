@@ -56,7 +56,7 @@ class ObjectStorage:
     def __reduce__(self):
         return open_objects, (self.url,)
 
-    def put_if_absent(self, name, data):
+    def put_if_absent(self, name, data) -> bool:
         if not self._keeps_conditions:
             check_conditions(self)
             self._keeps_conditions = True
@@ -81,7 +81,7 @@ class ObjectStorage:
             raise StorageUnreachable(f"{self.url}: expected its bucket to exist, there is none; make it") from error
         return True
 
-    def get(self, name):
+    def get(self, name) -> bytes:
         with answering(self.url):
             return bytes(obstore.get(self.store, name).bytes())
 
@@ -91,7 +91,7 @@ class ObjectStorage:
         paths = [*found["common_prefixes"], *(entry["path"] for entry in found["objects"])]
         return sorted({path.rstrip("/").rpartition("/")[2] for path in paths})
 
-    def remove(self, name):
+    def remove(self, name) -> None:
         with answering(self.url), contextlib.suppress(FileNotFoundError):
             obstore.delete(self.store, name)
 
@@ -99,10 +99,10 @@ class ObjectStorage:
         """None: an object is there wholly or not at all."""
         return []
 
-    def settle(self, folder):
+    def settle(self, folder) -> None:
         """Nothing: what was removed is."""
 
-    def remove_all(self):
+    def remove_all(self) -> None:
         """Forget every name."""
         with answering(self.url):
             for entries in obstore.list(self.store):
@@ -123,7 +123,7 @@ class ObjectStorage:
             return False
 
 
-def check_conditions(storage: ObjectStorage):
+def check_conditions(storage: ObjectStorage) -> None:
     """Put a canary twice, with different bytes, where the second put must fail; it is removed.
 
     Raises

@@ -25,7 +25,7 @@ def normal_url(url) -> str:
     return OBJECTS + "/".join(part for part in parts if part)
 
 
-def refuse_secrets(url):
+def refuse_secrets(url) -> None:
     """Raise `InvalidOption` where a URL holds a user or a password: models, jobs and errors hold URLs.
 
     An S3 secret may hold a `/`, behind which its `@` stands; the name of a bucket holds no `:`.

@@ -5,7 +5,7 @@ import click
 from bcmdist.errors import InvalidOption
 
 
-def read_config(ctx, _, path):
+def read_config(ctx, _, path) -> None:
     """Options from a TOML file become defaults: what the command line says wins."""
     if path is None:
         return

@@ -10,7 +10,7 @@ from bcmdist.app.cli.options import Command, json_option
 
 @click.command(cls=Command)
 @json_option
-def doctor(as_json):
+def doctor(as_json) -> None:
     """Check that this machine can do the work.
 
     Example: bcmdist doctor

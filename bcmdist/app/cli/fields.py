@@ -21,7 +21,7 @@ class NumberOr(click.ParamType):
     def __init__(self, words):
         self.words = words
 
-    def convert(self, value, param, ctx):
+    def convert(self, value, param, ctx) -> int:
         """The number, or the word."""
         if value in self.words:
             return value

@@ -32,7 +32,7 @@ def _skip(_, __, on_error):
 )
 @runtime_options
 @json_option
-def ingest(make_runtime, as_json, **options):
+def ingest(make_runtime, as_json, **options) -> dict[str, int]:
     """Let MODEL hear the rows of SOURCE, once each; partitions it knows are left out.
 
     SOURCE is a Zarr data set, a directory of them, or redis://HOST:PORT/STREAM; the arrays are named as in training.

@@ -38,7 +38,7 @@ def _params(option):
 
 
 @click.group()
-def submit():
+def submit() -> None:
     """Submit a fit, ingest or predict to a Dask cluster, as a job that needs this machine no more.
 
     Takes the options of that command. All machines must see data, model and the directory of jobs under the same path
@@ -88,7 +88,7 @@ def _machine(address):
 @click.command("jobs", cls=Command)
 @_jobs_option
 @json_option
-def list_jobs(directory, as_json):
+def list_jobs(directory, as_json) -> None:
     """List jobs, oldest first.
 
     Example: bcmdist jobs
@@ -109,7 +109,7 @@ def list_jobs(directory, as_json):
 @click.argument("job", metavar="ID")
 @_jobs_option
 @json_option
-def status(job, directory, as_json):
+def status(job, directory, as_json) -> None:
     """Tell how a job stands: its state, progress, speed, workers lost, and its result or error.
 
     Example: bcmdist status ID --json
@@ -125,7 +125,7 @@ def status(job, directory, as_json):
 @click.option("--follow", is_flag=True, help="Go on until the job has ended.")
 @_jobs_option
 @json_option
-def logs(job, follow, directory, as_json):
+def logs(job, follow, directory, as_json) -> None:
     """Print what happened to a job, one line per event.
 
     Example: bcmdist logs ID --follow
@@ -156,7 +156,7 @@ def _line(event):
 @click.argument("job", metavar="ID")
 @_jobs_option
 @json_option
-def cancel(job, directory, as_json):
+def cancel(job, directory, as_json) -> None:
     """Stop a job; what it has committed stays, and `resume` continues from there.
 
     Example: bcmdist cancel ID
@@ -173,7 +173,7 @@ def cancel(job, directory, as_json):
 @click.option("--scheduler", metavar="ADDRESS", help="Of the cluster that is to continue it [default: as before].")
 @_jobs_option
 @json_option
-def resume(job, scheduler, directory, as_json):
+def resume(job, scheduler, directory, as_json) -> None:
     """Continue a job that was interrupted, cancelled or failed, from what it has committed.
 
     Example: bcmdist resume ID --scheduler tcp://HOST:8786

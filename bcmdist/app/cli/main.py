@@ -87,7 +87,7 @@ def _line(message):
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__)
-def cli():
+def cli() -> None:
     """Gaussian processes for data that do not fit one machine: a Bayesian committee on Dask."""
 
 

@@ -8,7 +8,7 @@ import click
 WARNINGS = "bcmdist.warnings"
 
 
-def note_warning(text):
+def note_warning(text) -> None:
     """Print a warning, and keep it for the JSON object of the command."""
     context = click.get_current_context(silent=True)
     if context:

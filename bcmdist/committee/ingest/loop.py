@@ -123,7 +123,7 @@ class _Loop:
             return error
         return None
 
-    def run(self):
+    def run(self) -> None:
         """Until the source is empty, or somebody says stop."""
         self._progress()
         finished = False
@@ -228,7 +228,7 @@ class _Loop:
         wait = max(COMMIT_SECONDS, COMMIT_SHARE * self.commit_seconds)
         return time.monotonic() - self.committed >= wait
 
-    def commit(self):
+    def commit(self) -> None:
         """Commit what is pending, whoever else does; then acknowledge it."""
         batch, overtaken = self.admission.take(), False
         if self.admission.is_overtaken(batch):

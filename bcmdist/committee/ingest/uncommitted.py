@@ -30,7 +30,7 @@ class Batch:
     fading: Weighting
 
     @property
-    def partitions(self):
+    def partitions(self) -> int:
         """How many are new."""
         return len(self.entries)
 
@@ -64,7 +64,7 @@ class Pending:
     closed: int = 0
     """deliveries up to the offset"""
 
-    def begin(self, offset, missing: Iterable[str], keys: Iterable[str]):
+    def begin(self, offset, missing: Iterable[str], keys: Iterable[str]) -> None:
         """A delivery was read: it is done once the `missing` of its `keys` are heard."""
         delivery = self.open[self.begun] = Begun(offset, set(missing), list(keys))
         for key in delivery.missing:
@@ -73,7 +73,7 @@ class Pending:
         self.keys += [] if delivery.missing else delivery.keys
         self._advance()
 
-    def add(self, message: Message, fading: Weighting, entries: dict[str, Entry], parts: Iterable[Any]):
+    def add(self, message: Message, fading: Weighting, entries: dict[str, Entry], parts: Iterable[Any]) -> None:
         """Partitions were heard; their messages are weighted as of the position of `fading`."""
         later = self.fading.at(fading.position)
         aged = message.weighted(fading.aged(later))
@@ -83,7 +83,7 @@ class Pending:
         self.parts |= {part.key: part for part in parts}
         self.finish(entries)
 
-    def finish(self, keys: Iterable[str]):
+    def finish(self, keys: Iterable[str]) -> None:
         """Nothing more is to be done for these keys."""
         for key in keys:
             for number in self.missed.pop(key, ()):

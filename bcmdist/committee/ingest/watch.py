@@ -1,7 +1,7 @@
 """What is noted of partitions while they are ingested, beside what they say: how well they were predicted, say."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, Never, Protocol
 
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition
@@ -45,17 +45,17 @@ class Unwatched:
     def beside(self, snapshot):
         return iter(())
 
-    def is_of(self, outcome):
+    def is_of(self, outcome) -> bool:
         return False
 
-    def take(self, outcome, digests):
+    def take(self, outcome, digests) -> Never:
         raise AssertionError("no outcome is of Unwatched")
 
-    def noted(self, entries):
+    def noted(self, entries) -> dict[str, Entry]:
         return entries
 
     def facts(self, known):
         return {}
 
-    def warning(self, snapshot, before):
+    def warning(self, snapshot, before) -> None:
         return None

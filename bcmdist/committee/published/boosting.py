@@ -25,7 +25,7 @@ from bcmdist.model.shared.query import Query
 SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-3, 1e3
 
 
-def boosting_weights(y, output):
+def boosting_weights(y, output) -> np.ndarray:
     """`exp(-y F)` within the bounds, (n,), for labels y and committee outputs F (n,)."""
     if np.any(np.abs(y) != 1):
         raise UnsupportedTarget(
@@ -61,11 +61,11 @@ def boost_by_addition(query: Query, noise, parts: Iterable[tuple[np.ndarray, np.
     return total
 
 
-def output(query: Query, mean, X):
+def output(query: Query, mean, X) -> np.ndarray:
     """F at the rows of X (n, D) for a mean (S,) of the shared variables: b(x)' mean, (n,)."""
     return query.design(X) @ mean
 
 
-def decide(outputs):
+def decide(outputs) -> np.ndarray:
     """Class +1 or -1 by the sign of the outputs, +1 where they are zero."""
     return np.where(outputs >= 0, 1.0, -1.0)

@@ -65,7 +65,7 @@ def posterior_step(state: PosteriorState, mean, covariance) -> PosteriorState:
     return PosteriorState(state.prior, A, _minus_gram(S, W), state.blocks + 1)
 
 
-def posterior_belief(state: PosteriorState):
+def posterior_belief(state: PosteriorState) -> tuple[np.ndarray, np.ndarray]:
     """Mean (Q,) and covariance (Q, Q) of f^q given all blocks.
 
     mean = Sqq D^-1 A,  covariance = Sqq D^-1 S  with  D = Sqq - k S
@@ -85,7 +85,7 @@ def posterior_belief(state: PosteriorState):
     return state.prior @ linalg.cholesky_solve(L, state.mean), 0.5 * (covariance + covariance.T)
 
 
-def posterior_form(prior, means, covariances):
+def posterior_form(prior, means, covariances) -> tuple[np.ndarray, np.ndarray]:
     """Mean and covariance of f^q from the posteriors of all blocks; see `posterior_belief`.
 
     Parameters
@@ -154,7 +154,7 @@ def joseph_step(state: MeasurementState, design, residual, target) -> Measuremen
     return MeasurementState(state.mean + G @ (target - design @ state.mean), 0.5 * (S + S.T))
 
 
-def measurement_form(prior, designs, residuals, targets, *, step=measurement_step):
+def measurement_form(prior, designs, residuals, targets, *, step=measurement_step) -> tuple[np.ndarray, np.ndarray]:
     """Mean (Q,) and covariance (Q, Q) of f^q from the targets of all blocks.
 
     With `prior` = I and the rows of `Query.whiten` as designs it speaks of the whitened query

@@ -32,7 +32,7 @@ Part = tuple[np.ndarray, np.ndarray]
 COLLINEAR_SHARE = 1e-12
 
 
-def expert_predictions(kernel, noise, parts: Sequence[Part], X):
+def expert_predictions(kernel, noise, parts: Sequence[Part], X) -> tuple[np.ndarray, np.ndarray]:
     """Posterior of f at X (n, D) by each expert alone (GBCM paper, eqs. 6-7): means (M, n), variances (M, n)."""
     predictions = [_posterior(kernel, noise, part, X) for part in parts]
     return np.array([mean for mean, _ in predictions]), np.array([variance for _, variance in predictions])
@@ -58,7 +58,7 @@ def _noisy_factor(kernel, noise, rows):
 # Pointwise rules. Each is a product of Gaussians with weights: a sum of weighted natural parameters.
 
 
-def poe(means, variances, prior_variance):
+def poe(means, variances, prior_variance) -> tuple[np.ndarray, np.ndarray]:
     """Product of experts: precision = sum 1/s_i^2, mean = variance * sum m_i/s_i^2.
 
     Counts the prior M times: over-confident where experts know little, the more so the more there are.
@@ -68,7 +68,7 @@ def poe(means, variances, prior_variance):
     return _product(means, variances, np.ones_like(variances))
 
 
-def gpoe_uniform(means, variances, prior_variance):
+def gpoe_uniform(means, variances, prior_variance) -> tuple[np.ndarray, np.ndarray]:
     """Generalised product with weights 1/M: precision = (1/M) sum 1/s_i^2, the mean of `poe`.
 
     Falls back to the prior far from data, but its variance never falls below that of the best expert.
@@ -78,7 +78,7 @@ def gpoe_uniform(means, variances, prior_variance):
     return _product(means, variances, np.full_like(variances, 1.0 / len(variances)))
 
 
-def gpoe_entropy(means, variances, prior_variance):
+def gpoe_entropy(means, variances, prior_variance) -> tuple[np.ndarray, np.ndarray]:
     """Generalised product with entropy weights: precision = sum w_i/s_i^2, mean = variance * sum w_i m_i/s_i^2.
 
     w_i = e_i / sum e_j with e_i = 1/2 log(k / s_i^2); 1/M where no expert has learned anything.
@@ -91,7 +91,7 @@ def gpoe_entropy(means, variances, prior_variance):
     return _product(means, variances, weights)
 
 
-def bcm_pointwise(means, variances, prior_variance):
+def bcm_pointwise(means, variances, prior_variance) -> tuple[np.ndarray, np.ndarray]:
     """Bayesian committee machine at each point on its own: precision = 1/k + sum (1/s_i^2 - 1/k).
 
     Exact where all experts are independent given f at this one point. It is the committee with a query set of that
@@ -101,7 +101,7 @@ def bcm_pointwise(means, variances, prior_variance):
     return _product_over_base(0.0, prior_variance, means, variances, np.ones_like(variances))
 
 
-def rbcm(means, variances, prior_variance):
+def rbcm(means, variances, prior_variance) -> tuple[np.ndarray, np.ndarray]:
     """Robust BCM: precision = 1/k + sum b_i (1/s_i^2 - 1/k), mean = variance * sum b_i m_i/s_i^2.
 
     b_i = 1/2 log(k / s_i^2), the entropy that the expert's rows took from the prior; not normalised, so that one
@@ -113,7 +113,7 @@ def rbcm(means, variances, prior_variance):
     return _product_over_base(0.0, prior_variance, means, variances, weights)
 
 
-def barycentre(means, variances, prior_variance, *, weights=None):
+def barycentre(means, variances, prior_variance, *, weights=None) -> tuple[np.ndarray, np.ndarray]:
     """Wasserstein-2 barycentre of the experts' marginals: mean = sum w_i m_i, sd = sum w_i s_i.
 
     The closed form for Gaussians on the line (Agueh & Carlier 2011); as a rule for experts Cohen et al. 2020. Some
@@ -141,7 +141,7 @@ POINTWISE_RULES = {
 }
 
 
-def entropy_gain(variances, prior_variance):
+def entropy_gain(variances, prior_variance) -> np.ndarray:
     """Fall of the differential entropy from prior to posterior, in nats: 1/2 log(k / s^2), never negative."""
     return np.maximum(0.5 * (np.log(prior_variance) - np.log(variances)), 0.0)
 
@@ -178,7 +178,7 @@ def _check(means, variances, prior_variance):
 # Rules that need the rows.
 
 
-def grbcm(kernel, noise, communication: Part, parts: Sequence[Part], X):
+def grbcm(kernel, noise, communication: Part, parts: Sequence[Part], X) -> tuple[np.ndarray, np.ndarray]:
     """Generalised robust BCM: mean and variance (n,) of f at X (n, D) (Liu, Cai, Wang & Ong 2018).
 
     The communication expert c takes the place of the prior, and expert i is trained on the union of its rows and
@@ -198,7 +198,7 @@ def grbcm(kernel, noise, communication: Part, parts: Sequence[Part], X):
     return _product_over_base(base_mean, base_variance, means, variances, weights)
 
 
-def npae(kernel, noise, parts: Sequence[Part], X):
+def npae(kernel, noise, parts: Sequence[Part], X) -> tuple[np.ndarray, np.ndarray]:
     """Nested kriging (NPAE): mean and variance (n,) of f at X (n, D) (Rulliere, Durrande, Bachoc & Chevalier 2018).
 
     At each point the best linear predictor of f from the experts' predictions m = (m_1 ... m_M): with
@@ -212,7 +212,7 @@ def npae(kernel, noise, parts: Sequence[Part], X):
     return mean, kernel.diagonal(X) - 2.0 * (coefficients * cross).sum(axis=1) + spread
 
 
-def npae_joint(kernel, noise, parts: Sequence[Part], X):
+def npae_joint(kernel, noise, parts: Sequence[Part], X) -> tuple[np.ndarray, np.ndarray]:
     """Mean (n,) of `npae` and the covariance (n, n) of its errors between points.
 
     With the predictor B y:  K** - B K_y* - K_*y B' + B (K_yy + noise I) B'  (covariance of the modified process of
@@ -256,7 +256,7 @@ def _best_coefficients(cross, covariance):
     return inverse * solved[:, :, 0]
 
 
-def gbcm(kernel, noise, parts: Sequence[Part], X):
+def gbcm(kernel, noise, parts: Sequence[Part], X) -> tuple[np.ndarray, np.ndarray]:
     """The joint committee with its query set at X (n, D): mean (n,) and covariance (n, n) of f (Tresp 2000).
 
     The package's own messages; for reference, as a fitted model keeps its query set and does not move it to X.

@@ -181,10 +181,10 @@ class _Stored:
     """(n, W) uint64, mapped: a record is W words, the last of them its check"""
 
     @property
-    def records(self):
+    def records(self) -> np.ndarray:
         return _records(self.words, self.layout)
 
-    def verified(self, some):
+    def verified(self, some) -> np.ndarray:
         """A copy of some records, as words."""
         words = np.array(self.words[some])
         bad = np.flatnonzero(words[:, -1] != _checks(self.seed, words[:, :-1]))

@@ -48,7 +48,7 @@ class Scatter:
         return Moved(counts, {part.key: Entry(part.key, rows.digest, part.rows)})
 
 
-def run_name(part, digest):
+def run_name(part, digest) -> str:
     """Name of the run of a partition with this content: other rows in its place make another run."""
     return f"{part.start}-{part.stop}-{digest[:16]}"
 

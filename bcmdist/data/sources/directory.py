@@ -171,10 +171,10 @@ class Directory:
         except (DataNotFound, DataDamaged):
             return NO_ARRAYS
 
-    def ack(self, offset, keys):
+    def ack(self, offset, keys) -> None:
         pass
 
-    def lag(self, after):
+    def lag(self, after) -> int:
         offset, done = self._resumed(after or START)
         urls = [f"{self.name}/{name}" for name in self._next(done, offset["store"])]
         rows = sum(self._announced(url) for url in urls)
@@ -187,7 +187,7 @@ class Directory:
         except BcmdistError:  # who reads it says what is wrong
             return 0
 
-    def close(self):
+    def close(self) -> None:
         pass
 
 

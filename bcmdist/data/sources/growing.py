@@ -70,11 +70,11 @@ class GrownArray:
                 "data set that was ingested, or ingest another one under a path of its own"
             )
 
-    def ack(self, offset, keys):
+    def ack(self, offset, keys) -> None:
         pass
 
-    def lag(self, after):
+    def lag(self, after) -> int:
         return max(0, -(-(announced_rows(self.name, x=self.x) - (after or 0)) // self.rows_per_expert))
 
-    def close(self):
+    def close(self) -> None:
         pass

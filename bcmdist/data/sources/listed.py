@@ -20,12 +20,12 @@ class Listed:
         parts = self.parts[start : start + most]
         return [Delivery(parts, start + len(parts))] if parts else []
 
-    def ack(self, offset, keys):
+    def ack(self, offset, keys) -> None:
         """Nobody waits for it."""
 
-    def lag(self, after):
+    def lag(self, after) -> int:
         """Partitions that are left."""
         return len(self.parts) - (after or 0)
 
-    def close(self):
+    def close(self) -> None:
         """Nothing is open."""

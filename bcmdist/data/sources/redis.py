@@ -148,7 +148,7 @@ class RedisStream:
             text = f"{self.name}: numbers in {self.y} are taken for the classes {names}, from 0 on"
             warnings.warn(BcmdistWarning(text), stacklevel=2)
 
-    def ack(self, offset, keys):
+    def ack(self, offset, keys) -> None:
         # By key only: entries up to `offset` that came late may be on their way.
         entries = (ENTRY.match(key) for key in keys)
         numbers = [entry["id"] for entry in entries if entry and entry["stream"] == self.name]
@@ -166,7 +166,7 @@ class RedisStream:
         given = sum(_order(number) <= _order(after or "0-0") for number in self._given)
         return None if new is None else new + ours["pending"] - given
 
-    def close(self):
+    def close(self) -> None:
         """Leave the group, unless entries are pending for us: with a consumer its pending entries are forgotten."""
         client = connect(self.place.server)
         try:

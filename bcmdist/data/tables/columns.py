@@ -23,7 +23,7 @@ def _is_plain(text):
     return text == "" or NUMBER.fullmatch(text)
 
 
-def described(column: Column, is_number=_is_plain):
+def described(column: Column, is_number=_is_plain) -> str:
     """What a column that is no number holds, in words; `is_number` tells which of its texts are not odd."""
     if column.kind != TEXTS:
         return f"{column.kind} in {column.name!r}"
@@ -43,7 +43,7 @@ def numbers_of(column: Column, file) -> np.ndarray:
     return values
 
 
-def refuse_gaps(values, file, name, remedy=FILL):
+def refuse_gaps(values, file, name, remedy=FILL) -> None:
     bad = np.argwhere(~((values <= LARGEST) & (values >= -LARGEST)))  # without copies of the numbers
     if len(bad):
         raise InvalidData(

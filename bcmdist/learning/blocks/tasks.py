@@ -74,7 +74,7 @@ class Nearest:
         return Neighbourhoods(tuple(blocks))
 
 
-def all_rows(found: Neighbourhoods):
+def all_rows(found: Neighbourhoods) -> tuple[np.ndarray, Observations, list[int]]:
     """Rows (n, D) and observations of all blocks, one after the other, and how many each has."""
     X = np.concatenate([block.X for block in found.blocks])
     return X, reduce(joined, [block.obs for block in found.blocks]), [len(block.X) for block in found.blocks]

@@ -43,7 +43,7 @@ class Remembered:
         self._known = dict(filter(None, map(_read_line, text.splitlines())))
 
     @property
-    def reasons(self):
+    def reasons(self) -> list[str]:
         """Of failures that were not in the file."""
         return self.objective.reasons
 

@@ -76,7 +76,7 @@ def mode_share(query: Query, likelihood: OneProcess, X, obs: Observations, belie
     return ModeShare(pull, V.T @ shifted)
 
 
-def mode_shift(belief: Belief, total: ModeShare):
+def mode_shift(belief: Belief, total: ModeShare) -> np.ndarray:
     """sum V't over all experts, (S,), with t = (I + h K)^-1 v and K the covariance of all rows.
 
     Raises
@@ -90,7 +90,7 @@ def mode_shift(belief: Belief, total: ModeShare):
     return linalg.cholesky_solve(linalg.cholesky(A, name="Hessian of the committee at its mode"), total.pull)
 
 
-def expert_share(query: Query, likelihood: OneProcess, X, obs: Observations, belief: Belief, shift=None):
+def expert_share(query: Query, likelihood: OneProcess, X, obs: Observations, belief: Belief, shift=None) -> np.ndarray:
     """Part of the gradient due to the rows X (n, D), scaled, with targets `obs`: (P,).
 
     Parameters
@@ -110,7 +110,7 @@ def expert_share(query: Query, likelihood: OneProcess, X, obs: Observations, bel
     return np.concatenate([pullback(to_rows) + cross_pullback(to_cross) + _query_pullback(query, to_query), tail])
 
 
-def points_share(query: Query, likelihood: OneProcess, X, obs: Observations, belief: Belief, shift=None):
+def points_share(query: Query, likelihood: OneProcess, X, obs: Observations, belief: Belief, shift=None) -> np.ndarray:
     """Part of the gradient in the coordinates of the query points due to some rows, as in `expert_share`: (Q, D)."""
     if len(X) == 0:
         return np.zeros_like(query.points)
@@ -119,18 +119,18 @@ def points_share(query: Query, likelihood: OneProcess, X, obs: Observations, bel
     return query.kernel.input_gradient(X, query.points, to_cross) + _query_gradient(query, to_query)
 
 
-def committee_gradient(query: Query, belief: Belief, total, shift=None):
+def committee_gradient(query: Query, belief: Belief, total, shift=None) -> np.ndarray:
     """The gradient (P,) from the sum (P,) of all expert shares: adds the `prior_share`."""
     own = prior_share(query, belief, shift)
     return total + np.pad(own, (0, len(total) - len(own)))
 
 
-def points_gradient(query: Query, belief: Belief, total, shift=None):
+def points_gradient(query: Query, belief: Belief, total, shift=None) -> np.ndarray:
     """The gradient (Q, D) in the query points from the sum (Q, D) of all `points_share`."""
     return total + _query_gradient(query, _prior_adjoint(query, belief, shift))
 
 
-def prior_share(query: Query, belief: Belief, shift=None):
+def prior_share(query: Query, belief: Belief, shift=None) -> np.ndarray:
     """The prior of the shared variables, in the kernel's parameters."""
     return _query_pullback(query, _prior_adjoint(query, belief, shift))
 

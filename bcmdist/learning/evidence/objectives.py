@@ -14,6 +14,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
@@ -90,7 +91,7 @@ class LocalObjective(EvidenceObjective):
     """Sum of the log evidences of partitions on their own: the committee's, if they were independent."""
 
     @property
-    def identity(self):
+    def identity(self) -> str:
         return _identity(self.parts, "local", self.scaling.digest, self.mean, self.classes)
 
     def __call__(self, kernel, likelihood):
@@ -133,7 +134,7 @@ class CommitteeObjective(EvidenceObjective):
         self.points, self.jitter, self.store = np.array(points, dtype=float), jitter, store
 
     @property
-    def identity(self):
+    def identity(self) -> str:
         located = hashlib.sha256(self.points.tobytes()).hexdigest()
         return _identity(self.parts, "committee", self.scaling.digest, self.mean, self.classes, located, self.jitter)
 
@@ -145,7 +146,7 @@ class CommitteeObjective(EvidenceObjective):
         except (NotPositiveDefinite, LaplaceNotConverged) as error:
             return self._failed(str(error), len(kernel.theta) + sum(map(len, likelihood.parameters.values())))
 
-    def at_points(self, kernel, likelihood, points):
+    def at_points(self, kernel, likelihood, points) -> tuple[float, np.ndarray]:
         """Value at other query points (Q, D), and its gradient (Q, D) in their coordinates."""
         try:
             with self._trial(kernel, likelihood, points) as trial:
@@ -157,7 +158,7 @@ class CommitteeObjective(EvidenceObjective):
         except (NotPositiveDefinite, LaplaceNotConverged) as error:
             return self._failed(str(error), points.shape)
 
-    def gradient(self, kernel, likelihood, belief: Belief):
+    def gradient(self, kernel, likelihood, belief: Belief) -> np.ndarray:
         """The gradient (P,) where the belief is known already, and is the one at the joint mode.
 
         Raises
@@ -240,7 +241,7 @@ def improved_points(objective: CommitteeObjective, kernel: Kernel, likelihood: L
     """
     unit = metric(kernel, points.shape[1])
     value, _ = objective.at_points(kernel, likelihood, points)
-    best = [value, np.array(points, dtype=float)]
+    best: list[Any] = [value, np.array(points, dtype=float)]
 
     def loss(flat):
         moved = flat.reshape(points.shape) * unit

@@ -38,7 +38,7 @@ def conjugate_gradients(loss_and_gradient: Loss, starts: Iterable, iterations=10
     return sorted(found, key=lambda optimum: optimum.loss)
 
 
-def uniform_starts(size, count, seed=0):
+def uniform_starts(size, count, seed=0) -> np.ndarray:
     """Log parameters to start from, (count, size), uniform in `START_LOGS`."""
     return np.random.default_rng(seed).uniform(*START_LOGS, (count, size))
 

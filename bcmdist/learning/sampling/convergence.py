@@ -7,7 +7,7 @@ by column, of chains (M, n, P) of equal length, each cut in two halves.
 import numpy as np
 
 
-def split_rhat(chains):
+def split_rhat(chains) -> np.ndarray:
     """Potential scale reduction, (P,): sqrt of pooled over within-chain variance; 1 where chains agree.
 
     Above about 1.01 to 1.1 the chains have not forgotten where they began.
@@ -17,7 +17,7 @@ def split_rhat(chains):
     return np.sqrt(_pooled(halves) / within)
 
 
-def effective_sample_size(chains):
+def effective_sample_size(chains) -> np.ndarray:
     """Number of independent samples whose mean would be as exact, (P,).
 
     M n / (1 + 2 sum_t rho_t), with rho_t from all chains and the sum cut where pairs of neighbours stop being

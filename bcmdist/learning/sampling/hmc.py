@@ -96,7 +96,9 @@ def sample(log_density: LogDensity, start, *, settings: HMC, seed) -> Chain:
     return Chain(np.array(samples), np.array(values), accepted / settings.iterations)
 
 
-def leapfrog(log_density: LogDensity, theta, momentum, value, gradient, *, step, count):
+def leapfrog(
+    log_density: LogDensity, theta, momentum, value, gradient, *, step, count
+) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
     """The state (theta, momentum, value, gradient) `count` leapfrog steps on; value -inf where it meets no density.
 
     p += step/2 g;  theta += step p;  p += step/2 g.  Reversible and volume-preserving; energy changes by O(step^2).

@@ -16,12 +16,12 @@ import numpy as np
 from bcmdist.model.kernels.interface import Leaf, per_lengthscale
 
 
-def inner_products(X, Z, lengthscale):
+def inner_products(X, Z, lengthscale) -> np.ndarray:
     """Sums over d of `x_d z_d / lengthscale_d^2`, (n, m), Fortran-ordered."""
     return ((Z / lengthscale) @ (X / lengthscale).T).T
 
 
-def inner_pullback(X, Z, H, lengthscale):
+def inner_pullback(X, Z, H, lengthscale) -> np.ndarray:
     """Derivatives of the sum of `H_ij inner_ij` with respect to the log lengthscales."""
     per_input = ((X / lengthscale) * (H @ (Z / lengthscale))).sum(axis=0)
     return -2.0 * per_lengthscale(per_input, lengthscale)
@@ -34,16 +34,16 @@ class Linear(Leaf):
     lengthscale: np.ndarray
     name = "linear"
 
-    def cross(self, X, Z):
+    def cross(self, X, Z) -> np.ndarray:
         return inner_products(X, Z, self.lengthscale)
 
-    def diagonal(self, X):
+    def diagonal(self, X) -> np.ndarray:
         return ((X / self.lengthscale) ** 2).sum(axis=1)
 
     def cross_and_pullback(self, X, Z):
         return self.cross(X, Z), lambda G: inner_pullback(X, Z, G, self.lengthscale)
 
-    def input_gradient(self, X, Z, G):
+    def input_gradient(self, X, Z, G) -> np.ndarray:
         return G.T @ X / self.lengthscale**2
 
 
@@ -58,14 +58,14 @@ class Polynomial(Leaf):
     lengthscale: np.ndarray
     degree: ClassVar[int]
 
-    def cross(self, X, Z):
+    def cross(self, X, Z) -> np.ndarray:
         base = 1.0 + inner_products(X, Z, self.lengthscale)
         K = base ** (self.degree - 1)
         K *= base
         K *= self.variance
         return K
 
-    def diagonal(self, X):
+    def diagonal(self, X) -> np.ndarray:
         return self.variance * (1.0 + ((X / self.lengthscale) ** 2).sum(axis=1)) ** self.degree
 
     def cross_and_pullback(self, X, Z):
@@ -79,7 +79,7 @@ class Polynomial(Leaf):
 
         return K, pullback
 
-    def input_gradient(self, X, Z, G):
+    def input_gradient(self, X, Z, G) -> np.ndarray:
         base = 1.0 + inner_products(X, Z, self.lengthscale)
         slope = self.degree * self.variance * base ** (self.degree - 1)
         return (G * slope).T @ X / self.lengthscale**2
@@ -106,14 +106,14 @@ class Constant(Leaf):
     variance: np.ndarray
     name = "constant"
 
-    def cross(self, X, Z):
+    def cross(self, X, Z) -> np.ndarray:
         return np.full((len(X), len(Z)), self.variance[0], order="F")
 
-    def diagonal(self, X):
+    def diagonal(self, X) -> np.ndarray:
         return np.full(len(X), self.variance[0])
 
     def cross_and_pullback(self, X, Z):
         return self.cross(X, Z), lambda G: self.variance * G.sum()
 
-    def input_gradient(self, X, Z, G):
+    def input_gradient(self, X, Z, G) -> np.ndarray:
         return np.zeros_like(Z)

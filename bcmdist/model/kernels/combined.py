@@ -21,7 +21,7 @@ class Node(Kernel):
     """between parts in an expression"""
 
     @property
-    def expression(self):
+    def expression(self) -> str:
         return self.sign.join(part.expression for part in self.parts)
 
     @property
@@ -29,11 +29,11 @@ class Node(Kernel):
         return tuple(leaf for part in self.parts for leaf in part.leaves)
 
     @property
-    def bounds(self):
+    def bounds(self) -> dict[str, tuple[float, float]]:
         return {f"{label}.{n}": part.bounds[n] for label, part in self._labelled() for n in part.parameters}
 
     @property
-    def parameters(self):
+    def parameters(self) -> dict[str, np.ndarray]:
         return {f"{label}.{n}": v for label, part in self._labelled() for n, v in part.parameters.items()}
 
     def with_parameters(self, values):
@@ -59,17 +59,17 @@ class Sum(Node):
 
     sign = "+"
 
-    def cross(self, X, Z):
+    def cross(self, X, Z) -> np.ndarray:
         return sum(part.cross(X, Z) for part in self.parts)
 
-    def diagonal(self, X):
+    def diagonal(self, X) -> np.ndarray:
         return sum(part.diagonal(X) for part in self.parts)
 
     def cross_and_pullback(self, X, Z):
         Ks, pullbacks = zip(*(part.cross_and_pullback(X, Z) for part in self.parts), strict=True)
         return sum(Ks), lambda G: np.concatenate([pullback(G) for pullback in pullbacks])
 
-    def input_gradient(self, X, Z, G):
+    def input_gradient(self, X, Z, G) -> np.ndarray:
         return sum(part.input_gradient(X, Z, G) for part in self.parts)
 
 
@@ -79,10 +79,10 @@ class Product(Node):
 
     sign = "*"
 
-    def cross(self, X, Z):
+    def cross(self, X, Z) -> np.ndarray:
         return math.prod(part.cross(X, Z) for part in self.parts)
 
-    def diagonal(self, X):
+    def diagonal(self, X) -> np.ndarray:
         return math.prod(part.diagonal(X) for part in self.parts)
 
     def cross_and_pullback(self, X, Z):
@@ -93,7 +93,7 @@ class Product(Node):
 
         return math.prod(Ks), pullback
 
-    def input_gradient(self, X, Z, G):
+    def input_gradient(self, X, Z, G) -> np.ndarray:
         Ks = [part.cross(X, Z) for part in self.parts]
         return sum(part.input_gradient(X, Z, G * _others(Ks, k)) for k, part in enumerate(self.parts))
 

@@ -82,7 +82,7 @@ class Kernel(ABC):
         return tuple(name for name in self.parameters if name.rsplit(".", 1)[-1] == word)
 
     @property
-    def theta(self):
+    def theta(self) -> np.ndarray:
         """Log parameters, (P,)."""
         return np.log(np.concatenate(list(self.parameters.values())))
 
@@ -100,7 +100,7 @@ def split_parameters(like, flat):
     return out
 
 
-def per_lengthscale(per_input, lengthscale):
+def per_lengthscale(per_input, lengthscale) -> np.ndarray:
     """Sums over the inputs that share a lengthscale."""
     return per_input if len(lengthscale) == len(per_input) else per_input.sum(keepdims=True)
 
@@ -110,7 +110,7 @@ def kernel_parts(kernel: Kernel) -> int:
     return len(kernel.leaves)
 
 
-def metric(kernel: Kernel, inputs):
+def metric(kernel: Kernel, inputs) -> np.ndarray:
     """The shortest length of each input over the leaves that look at distances, (D,); ones without."""
     scales = [found for leaf in kernel.leaves if (found := leaf.metric(inputs)) is not None]
     return np.min(scales or [np.ones(inputs)], axis=0)
@@ -153,14 +153,14 @@ class Leaf(Kernel):
         return tuple(field.name for field in fields(cls))
 
     @property
-    def parameters(self):
+    def parameters(self) -> dict[str, np.ndarray]:
         return {name: getattr(self, name) for name in self.names()}
 
     def with_parameters(self, values):
         return replace(self, **values)
 
     @property
-    def expression(self):
+    def expression(self) -> str:
         return self.name
 
     @property

@@ -12,7 +12,7 @@ from bcmdist.model.kernels.interface import Leaf, per_lengthscale
 CANCELLATION_SHARE = 1e-3
 
 
-def squared_distance(X, Z, lengthscale):
+def squared_distance(X, Z, lengthscale) -> np.ndarray:
     """Squared distances of inputs divided by `lengthscale`, (n, m), Fortran-ordered.
 
     One matrix product of augmented inputs, `[-2x, |x|^2, 1] [z, 1, |z|^2]'`, about the centre of Z; entries that
@@ -33,14 +33,14 @@ def squared_distance(X, Z, lengthscale):
     return r2.T
 
 
-def lengthscale_pullback(X, Z, H, lengthscale):
+def lengthscale_pullback(X, Z, H, lengthscale) -> np.ndarray:
     """Sums of `H_ij (x_id - z_jd)^2 / lengthscale_d^2` over i, j: one entry per lengthscale."""
     Xs, Zs = X / lengthscale, Z / lengthscale
     per_input = H.sum(axis=1) @ Xs**2 + H.sum(axis=0) @ Zs**2 - 2.0 * (Xs * (H @ Zs)).sum(axis=0)
     return per_lengthscale(per_input, lengthscale)
 
 
-def distance_gradient(X, Z, H, lengthscale):
+def distance_gradient(X, Z, H, lengthscale) -> np.ndarray:
     """Derivatives of the sum of `H_ij r_ij^2` in the coordinates of Z: entry j, d is 2 H_ij (z_jd - x_id) / l_d^2."""
     return 2.0 * (H.sum(axis=0)[:, None] * Z - H.T @ X) / lengthscale**2
 
@@ -60,15 +60,15 @@ class Stationary(Leaf):
         Where r2 = 0 a derivative of 0 stands for a limit that is multiplied by r2.
         """
 
-    def metric(self, inputs):
+    def metric(self, inputs) -> np.ndarray:
         return np.broadcast_to(self.lengthscale, inputs)
 
-    def cross(self, X, Z):
+    def cross(self, X, Z) -> np.ndarray:
         K, _ = self.profile(squared_distance(X, Z, self.lengthscale))
         K *= self.variance
         return K
 
-    def diagonal(self, X):
+    def diagonal(self, X) -> np.ndarray:
         return np.full(len(X), self.variance[0])
 
     def cross_and_pullback(self, X, Z):
@@ -83,7 +83,7 @@ class Stationary(Leaf):
 
         return K, pullback
 
-    def input_gradient(self, X, Z, G):
+    def input_gradient(self, X, Z, G) -> np.ndarray:
         _, slope = self.profile(squared_distance(X, Z, self.lengthscale))
         return distance_gradient(X, Z, self.variance * slope() * G, self.lengthscale)
 
@@ -146,17 +146,17 @@ class RationalQuadratic(Leaf):
     bounds = Leaf.bounds | {"alpha": (1e-2, 1e3)}
 
     @classmethod
-    def defaults(cls, inputs):
+    def defaults(cls, inputs) -> dict[str, np.ndarray]:
         return super().defaults(inputs) | {"alpha": np.ones(1)}
 
     def metric(self, inputs):
         return np.broadcast_to(self.lengthscale, inputs)
 
-    def cross(self, X, Z):
+    def cross(self, X, Z) -> np.ndarray:
         u = squared_distance(X, Z, self.lengthscale) / (2.0 * self.alpha)
         return self.variance * np.exp(-self.alpha * np.log1p(u))
 
-    def diagonal(self, X):
+    def diagonal(self, X) -> np.ndarray:
         return np.full(len(X), self.variance[0])
 
     def cross_and_pullback(self, X, Z):
@@ -171,7 +171,7 @@ class RationalQuadratic(Leaf):
 
         return K, pullback
 
-    def input_gradient(self, X, Z, G):
+    def input_gradient(self, X, Z, G) -> np.ndarray:
         u = squared_distance(X, Z, self.lengthscale) / (2.0 * self.alpha)
         slope = -0.5 * self.variance * np.exp(-(self.alpha + 1.0) * np.log1p(u))
         return distance_gradient(X, Z, slope * G, self.lengthscale)

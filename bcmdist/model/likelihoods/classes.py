@@ -35,16 +35,16 @@ class TwoClass(OneProcess):
     categorical = True
     discrete = True
 
-    def unsupported(self, obs):
+    def unsupported(self, obs) -> np.ndarray:
         return (obs.y != 0) & (obs.y != 1)
 
-    def saturated(self, obs):
+    def saturated(self, obs) -> np.ndarray:
         return LARGEST_EXPONENT * sign(obs)
 
     def distribution(self, obs, f):
         return stats.bernoulli(self.probability(f))
 
-    def class_probability(self, mean, variance):
+    def class_probability(self, mean, variance) -> np.ndarray:
         # Both from the average: 1 - p would lose a small probability of class 0.
         return np.column_stack([self.average(-mean, variance), self.average(mean, variance)])
 
@@ -57,7 +57,7 @@ class TwoClass(OneProcess):
         """P(y = 1) averaged over f ~ N(mean, variance), (n,)."""
 
 
-def sign(obs):
+def sign(obs) -> np.ndarray:
     """-1 for class 0 and +1 for class 1."""
     return 2.0 * obs.y - 1.0
 
@@ -68,22 +68,22 @@ class Bernoulli(TwoClass):
 
     name = "bernoulli"
 
-    def log_density(self, obs, f):
+    def log_density(self, obs, f) -> np.ndarray:
         return obs.weight * log_expit(sign(obs) * f)
 
-    def score(self, obs, f):
+    def score(self, obs, f) -> np.ndarray:
         return obs.weight * (obs.y - expit(f))
 
-    def curvature(self, obs, f):
+    def curvature(self, obs, f) -> np.ndarray:
         return obs.weight * expit(f) * expit(-f)
 
-    def third(self, obs, f):
+    def third(self, obs, f) -> np.ndarray:
         return -obs.weight * expit(f) * expit(-f) * (1.0 - 2.0 * expit(f))
 
-    def probability(self, f):
+    def probability(self, f) -> np.ndarray:
         return expit(f)
 
-    def average(self, mean, variance):
+    def average(self, mean, variance) -> np.ndarray:
         return logistic_average(mean, variance)
 
 
@@ -97,26 +97,26 @@ class Probit(TwoClass):
 
     name = "probit"
 
-    def log_density(self, obs, f):
+    def log_density(self, obs, f) -> np.ndarray:
         return obs.weight * log_ndtr(sign(obs) * f)
 
-    def score(self, obs, f):
+    def score(self, obs, f) -> np.ndarray:
         return obs.weight * sign(obs) * _mills(sign(obs) * f)
 
-    def curvature(self, obs, f):
+    def curvature(self, obs, f) -> np.ndarray:
         z = sign(obs) * f
         r = _mills(z)
         return obs.weight * r * (r + z)
 
-    def third(self, obs, f):
+    def third(self, obs, f) -> np.ndarray:
         z = sign(obs) * f
         r = _mills(z)
         return obs.weight * sign(obs) * r * ((r + z) * (2.0 * r + z) - 1.0)
 
-    def probability(self, f):
+    def probability(self, f) -> np.ndarray:
         return ndtr(f)
 
-    def average(self, mean, variance):
+    def average(self, mean, variance) -> np.ndarray:
         return ndtr(mean / np.sqrt(1.0 + variance))
 
 
@@ -143,32 +143,32 @@ class SVM(TwoClass):
     name = "svm"
     needs_calibration = True
 
-    def log_density(self, obs, f):
+    def log_density(self, obs, f) -> np.ndarray:
         return -obs.weight * self.cost * _hinge(1.0 - sign(obs) * f)
 
-    def score(self, obs, f):
+    def score(self, obs, f) -> np.ndarray:
         u = 1.0 - sign(obs) * f
         return obs.weight * self.cost * sign(obs) * (0.5 + 0.5 * u / _floored(u))
 
-    def curvature(self, obs, f):
+    def curvature(self, obs, f) -> np.ndarray:
         return obs.weight * self.cost * 0.5 / _floored(1.0 - sign(obs) * f)
 
-    def third(self, obs, f):
+    def third(self, obs, f) -> np.ndarray:
         u = 1.0 - sign(obs) * f
         outside = np.abs(u) > FLOOR
         return -obs.weight * self.cost * sign(obs) * np.sign(u) * outside * 0.5 / _floored(u) ** 2
 
-    def hessian(self, obs, f):
+    def hessian(self, obs, f) -> np.ndarray:
         inside = np.abs(1.0 - sign(obs) * f) < FLOOR
         return obs.weight * self.cost * inside * 0.5 / FLOOR
 
-    def learned_as(self):
+    def learned_as(self) -> OneHot:
         return OneHot.default(2)
 
-    def probability(self, f):
+    def probability(self, f) -> np.ndarray:
         return expit(self.cost * (_hinge(1.0 + f) - _hinge(1.0 - f)))
 
-    def average(self, mean, variance):
+    def average(self, mean, variance) -> np.ndarray:
         nodes, weights = roots_hermitenorm(HERMITE_NODES)
         f = np.sqrt(variance)[:, None] * nodes + np.asarray(mean)[:, None]
         return self.probability(f) @ (weights / weights.sum())
@@ -183,7 +183,7 @@ def _hinge(u):
     return 0.5 * u + 0.25 * u**2 / z + 0.25 * z
 
 
-def logistic_average(mean, variance):
+def logistic_average(mean, variance) -> np.ndarray:
     """Average of 1 / (1 + exp(-f)) over f ~ N(mean, variance), (n,), by quadrature.
 
     A narrow Gaussian is integrated by Gauss-Hermite. For a wide one the logistic function is

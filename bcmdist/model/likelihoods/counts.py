@@ -33,33 +33,33 @@ class Poisson(OneProcess):
     events = True
     discrete = True
 
-    def unsupported(self, obs):
+    def unsupported(self, obs) -> np.ndarray:
         return ~(whole(obs.y) & positive(obs.exposure))
 
-    def log_density(self, obs, f):
+    def log_density(self, obs, f) -> np.ndarray:
         eta = np.log(obs.exposure) + f
         return obs.weight * (obs.y * eta - bounded_exp(eta) - gammaln(obs.y + 1.0))
 
-    def score(self, obs, f):
+    def score(self, obs, f) -> np.ndarray:
         return obs.weight * (obs.y - self.mean(obs, f))
 
-    def curvature(self, obs, f):
+    def curvature(self, obs, f) -> np.ndarray:
         return obs.weight * self.mean(obs, f)
 
-    def third(self, obs, f):
+    def third(self, obs, f) -> np.ndarray:
         return -obs.weight * self.mean(obs, f)
 
-    def mean(self, obs, f):
+    def mean(self, obs, f) -> np.ndarray:
         """mu, (n,)."""
         return bounded_exp(np.log(obs.exposure) + f)
 
     def distribution(self, obs, f):
         return stats.poisson(self.mean(beside(obs, f), f))
 
-    def saturated(self, obs):
+    def saturated(self, obs) -> np.ndarray:
         return bounded_log(obs.y / obs.exposure)
 
-    def link(self, obs, mean):
+    def link(self, obs, mean) -> np.ndarray:
         return bounded_log(mean / obs.exposure)
 
 
@@ -80,40 +80,40 @@ class NegativeBinomial(OneProcess):
     events = True
     discrete = True
 
-    def unsupported(self, obs):
+    def unsupported(self, obs) -> np.ndarray:
         return ~(whole(obs.y) & positive(obs.exposure))
 
-    def log_odds(self, obs, f):
+    def log_odds(self, obs, f) -> np.ndarray:
         """log(mu / shape), the log odds of q."""
         return np.log(obs.exposure) + f - np.log(self.shape)
 
-    def log_density(self, obs, f):
+    def log_density(self, obs, f) -> np.ndarray:
         eta = self.log_odds(obs, f)
         constant = -betaln(self.shape, obs.y + 1.0) - np.log(self.shape + obs.y)
         return obs.weight * (constant + obs.y * log_expit(eta) + self.shape * log_expit(-eta))
 
-    def score(self, obs, f):
+    def score(self, obs, f) -> np.ndarray:
         eta = self.log_odds(obs, f)
         return obs.weight * (obs.y * expit(-eta) - self.shape * expit(eta))
 
-    def curvature(self, obs, f):
+    def curvature(self, obs, f) -> np.ndarray:
         eta = self.log_odds(obs, f)
         return obs.weight * (obs.y + self.shape) * expit(eta) * expit(-eta)
 
-    def third(self, obs, f):
+    def third(self, obs, f) -> np.ndarray:
         return -self.curvature(obs, f) * (1.0 - 2.0 * expit(self.log_odds(obs, f)))
 
     def distribution(self, obs, f):
         eta = np.clip(self.log_odds(beside(obs, f), f), -LARGEST_EXPONENT, LARGEST_EXPONENT)
         return stats.nbinom(self.shape, expit(-eta))
 
-    def saturated(self, obs):
+    def saturated(self, obs) -> np.ndarray:
         return bounded_log(obs.y / obs.exposure)
 
-    def link(self, obs, mean):
+    def link(self, obs, mean) -> np.ndarray:
         return bounded_log(mean / obs.exposure)
 
-    def compared(self):
+    def compared(self) -> "Poisson":
         return Poisson()  # its own deviance falls with its shape
 
 
@@ -130,30 +130,30 @@ class Binomial(OneProcess):
     events = True
     discrete = True
 
-    def unsupported(self, obs):
+    def unsupported(self, obs) -> np.ndarray:
         return ~(whole(obs.y) & whole(obs.trials) & (obs.trials >= obs.y))
 
-    def log_density(self, obs, f):
+    def log_density(self, obs, f) -> np.ndarray:
         fails = obs.trials - obs.y
         constant = -betaln(fails + 1.0, obs.y + 1.0) - np.log(obs.trials + 1.0)
         return obs.weight * (constant + obs.y * log_expit(f) + fails * log_expit(-f))
 
-    def score(self, obs, f):
+    def score(self, obs, f) -> np.ndarray:
         return obs.weight * (obs.y * expit(-f) - (obs.trials - obs.y) * expit(f))
 
-    def curvature(self, obs, f):
+    def curvature(self, obs, f) -> np.ndarray:
         return obs.weight * obs.trials * expit(f) * expit(-f)
 
-    def third(self, obs, f):
+    def third(self, obs, f) -> np.ndarray:
         return -self.curvature(obs, f) * (1.0 - 2.0 * expit(f))
 
     def distribution(self, obs, f):
         return stats.binom(beside(obs, f).trials.astype(int), expit(f))
 
-    def saturated(self, obs):
+    def saturated(self, obs) -> np.ndarray:
         odds = bounded_log(obs.y) - bounded_log(obs.trials - obs.y)
         return np.clip(odds, -LARGEST_EXPONENT, LARGEST_EXPONENT)
 
-    def link(self, obs, mean):
+    def link(self, obs, mean) -> np.ndarray:
         # Rows without trials say nothing, whatever their share.
         return logit(np.clip(mean / np.maximum(np.asarray(obs.trials), 1.0), 1e-15, 1.0 - 1e-15))

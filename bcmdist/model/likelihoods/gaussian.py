@@ -21,35 +21,35 @@ class Gaussian(OneProcess):
     support = "finite numbers"
     units = AFFINE
 
-    def unsupported(self, obs):
+    def unsupported(self, obs) -> np.ndarray:
         return ~np.isfinite(obs.y)
 
-    def targets(self, obs):
+    def targets(self, obs) -> np.ndarray:
         return obs.y
 
-    def noise(self, obs):
+    def noise(self, obs) -> np.ndarray:
         return self.noise_variance / obs.weight
 
-    def densities(self, obs):
+    def densities(self, obs) -> np.ndarray:
         return np.ones(len(obs))  # whatever the weight, which divides the noise
 
-    def log_density(self, obs, f):
+    def log_density(self, obs, f) -> np.ndarray:
         noise = self.noise(obs)
         return -0.5 * ((obs.y - f) ** 2 / noise + np.log(2.0 * np.pi * noise))
 
-    def score(self, obs, f):
+    def score(self, obs, f) -> np.ndarray:
         return (obs.y - f) / self.noise(obs)
 
-    def curvature(self, obs, f):
+    def curvature(self, obs, f) -> np.ndarray:
         return 1.0 / self.noise(obs) + np.zeros_like(f)
 
-    def third(self, obs, f):
+    def third(self, obs, f) -> np.ndarray:
         return np.zeros_like(obs.y * f)
 
     def distribution(self, obs, f):
         return stats.norm(f, np.sqrt(self.noise(beside(obs, f))))
 
-    def saturated(self, obs):
+    def saturated(self, obs) -> np.ndarray:
         return obs.y
 
 
@@ -71,26 +71,26 @@ class StudentT(OneProcess):
     units = AFFINE
     log_concave = False
 
-    def unsupported(self, obs):
+    def unsupported(self, obs) -> np.ndarray:
         return ~np.isfinite(obs.y)
 
-    def log_density(self, obs, f):
+    def log_density(self, obs, f) -> np.ndarray:
         nu, spread = self.degrees_of_freedom, self.degrees_of_freedom * self.noise_variance
         constant = -betaln(0.5 * nu, 0.5) - 0.5 * np.log(spread)
         return obs.weight * (constant - 0.5 * (nu + 1.0) * np.log1p((obs.y - f) ** 2 / spread))
 
-    def score(self, obs, f):
+    def score(self, obs, f) -> np.ndarray:
         nu, gap = self.degrees_of_freedom, obs.y - f
         return obs.weight * (nu + 1.0) * gap / (nu * self.noise_variance + gap**2)
 
-    def curvature(self, obs, f):
+    def curvature(self, obs, f) -> np.ndarray:
         nu = self.degrees_of_freedom
         return obs.weight * (nu + 1.0) / ((nu + 3.0) * self.noise_variance) + np.zeros_like(f)
 
-    def third(self, obs, f):
+    def third(self, obs, f) -> np.ndarray:
         return np.zeros_like(obs.y * f)
 
-    def hessian(self, obs, f):
+    def hessian(self, obs, f) -> np.ndarray:
         nu, spread = self.degrees_of_freedom, self.degrees_of_freedom * self.noise_variance
         square = (obs.y - f) ** 2
         return obs.weight * (nu + 1.0) * (spread - square) / (spread + square) ** 2
@@ -98,8 +98,8 @@ class StudentT(OneProcess):
     def distribution(self, obs, f):
         return stats.t(self.degrees_of_freedom, f, np.sqrt(self.noise_variance))
 
-    def saturated(self, obs):
+    def saturated(self, obs) -> np.ndarray:
         return obs.y
 
-    def typical(self, obs, f):
+    def typical(self, obs, f) -> np.ndarray:
         return f  # below one degree of freedom there is no mean

@@ -141,7 +141,7 @@ class Likelihood(ABC):
         """How many of an expert's matrices there are: one that all processes share, or one for each."""
         return 1 if self.exact else self.processes
 
-    def zeros(self, obs: Observations):
+    def zeros(self, obs: Observations) -> np.ndarray:
         """Latents of 0, (n,) or (n, C)."""
         return np.zeros((len(obs), self.processes) if self.per_class else len(obs))
 
@@ -163,18 +163,18 @@ class Likelihood(ABC):
     def curvature(self, obs: Observations, f):
         """-d2 log p / df2 where that is never negative, else its expectation over y; like f."""
 
-    def noise(self, obs: Observations):
+    def noise(self, obs: Observations) -> np.ndarray:
         """Noise variance of each row as a regression, (n,): where not exact, 1 / w with w the curvature at latents of
         0, of the first class."""
         w = self.curvature(obs, self.zeros(obs)).reshape(len(obs), -1)[:, 0]
         return 1.0 / np.maximum(w, np.finfo(float).tiny)
 
-    def targets(self, obs: Observations):
+    def targets(self, obs: Observations) -> np.ndarray:
         """What is regressed on, like f: where not exact, score / w at latents of 0."""
         f = self.zeros(obs)
         return self.score(obs, f) * self.noise(obs).reshape(-1, *[1] * (f.ndim - 1))
 
-    def densities(self, obs: Observations):
+    def densities(self, obs: Observations) -> np.ndarray:
         """How many densities of its target each row's log p counts, (n,): one unit for another adds its log to each."""
         return obs.weight
 
@@ -206,18 +206,18 @@ class OneProcess(Likelihood):
         return cls()
 
     @property
-    def processes(self):
+    def processes(self) -> int:
         return 1
 
     @abstractmethod
     def third(self, obs: Observations, f):
         """-d curvature / df: d3 log p / df3 where the curvature is the observed one."""
 
-    def hessian(self, obs: Observations, f):
+    def hessian(self, obs: Observations, f) -> np.ndarray:
         """-d2 log p / df2."""
         return self.curvature(obs, f)
 
-    def step_weight(self, obs: Observations, f):
+    def step_weight(self, obs: Observations, f) -> np.ndarray:
         """Positive weights with which a step towards the mode is taken: the Hessian where it may be."""
         weight = self.hessian(obs, f)
         return weight if self.log_concave else np.maximum(weight, LEAST_STEP_WEIGHT * self.curvature(obs, f))
@@ -233,11 +233,11 @@ class OneProcess(Likelihood):
     def saturated(self, obs: Observations):
         """The f that maximises log p of each row, +-`LARGEST_EXPONENT` for infinity."""
 
-    def typical(self, obs: Observations, f):
+    def typical(self, obs: Observations, f) -> np.ndarray:
         """A typical new observation, (n,), from which the search for quantiles begins."""
         return self.distribution(obs, f).mean()
 
-    def link(self, obs: Observations, mean):
+    def link(self, obs: Observations, mean) -> np.ndarray:
         """The f at which the mean of a new observation is `mean`, (n,), within +-`LARGEST_EXPONENT`: by bisection,
         unless a family knows it."""
         low, high = np.full(len(obs), -LARGEST_EXPONENT), np.full(len(obs), LARGEST_EXPONENT)
@@ -262,22 +262,22 @@ def bounded_exp(exponent):
     return np.exp(np.clip(exponent, -LARGEST_EXPONENT, LARGEST_EXPONENT))
 
 
-def bounded_log(x):
+def bounded_log(x) -> np.ndarray:
     """log of x >= 0, clipped at +-`LARGEST_EXPONENT`."""
     return np.log(np.clip(x, np.exp(-LARGEST_EXPONENT), np.exp(LARGEST_EXPONENT)))
 
 
-def whole(x, *, least=0):
+def whole(x, *, least=0) -> np.ndarray:
     """True for whole numbers not below `least`."""
     return np.isfinite(x) & (x >= least) & (x == np.floor(x))
 
 
-def positive(x):
+def positive(x) -> np.ndarray:
     """True for finite positive numbers."""
     return np.isfinite(x) & (x > 0)
 
 
-def slopes(likelihood: OneProcess, obs, f, name):
+def slopes(likelihood: OneProcess, obs, f, name) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Derivatives of log density, score and curvature in the log of one parameter, at fixed f; three (n,).
 
     By the central stencil of five points, accurate to about 1e-11 of the terms that are summed: one short function

@@ -56,35 +56,35 @@ class Exponential(OneProcess):
     events = True
     zero_counts_as = LEAST_TIME
 
-    def unsupported(self, obs):
+    def unsupported(self, obs) -> np.ndarray:
         return _unsupported(obs)
 
     def densities(self, obs):
         return obs.weight * obs.event  # of a censored life there is a probability
 
-    def log_density(self, obs, f):
+    def log_density(self, obs, f) -> np.ndarray:
         return obs.weight * (-obs.event * f - self.cumulative_hazard(obs, f))
 
-    def score(self, obs, f):
+    def score(self, obs, f) -> np.ndarray:
         return obs.weight * (self.cumulative_hazard(obs, f) - obs.event)
 
-    def curvature(self, obs, f):
+    def curvature(self, obs, f) -> np.ndarray:
         return obs.weight * self.cumulative_hazard(obs, f)
 
-    def third(self, obs, f):
+    def third(self, obs, f) -> np.ndarray:
         return self.curvature(obs, f)
 
-    def cumulative_hazard(self, obs, f):
+    def cumulative_hazard(self, obs, f) -> np.ndarray:
         """H, (n,)."""
         return bounded_exp(_log_time(obs) - f)
 
     def distribution(self, obs, f):
         return stats.expon(scale=bounded_exp(f))
 
-    def saturated(self, obs):
+    def saturated(self, obs) -> np.ndarray:
         return _saturated(obs)
 
-    def link(self, obs, mean):
+    def link(self, obs, mean) -> np.ndarray:
         return bounded_log(mean)
 
 
@@ -105,35 +105,35 @@ class Weibull(OneProcess):
     events = True
     zero_counts_as = LEAST_TIME
 
-    def unsupported(self, obs):
+    def unsupported(self, obs) -> np.ndarray:
         return _unsupported(obs)
 
-    def densities(self, obs):
+    def densities(self, obs) -> np.ndarray:
         return obs.weight * obs.event  # of a censored life there is a probability
 
-    def log_density(self, obs, f):
+    def log_density(self, obs, f) -> np.ndarray:
         k, log_t = self.shape, _log_time(obs)
         log_hazard = np.log(k) - k * f + (k - 1.0) * log_t
         return obs.weight * (obs.event * log_hazard - self.cumulative_hazard(obs, f))
 
-    def score(self, obs, f):
+    def score(self, obs, f) -> np.ndarray:
         return obs.weight * self.shape * (self.cumulative_hazard(obs, f) - obs.event)
 
-    def curvature(self, obs, f):
+    def curvature(self, obs, f) -> np.ndarray:
         return obs.weight * self.shape**2 * self.cumulative_hazard(obs, f)
 
-    def third(self, obs, f):
+    def third(self, obs, f) -> np.ndarray:
         return self.shape * self.curvature(obs, f)
 
-    def cumulative_hazard(self, obs, f):
+    def cumulative_hazard(self, obs, f) -> np.ndarray:
         """H, (n,)."""
         return bounded_exp(self.shape * (_log_time(obs) - f))
 
     def distribution(self, obs, f):
         return stats.weibull_min(self.shape, scale=bounded_exp(f))
 
-    def saturated(self, obs):
+    def saturated(self, obs) -> np.ndarray:
         return _saturated(obs)
 
-    def link(self, obs, mean):
+    def link(self, obs, mean) -> np.ndarray:
         return bounded_log(mean) - gammaln(1.0 + 1.0 / self.shape)

@@ -38,15 +38,15 @@ class PerClass(Likelihood):
         return cls(classes)
 
     @property
-    def processes(self):
+    def processes(self) -> int:
         return self.classes or 0
 
-    def unsupported(self, obs):
+    def unsupported(self, obs) -> np.ndarray:
         """True for targets that are no class number, (n,); for unknown `classes`, that are no label."""
         broken = obs.y != np.floor(obs.y)
         return broken if self.classes is None else broken | (obs.y < 0) | (obs.y >= self.classes)
 
-    def one_hot(self, obs):
+    def one_hot(self, obs) -> np.ndarray:
         """1 for a row's own class and 0 for the others, (n, C)."""
         return np.eye(self.processes)[obs.y.astype(int)]
 
@@ -59,14 +59,14 @@ class AnySoftmax(PerClass):
     differ in. The mode is the exact joint one in all of them.
     """
 
-    def log_density(self, obs, f):
+    def log_density(self, obs, f) -> np.ndarray:
         own = np.take_along_axis(f, obs.y.astype(int)[:, None], axis=1)[:, 0]
         return obs.weight * (own - logsumexp(f, axis=1))
 
-    def score(self, obs, f):
+    def score(self, obs, f) -> np.ndarray:
         return obs.weight[:, None] * (self.one_hot(obs) - softmax(f, axis=1))
 
-    def probability(self, obs, f):
+    def probability(self, obs, f) -> np.ndarray:
         """Weight times class probability at f, (n, C): the curvature of the Poisson form."""
         return obs.weight[:, None] * softmax(f, axis=1)
 
@@ -74,7 +74,7 @@ class AnySoftmax(PerClass):
     def curvature(self, obs, f):
         """What stands for the diagonal of W where messages keep classes apart, (n, C)."""
 
-    def class_probability(self, mean, variance):
+    def class_probability(self, mean, variance) -> np.ndarray:
         """Average softmax by quasi-random draws."""
         total = np.zeros_like(mean)
         for u in _draws(self.processes):
@@ -96,7 +96,7 @@ class Softmax(AnySoftmax):
 
     name = "softmax"
 
-    def curvature(self, obs, f):
+    def curvature(self, obs, f) -> np.ndarray:
         return self.probability(obs, f)
 
 
@@ -107,7 +107,7 @@ class SoftmaxFisher(AnySoftmax):
 
     name = "softmax_fisher"
 
-    def curvature(self, obs, f):
+    def curvature(self, obs, f) -> np.ndarray:
         p = softmax(f, axis=1)
         return obs.weight[:, None] * (p * (1.0 - p))
 
@@ -119,7 +119,7 @@ class SoftmaxCoupled(AnySoftmax):
     name = "softmax_coupled"
     coupled = True
 
-    def curvature(self, obs, f):
+    def curvature(self, obs, f) -> np.ndarray:
         return self.probability(obs, f)
 
 
@@ -146,19 +146,19 @@ class OneHot(PerClass):
     exact = True
     needs_calibration = True
 
-    def targets(self, obs):
+    def targets(self, obs) -> np.ndarray:
         """+1 and -1, (n, C)."""
         return 2.0 * self.one_hot(obs) - 1.0
 
-    def noise(self, obs):
+    def noise(self, obs) -> np.ndarray:
         return self.noise_variance / obs.weight
 
     def log_density(self, obs, f):
         noise = self.noise(obs)[:, None]
         return -0.5 * ((self.targets(obs) - f) ** 2 / noise + np.log(2.0 * np.pi * noise)).sum(axis=1)
 
-    def score(self, obs, f):
+    def score(self, obs, f) -> np.ndarray:
         return (self.targets(obs) - f) / self.noise(obs)[:, None]
 
-    def curvature(self, obs, f):
+    def curvature(self, obs, f) -> np.ndarray:
         return 1.0 / self.noise(obs)[:, None] + np.zeros_like(f)

@@ -26,30 +26,30 @@ class Gamma(OneProcess):
     support = "positive numbers"
     units = POSITIVE
 
-    def unsupported(self, obs):
+    def unsupported(self, obs) -> np.ndarray:
         return ~positive(obs.y)
 
-    def log_ratio(self, obs, f):
+    def log_ratio(self, obs, f) -> np.ndarray:
         """log u."""
         return np.log(self.shape * obs.y) - f
 
-    def log_density(self, obs, f):
+    def log_density(self, obs, f) -> np.ndarray:
         log_u = self.log_ratio(obs, f)
         return obs.weight * (self.shape * log_u - bounded_exp(log_u) - np.log(obs.y) - gammaln(self.shape))
 
-    def score(self, obs, f):
+    def score(self, obs, f) -> np.ndarray:
         return obs.weight * (bounded_exp(self.log_ratio(obs, f)) - self.shape)
 
-    def curvature(self, obs, f):
+    def curvature(self, obs, f) -> np.ndarray:
         return obs.weight * bounded_exp(self.log_ratio(obs, f))
 
-    def third(self, obs, f):
+    def third(self, obs, f) -> np.ndarray:
         return self.curvature(obs, f)
 
     def distribution(self, obs, f):
         return stats.gamma(self.shape, scale=bounded_exp(f) / self.shape)
 
-    def saturated(self, obs):
+    def saturated(self, obs) -> np.ndarray:
         return bounded_log(obs.y)
 
 
@@ -68,30 +68,30 @@ class InverseGaussian(OneProcess):
     units = POSITIVE
     log_concave = False
 
-    def unsupported(self, obs):
+    def unsupported(self, obs) -> np.ndarray:
         return ~positive(obs.y)
 
-    def log_density(self, obs, f):
+    def log_density(self, obs, f) -> np.ndarray:
         gap = bounded_exp(0.5 * np.log(obs.y) - f) - 1.0 / np.sqrt(obs.y)
         return -0.5 * obs.weight * (gap**2 / self.dispersion + np.log(2.0 * np.pi * self.dispersion * obs.y**3))
 
-    def score(self, obs, f):
+    def score(self, obs, f) -> np.ndarray:
         return obs.weight * (bounded_exp(np.log(obs.y) - 2.0 * f) - bounded_exp(-f)) / self.dispersion
 
-    def curvature(self, obs, f):
+    def curvature(self, obs, f) -> np.ndarray:
         return obs.weight * bounded_exp(-f) / self.dispersion + np.zeros_like(obs.y)
 
-    def third(self, obs, f):
+    def third(self, obs, f) -> np.ndarray:
         return self.curvature(obs, f)
 
-    def hessian(self, obs, f):
+    def hessian(self, obs, f) -> np.ndarray:
         return obs.weight * (2.0 * bounded_exp(np.log(obs.y) - 2.0 * f) - bounded_exp(-f)) / self.dispersion
 
     def distribution(self, obs, f):
         relative_variance = self.dispersion * bounded_exp(f)
         return INVERSE_GAUSSIAN(relative_variance, scale=bounded_exp(f) / relative_variance)
 
-    def saturated(self, obs):
+    def saturated(self, obs) -> np.ndarray:
         return bounded_log(obs.y)
 
 

@@ -33,7 +33,7 @@ NARROW = 1e-8
 LOUD = 0.5
 
 
-def tilted(likelihood, obs, mean, variance):
+def tilted(likelihood, obs, mean, variance) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Log normaliser, mean and variance of N(f; mean, variance) p(y | f), row by row, each (n,).
 
     Log-concave in f: to rounding. Otherwise (Student-t) the mode found is one of them; what lies
@@ -46,7 +46,7 @@ def tilted(likelihood, obs, mean, variance):
     return log_z, mean + sd * centre, variance * spread
 
 
-def tilted_site(likelihood, obs, mean, variance):
+def tilted_site(likelihood, obs, mean, variance) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The site exp(nu f - 1/2 tau f^2) that gives N(f; mean, variance) the moments of the tilted density.
 
     tau = 1/var(f) - 1/variance,   nu = E(s) + tau E(f),   with s the score: E(s) = (E(f) - mean) / variance

@@ -79,7 +79,7 @@ class Shared(ABC):
         """Number S = B + P of shared variables."""
         return self.functions + self.mean.weights(self.inputs)
 
-    def design(self, X):
+    def design(self, X) -> np.ndarray:
         """Rows b(x)' of the whitened design: (n, D) -> (n, S), Fortran-ordered."""
         B = self.functions
         V = np.empty((len(X), self.size), order="F")
@@ -87,25 +87,25 @@ class Shared(ABC):
         V[:, B:] = self.mean.design(X)
         return V
 
-    def residual_lower(self, V, K):
+    def residual_lower(self, V, K) -> np.ndarray:
         """Lower triangle of cov(f | v) = K - V V' for K = k(X, X); overwrites that of K.
 
         The columns of the mean weights cancel against their part of the prior covariance.
         """
         return linalg.subtract_outer_lower(K, V[:, : self.functions])
 
-    def residual_cross(self, V, X, V2, X2):
+    def residual_cross(self, V, X, V2, X2) -> np.ndarray:
         """cov(f, f' | v) between the rows of X (n, D) and of X2 (m, D) with designs V and V2, (n, m)."""
         B = self.functions
         return self.kernel.cross(X, X2) - V[:, :B] @ V2[:, :B].T
 
-    def residual_variance(self, V, X):
+    def residual_variance(self, V, X) -> np.ndarray:
         """Diagonal of cov(f | v) at the rows of X, with design V, (n,)."""
         Vg = V[:, : self.functions]
         return self.kernel.diagonal(X) - np.einsum("ij,ij->i", Vg, Vg)
 
 
-def refuse_negative(residual, prior):
+def refuse_negative(residual, prior) -> None:
     """Refuse variances of f given the shared variables (n,) that are negative beyond rounding.
 
     Raises

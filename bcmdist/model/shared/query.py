@@ -44,31 +44,31 @@ class Query(Shared):
     residual: str = "block"
 
     @property
-    def jitter_share(self):
+    def jitter_share(self) -> float:
         """The jitter in units of the mean variance of the query values."""
         return float(self.jitter / self.kernel.diagonal(self.points).mean())
 
     @property
-    def inputs(self):
+    def inputs(self) -> int:
         return self.points.shape[1]
 
     @property
-    def functions(self):
+    def functions(self) -> int:
         return len(self.points)
 
-    def fill(self, X, V):
+    def fill(self, X, V) -> None:
         V[:] = linalg.solve_right_transposed(self.factor, self.kernel.cross(X, self.points))
 
     def to_arrays(self):
         return {"query_points": self.points, "query_factor": self.factor}, {}
 
     @classmethod
-    def from_arrays(cls, arrays, facts, kernel, mean, residual):
+    def from_arrays(cls, arrays, facts, kernel, mean, residual) -> "Query":
         factor = np.asfortranarray(arrays["query_factor"])
         return cls(arrays["query_points"], kernel, mean, factor, facts["jitter"], residual)
 
     @classmethod
-    def check_arrays(cls, arrays, facts, inputs, where):
+    def check_arrays(cls, arrays, facts, inputs, where) -> None:
         for name in ("query_points", "query_factor"):
             if name not in arrays:
                 raise damaged(where, f"an array {name}", "none")
@@ -79,7 +79,7 @@ class Query(Shared):
         check_array(points, where, "query_points", shape=(Q, inputs))
         check_array(arrays["query_factor"], where, "query_factor", shape=(Q, Q))
 
-    def check(self, where):
+    def check(self, where) -> None:
         """L L' = k(X^q, X^q) + jitter I on the diagonal and in some columns, in O(Q^2)."""
         L, Q = np.tril(self.factor), len(self.points)
         if not np.all(np.diagonal(L) > 0):

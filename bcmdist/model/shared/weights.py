@@ -85,27 +85,27 @@ class Weights(Shared):
     jitter: float = 0.0
 
     @property
-    def inputs(self):
+    def inputs(self) -> int:
         return self.basis.inputs
 
     @property
-    def functions(self):
+    def functions(self) -> int:
         return self.basis.functions
 
-    def fill(self, X, V):
+    def fill(self, X, V) -> None:
         np.multiply(self.basis.features(X), self.scale, out=V)
 
-    def to_arrays(self):
+    def to_arrays(self) -> tuple[dict[str, np.ndarray], dict[str, str]]:
         arrays = {f"{PREFIX}{name}": array for name, array in self.basis.to_arrays().items()}
         return arrays | {SCALE: self.scale}, {"basis": self.basis.name}
 
     @classmethod
-    def from_arrays(cls, arrays, facts, kernel, mean, residual):
+    def from_arrays(cls, arrays, facts, kernel, mean, residual) -> "Weights":
         basis = BASES[facts["basis"]].from_arrays(_own(arrays))
         return cls(basis, arrays[SCALE], kernel, mean, residual, facts["jitter"])
 
     @classmethod
-    def check_arrays(cls, arrays, facts, inputs, where):
+    def check_arrays(cls, arrays, facts, inputs, where) -> None:
         check_fields(facts, {"basis": TEXT}, where)
         if SCALE not in arrays:
             raise damaged(where, f"an array {SCALE}", "none")
@@ -121,7 +121,7 @@ class Weights(Shared):
             found = f"{shape[1]} functions of {shape[0]} inputs and {arrays[SCALE].size} scales"
             raise damaged(where, f"a basis of {inputs} inputs and a scale for each function", found)
 
-    def check(self, where):
+    def check(self, where) -> None:
         design = self.design(np.zeros((1, self.inputs)))
         if design.shape != (1, self.size) or not np.all(np.isfinite(design)):
             raise damaged(where, f"{self.size} finite functions in the basis", f"{design.shape}")

@@ -17,7 +17,7 @@ class ArrivalWatch:
         self.beside, self.is_of = self._withholding.work, self._withholding.is_of
         self.take, self.facts = self._withholding.take, self._withholding.facts
 
-    def hearing(self, expert, snapshot):
+    def hearing(self, expert, snapshot) -> Arrival:
         """The task that scores new partitions before it hears them."""
         return Arrival(expert, snapshot.reference)
 
@@ -27,7 +27,7 @@ class ArrivalWatch:
             return entries
         return {key: replace(entry, surprise=()) for key, entry in entries.items()}
 
-    def warning(self, snapshot, before):
+    def warning(self, snapshot, before) -> str | None:
         """Once, while arrivals are worse than expected, or where some of those that were heard now have been."""
         found = None if self._warned else told(snapshot.ledger, surprise.from_facts(snapshot.facts.expected))
         if not found or not (found["worse"] or _is_new(found["last_since"], snapshot, before)):

@@ -55,7 +55,7 @@ class Withholding:
         failed = outcome.error is not None and outcome.parts[0].key in self._waiting
         return failed or isinstance(outcome.result, Noted)
 
-    def take(self, outcome: Outcome, digests: Mapping[str, str]):
+    def take(self, outcome: Outcome, digests: Mapping[str, str]) -> None:
         """What was noted counts where rows are those that were heard, by their `digests`."""
         self._waiting -= {part.key for part in outcome.parts}
         noted = outcome.result.by_key if outcome.result else {}

@@ -75,7 +75,9 @@ def reliability(query: Query, likelihood: Likelihood, heard: Sequence[PartitionR
     return Reliability(reported, error_variance(query, likelihood, heard, X, A))
 
 
-def smoother(query: Query, likelihood: Likelihood, heard: Sequence[PartitionRows], X):
+def smoother(
+    query: Query, likelihood: Likelihood, heard: Sequence[PartitionRows], X
+) -> tuple[list[np.ndarray], np.ndarray]:
     """A of the committee's mean A y at the rows of X, one block (n, rows) per partition; and the reported variance.
 
     Each expert is asked for unit targets: line j of its eta is what a 1 at row j alone would say.
@@ -92,7 +94,7 @@ def smoother(query: Query, likelihood: Likelihood, heard: Sequence[PartitionRows
     return [(eta @ M).T for eta in etas], predict_latent(query, belief, X)[1]
 
 
-def error_variance(query: Query, likelihood: Likelihood, heard: Sequence[PartitionRows], X, A):
+def error_variance(query: Query, likelihood: Likelihood, heard: Sequence[PartitionRows], X, A) -> np.ndarray:
     """Variance of f - A y at the rows of X under the Gaussian process of the model, (n,)."""
     B, designs = query.design(X), [query.design(part.X) for part in heard]
     unexplained = B - sum(a @ V for a, V in zip(A, designs, strict=True))

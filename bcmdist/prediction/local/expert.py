@@ -32,7 +32,7 @@ class Site:
     factor: np.ndarray
     """L, (n, n)"""
 
-    def times(self, C):
+    def times(self, C) -> tuple[np.ndarray, np.ndarray]:
         """T C for C (n, m), and C'T C's diagonal; without a root, may overwrite C."""
         scaled = np.asfortranarray(C if self.root is None else self.root[:, None] * C)
         s = linalg.solve_lower(self.factor, scaled)
@@ -55,7 +55,7 @@ class LocalExpert:
     """T (y - V m) at the belief's mean m: (n,), or (n, C) for C processes"""
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         """Memory it takes, about."""
         return self.V.nbytes + self.X.nbytes + sum(site.factor.nbytes for site in self.sites)
 
@@ -84,7 +84,7 @@ def _linearised(Lam, w):
     return Site(root, linalg.cholesky(B, name="I + w^1/2 cov(f | query) w^1/2"))
 
 
-def predict_local(query: Query, belief: Belief, expert: LocalExpert, X):
+def predict_local(query: Query, belief: Belief, expert: LocalExpert, X) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance of the latent f at the rows of X (n, D), scaled: (n,), or (n, C) for C processes.
 
     mean = b'm + c'T (y - V m),   variance = k - b_q'b_q - c'T c + a' Lambda^-1 a  with a = b - V'T c

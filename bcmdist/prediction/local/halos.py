@@ -59,7 +59,7 @@ def sizes_for(rows, inputs, effort) -> HaloSizes:
 NEIGHBOURS, CONSIDERED = 128, 4
 
 
-def nearest_rows(core, candidates, count):
+def nearest_rows(core, candidates, count) -> np.ndarray:
     """Positions of `count` candidates (m, D) that are among the first neighbours of a row of a core (n, D), ascending.
 
     Each row of the core has its own first, second, ... neighbour. Candidates are taken by their best rank, then by
@@ -115,15 +115,15 @@ class Arrangement:
     sizes: HaloSizes
 
     @property
-    def bounds(self):
+    def bounds(self) -> np.ndarray:
         """Where partitions begin, (partitions + 1,)."""
         return self.edges[self.tree.first]
 
-    def partition_of(self, cells):
+    def partition_of(self, cells) -> np.ndarray:
         """Numbers of the partitions to which cells belong."""
         return np.searchsorted(self.tree.first, cells, side="right") - 1
 
-    def number(self, part):
+    def number(self, part) -> int:
         """Number of the partition in whose rows `part` begins."""
         return int(np.searchsorted(self.bounds, part.start, side="right")) - 1
 
@@ -136,7 +136,7 @@ class Arrangement:
             found += [Partition(self.data, x, y) for x, y in itertools.pairwise(cuts)]
         return found
 
-    def core(self, cell):
+    def core(self, cell) -> np.ndarray:
         """Rows of a cell; of more than a local expert may see, some that are evenly spread."""
         a, b = self.edges[cell : cell + 2]
         return np.unique(np.linspace(a, b - 1, min(b - a, self.sizes.around)).astype(np.int64))

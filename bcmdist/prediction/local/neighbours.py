@@ -53,7 +53,7 @@ class Neighbours:
         self.halos, self.heard, self.store = halos, heard, store
         self._kept = least_recently_used(LOCAL_BYTES, _expert_bytes)
 
-    def latent(self, X):
+    def latent(self, X) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of f at scaled inputs X (n, D), as `predict_latent` gives them."""
         cells, query = self.arrangement.tree.route(X), self.model.query
         mean, variance = (np.repeat(one, len(X), axis=0) for one in predict_latent(query, self.belief, X[:1]))
@@ -66,7 +66,7 @@ class Neighbours:
             )
         return mean, variance
 
-    def jump(self, cell, X, start):
+    def jump(self, cell, X, start) -> tuple[float, int]:
         """Sum of squared differences between a cell and the next one at points between their nearest rows, in
         standard deviations, and the number of points.
 
@@ -162,7 +162,7 @@ class LocallyFitted(Predictor):
     neighbours: Neighbours
 
     @classmethod
-    def refuse(cls, snapshot):
+    def refuse(cls, snapshot) -> None:
         """One without cells, or whose fit did not come to its end."""
         if not snapshot.facts.cells.surrounded:
             raise InvalidOption(
@@ -183,6 +183,6 @@ class LocallyFitted(Predictor):
         calibration = calibration_from(load_facts(reference).local_calibration)
         return cls(load_fitted(reference).model, calibration, load_neighbours(reference))
 
-    def latent(self, X):
+    def latent(self, X) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of f at scaled inputs X (n, D); see `Neighbours.latent`."""
         return self.neighbours.latent(X)

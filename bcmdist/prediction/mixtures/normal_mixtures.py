@@ -15,7 +15,7 @@ QUANTILE_HALVINGS = 60
 PAIRS_AT_A_TIME = 2**16
 
 
-def mixture_moments(means, variances):
+def mixture_moments(means, variances) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance (n, ...): avg m and avg v + avg (m - mean)^2, components along the first axis.
 
     The same as avg (v + m^2) - mean^2, without its loss of digits.
@@ -24,12 +24,12 @@ def mixture_moments(means, variances):
     return mean, variances.mean(axis=0) + ((means - mean) ** 2).mean(axis=0)
 
 
-def mixture_cdf(means, sds, y):
+def mixture_cdf(means, sds, y) -> np.ndarray:
     """P(Y <= y), (n,)."""
     return ndtr((y - means) / sds).mean(axis=0)
 
 
-def mixture_quantile(means, sds, q):
+def mixture_quantile(means, sds, q) -> np.ndarray:
     """The y with P(Y <= y) = q, (n,), by bisection between the least and the largest quantile of a component."""
     own = means + ndtri(q) * sds
     low, high = own.min(axis=0), own.max(axis=0)
@@ -40,13 +40,13 @@ def mixture_quantile(means, sds, q):
     return 0.5 * (low + high)
 
 
-def mixture_log_density(means, sds, y):
+def mixture_log_density(means, sds, y) -> np.ndarray:
     """log p(y), (n,): log of the average density."""
     z = (y - means) / sds
     return logsumexp(-0.5 * z**2 - np.log(sds), axis=0) - math.log(len(means)) - 0.5 * math.log(2.0 * math.pi)
 
 
-def mixture_crps(means, sds, y):
+def mixture_crps(means, sds, y) -> np.ndarray:
     """Continuous ranked probability score of y, (n,): E|Y - y| - 1/2 E|Y - Y'| (Grimit et al. 2006, eq. 5).
 
     As the score of scoringrules, which holds the pairs of all rows at once and takes 1.3 times as long in blocks.

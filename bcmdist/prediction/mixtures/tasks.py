@@ -101,7 +101,7 @@ class MixturePredict:
         return part.rows
 
 
-def said_by(members: tuple[Reference, ...], rows):
+def said_by(members: tuple[Reference, ...], rows) -> dict[str, np.ndarray]:
     """Stacked predictions at rows by models that are loaded one after the other."""
     return stacked(predict_rows(load_fitted(member), rows.X, rows.obs) for member in members)
 
@@ -112,7 +112,7 @@ def stacked(predictions: Iterable[dict[str, np.ndarray]]) -> dict[str, np.ndarra
     return {name: np.array([said[name] for said in kept]) for name in kept[0]}
 
 
-def components(said):
+def components(said) -> tuple[np.ndarray, np.ndarray]:
     """Means and standard deviations (K, n) of observations under each member."""
     return said["observation_mean"], np.sqrt(said["observation_variance"])
 

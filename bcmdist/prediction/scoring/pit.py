@@ -40,7 +40,7 @@ def pit_ranges(likelihood: OneProcess, said: Predictive, obs: Observations) -> P
     return Places(np.where(seen, below, at), np.where(seen, at, 1.0), seen)
 
 
-def covered(where: Places, level):
+def covered(where: Places, level) -> np.ndarray:
     """1 where an observation lies in the central interval of probability `level`, limits included, else 0, (n,).
 
     Of a lifetime censored at c all that is known is T > c: the probability that the model then gives to the interval.
@@ -52,7 +52,7 @@ def covered(where: Places, level):
     return np.where(where.seen, inside, share)
 
 
-def histogram(where: Places):
+def histogram(where: Places) -> np.ndarray:
     """How many observations lie in each of `BINS` equal parts of [0, 1], (BINS,).
 
     One that lies in a range is divided among the bins in proportion: the nonrandomised histogram of Czado, Gneiting

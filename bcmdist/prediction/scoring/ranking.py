@@ -67,7 +67,7 @@ def _scattered(number):
     return z ^ (z >> np.uint64(31))
 
 
-def concordance_by_row(y, event, predicted):
+def concordance_by_row(y, event, predicted) -> tuple[np.ndarray, np.ndarray]:
     """Of each row the comparable pairs that it is in, and how many of them the prediction orders right, (n,) each.
 
     Rows i and j are comparable where y_i < y_j and i is an event (not censored); ties of the prediction count half
@@ -87,7 +87,7 @@ def concordance_by_row(y, event, predicted):
     return pairs, right
 
 
-def concordance_pairs(y, event, predicted):
+def concordance_pairs(y, event, predicted) -> tuple[int, float]:
     """Comparable pairs of rows, and how many of them the prediction puts in the right order."""
     pairs, right = concordance_by_row(y, event, predicted)
     return int(pairs.sum() / 2.0), float(right.sum() / 2.0)

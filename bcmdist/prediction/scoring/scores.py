@@ -44,7 +44,7 @@ class Scores:
         return _regression_summary(self.totals)
 
 
-def real_scores(y, prediction, log_density, where: pit.Places, *, train_mean, crps):
+def real_scores(y, prediction, log_density, where: pit.Places, *, train_mean, crps) -> "Scores":
     """Totals of predictions of real or positive y (n,), all in original units."""
     error = y - prediction["observation_mean"]
     return Scores(
@@ -94,7 +94,7 @@ def _place_summary(t):
     return {"pit_distance": pit.distance_to_uniform(shares), "pit": shares.tolist()}
 
 
-def event_scores(obs, prediction, log_density, deviance, where: pit.Places, *, number=None):
+def event_scores(obs, prediction, log_density, deviance, where: pit.Places, *, number=None) -> "Scores":
     """Totals of predictions of counts or lifetimes; all arguments (n,) or observations of n rows.
 
     Pairs are ordered by rates per exposure and shares of trials. `number`: of the rows in their data set, by which a
@@ -132,7 +132,7 @@ def _event_summary(t):
     }
 
 
-def class_scores(y, prediction):
+def class_scores(y, prediction) -> "Scores":
     """Totals of predictions of the class number y (n,), 0 to C - 1."""
     p = prediction["probability"]
     C = p.shape[1]

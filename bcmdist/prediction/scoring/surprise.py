@@ -38,7 +38,7 @@ WITHHELD = 16
 SLACK, LARGEST_STEP, SUM_ALARMED = 1.0, 4.5, 8.0
 
 
-def of_numbers(where: Places):
+def of_numbers(where: Places) -> tuple[np.ndarray, np.ndarray]:
     """Surprise of numbers, counts and lifetimes, and its variance as the model expects it: (n,) each.
 
     An observation that lies in a range of probability has the mean of z^2 over that range, 1 - [z phi(z)] / width:
@@ -58,7 +58,7 @@ def _density(z):
     return np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
 
 
-def of_classes(p, y):
+def of_classes(p, y) -> tuple[np.ndarray, np.ndarray]:
     """Surprise of classes y (n,) of probabilities p (n, C), and its variance as the model expects it: (n,) each."""
     loss = np.minimum(-np.log(np.maximum(p, np.finfo(float).tiny)), LARGEST_LOSS)
     entropy = (p * loss).sum(axis=1)
@@ -94,13 +94,13 @@ class Expected:
     figures: tuple[float, ...] = ()
     """means of what is noted of arrivals (`bcmdist.committee.fading`), of rows withheld"""
 
-    def standardised(self, surprises):
+    def standardised(self, surprises) -> np.ndarray:
         """How many standard deviations arrivals (n, 2) are above the expected, (n,)."""
         mean, variance = np.asarray(surprises).T
         return (mean - self.surprise) / np.sqrt(self.dispersion * variance)
 
     @property
-    def slack(self):
+    def slack(self) -> float:
         """Standard deviations that arrivals may be above the expected: what is expected is itself known to one in
         the root of the samples only, and an error of that stays."""
         return SLACK + (2.0 / np.sqrt(self.samples) if self.samples else 0.0)

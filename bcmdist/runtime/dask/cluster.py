@@ -167,7 +167,7 @@ class DaskRuntime:
             pulse.check_sometimes()
             return []
 
-    def check_same(self, probe, *, url):
+    def check_same(self, probe, *, url) -> None:
         """Run `probe` here and on every worker; all must return the same text."""
         expected = probe()
         for worker, found in self._client.run(_answer, probe, on_error="return").items():
@@ -178,7 +178,7 @@ class DaskRuntime:
                     "a path or URL that all workers share"
                 )
 
-    def watch_workers(self, lost: Callable[[str], None]):
+    def watch_workers(self, lost: Callable[[str], None]) -> None:
         """Call `lost` with the address of each worker that goes away unexpectedly; from another thread."""
 
         def told(event):
@@ -188,7 +188,7 @@ class DaskRuntime:
 
         self._client.subscribe_topic("all", told)
 
-    def close(self):
+    def close(self) -> None:
         """Leave the cluster; end it where it is our own."""
         client = getattr(self, "_client", None)
         if client is not None:

@@ -45,11 +45,11 @@ class LimitBlas(distributed.WorkerPlugin):
 
     name = "bcmdist-limit-blas"
 
-    def setup(self, worker):
+    def setup(self, worker) -> None:
         """Limit the libraries that are loaded; they stay limited for the life of the process."""
         self.limits = threadpoolctl.threadpool_limits(1, user_api="blas")
 
-    def teardown(self, worker):
+    def teardown(self, worker) -> None:
         """Give back what the worker had before."""
         self.limits.restore_original_limits()
 
@@ -59,7 +59,7 @@ class IgnoreInterrupts(distributed.WorkerPlugin):
 
     name = "bcmdist-ignore-interrupts"
 
-    def setup(self, worker):
+    def setup(self, worker) -> None:
         """For the life of the process."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
@@ -105,7 +105,7 @@ def local_cluster(workers, scratch):
         )
 
 
-def refuse_tls(address):
+def refuse_tls(address) -> None:
     """Raise `InvalidOption` where an address asks for TLS, which nobody has told us the certificates of."""
     if address.startswith(("tls://", "wss://")):
         raise InvalidOption(
@@ -138,7 +138,7 @@ def connect(where, seconds):
     return client
 
 
-async def shake_hands(address, seconds):
+async def shake_hands(address, seconds) -> None:
     """Fail in time where something listens that is no scheduler: a client would wait for ever."""
     comm = await asyncio.wait_for(open_comm(address, timeout=seconds), seconds)
     comm.abort()
@@ -188,7 +188,7 @@ def _blas():
     return [lib for lib in threadpoolctl.threadpool_info() if lib["user_api"] == "blas"]
 
 
-def check_versions(client):
+def check_versions(client) -> None:
     # A function of the standard library: it runs on machines that have none of the packages too.
     for name in PACKAGES:
         ours = version(name)
@@ -208,7 +208,7 @@ def check_versions(client):
             )
 
 
-def check_blas(facts):
+def check_blas(facts) -> None:
     for worker, f in facts.items():
         if not f["blas"]:
             text = f"no BLAS that can be limited was found on {worker}; set OMP_NUM_THREADS=1 there, and its like"

@@ -80,7 +80,7 @@ class Flights:
     def __len__(self):
         return len(self.flying)
 
-    def submit(self, run, task, parts, *, worker=None):
+    def submit(self, run, task, parts, *, worker=None) -> "Flight":
         """Send a task about some partitions on its way, to one worker where given; its flight."""
         flight = Flight(run, task, parts, worker)
         self.flying.append(flight)
@@ -98,7 +98,7 @@ class Flights:
                 self.pulse.check()
                 self._repeat_late()
 
-    def cancel(self):
+    def cancel(self) -> None:
         """Give up what is in flight."""
         self._forget([copy.future for flight in self.flying for copy in flight.copies])
         self.flying = []

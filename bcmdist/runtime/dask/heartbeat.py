@@ -30,7 +30,7 @@ class Heartbeat:
         self._of_all = "" if partitions is None else f" of {partitions}"
         self._alive = self._checked = time.monotonic()
 
-    def check_sometimes(self):
+    def check_sometimes(self) -> None:
         """As `check`, where the last one was `PULSE_SECONDS` ago."""
         if time.monotonic() - self._checked >= PULSE_SECONDS:
             self.check()
@@ -70,7 +70,7 @@ class Heartbeat:
             "safe: start it again and repeat the command"
         )
 
-    def check_lost(self, error):
+    def check_lost(self, error) -> None:
         """Raise `SchedulerLost` where that is why futures were lost with this error; else workers were restarted."""
         if self.client.status != "running" or CONNECTION_LOST in str(error):
             raise self.lost() from error

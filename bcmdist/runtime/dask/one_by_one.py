@@ -33,14 +33,14 @@ class DeathIsFinal(distributed.SchedulerPlugin):
         self.client_id = client_id
         self.name = f"bcmdist-{client_id}"
 
-    def update_graph(self, scheduler, *, client, keys, **_):
+    def update_graph(self, scheduler, *, client, keys, **_) -> None:
         """New tasks have arrived: those that are one of many flights have no failures left."""
         if client == self.client_id:
             for key in keys:
                 if str(key).startswith(PREFIX):
                     scheduler.tasks[key].suspicious = scheduler.allowed_failures
 
-    def remove_client(self, scheduler, client):
+    def remove_client(self, scheduler, client) -> None:
         """The client has gone, and so does this."""
         if client == self.client_id:
             scheduler.remove_plugin(self.name)

@@ -46,20 +46,20 @@ class Quarantine:
         """Deaths that were reported here."""
         return set(self._deaths)
 
-    def accuse(self, task, parts, death):
+    def accuse(self, task, parts, death) -> None:
         """A worker died (`death` names the event) when it had these partitions, among others."""
         for part in parts:
             suspect = Suspect(task, part)
             self.waiting.append(suspect)
             self._blame(suspect, death)
 
-    def killed(self, suspect, death):
+    def killed(self, suspect, death) -> None:
         """It was tried alone, and the worker died."""
         suspect.trials += 1
         self.convicted.append(suspect)
         self._blame(suspect, death)
 
-    def survived(self, suspect):
+    def survived(self, suspect) -> None:
         """It was tried alone and came through: some deaths lose their explanation."""
         for suspects in self._deaths.values():
             if suspect in suspects:

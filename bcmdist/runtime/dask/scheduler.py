@@ -58,7 +58,7 @@ class SchedulerMachine:
         """The result of a function in the scheduler's process, where it should be quick."""
         return self._client.run_on_scheduler(function, *arguments)
 
-    def close(self):
+    def close(self) -> None:
         """Leave the cluster."""
         self._client.close()
 
