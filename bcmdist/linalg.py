@@ -186,7 +186,7 @@ def gram(W) -> np.ndarray:
     return mirror(_routines(W).syrk(1.0, W, trans=1, lower=1))
 
 
-def add_gram_lower(A, W):
+def add_gram_lower(A, W) -> np.ndarray:
     """Lower triangle of `A + W' W` for W (n, S); overwrites that of `A`."""
     return _routines(A, W).syrk(1.0, W, beta=1.0, c=A, trans=1, lower=1, overwrite_c=1)
 

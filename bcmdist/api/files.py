@@ -14,6 +14,7 @@ import uuid
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -139,7 +140,7 @@ def _imported(model, file, url, roles, id):
 
 def _pieces(url):
     """Columns (n,) of predictions by name, some rows after the other: what names the rows first."""
-    group = open_group(url)
+    group: Any = open_group(url)
     along = dimensions(group["mean"])[0]
     names = [name for name in group.array_keys() if dimensions(group[name])[0] == along]
     wanted = [along, *group.attrs.get("coordinates", "").split(), *ORDER]

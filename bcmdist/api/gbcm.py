@@ -9,6 +9,7 @@ passes; `fit` is all of them. `forget`, `reweight` and `merge` undo, weigh and j
 """
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,7 +70,7 @@ class GBCM:
 
     @classmethod
     @contextlib.contextmanager
-    def held(cls, model, *, commit=None):
+    def held(cls, model, *, commit=None) -> Iterator["GBCM"]:
         """As `load`, and kept from pruning while this is open."""
         with Snapshot.opened(model, commit=commit) as snapshot:
             yield cls(snapshot)

@@ -11,7 +11,7 @@ from bcmdist.errors import InvalidData, InvalidDtype
 from bcmdist.storage.scratch import Scratch
 
 
-def places(source, model):
+def places(source, model) -> tuple[tuple[Scratch, ...], Any, Any]:
     """What must be kept alive, the data's URL and the model's path, scratch ones where not given."""
     keep = []
     if isinstance(source, tuple):

@@ -26,7 +26,7 @@ from bcmdist.errors import InvalidOption, ModelExists
 from bcmdist.learning.evidence.objectives import CommitteeObjective, LocalObjective
 from bcmdist.learning.experts import FIRST
 from bcmdist.learning.sampling.chains import FOLDER, chain_from, chain_store
-from bcmdist.learning.sampling.hmc import HMC, Chain, sample, with_normal_prior
+from bcmdist.learning.sampling.hmc import HMC, Chain, LogDensity, sample, with_normal_prior
 from bcmdist.learning.search import Objective
 from bcmdist.learning.settings import Settings
 from bcmdist.model.kernels import Kernel, split_parameters
@@ -67,12 +67,12 @@ class Coordinates:
         self.slope = np.array([-2.0 if n in lengthscales else 1.0 for n, _ in every])
         self.names = [n.replace("lengthscale", "w") + ("" if k is None else f"[{k}]") for n, k in every]
 
-    def at(self, phi):
+    def at(self, phi) -> tuple[Kernel, Likelihood]:
         """Kernel and likelihood at a point phi (P,)."""
         named = named_parameters(self.kernel, self.likelihood)
         return with_named(self.kernel, self.likelihood, split_parameters(named, np.exp(phi / self.slope)))
 
-    def log_density(self, objective: Objective):
+    def log_density(self, objective: Objective) -> LogDensity:
         """Log posterior density, and its gradient, from an objective whose gradient is in log parameters."""
 
         def log_likelihood(phi):
@@ -83,7 +83,7 @@ class Coordinates:
 
         return with_normal_prior(log_likelihood, mean=PRIOR_MEAN, sd=PRIOR_SD)
 
-    def start(self, chain):
+    def start(self, chain) -> np.ndarray:
         """Where a chain begins: the paper's place for the first, about it for others."""
         # a_1 is a scale of outputs like v_0, though it is written as a lengthscale here.
         w = (self.slope < 0) & ["linear" not in name for name in self.names]

@@ -11,6 +11,7 @@ import contextlib
 import sys
 import traceback
 import warnings
+from typing import Any
 
 from bcmdist.api.carry_out import carry_out
 from bcmdist.api.requests import Request, from_json
@@ -23,7 +24,7 @@ from bcmdist.errors import BcmdistError, BcmdistWarning, SchedulerUnreachable
 from bcmdist.runtime.signals import REQUESTS, interruptible
 
 
-def on_cluster(address, watch: Watch):
+def on_cluster(address, watch: Watch) -> Any:
     """The runtime of a job."""
     from bcmdist.runtime.dask.cluster import DaskRuntime  # quick start
 

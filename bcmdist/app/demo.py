@@ -6,6 +6,7 @@ The learning curve is the paper's figure 2: the same committee scored after more
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,7 +49,7 @@ class DemoSizes:
             raise InvalidOption(f"rows: expected 2 to {LARGEST_ROWS:,}, got {self.rows}; correct it")
 
 
-def make_map(seed, *, inputs=INPUTS):
+def make_map(seed, *, inputs=INPUTS) -> Callable[[np.ndarray], np.ndarray]:
     """The noise-free map of Appendix C: (n, inputs) -> (n,), positive for class 1."""
     centers = np.random.default_rng(seed).uniform(0.0, 1.0, (len(AMPLITUDES), inputs))
 
@@ -61,7 +62,7 @@ def make_map(seed, *, inputs=INPUTS):
     return value
 
 
-def make_rows(rows, *, sigma, seed, part, inputs=INPUTS):
+def make_rows(rows, *, sigma, seed, part, inputs=INPUTS) -> dict[str, np.ndarray]:
     """X (rows, inputs) uniform in [-1, 1]^inputs, noisy and noise-free labels, by name."""
     rng = np.random.default_rng([seed, part])
     X = rng.uniform(-1.0, 1.0, (rows, inputs))
@@ -70,7 +71,7 @@ def make_rows(rows, *, sigma, seed, part, inputs=INPUTS):
     return {"X": X, "y": (noisy > 0).astype(np.uint8), "y_noise_free": (value > 0).astype(np.uint8)}
 
 
-def new_directory(out):
+def new_directory(out) -> Path:
     """`out`, or without it a name that is not taken."""
     if out is not None:
         refuse_secrets(out)
@@ -151,7 +152,7 @@ def draw(out, figures) -> list[str]:
     """
     curve, reliability = str(out / "learning_curve.png"), str(out / "reliability.png")
     pictures.learning_curve(curve, figures["curve"], majority_share=figures["majority_share"])
-    probability = open_group(out / "predictions.zarr")["probability"][...]
-    scores = class_scores(open_group(out / "test.zarr")["y"][...], {"probability": probability})
+    probability = open_group(out / "predictions.zarr")["probability"][...]  # type: ignore[index]
+    scores = class_scores(open_group(out / "test.zarr")["y"][...], {"probability": probability})  # type: ignore[index]
     pictures.reliability_diagram(reliability, scores)
     return [curve, reliability]

@@ -234,7 +234,7 @@ def _start(journal, machine):
     )
 
 
-def spawn(url, job):
+def spawn(url, job) -> tuple[str, int]:
     """Start a coordinator on this machine as a process that outlives the one that starts it; host and process id."""
     journal = Journal(open_storage(url), job)
     journal.refuse_links(OUTPUT)

@@ -5,6 +5,8 @@ import contextlib
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from typing import Any
 
 from bcmdist.app.claim import Claim, Superseded
 
@@ -104,12 +106,12 @@ class WatchedRuntime:
         self._runtime, self._watch = runtime, watch
         self.allowed_bytes, self.threads, self.progress = runtime.allowed_bytes, runtime.threads, runtime.progress
 
-    def sum(self, task, parts, *, label):
+    def sum(self, task, parts, *, label) -> Any:
         """As the runtime's."""
         self._watch.rows, self._watch.heard = sum(part.rows for part in parts), None
         return self._runtime.sum(task, parts, label=label)
 
-    def each(self, work, *, label):
+    def each(self, work, *, label) -> Iterator[Any]:
         """As the runtime's; a partition that was given up becomes an event."""
         self._watch.heard = 0
         with contextlib.closing(self._runtime.each(work, label=label)) as outcomes:

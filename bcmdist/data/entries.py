@@ -125,7 +125,7 @@ class StreamEntries:
     """The reader of entries, for the table of schemes."""
 
     @staticmethod
-    def named(url):
+    def named(url) -> str:
         return place_of(url).url
 
     @staticmethod

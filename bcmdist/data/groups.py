@@ -2,6 +2,7 @@
 
 import itertools
 import os
+from collections.abc import Iterator
 from urllib.parse import unquote
 
 import zarr
@@ -41,13 +42,13 @@ def absolute_url(url) -> str:
     return url if "://" in url else os.path.abspath(url)
 
 
-def group_store(url):
+def group_store(url) -> zarr.storage.ObjectStore | str:
     """What Zarr is given to open a URL: an object store's client, or the URL itself."""
     where = absolute_url(url)
     return zarr.storage.ObjectStore(open_objects(where).store) if on_objects(where) else where
 
 
-def open_group(url):
+def open_group(url) -> zarr.Group:
     """Zarr group for reading, of which every chunk is checked (`CheckedStore`).
 
     Raises
@@ -80,7 +81,7 @@ def open_group(url):
         ) from error
 
 
-def open_array(group, url, name):
+def open_array(group, url, name) -> zarr.Array:
     """An array of numbers, whose metadata are believable and whose chunks can be decoded safely."""
     safe_name(name, str(url))
     try:
@@ -114,7 +115,7 @@ def open_array(group, url, name):
     return array
 
 
-def chunk_keys(array, start, stop):
+def chunk_keys(array, start, stop) -> Iterator[str]:
     """Keys of the chunks (of the shards, where there are shards) in which rows start to stop lie."""
     shape = array.shards or array.chunks
     along = range(start // shape[0], -(-stop // shape[0]))
@@ -141,6 +142,6 @@ def chunk_rows(array) -> int:
     return (array.shards or array.chunks)[0]
 
 
-def missing_chunks(array, rows, store):
+def missing_chunks(array, rows, store) -> Iterator[str]:
     """Keys of chunks of the first rows that are not stored, as they are found."""
     return store.missing(array.path, (f"{array.path}/{key}" for key in chunk_keys(array, 0, rows)))

@@ -5,6 +5,7 @@ import errno
 import os
 import shutil
 import uuid
+from collections.abc import Iterator
 
 from bcmdist.data.groups import absolute_url
 from bcmdist.errors import DataExists, InvalidOption
@@ -22,7 +23,7 @@ def refuse_existing(url) -> None:
 
 
 @contextlib.contextmanager
-def new_output(url):
+def new_output(url) -> Iterator[str]:
     """Where to write a group that is to appear at `url`: all of it, or nothing.
 
     On a local disk a directory beside it, renamed at the end and removed on failure; a task that
@@ -54,7 +55,7 @@ def new_output(url):
 
 
 @contextlib.contextmanager
-def taken_meanwhile(url):
+def taken_meanwhile(url) -> Iterator[None]:
     """Where an output gets its name: `DataExists` where something has taken it."""
     try:
         yield

@@ -38,7 +38,7 @@ class Partition:
     def key(self) -> str:
         return f"{self.data.url}/{self.data.x}[{self.start}:{self.stop}]"
 
-    def head(self, rows):
+    def head(self, rows) -> "Partition":
         """The first rows of the partition only."""
         return Partition(self.data, self.start, min(self.stop, self.start + rows))
 

@@ -7,6 +7,8 @@ import re
 import time
 from dataclasses import dataclass
 from functools import lru_cache
+from types import ModuleType
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from bcmdist.errors import InvalidOption, MissingExtra, SourceUnreachable
@@ -62,7 +64,7 @@ def place_of(url) -> Place:
 
 
 @lru_cache
-def connect(server):
+def connect(server) -> Any:
     """Client of a server; made once per process.
 
     Raises
@@ -78,7 +80,7 @@ def connect(server):
     )
 
 
-def redis_errors():
+def redis_errors() -> ModuleType:
     """The exceptions of the client library."""
     return _redis().exceptions
 
@@ -91,7 +93,7 @@ def _redis():
     return redis
 
 
-def patiently(place: Place, command):
+def patiently(place: Place, command) -> Any:
     """Value of `command(client)`; again, for up to `PATIENCE` seconds, where the server does not answer.
 
     A command whose answer is lost runs twice: give one for which that is no harm.

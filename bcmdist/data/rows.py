@@ -6,6 +6,7 @@ import itertools
 import zlib
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from zict import LRU
@@ -101,7 +102,8 @@ def read_rows(data: Dataset, rows) -> tuple[np.ndarray, Observations]:
 
 def changed_chunks(part: Partition, recorded: Mapping[str, Chunk]) -> list[str]:
     """Keys of the chunks around a partition that are not those that were recorded when it was read before."""
-    group, rows = open_group(part.data.url), slice(part.start, part.stop)
+    group: Any = open_group(part.data.url)
+    rows = slice(part.start, part.stop)
     for array in (group[name] for name in group.array_keys()):
         if any(key.startswith(f"{array.path}/") for key in recorded):
             _decoded(array, part.data.url, rows, lambda array: array[rows])
@@ -148,7 +150,7 @@ def _opened(data, rows) -> tuple[Callable[[str], np.ndarray], Mapping[str, Chunk
         values = _decoded(group[name], data.url, rows, lambda array: array[rows])
         return numbers(group[name], values, f"{data.url}: {name}", start=rows.start)
 
-    return stored, group.store.seen
+    return stored, group.store.seen  # type: ignore[attr-defined]
 
 
 def _entry(data, columns, rows):

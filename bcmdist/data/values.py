@@ -44,7 +44,7 @@ class Packing:
     kind: str = ""
     """u where signed integers are to be read as unsigned ones, i the other way round"""
 
-    def numbers(self, stored, where="data", *, start=0):
+    def numbers(self, stored, where="data", *, start=0) -> np.ndarray:
         """float64 values of stored ones, nan where there is none; unscaled ones are checked as `as_float` does."""
         if self.kind:
             stored = stored.view(stored.dtype.str.replace(stored.dtype.kind, self.kind))
@@ -137,7 +137,7 @@ def numbers(array, stored, where, *, start=0) -> np.ndarray:
     return as_float(stored, where, start=start) if packing == PLAIN else packing.numbers(stored, where, start=start)
 
 
-def unpacked(array, stored, where):
+def unpacked(array, stored, where) -> np.ndarray:
     """Values of a coordinate as `numbers` where they are scaled, else as they are stored."""
     if stored.dtype.kind not in "iuf" or not {"scale_factor", "add_offset"} & dict(array.attrs).keys():
         return stored

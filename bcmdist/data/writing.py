@@ -189,7 +189,7 @@ def write_rows(url, start, columns: Mapping[str, np.ndarray]) -> None:
             array[start : start + len(values)] = np.array(names)[values.astype(int)] if names else values
 
 
-def create_array(group, name, shape, dtype, rows_per_chunk, row, across="column"):
+def create_array(group, name, shape, dtype, rows_per_chunk, row, across="column") -> zarr.Array:
     """An empty array of a group, in chunks of whole rows; `row` and `across` name its dimensions."""
     names = [row, across, *(f"axis{k}" for k in range(2, len(shape)))][: len(shape)]
     return group.create_array(

@@ -15,19 +15,19 @@ class Factor(ABC):
     """T with T'T = A^-1 of a positive definite A (n, n)."""
 
     @abstractmethod
-    def whiten(self, B):
+    def whiten(self, B) -> np.ndarray:
         """T B for B (n,) or (n, m); may overwrite B, Fortran-ordered."""
 
     @abstractmethod
-    def weigh(self, root, B):
+    def weigh(self, root, B) -> np.ndarray:
         """T diag(root) B for root (n,) and B (n, m), a new Fortran-ordered matrix."""
 
     @abstractmethod
-    def gram(self, root, B):
+    def gram(self, root, B) -> np.ndarray:
         """W'W of W = T diag(root) B, (m, m)."""
 
     @abstractmethod
-    def solve(self, b):
+    def solve(self, b) -> np.ndarray:
         """A^-1 b for b (n,) or (n, m)."""
 
     @property
@@ -49,7 +49,7 @@ class Triangular(Factor):
     def weigh(self, root, B) -> np.ndarray:
         return linalg.solve_lower(self.L, np.multiply(root[:, None], B, order="F"))
 
-    def gram(self, root, B):
+    def gram(self, root, B) -> np.ndarray:
         return linalg.gram(self.weigh(root, B))
 
     def solve(self, b) -> np.ndarray:
@@ -74,7 +74,7 @@ class Scales(Factor):
     def weigh(self, root, B) -> np.ndarray:
         return np.multiply((root / self.sd)[:, None], B, order="F")
 
-    def gram(self, root, B):
+    def gram(self, root, B) -> np.ndarray:
         weights, G = (root / self.sd)[:, None], np.zeros((B.shape[1], B.shape[1]), order="F")
         for start in range(0, len(B), GRAM_ROWS):
             some = slice(start, start + GRAM_ROWS)

@@ -1,5 +1,7 @@
 """Experts that would not fit a worker's memory are refused before any work, with both numbers."""
 
+from collections.abc import Callable
+
 from bcmdist.data.rows import RUN_ROWS
 from bcmdist.errors import MemoryLimit
 from bcmdist.experts.residual import RESIDUALS
@@ -10,7 +12,7 @@ from bcmdist.runtime import memory
 LARGE_CHUNK_BYTES = 2**26
 
 
-def expert_fits(parts, weights, kernel, runtime, likelihood, *, residual="block"):
+def expert_fits(parts, weights, kernel, runtime, likelihood, *, residual="block") -> Callable[[int], bool]:
     """A function that says whether experts about so many query points and these mean weights may run."""
 
     def fits(count):

@@ -1,5 +1,7 @@
 """What experts read beside the model: shared values to linearise at, and sites."""
 
+import numpy as np
+
 from bcmdist.experts.ep import Sites, sites_from_array
 from bcmdist.experts.expert import zero_message
 from bcmdist.model.model import Model
@@ -8,7 +10,7 @@ from bcmdist.storage.fields import check_array
 from bcmdist.storage.loading import load_array
 
 
-def load_values(reference: BlobReference, model: Model):
+def load_values(reference: BlobReference, model: Model) -> np.ndarray:
     """Shared values given which rows are linearised, (S,), or (C, S) for C processes."""
     values, shared, processes = load_array(reference), model.shared, model.likelihood.processes
     stored = zero_message(shared, model.likelihood).eta.shape

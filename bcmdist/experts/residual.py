@@ -41,11 +41,11 @@ class Residual(ABC):
         """Lam x for x (n,) or (n, m)."""
 
     @abstractmethod
-    def pull(self, h, B):
+    def pull(self, h, B) -> np.ndarray:
         """(I + h Lam)^-1 B for h (n,) of any sign and B (n, m)."""
 
     @abstractmethod
-    def left(self, w, V):
+    def left(self, w, V) -> tuple[np.ndarray, np.ndarray]:
         """What rows with weights w leave: the diagonal of Lam - Lam T Lam, (n,), and (I + Lam w)^-1 V, (n, S).
 
         T = (Lam + w^-1)^-1.
@@ -53,11 +53,11 @@ class Residual(ABC):
 
     @property
     @abstractmethod
-    def covariance(self):
+    def covariance(self) -> np.ndarray | LowRank:
         """Lam as the covariance of a prior: a matrix or `LowRank`."""
 
     @abstractmethod
-    def plus(self, A):
+    def plus(self, A) -> np.ndarray | LowRank:
         """Lam + A A' for A (n, S), as `covariance`."""
 
 
@@ -72,15 +72,15 @@ class Kind(ABC):
         """Of the rows X (n, D), scaled, with design V (n, S)."""
 
     @abstractmethod
-    def own_prior(self, shared: Shared, V, X):
+    def own_prior(self, shared: Shared, V, X) -> tuple[np.ndarray | LowRank, Residual]:
         """cov(f) of these rows before anything is heard, as `Residual.covariance`; and their residual."""
 
     @abstractmethod
-    def variance(self, shared: Shared, V, X):
+    def variance(self, shared: Shared, V, X) -> np.ndarray:
         """var(f | v) at new rows X, (n,)."""
 
     @abstractmethod
-    def joint_lower(self, shared: Shared, V, X):
+    def joint_lower(self, shared: Shared, V, X) -> np.ndarray:
         """Lower triangle of cov(f | v) between new rows X, (n, n), as the model has it."""
 
     @abstractmethod

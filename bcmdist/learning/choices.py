@@ -9,7 +9,7 @@ from bcmdist.data.slices import SLICED
 from bcmdist.errors import BcmdistWarning, InvalidOption, UnsupportedTarget
 from bcmdist.learning.settings_checks import TWO_CLASSES
 from bcmdist.learning.survey import MOST_CLASSES
-from bcmdist.model.likelihoods import LIKELIHOODS, make_likelihood, tasks
+from bcmdist.model.likelihoods import LIKELIHOODS, Likelihood, make_likelihood, tasks
 
 # Targets of so few different whole numbers, each so often on average, may be labels or counts.
 FEW_LABELS, LEAST_PER_LABEL = 20, 10
@@ -30,7 +30,7 @@ def _binary(labels):
     return labels is not None and labels <= {0.0, 1.0}
 
 
-def choose_likelihood(data, surveyed, settings, schema):
+def choose_likelihood(data, surveyed, settings, schema) -> tuple[Likelihood, tuple[float, ...] | None]:
     """The likelihood that was asked for or fits the targets, and the class labels where it numbers classes."""
     labels = surveyed.labels
     binary, task = _binary(labels), task_for(settings, labels, schema)

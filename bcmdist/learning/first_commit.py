@@ -28,13 +28,13 @@ from bcmdist.experts.expert import zero_message
 from bcmdist.learning.experts import FIRST
 from bcmdist.learning.prepare import Place, prepare_model, survey
 from bcmdist.runtime.timing import StageTimer
-from bcmdist.storage.commits import SCRATCH, open_store
+from bcmdist.storage.commits import SCRATCH, Commit, open_store
 from bcmdist.storage.locate import open_storage
 from bcmdist.storage.scratch import Scratch
 from bcmdist.storage.urls import on_objects
 
 
-def resumed(data, settings, model, runtime):
+def resumed(data, settings, model, runtime) -> Commit | None:
     """The unfinished (or finished) fit that a model directory holds, or None where it is empty.
 
     Raises
@@ -76,7 +76,7 @@ def _job_on(job, surveyed):
     return hashlib.sha256(json.dumps([job, rows]).encode()).hexdigest()
 
 
-def prepared(data, settings, model, runtime):
+def prepared(data, settings, model, runtime) -> Commit:
     """The first commit: a model, and a committee that has heard nothing."""
     store = open_store(model)
     refuse_cells_on_objects(store.storage.url, settings.partition == "spatial")

@@ -1,6 +1,7 @@
 """Hyper-parameters of a fit: given, or learned from blocks of rows, from rows left out, from the whole committee."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -10,8 +11,9 @@ from bcmdist.learning.evidence.local_tasks import ClassEvidence, LeftOut
 from bcmdist.learning.evidence.objectives import LocalObjective, improved_points
 from bcmdist.learning.rescaling import rescale
 from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, learn, polish, with_given
-from bcmdist.model.kernels import kernel_parts, parse_kernel
-from bcmdist.model.shared.query import prepare
+from bcmdist.model.kernels import Kernel, kernel_parts, parse_kernel
+from bcmdist.model.likelihoods import Likelihood
+from bcmdist.model.shared.query import Query, prepare
 from bcmdist.prediction.local.halos import sizes_for
 from bcmdist.runtime import memory
 
@@ -51,7 +53,9 @@ RESCALE_BLOCK = 500
 RESCALE_BLOCKS = 2
 
 
-def find_hyperparameters(settings, blocks, near, reference, spread, likelihood, classes, runtime, log):
+def find_hyperparameters(
+    settings, blocks, near, reference, spread, likelihood, classes, runtime, log
+) -> tuple[str, Kernel, Likelihood, dict[str, Any]]:
     """Kernel name, kernel and likelihood, learned or given, and what was found on the way.
 
     Parameters
@@ -157,7 +161,7 @@ def _class_evidence(blocks, reference, mean, likelihood, classes, runtime):
     return evidence
 
 
-def polished(objective, query, kernel_name, likelihood, query_method, found, log):
+def polished(objective, query, kernel_name, likelihood, query_method, found, log) -> tuple[Query, Likelihood]:
     """Query set and likelihood at which the evidence of the whole committee is higher; adds to what was found."""
     if query_method == "optimised":
         objective.points = improved_points(objective, query.kernel, likelihood, query.points, MOVING_STEPS)

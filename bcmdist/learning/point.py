@@ -71,7 +71,7 @@ def bounds_of(point) -> np.ndarray:
     return np.concatenate([np.tile(bounds, (size, 1)) for bounds, size in own])
 
 
-def at_bounds(point):
+def at_bounds(point) -> list[str]:
     names = [f"{n}[{k}]" if len(v) > 1 else n for n, v in parameters_of(point).items() for k in range(len(v))]
     gaps = np.abs(np.log(bounds_of(point)) - theta_of(point)[:, None]).min(axis=1)
     return [name for name, gap in zip(names, gaps, strict=True) if gap < AT_BOUND]

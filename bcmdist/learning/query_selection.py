@@ -211,7 +211,7 @@ def has_working_targets(likelihood: Likelihood) -> bool:
     return likelihood.normal or likelihood.categorical
 
 
-def working_targets(likelihood, obs, mean, X):
+def working_targets(likelihood, obs, mean, X) -> np.ndarray | None:
     """Targets (n, C) of a regression, those of the likelihood (`Likelihood.targets`) less their trend.
 
     The trend is the mean of the prior, by least squares. None where `has_working_targets` is false.

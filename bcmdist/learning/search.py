@@ -297,7 +297,9 @@ def _begun(search, name, places):
     return max(points, key=_objective)
 
 
-def with_given(kernel: Kernel, likelihood: Likelihood, given: dict[str, float | list[float]]):
+def with_given(
+    kernel: Kernel, likelihood: Likelihood, given: dict[str, float | list[float]]
+) -> tuple[Kernel, Likelihood]:
     """Kernel and likelihood with some parameters set by name, as `--set` gives them.
 
     Raises

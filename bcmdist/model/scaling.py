@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bcmdist.data.observations import Observations
 from bcmdist.model.units import Units
 
 # A column whose standard deviation is below this share of its largest value is constant to
@@ -71,7 +72,7 @@ class Scaling:
         """Scaled inputs, (n, D)."""
         return (X - self.x_mean) / self.x_scale
 
-    def observations(self, obs, units: Units):
+    def observations(self, obs, units: Units) -> Observations:
         """Observations in the units of the model."""
         return units.observations(obs, self.y_mean, self.y_scale)
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from bcmdist.data.dataset import read_schema
+from bcmdist.data.observations import Observations
 from bcmdist.data.schema import known_classes
 from bcmdist.errors import UnsupportedTarget
 from bcmdist.model.model import Model
@@ -23,12 +24,12 @@ def check_support(likelihood, part, obs) -> None:
         )
 
 
-def model_rows(model: Model, part, rows):
+def model_rows(model: Model, part, rows) -> tuple[np.ndarray, Observations]:
     """Inputs (n, D) and observations of a partition in the units of the model, checked as `model_observations` does."""
     return model.scaling.inputs(rows.X), model_observations(model, part, rows.obs)
 
 
-def model_observations(model: Model, part, obs):
+def model_observations(model: Model, part, obs) -> Observations:
     """Observations in the units of the model, checked.
 
     Raises
@@ -62,6 +63,6 @@ def _class_names(model, data):
     return lambda number: known[int(number)] if 0 <= number < len(known) else f"{number:g}"
 
 
-def class_numbers(obs, classes):
+def class_numbers(obs, classes) -> Observations:
     """Observations with class numbers 0 to C - 1 in place of labels; as they are where there are no classes."""
     return obs if classes is None else replace(obs, y=np.searchsorted(classes, obs.y).astype(float))

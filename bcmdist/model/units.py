@@ -11,6 +11,8 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import expit, logit
 
+from bcmdist.data.observations import Observations
+
 # Exponents on a ruler are cut here, so that no place on it is infinite.
 LARGEST_PLACE = 600.0
 
@@ -26,7 +28,7 @@ class Units(ABC):
     def found(self, y, exposure) -> tuple[float, float]:
         """`mean` and `scale` of targets with these moments (`model.scaling.Moments`), and of their exposures."""
 
-    def observations(self, obs, mean, scale):
+    def observations(self, obs, mean, scale) -> Observations:
         """Observations in the units of the model."""
         return obs
 
@@ -51,11 +53,11 @@ class Units(ABC):
         return mean
 
     @abstractmethod
-    def place(self, y):
+    def place(self, y) -> np.ndarray:
         """Where targets lie on a ruler along which distributions are about symmetric: quantiles are searched there."""
 
     @abstractmethod
-    def at(self, place):
+    def at(self, place) -> np.ndarray:
         """The targets at places on the ruler, the inverse of `place`; finite, and possible, for all that are finite."""
 
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+
 from bcmdist.committee.loading import load_committee, load_facts
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.model.loading import load_model
@@ -39,7 +41,7 @@ class Fitted(Predictor):
     def of_commit(cls, reference) -> "Fitted":
         return load_fitted(reference)
 
-    def latent(self, X):
+    def latent(self, X) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of f at scaled inputs X (n, D); see `predict_latent`."""
         return predict_latent(self.model.shared, self.belief, X)
 

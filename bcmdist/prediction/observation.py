@@ -30,24 +30,24 @@ class Predictive(ABC):
 
     @property
     @abstractmethod
-    def mean(self):
+    def mean(self) -> np.ndarray:
         """(n,)."""
 
     @property
     @abstractmethod
-    def variance(self):
+    def variance(self) -> np.ndarray:
         """(n,)."""
 
     @abstractmethod
-    def cdf(self, y):
+    def cdf(self, y) -> np.ndarray:
         """P(Y <= y), (n,)."""
 
     @abstractmethod
-    def quantile(self, q):
+    def quantile(self, q) -> np.ndarray:
         """Smallest y with P(Y <= y) >= q, for one level q, (n,)."""
 
     @abstractmethod
-    def log_density(self, obs):
+    def log_density(self, obs) -> np.ndarray:
         """log p(y) of one observation of each row; of a censored row, the log probability of surviving it."""
 
 

@@ -1,5 +1,8 @@
 """The serial runtime: a loop in this process, and the oracle of the others."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import psutil
 
 from bcmdist.errors import BcmdistError
@@ -16,7 +19,7 @@ class SerialRuntime:
         self.progress = progress
         self.allowed_bytes = allowed_bytes or psutil.virtual_memory().available
 
-    def sum(self, task, parts, *, label):
+    def sum(self, task, parts, *, label) -> Any:
         """Sum of a task over partitions, in their order."""
         total = None
         self.progress(label, 0, len(parts))
@@ -25,7 +28,7 @@ class SerialRuntime:
             self.progress(label, done, len(parts))
         return total
 
-    def each(self, work, *, label):
+    def each(self, work, *, label) -> Iterator[Outcome]:
         """Outcome of each pair of a task and partitions, one after the other."""
         for task, parts in work:
             yield from _outcomes(task, parts)

@@ -4,18 +4,19 @@ import contextlib
 import os
 import signal
 import threading
+from collections.abc import Iterator
 
 REQUESTS = (signal.SIGINT, signal.SIGTERM)
 AGAIN_SECONDS = 0.02  # until a request that cannot be heeded now is made once more; arbitrary
 
 
-def heeded(*requests):
+def heeded(*requests) -> tuple[int, ...]:
     """Those of the requests that this process does not ignore."""
     return tuple(number for number in requests if signal.getsignal(number) not in (signal.SIG_IGN, None))
 
 
 @contextlib.contextmanager
-def interruptible(*requests):
+def interruptible(*requests) -> Iterator[None]:
     """A context in which requests raise `KeyboardInterrupt`, also those that a shell in the background ignores.
 
     So do errors that others make of it on its way. It is raised where it can come through (`_deaf`).
@@ -56,7 +57,7 @@ def _deaf(frame):
 
 
 @contextlib.contextmanager
-def finished_first():
+def finished_first() -> Iterator[None]:
     """A context that is finished before a request that came meanwhile is heeded; the second one is at once."""
     told: list[int] = []
     with _handled_by(_note_in(told), heeded(*REQUESTS)):
@@ -66,7 +67,7 @@ def finished_first():
 
 
 @contextlib.contextmanager
-def withheld(*requests):
+def withheld(*requests) -> Iterator[None]:
     """A context in which processes are started that never hear of these requests: they inherit the mask."""
     if not hasattr(signal, "pthread_sigmask"):  # where there are no such masks
         yield
@@ -78,7 +79,7 @@ def withheld(*requests):
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def noting(told: list[int]):
+def noting(told: list[int]) -> contextlib.AbstractContextManager[None]:
     """A context in which the first request is only noted, so that what is under way is finished; the second raises."""
     return _handled_by(_note_in(told), REQUESTS)
 

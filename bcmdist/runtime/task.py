@@ -40,6 +40,6 @@ def _with_rows(parts) -> Iterator[tuple[Work, Rows | None]]:
     return ((span, None) for span in spans) if spans else read_all(parts)
 
 
-def run_batch(task: Task, batch: Sequence[Work]):
+def run_batch(task: Task, batch: Sequence[Work]) -> Any:
     """Sum of a task over some partitions or spans: what one worker does in one go."""
     return functools.reduce(operator.add, shares(task, batch))

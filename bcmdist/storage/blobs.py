@@ -11,7 +11,7 @@ import hashlib
 import io
 import json
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,7 +47,7 @@ def get_array(store, digest) -> np.ndarray:
 
 
 @contextlib.contextmanager
-def transient(store, arrays: Mapping[str, np.ndarray]):
+def transient(store, arrays: Mapping[str, np.ndarray]) -> Iterator[dict[str, BlobReference]]:
     """References of arrays that tasks need for a moment, by name; their blobs are removed again."""
     digests = store.put_arrays(arrays)
     try:

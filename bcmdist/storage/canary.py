@@ -3,10 +3,11 @@
 import contextlib
 import functools
 import uuid
+from collections.abc import Callable, Iterator
 
 
 @contextlib.contextmanager
-def canary(store):
+def canary(store) -> Iterator[Callable[[], str]]:
     """A passing entry, to see who can read this directory: yields a probe that reads it.
 
     The probe returns the entry's text on every machine that shares the directory.

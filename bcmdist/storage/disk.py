@@ -91,10 +91,10 @@ class LocalStorage:
         finally:
             self.disk.close(handle)
 
-    def names(self, folder):
+    def names(self, folder) -> list[str]:
         return sorted(n for n in self._listed(folder) if not n.startswith(TEMPORARY))
 
-    def temporary(self, folder):
+    def temporary(self, folder) -> list[str]:
         return [f"{folder}/{n}" for n in self._listed(folder) if n.startswith(TEMPORARY)]
 
     def _listed(self, folder):

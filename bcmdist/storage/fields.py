@@ -108,7 +108,7 @@ def fields(kinds: Mapping[str, Kind]) -> Kind:
     return Kind("an object of " + ", ".join(kinds), holds)
 
 
-def wrong_fields(document, kinds: Mapping[str, Kind]):
+def wrong_fields(document, kinds: Mapping[str, Kind]) -> list[tuple[str, Kind]]:
     """Names and kinds of what is missing in a document, or is something else."""
     return [
         (name, kind)

@@ -18,7 +18,9 @@ import re
 import socket
 import sys
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -29,7 +31,7 @@ LEASE_NAME = re.compile(r"\d{8}-.+")
 
 
 @contextlib.contextmanager
-def hold(store, number: int):
+def hold(store, number: int) -> Iterator[None]:
     """While this is open, pruning keeps commit `number`, and blobs that nobody names yet.
 
     Who reads a commit piece by piece, or puts blobs and commits them, holds the commit he started from.
@@ -57,7 +59,7 @@ def hold(store, number: int):
 
 
 @contextlib.contextmanager
-def opened(store, number: int | None = None):
+def opened(store, number: int | None = None) -> Iterator[Any]:
     """A commit that was held before it was loaded, and is while this is open.
 
     The newest by default: where it is pruned before the lease is there, the one that is the newest then.

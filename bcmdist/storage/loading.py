@@ -2,12 +2,14 @@
 
 from functools import lru_cache
 
+import numpy as np
+
 from bcmdist.errors import ModelDamaged
 from bcmdist.storage.commits import BlobReference, Reference, open_store
 
 
 @lru_cache(maxsize=8)
-def load_array(reference: BlobReference):
+def load_array(reference: BlobReference) -> np.ndarray:
     """The array behind a reference."""
     return open_store(reference.url).get_array(reference.digest)
 

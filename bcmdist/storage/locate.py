@@ -1,5 +1,7 @@
 """The storage behind a path or URL."""
 
+from typing import Any
+
 from bcmdist.errors import MissingExtra
 from bcmdist.storage.disk import LocalStorage
 from bcmdist.storage.interface import Storage
@@ -11,7 +13,7 @@ def open_storage(url) -> Storage:
     return open_objects(url) if on_objects(url) else LocalStorage(url)
 
 
-def open_objects(url):
+def open_objects(url) -> Any:
     """The `ObjectStorage` behind `s3://BUCKET/PREFIX`.
 
     Raises

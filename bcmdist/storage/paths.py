@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import shutil
+from collections.abc import Iterator
 
 from bcmdist.errors import DiskFull
 
@@ -11,7 +12,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a disk, a quota, a limit of 
 
 
 @contextlib.contextmanager
-def room_for(place, wanted):
+def room_for(place, wanted) -> Iterator[None]:
     """Turn the error of a full disk while `wanted` bytes go to a place into `DiskFull`."""
     try:
         yield

@@ -85,7 +85,7 @@ class ObjectStorage:
         with answering(self.url):
             return bytes(obstore.get(self.store, name).bytes())
 
-    def names(self, folder):
+    def names(self, folder) -> list[str]:
         with answering(self.url):
             found = obstore.list_with_delimiter(self.store, folder or None)
         paths = [*found["common_prefixes"], *(entry["path"] for entry in found["objects"])]
@@ -95,7 +95,7 @@ class ObjectStorage:
         with answering(self.url), contextlib.suppress(FileNotFoundError):
             obstore.delete(self.store, name)
 
-    def temporary(self, folder):
+    def temporary(self, folder) -> list[str]:
         """None: an object is there wholly or not at all."""
         return []
 

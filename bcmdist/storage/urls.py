@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+from collections.abc import Iterator
 
 from bcmdist.errors import InvalidOption, StorageUnreachable
 
@@ -46,7 +47,7 @@ def without_users(text) -> str:
 
 
 @contextlib.contextmanager
-def answering(url):
+def answering(url) -> Iterator[None]:
     """Says which URL it was where an object store does not answer, or refuses.
 
     Raises

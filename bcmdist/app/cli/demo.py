@@ -15,7 +15,7 @@ from bcmdist.app.cli.output import report
 @click.option("--seed", type=int, help="Seed of centres and rows [default: one of balanced classes].")
 @runtime_options
 @json_option
-def demo(rows, sigma, out, seed, make_runtime, as_json):
+def demo(rows, sigma, out, seed, make_runtime, as_json) -> dict:
     """Run the main job on generated data: a Zarr store, a Dask cluster, a committee.
 
     Example: bcmdist demo --rows 20000 --sigma 0.5 --out demo

@@ -5,6 +5,7 @@ text as its help. Fields of dataclasses within stand among the others.
 """
 
 import functools
+from collections.abc import Callable
 from dataclasses import MISSING, fields
 from typing import Any
 
@@ -38,7 +39,7 @@ class Named(click.Choice):
         super().__init__(choices)
         self.with_added = with_added
 
-    def convert(self, value, param, ctx):
+    def convert(self, value, param, ctx) -> str:
         """The name; a `UsageError` where nobody knows it."""
         return value if value in self.choices else click.Choice(self.with_added(value)).convert(value, param, ctx)
 
@@ -59,7 +60,7 @@ def _methods(wanted):
 ADDED_TO = {"task": _tasks, "method": _methods}
 
 
-def options_of(kind, *, arguments=(), leave_out=(), **changed):
+def options_of(kind, *, arguments=(), leave_out=(), **changed) -> Callable[[Callable], Callable]:
     """A decorator that gives a command the fields of a dataclass as options.
 
     Parameters

@@ -34,7 +34,7 @@ other families the row counts as w equal ones (a frequency).
 @options_of(FitRequest, arguments=("data",))
 @runtime_options
 @json_option
-def fit(make_runtime, as_json, **options):
+def fit(make_runtime, as_json, **options) -> dict:
     """Fit a committee to the Zarr data set DATA.
 
     Example: bcmdist fit train.zarr --model model --task regression --query 1000

@@ -24,7 +24,9 @@ from bcmdist.app.cli.output import report
 @click.option("--id", "id_", metavar="NAME", help="Column that names the rows, kept to the predictions.")
 @click.option("--drop", metavar="NAME", multiple=True, help="Column to leave out; may be repeated.")
 @json_option
-def import_(file, data, y, rows_per_chunk, part, holdout, seed, mask, mask_row, no_target, id_, drop, as_json, **roles):
+def import_(
+    file, data, y, rows_per_chunk, part, holdout, seed, mask, mask_row, no_target, id_, drop, as_json, **roles
+) -> dict:
     """Write FILE (.npz, .npy, .csv, .parquet) as the Zarr data set DATA.
 
     Of a table, every column without a role is an input, and must hold numbers. Text targets are labels of classes.

@@ -27,7 +27,7 @@ def _held(held):
 @click.option("--calibration", is_flag=True, help="Compute how often intervals hold f, with some of the rows.")
 @click.option("--picture", metavar="FILE.png", help="Draw how well partitions were predicted before they were heard.")
 @json_option
-def info(model, commit, history, ledger, p_eff_data, calibration, picture, as_json) -> None:
+def info(model, commit, history, ledger, p_eff_data, calibration, picture, as_json) -> dict:
     """Tell what MODEL is and what it has heard.
 
     Example: bcmdist info model --json

@@ -1,6 +1,7 @@
 """Options that commands share: where to work, and how to print."""
 
 import functools
+from collections.abc import Callable
 
 import click
 
@@ -8,7 +9,7 @@ import click
 class Command(click.Command):
     """A command that refuses a second value for an option that has one; click would keep the last."""
 
-    def parse_args(self, ctx, args):
+    def parse_args(self, ctx, args) -> list[str]:
         *_, given = self.make_parser(ctx).parse_args(list(args))
         for option in given:
             if isinstance(option, click.Option) and _has_one_value(option) and given.count(option) > 1:
@@ -25,7 +26,7 @@ def _has_one_value(option):
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
 
 
-def runtime_options(command):
+def runtime_options(command) -> Callable:
     """--scheduler, --workers, --serial; the command gets `make_runtime`."""
 
     @click.option("--scheduler", metavar="ADDRESS", help="Work on the Dask cluster at this address.")

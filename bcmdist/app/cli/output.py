@@ -2,6 +2,7 @@
 
 import json
 import math
+from typing import Any
 
 import click
 
@@ -16,7 +17,7 @@ def note_warning(text) -> None:
     click.echo(f"bcmdist: warning: {text}", err=True)
 
 
-def report(figures, as_json, text=None):
+def report(figures, as_json, text=None) -> dict:
     """Print figures as JSON, with the warnings that there were, or as a table; the figures, which a job keeps."""
     if as_json:
         warned = click.get_current_context().meta.get(WARNINGS)
@@ -33,7 +34,7 @@ def one_line(text) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
-def finite(value):
+def finite(value) -> Any:
     """JSON has no nan: figures that do not exist, such as the AUC of one class, become null."""
     if isinstance(value, dict):
         return {name: finite(v) for name, v in value.items()}
@@ -42,7 +43,7 @@ def finite(value):
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def readable(value):
+def readable(value) -> str:
     if isinstance(value, float):
         return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
     if isinstance(value, dict):

@@ -14,7 +14,7 @@ from bcmdist.app.cli.output import report
 @options_of(PredictRequest, arguments=("model", "data"))
 @runtime_options
 @json_option
-def predict(make_runtime, as_json, **options):
+def predict(make_runtime, as_json, **options) -> dict:
     """Predict at the rows of DATA with MODEL: a Zarr data set, or a file as `import` reads it.
 
     Columns are found by their names in training. Rows keep their numbers, names and coordinates.

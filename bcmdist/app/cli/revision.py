@@ -13,7 +13,7 @@ from bcmdist.app.cli.output import report
 @click.argument("keys", nargs=-1, required=True)
 @runtime_options
 @json_option
-def forget(model, keys, make_runtime, as_json):
+def forget(model, keys, make_runtime, as_json) -> dict:
     """Withdraw from MODEL what the partitions KEYS have said; `info --ledger` lists them.
 
     Example: bcmdist forget model '/data/train.zarr/X[0:1000]'
@@ -37,7 +37,7 @@ def forget(model, keys, make_runtime, as_json):
 @click.argument("model_b")
 @click.option("--model", required=True, metavar="DIR", help="New model directory.")
 @json_option
-def merge(model_a, model_b, model, as_json):
+def merge(model_a, model_b, model, as_json) -> dict:
     """Join two committees of one prepared model that have heard different data.
 
     Example: bcmdist merge north south --model both
@@ -55,7 +55,7 @@ def merge(model_a, model_b, model, as_json):
 @click.argument("model")
 @click.option("--keep", type=click.IntRange(min=1), required=True, metavar="N", help="Newest commits that stay.")
 @json_option
-def prune(model, keep, as_json):
+def prune(model, keep, as_json) -> dict:
     """Remove old commits of MODEL, and what only they need; commits that a job or a prediction holds stay.
 
     Example: bcmdist prune model --keep 10

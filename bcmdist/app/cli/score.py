@@ -13,7 +13,7 @@ from bcmdist.app.cli.output import report
 @click.option("--picture", metavar="FILE.png", help="Draw how far the stated probabilities can be trusted.")
 @runtime_options
 @json_option
-def score(picture, make_runtime, as_json, **options):
+def score(picture, make_runtime, as_json, **options) -> dict:
     """Score the predictions of MODEL against the targets of DATA, in original units.
 
     Example: bcmdist score model test.zarr

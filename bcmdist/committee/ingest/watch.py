@@ -39,10 +39,10 @@ class Watch(Protocol):
 class Unwatched:
     """Nobody looks on."""
 
-    def hearing(self, expert, snapshot):
+    def hearing(self, expert, snapshot) -> Task:
         return expert
 
-    def beside(self, snapshot):
+    def beside(self, snapshot) -> Iterator[tuple[Task, list[Partition]]]:
         return iter(())
 
     def is_of(self, outcome) -> bool:
@@ -54,7 +54,7 @@ class Unwatched:
     def noted(self, entries) -> dict[str, Entry]:
         return entries
 
-    def facts(self, known):
+    def facts(self, known) -> dict[str, Any]:
         return {}
 
     def warning(self, snapshot, before) -> None:

@@ -67,7 +67,7 @@ class CheckedStore(WrapperStore[Store]):
         whole = self._shards.get(key)
         return None if whole is None else whole[_slice(byte_range, len(whole))]
 
-    async def get_partial_values(self, prototype, key_ranges):
+    async def get_partial_values(self, prototype, key_ranges) -> list[Buffer | None]:
         """As `get`, of several."""
         return [await self.get(key, prototype, byte_range) for key, byte_range in key_ranges]
 

@@ -7,7 +7,7 @@ pickles among them, are refused.
 """
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,7 +100,7 @@ class Shard:
     index_bytes: int
     at_end: bool
 
-    def chunks(self, data, where):
+    def chunks(self, data, where) -> Iterator[tuple[Encoding, memoryview]]:
         """Encoding and stored bytes of each chunk that is there; no byte belongs to two."""
         if len(data) < self.index_bytes:
             raise CorruptChunk(

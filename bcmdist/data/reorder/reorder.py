@@ -13,6 +13,7 @@ import hashlib
 import os
 import shutil
 import uuid
+from typing import Any
 
 import numpy as np
 
@@ -143,7 +144,7 @@ def _create(out, data, moved, chunk_rows, job):
 
 def _reordered(data, where, job):
     """A complete data set, after a check that this job has made it."""
-    group = open_group(where)
+    group: Any = open_group(where)
     if group.attrs.get("job") != job:
         raise DataExists(f"{where}: expected the reordered data of this job, it holds others; remove it and repeat")
     open_data(where, x=data.x, y="row")  # no chunk of `row` is missing

@@ -55,7 +55,7 @@ class Directory:
         self._left_out: set[str] = set()
         """names of what is no data set, of which was warned"""
 
-    def read(self, after, most):
+    def read(self, after, most) -> list[Delivery]:
         found = self._found(most) if after == self._read_to else []
         if not found:
             self._read_to, self._order = self._resumed(after or START)

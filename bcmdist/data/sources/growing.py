@@ -33,7 +33,7 @@ class GrownArray:
         self._parts: list[Partition] = []
         """those found when it was last looked at, in order"""
 
-    def read(self, after, most):
+    def read(self, after, most) -> list[Delivery]:
         later = self._later(after or 0, most)
         if len(later) < most:
             self._parts = self._found(after or 0, max(most, LEAST_LOOK))

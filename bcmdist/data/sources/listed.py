@@ -14,7 +14,7 @@ class Listed:
     name: str = ""
     """none: there is nothing to read on from"""
 
-    def read(self, after, most):
+    def read(self, after, most) -> list[Delivery]:
         """At most so many partitions."""
         start = after or 0
         parts = self.parts[start : start + most]

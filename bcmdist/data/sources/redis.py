@@ -55,7 +55,7 @@ class RedisStream:
         self._found = False
         """whether `_ours` holds all that the server has noted as ours"""
 
-    def read(self, after, most):
+    def read(self, after, most) -> list[Delivery]:
         if not self._found:
             self._find_ours()
         self._take_over()
@@ -159,7 +159,7 @@ class RedisStream:
             self._ours.pop(number, None)
             self._given.discard(number)
 
-    def lag(self, after):
+    def lag(self, after) -> int | None:
         groups = self._command(lambda client: client.xinfo_groups(self.place.stream))
         ours: dict = next((group for group in groups if group["name"] == self.group.encode()), {})
         new = ours.get("lag")  # since Redis 7

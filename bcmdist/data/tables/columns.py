@@ -52,7 +52,7 @@ def refuse_gaps(values, file, name, remedy=FILL) -> None:
         )
 
 
-def names_of_rows(column: Column, file):
+def names_of_rows(column: Column, file) -> np.ndarray:
     """Numbers or texts (n,) of a column that names rows."""
     if column.missing is not None and column.missing.any():
         row = np.flatnonzero(column.missing)[0]
@@ -71,7 +71,7 @@ def names_of_rows(column: Column, file):
         ) from error
 
 
-def target_of(column: Column, file):
+def target_of(column: Column, file) -> tuple[np.ndarray, tuple[str, ...]]:
     """Targets (n,), and the names of their classes where they are texts."""
     if column.kind == NUMBERS:
         values = column.values
@@ -94,7 +94,7 @@ def target_of(column: Column, file):
     return labels_of(column.values, file, column.name)
 
 
-def labels_of(values, file, name):
+def labels_of(values, file, name) -> tuple[np.ndarray, tuple[str, ...]]:
     """Numbers (n,) of text labels, and their names."""
     codes, classes = class_codes(values, f"{file}: {name}")
     if len(classes) > MOST_LABELS:

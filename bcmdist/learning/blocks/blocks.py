@@ -108,7 +108,7 @@ class CellBlocks:
                 X, obs, sizes = all_rows(self.runtime.sum(task, self.all_parts, label="neighbourhoods"))
             _write(place, X, obs, self.data.companions, rows_per_chunk=size, attributes={"sizes": sizes})
         blocks = open_data(place)
-        edges = np.cumsum([0, *open_group(place).attrs["sizes"]]).tolist()
+        edges = np.cumsum([0, *open_group(place).attrs["sizes"]]).tolist()  # type: ignore[misc]
         return [_kept(Partition(blocks, a, b), place) for a, b in itertools.pairwise(edges) if b > a]
 
 

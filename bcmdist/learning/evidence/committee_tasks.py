@@ -86,7 +86,7 @@ class Moment:
         """The belief itself."""
         return _belief(self.mean, self.factor)
 
-    def shift_array(self):
+    def shift_array(self) -> np.ndarray | None:
         """The shift itself, (S,)."""
         return None if self.shift is None else load_array(self.shift)
 

@@ -234,7 +234,7 @@ class CommitteeObjective(EvidenceObjective):
                 yield Moment(**references, **further), shift
 
 
-def improved_points(objective: CommitteeObjective, kernel: Kernel, likelihood: Likelihood, points, steps):
+def improved_points(objective: CommitteeObjective, kernel: Kernel, likelihood: Likelihood, points, steps) -> np.ndarray:
     """Query points (Q, D) of a higher log evidence, by at most `steps` iterations of L-BFGS; never of a lower one.
 
     The hyper-parameters are held fixed. Coordinates are in units of the kernel's lengthscales.

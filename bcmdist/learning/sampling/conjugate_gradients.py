@@ -53,7 +53,7 @@ def objective_loss(objective, kernel: Kernel, likelihood: Likelihood) -> Loss:
     return loss
 
 
-def with_logs(kernel: Kernel, likelihood: Likelihood, theta):
+def with_logs(kernel: Kernel, likelihood: Likelihood, theta) -> tuple[Kernel, Likelihood]:
     """Kernel and likelihood at log parameters (P,), the kernel's first."""
     size = len(kernel.theta)
     values = split_parameters(likelihood.parameters, np.exp(theta[size:]))

@@ -121,7 +121,7 @@ def _leaf(name, inputs):
     )
 
 
-def parse_kernel(expression, *, inputs):
+def parse_kernel(expression, *, inputs) -> Kernel:
     """Kernel from its name, such as `"matern32"`, `"se-iso"` or `"se*linear + constant"`.
 
     Raises

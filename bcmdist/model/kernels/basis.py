@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bcmdist.model.kernels.interface import Leaf, per_lengthscale
+from bcmdist.model.kernels.interface import Leaf, Pullback, per_lengthscale
 
 
 def inner_products(X, Z, lengthscale) -> np.ndarray:
@@ -40,7 +40,7 @@ class Linear(Leaf):
     def diagonal(self, X) -> np.ndarray:
         return ((X / self.lengthscale) ** 2).sum(axis=1)
 
-    def cross_and_pullback(self, X, Z):
+    def cross_and_pullback(self, X, Z) -> tuple[np.ndarray, Pullback]:
         return self.cross(X, Z), lambda G: inner_pullback(X, Z, G, self.lengthscale)
 
     def input_gradient(self, X, Z, G) -> np.ndarray:
@@ -68,7 +68,7 @@ class Polynomial(Leaf):
     def diagonal(self, X) -> np.ndarray:
         return self.variance * (1.0 + ((X / self.lengthscale) ** 2).sum(axis=1)) ** self.degree
 
-    def cross_and_pullback(self, X, Z):
+    def cross_and_pullback(self, X, Z) -> tuple[np.ndarray, Pullback]:
         base = 1.0 + inner_products(X, Z, self.lengthscale)
         slope = self.variance * base ** (self.degree - 1)
         K = slope * base
@@ -112,7 +112,7 @@ class Constant(Leaf):
     def diagonal(self, X) -> np.ndarray:
         return np.full(len(X), self.variance[0])
 
-    def cross_and_pullback(self, X, Z):
+    def cross_and_pullback(self, X, Z) -> tuple[np.ndarray, Pullback]:
         return self.cross(X, Z), lambda G: self.variance * G.sum()
 
     def input_gradient(self, X, Z, G) -> np.ndarray:

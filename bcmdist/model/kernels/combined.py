@@ -2,11 +2,11 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from bcmdist.model.kernels.interface import Kernel
+from bcmdist.model.kernels.interface import Kernel, Leaf, Pullback
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Node(Kernel):
         return self.sign.join(part.expression for part in self.parts)
 
     @property
-    def leaves(self):
+    def leaves(self) -> tuple[Leaf, ...]:
         return tuple(leaf for part in self.parts for leaf in part.leaves)
 
     @property
@@ -36,13 +36,13 @@ class Node(Kernel):
     def parameters(self) -> dict[str, np.ndarray]:
         return {f"{label}.{n}": v for label, part in self._labelled() for n, v in part.parameters.items()}
 
-    def with_parameters(self, values):
+    def with_parameters(self, values) -> Self:
         def own(label):
             return {n.removeprefix(label): v for n, v in values.items() if n.startswith(label)}
 
         return type(self)(tuple(part.with_parameters(own(f"{label}.")) for label, part in self._labelled()))
 
-    def isotropic(self):
+    def isotropic(self) -> Self:
         return type(self)(tuple(part.isotropic() for part in self.parts))
 
     def _labelled(self):
@@ -60,17 +60,17 @@ class Sum(Node):
     sign = "+"
 
     def cross(self, X, Z) -> np.ndarray:
-        return sum(part.cross(X, Z) for part in self.parts)
+        return _sum(part.cross(X, Z) for part in self.parts)
 
     def diagonal(self, X) -> np.ndarray:
-        return sum(part.diagonal(X) for part in self.parts)
+        return _sum(part.diagonal(X) for part in self.parts)
 
-    def cross_and_pullback(self, X, Z):
+    def cross_and_pullback(self, X, Z) -> tuple[np.ndarray, Pullback]:
         Ks, pullbacks = zip(*(part.cross_and_pullback(X, Z) for part in self.parts), strict=True)
-        return sum(Ks), lambda G: np.concatenate([pullback(G) for pullback in pullbacks])
+        return _sum(Ks), lambda G: np.concatenate([pullback(G) for pullback in pullbacks])
 
     def input_gradient(self, X, Z, G) -> np.ndarray:
-        return sum(part.input_gradient(X, Z, G) for part in self.parts)
+        return _sum(part.input_gradient(X, Z, G) for part in self.parts)
 
 
 @dataclass(frozen=True)
@@ -80,22 +80,32 @@ class Product(Node):
     sign = "*"
 
     def cross(self, X, Z) -> np.ndarray:
-        return math.prod(part.cross(X, Z) for part in self.parts)
+        return _product(part.cross(X, Z) for part in self.parts)
 
     def diagonal(self, X) -> np.ndarray:
-        return math.prod(part.diagonal(X) for part in self.parts)
+        return _product(part.diagonal(X) for part in self.parts)
 
-    def cross_and_pullback(self, X, Z):
+    def cross_and_pullback(self, X, Z) -> tuple[np.ndarray, Pullback]:
         Ks, pullbacks = zip(*(part.cross_and_pullback(X, Z) for part in self.parts), strict=True)
 
         def pullback(G):
             return np.concatenate([part(G * _others(Ks, k)) for k, part in enumerate(pullbacks)])
 
-        return math.prod(Ks), pullback
+        return _product(Ks), pullback
 
     def input_gradient(self, X, Z, G) -> np.ndarray:
         Ks = [part.cross(X, Z) for part in self.parts]
-        return sum(part.input_gradient(X, Z, G * _others(Ks, k)) for k, part in enumerate(self.parts))
+        return _sum(part.input_gradient(X, Z, G * _others(Ks, k)) for k, part in enumerate(self.parts))
+
+
+def _sum(arrays) -> np.ndarray:
+    total: Any = sum(arrays)  # of no arrays it would be a number
+    return total
+
+
+def _product(arrays) -> np.ndarray:
+    total: Any = math.prod(arrays)  # of no arrays it would be a number
+    return total
 
 
 def _others(Ks, k):

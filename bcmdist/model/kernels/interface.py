@@ -7,7 +7,7 @@ each, and `variance`, a factor of all covariances. Any other name is the kernel'
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -27,7 +27,7 @@ class Kernel(ABC):
         """Natural parameters by name, in the order of `theta`; all positive, each 1-D."""
 
     @abstractmethod
-    def with_parameters(self, values: dict[str, np.ndarray]) -> "Kernel":
+    def with_parameters(self, values: dict[str, np.ndarray]) -> Self:
         """The same kernel with other parameter values."""
 
     @property
@@ -46,11 +46,11 @@ class Kernel(ABC):
         """The kernels that this one joins, or itself alone."""
 
     @abstractmethod
-    def cross(self, X, Z):
+    def cross(self, X, Z) -> np.ndarray:
         """Covariances k(x_i, z_j): (n, D), (m, D) -> (n, m), Fortran-ordered."""
 
     @abstractmethod
-    def diagonal(self, X):
+    def diagonal(self, X) -> np.ndarray:
         """Variances k(x_i, x_i): (n, D) -> (n,)."""
 
     @abstractmethod
@@ -58,7 +58,7 @@ class Kernel(ABC):
         """`cross(X, Z)` and its `Pullback`."""
 
     @abstractmethod
-    def input_gradient(self, X, Z, G):
+    def input_gradient(self, X, Z, G) -> np.ndarray:
         """Derivatives of the sum of `G_ij k(x_i, z_j)` in the coordinates of Z: (n, D), (m, D), (n, m) -> (m, D).
 
         Where a rough kernel has no derivative, at coincident points, it is 0.
@@ -86,12 +86,12 @@ class Kernel(ABC):
         """Log parameters, (P,)."""
         return np.log(np.concatenate(list(self.parameters.values())))
 
-    def with_theta(self, theta):
+    def with_theta(self, theta) -> Self:
         """The same kernel at log parameters `theta`."""
         return self.with_parameters(split_parameters(self.parameters, np.exp(theta)))
 
 
-def split_parameters(like, flat):
+def split_parameters(like, flat) -> dict[str, np.ndarray]:
     """Cut a flat vector into the named pieces of `like`."""
     out, start = {}, 0
     for name, value in like.items():
@@ -156,7 +156,7 @@ class Leaf(Kernel):
     def parameters(self) -> dict[str, np.ndarray]:
         return {name: getattr(self, name) for name in self.names()}
 
-    def with_parameters(self, values):
+    def with_parameters(self, values) -> Self:
         return replace(self, **values)
 
     @property
@@ -164,10 +164,10 @@ class Leaf(Kernel):
         return self.name
 
     @property
-    def leaves(self):
+    def leaves(self) -> "tuple[Leaf, ...]":
         return (self,)
 
-    def isotropic(self):
+    def isotropic(self) -> Self:
         def mean(name, value):
             return np.exp(np.log(value).mean(keepdims=True)) if name == "lengthscale" else value
 

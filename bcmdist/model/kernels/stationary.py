@@ -1,11 +1,12 @@
 """Kernels of the distance of two inputs: squared exponential, Matern, rational quadratic."""
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from bcmdist.model.kernels.interface import Leaf, per_lengthscale
+from bcmdist.model.kernels.interface import Leaf, Pullback, per_lengthscale
 
 # Squared distances below this share of the largest squared norm are recomputed from differences:
 # the matrix product leaves them with a relative error above 1e-12.
@@ -54,7 +55,7 @@ class Stationary(Leaf):
 
     @staticmethod
     @abstractmethod
-    def profile(r2):
+    def profile(r2) -> tuple[np.ndarray, Callable[[], np.ndarray]]:
         """Values at squared distances r2, and a function that returns their derivatives with respect to r2.
 
         Where r2 = 0 a derivative of 0 stands for a limit that is multiplied by r2.
@@ -71,7 +72,7 @@ class Stationary(Leaf):
     def diagonal(self, X) -> np.ndarray:
         return np.full(len(X), self.variance[0])
 
-    def cross_and_pullback(self, X, Z):
+    def cross_and_pullback(self, X, Z) -> tuple[np.ndarray, Pullback]:
         value, slope = self.profile(squared_distance(X, Z, self.lengthscale))
         K = self.variance * value
 
@@ -94,7 +95,7 @@ class SquaredExponential(Stationary):
     name = "se"
 
     @staticmethod
-    def profile(r2):
+    def profile(r2) -> tuple[np.ndarray, Callable[[], np.ndarray]]:
         value = np.exp(-0.5 * r2)
         return value, lambda: -0.5 * value
 
@@ -105,7 +106,7 @@ class Matern12(Stationary):
     name = "matern12"
 
     @staticmethod
-    def profile(r2):
+    def profile(r2) -> tuple[np.ndarray, Callable[[], np.ndarray]]:
         r = np.sqrt(r2)
         value = np.exp(-r)
         return value, lambda: np.divide(-0.5 * value, r, out=np.zeros_like(r), where=r > 0)
@@ -117,7 +118,7 @@ class Matern32(Stationary):
     name = "matern32"
 
     @staticmethod
-    def profile(r2):
+    def profile(r2) -> tuple[np.ndarray, Callable[[], np.ndarray]]:
         a = np.sqrt(3.0 * r2)
         decay = np.exp(-a)
         return (1.0 + a) * decay, lambda: -1.5 * decay
@@ -129,7 +130,7 @@ class Matern52(Stationary):
     name = "matern52"
 
     @staticmethod
-    def profile(r2):
+    def profile(r2) -> tuple[np.ndarray, Callable[[], np.ndarray]]:
         a = np.sqrt(5.0 * r2)
         decay = np.exp(-a)
         return (1.0 + a + (5.0 / 3.0) * r2) * decay, lambda: (-5.0 / 6.0) * (1.0 + a) * decay
@@ -149,7 +150,7 @@ class RationalQuadratic(Leaf):
     def defaults(cls, inputs) -> dict[str, np.ndarray]:
         return super().defaults(inputs) | {"alpha": np.ones(1)}
 
-    def metric(self, inputs):
+    def metric(self, inputs) -> np.ndarray:
         return np.broadcast_to(self.lengthscale, inputs)
 
     def cross(self, X, Z) -> np.ndarray:
@@ -159,7 +160,7 @@ class RationalQuadratic(Leaf):
     def diagonal(self, X) -> np.ndarray:
         return np.full(len(X), self.variance[0])
 
-    def cross_and_pullback(self, X, Z):
+    def cross_and_pullback(self, X, Z) -> tuple[np.ndarray, Pullback]:
         u = squared_distance(X, Z, self.lengthscale) / (2.0 * self.alpha)
         K = self.variance * np.exp(-self.alpha * np.log1p(u))
 

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -41,7 +42,7 @@ class TwoClass(OneProcess):
     def saturated(self, obs) -> np.ndarray:
         return LARGEST_EXPONENT * sign(obs)
 
-    def distribution(self, obs, f):
+    def distribution(self, obs, f) -> Any:
         return stats.bernoulli(self.probability(f))
 
     def class_probability(self, mean, variance) -> np.ndarray:
@@ -49,11 +50,11 @@ class TwoClass(OneProcess):
         return np.column_stack([self.average(-mean, variance), self.average(mean, variance)])
 
     @abstractmethod
-    def probability(self, f):
+    def probability(self, f) -> np.ndarray:
         """P(y = 1 | f)."""
 
     @abstractmethod
-    def average(self, mean, variance):
+    def average(self, mean, variance) -> np.ndarray:
         """P(y = 1) averaged over f ~ N(mean, variance), (n,)."""
 
 

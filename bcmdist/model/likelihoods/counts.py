@@ -1,6 +1,7 @@
 """Counts: Poisson, negative binomial (over-dispersed), and successes among trials."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -53,7 +54,7 @@ class Poisson(OneProcess):
         """mu, (n,)."""
         return bounded_exp(np.log(obs.exposure) + f)
 
-    def distribution(self, obs, f):
+    def distribution(self, obs, f) -> Any:
         return stats.poisson(self.mean(beside(obs, f), f))
 
     def saturated(self, obs) -> np.ndarray:
@@ -103,7 +104,7 @@ class NegativeBinomial(OneProcess):
     def third(self, obs, f) -> np.ndarray:
         return -self.curvature(obs, f) * (1.0 - 2.0 * expit(self.log_odds(obs, f)))
 
-    def distribution(self, obs, f):
+    def distribution(self, obs, f) -> Any:
         eta = np.clip(self.log_odds(beside(obs, f), f), -LARGEST_EXPONENT, LARGEST_EXPONENT)
         return stats.nbinom(self.shape, expit(-eta))
 
@@ -147,8 +148,8 @@ class Binomial(OneProcess):
     def third(self, obs, f) -> np.ndarray:
         return -self.curvature(obs, f) * (1.0 - 2.0 * expit(f))
 
-    def distribution(self, obs, f):
-        return stats.binom(beside(obs, f).trials.astype(int), expit(f))
+    def distribution(self, obs, f) -> Any:
+        return stats.binom(beside(obs, f).trials.astype(int), expit(f))  # type: ignore[union-attr]
 
     def saturated(self, obs) -> np.ndarray:
         odds = bounded_log(obs.y) - bounded_log(obs.trials - obs.y)

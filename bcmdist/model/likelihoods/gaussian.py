@@ -1,6 +1,7 @@
 """Real targets scattered around f: Gaussian noise, and Student's t for data with outliers."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -46,7 +47,7 @@ class Gaussian(OneProcess):
     def third(self, obs, f) -> np.ndarray:
         return np.zeros_like(obs.y * f)
 
-    def distribution(self, obs, f):
+    def distribution(self, obs, f) -> Any:
         return stats.norm(f, np.sqrt(self.noise(beside(obs, f))))
 
     def saturated(self, obs) -> np.ndarray:
@@ -95,7 +96,7 @@ class StudentT(OneProcess):
         square = (obs.y - f) ** 2
         return obs.weight * (nu + 1.0) * (spread - square) / (spread + square) ** 2
 
-    def distribution(self, obs, f):
+    def distribution(self, obs, f) -> Any:
         return stats.t(self.degrees_of_freedom, f, np.sqrt(self.noise_variance))
 
     def saturated(self, obs) -> np.ndarray:

@@ -148,19 +148,19 @@ class Likelihood(ABC):
     # --- Of rows ---
 
     @abstractmethod
-    def unsupported(self, obs: Observations):
+    def unsupported(self, obs: Observations) -> np.ndarray:
         """True for rows whose target or companions lie outside the support, (n,)."""
 
     @abstractmethod
-    def log_density(self, obs: Observations, f):
+    def log_density(self, obs: Observations, f) -> np.ndarray:
         """log p(y | f), times the weight, (n,)."""
 
     @abstractmethod
-    def score(self, obs: Observations, f):
+    def score(self, obs: Observations, f) -> np.ndarray:
         """d log p / df, like f."""
 
     @abstractmethod
-    def curvature(self, obs: Observations, f):
+    def curvature(self, obs: Observations, f) -> np.ndarray:
         """-d2 log p / df2 where that is never negative, else its expectation over y; like f."""
 
     def noise(self, obs: Observations) -> np.ndarray:
@@ -178,7 +178,7 @@ class Likelihood(ABC):
         """How many densities of its target each row's log p counts, (n,): one unit for another adds its log to each."""
         return obs.weight
 
-    def class_probability(self, mean, variance):
+    def class_probability(self, mean, variance) -> np.ndarray:
         """Probability of each class, averaged over f ~ N(mean, variance), (n, C); of none, (n, 0), where targets are no
         classes or it says nothing of probabilities.
 
@@ -202,7 +202,7 @@ class OneProcess(Likelihood):
     """True where observations are whole numbers"""
 
     @classmethod
-    def default(cls, classes=None):
+    def default(cls, classes=None) -> Self:
         return cls()
 
     @property
@@ -210,7 +210,7 @@ class OneProcess(Likelihood):
         return 1
 
     @abstractmethod
-    def third(self, obs: Observations, f):
+    def third(self, obs: Observations, f) -> np.ndarray:
         """-d curvature / df: d3 log p / df3 where the curvature is the observed one."""
 
     def hessian(self, obs: Observations, f) -> np.ndarray:
@@ -230,7 +230,7 @@ class OneProcess(Likelihood):
         """
 
     @abstractmethod
-    def saturated(self, obs: Observations):
+    def saturated(self, obs: Observations) -> np.ndarray:
         """The f that maximises log p of each row, +-`LARGEST_EXPONENT` for infinity."""
 
     def typical(self, obs: Observations, f) -> np.ndarray:
@@ -252,12 +252,12 @@ class OneProcess(Likelihood):
         return self
 
 
-def beside(obs, f):
+def beside(obs, f) -> Observations:
     """Observations shaped to go with latents (n,) or (n, K)."""
     return obs[:, None] if np.ndim(f) == 2 else obs
 
 
-def bounded_exp(exponent):
+def bounded_exp(exponent) -> np.ndarray:
     """exp, with exponents clipped at +-`LARGEST_EXPONENT`."""
     return np.exp(np.clip(exponent, -LARGEST_EXPONENT, LARGEST_EXPONENT))
 

@@ -5,6 +5,7 @@ time t and h its derivative: log p = event log h(t) - H(t). A time of 0 counts a
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -59,7 +60,7 @@ class Exponential(OneProcess):
     def unsupported(self, obs) -> np.ndarray:
         return _unsupported(obs)
 
-    def densities(self, obs):
+    def densities(self, obs) -> np.ndarray:
         return obs.weight * obs.event  # of a censored life there is a probability
 
     def log_density(self, obs, f) -> np.ndarray:
@@ -78,7 +79,7 @@ class Exponential(OneProcess):
         """H, (n,)."""
         return bounded_exp(_log_time(obs) - f)
 
-    def distribution(self, obs, f):
+    def distribution(self, obs, f) -> Any:
         return stats.expon(scale=bounded_exp(f))
 
     def saturated(self, obs) -> np.ndarray:
@@ -129,7 +130,7 @@ class Weibull(OneProcess):
         """H, (n,)."""
         return bounded_exp(self.shape * (_log_time(obs) - f))
 
-    def distribution(self, obs, f):
+    def distribution(self, obs, f) -> Any:
         return stats.weibull_min(self.shape, scale=bounded_exp(f))
 
     def saturated(self, obs) -> np.ndarray:

@@ -6,6 +6,7 @@ numbers 0 to C - 1.
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from scipy.special import logsumexp, softmax
@@ -34,7 +35,7 @@ class PerClass(Likelihood):
     categorical = True
 
     @classmethod
-    def default(cls, classes=None):
+    def default(cls, classes=None) -> Self:
         return cls(classes)
 
     @property
@@ -71,7 +72,7 @@ class AnySoftmax(PerClass):
         return obs.weight[:, None] * softmax(f, axis=1)
 
     @abstractmethod
-    def curvature(self, obs, f):
+    def curvature(self, obs, f) -> np.ndarray:
         """What stands for the diagonal of W where messages keep classes apart, (n, C)."""
 
     def class_probability(self, mean, variance) -> np.ndarray:
@@ -82,7 +83,7 @@ class AnySoftmax(PerClass):
             total += softmax(mean + shift, axis=1)
         return total / DRAWS
 
-    def learned_as(self):
+    def learned_as(self) -> "OneHot":
         return OneHot.default(max(2, self.processes))
 
 
@@ -153,7 +154,7 @@ class OneHot(PerClass):
     def noise(self, obs) -> np.ndarray:
         return self.noise_variance / obs.weight
 
-    def log_density(self, obs, f):
+    def log_density(self, obs, f) -> np.ndarray:
         noise = self.noise(obs)[:, None]
         return -0.5 * ((self.targets(obs) - f) ** 2 / noise + np.log(2.0 * np.pi * noise)).sum(axis=1)
 

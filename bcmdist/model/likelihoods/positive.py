@@ -4,6 +4,7 @@
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -46,7 +47,7 @@ class Gamma(OneProcess):
     def third(self, obs, f) -> np.ndarray:
         return self.curvature(obs, f)
 
-    def distribution(self, obs, f):
+    def distribution(self, obs, f) -> Any:
         return stats.gamma(self.shape, scale=bounded_exp(f) / self.shape)
 
     def saturated(self, obs) -> np.ndarray:
@@ -87,7 +88,7 @@ class InverseGaussian(OneProcess):
     def hessian(self, obs, f) -> np.ndarray:
         return obs.weight * (2.0 * bounded_exp(np.log(obs.y) - 2.0 * f) - bounded_exp(-f)) / self.dispersion
 
-    def distribution(self, obs, f):
+    def distribution(self, obs, f) -> Any:
         relative_variance = self.dispersion * bounded_exp(f)
         return INVERSE_GAUSSIAN(relative_variance, scale=bounded_exp(f) / relative_variance)
 

@@ -53,7 +53,7 @@ class Shared(ABC):
         """Number B of shared variables of the process; the P of the mean follow them."""
 
     @abstractmethod
-    def fill(self, X, V):
+    def fill(self, X, V) -> None:
         """Write the whitened columns b_g at the rows of X (n, D) into V (n, B), Fortran-ordered."""
 
     @abstractmethod

@@ -17,7 +17,7 @@ import numpy as np
 from bcmdist import linalg
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.mean import Mean
-from bcmdist.model.shared.interface import Shared
+from bcmdist.model.shared.interface import Arrays, Shared
 from bcmdist.storage.fields import check_array, damaged
 
 # Columns in which the factor is compared, and how far it may be off, in units of the prior standard deviations: the
@@ -59,7 +59,7 @@ class Query(Shared):
     def fill(self, X, V) -> None:
         V[:] = linalg.solve_right_transposed(self.factor, self.kernel.cross(X, self.points))
 
-    def to_arrays(self):
+    def to_arrays(self) -> tuple[Arrays, dict]:
         return {"query_points": self.points, "query_factor": self.factor}, {}
 
     @classmethod

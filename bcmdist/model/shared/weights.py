@@ -41,7 +41,7 @@ class Basis(ABC):
         """Number B of functions."""
 
     @abstractmethod
-    def features(self, X):
+    def features(self, X) -> np.ndarray:
         """Values of the functions at the rows of X: (n, D) -> (n, B)."""
 
     @abstractmethod

@@ -7,6 +7,7 @@ from bcmdist.prediction.arrivals.drift import told
 from bcmdist.prediction.arrivals.tasks import Arrival
 from bcmdist.prediction.arrivals.withholding import Withholding
 from bcmdist.prediction.scoring import surprise
+from bcmdist.storage.ledger import Entry
 
 
 class ArrivalWatch:
@@ -21,7 +22,7 @@ class ArrivalWatch:
         """The task that scores new partitions before it hears them."""
         return Arrival(expert, snapshot.reference)
 
-    def noted(self, entries):
+    def noted(self, entries) -> dict[str, Entry]:
         """Entries as they are; without a surprise where there is nothing to compare it with."""
         if self._withholding.asked:
             return entries

@@ -125,7 +125,7 @@ class Ranked:
         return range(1, 2) if self.p.shape[1] == 2 else range(self.p.shape[1])
 
     @property
-    def classes(self):
+    def classes(self) -> int:
         """How many classes are ranked: of two, one."""
         return len(self._judged)
 
@@ -149,7 +149,7 @@ class Binned:
         return self
 
     @property
-    def classes(self):
+    def classes(self) -> int:
         """How many classes are ranked."""
         return len(self.counts)
 

@@ -12,7 +12,8 @@ by the batch, a second run replaces the first. On loss of all workers or of the 
 
 import contextlib
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import distributed
 from distributed.client import ClosedClientError
@@ -33,7 +34,7 @@ from bcmdist.runtime.dask.connection import (
 )
 from bcmdist.runtime.dask.heartbeat import Heartbeat
 from bcmdist.runtime.dask.one_by_one import WINDOW, DeathIsFinal, OneByOne
-from bcmdist.runtime.interface import Progress, silent
+from bcmdist.runtime.interface import Outcome, Progress, silent
 from bcmdist.runtime.signals import finished_first
 from bcmdist.runtime.task import run_batch
 
@@ -98,7 +99,7 @@ class DaskRuntime:
             if address in facts
         )
 
-    def sum(self, task, parts, *, label):
+    def sum(self, task, parts, *, label) -> Any:
         """Sum of a task over partitions; batches run anywhere, results add up in a fixed tree."""
         while True:
             pulse = Heartbeat(self._client, label, len(parts))
@@ -132,7 +133,7 @@ class DaskRuntime:
             if self._client.status == "running":
                 self._client.cancel(list(flying))
 
-    def each(self, work, *, label):
+    def each(self, work, *, label) -> Iterator[Outcome]:
         """Outcome of each pair of a task and partitions, in the order of completion."""
         return OneByOne(self._client, self.threads, label).outcomes(work)
 

@@ -11,6 +11,7 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing import forkserver, resource_tracker
+from typing import Any
 
 import dask
 import distributed
@@ -64,13 +65,13 @@ class IgnoreInterrupts(distributed.WorkerPlugin):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def scratch_directory():
+def scratch_directory() -> tempfile.TemporaryDirectory[str]:
     """A directory for what a cluster of this machine spills, which is removed with it."""
     where = dask.config.get("temporary-directory")
     return tempfile.TemporaryDirectory(prefix="bcmdist-", dir=where, ignore_cleanup_errors=True)
 
 
-def local_cluster(workers, scratch):
+def local_cluster(workers, scratch) -> distributed.LocalCluster:
     """A cluster of processes on this machine.
 
     Parameters
@@ -114,7 +115,7 @@ def refuse_tls(address) -> None:
         )
 
 
-def connect(where, seconds):
+def connect(where, seconds) -> distributed.Client:
     name = where if isinstance(where, str) else "the local cluster"
     if isinstance(where, str):
         refuse_tls(where)
@@ -144,13 +145,13 @@ async def shake_hands(address, seconds) -> None:
     comm.abort()
 
 
-def in_a_thread(coroutine):
+def in_a_thread(coroutine) -> Any:
     """Run a coroutine to its end; a notebook's own event loop is busy in this thread."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, coroutine).result()
 
 
-def answering_workers(client):
+def answering_workers(client) -> tuple[dict[str, Any], dict[str, Any]]:
     """Facts of the workers that answer, at least one, and what the scheduler knows of all, by address.
 
     Raises
@@ -175,7 +176,7 @@ def answering_workers(client):
         time.sleep(AGAIN_SECONDS)
 
 
-def worker_facts():
+def worker_facts() -> dict[str, Any]:
     import psutil
 
     return {

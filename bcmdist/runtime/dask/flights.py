@@ -49,7 +49,7 @@ class Flight:
     """where it was sent; None for anywhere"""
     copies: list[Copy] = field(default_factory=list)
 
-    def ended(self):
+    def ended(self) -> Copy | None:
         """The copy with the result, or with the error of all; None where it is on its way."""
         ended = [copy for copy in self.copies if copy.fetched.done()]
         good = [copy for copy in ended if not copy.fetched.exception()]

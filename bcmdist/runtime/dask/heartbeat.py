@@ -1,6 +1,7 @@
 """Whether a cluster still does work: asked while somebody waits for it."""
 
 import time
+from typing import Any
 
 from bcmdist.errors import SchedulerLost
 from bcmdist.runtime.dask.connection import WORKERS_SECONDS
@@ -35,7 +36,7 @@ class Heartbeat:
         if time.monotonic() - self._checked >= PULSE_SECONDS:
             self.check()
 
-    def check(self):
+    def check(self) -> list[str]:
         """Addresses of the workers; none where the scheduler does not answer in time.
 
         Raises
@@ -56,14 +57,14 @@ class Heartbeat:
             )
         return workers
 
-    def ask(self, what, **options):
+    def ask(self, what, **options) -> Any:
         """Answer of the scheduler to a question about workers and tasks, by name; {} where none comes in time."""
         try:
             return self.client.sync(getattr(self.client.scheduler, what), **options, callback_timeout=ANSWER_SECONDS)
         except (OSError, TimeoutError):
             return {}
 
-    def lost(self):
+    def lost(self) -> SchedulerLost:
         """Error of a scheduler that went away."""
         return SchedulerLost(
             f"{self.label}: the scheduler went away after {self.done}{self._of_all} partitions; what was committed is "

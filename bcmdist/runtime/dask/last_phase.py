@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import distributed
 import psutil
@@ -30,7 +31,7 @@ class LastSeen:
     """largest memory of its worker, bytes"""
 
 
-def run_noted(task, parts):
+def run_noted(task, parts) -> Any:
     """As `run_batch`, on a worker that tells the scheduler how far it is."""
     worker, key = distributed.get_worker(), parts[0].key
     thread, homes = threading.get_ident(), {"bcmdist", type(task).__module__.partition(".")[0]}

@@ -6,6 +6,7 @@ alone when nothing else is left (`quarantine`).
 
 import collections
 import time
+from collections.abc import Iterator
 
 import distributed
 from distributed.client import ClosedClientError
@@ -61,7 +62,7 @@ class OneByOne:
         self.quarantine = Quarantine()
         self.killed_at = 0.0
 
-    def outcomes(self, work):
+    def outcomes(self, work) -> Iterator[Outcome]:
         """Outcome of each pair of a task and partitions, in the order of completion."""
         try:
             yield from self._together(iter(work))

@@ -69,7 +69,7 @@ class Quarantine:
         """Whether one of these deaths on the cluster is without an explanation."""
         return any(not self._deaths.get(death) for death in died)
 
-    def judge(self, died):
+    def judge(self, died) -> list[Suspect]:
         """The convicted who are guilty, where these are the deaths on the cluster; the others are tried again."""
         others_kill = self.others_kill(died)
         guilty = [s for s in self.convicted if not others_kill or s.trials >= MOST_TRIALS]

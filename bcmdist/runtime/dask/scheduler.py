@@ -1,6 +1,7 @@
 """The machine of a running scheduler, where coordinators of jobs are started."""
 
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import distributed
 
@@ -54,7 +55,7 @@ class SchedulerMachine:
                 "same versions everywhere"
             )
 
-    def run(self, function, *arguments):
+    def run(self, function, *arguments) -> Any:
         """The result of a function in the scheduler's process, where it should be quick."""
         return self._client.run_on_scheduler(function, *arguments)
 
