@@ -143,6 +143,8 @@ def __getattr__(name):
     name = _RENAMED.get(name, name)
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
+    if name in _MOVED:
+        return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -150,12 +152,21 @@ def __dir__():
     return sorted([*globals(), *__all__])
 
 
-# Modules by the names under which README and examples once had them.
-_MOVED = {"arrays": "data.dataset", "dataset": "data.writing", "partition": "data.partition", "stream": "data.entries"}
+# Modules by the names under which README, examples and installed commands once had them.
+_MOVED = {
+    "arrays": "data.dataset",
+    "cli": "app.cli.main",
+    "comparison": "committee.published.rules",
+    "dataset": "data.writing",
+    "kernels": "model.kernels",
+    "likelihoods": "model.likelihoods",
+    "partition": "data.partition",
+    "stream": "data.entries",
+}
 
 
 class _Moved:
-    """Finds these modules where they are now; no `importlib.abc` class, whose import takes a third of ours."""
+    """Finds these modules where they are now; no base class of importlib, whose import takes a third of ours."""
 
     def find_spec(self, name, path=None, target=None):
         package, _, leaf = name.rpartition(".")

@@ -125,6 +125,7 @@ class Facts:
         known = {name: getattr(self, name) for name in NAMES if getattr(self, name) is not None}
         known |= {"passes": [entry.to_json() for entry in self.passes]}
         known |= {"cells": self.cells.to_json() or None, "skipped": list(self.skipped)}
+        known |= {} if self.companions is None else {"companions": list(self.companions)}
         known |= {"fading": asdict(self.fading) if self.fading.fades else None}
         return self.other | known
 

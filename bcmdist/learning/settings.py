@@ -49,9 +49,6 @@ class Settings:
     """how experts make other than Gaussian rows Gaussian: at the mode, or by expectation propagation of the moments"""
     linearise: Literal["own", "running"] = "own"
     """first pass: each expert at its own mode, or under the belief of the moment (then order matters)"""
-    expert: Annotated[str, "NAME"] = "bcm"
-    """what experts share, and what they do with the rest: bcm (values at query points; a block of each partition), fitc
-    (the rest of each row on its own), sor (nothing), or one that another package adds; all learn as bcm does"""
     learn: bool = True
     """learn hyper-parameters; or keep the default ones, or those of --set"""
     set: Annotated[dict[str, float | list[float]], "NAME=VALUE"] = field(default_factory=dict)
@@ -67,6 +64,9 @@ class Settings:
     """name of the input array"""
     y: str = "y"
     """name of the target array"""
+    expert: Annotated[str, "NAME"] = "bcm"
+    """what experts share, and what they do with the rest: bcm (values at query points; a block of each partition), fitc
+    (the rest of each row on its own), sor (nothing), or one that another package adds; all learn as bcm does"""
 
     def __post_init__(self):
         from bcmdist.learning.settings_checks import refuse  # quick start

@@ -1,6 +1,8 @@
 """Names that users have written down stay."""
 
 import importlib
+import subprocess
+import sys
 
 import pytest
 
@@ -22,6 +24,16 @@ def test_a_name_of_before():
 )
 def test_modules_that_were_documented_are_found(module, name):
     assert getattr(importlib.import_module(f"bcmdist.{module}"), name) is getattr(bcmdist, name)
+
+
+def test_they_are_attributes_too():
+    code = (
+        "import bcmdist; bcmdist.GBCM; print(bcmdist.dataset.append_rows is bcmdist.append_rows, bcmdist.cli.cli.name)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split() == [
+        "True",
+        "cli",
+    ]
 
 
 def test_other_modules_are_not():

@@ -173,7 +173,7 @@ class Admission:
         if delivery.position is None and part.rows:  # who reads one without rows says what is wrong
             raise InvalidOption(
                 f"--half-life, --window: expected a source that counts its rows, got {self.fading.source}; leave them "
-                "out, or give entries a position (`bcmdist.data.entries.publish`)"
+                "out, or give entries a position (`bcmdist.publish`)"
             )
         return (delivery.position or 0) - (delivery.parts[-1].stop - part.stop)
 
