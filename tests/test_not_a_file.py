@@ -18,7 +18,7 @@ from bcmdist.app.journal import Journal, open_job
 from bcmdist.data.reorder.external_sort import Run, Shuffle
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import BcmdistError, NotAFile, UnsafeData
-from bcmdist.learning.evidence.cached import Remembered
+from bcmdist.learning.evidence.cached import CachedObjective
 from bcmdist.model.loading import _model
 from bcmdist.prediction.fitted import load_fitted
 from bcmdist.prediction.local.halos import load_arrangement
@@ -195,7 +195,7 @@ def test_what_a_coordinator_prints(short, what):
 def test_where_evaluations_are_remembered(short, what):
     NO_FILES[what](short / "evaluations.jsonl")
     with pytest.raises(NotAFile, match=r"evaluations.jsonl: expected a file"):
-        Remembered(None, short / "evaluations.jsonl")
+        CachedObjective(None, short / "evaluations.jsonl")
 
 
 @pytest.mark.parametrize("what", MAKE)

@@ -1,7 +1,7 @@
 """The message: what a partition says of the shared variables, as natural parameters.
 
 Messages are all that travels from experts to the committee, and they add. Laws, each a property
-test in tests/test_message.py:
+test in tests/experts/test_message.py:
 
     a + b == b + a                      (commutative, up to rounding)
     (a + b) + c == a + (b + c)          (associative, up to rounding)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from bcmdist.errors import NotPositiveDefinite
-from bcmdist.learning.evidence.cached import Remembered
+from bcmdist.learning.evidence.cached import CachedObjective
 from bcmdist.learning.evidence.local_tasks import ClassEvidence, LeftOut
 from bcmdist.learning.evidence.objectives import LocalObjective, improved_points
 from bcmdist.learning.rescaling import rescale
@@ -81,7 +81,7 @@ def find_hyperparameters(
     rows = max(block.rows for block in objective.parts)
     rows = max(rows, _deciding(near, settings).rows) if near else rows
     _refuse_large_evidence(rows, inputs, settings, likelihood, runtime)
-    remembered = Remembered(objective, log)
+    remembered = CachedObjective(objective, log)
 
     def objective_for(kernel):
         if kernel is not None:
@@ -165,7 +165,7 @@ def polished(objective, query, kernel_name, likelihood, query_method, found, log
     """Query set and likelihood at which the evidence of the whole committee is higher; adds to what was found."""
     if query_method == "optimised":
         objective.points = improved_points(objective, query.kernel, likelihood, query.points, MOVING_STEPS)
-    known, inputs = Remembered(objective, log), query.points.shape[1]
+    known, inputs = CachedObjective(objective, log), query.points.shape[1]
     best = polish(known, kernel_name, query.kernel, likelihood, inputs=inputs, steps=POLISH_STEPS)
     found["evaluations"] += best.evaluations
     found["at_bounds"] = best.at_bounds

@@ -19,6 +19,15 @@ def assert_same(a, b):
     assert a.rows == b.rows
 
 
+def assert_inverse(a, b):
+    """a + b - b == a, up to what rounding leaves of numbers of the size of b."""
+    again = a + b - b
+    for found, wanted, gone in ((again.eta, a.eta, b.eta), (again.precision, a.precision, b.precision)):
+        np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-14 * (1.0 + np.abs(gone).max(initial=0.0)))
+    assert again.evidence == pytest.approx(a.evidence, rel=1e-12, abs=1e-14 * (1.0 + abs(b.evidence)))
+    assert again.rows == a.rows
+
+
 @st.composite
 def trees(draw, leaves):
     """Any order and any grouping of the leaves, as nested pairs."""
@@ -47,6 +56,8 @@ def test_messages_of_any_partitioning_are_a_commutative_monoid(rng, likelihood, 
     assert committee.total.rows == ROWS
     for message in messages:
         assert_same(message + zero(shared), message)
+        assert_inverse(message, committee.total)
+        assert_inverse(committee.total, message)
         np.testing.assert_array_equal(message.precision, message.precision.T)
         assert np.linalg.eigvalsh(message.precision).min() > -1e-12
 

@@ -10,7 +10,7 @@ from bcmdist.data.partition import partitions
 from bcmdist.data.rows import read_all
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.evidence import local_evidence
-from bcmdist.learning.evidence.cached import Remembered
+from bcmdist.learning.evidence.cached import CachedObjective
 from bcmdist.learning.evidence.committee_tasks import TrialMessage
 from bcmdist.learning.evidence.objectives import CommitteeObjective, LocalObjective, improved_points
 from bcmdist.learning.search import EFFORTS, learn
@@ -224,10 +224,10 @@ def test_learning_climbs_the_committee_and_remembers_it(case, tmp_path):
     objective, local = case(Gaussian(0.05), jitter=1e-8)
     effort = replace(EFFORTS["quick"], isotropic_steps=2, steps=2)
     start = objective(parse_kernel("se-iso", inputs=INPUTS), Gaussian(0.5))[0]
-    log = Remembered(objective, tmp_path / "log")
+    log = CachedObjective(objective, tmp_path / "log")
     found = learn(lambda _: log, "se", Gaussian(0.5), inputs=INPUTS, effort=effort)
     assert found.objective > start
-    again = Remembered(objective, tmp_path / "log")
+    again = CachedObjective(objective, tmp_path / "log")
     again(found.kernel, found.likelihood)
     assert again.computed == 0
     again.objective = local

@@ -21,7 +21,7 @@ from bcmdist.model.model import described
 from bcmdist.storage.disk import open_file, read_file, sync_directory
 
 
-class Remembered:
+class CachedObjective:
     """An objective that keeps its evaluations in a file, and computes none twice.
 
     Parameters
