@@ -39,6 +39,7 @@ def test_of_one_partition_it_is_that_of_the_targets(make_data, rng):
 UNITS = ["gaussian", "student_t", "gamma", "inverse_gaussian", "weibull"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", UNITS)
 @pytest.mark.parametrize("passes", ["1", "auto"])
 def test_a_larger_unit_costs_its_log_for_each_density(make_data, rows, rng, likelihood, passes):

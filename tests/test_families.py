@@ -85,6 +85,7 @@ def test_fit_score_and_predict(make_data, tmp_path, likelihood):
                 assert inside.mean() > 0.8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["negative_binomial", "weibull", "gamma", "student_t", "inverse_gaussian"])
 def test_shape_and_dispersion_are_learned(make_data, likelihood):
     gbcm = GBCM.fit(make_data(**columns(likelihood)), settings(likelihood, learn=True, effort="quick"))

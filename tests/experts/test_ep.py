@@ -137,6 +137,7 @@ def test_one_row_is_exact():
         assert centred == pytest.approx(log_z, rel=1e-9, abs=1e-6)  # at 1e6 counts terms of 1e8 cancel
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mean", ["zero", "constant"])
 @pytest.mark.parametrize(("passes", "in_turn", "step"), [(8, True, 1.0), (12, False, 1.0), (20, False, 0.8)])
 def test_passes_converge_to_ep_of_the_whole_model(rng, mean, passes, in_turn, step):

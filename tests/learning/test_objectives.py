@@ -83,6 +83,7 @@ def test_gradient_of_the_committee(case, likelihood):
 POINTS_CASES = [(name, LIKELIHOODS[0]) for name in ("se", "matern52-iso", "rq*linear+constant", "se+poly2")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "likelihood"), [*POINTS_CASES, ("matern32", LIKELIHOODS[3])])
 def test_gradient_in_the_query_points(case, rng, name, likelihood):
     objective, _ = case(likelihood, jitter=1e-2)  # large enough to be seen in the gradient

@@ -148,6 +148,7 @@ def test_polishing_raises_the_evidence_of_the_committee(wave, counts, task):
     assert committee.facts["evaluations"] > local.facts["evaluations"]
 
 
+@pytest.mark.slow
 def test_points_that_were_moved_raise_it_further(wave):
     settings = replace(SETTINGS, query=12, objective="committee")
     moved = GBCM.fit(wave[0], replace(settings, query_method="optimised"))
@@ -173,6 +174,7 @@ def test_the_committee_that_was_polished_is_the_one_that_is_fitted(wave, monkeyp
     assert gbcm.committee.log_evidence - 0.5 * gap @ gap == pytest.approx(learned.objective, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_a_subset_learns_from_all_rows_at_once(wave, tmp_path):
     """There are fewer rows than effort allows: the evidence is that of the exact Gaussian process."""
     path, *_ = wave

@@ -229,6 +229,7 @@ def test_a_fit_chooses_its_number(wave):
         Settings(query="many")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["bernoulli", "probit", "svm", "onehot", "softmax", "softmax_coupled"])
 def test_a_fit_of_classes_chooses_for_the_evidence(classes, likelihood):
     """25 points do nearly as well as all that the kernel (at its defaults, which fit badly) tells apart."""

@@ -273,6 +273,7 @@ def test_precision_is_learned_and_kept_within_bounds(beta, rng):
     assert gbcm.model.likelihood.bounds == {"precision": (1e-1, 1e5)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [{"approximation": "ep"}, {"linearise": "running"}, {"objective": "committee", "learn": True, "set": {}}],

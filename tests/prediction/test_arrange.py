@@ -322,6 +322,7 @@ def test_models_without_cells_name_the_way_out(wiggle, fresh, tmp_path):
         one.predict(fresh[1], method="nearest")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("label", "after"),
     [
@@ -351,6 +352,7 @@ def test_a_fit_that_was_killed_goes_on(wiggle, tmp_path, label, after):
     assert len(gbcm.ledger) == len(whole.ledger)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", ["sort", "gather", "predict", "restore"])
 def test_predicting_leaves_nothing_when_it_is_killed(wiggle, fresh, tmp_path, label):
     gbcm = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m")
@@ -535,6 +537,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "likelihood"), [("counts", "poisson"), ("lifetimes", "weibull")])
 def test_counts_and_lifetimes(make_data, tmp_path, rng, monkeypatch, task, likelihood):
     X = rng.uniform(-2, 2, (600, 2))
