@@ -202,7 +202,8 @@ def start_dask(what, *options, log):
     """A scheduler or worker of its own on loopback, which can import the tests' tasks."""
     command = [sys.executable, "-m", f"distributed.cli.dask_{what}", *options]
     loopback = ["--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0"]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    paths = os.pathsep.join(map(str, Path(__file__).parents[:2]))  # where the tasks of tests are, and what these import
+    environment = os.environ | {"PYTHONPATH": paths}
     return subprocess.Popen([*command, *loopback], stderr=log, env=environment)
 
 
