@@ -52,6 +52,7 @@ from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
+from bcmdist.model.units import AFFINE
 from bcmdist.prediction.latent import predict_latent
 
 R1, R2 = 2.0, 1.3
@@ -162,7 +163,7 @@ def in_memory(prepared, parts, _):
     """The objective of `sample_posterior` for rows that one expert holds: read once, not at every step."""
     ((_, rows),) = read_all(parts)
     scaling = prepared.model.scaling
-    return evidence_of(scaling.inputs(rows.X), scaling.observations(rows.obs, "affine").y)
+    return evidence_of(scaling.inputs(rows.X), scaling.observations(rows.obs, AFFINE).y)
 
 
 def by_hmc(train, test, inputs, sizes):

@@ -363,7 +363,8 @@ import sys, pickle
 seen = []
 sys.addaudithook(lambda event, args: seen.append(args) if event == "pickle.find_class" else None)
 from bcmdist.errors import BcmdistError
-from bcmdist.data.partition import Data, open_data, partitions
+from bcmdist.data.dataset import open_data
+from bcmdist.data.partition import partitions
 from bcmdist.data.rows import read_all
 from bcmdist.api.gbcm import GBCM
 before = len(seen)
