@@ -451,7 +451,6 @@ def with_fact(where, value):
         (with_fact("facts/model/y_scale", 0.0), "a positive number whose square is one as y_scale, found 0.0"),
         (with_fact("facts/model/y_scale", 1e300), r"a positive number whose square is one as y_scale, found 1e\+300"),
         (with_fact("facts/fit/passes", [{"pass": "x"}]), "as passes, found"),
-        (with_fact("facts/fit/passes", []), "a pass in which partitions were heard, found none"),
         (with_fact("facts/fit/method", "local"), "cells, for the method local, found"),
         (with_fact("facts/rows", 61), "61 rows in the ledger, as heard, found 60"),
         (with_fact("facts/partitions", 4), "4 partitions in the ledger, found 3"),

@@ -24,6 +24,7 @@ from bcmdist.experts.tasks import EPExpert, RunningExpert
 from bcmdist.model.model import Model
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import BlobReference
+from bcmdist.storage.fields import damaged
 from bcmdist.storage.ledger import RUNNING, Entry
 
 # A pass is the last when no prediction moves by more than this share of its standard deviation. Newton
@@ -112,6 +113,8 @@ def refine(snapshot: Snapshot, runtime, *, most: int | None = None, tolerance=TO
     at = snapshot.facts.linearised_at
     previous = snapshot.store.get_array(at) if at else None
     done = snapshot.facts.passes
+    if not done:
+        raise damaged(f"{snapshot.url}: commit {snapshot.commit}", "a pass in which partitions were heard", "none")
     while not within(done[-1], tolerance):
         if not (_pays(changes_made(snapshot.facts)) if most is None else done[-1].number < most):
             break

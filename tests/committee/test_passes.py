@@ -12,7 +12,7 @@ from bcmdist.committee.passes import length
 from bcmdist.data.dataset import open_data
 from bcmdist.data.observations import Observations
 from bcmdist.data.partition import partitions
-from bcmdist.errors import BcmdistWarning, DataChanged, InvalidOption
+from bcmdist.errors import BcmdistWarning, DataChanged, InvalidOption, ModelDamaged
 from bcmdist.experts.expert import conditional_message, expert_message, running_message, zero_message
 from bcmdist.experts.laplace import laplace_mode
 from bcmdist.model.likelihoods import Bernoulli, InverseGaussian, NegativeBinomial, Poisson, StudentT, Weibull
@@ -221,6 +221,14 @@ def test_gaussian_likelihood_needs_one_pass(wave):
     path, *_ = wave
     gbcm = GBCM.fit(path, Settings(kernel="se", learn=False, query=20, rows_per_expert=60, passes="auto"))
     assert gbcm.facts["passes"] == [{"pass": 1}]
+
+
+def test_a_commit_that_has_heard_rows_in_no_pass(classes, tmp_path):
+    path, *_ = classes
+    gbcm = GBCM.fit(path, settings(), model=tmp_path / "model")
+    forged = gbcm.snapshot.successor(gbcm.committee, [], passes=())
+    with pytest.raises(ModelDamaged, match="commit 3: expected a pass in which partitions were heard, found none"):
+        GBCM(forged).refine()
 
 
 def test_a_step_that_lowers_the_objective_is_halved(classes, tmp_path):
