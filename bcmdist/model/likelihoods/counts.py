@@ -23,10 +23,9 @@ from bcmdist.model.units import COUNTED, RATE
 
 
 @dataclass(frozen=True)
-class Poisson(OneProcess):
-    """Counts of mean and variance mu = exposure exp(f)."""
+class Counts(OneProcess):
+    """Counts of mean exposure exp(f)."""
 
-    name = "poisson"
     task = "counts"
     support = "counts 0, 1, 2, ... with positive exposures"
     companions = ("exposure",)
@@ -36,6 +35,19 @@ class Poisson(OneProcess):
 
     def unsupported(self, obs) -> np.ndarray:
         return ~(whole(obs.y) & positive(obs.exposure))
+
+    def saturated(self, obs) -> np.ndarray:
+        return bounded_log(obs.y / obs.exposure)
+
+    def link(self, obs, mean) -> np.ndarray:
+        return bounded_log(mean / obs.exposure)
+
+
+@dataclass(frozen=True)
+class Poisson(Counts):
+    """Counts of mean and variance mu = exposure exp(f)."""
+
+    name = "poisson"
 
     def log_density(self, obs, f) -> np.ndarray:
         eta = np.log(obs.exposure) + f
@@ -57,15 +69,9 @@ class Poisson(OneProcess):
     def distribution(self, obs, f) -> Any:
         return stats.poisson(self.mean(beside(obs, f), f))
 
-    def saturated(self, obs) -> np.ndarray:
-        return bounded_log(obs.y / obs.exposure)
-
-    def link(self, obs, mean) -> np.ndarray:
-        return bounded_log(mean / obs.exposure)
-
 
 @dataclass(frozen=True)
-class NegativeBinomial(OneProcess):
+class NegativeBinomial(Counts):
     """Counts of mean mu = exposure exp(f) and variance mu + mu^2 / shape; Poisson as shape grows.
 
     With q = mu / (mu + shape), a logistic function of f:
@@ -74,15 +80,6 @@ class NegativeBinomial(OneProcess):
 
     shape: np.ndarray = parameter(1.0, SHAPE_BOUNDS, widens=-1.0)
     name = "negative_binomial"
-    task = "counts"
-    support = "counts 0, 1, 2, ... with positive exposures"
-    companions = ("exposure",)
-    units = RATE
-    events = True
-    discrete = True
-
-    def unsupported(self, obs) -> np.ndarray:
-        return ~(whole(obs.y) & positive(obs.exposure))
 
     def log_odds(self, obs, f) -> np.ndarray:
         """log(mu / shape), the log odds of q."""
@@ -107,12 +104,6 @@ class NegativeBinomial(OneProcess):
     def distribution(self, obs, f) -> Any:
         eta = np.clip(self.log_odds(beside(obs, f), f), -LARGEST_EXPONENT, LARGEST_EXPONENT)
         return stats.nbinom(self.shape, expit(-eta))
-
-    def saturated(self, obs) -> np.ndarray:
-        return bounded_log(obs.y / obs.exposure)
-
-    def link(self, obs, mean) -> np.ndarray:
-        return bounded_log(mean / obs.exposure)
 
     def compared(self) -> "Poisson":
         return Poisson()  # its own deviance falls with its shape

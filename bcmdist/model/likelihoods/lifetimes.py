@@ -4,6 +4,7 @@ A censored row contributes the probability of surviving its time. With H the cum
 time t and h its derivative: log p = event log h(t) - H(t). A time of 0 counts as `LEAST_TIME`, all others as they are.
 """
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,20 +36,10 @@ def _log_time(obs):
     return np.log(np.where(obs.y > 0, obs.y, LEAST_TIME))
 
 
-def _unsupported(obs):
-    return ~(np.isfinite(obs.y) & (obs.y >= 0) & ((obs.event == 0) | (obs.event == 1)))
-
-
-def _saturated(obs):
-    """H = 1 for an ended life, forever for a censored one."""
-    return np.where(obs.event == 1, _log_time(obs), LARGEST_EXPONENT)
-
-
 @dataclass(frozen=True)
-class Exponential(OneProcess):
-    """Constant hazard exp(-f), mean exp(f):  log p = -event f - H,  H = t exp(-f)."""
+class Lifetime(OneProcess):
+    """Times until an event, some of them censored:  log p = event log h - H  with the hazard h and its integral H."""
 
-    name = "exponential"
     task = "lifetimes"
     support = "times not below 0 with events 0 or 1"
     companions = ("event",)
@@ -58,10 +49,25 @@ class Exponential(OneProcess):
     zero_counts_as = LEAST_TIME
 
     def unsupported(self, obs) -> np.ndarray:
-        return _unsupported(obs)
+        return ~(np.isfinite(obs.y) & (obs.y >= 0) & ((obs.event == 0) | (obs.event == 1)))
 
     def densities(self, obs) -> np.ndarray:
         return obs.weight * obs.event  # of a censored life there is a probability
+
+    @abstractmethod
+    def cumulative_hazard(self, obs, f) -> np.ndarray:
+        """H, (n,)."""
+
+    def saturated(self, obs) -> np.ndarray:
+        """H = 1 for an ended life, forever for a censored one."""
+        return np.where(obs.event == 1, _log_time(obs), LARGEST_EXPONENT)
+
+
+@dataclass(frozen=True)
+class Exponential(Lifetime):
+    """Constant hazard exp(-f), mean exp(f):  log p = -event f - H,  H = t exp(-f)."""
+
+    name = "exponential"
 
     def log_density(self, obs, f) -> np.ndarray:
         return obs.weight * (-obs.event * f - self.cumulative_hazard(obs, f))
@@ -76,21 +82,17 @@ class Exponential(OneProcess):
         return self.curvature(obs, f)
 
     def cumulative_hazard(self, obs, f) -> np.ndarray:
-        """H, (n,)."""
         return bounded_exp(_log_time(obs) - f)
 
     def distribution(self, obs, f) -> Any:
         return stats.expon(scale=bounded_exp(f))
-
-    def saturated(self, obs) -> np.ndarray:
-        return _saturated(obs)
 
     def link(self, obs, mean) -> np.ndarray:
         return bounded_log(mean)
 
 
 @dataclass(frozen=True)
-class Weibull(OneProcess):
+class Weibull(Lifetime):
     """Hazard growing (shape k > 1) or falling (k < 1) with age, scale exp(f).
 
     log p = event (log k - k f + (k - 1) log t) - H,  H = (t exp(-f))^k.
@@ -98,19 +100,6 @@ class Weibull(OneProcess):
 
     shape: np.ndarray = parameter(1.0, SHAPE_BOUNDS, widens=-1.0)
     name = "weibull"
-    task = "lifetimes"
-    support = "times not below 0 with events 0 or 1"
-    companions = ("event",)
-    units = POSITIVE
-    columns = COLUMNS
-    events = True
-    zero_counts_as = LEAST_TIME
-
-    def unsupported(self, obs) -> np.ndarray:
-        return _unsupported(obs)
-
-    def densities(self, obs) -> np.ndarray:
-        return obs.weight * obs.event  # of a censored life there is a probability
 
     def log_density(self, obs, f) -> np.ndarray:
         k, log_t = self.shape, _log_time(obs)
@@ -127,14 +116,10 @@ class Weibull(OneProcess):
         return self.shape * self.curvature(obs, f)
 
     def cumulative_hazard(self, obs, f) -> np.ndarray:
-        """H, (n,)."""
         return bounded_exp(self.shape * (_log_time(obs) - f))
 
     def distribution(self, obs, f) -> Any:
         return stats.weibull_min(self.shape, scale=bounded_exp(f))
-
-    def saturated(self, obs) -> np.ndarray:
-        return _saturated(obs)
 
     def link(self, obs, mean) -> np.ndarray:
         return bounded_log(mean) - gammaln(1.0 + 1.0 / self.shape)
