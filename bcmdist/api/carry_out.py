@@ -21,7 +21,7 @@ from bcmdist.api.requests import FitRequest, IngestRequest, PredictRequest, Scor
 from bcmdist.api.sampling import sample_posterior
 from bcmdist.data.dataset import open_data
 from bcmdist.data.outputs import refuse_existing
-from bcmdist.errors import InvalidOption
+from bcmdist.errors import InvalidOption, InvalidRequest
 from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.runtime.signals import noting
 
@@ -63,7 +63,9 @@ def carry_out(request, make_runtime: Callable[[], Any], *, started: float | None
 @functools.singledispatch
 def begun(request) -> AbstractContextManager[Work]:
     """The work that is left of a request once nothing more is to be refused without a runtime."""
-    raise NotImplementedError(type(request).__name__)
+    raise InvalidRequest(
+        f"expected a request to fit, ingest, predict or score, got {type(request).__name__}; see `bcmdist.api.requests`"
+    )
 
 
 @begun.register

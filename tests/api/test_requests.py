@@ -154,3 +154,8 @@ def test_a_check_refuses_and_leaves_nothing(wave, tmp_path):
 def test_no_runtime_is_made_for_what_is_refused(tmp_path):
     with pytest.raises(DataNotFound):
         carry_out(FitRequest(str(tmp_path / "no.zarr"), str(tmp_path / "m")), lambda: pytest.fail("was made"))
+
+
+def test_what_is_no_request():
+    with pytest.raises(InvalidRequest, match="expected a request to fit, ingest, predict or score, got Settings; see"):
+        check(Settings())
