@@ -101,7 +101,7 @@ def fit_scale(process: Process, places, z, weight) -> tuple[Scale, np.ndarray]:
     shared, obs = process.shared, _observed(z, weight)
     belief = Committee(expert_message(shared, _NOISE, places, obs)).posterior
     mean, _ = left_out_of_committee(shared, _NOISE, belief, places, obs, np.arange(len(places)))
-    level = math.log(float(np.average(np.exp(mean.clip(-50.0, 50.0)), weights=weight)))
+    level = math.log(float(np.average(np.exp(shared.design(places) @ belief.mean), weights=weight)))
     return Scale(shared, belief.mean, level), _bounded(mean - level)
 
 

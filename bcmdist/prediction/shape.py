@@ -155,8 +155,9 @@ def _mixture(counts, components) -> Shape:
     variances = np.full(1, counts @ squares / total) if components == 1 else 2.0 * squares[at]
     weights = np.full(components, 1.0 / components)
     for _ in range(STEPS if components > 1 else 0):
-        densities = weights / np.sqrt(variances) * np.exp(-0.5 * squares[:, None] / variances)
-        shares = densities * (counts / np.maximum(densities.sum(axis=1), np.finfo(float).tiny))[:, None]
+        logs = np.log(weights) - 0.5 * (np.log(variances) + squares[:, None] / variances)
+        shares = np.exp(logs - logs.max(axis=1, keepdims=True))
+        shares *= (counts / shares.sum(axis=1))[:, None]
         heard = shares.sum(axis=0)
         weights = (heard + 1.0) / (total + components)  # one residual each beforehand: none vanishes
         variances = np.maximum(squares @ shares / np.maximum(heard, np.finfo(float).tiny), NARROWEST**2)

@@ -13,8 +13,8 @@ from bcmdist.prediction.scale import Process, Scale, fit_scale, places_of
 from bcmdist.prediction.shape import NORMAL, Histogram, Shape, decided_by, fit_shape, histogram
 from bcmdist.storage.ledger import Entry
 
-# Residuals of which fewer tell nothing.
-LEAST = 100
+# Residuals of which fewer tell too little of tails.
+LEAST = 250
 # A scale that varies is taken where residuals gain more than so many standard errors.
 DECISIVE = 2.0
 
