@@ -1,5 +1,6 @@
 """Fitting: the sentence chunk -> partition -> expert -> message -> committee -> prediction, carried out."""
 
+import contextlib
 from dataclasses import replace
 
 from bcmdist.api.places import places
@@ -14,6 +15,7 @@ from bcmdist.data.partition import partitions, refuse_overlap
 from bcmdist.data.slices import SLICED
 from bcmdist.data.sources.listed import Listed
 from bcmdist.data.sources.open import Source
+from bcmdist.errors import BcmdistError
 from bcmdist.learning import first_commit
 from bcmdist.learning.settings import Settings
 from bcmdist.prediction.arrivals.watch import ArrivalWatch
@@ -74,7 +76,10 @@ def ingest_source(
     """Hear what a source delivers, noting how well it was predicted before, and commit on the way."""
     with snapshot.going_on() as snapshot:
         snapshot, report = ingest(snapshot, source, runtime, wishes, watch=ArrivalWatch(snapshot))
-        return measured(calibrated(snapshot, runtime), runtime, read=False), report
+        snapshot = calibrated(snapshot, runtime)
+        with contextlib.suppress(BcmdistError):  # rows of a stream may be gone
+            snapshot = measured(snapshot, runtime, read=snapshot.facts.spread is None)
+        return snapshot, report
 
 
 def forget(snapshot: Snapshot, keys, runtime: Runtime) -> Snapshot:
