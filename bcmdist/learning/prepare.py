@@ -19,6 +19,7 @@ from bcmdist.learning.blocks.blocks import LEARNING_BLOCK, Blocks, CellBlocks, S
 from bcmdist.learning.choices import MANY_CLASSES, choose_likelihood, warn_of_data, warn_of_roles, warn_of_slices
 from bcmdist.learning.evidence.objectives import CommitteeObjective
 from bcmdist.learning.experts import EXPERTS, ExpertKind, Known
+from bcmdist.learning.gaps import FEW_INPUTS
 from bcmdist.learning.hyperparameters import find_hyperparameters, first_kernel, polished
 from bcmdist.learning.query_selection import (
     LEAST_QUERY,
@@ -30,6 +31,7 @@ from bcmdist.learning.search import EFFORTS, Effort
 from bcmdist.learning.settings import Settings
 from bcmdist.learning.settings_checks import TWO_CLASSES
 from bcmdist.learning.survey import Survey, SurveyResult
+from bcmdist.learning.wanted import wanted_inputs
 from bcmdist.model.kernels import kernel_parts, metric, parse_kernel
 from bcmdist.model.likelihoods import Likelihood, make_likelihood, tasks
 from bcmdist.model.mean import Mean
@@ -54,7 +56,7 @@ LEAST_SAMPLED = 8
 # Query points by default; twice as many where rows are many and inputs few: there they fill gaps between rows (on rows
 # of a validation split of heaton that mirrors its gaps: RMSE .767 for .793).
 QUERY = 500
-FEW_INPUTS, MANY_ROWS = 3, 20_000
+MANY_ROWS = 20_000
 EVALUATIONS = "evaluations.jsonl"
 
 
@@ -230,6 +232,7 @@ def _shared(case, kernel, likelihood, found) -> Shared:
         fits = expert_fits(case.parts, weights, kernel, case.runtime, likelihood, residual=residual)
         count, found["degrees_estimated"] = automatic_count(case.inputs, noise, data.rows, kernel, fits)
     found["query_asked"] = count
+    places = wanted_inputs(settings, data, max(SAMPLE_LEAST, SAMPLE_PER_QUERY * count), case.runtime)
     return case.expert.shared(
         Known(
             sample=case.inputs,
@@ -242,6 +245,7 @@ def _shared(case, kernel, likelihood, found) -> Shared:
             method=settings.query_method.replace("optimised", "kmeans"),
             seed=settings.seed,
             residual=case.expert.residual,
+            places=None if places is None else case.scaling.inputs(places),
         )
     )
 
