@@ -102,28 +102,24 @@ def _random(sample, targets, count, kernel, noise, share, seed, places):
 
 
 def _kmeans(sample, targets, count, kernel, noise, share, seed, places):
-    """Centres of k-means of rows and places, and of those in gaps, in the metric of the kernel's lengthscales."""
-    points, unit = np.unique(sample, axis=0), metric(kernel, sample.shape[1])
-    rows, wanted = points / unit, np.unique(places, axis=0) / unit
-    weight = np.ones(len(rows) + len(wanted))
-    weight[len(rows) :] = len(rows) / max(len(wanted), 1)
+    """Centres of k-means in the metric of the kernel's lengthscales: of rows and places, and of gaps between rows."""
+    rows, wanted, unit = np.unique(sample, axis=0), np.unique(places, axis=0), metric(kernel, sample.shape[1])
     points = np.concatenate([rows, wanted])
     if count < len(points):
-        rng, candidates = np.random.default_rng(seed), points
-        points = _centres(candidates, weight, count, seed, "random")
-        gaps = gap_places(rows, points, seed)
-        if len(gaps):  # from where rows and places have settled, but for as many centres as gaps deserve
-            taken = min(len(gaps) / (len(gaps) + weight.sum()), MOST_IN_GAPS)
-            moved = rng.choice(count, round(count * taken), replace=False)
-            points[moved] = gaps[rng.choice(len(gaps), len(moved))]
-            each = taken / (1.0 - taken) * weight.sum() / len(gaps)
-            weight = np.concatenate([weight, np.full(len(gaps), each)])
-            points = _centres(np.concatenate([candidates, gaps]), weight, count, seed, points)
-    return _independent(points * unit, kernel, share)
+        weight = np.repeat([1.0, len(rows) / max(len(wanted), 1)], [len(rows), len(wanted)])
+        centres = _centres(points / unit, count, seed, weight=weight)
+        gaps = gap_places(rows / unit, centres, seed)
+        in_gaps = min(round(count * min(len(gaps) / len(rows), MOST_IN_GAPS)), len(gaps))
+        if in_gaps:  # the others spread anew, from where they were
+            kept = np.random.default_rng(seed).choice(count, count - in_gaps, replace=False)
+            centres = _centres(points / unit, count - in_gaps, seed, weight=weight, init=centres[kept])
+            centres = np.concatenate([centres, _centres(gaps, in_gaps, seed)])
+        points = centres * unit
+    return _independent(points, kernel, share)
 
 
-def _centres(points, weight, count, seed, init):
-    """Centres of k-means of points (n, D) that weigh so much each, from others or from random ones of the points."""
+def _centres(points, count, seed, *, weight=None, init="random"):
+    """Centres of k-means of points (n, D) with weights (n,), from given or random ones."""
     from sklearn.cluster import KMeans  # takes a second to import
 
     means = KMeans(count, n_init=1, init=init, max_iter=KMEANS_ITERATIONS, random_state=seed)
