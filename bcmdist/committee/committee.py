@@ -82,16 +82,19 @@ def _blocks(array, axes):
     return math.prod(array.shape[: array.ndim - axes])
 
 
+# Nats a row by which predictions differ measurably: about the standard error of a score of a few thousand rows.
+MEASURABLE_NATS = 0.01
 # The query set is large enough where it has about twice as many points as degrees of freedom are
 # seen through it (SYSTEMS I.8: twice sufficed in a toy problem, once did not).
 POINTS_PER_DEGREE = 2.0
 
 
-def query_advice(degrees_of_freedom, points, asked, estimated=None, *, of="query points") -> str:
+def query_advice(degrees_of_freedom, points, asked, estimated=None, *, of="query points", halved=None) -> str:
     """One line on whether the query set suffices, and what to set when it does not.
 
     Fewer points than were asked for are left where the kernel determines the others. `estimated`: the degrees of
-    freedom for which an automatic number of points was asked for. `of`: what is shared.
+    freedom for which an automatic number of points was asked for. `of`: what is shared. `halved`: of local predictions,
+    nats a row by which those with half of the query points differ; where they hardly do, more would not change them.
     """
     wanted = POINTS_PER_DEGREE * degrees_of_freedom
     seen = f"{degrees_of_freedom:.0f} effective degrees of freedom are seen through {points} {of}"
@@ -101,4 +104,12 @@ def query_advice(degrees_of_freedom, points, asked, estimated=None, *, of="query
         return f"{seen}, which determine the others of {asked}: enough"
     if wanted <= points:
         return f"{seen}: enough"
-    return f"{seen}: the query set limits the fit; set --query to {int(np.ceil(wanted / 100) * 100)} or more"
+    more = f"set --query to {int(np.ceil(wanted / 100) * 100)} or more"
+    if halved is None:
+        return f"{seen}: the query set limits the fit; {more}"
+    if halved < MEASURABLE_NATS:
+        return (
+            f"{seen}: enough for local prediction, which half of them would change by {halved:.2g} nats a row; for "
+            f"--method committee, {more}"
+        )
+    return f"{seen}: half of them would change local predictions by {halved:.2g} nats a row; {more}"

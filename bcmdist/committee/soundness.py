@@ -85,6 +85,9 @@ FIT = {
     "companions": every(TEXT).perhaps,
     "between_partitions": NUMBER.perhaps,
     "expected": maybe(fields(EXPECTED)),
+    "query_halved": maybe(NUMBER),
+    "repeats": maybe(fields({"share": NOT_NEGATIVE, "deviation": NOT_NEGATIVE})),
+    "labels": each(COUNT).perhaps,
     "noise": maybe(one_of(("auto", "constant", "varying"))),
     "spread": maybe(fields(SPREAD)),
 }

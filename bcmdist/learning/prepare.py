@@ -21,6 +21,7 @@ from bcmdist.learning.evidence.objectives import CommitteeObjective
 from bcmdist.learning.experts import EXPERTS, ExpertKind, Known
 from bcmdist.learning.gaps import FEW_INPUTS
 from bcmdist.learning.hyperparameters import find_hyperparameters, first_kernel, polished
+from bcmdist.learning.labels import used_as_labels
 from bcmdist.learning.query_selection import (
     LEAST_QUERY,
     MOST_QUERY,
@@ -156,6 +157,8 @@ def prepare_model(
         with place.stages("cells"):
             cells, found["cells"] = _grow_cells(case.inputs, kernel, data.rows, settings)
     found |= {"between_partitions": case.sliced, "companions": data.companions}
+    found |= {"repeats": {"share": surveyed.repeats.share, "deviation": surveyed.repeats.deviation}}
+    found |= {"labels": _labels(case, kernel)}
     names = (settings.x, settings.y)
     return Model(case.scaling, shared, likelihood, kernel_name, *names, case.classes, cells, case.schema), found
 
@@ -248,6 +251,12 @@ def _shared(case, kernel, likelihood, found) -> Shared:
             places=None if places is None else case.scaling.inputs(places),
         )
     )
+
+
+def _labels(case, kernel):
+    """How many values inputs have that were found to be used as labels, by the names of these."""
+    found = used_as_labels(case.surveyed.sample.X, kernel) if case.settings.learn else {}
+    return {case.schema.columns[k] if case.schema.columns else f"X[{k}]": count for k, count in found.items()}
 
 
 def _affordable_rows(data):
