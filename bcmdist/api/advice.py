@@ -16,9 +16,9 @@ def of_query(snapshot: Snapshot) -> str:
     """Whether there are enough query points; always said."""
     facts, shared = snapshot.facts, snapshot.model.shared
     asked = facts.query_asked if shared.exhaustive else shared.functions
-    halved = facts.query_halved if facts.method == "local" else None
+    loss = facts.halving_loss if facts.method == "local" else None
     degrees = snapshot.degrees_of_freedom
-    return query_advice(degrees, shared.functions, asked, facts.degrees_estimated, of=shared.noun, halved=halved)
+    return query_advice(degrees, shared.functions, asked, facts.degrees_estimated, of=shared.noun, loss=loss)
 
 
 def of_repeats(snapshot: Snapshot) -> str | None:

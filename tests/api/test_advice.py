@@ -35,17 +35,20 @@ def test_a_committee_with_few_query_points_is_told_to_take_more(wavy):
     assert "the query set limits the fit; set --query to 100 or more" in model.info()["advice"]
 
 
-def test_local_predictions_are_told_so_only_where_it_would_change_them(wavy):
+def test_local_predictions_are_told_so_only_where_it_would_better_them(wavy):
     X, y = wavy
-    given = {"query": 10, "set": {"kernel.lengthscale": 0.3, "likelihood.noise_variance": 0.01}, "partition": "spatial"}
-    model = fitted(X, y, **given)
-    assert model.snapshot.facts.query_halved < 0.01  # a local expert sees all rows
+    given = {"set": {"kernel.lengthscale": 0.15, "likelihood.noise_variance": 0.01}, "partition": "spatial"}
+    model = fitted(X, y, query=100, **given)
+    assert model.snapshot.facts.halving_loss["nats"] < 0.01  # a local expert sees all rows
     told = model.info()["advice"]
-    assert "enough for local prediction, which half of them would change by" in told
-    assert told.endswith("for --method committee, set --query to 100 or more")
-    told = advice(with_facts(model, query_halved=0.2))
-    assert told.endswith("half of them would change local predictions by 0.2 nats a row; set --query to 100 or more")
+    assert "enough for local predictions, with half of which rows left out are predicted as well (to" in told
+    assert told.endswith("nats a row); for --method committee, set --query to 200 or more")
+    told = advice(with_facts(model, halving_loss={"nats": 0.2, "error": 0.05}))
+    assert told.endswith("rows left out are predicted worse by 0.2 nats a row; set --query to 200 or more")
     assert "enough" not in told
+    assert "enough for local" in advice(with_facts(model, halving_loss={"nats": 0.04, "error": 0.05}))
+    told = fitted(X, y, query=10, **given).info()["advice"]  # half of so few says nothing
+    assert told.endswith("the query set limits the fit; set --query to 100 or more")
 
 
 def test_enough_query_points_are_enough(wavy):
@@ -115,5 +118,5 @@ def test_a_smooth_input_of_few_values_is_no_label(rng):
 
 def test_models_of_before_have_no_such_facts(wavy):
     model = fitted(*wavy)
-    before = with_facts(model, repeats=None, labels=None, query_halved=None)
+    before = with_facts(model, repeats=None, labels=None, halving_loss=None)
     assert advice(before).endswith(NOTHING_ELSE)

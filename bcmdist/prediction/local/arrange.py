@@ -29,7 +29,7 @@ from bcmdist.model.kernels import metric
 from bcmdist.prediction.calibration import fit_calibration
 from bcmdist.prediction.limits import local_memory, refuse_large_prediction
 from bcmdist.prediction.local.halos import load_arrangement
-from bcmdist.prediction.local.halving import HalvingLoss
+from bcmdist.prediction.local.halving import HalvingLoss, loss_of
 from bcmdist.prediction.local.tasks import CellRouter, Centroids, Halo, Jumps, LeftOutRows
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import CELL_DATA, SCRATCH
@@ -111,8 +111,7 @@ def surround(snapshot: Snapshot, runtime) -> Snapshot:
         few = _some(parts, MEASURED_PARTITIONS)
         squares, points = runtime.sum(Jumps(snapshot.reference), few, label="borders")
         jump = float(np.sqrt(squares / points)) if points else 0.0
-        loss, compared = runtime.sum(HalvingLoss(snapshot.reference), few, label="halving")
-        facts["query_halved"] = float(loss / compared) if compared else None
+        facts["halving_loss"] = loss_of(runtime.sum(HalvingLoss(snapshot.reference), few, label="halving"))
     return snapshot.successor(
         snapshot.committee,
         [],
