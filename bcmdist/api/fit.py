@@ -74,7 +74,7 @@ def ingest_source(
     """Hear what a source delivers, noting how well it was predicted before, and commit on the way."""
     with snapshot.going_on() as snapshot:
         snapshot, report = ingest(snapshot, source, runtime, wishes, watch=ArrivalWatch(snapshot))
-        return measured(calibrated(snapshot, runtime), runtime), report
+        return measured(calibrated(snapshot, runtime), runtime, read=False), report
 
 
 def forget(snapshot: Snapshot, keys, runtime: Runtime) -> Snapshot:

@@ -137,11 +137,11 @@ def check_fit(facts, model: Model, where: str) -> None:
 
 
 def _check_process(process, inputs, where):
-    """Points and lengthscales of the scale of errors have a number for each input."""
+    """Points and lengthscales of the scale of errors have a number for each input and one for the variance."""
     if process is not None:
         widths = {len(point) for point in [*process["points"], process["lengthscale"]]}
-        if widths != {inputs} or not process["points"]:
-            raise damaged(where, f"points and lengthscales of {inputs} inputs as process of spread", f"of {widths}")
+        if widths != {inputs + 1} or not process["points"]:
+            raise damaged(where, f"{inputs + 1} numbers in each point and lengthscale of spread", f"{sorted(widths)}")
 
 
 def check_ledger(ledger, facts, inputs, where: str) -> None:
@@ -156,7 +156,7 @@ def check_ledger(ledger, facts, inputs, where: str) -> None:
         raise damaged(where, "a mean and its variance as surprise of each ledger entry", "others")
     for entry in ledger:
         kinds = {len(one) for one in (entry.residuals, entry.local_residuals) if one} or {0}
-        if len(kinds) > 1 or len(entry.places) != inputs * min(kinds):
+        if len(kinds) > 1 or len(entry.places) != (inputs + 1) * min(kinds):
             wanted = f"residuals at places of {inputs} inputs in the ledger entry {entry.key}"
             raise damaged(where, wanted, f"{sorted(kinds)} at {len(entry.places)} numbers")
     rows = sum(entry.rows for entry in ledger)

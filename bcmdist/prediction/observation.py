@@ -26,6 +26,8 @@ CRPS_LEVELS = (np.arange(20) + 0.5) / 20.0
 # A belief is not narrower than this share of 1 + |mean|: its nodes must differ in floating point.
 LEAST_SD = 1e-9
 
+Widening = Callable[[np.ndarray], np.ndarray | float]
+
 
 class Predictive(ABC):
     """Distributions of new observations, one for each of n rows."""
@@ -59,18 +61,19 @@ class Predictive(ABC):
 
 
 def predictive(
-    likelihood, mean, variance, obs: Observations, *, shape: Shape = NORMAL, widened: np.ndarray | float = 1.0
+    likelihood, mean, variance, obs: Observations, *, shape: Shape = NORMAL, widening: Widening | None = None
 ) -> Predictive:
     """What a belief N(mean, variance), (n,) each, says of new observations with the companions of `obs`.
 
     Parameters
     ----------
     likelihood : of one process (`OneProcess`)
-    shape, widened : of errors with normal noise: their distribution in units of their standard deviation, and by what
-        their variance is multiplied, (n,)
+    shape, widening : of errors with normal noise: their distribution in units of their standard deviation, and by what
+        a variance (n,) of them is multiplied
     """
     if likelihood.normal:
-        return _Scaled(mean, widened * (variance + likelihood.noise(obs)), shape)
+        said = variance + likelihood.noise(obs)
+        return _Scaled(mean, said if widening is None else said * widening(said), shape)
     if likelihood.categorical:
         return _Classes(*likelihood.class_probability(mean, variance).T)
     return _Mixture(likelihood, mean, np.maximum(variance, (LEAST_SD * (1.0 + np.abs(mean))) ** 2), obs)

@@ -2,8 +2,9 @@
 
 With z the standardised residual of a row left out, log z^2 - E log chi^2_1 is an unbiased observation of the log of
 the factor by which its variance is off, and the variance of that observation is known: pi^2 / 2 (of the log of a
-chi^2_1). It stays fixed; learned, it overfits. The factor is a process of a smooth kernel through some query points
-that rows speak about each on its own, so it is a sum over rows and adds, fades and forgets as messages do.
+chi^2_1). It stays fixed; learned, it overfits. The factor is a process of a smooth kernel of the *place* of a row,
+which is its scaled inputs and the log of the variance that the model predicts there: (D + 1,). Rows speak each on its
+own about the values at some points, so what they say is a sum over rows, and adds, fades and forgets as messages do.
 """
 
 import math
@@ -30,10 +31,12 @@ SMALLEST = 0.01
 # Points of the process, and rows of a block of those that it is learned on, and blocks.
 POINTS, BLOCK, BLOCKS = 100, 400, 4
 STEPS = 12
-# Bounds while learning: of the variance of the log, and of lengthscales in units of a start.
-BOUNDS = ((1e-3, 1e1), (0.1, 10.0))
-# The log of a factor is within this of the mean one: a factor of 400 in variance, 20 in standard deviation.
-LARGEST_LOG = 6.0
+# Start and bounds while learning: the variance of the log, lengthscales of the inputs in their units, and that of the
+# log of the variance in its standard deviations, which are no less than so much.
+START, BOUNDS = (0.5, 1.0, 2.0), ((1e-3, 1e1), (0.1, 10.0), (0.3, 30.0))
+LEAST_SPREAD = 0.05
+# The log of a factor is within this of the mean one: a factor of 55 in variance, 7 in standard deviation.
+LARGEST_LOG = 4.0
 
 _NOISE = make_likelihood("gaussian").with_parameters({"noise_variance": np.array([LOG_VARIANCE])})
 
@@ -43,10 +46,10 @@ class Process:
     """The prior of the log of the factor: settled once, so that rows that come later add to what others have said."""
 
     points: np.ndarray
-    """(Q, D), scaled"""
+    """(Q, D + 1)"""
     variance: float
     lengthscale: np.ndarray
-    """(D,)"""
+    """(D + 1,)"""
 
     @property
     def shared(self) -> Query:
@@ -77,9 +80,14 @@ class Scale:
     """of the query values, (S,)"""
     level: float
 
-    def factor(self, X) -> np.ndarray:
-        """By which the variance of an observation is multiplied at scaled inputs X (n, D), (n,)."""
-        return _bounded(self.shared.design(X) @ self.mean - self.level)
+    def factor(self, places) -> np.ndarray:
+        """By which the variance of an observation is multiplied at places (n, D + 1), (n,)."""
+        return _bounded(self.shared.design(places) @ self.mean - self.level)
+
+
+def places_of(X, variance) -> np.ndarray:
+    """Of scaled inputs X (n, D) where the model predicts an observation with a variance (n,), (n, D + 1)."""
+    return np.column_stack([X, np.log(variance)])
 
 
 def log_squares(z) -> np.ndarray:
@@ -87,13 +95,13 @@ def log_squares(z) -> np.ndarray:
     return 2.0 * np.log(np.maximum(np.abs(z), SMALLEST)) - LOG_MEAN
 
 
-def fit_scale(process: Process, X, z, weight) -> tuple[Scale, np.ndarray]:
-    """The scale after residuals z (n,) at scaled inputs X (n, D), each counted so often (n,); and its factor at each
-    row as the others have it, (n,)."""
+def fit_scale(process: Process, places, z, weight) -> tuple[Scale, np.ndarray]:
+    """The scale after residuals z (n,) at places (n, D + 1), each counted so often (n,); and its factor at each row as
+    the others have it, (n,)."""
     shared, obs = process.shared, _observed(z, weight)
-    belief = Committee(expert_message(shared, _NOISE, X, obs)).posterior
-    mean, _ = left_out_of_committee(shared, _NOISE, belief, X, obs, np.arange(len(X)))
-    level = math.log(float(np.average(np.exp(mean.clip(-50.0, 50.0)), weights=weight)))
+    belief = Committee(expert_message(shared, _NOISE, places, obs)).posterior
+    mean, _ = left_out_of_committee(shared, _NOISE, belief, places, obs, np.arange(len(places)))
+    level = math.log(float(np.average(np.exp(shared.design(places) @ belief.mean), weights=weight)))
     return Scale(shared, belief.mean, level), _bounded(mean - level)
 
 
@@ -105,38 +113,45 @@ def _observed(z, weight) -> Observations:
     return replace(unweighted(log_squares(z)), weight=np.asarray(weight, dtype=float))
 
 
-def settle_process(X, z, units: list[np.ndarray], *, seed=0) -> Process:
+def settle_process(places, z, units: list[np.ndarray], *, seed=0) -> Process:
     """The process whose evidence over blocks of residuals is largest.
 
     Parameters
     ----------
-    X, z : residuals (n,) at scaled inputs (n, D)
-    units : lengthscales (D,) in whose proportion its own may be: those of f, say, or one for all inputs
+    places, z : residuals (n,) at places (n, D + 1)
+    units : lengthscales (D,) in whose proportion those of its inputs may be: those of f, say, or one for all
     """
-    order = np.random.default_rng(seed).permutation(len(X))
+    order = np.random.default_rng(seed).permutation(len(places))
     blocks = [order[k : k + BLOCK] for k in range(0, min(len(order), BLOCK * BLOCKS), BLOCK)]
-    seen = [(X[some], _observed(z[some], np.ones(len(some)))) for some in blocks]
-    found = [_climbed(seen, np.asarray(unit, dtype=float)) for unit in units]
+    seen = [(places[some], _observed(z[some], np.ones(len(some)))) for some in blocks]
+    spread = max(float(places[:, -1].std()), LEAST_SPREAD)
+    found = [_climbed(seen, np.append(unit, 0.0), np.append(0.0 * unit, spread)) for unit in units]
     _, variance, lengthscale = min(found, key=lambda one: one[0])
-    return Process(np.round(X[order[:POINTS]], 6), variance, lengthscale)
+    return Process(np.round(places[order[:POINTS]], 6), variance, lengthscale)
 
 
-def _climbed(seen, unit):
-    """Loss, variance and lengthscales in proportion to a unit where the evidence is largest."""
+def _climbed(seen, inputs, variances):
+    """Loss, variance and lengthscales where the evidence is largest, the latter multiples of two vectors (D + 1,)."""
+
+    def at(logs):
+        value, along, across = np.exp(logs)
+        return value, along * inputs + across * variances
 
     def loss(logs):
-        kernel = _kernel(math.exp(logs[0]), np.exp(logs[1]) * unit)
+        value, lengthscale = at(logs)
+        kernel = _kernel(value, lengthscale)
         try:
-            found = [local_evidence(kernel, Mean("constant"), _NOISE, X, obs) for X, obs in seen]
+            found = [local_evidence(kernel, Mean("constant"), _NOISE, places, obs) for places, obs in seen]
         except NotPositiveDefinite:
-            return math.inf, np.zeros(2)
+            return math.inf, np.zeros(3)
         gradient = np.sum([slope for _, slope in found], axis=0)
-        parts = dict(zip(kernel.parameters, np.split(gradient[:-1], _ends(kernel)), strict=True))
-        return -sum(value for value, _ in found), -np.array([parts[name].sum() for name in ("variance", "lengthscale")])
+        slopes = dict(zip(kernel.parameters, np.split(gradient[:-1], _ends(kernel)), strict=True))
+        *along, across = slopes["lengthscale"]
+        return -sum(value for value, _ in found), -np.array([slopes["variance"][0], np.sum(along), across])
 
-    start, bounds = np.array([math.log(0.5), 0.0]), np.log(BOUNDS)
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": STEPS})
-    return float(found.fun), math.exp(found.x[0]), np.exp(found.x[1]) * unit
+    how = {"jac": True, "method": "L-BFGS-B", "bounds": np.log(BOUNDS), "options": {"maxiter": STEPS}}
+    found = minimize(loss, np.log(START), **how)
+    return float(found.fun), *at(found.x)
 
 
 def _ends(kernel):

@@ -21,8 +21,9 @@ MOST_COMPONENTS, LEAST_RESIDUALS, NARROWEST = 4, 100, 0.01
 # Steps of expectation maximisation, always as many, so that shapes of nearly the same residuals are nearly the same.
 STEPS = 200
 QUANTILE_HALVINGS = 100
-# A wider shape is taken where residuals of the other half gain so many standard errors.
-DECISIVE = 2.0
+# A shape of more components is taken where residuals of the other half gain so many standard errors, each of them no
+# more than so many nats: no single one decides.
+DECISIVE, MOST_NATS = 2.0, 5.0
 
 
 @dataclass(frozen=True)
@@ -133,9 +134,15 @@ def fit_shape(residuals: Histogram | Iterable[float]) -> Shape:
 
 def _gain(counts, gains) -> float:
     """Mean of the gains of counted residuals, in its standard errors."""
-    total = counts.sum()
-    mean = (counts * gains).sum() / total
-    return float(mean * total / math.sqrt(max((counts * (gains - mean) ** 2).sum(), np.finfo(float).tiny)))
+    nats, error = decided_by(gains, counts)
+    return nats / max(error, np.finfo(float).tiny)
+
+
+def decided_by(gains, weights) -> tuple[float, float]:
+    """Mean of some gains, none beyond `MOST_NATS`, each counted so often, and its standard error."""
+    bounded, total = np.clip(gains, -MOST_NATS, MOST_NATS), weights.sum()
+    mean = (weights * bounded).sum() / total
+    return float(mean), math.sqrt((weights * (bounded - mean) ** 2).sum() / total / total)
 
 
 def _mixture(counts, components) -> Shape:
@@ -148,8 +155,9 @@ def _mixture(counts, components) -> Shape:
     variances = np.full(1, counts @ squares / total) if components == 1 else 2.0 * squares[at]
     weights = np.full(components, 1.0 / components)
     for _ in range(STEPS if components > 1 else 0):
-        densities = weights / np.sqrt(variances) * np.exp(-0.5 * squares[:, None] / variances)
-        shares = densities * (counts / np.maximum(densities.sum(axis=1), np.finfo(float).tiny))[:, None]
+        logs = np.log(weights) - 0.5 * (np.log(variances) + squares[:, None] / variances)
+        shares = np.exp(logs - logs.max(axis=1, keepdims=True))
+        shares *= (counts / shares.sum(axis=1))[:, None]
         heard = shares.sum(axis=0)
         weights = (heard + 1.0) / (total + components)  # one residual each beforehand: none vanishes
         variances = np.maximum(squares @ shares / np.maximum(heard, np.finfo(float).tiny), NARROWEST**2)

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bcmdist.prediction.scale import Process, Scale, fit_scale
-from bcmdist.prediction.shape import NORMAL, Histogram, Shape, fit_shape, histogram
+from bcmdist.prediction.scale import Process, Scale, fit_scale, places_of
+from bcmdist.prediction.shape import NORMAL, Histogram, Shape, decided_by, fit_shape, histogram
 from bcmdist.storage.ledger import Entry
 
-# Residuals of which fewer tell nothing.
-LEAST = 100
+# Residuals of which fewer tell too little of tails.
+LEAST = 250
 # A scale that varies is taken where residuals gain more than so many standard errors.
 DECISIVE = 2.0
 
@@ -27,9 +27,9 @@ class Spread:
     scale: Scale | None = None
     """None: the same everywhere"""
 
-    def variance(self, X) -> np.ndarray | float:
-        """By which the variance of an observation is multiplied at scaled inputs X (n, D), (n,)."""
-        return 1.0 if self.scale is None else self.scale.factor(X)
+    def widening(self, X, variance) -> np.ndarray | float:
+        """By which the variance of an observation (n,) is multiplied at scaled inputs X (n, D), (n,)."""
+        return 1.0 if self.scale is None else self.scale.factor(places_of(X, variance))
 
 
 AS_THE_MODEL_SAYS = Spread()
@@ -40,7 +40,7 @@ class Residuals:
     """Standardised residuals of rows left out, by partition."""
 
     places: list[np.ndarray]
-    """scaled inputs, (k, D) each"""
+    """(k, D + 1) each; see `bcmdist.prediction.scale`"""
     errors: list[np.ndarray]
     """(k,) each"""
     weights: list[float]
@@ -51,7 +51,7 @@ class Residuals:
         return sum(map(len, self.errors))
 
     def together(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Inputs (n, D), residuals and weights (n,)."""
+        """Places (n, D + 1), residuals and weights (n,)."""
         weights = np.repeat(self.weights, [len(one) for one in self.errors])
         return np.concatenate(self.places), np.concatenate(self.errors), weights
 
@@ -107,5 +107,4 @@ def gain_of(residuals: Residuals, process: Process) -> Gain:
     _, factors = fit_scale(process, X, z, weights)
     varying = fit_shape(residuals.histogram(factors))
     gains = varying.log_density(z / np.sqrt(factors)) - 0.5 * np.log(factors) - constant.log_density(z)
-    mean = np.average(gains, weights=weights)
-    return Gain(float(mean), float(np.sqrt(np.average((gains - mean) ** 2, weights=weights) / len(z))))
+    return Gain(*decided_by(gains, weights))

@@ -1,5 +1,6 @@
 """Predictions at the rows of a partition, and their scores."""
 
+import functools
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -115,7 +116,7 @@ def _check_companions(fitted, part, rows):
 
 def _errors(fitted, inputs) -> dict:
     """What is known of the errors at scaled inputs, for `predictive`."""
-    return {"shape": fitted.spread.shape, "widened": fitted.spread.variance(inputs)}
+    return {"shape": fitted.spread.shape, "widening": functools.partial(fitted.spread.widening, inputs)}
 
 
 def predictive_of(fitted: Predictor, mean, variance, obs, **errors) -> dict[str, np.ndarray]:

@@ -36,11 +36,11 @@ class Entry:
     densities: float | None = None
     """densities of targets that its evidence multiplies, where they are counted: `Likelihood.densities`"""
     places: tuple[float, ...] = ()
-    """scaled inputs of some of its rows, row after row, whose errors are known"""
+    """of some of its rows scaled inputs and the log of the variance predicted there, row after row"""
     residuals: tuple[float, ...] = ()
-    """of each of these its standardised error, as the committee predicts it that has not heard it"""
+    """of each of these rows its standardised error, as the committee predicts it that has not heard it"""
     local_residuals: tuple[float, ...] = ()
-    """the same of local prediction"""
+    """the same of local prediction, which then is what places are of"""
 
     def residuals_of(self, method: str) -> tuple[float, ...]:
         """Those of the predictions of a method; none are known of others than ours."""

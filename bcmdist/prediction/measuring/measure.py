@@ -3,11 +3,14 @@
 Once for a model, and again when it has heard twice as many rows: meanwhile arrivals note their own residuals.
 """
 
+import functools
+from dataclasses import replace
+
 import numpy as np
 
 from bcmdist.committee.passes import heard_partitions
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.errors import BcmdistError, CommitConflict
+from bcmdist.errors import CommitConflict
 from bcmdist.model.kernels import metric
 from bcmdist.prediction.measuring.tasks import LeaveOut
 from bcmdist.prediction.scale import settle_process
@@ -15,47 +18,62 @@ from bcmdist.prediction.spread import LEAST, Residuals, gain_of
 from bcmdist.prediction.spread_of import residuals_known
 from bcmdist.runtime.timing import StageTimer
 
-# Rows that are left out, about, and of how many partitions at most; by local prediction, which takes a local expert for
-# each 80 of them; and numbers of a ledger that tell where they were.
-ROWS, PARTITIONS, LOCAL_ROWS, NUMBERS = 4000, 16, 2500, 2**17
+# Rows that are left out, about, of so many partitions at most.
+ROWS, PARTITIONS = 4000, 16
+# By local prediction, at the cost of a local expert for each cell: a share of all rows, within these limits, from cells
+# of as many partitions; some of these tell of the errors of the committee, too.
+LOCAL_SHARE, LOCAL_ROWS, COMMITTEE_EVERY = 1 / 30, (2500, 6000), 4
+# Numbers of a ledger that tell where they were, at most.
+NUMBERS = 2**17
 # Residuals of arrivals that are enough not to leave out rows again.
 ENOUGH = 1000
 AGAIN = 2.0
+SEED = 0
 
 
-def measured(snapshot: Snapshot, runtime) -> Snapshot:
-    """The commit that knows how errors are spread; of a model without normal noise the same one."""
+def measured(snapshot: Snapshot, runtime, *, read=True) -> Snapshot:
+    """The commit that knows how errors are spread; of a model without normal noise the same one.
+
+    `read`: whether rows that were heard may be read for it; else what arrivals have told is all there is.
+    """
     facts, rows = snapshot.facts, snapshot.committee.total.rows
-    if facts.noise is None or not snapshot.model.likelihood.normal or not snapshot.ledger:
+    if facts.noise is None or not snapshot.model.likelihood.normal or rows < LEAST:
         return snapshot
     if facts.spread and rows < AGAIN * facts.spread["rows"]:
         return snapshot
-    stages = StageTimer()
+    stages, ledger = StageTimer(), snapshot.ledger
     with stages("errors"):
-        ledger = snapshot.ledger
         if residuals_known(facts, ledger, facts.method).count < ENOUGH:
+            if not read:
+                return snapshot
             ledger = _left_out(snapshot, runtime)
         spread = _settled(snapshot, residuals_known(facts, ledger, facts.method))
+    changed = ledger is not snapshot.ledger
     try:
-        if ledger is snapshot.ledger:
-            return snapshot.successor(snapshot.committee, [], stages=stages, spread=spread)
-        return snapshot.successor(snapshot.committee, ledger, rewrite=True, stages=stages, spread=spread)
+        entries = ledger if changed else []
+        return snapshot.successor(snapshot.committee, entries, rewrite=changed, stages=stages, spread=spread)
     except CommitConflict:  # who has heard more measures too
         return snapshot.newest()
 
 
 def _left_out(snapshot, runtime):
-    """The ledger with the residuals of rows that are left out; as it is where rows cannot be read any more."""
-    parts = heard_partitions(snapshot)
-    chosen = [parts[k] for k in np.unique(np.linspace(0, len(parts) - 1, min(PARTITIONS, len(parts))).astype(int))]
-    local = snapshot.facts.method == "local"
-    most = min(LOCAL_ROWS if local else ROWS, NUMBERS // snapshot.model.inputs)
-    task = LeaveOut(snapshot.reference, max(1, -(-most // len(chosen))), local)
-    try:
-        found = runtime.sum(task, chosen, label="errors").by_key
-    except BcmdistError:
-        return snapshot.ledger
-    return tuple(snapshot.noting(found))
+    """The ledger with the residuals of rows that are left out."""
+    local, inputs = snapshot.facts.method == "local", snapshot.model.inputs
+    parts, generator = heard_partitions(snapshot), np.random.default_rng(SEED)
+    wanted = np.clip(LOCAL_SHARE * snapshot.committee.total.rows, *LOCAL_ROWS) if local else ROWS
+    wanted = min(wanted, NUMBERS // inputs)
+    most = max(1, round(wanted / (snapshot.facts.cells.core or 1))) if local else PARTITIONS
+    chosen = [parts[k] for k in np.sort(generator.permutation(len(parts))[:most])]
+    task = functools.partial(LeaveOut, snapshot.reference, int(np.ceil(wanted / len(chosen))))
+    if not local:
+        return _with(snapshot.ledger, runtime.sum(task(local=False), chosen, label="errors"))
+    ledger = _with(snapshot.ledger, runtime.sum(task(local=False), chosen[::COMMITTEE_EVERY], label="errors"))
+    return _with(ledger, runtime.sum(task(local=True), chosen, label="errors"))  # places are of these
+
+
+def _with(ledger, found):
+    """A ledger with fields that were found out of its entries."""
+    return tuple(replace(entry, **found.by_key.get(entry.key, {})) for entry in ledger)
 
 
 def _settled(snapshot, residuals: Residuals) -> dict:
@@ -63,9 +81,11 @@ def _settled(snapshot, residuals: Residuals) -> dict:
     known = {"rows": snapshot.committee.total.rows, "gain": None, "gain_error": None, "process": None}
     if snapshot.facts.noise == "constant" or residuals.count < LEAST:
         return known
-    X, z, _ = residuals.together()
+    places, z, _ = residuals.together()
     inputs = snapshot.model.inputs
-    process = settle_process(X, z, [np.full(inputs, np.sqrt(inputs)), metric(snapshot.model.shared.kernel, inputs)])
+    process = settle_process(
+        places, z, [np.full(inputs, np.sqrt(inputs)), metric(snapshot.model.shared.kernel, inputs)]
+    )
     gain = gain_of(residuals, process)
     taken = gain.decisive or snapshot.facts.noise == "varying"
     return known | {

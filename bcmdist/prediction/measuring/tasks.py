@@ -9,12 +9,13 @@ from bcmdist.prediction.fitted import load_fitted
 from bcmdist.prediction.leave_one_out import left_out, left_out_of_committee
 from bcmdist.prediction.local.halos import load_arrangement
 from bcmdist.prediction.local.neighbours import load_neighbours
+from bcmdist.prediction.scale import places_of
 from bcmdist.storage.commits import Reference
 
 
 @dataclass(frozen=True)
 class LeftOutErrors:
-    """By key: of a ledger entry `places`, `residuals` and, where there are cells, `local_residuals`."""
+    """By key: of a ledger entry `places`, and `residuals` or `local_residuals`."""
 
     by_key: dict[str, dict[str, tuple[float, ...]]]
 
@@ -24,41 +25,41 @@ class LeftOutErrors:
 
 @dataclass(frozen=True)
 class LeaveOut:
-    """Leave out some rows of a partition that was heard, one by one."""
+    """Leave out some rows of a partition that was heard, one by one; where there are cells, all rows of some."""
 
     model: Reference
     count: int
     """of rows, about"""
     local: bool
-    """whether by local prediction, too"""
+    """whether they are predicted by local prediction, or by the committee alone"""
 
     def __call__(self, part, rows) -> LeftOutErrors:
         fitted = load_fitted(self.model)
         likelihood = fitted.model.likelihood
         X, obs = model_rows(fitted.model, part, rows)
-        some = _in_cells(self.model, part, self.count) if self.local else _spread(part.rows, self.count)
-        seen, noise = likelihood.targets(obs)[some], likelihood.noise(obs)[some]
-        how = {"weight": part.weight}
-        mean, variance = left_out_of_committee(fitted.model.shared, likelihood, fitted.belief, X, obs, some, **how)
-        found = {"places": X[some].ravel(), "residuals": (seen - mean) / np.sqrt(variance + noise)}
+        generator = np.random.default_rng(part.start)
+        if fitted.model.cells is None:
+            some = np.sort(generator.permutation(part.rows)[: self.count])
+        else:
+            some = _in_cells(self.model, part, self.count, generator)
+        y, noise = likelihood.targets(obs)[some], likelihood.noise(obs)[some]
         if self.local:
             mean, variance = load_neighbours(self.model).latent(X[some])
-            mean, variance = left_out(mean, variance, (seen - mean) / noise, 1.0 / noise)
-            found["local_residuals"] = (seen - mean) / np.sqrt(variance + noise)
-        return LeftOutErrors({part.key: {name: tuple(value.tolist()) for name, value in found.items()}})
+            mean, variance = left_out(mean, variance, (y - mean) / noise, 1.0 / noise)
+        else:
+            how = {"weight": part.weight}
+            mean, variance = left_out_of_committee(fitted.model.shared, likelihood, fitted.belief, X, obs, some, **how)
+        z, name = (y - mean) / np.sqrt(variance + noise), "local_residuals" if self.local else "residuals"
+        places = places_of(X[some], variance + noise)
+        return LeftOutErrors({part.key: {"places": tuple(places.ravel().tolist()), name: tuple(z.tolist())}})
 
 
-def _spread(rows, count):
-    """Rows that are evenly spread."""
-    return np.unique(np.linspace(0, rows - 1, min(count, rows)).astype(int))
-
-
-def _in_cells(model, part, count):
-    """Rows of a partition that local experts have heard: all of some cells that are evenly spread."""
+def _in_cells(model, part, count, generator):
+    """Rows of a partition that local experts have heard: all of some cells, one at least."""
     arrangement = load_arrangement(model)
     number = arrangement.number(part)
     cells = np.arange(*arrangement.tree.first[number : number + 2])
-    chosen = cells[_spread(len(cells), max(1, round(count / part.rows * len(cells))))]
-    rows = np.concatenate([arrangement.core(cell) for cell in chosen])
-    inside = rows[(rows >= part.start) & (rows < part.stop)] - part.start
-    return inside if len(inside) else _spread(part.rows, 1)
+    found = [arrangement.core(cell) - part.start for cell in generator.permutation(cells)]
+    found = [rows[(rows >= 0) & (rows < part.rows)] for rows in found]
+    enough = np.cumsum([len(rows) for rows in found]).searchsorted(0.9 * count) + 1
+    return np.sort(np.concatenate(found[:enough]))
