@@ -85,6 +85,9 @@ FIT = {
     "companions": every(TEXT).perhaps,
     "between_partitions": NUMBER.perhaps,
     "expected": maybe(fields(EXPECTED)),
+    "halving_loss": maybe(fields({"nats": NUMBER, "error": NOT_NEGATIVE})),
+    "repeats": maybe(fields({"share": NOT_NEGATIVE, "deviation": NOT_NEGATIVE})),
+    "labels": each(COUNT).perhaps,
     "noise": maybe(one_of(("auto", "constant", "varying"))),
     "spread": maybe(fields(SPREAD)),
 }

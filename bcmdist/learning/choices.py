@@ -116,7 +116,7 @@ def warn_of_data(data, survey, settings, schema, likelihood) -> None:
             f"count as {likelihood.zero_counts_as:g} of the mean one, as below the unit of a clock; correct them where "
             "they mean something else"
         )
-    if isinstance(settings.query, int) and distinct < settings.query:
+    if isinstance(settings.query, int) and settings.query_from is None and distinct < settings.query:
         odd.append(f"{settings.query} query points were asked for, the data hold {distinct} distinct rows")
     for text in odd:
         warnings.warn(BcmdistWarning(f"{data.url}: {text}"), stacklevel=2)
