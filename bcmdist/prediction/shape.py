@@ -1,0 +1,163 @@
+"""The shape of errors: a zero-mean scale mixture of normals, fitted to standardised residuals of rows left out.
+
+A Gaussian process has one variance for errors that are mostly small and sometimes large. With z = (y - mean) / sd of
+rows that were left out, z ~ sum_k weight_k N(0, scale_k^2) says how large they are in truth. Residuals add as a
+`Histogram` of |z|; the mixture is fitted to the sum by expectation maximisation, with as many components as residuals
+of the other half ask for - none, N(0, 1) as the model says, unless these gain.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.special import logsumexp, ndtr
+
+# |z| is counted at nodes of equal ratio; what lies beyond counts at the last ones.
+SMALLEST, LARGEST, NODES = 1e-4, 1e4, 1000
+# Components at most, residuals that one takes at least, and the narrowest one: residuals of exactly 0 have no density.
+MOST_COMPONENTS, LEAST_RESIDUALS, NARROWEST = 4, 100, 0.01
+# Steps of expectation maximisation at most; it ends when none gains more nats a residual.
+STEPS, SETTLED = 500, 1e-9
+QUANTILE_HALVINGS = 100
+# A wider shape is taken where residuals of the other half gain so many standard errors.
+DECISIVE = 2.0
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Distribution of standardised errors: sum_k weights[k] N(0, scales[k]^2), of ascending scales."""
+
+    weights: tuple[float, ...] = (1.0,)
+    scales: tuple[float, ...] = (1.0,)
+
+    @property
+    def normal(self) -> bool:
+        """Whether it is N(0, 1)."""
+        return self.scales == (1.0,)
+
+    @cached_property
+    def _arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.array(self.weights), np.array(self.scales)
+
+    @property
+    def variance(self) -> float:
+        """Mean of z^2."""
+        weights, scales = self._arrays
+        return float(weights @ scales**2)
+
+    def log_density(self, z) -> np.ndarray:
+        """log p(z), like z (n,)."""
+        weights, scales = self._arrays
+        terms = np.log(weights / scales) - 0.5 * (np.asarray(z)[..., None] / scales) ** 2
+        return logsumexp(terms, axis=-1) - 0.5 * math.log(2.0 * math.pi)
+
+    def cdf(self, z) -> np.ndarray:
+        """P(Z <= z), like z (n,)."""
+        weights, scales = self._arrays
+        return ndtr(np.asarray(z)[..., None] / scales) @ weights
+
+    def quantile(self, q: float) -> float:
+        """The z with P(Z <= z) = q, by bisection between those of its components."""
+        from_middle = _halfway(self, max(q, 1.0 - q))
+        return from_middle if q >= 0.5 else -from_middle
+
+    def crps(self, z) -> np.ndarray:
+        """Continuous ranked probability score of z, (n,): E|Z - z| - 1/2 E|Z - Z'| (Grimit et al. 2006, eq. 5)."""
+        weights, scales = self._arrays
+        pairs = np.sqrt(scales[:, None] ** 2 + scales**2)
+        spread = math.sqrt(2.0 / math.pi) * (weights @ pairs @ weights)
+        u = np.asarray(z)[..., None] / scales
+        gap = scales * (u * (2.0 * ndtr(u) - 1.0) + math.sqrt(2.0 / math.pi) * np.exp(-0.5 * u**2))
+        return gap @ weights - 0.5 * spread
+
+
+NORMAL = Shape()
+
+
+def _halfway(shape, q):
+    low, high = 0.0, 40.0 * shape.scales[-1]
+    for _ in range(QUANTILE_HALVINGS):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if shape.cdf(middle) < q else (low, middle)
+    return 0.5 * (low + high)
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Counts of |z| at `NODES` nodes, in two halves that judge each other, (2, NODES); `+` adds, weights multiply."""
+
+    counts: np.ndarray
+
+    def __add__(self, other: "Histogram") -> "Histogram":
+        return Histogram(self.counts + other.counts)
+
+    def weighted(self, weight: float) -> "Histogram":
+        """As if each residual counted so many times."""
+        return Histogram(weight * self.counts)
+
+
+def histogram(z: Iterable[float]) -> Histogram:
+    """Of residuals (n,), every other one in the same half; each is shared by the two nodes that it lies between."""
+    size = np.abs(np.asarray(z, dtype=float)).clip(SMALLEST, LARGEST)
+    place = (NODES - 1) * np.log(size / SMALLEST) / math.log(LARGEST / SMALLEST)
+    node = np.minimum(place.astype(int), NODES - 2)
+    counts, half = np.zeros((2, NODES)), np.arange(len(size)) % 2
+    np.add.at(counts, (half, node), 1.0 - (place - node))
+    np.add.at(counts, (half, node + 1), place - node)
+    return Histogram(counts)
+
+
+_NODES = np.geomspace(SMALLEST, LARGEST, NODES)
+
+
+def fit_shape(residuals: Histogram | Iterable[float]) -> Shape:
+    """The shape of standardised residuals of rows left out: N(0, 1), unless others of them are likelier by a mixture.
+
+    Each half of the residuals judges what was fitted to the other one; a shape of more components is taken where the
+    gain is `DECISIVE` standard errors.
+    """
+    counted = residuals if isinstance(residuals, Histogram) else histogram(residuals)
+    total, chosen = counted.counts.sum(), 0
+    densities = [np.tile(NORMAL.log_density(_NODES), (2, 1))]
+    for components in range(1, MOST_COMPONENTS + 1):
+        if total < LEAST_RESIDUALS * components:
+            break
+        fitted = [_mixture(half, components) for half in counted.counts[::-1]]
+        densities.append(np.array([shape.log_density(_NODES) for shape in fitted]))
+        if _gain(counted.counts, densities[-1] - densities[chosen]) > DECISIVE:
+            chosen = components
+    return _mixture(counted.counts.sum(axis=0), chosen) if chosen else NORMAL
+
+
+def _gain(counts, gains) -> float:
+    """Mean of the gains of counted residuals, in its standard errors."""
+    total = counts.sum()
+    mean = (counts * gains).sum() / total
+    return float(mean * total / math.sqrt(max((counts * (gains - mean) ** 2).sum(), np.finfo(float).tiny)))
+
+
+def _mixture(counts, components) -> Shape:
+    """Weights and scales of highest likelihood for counts (NODES,), by expectation maximisation."""
+    used = counts > 0
+    counts, squares = counts[used], _NODES[used] ** 2
+    total = counts.sum()
+    levels = (np.arange(components) + 0.5) / components
+    at = np.searchsorted(np.cumsum(counts) / total, levels).clip(max=len(counts) - 1)
+    root = math.sqrt(counts @ squares / total)
+    scales = np.maximum(root if components == 1 else 1.5 * np.sqrt(squares[at]), NARROWEST)
+    weights, before = np.full(components, 1.0 / components), -math.inf
+    for _ in range(STEPS):
+        terms = np.log(weights / scales) - 0.5 * squares[:, None] / scales**2
+        total_density = logsumexp(terms, axis=1)
+        value = float(counts @ total_density) / total
+        if value - before < SETTLED:
+            break
+        before = value
+        shares = counts[:, None] * np.exp(terms - total_density[:, None])
+        heard = shares.sum(axis=0)
+        weights = (heard + 1.0) / (total + components)  # one residual each beforehand: none vanishes
+        scales = np.maximum(np.sqrt(squares @ shares / np.maximum(heard, 1e-300)), NARROWEST)
+    order = np.argsort(scales)
+    return Shape(tuple(weights[order].tolist()), tuple(np.atleast_1d(scales)[order].tolist()))
