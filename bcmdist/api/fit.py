@@ -17,7 +17,7 @@ from bcmdist.data.sources.open import Source
 from bcmdist.learning import first_commit
 from bcmdist.learning.settings import Settings
 from bcmdist.prediction.arrivals.watch import ArrivalWatch
-from bcmdist.prediction.held_out import calibrated
+from bcmdist.prediction.calibrating import calibrated
 from bcmdist.prediction.local import arrange
 from bcmdist.runtime.interface import Runtime
 from bcmdist.storage.commits import open_store
@@ -34,7 +34,7 @@ def fit(source, settings: Settings, model, runtime: Runtime) -> Snapshot:
             parts = partitions(data, settings.rows_per_expert)
         snapshot = absorb(snapshot, parts, runtime)
         if _makes_several(settings, snapshot.facts):
-            snapshot = passes.refine(snapshot, runtime)
+            snapshot = refine(snapshot, runtime)
         if settings.partition == "spatial":
             snapshot = arrange.surround(snapshot, runtime)
         return snapshot
@@ -55,10 +55,11 @@ def absorb(snapshot: Snapshot, parts, runtime: Runtime, *, same_rows="warn") -> 
     parts = [part for part in dict.fromkeys(snapshot.named(parts)) if part.key not in heard]
     snapshot.refuse_unlike(parts)
     refuse_overlap(parts, heard)
+    before = snapshot.committee.total.rows if parts else 0
     if parts:
         with snapshot.going_on() as snapshot:
             snapshot, _ = ingest(snapshot, Listed(tuple(parts)), runtime, IngestOptions(same_rows=same_rows))
-    return calibrated(snapshot, runtime)
+    return calibrated(snapshot, runtime, since=before)
 
 
 def ingest_source(
@@ -66,14 +67,22 @@ def ingest_source(
 ) -> tuple[Snapshot, IngestReport]:
     """Hear what a source delivers, noting how well it was predicted before, and commit on the way."""
     with snapshot.going_on() as snapshot:
+        before = snapshot.committee.total.rows
         snapshot, report = ingest(snapshot, source, runtime, wishes, watch=ArrivalWatch(snapshot))
-        return calibrated(snapshot, runtime), report
+        return calibrated(snapshot, runtime, since=before), report
 
 
 def forget(snapshot: Snapshot, keys, runtime: Runtime) -> Snapshot:
     """Withdraw what partitions have said, and commit."""
     with snapshot.going_on() as snapshot:
-        return calibrated(revision.forget(snapshot, keys, runtime), runtime)
+        before = snapshot.committee.total.rows
+        return calibrated(revision.forget(snapshot, keys, runtime), runtime, since=before)
+
+
+def refine(snapshot: Snapshot, runtime: Runtime, *, most: int | None = None, tolerance=passes.TOLERANCE) -> Snapshot:
+    """Further passes (`passes.refine`), and what follows for probabilities."""
+    found = passes.refine(snapshot, runtime, most=most, tolerance=tolerance)
+    return calibrated(found, runtime, since=0 if found.commit != snapshot.commit else found.committee.total.rows)
 
 
 def _makes_several(settings: Settings, facts: Facts) -> bool:

@@ -32,6 +32,11 @@ class Factor(ABC):
 
     @property
     @abstractmethod
+    def inverse_diagonal(self) -> np.ndarray:
+        """Diagonal of A^-1, (n,)."""
+
+    @property
+    @abstractmethod
     def log_determinant(self) -> float:
         """log |A|"""
 
@@ -54,6 +59,10 @@ class Triangular(Factor):
 
     def solve(self, b) -> np.ndarray:
         return linalg.cholesky_solve(self.L, b)
+
+    @property
+    def inverse_diagonal(self) -> np.ndarray:
+        return np.diag(linalg.inverse(self.L)).copy()
 
     @property
     def log_determinant(self) -> float:
@@ -83,6 +92,10 @@ class Scales(Factor):
 
     def solve(self, b) -> np.ndarray:
         return (b.T / self.sd**2).T
+
+    @property
+    def inverse_diagonal(self) -> np.ndarray:
+        return self.sd**-2.0
 
     @property
     def log_determinant(self) -> float:
