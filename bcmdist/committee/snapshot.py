@@ -5,9 +5,10 @@ commit (`successor`) and returns its snapshot.
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -46,7 +47,7 @@ class Snapshot:
     keep: tuple = ()
     """what must be kept alive: scratch directories"""
     read: dict = field(default_factory=dict, repr=False, compare=False)
-    """blobs that were parsed, by their hashes: once for this snapshot and all that follow it"""
+    """blobs that were parsed, by their hashes, and what follows from a commit: once for all snapshots that follow"""
 
     # --- Reading ---
 
@@ -193,6 +194,10 @@ class Snapshot:
             warn(f"{self.url}: rows have no {name}, those of training had: 1 is taken")
         for name in sorted(set(data.companions) - {"weight", *known, *read}):
             warn(f"{self.url}: {name} is not used: the {self.model.likelihood.name} likelihood does not read it")
+
+    def noting(self, found: Mapping[str, Mapping[str, Any]]) -> list[Entry]:
+        """The ledger with what was found out about partitions, fields of their entries by key."""
+        return [replace(entry, **found.get(entry.key, {})) for entry in self.ledger]
 
     # --- The next commit ---
 

@@ -30,10 +30,9 @@ class Factor(ABC):
     def solve(self, b) -> np.ndarray:
         """A^-1 b for b (n,) or (n, m)."""
 
-    @property
     @abstractmethod
-    def inverse_diagonal(self) -> np.ndarray:
-        """Diagonal of A^-1, (n,)."""
+    def inverse_diagonal(self, rows) -> np.ndarray:
+        """That of A^-1 at some rows (k,)."""
 
     @property
     @abstractmethod
@@ -60,9 +59,11 @@ class Triangular(Factor):
     def solve(self, b) -> np.ndarray:
         return linalg.cholesky_solve(self.L, b)
 
-    @property
-    def inverse_diagonal(self) -> np.ndarray:
-        return np.diag(linalg.inverse(self.L)).copy()
+    def inverse_diagonal(self, rows) -> np.ndarray:
+        units = np.zeros((len(self.L), len(rows)), order="F")
+        units[rows, np.arange(len(rows))] = 1.0
+        white = linalg.solve_lower(self.L, units)
+        return np.einsum("ij,ij->j", white, white)
 
     @property
     def log_determinant(self) -> float:
@@ -93,9 +94,8 @@ class Scales(Factor):
     def solve(self, b) -> np.ndarray:
         return (b.T / self.sd**2).T
 
-    @property
-    def inverse_diagonal(self) -> np.ndarray:
-        return self.sd**-2.0
+    def inverse_diagonal(self, rows) -> np.ndarray:
+        return 1.0 / self.sd[rows] ** 2
 
     @property
     def log_determinant(self) -> float:

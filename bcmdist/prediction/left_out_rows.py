@@ -65,7 +65,7 @@ def left_out_rows(
     w = likelihood.curvature(obs, f)
     root, factor = np.sqrt(w), Lam.site(w)
     a = regress(factor, root, Lam, w * f + likelihood.score(obs, f))  # P z
-    own = w * factor.inverse_diagonal  # P_ii
+    own = w * factor.inverse_diagonal(np.arange(len(f)))  # P_ii
     U = root[:, None] * factor.solve(root[:, None] * V)
     share = np.divide(copies, own, out=np.zeros(len(f)), where=own > 0.0)
     A, B = (linalg.solve_right_transposed(belief.factor, np.array(M, order="F")) for M in (U, V))
