@@ -82,7 +82,7 @@ def test_units_come_back(name):
 
 
 @given(st.integers(2, 400), st.integers(1, 399), st.integers(1, 5), st.sampled_from([(0.0, 1.0), (1e6, 1e6 + 1.0)]))
-def test_rare_values_of_two_are_no_further_than_four(rows, rare, pieces, values):
+def test_rare_values_of_two_are_no_further_than_ten(rows, rare, pieces, values):
     column = np.where(np.arange(rows) < min(rare, rows - 1), *values[::-1])[:, None]
     parts = np.array_split(column, min(pieces, rows))
     total = column_moments(parts[0])
@@ -90,8 +90,8 @@ def test_rare_values_of_two_are_no_further_than_four(rows, rare, pieces, values)
         total = total + column_moments(part)
     assert total.two_valued[0]
     scaled = (column - total.mean) / total.input_scale
-    assert np.ptp(scaled) <= 4.0 + 1e-6
-    np.testing.assert_allclose(total.input_scale, max(column.std(), 0.25), rtol=1e-6)
+    assert np.ptp(scaled) <= 10.0 + 1e-6
+    np.testing.assert_allclose(total.input_scale, max(column.std(), 0.1), rtol=1e-6)
 
 
 def test_columns_of_more_than_two_values_are_divided_by_their_standard_deviation(rng):
@@ -104,4 +104,4 @@ def test_columns_of_more_than_two_values_are_divided_by_their_standard_deviation
     y = column_moments(table[:, 2:3])  # of targets it is their standard deviation, whatever they are
     scaling = scaling_from(moments, y, column_moments(np.ones((1000, 1))), AFFINE)
     assert scaling.y_scale == y.scale[0]
-    assert scaling.x_scale[2] == 0.25
+    assert scaling.x_scale[2] == 0.1
