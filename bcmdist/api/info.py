@@ -39,6 +39,7 @@ def info(snapshot: Snapshot) -> dict:
         "kernels_tried": facts.kernels_tried,
         "at_bounds": facts.at_bounds,
         "method": facts.method,
+        "recalibration": facts.recalibration,
         "drift": told(snapshot.ledger, from_facts(facts.expected)),
         "fading": asdict(facts.fading) if facts.fading.fades else None,
         "skipped": list(facts.skipped),

@@ -100,6 +100,9 @@ class Facts:
     calibration: dict[str, Any] | None = None
     """`bcmdist.prediction.calibration.Calibration`, and the rows heard then"""
     local_calibration: dict[str, Any] | None = None
+    recalibration: dict[str, Any] | None = None
+    """`bcmdist.prediction.recalibration.Recalibration` where rows left out gain by it, the rows heard then, and where
+    they were linearised"""
     chunks: str | None = None
     """hash of the blob with the chunks that the survey has read from data without a manifest"""
     linearised_at: str | None = None

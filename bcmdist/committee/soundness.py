@@ -30,6 +30,7 @@ from bcmdist.storage.ledger import CLASSES_NOTED, NUMBERS_NOTED
 
 # What a record says of its committee, `FACTS`, of which `FIT` is what the fit found out; parts stand before the whole.
 CALIBRATION = fields({"slope": NUMBER, "bias": every(NUMBER), "rows": COUNT.perhaps})
+RECALIBRATION = {"slope": POSITIVE, "intercept": NUMBER, "rows": COUNT, "linearised_at": maybe(BLOB)}
 CELLS = {
     "core": SEVERAL.perhaps,
     "around": SEVERAL.perhaps,
@@ -77,6 +78,7 @@ FIT = {
     "cells": maybe(fields(CELLS)),
     "calibration": maybe(CALIBRATION),
     "local_calibration": maybe(CALIBRATION),
+    "recalibration": maybe(fields(RECALIBRATION)),
     "chunks": BLOB.perhaps,
     "linearised_at": maybe(BLOB),
     "objective": maybe(NUMBER),

@@ -188,7 +188,7 @@ def _learned(case, reference, store, place):
         near or _sampled(case, place),
         near,
         reference,
-        case.surveyed.x.scale,
+        case.scaling.x_scale,
         case.likelihood,
         case.classes,
         case.runtime,

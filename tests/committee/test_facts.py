@@ -19,6 +19,7 @@ FULL = replace(
     cells=Cells(80, 700, "cells.zarr/X", "e" * 64, "f" * 64, 0.01),
     calibration={"slope": 1.0, "bias": [0.0, 0.5], "rows": 100},
     local_calibration={"slope": 1.5, "bias": [0.0, 0.5]},
+    recalibration={"slope": 1.5, "intercept": 0.5, "rows": 100, "linearised_at": "d" * 64},
     chunks="c" * 64,
     linearised_at="d" * 64,
     objective=-3.0,
