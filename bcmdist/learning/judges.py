@@ -6,9 +6,9 @@
 
 Errors of measurements have a shape (`bcmdist.prediction.shape`), fitted to those of each contender, so that a few rare
 rows neither choose what is right for all others nor raise the noise for them (on validation rows of cal_housing kernel,
-variances and mean settled so give NMSE .138 for .158, and .11 nats a row). Where the domain has gaps, blocks as large as these are left out, too:
-neighbours of a row that is left out alone are as near as ever, and say nothing of what lies across a gap. Errors in
-gaps are of a few blocks only, and one Gaussian: too few to tell a shape.
+variances and mean decided so give NMSE .138 for .158, and .11 nats a row). Where the domain has gaps, blocks as large
+as these are left out, too: neighbours of a row that is left out alone are as near as ever, and say nothing of what lies
+across a gap. Errors in gaps are of a few blocks only, and one Gaussian: too few to tell a shape.
 """
 
 from collections.abc import Callable

@@ -46,13 +46,13 @@ def gaps_in(sample, rows, blocks, size) -> Gaps | None:
     if inputs > FEW_INPUTS or len(places) < 2:
         return None
     tree = cKDTree(places)
-    spacing = np.quantile(tree.query(places, k=2)[0][:, 1], MOST_ROWS)
+    least = FARTHER * float(np.quantile(tree.query(places, k=2)[0][:, 1], MOST_ROWS))
     far = tree.query(rng.uniform(places.min(axis=0), places.max(axis=0), (PROBES, inputs)))[0]
-    far = far[far > FARTHER * spacing]
+    far = far[far > least]
     if len(far) < LEAST_SHARE * PROBES:
         return None
-    # In a ball of radius r points are r / (D + 1) from its border in the mean.
-    radius = float((inputs + 1) * far.mean())
+    # In a ball of radius r points are r / (D + 1) from its border in the mean, as are those within a smaller one.
+    radius = least + (inputs + 1) * (float(far.mean()) - least)
     near = tree.query_ball_point(places[rng.integers(len(places), size=PROBES)], AROUND * radius, return_length=True)
     among = max(1.0, float(np.median(near)) * rows / len(sample))
     return Gaps(min(len(far) / PROBES, MOST_SHARE), radius, np.full(blocks, min(1.0, size / among)))
