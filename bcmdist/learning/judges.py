@@ -53,14 +53,19 @@ class LeftOutSizes:
     count: int
     rows: int
     """of each"""
+    share: float = 0.16
+    """of its rows that are left out"""
 
     @property
     def central(self) -> int:
         """Rows of each that are left out."""
-        return max(1, int(CENTRAL_SHARE * self.rows))
+        return max(1, int(self.share * self.rows))
+
+    def among(self, rows: int) -> "LeftOutSizes":
+        """Of so many rows in all: each is left out once where they are one neighbourhood."""
+        return self if self.rows < rows else LeftOutSizes(1, rows, 1.0)
 
 
-CENTRAL_SHARE = 0.16
 # Neighbourhoods in which rows are left out to settle what the evidence leaves open.
 # They are many and far apart, so that rare neighbours that disagree are among them. For labels they are as large as
 # what local experts see instead: how far a label is believed depends on how many others there are (of the noises tried
@@ -91,14 +96,15 @@ class Bench:
     @property
     def often(self) -> LeftOutSizes:
         """Neighbourhoods of the judges who are asked often."""
-        return JUDGED_LABELS if self.likelihood.on_labels else JUDGED
+        return (JUDGED_LABELS if self.likelihood.on_labels else JUDGED).among(self.near.data.rows)
 
     @property
     def few(self) -> LeftOutSizes:
         """Neighbourhoods of the judge who decides."""
         data = self.near.data
-        around = min(data.rows, sizes_for(data.rows, data.inputs, self.effort).around)
-        return LeftOutSizes(min(max(DECIDING_LEAST, DECIDING_ROWS // around), JUDGED.count), around)
+        around = sizes_for(data.rows, data.inputs, self.effort).around
+        count = min(max(DECIDING_LEAST, DECIDING_ROWS // around), JUDGED.count)
+        return LeftOutSizes(count, around).among(data.rows)
 
     def judges(self, metric_of: Kernel) -> "Seats":
         """Judges whose neighbourhoods are near in the metric of a kernel."""
