@@ -19,12 +19,14 @@ from bcmdist.learning.settings import Settings
 from bcmdist.prediction.arrivals.watch import ArrivalWatch
 from bcmdist.prediction.held_out import calibrated
 from bcmdist.prediction.local import arrange
+from bcmdist.prediction.measuring.measure import measured
 from bcmdist.runtime.interface import Runtime
 from bcmdist.storage.commits import open_store
 
 
 def fit(source, settings: Settings, model, runtime: Runtime) -> Snapshot:
-    """Prepare a model, arrange its data, absorb them, refine the committee, and surround it with local experts."""
+    """Prepare a model, arrange its data, absorb them, refine the committee, surround it with local
+    experts, and measure its errors."""
     snapshot, data = prepare(source, settings, model, runtime)
     with snapshot.held():
         if settings.partition == "spatial":
@@ -32,12 +34,12 @@ def fit(source, settings: Settings, model, runtime: Runtime) -> Snapshot:
             parts = arrange.cell_partitions(snapshot)
         else:
             parts = partitions(data, settings.rows_per_expert)
-        snapshot = absorb(snapshot, parts, runtime)
+        snapshot = _heard(snapshot, parts, runtime)
         if _makes_several(settings, snapshot.facts):
             snapshot = passes.refine(snapshot, runtime)
         if settings.partition == "spatial":
             snapshot = arrange.surround(snapshot, runtime)
-        return snapshot
+        return measured(snapshot, runtime)
 
 
 def prepare(source, settings: Settings, model, runtime: Runtime) -> tuple[Snapshot, Dataset]:
@@ -51,6 +53,11 @@ def prepare(source, settings: Settings, model, runtime: Runtime) -> tuple[Snapsh
 
 def absorb(snapshot: Snapshot, parts, runtime: Runtime, *, same_rows="warn") -> Snapshot:
     """Hear partitions that are not in the ledger yet, and commit."""
+    return measured(_heard(snapshot, parts, runtime, same_rows=same_rows), runtime)
+
+
+def _heard(snapshot, parts, runtime, *, same_rows="warn"):
+    """With partitions heard, and probabilities of classes."""
     heard = {entry.key for entry in snapshot.ledger} | heard_in_cells(snapshot)
     parts = [part for part in dict.fromkeys(snapshot.named(parts)) if part.key not in heard]
     snapshot.refuse_unlike(parts)
@@ -67,7 +74,7 @@ def ingest_source(
     """Hear what a source delivers, noting how well it was predicted before, and commit on the way."""
     with snapshot.going_on() as snapshot:
         snapshot, report = ingest(snapshot, source, runtime, wishes, watch=ArrivalWatch(snapshot))
-        return calibrated(snapshot, runtime), report
+        return measured(calibrated(snapshot, runtime), runtime, read=False), report
 
 
 def forget(snapshot: Snapshot, keys, runtime: Runtime) -> Snapshot:

@@ -120,6 +120,10 @@ class Facts:
     """share of the variance of targets between partitions"""
     expected: dict[str, Any] | None = None
     """`bcmdist.prediction.scoring.surprise.Expected`"""
+    noise: str | None = None
+    """what was asked of the scale of errors: "constant", "varying" or "auto" """
+    spread: dict[str, Any] | None = None
+    """what residuals of rows left out have settled about the scale of errors (`bcmdist.prediction.measuring`)"""
     other: dict[str, Any] = field(default_factory=dict)
     """what other versions have written, by name"""
 

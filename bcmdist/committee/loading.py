@@ -38,7 +38,7 @@ def sound_committee(url, commit: Commit) -> tuple[Model, Committee]:
     where = f"{url}: commit {commit.number}"
     model = sound_model(commit.arrays, commit.facts.get("model"), where)
     check_belief(commit.arrays, commit.facts, model, where)
-    check_ledger(commit.ledger, commit.facts, where)
+    check_ledger(commit.ledger, commit.facts, model.inputs, where)
     return model, committee_from(commit.arrays, commit.facts)
 
 

@@ -211,4 +211,5 @@ def heard_partitions(snapshot: Snapshot) -> list[Partition]:
 
 def _as_before(entry: Entry, old: Entry) -> Entry:
     """What a pass says of a partition, with what was known of it."""
-    return replace(entry, weight=old.weight, position=old.position, arrival=old.arrival, surprise=old.surprise)
+    kept = ("weight", "position", "arrival", "surprise", "places", "residuals", "local_residuals")
+    return replace(entry, **{name: getattr(old, name) for name in kept})

@@ -46,7 +46,7 @@ class Snapshot:
     keep: tuple = ()
     """what must be kept alive: scratch directories"""
     read: dict = field(default_factory=dict, repr=False, compare=False)
-    """blobs that were parsed, by their hashes: once for this snapshot and all that follow it"""
+    """blobs that were parsed, by their hashes, and what follows from a commit: once for all snapshots that follow"""
 
     # --- Reading ---
 

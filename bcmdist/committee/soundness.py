@@ -51,6 +51,14 @@ EXPECTED = {
     "samples": COUNT,
     "figures": every(NUMBER),
 }
+SPREAD = {
+    "rows": SEVERAL,
+    "gain": maybe(NUMBER),
+    "gain_error": maybe(NOT_NEGATIVE),
+    "process": maybe(
+        fields({"points": every(every(NUMBER)), "variance": POSITIVE, "lengthscale": every(POSITIVE)}),
+    ),
+}
 FIT = {
     "approximation": one_of(("laplace", "ep")),
     "expert": TEXT.perhaps,
@@ -80,6 +88,8 @@ FIT = {
     "companions": every(TEXT).perhaps,
     "between_partitions": NUMBER.perhaps,
     "expected": maybe(fields(EXPECTED)),
+    "noise": maybe(one_of(("auto", "constant", "varying"))),
+    "spread": maybe(fields(SPREAD)),
 }
 FACTS = {"model": NAMED, "fit": NAMED, "evidence": NUMBER, "rows": COUNT, "partitions": COUNT.perhaps}
 
@@ -110,6 +120,7 @@ def check_fit(facts, model: Model, where: str) -> None:
     check_fields(facts, FIT, where)
     if set(facts.get("expected") or {}) - EXPECTED.keys():
         raise damaged(where, f"{', '.join(EXPECTED)} as expected", shown(facts["expected"]))
+    _check_process((facts.get("spread") or {}).get("process"), model.inputs, where)
     fading = facts.get("fading") or {}
     if set(fading) - {field.name for field in fields_of(Weighting)}:
         raise damaged(where, "a source, its position, half_life and window as fading", shown(fading))
@@ -125,7 +136,15 @@ def check_fit(facts, model: Model, where: str) -> None:
         raise damaged(where, "cells, for the method local", shown(sorted(cells)))
 
 
-def check_ledger(ledger, facts, where: str) -> None:
+def _check_process(process, inputs, where):
+    """Points and lengthscales of the scale of errors have a number for each input and one for the variance."""
+    if process is not None:
+        widths = {len(point) for point in [*process["points"], process["lengthscale"]]}
+        if widths != {inputs + 1} or not process["points"]:
+            raise damaged(where, f"{inputs + 1} numbers in each point and lengthscale of spread", f"{sorted(widths)}")
+
+
+def check_ledger(ledger, facts, inputs, where: str) -> None:
     """Raise `ModelDamaged` where a ledger does not add up to what a commit says it has heard."""
     keys = [entry.key for entry in ledger]
     if len(set(keys)) < len(keys):
@@ -135,6 +154,11 @@ def check_ledger(ledger, facts, where: str) -> None:
         raise damaged(where, "as many numbers as arrival of each ledger entry", f"{sorted(noted)} of them")
     if any(len(entry.surprise) not in (0, 2) for entry in ledger):
         raise damaged(where, "a mean and its variance as surprise of each ledger entry", "others")
+    for entry in ledger:
+        kinds = {len(one) for one in (entry.residuals, entry.local_residuals) if one} or {0}
+        if len(kinds) > 1 or len(entry.places) != (inputs + 1) * min(kinds):
+            wanted = f"residuals at places of {inputs} inputs in the ledger entry {entry.key}"
+            raise damaged(where, wanted, f"{sorted(kinds)} at {len(entry.places)} numbers")
     rows = sum(entry.rows for entry in ledger)
     if rows != facts["rows"]:
         raise damaged(where, f"{facts['rows']} rows in the ledger, as heard", f"{rows}")

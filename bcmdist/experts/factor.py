@@ -30,6 +30,10 @@ class Factor(ABC):
     def solve(self, b) -> np.ndarray:
         """A^-1 b for b (n,) or (n, m)."""
 
+    @abstractmethod
+    def inverse_diagonal(self, rows) -> np.ndarray:
+        """That of A^-1 at some rows (k,)."""
+
     @property
     @abstractmethod
     def log_determinant(self) -> float:
@@ -54,6 +58,12 @@ class Triangular(Factor):
 
     def solve(self, b) -> np.ndarray:
         return linalg.cholesky_solve(self.L, b)
+
+    def inverse_diagonal(self, rows) -> np.ndarray:
+        units = np.zeros((len(self.L), len(rows)), order="F")
+        units[rows, np.arange(len(rows))] = 1.0
+        white = linalg.solve_lower(self.L, units)
+        return np.einsum("ij,ij->j", white, white)
 
     @property
     def log_determinant(self) -> float:
@@ -83,6 +93,9 @@ class Scales(Factor):
 
     def solve(self, b) -> np.ndarray:
         return (b.T / self.sd**2).T
+
+    def inverse_diagonal(self, rows) -> np.ndarray:
+        return 1.0 / self.sd[rows] ** 2
 
     @property
     def log_determinant(self) -> float:

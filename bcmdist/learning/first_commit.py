@@ -76,6 +76,8 @@ def _job(data, settings):
     asked = asdict(settings) | {"passes": settings.passes or "1"}  # under which fits of earlier versions are known
     if settings.expert == FIRST:  # which was the only one then
         del asked["expert"]
+    if settings.noise == "auto":  # in place of what was the only one: what was heard is the same
+        del asked["noise"]
     job = {"data": describe(data.url, data.x, data.y), "url": data.url, "settings": asked}
     return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()
 
@@ -120,6 +122,7 @@ def _prepare(data, surveyed, settings, runtime, store, stages):
             rows_per_expert=settings.rows_per_expert,
             seconds=stages.seconds,
             expert=settings.expert,
+            noise=settings.noise,
             **found,
         )
         write_commit(store, 1, made, Committee(zero_message(made.shared, made.likelihood)), facts)

@@ -68,6 +68,9 @@ class Settings:
     expert: Annotated[str, "NAME"] = "bcm"
     """what experts share, and what they do with the rest: bcm (values at query points; a block of each partition), fitc
     (the rest of each row on its own), sor (nothing), or one that another package adds; all learn as bcm does"""
+    noise: Literal["auto", "constant", "varying"] = "auto"
+    """of a regression: errors as large everywhere, or as large as rows left out say at each input; auto: varying where
+    rows left out gain by it"""
 
     def __post_init__(self):
         from bcmdist.learning.settings_checks import refuse  # quick start

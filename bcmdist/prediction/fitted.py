@@ -1,6 +1,6 @@
 """The committee alone as a predictor: its model, its belief and, of classes, their calibration."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -14,6 +14,8 @@ from bcmdist.prediction.calibration import Calibration, calibration_from
 from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.latent import predict_latent
 from bcmdist.prediction.limits import MemoryNeed, committee_memory
+from bcmdist.prediction.spread import AS_THE_MODEL_SAYS, Spread
+from bcmdist.prediction.spread_of import load_spread, spread_of_snapshot
 from bcmdist.storage.commits import Reference
 
 
@@ -24,6 +26,7 @@ class Fitted(Predictor):
     model: Model
     belief: Belief
     calibration: Calibration | None = None
+    spread: Spread = AS_THE_MODEL_SAYS
 
     @classmethod
     def refuse(cls, snapshot) -> None:
@@ -35,11 +38,11 @@ class Fitted(Predictor):
 
     @classmethod
     def of_snapshot(cls, snapshot) -> "Fitted":
-        return fitted_of(snapshot)
+        return replace(fitted_of(snapshot), spread=spread_of_snapshot(snapshot, "committee"))
 
     @classmethod
     def of_commit(cls, reference) -> "Fitted":
-        return load_fitted(reference)
+        return replace(load_fitted(reference), spread=load_spread(reference, "committee"))
 
     def latent(self, X) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of f at scaled inputs X (n, D); see `predict_latent`."""
@@ -48,7 +51,7 @@ class Fitted(Predictor):
 
 @lru_cache(maxsize=2)
 def load_fitted(reference: Reference) -> Fitted:
-    """Model and belief of a commit."""
+    """Model and belief of a commit; errors are as the model says, whatever the ledger knows of them."""
     calibration = calibration_from(load_facts(reference).calibration)
     return Fitted(load_model(reference), load_committee(reference).posterior, calibration)
 

@@ -14,6 +14,7 @@ from bcmdist.committee.snapshot import Snapshot
 from bcmdist.model.model import Model
 from bcmdist.prediction.calibration import Calibration
 from bcmdist.prediction.limits import MemoryNeed
+from bcmdist.prediction.spread import AS_THE_MODEL_SAYS, Spread
 from bcmdist.storage.commits import Reference
 
 
@@ -26,6 +27,8 @@ class Predictor(ABC):
     model: Model
     calibration: Calibration | None
     """of classes that have no probabilities of their own; None: of the others, or none was fitted"""
+    spread: Spread = AS_THE_MODEL_SAYS
+    """of errors with normal noise"""
 
     @classmethod
     @abstractmethod

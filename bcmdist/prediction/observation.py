@@ -12,17 +12,21 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from scipy.special import ndtr, ndtri
-from scoringrules import crps_normal, crps_quantile
+from scoringrules import crps_quantile
 
 from bcmdist.data.observations import Observations
 from bcmdist.model.likelihoods import OneProcess
 from bcmdist.prediction import averages
+from bcmdist.prediction.shape import NORMAL, Shape
 
 # The interval predictions report.
 LOW, HIGH = 0.025, 0.975
+# Levels of the quantiles by which a continuous ranked probability score is averaged: 20 bring it to about 2 %.
+CRPS_LEVELS = (np.arange(20) + 0.5) / 20.0
 # A belief is not narrower than this share of 1 + |mean|: its nodes must differ in floating point.
 LEAST_SD = 1e-9
+
+Widening = Callable[[np.ndarray], np.ndarray | float]
 
 
 class Predictive(ABC):
@@ -50,21 +54,33 @@ class Predictive(ABC):
     def log_density(self, obs) -> np.ndarray:
         """log p(y) of one observation of each row; of a censored row, the log probability of surviving it."""
 
+    def crps(self, y) -> np.ndarray:
+        """Continuous ranked probability score of y, (n,): from quantiles at `CRPS_LEVELS`, unless it is known."""
+        quantiles = np.column_stack([self.quantile(level) for level in CRPS_LEVELS])
+        return crps_quantile(y, quantiles, CRPS_LEVELS, backend="numpy")
 
-def predictive(likelihood, mean, variance, obs: Observations) -> Predictive:
+
+def predictive(
+    likelihood, mean, variance, obs: Observations, *, shape: Shape = NORMAL, widening: Widening | None = None
+) -> Predictive:
     """What a belief N(mean, variance), (n,) each, says of new observations with the companions of `obs`.
 
-    `likelihood`: of one process (`OneProcess`).
+    Parameters
+    ----------
+    likelihood : of one process (`OneProcess`)
+    shape, widening : of errors with normal noise: their distribution in units of their standard deviation, and by what
+        a variance (n,) of them is multiplied
     """
     if likelihood.normal:
-        return _Normal(mean, variance + likelihood.noise(obs))
+        said = variance + likelihood.noise(obs)
+        return _Scaled(mean, said if widening is None else said * widening(said), shape)
     if likelihood.categorical:
         return _Classes(*likelihood.class_probability(mean, variance).T)
     return _Mixture(likelihood, mean, np.maximum(variance, (LEAST_SD * (1.0 + np.abs(mean))) ** 2), obs)
 
 
-def observe(likelihood, mean, variance, obs: Observations) -> dict[str, np.ndarray]:
-    """What predictions contain, by name, (n,) each; `probability` of two classes (n, 2).
+def observe(likelihood, mean, variance, obs: Observations, **errors) -> dict[str, np.ndarray]:
+    """What predictions contain, by name, (n,) each; `probability` of two classes (n, 2). `errors` as of `predictive`.
 
     Numbers: mean, variance and the 95 % interval, and what else the likelihood names among its `columns`: the
     median, or the probability of success in one trial. Classes: probability and label.
@@ -72,8 +88,8 @@ def observe(likelihood, mean, variance, obs: Observations) -> dict[str, np.ndarr
     if likelihood.categorical:
         p = likelihood.class_probability(mean, variance)
         return {"probability": p, "label": p.argmax(axis=1)}
-    said = predictive(likelihood, mean, variance, obs)
-    once = predictive(likelihood, mean, variance, replace(obs, trials=np.ones(len(obs))))
+    said = predictive(likelihood, mean, variance, obs, **errors)
+    once = predictive(likelihood, mean, variance, replace(obs, trials=np.ones(len(obs))), **errors)
     return {name: COLUMNS[name](said, once) for name in likelihood.columns}
 
 
@@ -89,11 +105,12 @@ COLUMNS: dict[str, Callable[[Predictive, Predictive], np.ndarray]] = {
 
 
 @dataclass(frozen=True)
-class _Normal(Predictive):
-    """N(m, v)."""
+class _Scaled(Predictive):
+    """m + sqrt(v) z with z of a shape. Its variance is v, as the model says, whatever the shape makes of it."""
 
     m: np.ndarray
     v: np.ndarray
+    shape: Shape
 
     @property
     def mean(self) -> np.ndarray:
@@ -104,13 +121,17 @@ class _Normal(Predictive):
         return self.v
 
     def cdf(self, y) -> np.ndarray:
-        return ndtr((y - self.m) / np.sqrt(self.v))
+        return self.shape.cdf((y - self.m) / np.sqrt(self.v))
 
     def quantile(self, q) -> np.ndarray:
-        return self.m + ndtri(q) * np.sqrt(self.v)
+        return self.m + self.shape.quantile(q) * np.sqrt(self.v)
 
     def log_density(self, obs) -> np.ndarray:
-        return -0.5 * ((obs.y - self.m) ** 2 / self.v + np.log(2.0 * np.pi * self.v))
+        return self.shape.log_density((obs.y - self.m) / np.sqrt(self.v)) - 0.5 * np.log(self.v)
+
+    def crps(self, y) -> np.ndarray:
+        sd = np.sqrt(self.v)
+        return sd * self.shape.crps((y - self.m) / sd)
 
 
 @dataclass(frozen=True)
@@ -171,20 +192,6 @@ class _Mixture(Predictive):
 
     def _average(self, function, obs):
         return averages.in_blocks(function, self.likelihood, self.latent_mean, self.latent_variance, obs)
-
-
-# --- Scores that need more than one of the above ---
-
-# Levels of the quantiles by which a continuous ranked probability score is averaged: 20 bring it to about 2 %.
-CRPS_LEVELS = (np.arange(20) + 0.5) / 20.0
-
-
-def crps(said: Predictive, y) -> np.ndarray:
-    """Continuous ranked probability score of y, (n,): of mixtures from their quantiles at `CRPS_LEVELS`."""
-    if isinstance(said, _Normal):
-        return crps_normal(y, said.m, np.sqrt(said.v), backend="numpy")
-    quantiles = np.column_stack([said.quantile(level) for level in CRPS_LEVELS])
-    return crps_quantile(y, quantiles, CRPS_LEVELS, backend="numpy")
 
 
 def unit_deviance(likelihood: OneProcess, obs: Observations, mean) -> np.ndarray:

@@ -15,14 +15,15 @@ import numpy as np
 from scipy.special import logsumexp, ndtr
 
 # |z| is counted at nodes of equal ratio; what lies beyond counts at the last ones.
-SMALLEST, LARGEST, NODES = 1e-4, 1e4, 1000
+SMALLEST, LARGEST, NODES = 1e-3, 1e3, 500
 # Components at most, residuals that one takes at least, and the narrowest one: residuals of exactly 0 have no density.
 MOST_COMPONENTS, LEAST_RESIDUALS, NARROWEST = 4, 100, 0.01
-# Steps of expectation maximisation at most; it ends when none gains more nats a residual.
-STEPS, SETTLED = 500, 1e-9
+# Steps of expectation maximisation, always as many, so that shapes of nearly the same residuals are nearly the same.
+STEPS = 200
 QUANTILE_HALVINGS = 100
-# A wider shape is taken where residuals of the other half gain so many standard errors.
-DECISIVE = 2.0
+# A shape of more components is taken where residuals of the other half gain so many standard errors, each of them no
+# more than so many nats: no single one decides.
+DECISIVE, MOST_NATS = 2.0, 5.0
 
 
 @dataclass(frozen=True)
@@ -133,9 +134,15 @@ def fit_shape(residuals: Histogram | Iterable[float]) -> Shape:
 
 def _gain(counts, gains) -> float:
     """Mean of the gains of counted residuals, in its standard errors."""
-    total = counts.sum()
-    mean = (counts * gains).sum() / total
-    return float(mean * total / math.sqrt(max((counts * (gains - mean) ** 2).sum(), np.finfo(float).tiny)))
+    nats, error = decided_by(gains, counts)
+    return nats / max(error, np.finfo(float).tiny)
+
+
+def decided_by(gains, weights) -> tuple[float, float]:
+    """Mean of some gains, none beyond `MOST_NATS`, each counted so often, and its standard error."""
+    bounded, total = np.clip(gains, -MOST_NATS, MOST_NATS), weights.sum()
+    mean = (weights * bounded).sum() / total
+    return float(mean), math.sqrt((weights * (bounded - mean) ** 2).sum() / total / total)
 
 
 def _mixture(counts, components) -> Shape:
@@ -145,19 +152,15 @@ def _mixture(counts, components) -> Shape:
     total = counts.sum()
     levels = (np.arange(components) + 0.5) / components
     at = np.searchsorted(np.cumsum(counts) / total, levels).clip(max=len(counts) - 1)
-    root = math.sqrt(counts @ squares / total)
-    scales = np.maximum(root if components == 1 else 1.5 * np.sqrt(squares[at]), NARROWEST)
-    weights, before = np.full(components, 1.0 / components), -math.inf
-    for _ in range(STEPS):
-        terms = np.log(weights / scales) - 0.5 * squares[:, None] / scales**2
-        total_density = logsumexp(terms, axis=1)
-        value = float(counts @ total_density) / total
-        if value - before < SETTLED:
-            break
-        before = value
-        shares = counts[:, None] * np.exp(terms - total_density[:, None])
+    variances = np.full(1, counts @ squares / total) if components == 1 else 2.0 * squares[at]
+    weights = np.full(components, 1.0 / components)
+    for _ in range(STEPS if components > 1 else 0):
+        logs = np.log(weights) - 0.5 * (np.log(variances) + squares[:, None] / variances)
+        shares = np.exp(logs - logs.max(axis=1, keepdims=True))
+        shares *= (counts / shares.sum(axis=1))[:, None]
         heard = shares.sum(axis=0)
         weights = (heard + 1.0) / (total + components)  # one residual each beforehand: none vanishes
-        scales = np.maximum(np.sqrt(squares @ shares / np.maximum(heard, 1e-300)), NARROWEST)
+        variances = np.maximum(squares @ shares / np.maximum(heard, np.finfo(float).tiny), NARROWEST**2)
+    scales = np.sqrt(variances)
     order = np.argsort(scales)
-    return Shape(tuple(weights[order].tolist()), tuple(np.atleast_1d(scales)[order].tolist()))
+    return Shape(tuple(weights[order].tolist()), tuple(scales[order].tolist()))

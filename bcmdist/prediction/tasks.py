@@ -1,5 +1,6 @@
 """Predictions at the rows of a partition, and their scores."""
 
+import functools
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -15,7 +16,7 @@ from bcmdist.prediction.finite import finite_latent, refuse_nan
 from bcmdist.prediction.fitted import load_fitted
 from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.latent import marginal
-from bcmdist.prediction.observation import crps, observe, predictive, unit_deviance
+from bcmdist.prediction.observation import observe, predictive, unit_deviance
 from bcmdist.prediction.scoring.pit import pit_ranges
 from bcmdist.prediction.scoring.scores import Scores, class_scores, event_scores, real_scores
 from bcmdist.storage.commits import Reference
@@ -55,12 +56,13 @@ def score_rows(fitted: Predictor, X, obs, number) -> Scores:
     `number`: of the rows in their data set, (n,).
     """
     model, scaling, units = fitted.model, fitted.model.scaling, fitted.model.likelihood.units
-    mean, variance = finite_latent(*fitted.latent(model.scaling.inputs(X)))
-    seen = predictive_of(fitted, mean, variance, obs)
+    inputs = model.scaling.inputs(X)
+    (mean, variance), errors = finite_latent(*fitted.latent(inputs)), _errors(fitted, inputs)
+    seen = predictive_of(fitted, mean, variance, obs, **errors)
     if model.likelihood.categorical:
         return class_scores(obs.y, seen)
     likelihood = cast(OneProcess, model.likelihood)
-    said = predictive(likelihood, mean, variance, obs)
+    said = predictive(likelihood, mean, variance, obs, **errors)
     densities = likelihood.densities(replace(obs, weight=np.ones(len(obs))))  # of a censored row there is none
     log_density = said.log_density(obs) + densities * scaling.log_jacobian(units)
     where, y = pit_ranges(likelihood, said, obs), scaling.targets(obs.y, units)
@@ -68,7 +70,7 @@ def score_rows(fitted: Predictor, X, obs, number) -> Scores:
     if likelihood.events:
         deviance = unit_deviance(likelihood, obs, seen["observation_mean"])
         return event_scores(replace(obs, y=y), named, log_density, deviance, where, number=number)
-    error = crps(said, obs.y) * scaling.length(units)
+    error = said.crps(obs.y) * scaling.length(units)
     return real_scores(y, named, log_density, where, train_mean=scaling.training_mean(units), crps=error)
 
 
@@ -112,7 +114,12 @@ def _check_companions(fitted, part, rows):
         check_support(fitted.model.likelihood, part, replace(rows.obs, y=np.zeros(part.rows)))
 
 
-def predictive_of(fitted: Predictor, mean, variance, obs) -> dict[str, np.ndarray]:
+def _errors(fitted, inputs) -> dict:
+    """What is known of the errors at scaled inputs, for `predictive`."""
+    return {"shape": fitted.spread.shape, "widening": functools.partial(fitted.spread.widening, inputs)}
+
+
+def predictive_of(fitted: Predictor, mean, variance, obs, **errors) -> dict[str, np.ndarray]:
     """What latent beliefs say of observations in the units of the model, by name."""
     likelihood = fitted.model.likelihood
     if likelihood.needs_calibration or fitted.calibration is not None:
@@ -121,7 +128,7 @@ def predictive_of(fitted: Predictor, mean, variance, obs) -> dict[str, np.ndarra
     elif likelihood.per_class:
         p = likelihood.class_probability(mean, variance)
     else:
-        return observe(likelihood, mean, variance, obs)
+        return observe(likelihood, mean, variance, obs, **errors)
     return {"probability": p, "label": p.argmax(axis=1)}
 
 
@@ -138,11 +145,12 @@ def predict_rows(fitted: Predictor, X, obs, quantiles=()) -> dict[str, np.ndarra
     """
     model = fitted.model
     likelihood, units = model.likelihood, model.likelihood.units
-    mean, variance = finite_latent(*fitted.latent(model.scaling.inputs(X)))
-    seen = predictive_of(fitted, mean, variance, model.scaling.observations(obs, units))
+    inputs, obs = model.scaling.inputs(X), model.scaling.observations(obs, units)
+    (mean, variance), errors = finite_latent(*fitted.latent(inputs)), _errors(fitted, inputs)
+    seen = predictive_of(fitted, mean, variance, obs, **errors)
     named = {"mean": mean, "variance": marginal(variance)} | seen
     if quantiles:
-        said = predictive(likelihood, mean, variance, model.scaling.observations(obs, units))
+        said = predictive(likelihood, mean, variance, obs, **errors)
         named |= {f"quantile{q:g}": said.quantile(q) for q in quantiles}
     out = {name: model.scaling.original(name, values, units) for name, values in named.items()}
     refuse_nan(out)

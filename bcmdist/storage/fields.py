@@ -198,6 +198,7 @@ def check_array(array, where: str, name: str, *, shape: tuple[int, ...], dtype=n
 ENTRY = (
     *(TEXT, TEXT, COUNT, NOT_NEGATIVE, TEXT, TEXT, maybe(COUNT)),
     *(every(NUMBER), every(NUMBER), maybe(NOT_NEGATIVE)),
+    *(every(NUMBER), every(NUMBER), every(NUMBER)),
 )
 LEAST_TOLD = 3  # key, digest and rows: older segments tell no more
 

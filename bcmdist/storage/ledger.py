@@ -35,6 +35,16 @@ class Entry:
     """how much worse than expected that was (`bcmdist.prediction.scoring.surprise`)"""
     densities: float | None = None
     """densities of targets that its evidence multiplies, where they are counted: `Likelihood.densities`"""
+    places: tuple[float, ...] = ()
+    """of some of its rows scaled inputs and the log of the variance predicted there, row after row"""
+    residuals: tuple[float, ...] = ()
+    """of each of these rows its standardised error, as the committee predicts it that has not heard it"""
+    local_residuals: tuple[float, ...] = ()
+    """the same of local prediction, which then is what places are of"""
+
+    def residuals_of(self, method: str) -> tuple[float, ...]:
+        """Those of the predictions of a method; none are known of others than ours."""
+        return {"committee": self.residuals, "local": self.local_residuals}.get(method, ())
 
 
 ARRIVAL = [*Entry.__dataclass_fields__].index("arrival")  # where what is noted begins in a line

@@ -31,6 +31,8 @@ FULL = replace(
     companions=("weight",),
     between_partitions=0.75,
     expected={"partitions": 2, "surprise": 0.0, "dispersion": 1.0, "samples": 4, "figures": [0.5]},
+    noise="varying",
+    spread={"rows": 300, "gain": 0.1, "gain_error": 0.02, "process": None},
     other={"of a later version": [1]},
 )
 

@@ -6,7 +6,7 @@ from sklearn import metrics
 
 from bcmdist.data.observations import Observations, unweighted
 from bcmdist.model.likelihoods import Gaussian, NegativeBinomial, Poisson, StudentT, Weibull
-from bcmdist.prediction.observation import crps, observe, predictive, unit_deviance
+from bcmdist.prediction.observation import observe, predictive, unit_deviance
 from bcmdist.prediction.scoring.pit import pit_ranges
 from bcmdist.prediction.scoring.scores import class_scores, concordance_pairs, event_scores, real_scores
 
@@ -16,7 +16,7 @@ def regression_scores(y, p, *, train_mean):
     likelihood, obs = Gaussian(1e-12), unweighted(y)
     said = predictive(likelihood, p["observation_mean"], p["observation_variance"], obs)
     where = pit_ranges(likelihood, said, obs)
-    return real_scores(y, p, said.log_density(obs), where, train_mean=train_mean, crps=crps(said, y))
+    return real_scores(y, p, said.log_density(obs), where, train_mean=train_mean, crps=said.crps(y))
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_crps_of_a_mixture_is_that_of_its_distribution():
     z = np.linspace(-15, 15, 6001)
     F = predictive(likelihood, np.zeros(6001), np.full(6001, 0.2), unweighted(z)).cdf(z)
     exact = [np.trapezoid((F - (z >= at)) ** 2, z) for at in y]
-    np.testing.assert_allclose(crps(said, y), exact, rtol=0.03)  # 20 levels bring it to about 2 %
+    np.testing.assert_allclose(said.crps(y), exact, rtol=0.03)  # 20 levels bring it to about 2 %
 
 
 def test_one_class_has_no_ranking():

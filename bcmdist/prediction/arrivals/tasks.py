@@ -4,22 +4,26 @@ Those that it has heard before are scored likewise, by what it believes without 
 """
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from bcmdist.committee.loading import load_committee
+from bcmdist.committee.loading import load_committee, load_facts
 from bcmdist.errors import ModelDamaged, ModelNotFound, NotPositiveDefinite
 from bcmdist.experts.tasks import Contribution, EPExpert, Expert
-from bcmdist.model.targets import model_observations
+from bcmdist.model.targets import model_observations, model_rows
 from bcmdist.prediction.arrivals.drift import noted
 from bcmdist.prediction.fitted import Fitted, load_fitted
+from bcmdist.prediction.scale import places_of
 from bcmdist.prediction.scoring import surprise
 from bcmdist.prediction.tasks import score_rows
 from bcmdist.storage.commits import Reference
 
 # Rows of a partition that are scored, evenly spread: 50 rows of 1000 take about 4 % of the time of hearing them.
 SCORED_ROWS = 50
+# Of these rows, those whose residuals are noted, and how many times the rows of a partition a committee has heard
+# before its errors are those of later predictions.
+NOTED_ROWS, HEARD_TIMES = 16, 4
 # Samples of so many rows that are scored of a partition that is withheld, at most.
 SAMPLES = 4
 
@@ -34,16 +38,18 @@ class Arrival:
 
     def __call__(self, part, rows) -> Contribution:
         heard: Contribution = self.expert(part, rows)
-        arrival, surprised = self._noted(part, rows)
-        entry = replace(heard.entries[part.key], arrival=arrival, surprise=surprised)
-        return replace(heard, entries={part.key: entry})
+        noted = self._noted(part, rows)
+        return replace(heard, entries={part.key: replace(heard.entries[part.key], **noted)})
 
-    def _noted(self, part, rows):
+    def _noted(self, part, rows) -> dict[str, Any]:
         try:
-            fitted = load_fitted(self.belief)
+            fitted, facts = load_fitted(self.belief), load_facts(self.belief)
         except (ModelNotFound, ModelDamaged, NotPositiveDefinite):  # pruned since, in part or whole; or no help
-            return (), ()
-        return _sample_noted(fitted, part, rows, np.arange(part.rows))
+            return {}
+        arrival, surprised = _sample_noted(fitted, part, rows, np.arange(part.rows))
+        known = load_committee(self.belief).total.rows
+        told = facts.noise is not None and fitted.model.likelihood.normal and known >= HEARD_TIMES * part.rows
+        return {"arrival": arrival, "surprise": surprised} | (_errors_of(fitted, part, rows) if told else {})
 
 
 @dataclass(frozen=True)
@@ -73,9 +79,24 @@ class Noted:
         return Noted(self.by_key | other.by_key)
 
 
+def _errors_of(fitted: Fitted, part, rows):
+    """Standardised residuals of some rows, and where they are."""
+    X, obs = model_rows(fitted.model, part, rows)
+    some = _some(np.arange(part.rows), NOTED_ROWS)
+    mean, variance = fitted.latent(X[some])
+    observed = variance + fitted.model.likelihood.noise(obs[some])
+    z = (fitted.model.likelihood.targets(obs[some]) - mean) / np.sqrt(observed)
+    return {"places": tuple(places_of(X[some], observed).ravel().tolist()), "residuals": tuple(z.tolist())}
+
+
+def _some(among, count):
+    """Some of several rows, evenly spread."""
+    return among[np.unique(np.linspace(0, len(among) - 1, min(count, len(among))).astype(int))]
+
+
 def _sample_noted(fitted: Fitted, part, rows, among):
     """What is noted of `SCORED_ROWS` of some rows of a partition."""
-    some = among[np.unique(np.linspace(0, len(among) - 1, min(SCORED_ROWS, len(among))).astype(int))]
+    some = _some(among, SCORED_ROWS)
     obs = model_observations(fitted.model, part, rows.obs)
     scores = score_rows(fitted, rows.X[some], obs[some], part.start + some)
     return noted(scores), surprise.noted(scores.totals)

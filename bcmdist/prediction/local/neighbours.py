@@ -24,6 +24,8 @@ from bcmdist.prediction.limits import MemoryNeed, local_memory
 from bcmdist.prediction.local.expert import LocalExpert, local_expert, predict_local
 from bcmdist.prediction.local.halos import Arrangement, load_arrangement
 from bcmdist.prediction.local.soundness import check_halo, check_halos
+from bcmdist.prediction.spread import Spread
+from bcmdist.prediction.spread_of import load_spread
 from bcmdist.runtime.memory import LOCAL_BYTES
 from bcmdist.storage.cache import get_or_make, least_recently_used
 from bcmdist.storage.commits import BlobReference, ModelStore, Reference, open_store
@@ -160,6 +162,7 @@ class LocallyFitted(Predictor):
     model: Model
     calibration: Calibration | None
     neighbours: Neighbours
+    spread: Spread
 
     @classmethod
     def refuse(cls, snapshot) -> None:
@@ -181,7 +184,8 @@ class LocallyFitted(Predictor):
     @classmethod
     def of_commit(cls, reference) -> "LocallyFitted":
         calibration = calibration_from(load_facts(reference).local_calibration)
-        return cls(load_fitted(reference).model, calibration, load_neighbours(reference))
+        spread = load_spread(reference, "local")
+        return cls(load_fitted(reference).model, calibration, load_neighbours(reference), spread)
 
     def latent(self, X) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of f at scaled inputs X (n, D); see `Neighbours.latent`."""

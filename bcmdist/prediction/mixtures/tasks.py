@@ -11,7 +11,7 @@ import numpy as np
 from bcmdist.data.writing import write_rows
 from bcmdist.errors import ModelDamaged
 from bcmdist.model.targets import model_observations
-from bcmdist.prediction.fitted import load_fitted
+from bcmdist.prediction.fitted import Fitted, load_fitted
 from bcmdist.prediction.mixtures.normal_mixtures import (
     mixture_cdf,
     mixture_crps,
@@ -103,7 +103,7 @@ class MixturePredict:
 
 def said_by(members: tuple[Reference, ...], rows) -> dict[str, np.ndarray]:
     """Stacked predictions at rows by models that are loaded one after the other."""
-    return stacked(predict_rows(load_fitted(member), rows.X, rows.obs) for member in members)
+    return stacked(predict_rows(Fitted.of_commit(member), rows.X, rows.obs) for member in members)
 
 
 def stacked(predictions: Iterable[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:

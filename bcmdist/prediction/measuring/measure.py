@@ -1,0 +1,95 @@
+"""The spread of errors, measured at the end of a fit by rows that are left out, and noted in the ledger.
+
+Once for a model, and again when it has heard twice as many rows: meanwhile arrivals note their own residuals.
+"""
+
+import functools
+from dataclasses import replace
+
+import numpy as np
+
+from bcmdist.committee.passes import heard_partitions
+from bcmdist.committee.snapshot import Snapshot
+from bcmdist.errors import CommitConflict
+from bcmdist.model.kernels import metric
+from bcmdist.prediction.measuring.tasks import LeaveOut
+from bcmdist.prediction.scale import settle_process
+from bcmdist.prediction.spread import LEAST, Residuals, gain_of
+from bcmdist.prediction.spread_of import residuals_known
+from bcmdist.runtime.timing import StageTimer
+
+# Rows that are left out, about, of so many partitions at most.
+ROWS, PARTITIONS = 4000, 16
+# By local prediction, at the cost of a local expert for each cell: a share of all rows, within these limits, from cells
+# of as many partitions; some of these tell of the errors of the committee, too.
+LOCAL_SHARE, LOCAL_ROWS, COMMITTEE_EVERY = 1 / 30, (2500, 6000), 4
+# Numbers of a ledger that tell where they were, at most.
+NUMBERS = 2**17
+# Residuals of arrivals that are enough not to leave out rows again.
+ENOUGH = 1000
+AGAIN = 2.0
+SEED = 0
+
+
+def measured(snapshot: Snapshot, runtime, *, read=True) -> Snapshot:
+    """The commit that knows how errors are spread; of a model without normal noise the same one.
+
+    `read`: whether rows that were heard may be read for it; else what arrivals have told is all there is.
+    """
+    facts, rows = snapshot.facts, snapshot.committee.total.rows
+    if facts.noise is None or not snapshot.model.likelihood.normal or rows < LEAST:
+        return snapshot
+    if facts.spread and rows < AGAIN * facts.spread["rows"]:
+        return snapshot
+    stages, ledger = StageTimer(), snapshot.ledger
+    with stages("errors"):
+        if residuals_known(facts, ledger, facts.method).count < ENOUGH:
+            if not read:
+                return snapshot
+            ledger = _left_out(snapshot, runtime)
+        spread = _settled(snapshot, residuals_known(facts, ledger, facts.method))
+    changed = ledger is not snapshot.ledger
+    try:
+        entries = ledger if changed else []
+        return snapshot.successor(snapshot.committee, entries, rewrite=changed, stages=stages, spread=spread)
+    except CommitConflict:  # who has heard more measures too
+        return snapshot.newest()
+
+
+def _left_out(snapshot, runtime):
+    """The ledger with the residuals of rows that are left out."""
+    local, inputs = snapshot.facts.method == "local", snapshot.model.inputs
+    parts, generator = heard_partitions(snapshot), np.random.default_rng(SEED)
+    wanted = np.clip(LOCAL_SHARE * snapshot.committee.total.rows, *LOCAL_ROWS) if local else ROWS
+    wanted = min(wanted, NUMBERS // inputs)
+    most = max(1, round(wanted / (snapshot.facts.cells.core or 1))) if local else PARTITIONS
+    chosen = [parts[k] for k in np.sort(generator.permutation(len(parts))[:most])]
+    task = functools.partial(LeaveOut, snapshot.reference, int(np.ceil(wanted / len(chosen))))
+    if not local:
+        return _with(snapshot.ledger, runtime.sum(task(local=False), chosen, label="errors"))
+    ledger = _with(snapshot.ledger, runtime.sum(task(local=False), chosen[::COMMITTEE_EVERY], label="errors"))
+    return _with(ledger, runtime.sum(task(local=True), chosen, label="errors"))  # places are of these
+
+
+def _with(ledger, found):
+    """A ledger with fields that were found out of its entries."""
+    return tuple(replace(entry, **found.by_key.get(entry.key, {})) for entry in ledger)
+
+
+def _settled(snapshot, residuals: Residuals) -> dict:
+    """What residuals say of the scale of errors, as the fact `spread`."""
+    known = {"rows": snapshot.committee.total.rows, "gain": None, "gain_error": None, "process": None}
+    if snapshot.facts.noise == "constant" or residuals.count < LEAST:
+        return known
+    places, z, _ = residuals.together()
+    inputs = snapshot.model.inputs
+    process = settle_process(
+        places, z, [np.full(inputs, np.sqrt(inputs)), metric(snapshot.model.shared.kernel, inputs)]
+    )
+    gain = gain_of(residuals, process)
+    taken = gain.decisive or snapshot.facts.noise == "varying"
+    return known | {
+        "gain": gain.nats,
+        "gain_error": gain.error,
+        "process": process.to_json() if taken else None,
+    }

@@ -1,0 +1,110 @@
+"""How errors are spread: their scale at each input, and their shape, as residuals of rows left out tell both.
+
+Residuals are noted in the ledger, with the partition that they are of: what is known follows from the ledger at any
+commit. So they come with what is heard, go with what is forgotten, fade with it and join when committees are merged.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bcmdist.prediction.scale import Process, Scale, fit_scale, places_of
+from bcmdist.prediction.shape import NORMAL, Histogram, Shape, decided_by, fit_shape, histogram
+from bcmdist.storage.ledger import Entry
+
+# Residuals of which fewer tell too little of tails.
+LEAST = 250
+# A scale that varies is taken where residuals gain more than so many standard errors.
+DECISIVE = 2.0
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Of standardised errors: their variance at scaled inputs, and their distribution in units of that."""
+
+    shape: Shape = NORMAL
+    scale: Scale | None = None
+    """None: the same everywhere"""
+
+    def widening(self, X, variance) -> np.ndarray | float:
+        """By which the variance of an observation (n,) is multiplied at scaled inputs X (n, D), (n,)."""
+        return 1.0 if self.scale is None else self.scale.factor(places_of(X, variance))
+
+
+AS_THE_MODEL_SAYS = Spread()
+
+
+@dataclass(frozen=True)
+class Residuals:
+    """Standardised residuals of rows left out, by partition."""
+
+    places: list[np.ndarray]
+    """(k, D + 1) each; see `bcmdist.prediction.scale`"""
+    errors: list[np.ndarray]
+    """(k,) each"""
+    weights: list[float]
+    """how many times each partition counts"""
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.errors))
+
+    def together(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Places (n, D + 1), residuals and weights (n,)."""
+        weights = np.repeat(self.weights, [len(one) for one in self.errors])
+        return np.concatenate(self.places), np.concatenate(self.errors), weights
+
+    def histogram(self, divided_by: np.ndarray | None = None) -> Histogram:
+        """Of all of them, divided by the roots of some factors (n,)."""
+        ends = np.cumsum([len(one) for one in self.errors])[:-1]
+        factors = np.ones(self.count) if divided_by is None else divided_by
+        counted = [
+            histogram(z / np.sqrt(factor)).weighted(weight)
+            for z, factor, weight in zip(self.errors, np.split(factors, ends), self.weights, strict=True)
+        ]
+        return sum(counted[1:], counted[0])
+
+
+def noted(ledger: Sequence[Entry], weights: Mapping[str, float], method: str) -> Residuals:
+    """Residuals that a ledger notes of the predictions of a method, each entry counted so often by key."""
+    found = [(entry, entry.residuals_of(method)) for entry in sorted(ledger, key=lambda entry: entry.key)]
+    found = [(entry, errors) for entry, errors in found if errors and weights[entry.key] > 0]
+    return Residuals(
+        [np.reshape(entry.places, (len(errors), -1)) for entry, errors in found],
+        [np.array(errors) for _, errors in found],
+        [weights[entry.key] for entry, _ in found],
+    )
+
+
+def spread_of(residuals: Residuals, process: Process | None) -> Spread:
+    """What residuals tell; with a scale that varies as a process does, if one is given."""
+    if residuals.count < LEAST:
+        return AS_THE_MODEL_SAYS
+    if process is None:
+        return Spread(fit_shape(residuals.histogram()))
+    scale, factors = fit_scale(process, *residuals.together())
+    return Spread(fit_shape(residuals.histogram(factors)), scale)
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a scale that varies gains for each residual, in nats, beside a shape of its own in either case."""
+
+    nats: float
+    error: float
+    """its standard error"""
+
+    @property
+    def decisive(self) -> bool:
+        return self.nats > DECISIVE * self.error
+
+
+def gain_of(residuals: Residuals, process: Process) -> Gain:
+    """Of a scale that varies as a process does, by residuals each of which has no part in its own factor."""
+    X, z, weights = residuals.together()
+    constant = fit_shape(residuals.histogram())
+    _, factors = fit_scale(process, X, z, weights)
+    varying = fit_shape(residuals.histogram(factors))
+    gains = varying.log_density(z / np.sqrt(factors)) - 0.5 * np.log(factors) - constant.log_density(z)
+    return Gain(*decided_by(gains, weights))

@@ -1,0 +1,71 @@
+"""The scale of errors: a second committee, of log squared residuals."""
+
+import numpy as np
+import pytest
+
+from bcmdist.prediction.scale import LOG_VARIANCE, fit_scale, log_squares, places_of, settle_process
+from bcmdist.prediction.spread import Residuals, gain_of, spread_of
+
+UNITS = [np.full(2, np.sqrt(2.0)), np.array([0.5, 2.0])]
+
+
+def residuals(rng, n, sd):
+    """Of n rows in parts of 100, with standard deviations `sd` of X."""
+    X = rng.uniform(-2, 2, (n, 2))
+    places, z = places_of(X, np.full(n, 0.2)), sd(X) * rng.standard_normal(n)
+    return Residuals(list(places.reshape(-1, 100, 3)), list(z.reshape(-1, 100)), [1.0] * (n // 100))
+
+
+def growing(X):
+    return np.exp(0.8 * X[:, 0])
+
+
+def test_log_squares_of_normal_residuals_have_no_bias_and_the_known_variance(rng):
+    seen = log_squares(rng.standard_normal(400_000))
+    # Residuals count as .01 at least: of the mean that takes .01, of the variance a fifteenth.
+    assert seen.mean() == pytest.approx(0.01, abs=0.01)
+    assert seen.var() == pytest.approx(14 / 15 * LOG_VARIANCE, rel=0.02)
+
+
+def test_a_scale_that_varies_is_found(rng):
+    known = residuals(rng, 2000, growing)
+    places, z, weight = known.together()
+    process = settle_process(places, z, UNITS)
+    assert gain_of(known, process).decisive
+    spread = spread_of(known, process)
+    X = rng.uniform(-1.8, 1.8, (500, 2))
+    found = np.sqrt(spread.widening(X, np.full(500, 0.2)))
+    np.testing.assert_allclose(np.log(found / growing(X)), np.log(found / growing(X)).mean(), atol=0.35)
+    new = growing(X) * rng.standard_normal(500) / found
+    assert spread.shape.quantile(0.975) == pytest.approx(np.quantile(np.abs(new), 0.95), rel=0.15)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_constant_scale_stays_constant(seed):
+    rng = np.random.default_rng(seed)
+    known = residuals(rng, 1000, lambda X: 1.0)
+    places, z, _ = known.together()
+    assert not gain_of(known, settle_process(places, z, UNITS)).decisive
+
+
+def test_each_row_has_no_part_in_its_own_factor(rng):
+    known = residuals(rng, 300, growing)
+    places, z, weight = known.together()
+    process = settle_process(places, z, UNITS)
+    _, factors = fit_scale(process, places, z, weight)
+    for row in (0, 150):
+        others = np.arange(300) != row
+        alone, _ = fit_scale(process, places[others], z[others], weight[others])
+        level = fit_scale(process, places, z, weight)[0].level
+        expected = alone.factor(places[row : row + 1]) * np.exp(alone.level - level)
+        np.testing.assert_allclose(factors[row], expected[0], rtol=1e-9)
+
+
+def test_residuals_add_and_fade(rng):
+    known = residuals(rng, 400, growing)
+    places, z, _ = known.together()
+    process = settle_process(places, z, UNITS)
+    twice = Residuals(known.places * 2, known.errors * 2, [0.5] * 8)
+    once, halves = spread_of(known, process), spread_of(twice, process)
+    np.testing.assert_allclose(halves.scale.mean, once.scale.mean, atol=1e-10)
+    np.testing.assert_allclose(halves.scale.factor(places), once.scale.factor(places), rtol=1e-10)
