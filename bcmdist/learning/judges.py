@@ -78,7 +78,7 @@ JUDGED_LABELS = LeftOutSizes(count=25, rows=1000)
 # 250 rows, .035 with 1000, .10 with all 9000; the settled SE is the better one with 1000 rows, not with 4500).
 DECIDING_ROWS, DECIDING_LEAST = 20_000, 8
 # Blocks of the size of gaps that are left out, each amid so many rows.
-GAP_BLOCKS, GAP_ROWS = 24, 500
+GAP_BLOCKS, GAP_ROWS = 24, 250
 
 
 @dataclass(frozen=True)
