@@ -2,6 +2,8 @@
 
 from dataclasses import asdict
 
+import numpy as np
+
 from bcmdist.api.advice import advice
 from bcmdist.committee import passes
 from bcmdist.committee.snapshot import Snapshot
@@ -36,7 +38,9 @@ def info(snapshot: Snapshot) -> dict:
         "passes": [entry.to_json() for entry in facts.passes],
         "converged": passes.converged(facts),
         "jitter": shared.jitter,
+        "shared_lengthscales": _shared_lengthscales(shared.kernel),
         "kernels_tried": facts.kernels_tried,
+        "decisions": facts.decisions or [],
         "at_bounds": facts.at_bounds,
         "method": facts.method,
         "recalibration": facts.recalibration,
@@ -47,6 +51,12 @@ def info(snapshot: Snapshot) -> dict:
         "seconds_by_stage": facts.seconds,
         "model": snapshot.url,
     }
+
+
+def _shared_lengthscales(kernel):
+    """By name, how many inputs have one and the same lengthscale: all those of a kernel, where they are several."""
+    values = {f"kernel.{name}": kernel.parameters[name] for name in kernel.lengthscales}
+    return {name: len(value) for name, value in values.items() if len(value) > 1 and np.ptp(value) == 0.0}
 
 
 def _cells(snapshot):

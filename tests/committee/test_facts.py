@@ -26,6 +26,9 @@ FULL = replace(
     withdrawn_error=0.125,
     degrees_estimated=12.5,
     settled={"noise": 2.0},
+    decisions=[
+        {"of": "mean", "taken": "linear", "judge": "evidence", "over": {"constant": {"nats": 3.0, "error": None}}}
+    ],
     companions=("weight",),
     between_partitions=0.75,
     expected={"partitions": 2, "surprise": 0.0, "dispersion": 1.0, "samples": 4, "figures": [0.5]},
