@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 import numpy as np
 
-from bcmdist.api.advice import advice
+from bcmdist.api.advice import advice, errors
 from bcmdist.committee import passes
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.model.model import named_parameters
@@ -44,6 +44,7 @@ def info(snapshot: Snapshot) -> dict:
         "at_bounds": facts.at_bounds,
         "method": facts.method,
         "recalibration": facts.recalibration,
+        "errors": errors(snapshot),
         "drift": told(snapshot.ledger, from_facts(facts.expected)),
         "fading": asdict(facts.fading) if facts.fading.fades else None,
         "skipped": list(facts.skipped),

@@ -64,7 +64,7 @@ def info(model, commit, history, ledger, p_eff_data, calibration, picture, as_js
 
 
 def _in_words(figures):
-    """Figures for a table: lengthscales that are shared are one, and decisions are sentences."""
+    """Figures for a table: shared lengthscales are one, and decisions and what is known of errors are sentences."""
     shared = figures.get("shared_lengthscales", {})
     if "decisions" not in figures:  # of a mixture
         return figures
@@ -73,8 +73,18 @@ def _in_words(figures):
         for name, value in figures["hyperparameters"].items()
     }
     said = "; ".join(map(_decision, figures["decisions"])) or None
-    told = figures | {"hyperparameters": values, "decisions": said}
+    told = figures | {"hyperparameters": values, "decisions": said, "errors": _errors(figures["errors"])}
     return {name: value for name, value in told.items() if name != "shared_lengthscales"}
+
+
+def _errors(told):
+    """Shape and scale of errors, in a line."""
+    if told is None:
+        return None
+    pairs = zip(told["shape"]["weights"], told["shape"]["scales"], strict=True)
+    shape = " + ".join(f"{weight:.0%} N(0, {scale:.2f}^2)" for weight, scale in pairs)
+    gain = "" if told["gain"] is None else f" ({told['gain']:.2g} +- {told['gain_error']:.2g} nats a row)"
+    return f"{told['scale']} scale{gain}; in units of the predicted deviation {shape}, of {told['residuals']} rows"
 
 
 def _decision(decision):
