@@ -120,6 +120,9 @@ class Facts:
     degrees_estimated: float | None = None
     settled: dict[str, Any] | None = None
     """variances that rows left out have changed, by name"""
+    decisions: list[dict[str, Any]] | None = None
+    """what learning has decided, who has, and by how much: `bcmdist.learning.decisions.Decision`; None of versions that
+    did not note them"""
     companions: tuple[str, ...] | None = None
     """what stood beside the targets in training"""
     between_partitions: float | None = None

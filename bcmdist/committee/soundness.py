@@ -43,6 +43,8 @@ CELLS = {
 CELL_STEPS = ("edges", "halos", "border_jump")
 FADING = {"source": TEXT, "position": COUNT, "half_life": maybe(POSITIVE), "window": maybe(SEVERAL)}
 PASS = {"pass": SEVERAL, "change": NOT_NEGATIVE.perhaps, "log_evidence": maybe(NUMBER), "halvings": COUNT.perhaps}
+MARGIN = {"nats": maybe(NUMBER), "error": maybe(NOT_NEGATIVE)}
+DECISION = {"of": TEXT, "taken": TEXT, "judge": TEXT, "over": each(fields(MARGIN))}
 EXPECTED = {
     "partitions": COUNT,
     "surprise": NUMBER,
@@ -84,6 +86,7 @@ FIT = {
     "objective": maybe(NUMBER),
     "degrees_estimated": maybe(NUMBER),
     "settled": NAMED.perhaps,
+    "decisions": every(fields(DECISION)).perhaps,
     "companions": every(TEXT).perhaps,
     "between_partitions": NUMBER.perhaps,
     "expected": maybe(fields(EXPECTED)),

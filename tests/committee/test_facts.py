@@ -26,9 +26,15 @@ FULL = replace(
     withdrawn_error=0.125,
     degrees_estimated=12.5,
     settled={"noise": 2.0},
+    decisions=[
+        {"of": "mean", "taken": "linear", "judge": "evidence", "over": {"constant": {"nats": 3.0, "error": None}}}
+    ],
     companions=("weight",),
     between_partitions=0.75,
     expected={"partitions": 2, "surprise": 0.0, "dispersion": 1.0, "samples": 4, "figures": [0.5]},
+    halving_loss={"nats": 0.1, "error": 0.02},
+    repeats={"share": 0.5, "deviation": 0.1},
+    labels={"X[1]": 20},
     noise="varying",
     spread={"rows": 300, "gain": 0.1, "gain_error": 0.02, "process": None},
     other={"of a later version": [1]},
