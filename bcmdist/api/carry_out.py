@@ -22,6 +22,7 @@ from bcmdist.api.sampling import sample_posterior
 from bcmdist.data.dataset import open_data
 from bcmdist.data.outputs import refuse_existing
 from bcmdist.errors import InvalidOption, InvalidRequest
+from bcmdist.learning.wanted import wanted_partitions
 from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.runtime.signals import noting
 
@@ -72,7 +73,7 @@ def begun(request) -> AbstractContextManager[Work]:
 @contextlib.contextmanager
 def _fit(request: FitRequest) -> Iterator[Work]:
     settings = request.settings
-    open_data(request.data, x=settings.x, y=settings.y)
+    wanted_partitions(settings, open_data(request.data, x=settings.x, y=settings.y))
     how: Callable = GBCM.prepare if request.prepare_only else GBCM.fit
     if request.hyperparameters == "hmc":
         how = functools.partial(sample_posterior, samples=request.samples, chains=request.chains)

@@ -4,8 +4,8 @@ from dataclasses import asdict
 
 import numpy as np
 
+from bcmdist.api.advice import advice, errors
 from bcmdist.committee import passes
-from bcmdist.committee.committee import query_advice
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.model.model import named_parameters
 from bcmdist.prediction.arrivals.drift import told
@@ -16,7 +16,6 @@ def info(snapshot: Snapshot) -> dict:
     """Figures of `bcmdist info`."""
     model, facts, degrees = snapshot.model, snapshot.facts, snapshot.degrees_of_freedom
     shared, count = model.shared, model.shared.functions
-    asked = facts.query_asked if shared.exhaustive else count
     return {
         "rows": snapshot.committee.total.rows,
         "partitions": len(snapshot.ledger),
@@ -26,7 +25,7 @@ def info(snapshot: Snapshot) -> dict:
         "inputs": model.inputs,
         "columns": list(model.schema.columns),
         "p_eff": degrees,
-        "advice": query_advice(degrees, count, asked, facts.degrees_estimated, of=shared.noun),
+        "advice": advice(snapshot),
         "log_evidence": passes.log_evidence(model, facts, snapshot.ledger, snapshot.committee),
         "kernel": model.kernel_name,
         "mean": shared.mean.name,
@@ -44,6 +43,8 @@ def info(snapshot: Snapshot) -> dict:
         "decisions": facts.decisions or [],
         "at_bounds": facts.at_bounds,
         "method": facts.method,
+        "recalibration": facts.recalibration,
+        "errors": errors(snapshot),
         "drift": told(snapshot.ledger, from_facts(facts.expected)),
         "fading": asdict(facts.fading) if facts.fading.fades else None,
         "skipped": list(facts.skipped),

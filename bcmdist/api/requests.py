@@ -126,7 +126,10 @@ def located(request: Said) -> Said:
     InvalidOption
         A URL holds a password, which would be stored.
     """
-    return replace(request, **{name: absolute(place) for name, place in named_places(request).items()})
+    found = {name: getattr(request, name) for name in said(type(request))}
+    moved = {name: located(value) for name, value in found.items() if has_fields(type(value))}
+    moved |= {name: absolute(found[name]) for name in request.places if found[name] is not None}
+    return replace(request, **moved)
 
 
 def absolute(place: str) -> str:

@@ -52,6 +52,8 @@ LEAST_JITTER = 1e-10
 LARGEST_LOG = 30.0
 
 MEMBERS = "members"
+# Settings that earlier versions do not know, whose chains are those of the defaults.
+LATER = ("noise", "query_from")
 
 MakeObjective = Callable[[GBCM, list[Partition], Runtime], Objective]
 """From a prepared committee, partitions and a runtime to an objective of kernel and likelihood."""
@@ -186,7 +188,8 @@ def thinned(chains: list[Chain], samples) -> np.ndarray:
 def _chain(model, coordinates, objective, hmc, settings, number, prepared):
     """A chain that was sampled before, or a new one, which is committed."""
     store = chain_store(model)
-    job = {"hmc": asdict(hmc), "settings": asdict(settings), "data": prepared.snapshot.facts.job, "chain": number}
+    asked = {n: v for n, v in asdict(settings).items() if n not in LATER or v != getattr(Settings(), n)}
+    job = {"hmc": asdict(hmc), "settings": asked, "data": prepared.snapshot.facts.job, "chain": number}
     if number + 1 in store.numbers():
         commit = store.load(number + 1)
         if commit.facts["job"] != job:

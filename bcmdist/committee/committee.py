@@ -82,16 +82,22 @@ def _blocks(array, axes):
     return math.prod(array.shape[: array.ndim - axes])
 
 
+# Nats a row by which predictions differ measurably: about the standard error of a score of a few thousand rows.
+MEASURABLE_NATS = 0.01
+# So few query points may be too few for their half to tell: neither is felt beside the rows around. Arbitrary.
+LEAST_HALVED = 100
+
 # The query set is large enough where it has about twice as many points as degrees of freedom are
 # seen through it (SYSTEMS I.8: twice sufficed in a toy problem, once did not).
 POINTS_PER_DEGREE = 2.0
 
 
-def query_advice(degrees_of_freedom, points, asked, estimated=None, *, of="query points") -> str:
+def query_advice(degrees_of_freedom, points, asked, estimated=None, *, of="query points", loss=None) -> str:
     """One line on whether the query set suffices, and what to set when it does not.
 
     Fewer points than were asked for are left where the kernel determines the others. `estimated`: the degrees of
-    freedom for which an automatic number of points was asked for. `of`: what is shared.
+    freedom for which an automatic number of points was asked for. `of`: what is shared. `loss`: of local predictions,
+    "nats" a row by which they are worse with half of the query points, and its standard "error".
     """
     wanted = POINTS_PER_DEGREE * degrees_of_freedom
     seen = f"{degrees_of_freedom:.0f} effective degrees of freedom are seen through {points} {of}"
@@ -101,4 +107,13 @@ def query_advice(degrees_of_freedom, points, asked, estimated=None, *, of="query
         return f"{seen}, which determine the others of {asked}: enough"
     if wanted <= points:
         return f"{seen}: enough"
-    return f"{seen}: the query set limits the fit; set --query to {int(np.ceil(wanted / 100) * 100)} or more"
+    more = f"set --query to {int(np.ceil(wanted / 100) * 100)} or more"
+    if loss is None or points < LEAST_HALVED:
+        return f"{seen}: the query set limits the fit; {more}"
+    with_half = f"with half of them rows left out are predicted worse by {loss['nats']:.2g} nats a row"
+    if loss["nats"] > max(MEASURABLE_NATS, loss["error"]):
+        return f"{seen}: {with_half}; {more}"
+    return (
+        f"{seen}: enough for local predictions, with half of which rows left out are predicted as well (to "
+        f"{max(abs(loss['nats']), loss['error']):.2g} nats a row); for --method committee, {more}"
+    )

@@ -100,10 +100,19 @@ class Facts:
     calibration: dict[str, Any] | None = None
     """`bcmdist.prediction.calibration.Calibration`, and the rows heard then"""
     local_calibration: dict[str, Any] | None = None
+    recalibration: dict[str, Any] | None = None
+    """`bcmdist.prediction.recalibration.Recalibration` where rows left out gain by it, the rows heard then, and where
+    they were linearised"""
     chunks: str | None = None
     """hash of the blob with the chunks that the survey has read from data without a manifest"""
     linearised_at: str | None = None
     """hash of the shared values given which the last pass was linearised"""
+    halving_loss: dict[str, float] | None = None
+    """nats a row by which local predictions are worse with half of the query points, and the standard error of that"""
+    repeats: dict[str, float] | None = None
+    """`bcmdist.learning.repeats.Repeats`: share of rows, and standard deviation of their targets"""
+    labels: dict[str, int] | None = None
+    """how many values inputs have that the kernel uses as labels, by name"""
     objective: float | None = None
     """log joint density there"""
     withdrawn_error: float | None = None

@@ -30,6 +30,7 @@ from bcmdist.storage.ledger import CLASSES_NOTED, NUMBERS_NOTED
 
 # What a record says of its committee, `FACTS`, of which `FIT` is what the fit found out; parts stand before the whole.
 CALIBRATION = fields({"slope": NUMBER, "bias": every(NUMBER), "rows": COUNT.perhaps})
+RECALIBRATION = {"slope": POSITIVE, "intercept": NUMBER, "rows": COUNT, "linearised_at": maybe(BLOB)}
 CELLS = {
     "core": SEVERAL.perhaps,
     "around": SEVERAL.perhaps,
@@ -79,6 +80,7 @@ FIT = {
     "cells": maybe(fields(CELLS)),
     "calibration": maybe(CALIBRATION),
     "local_calibration": maybe(CALIBRATION),
+    "recalibration": maybe(fields(RECALIBRATION)),
     "chunks": BLOB.perhaps,
     "linearised_at": maybe(BLOB),
     "objective": maybe(NUMBER),
@@ -88,6 +90,9 @@ FIT = {
     "companions": every(TEXT).perhaps,
     "between_partitions": NUMBER.perhaps,
     "expected": maybe(fields(EXPECTED)),
+    "halving_loss": maybe(fields({"nats": NUMBER, "error": NOT_NEGATIVE})),
+    "repeats": maybe(fields({"share": NOT_NEGATIVE, "deviation": NOT_NEGATIVE})),
+    "labels": each(COUNT).perhaps,
     "noise": maybe(one_of(("auto", "constant", "varying"))),
     "spread": maybe(fields(SPREAD)),
 }

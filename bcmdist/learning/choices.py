@@ -47,7 +47,13 @@ def choose_likelihood(data, surveyed, settings, schema) -> tuple[Likelihood, tup
         )
     two = binary or (labels is not None and len(labels) == 2)
     name = settings.likelihood or (tasks(task)[task][0] if task != "classification" or two else MANY_CLASSES)
-    single, per_class = make_likelihood(name, TWO_CLASSES).single, LIKELIHOODS[name].per_class
+    likely = make_likelihood(name, TWO_CLASSES)
+    single, per_class = likely.single, likely.per_class
+    if settings.noise == "varying" and not likely.normal:
+        raise InvalidOption(
+            f"{data.url}: expected a regression with normal noise for --noise varying, got the likelihood {name}; "
+            "leave it out"
+        )
     if not single and (settings.approximation == "ep" or settings.linearise != "own"):
         raise InvalidOption(
             f"{data.url}: expected --approximation laplace and --linearise own with the likelihood {name}, got "
@@ -110,7 +116,7 @@ def warn_of_data(data, survey, settings, schema, likelihood) -> None:
             f"count as {likelihood.zero_counts_as:g} of the mean one, as below the unit of a clock; correct them where "
             "they mean something else"
         )
-    if isinstance(settings.query, int) and distinct < settings.query:
+    if isinstance(settings.query, int) and settings.query_from is None and distinct < settings.query:
         odd.append(f"{settings.query} query points were asked for, the data hold {distinct} distinct rows")
     for text in odd:
         warnings.warn(BcmdistWarning(f"{data.url}: {text}"), stacklevel=2)

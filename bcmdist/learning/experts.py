@@ -48,6 +48,8 @@ class Known:
     seed: int
     residual: str
     """that of the expert, which the shared variables are to carry"""
+    places: np.ndarray | None = None
+    """where predictions will be wanted, (m, D)"""
 
 
 Maker = Callable[[Known], Shared]
@@ -103,7 +105,7 @@ def register_expert(name: str, shared: Maker, *, residual: str) -> ExpertKind:
 
 def query_values(known: Known) -> Query:
     """Values at query points, chosen from the sample."""
-    seen = {"targets": known.targets, "noise": known.noise, "rows": known.rows}
+    seen = {"targets": known.targets, "noise": known.noise, "rows": known.rows, "places": known.places}
     points = select_points(known.sample, known.count, kernel=known.kernel, method=known.method, seed=known.seed, **seen)
     return prepare(points, kernel=known.kernel, mean=known.mean, residual=known.residual)
 
@@ -112,6 +114,11 @@ def weights_of(basis: Callable[[Known], tuple[Basis, np.ndarray]]) -> Maker:
     """A maker of weights from a function that gives a basis and the prior standard deviations of its weights, (B,)."""
 
     def make(known: Known) -> Weights:
+        if known.places is not None:
+            raise InvalidOption(
+                "query_from: expected an expert that shares values at query points, got functions of a basis; leave it "
+                "out, or take --expert bcm"
+            )
         functions, scale = basis(known)
         scale = np.broadcast_to(np.asarray(scale, dtype=float), functions.functions).copy()
         return Weights(functions, scale, known.kernel, known.mean, known.residual)

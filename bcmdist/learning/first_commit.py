@@ -19,6 +19,7 @@ from bcmdist.committee.snapshot import write_commit
 from bcmdist.committee.surveyed import recorded_chunks, refuse_changed
 from bcmdist.data.checks.manifest import to_table
 from bcmdist.data.dataset import describe
+from bcmdist.data.groups import absolute_url
 from bcmdist.errors import (
     ModelExists,
     SchedulerUnreachable,
@@ -27,6 +28,7 @@ from bcmdist.errors import (
 from bcmdist.experts.expert import zero_message
 from bcmdist.learning.experts import FIRST
 from bcmdist.learning.prepare import Place, prepare_model, survey
+from bcmdist.learning.wanted import check_wanted
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import SCRATCH, Commit, open_store
 from bcmdist.storage.locate import open_storage
@@ -76,6 +78,10 @@ def _job(data, settings):
     asked = asdict(settings) | {"passes": settings.passes or "1"}  # under which fits of earlier versions are known
     if settings.expert == FIRST:  # which was the only one then
         del asked["expert"]
+    if settings.query_from is None:
+        del asked["query_from"]
+    else:
+        asked["query_from"] = absolute_url(settings.query_from)
     if settings.noise == "auto":  # in place of what was the only one: what was heard is the same
         del asked["noise"]
     job = {"data": describe(data.url, data.x, data.y), "url": data.url, "settings": asked}
@@ -95,6 +101,7 @@ def prepared(data, settings, model, runtime) -> Commit:
     runtime.check_same(functools.partial(describe, data.url, data.x, data.y), url=data.url)
     with store.canary() as probe:
         runtime.check_same(probe, url=store.storage.url)
+    check_wanted(settings, data, runtime)
     stages = StageTimer()
     with stages("survey"):
         surveyed = survey(data, settings, runtime)

@@ -37,7 +37,7 @@ def find_hyperparameters(
     blocks : `Blocks` over which the evidence is summed
     near : `CellBlocks` in which rows are left out; None where rows stay as they are stored
     reference : of the scaling
-    spread : (D,) standard deviations of the inputs as they were given
+    spread : (D,) what the inputs as they were given were divided by
     log : path of the evaluations that are known already
 
     Raises

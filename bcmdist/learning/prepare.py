@@ -19,7 +19,9 @@ from bcmdist.learning.blocks.blocks import LEARNING_BLOCK, Blocks, CellBlocks, S
 from bcmdist.learning.choices import MANY_CLASSES, choose_likelihood, warn_of_data, warn_of_roles, warn_of_slices
 from bcmdist.learning.evidence.objectives import CommitteeObjective
 from bcmdist.learning.experts import EXPERTS, ExpertKind, Known
+from bcmdist.learning.gaps import FEW_INPUTS
 from bcmdist.learning.hyperparameters import find_hyperparameters, first_kernel, largest_mean, polished
+from bcmdist.learning.labels import used_as_labels
 from bcmdist.learning.query_selection import (
     LEAST_QUERY,
     MOST_QUERY,
@@ -30,6 +32,7 @@ from bcmdist.learning.search import EFFORTS, Effort
 from bcmdist.learning.settings import Settings
 from bcmdist.learning.settings_checks import TWO_CLASSES
 from bcmdist.learning.survey import Survey, SurveyResult
+from bcmdist.learning.wanted import wanted_inputs
 from bcmdist.model.kernels import kernel_parts, metric, parse_kernel
 from bcmdist.model.likelihoods import Likelihood, make_likelihood, tasks
 from bcmdist.model.mean import Mean
@@ -54,7 +57,7 @@ LEAST_SAMPLED = 8
 # Query points by default; twice as many where rows are many and inputs few: there they fill gaps between rows (on rows
 # of a validation split of heaton that mirrors its gaps: RMSE .767 for .793).
 QUERY = 500
-FEW_INPUTS, MANY_ROWS = 3, 20_000
+MANY_ROWS = 20_000
 EVALUATIONS = "evaluations.jsonl"
 
 
@@ -150,6 +153,8 @@ def prepare_model(
         with place.stages("cells"):
             cells, found["cells"] = _grow_cells(case.inputs, kernel, data.rows, settings)
     found |= {"between_partitions": case.sliced, "companions": data.companions}
+    found |= {"repeats": {"share": surveyed.repeats.share, "deviation": surveyed.repeats.deviation}}
+    found |= {"labels": _labels(case, kernel)}
     names = (settings.x, settings.y)
     return Model(case.scaling, shared, likelihood, kernel_name, *names, case.classes, cells, case.schema), found
 
@@ -179,7 +184,7 @@ def _learned(case, reference, store, place):
         near or _sampled(case, place),
         near,
         reference,
-        case.surveyed.x.scale,
+        case.scaling.x_scale,
         case.likelihood,
         case.classes,
         case.runtime,
@@ -226,6 +231,7 @@ def _shared(case, kernel, likelihood, mean, found) -> Shared:
         fits = expert_fits(case.parts, weights, kernel, case.runtime, likelihood, residual=residual)
         count, found["degrees_estimated"] = automatic_count(case.inputs, noise, data.rows, kernel, fits)
     found["query_asked"] = count
+    places = wanted_inputs(settings, data, max(SAMPLE_LEAST, SAMPLE_PER_QUERY * count), case.runtime)
     return case.expert.shared(
         Known(
             sample=case.inputs,
@@ -238,8 +244,15 @@ def _shared(case, kernel, likelihood, mean, found) -> Shared:
             method=settings.query_method.replace("optimised", "kmeans"),
             seed=settings.seed,
             residual=case.expert.residual,
+            places=None if places is None else case.scaling.inputs(places),
         )
     )
+
+
+def _labels(case, kernel):
+    """How many values inputs have that were found to be used as labels, by the names of these."""
+    found = used_as_labels(case.surveyed.sample.X, kernel) if case.settings.learn else {}
+    return {case.schema.columns[k] if case.schema.columns else f"X[{k}]": count for k, count in found.items()}
 
 
 def _affordable_rows(data):

@@ -2,7 +2,8 @@
 
 Every method has one interface: rows sampled from the data, in scaled units, and what they say of the latent f,
 go in; points come out. "kmeans" and "random" look at the inputs alone, "pivoted" at the prior too, "evidence" at
-the targets as well.
+the targets as well. "kmeans" also looks at places where predictions will be wanted, and of few inputs at gaps between
+rows.
 """
 
 from collections.abc import Callable
@@ -12,10 +13,14 @@ import numpy as np
 from bcmdist import linalg
 from bcmdist.committee.committee import POINTS_PER_DEGREE
 from bcmdist.errors import InvalidOption
+from bcmdist.learning.gaps import gap_places
 from bcmdist.model.kernels import Kernel, metric
 from bcmdist.model.likelihoods import Likelihood
 
 KMEANS_ITERATIONS = 25  # the committee needs spread-out points, not the optimal clustering
+
+# Share of the query points that gaps may take: with more, the committee alone predicts worse where rows are clumped.
+MOST_IN_GAPS = 0.25
 
 # Candidates for each next point: with 59 the best is among the best 5 % with probability 95 % (1 - .95^59).
 POOL = 59
@@ -44,7 +49,7 @@ def duplicate_share(sample, kernel, noise, rows) -> float:
 
 
 def select_points(
-    sample, count, *, kernel: Kernel, method="kmeans", targets=None, noise=None, rows=None, seed=0
+    sample, count, *, kernel: Kernel, method="kmeans", targets=None, noise=None, rows=None, places=None, seed=0
 ) -> np.ndarray:
     """At most `count` query points from sampled rows, by one of `QUERY_METHODS`.
 
@@ -60,22 +65,27 @@ def select_points(
     targets, noise : (n, C), (n,)
         What "evidence" looks at: see `working_targets`, `Likelihood.noise`.
     rows : how many rows there are, of which some were sampled
+    places : (m, D)
+        Where predictions will be wanted, for "kmeans": they weigh as much as the sampled rows.
 
     Returns
     -------
-    (Q, D) with Q <= min(count, n)
+    (Q, D) with Q <= min(count, n + m)
 
     Raises
     ------
     InvalidOption
-        The method has no such name or lacks its targets, or the kernel is zero at all rows.
+        The method has no such name, lacks its targets or takes no places, or the kernel is zero at all rows.
     """
     if method not in CHOOSERS:
         raise InvalidOption(f"query method: expected one of {', '.join(CHOOSERS)}, got {method!r}; give one")
     if not np.any(kernel.diagonal(sample) > 0):
         raise InvalidOption("kernel: expected a positive variance at some rows, it is zero at all; choose another one")
     share = linalg.DUPLICATE_SHARE if noise is None else duplicate_share(sample, kernel, noise, rows or len(sample))
-    return CHOOSERS[method](sample, targets, count, kernel, noise, share, seed)
+    if places is not None and method != PLACED:
+        raise InvalidOption(f"query method: expected {PLACED} with places, got {method!r}; leave out one of them")
+    places = sample[:0] if places is None else places
+    return CHOOSERS[method](sample, targets, count, kernel, noise, share, seed, places)
 
 
 def _independent(points, kernel, share):
@@ -83,7 +93,7 @@ def _independent(points, kernel, share):
     return points[linalg.independent_rows(kernel.cross(points, points), share)]
 
 
-def _random(sample, targets, count, kernel, noise, share, seed):
+def _random(sample, targets, count, kernel, noise, share, seed, places):
     """Rows drawn without replacement."""
     points = np.unique(sample, axis=0)
     if count < len(points):
@@ -91,15 +101,29 @@ def _random(sample, targets, count, kernel, noise, share, seed):
     return _independent(points, kernel, share)
 
 
-def _kmeans(sample, targets, count, kernel, noise, share, seed):
-    """Centres of k-means in the metric of the kernel's lengthscales."""
+def _kmeans(sample, targets, count, kernel, noise, share, seed, places):
+    """Centres of k-means in the metric of the kernel's lengthscales: of rows and places, and of gaps between rows."""
+    rows, wanted, unit = np.unique(sample, axis=0), np.unique(places, axis=0), metric(kernel, sample.shape[1])
+    points = np.concatenate([rows, wanted])
+    if count < len(points):
+        weight = np.repeat([1.0, len(rows) / max(len(wanted), 1)], [len(rows), len(wanted)])
+        centres = _centres(points / unit, count, seed, weight=weight)
+        gaps = gap_places(rows / unit, centres, seed)
+        in_gaps = min(round(count * min(len(gaps) / len(rows), MOST_IN_GAPS)), len(gaps))
+        if in_gaps:  # the others spread anew, from where they were
+            kept = np.random.default_rng(seed).choice(count, count - in_gaps, replace=False)
+            centres = _centres(points / unit, count - in_gaps, seed, weight=weight, init=centres[kept])
+            centres = np.concatenate([centres, _centres(gaps, in_gaps, seed)])
+        points = centres * unit
+    return _independent(points, kernel, share)
+
+
+def _centres(points, count, seed, *, weight=None, init="random"):
+    """Centres of k-means of points (n, D) with weights (n,), from given or random ones."""
     from sklearn.cluster import KMeans  # takes a second to import
 
-    points, unit = np.unique(sample, axis=0), metric(kernel, sample.shape[1])
-    if count < len(points):
-        means = KMeans(count, n_init=1, init="random", max_iter=KMEANS_ITERATIONS, random_state=seed)
-        points = means.fit(points / unit).cluster_centers_ * unit
-    return _independent(points, kernel, share)
+    means = KMeans(count, n_init=1, init=init, max_iter=KMEANS_ITERATIONS, random_state=seed)
+    return means.fit(points, sample_weight=weight).cluster_centers_
 
 
 class _Given:
@@ -137,7 +161,7 @@ class _Given:
         self.variance[row] = 0.0
 
 
-def _pivoted(sample, targets, count, kernel, noise, share, seed):
+def _pivoted(sample, targets, count, kernel, noise, share, seed, places):
     """Greedily the row of largest variance given those chosen: pivoted Cholesky of K without K, O(n count^2)."""
     given = _Given(sample, count, kernel, share)
     while not given.full and given.variance.max() > given.least:
@@ -146,7 +170,7 @@ def _pivoted(sample, targets, count, kernel, noise, share, seed):
     return sample[given.chosen]
 
 
-def _evidence(sample, targets, count, kernel, noise, share, seed):
+def _evidence(sample, targets, count, kernel, noise, share, seed, places):
     """Greedily the row that raises the evidence most; see `greedy_evidence`."""
     if targets is None or noise is None:
         raise InvalidOption(
@@ -201,6 +225,7 @@ def greedy_evidence(
 
 CHOOSERS: dict[str, Callable] = {"kmeans": _kmeans, "random": _random, "pivoted": _pivoted, "evidence": _evidence}
 QUERY_METHODS = tuple(CHOOSERS)
+PLACED = "kmeans"  # whose points need be no rows
 
 
 def has_working_targets(likelihood: Likelihood) -> bool:

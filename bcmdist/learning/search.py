@@ -171,7 +171,7 @@ def learn(
     ----------
     objective_for : the objective over rows that are near in the metric of a kernel (None: of the inputs)
     kernel_name : expression of `parse_kernel`, or "auto" to choose among `AUTO_KERNELS`
-    spread : (D,) standard deviations of the inputs as they were given: one lengthscale for these is tried too
+    spread : (D,) what the inputs as they were given were divided by: one lengthscale for these is tried too
     judges_for : where the rows depend on the metric: those who decide by rows left out; else the evidence does
     trend : the objective over the rows of the moment under a linear mean, which may take the place of the constant one
 

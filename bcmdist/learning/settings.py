@@ -7,7 +7,7 @@ default, and the text under it, which is its help. `Annotated` adds what a value
 """
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,8 @@ class Settings:
     InvalidOption
     """
 
+    places: ClassVar[tuple[str, ...]] = ("query_from",)
+    """fields that are paths or URLs"""
     task: Literal["regression", "classification", "counts", "lifetimes", "binomial"] | str | None = None
     """what the targets are, or the task of a likelihood that another package adds [default: classification for targets
     0 and 1, else regression]"""
@@ -36,8 +38,9 @@ class Settings:
     """query points Q, at most [default: 500; spatial, many rows of few inputs: 1000]; auto: about two for each degree
     of freedom, as far as memory allows"""
     query_method: Literal["kmeans", "random", "pivoted", "evidence", "optimised"] = "kmeans"
-    """k-means centres; or rows: random, of largest prior variance given the others, or best for the evidence;
-    optimised, with --objective committee: k-means centres moved to raise its evidence"""
+    """k-means centres, with few inputs also in gaps between rows; or rows: random, of largest prior variance given the
+    others, or best for the evidence; optimised, with --objective committee: k-means centres moved to raise its
+    evidence"""
     rows_per_expert: int = 1000
     """rows of a partition, about: an expert takes time with their cube"""
     partition: Literal["chunks", "spatial"] = "chunks"
@@ -68,6 +71,9 @@ class Settings:
     expert: Annotated[str, "NAME"] = "bcm"
     """what experts share, and what they do with the rest: bcm (values at query points; a block of each partition), fitc
     (the rest of each row on its own), sor (nothing), or one that another package adds; all learn as bcm does"""
+    query_from: Annotated[str | None, "NEW.zarr"] = None
+    """where predictions will be wanted: path or URL of a data set, or a directory of them; some of its inputs go into
+    k-means, where they weigh as much as the training rows"""
     noise: Literal["auto", "constant", "varying"] = "auto"
     """of a regression: errors as large everywhere, or as large as rows left out say at each input; auto: varying where
     rows left out gain by it"""

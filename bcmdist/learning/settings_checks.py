@@ -6,11 +6,13 @@ from bcmdist.errors import InvalidOption
 from bcmdist.experts.residual import refuse_classes_together, refuse_uncoupled
 from bcmdist.learning.experts import EXPERTS, FIRST
 from bcmdist.learning.option_fields import choices_of, fits, said, types_of
-from bcmdist.learning.query_selection import has_working_targets
+from bcmdist.learning.query_selection import PLACED, has_working_targets
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import LIKELIHOODS, Likelihood, make_likelihood, tasks
 
 TWO_CLASSES = 2  # as many as a likelihood of classes must do with before they are known
+
+CENTRES = (PLACED, "optimised")  # which begins there
 
 LARGEST_SEED = 2**32 - 1  # of numpy's older generators, which scikit-learn takes
 
@@ -104,6 +106,11 @@ def _refuse_learning(settings):
         raise InvalidOption(
             f"query_method: expected objective committee with optimised, got {objective}; give --objective "
             "committee, or another method"
+        )
+    if settings.query_from is not None and settings.query_method not in CENTRES:
+        raise InvalidOption(
+            f"query_from: expected query_method {' or '.join(CENTRES)}, whose points need be no rows, got "
+            f"{settings.query_method}, which chooses among training rows; leave out one of them"
         )
     if settings.set and settings.learn:
         raise InvalidOption("set: expected learn=False (--no-learn) with given hyper-parameters; add it")

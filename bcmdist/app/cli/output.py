@@ -54,7 +54,7 @@ def readable(value) -> str:
 
 
 def in_words(figures) -> dict:
-    """Figures for a table: lengthscales that are shared are one, and decisions are sentences."""
+    """Figures for a table: shared lengthscales are one, and decisions and what is known of errors are sentences."""
     if "decisions" not in figures:  # of no fit, or of a mixture
         return figures
     shared = figures["shared_lengthscales"]
@@ -63,8 +63,18 @@ def in_words(figures) -> dict:
         for name, value in figures["hyperparameters"].items()
     }
     said = "; ".join(map(_decision, figures["decisions"])) or None
-    told = figures | {"hyperparameters": values, "decisions": said}
+    told = figures | {"hyperparameters": values, "decisions": said, "errors": _errors(figures.get("errors"))}
     return {name: value for name, value in told.items() if name != "shared_lengthscales"}
+
+
+def _errors(told):
+    """Shape and scale of errors, in a line."""
+    if told is None:
+        return None
+    pairs = zip(told["shape"]["weights"], told["shape"]["scales"], strict=True)
+    shape = " + ".join(f"{weight:.0%} N(0, {scale:.2f}^2)" for weight, scale in pairs)
+    gain = "" if told["gain"] is None else f" ({told['gain']:.2g} +- {told['gain_error']:.2g} nats a row)"
+    return f"{told['scale']} scale{gain}; in units of the predicted deviation {shape}, of {told['residuals']} rows"
 
 
 def _decision(decision):

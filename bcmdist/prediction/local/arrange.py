@@ -12,6 +12,7 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 
@@ -28,11 +29,12 @@ from bcmdist.model.kernels import metric
 from bcmdist.prediction.calibration import fit_calibration
 from bcmdist.prediction.limits import local_memory, refuse_large_prediction
 from bcmdist.prediction.local.halos import load_arrangement
+from bcmdist.prediction.local.halving import HalvingLoss, loss_of
 from bcmdist.prediction.local.tasks import CellRouter, Centroids, Halo, Jumps, LeftOutRows
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import CELL_DATA, SCRATCH
 
-# Partitions whose rows are left out to calibrate probabilities, and at whose borders jumps are measured.
+# Partitions whose rows are left out to calibrate probabilities, and of which some cells are looked at closely.
 CALIBRATED_PARTITIONS = 8
 MEASURED_PARTITIONS = 4
 
@@ -102,12 +104,14 @@ def surround(snapshot: Snapshot, runtime) -> Snapshot:
     stages = StageTimer()
     with stages("halos"):
         parts = _some(_whole(snapshot), CALIBRATED_PARTITIONS)
-        facts = {}
+        facts: dict[str, Any] = {}
         if snapshot.model.likelihood.categorical:
             left_out = runtime.sum(LeftOutRows(snapshot.reference), parts, label="calibrate")
             facts["local_calibration"] = asdict(fit_calibration(left_out))
-        squares, points = runtime.sum(Jumps(snapshot.reference), _some(parts, MEASURED_PARTITIONS), label="borders")
+        few = _some(parts, MEASURED_PARTITIONS)
+        squares, points = runtime.sum(Jumps(snapshot.reference), few, label="borders")
         jump = float(np.sqrt(squares / points)) if points else 0.0
+        facts["halving_loss"] = loss_of(runtime.sum(HalvingLoss(snapshot.reference), few, label="halving"))
     return snapshot.successor(
         snapshot.committee,
         [],

@@ -9,6 +9,7 @@ import numpy as np
 
 from bcmdist.committee.fading import weights
 from bcmdist.committee.loading import load_facts
+from bcmdist.data.observations import Observations
 from bcmdist.data.partition import Partition
 from bcmdist.data.rows import read_rows
 from bcmdist.errors import InvalidOption
@@ -16,7 +17,7 @@ from bcmdist.model.kernels import metric, squared_distance
 from bcmdist.model.model import Model
 from bcmdist.model.shared.belief import Belief
 from bcmdist.model.targets import model_observations
-from bcmdist.prediction.calibration import Calibration, calibration_from
+from bcmdist.prediction.calibration import Probabilities, calibration_from
 from bcmdist.prediction.fitted import load_fitted
 from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.latent import predict_latent
@@ -93,7 +94,7 @@ class Neighbours:
             mine = cells[owners == owner].tolist()
             rows = {cell: self._rows(cell, owner) for cell in mine}
             together = np.unique(np.concatenate([rows[cell] for cell in mine if cell not in self._kept] or [NO_ROWS]))
-            read = self._read(together) if len(together) else None
+            read = self.read(together) if len(together) else None
             for cell in mine:
                 yield cell, get_or_make(self._kept, cell, functools.partial(self._expert, read, together, rows[cell]))
 
@@ -119,7 +120,12 @@ class Neighbours:
         inside = (piece >= 0) & (rows < self.heard[piece, 1])
         return np.where(inside, self.heard[piece, 2], 0.0)
 
-    def _read(self, rows):
+    def heard_around(self, cell) -> np.ndarray:
+        """Rows that the local expert of a cell sees, ascending."""
+        return self._rows(cell, int(self.arrangement.partition_of(np.array([cell]))[0]))
+
+    def read(self, rows) -> tuple[np.ndarray, np.ndarray, Observations]:
+        """Scaled inputs (n, D), design (n, S) and observations of rows of the arrangement, ascending."""
         X, obs = read_rows(self.arrangement.data, rows)
         obs = replace(obs, weight=obs.weight * self._weights(rows))
         obs = model_observations(self.model, Partition(self.arrangement.data, int(rows[0]), int(rows[-1]) + 1), obs)
@@ -130,7 +136,7 @@ class Neighbours:
         if not len(rows):
             return None
         if not np.isin(rows, together).all():  # it was kept when rows were read, and is not any more
-            read, together = self._read(rows), rows
+            read, together = self.read(rows), rows
         (X, V, obs), some = read, np.searchsorted(together, rows)
         own = np.asfortranarray(V[some])
         return local_expert(self.model.query, self.model.likelihood, X[some], own, obs[some], self.belief)
@@ -160,7 +166,7 @@ class LocallyFitted(Predictor):
     in_cells = True
 
     model: Model
-    calibration: Calibration | None
+    calibration: Probabilities | None
     neighbours: Neighbours
     spread: Spread
 

@@ -1,0 +1,91 @@
+"""What somebody might do about a fit, and why: one sentence of each adviser who has something to say.
+
+A further one is a function of a snapshot that gives a sentence, or None where all is well, in `ADVISERS`.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from bcmdist.committee.committee import query_advice
+from bcmdist.committee.snapshot import Snapshot
+from bcmdist.prediction.spread_of import residuals_known, spread_of_snapshot
+
+# Share of rows that repeat inputs from which on it is said: fewer say little about the noise of all.
+TOLD_SHARE = 0.05
+# Errors so many times as wide as most are worth a word.
+WIDE = 2.0
+
+
+def of_query(snapshot: Snapshot) -> str:
+    """Whether there are enough query points; always said."""
+    facts, shared = snapshot.facts, snapshot.model.shared
+    asked = facts.query_asked if shared.exhaustive else shared.functions
+    loss = facts.halving_loss if facts.method == "local" else None
+    degrees = snapshot.degrees_of_freedom
+    return query_advice(degrees, shared.functions, asked, facts.degrees_estimated, of=shared.noun, loss=loss)
+
+
+def of_repeats(snapshot: Snapshot) -> str | None:
+    """Rows whose inputs others have too: no kernel predicts what these disagree by."""
+    found = snapshot.facts.repeats
+    if not found or found["share"] < TOLD_SHARE or snapshot.model.likelihood.task != "regression":
+        return None
+    if found["deviation"] == 0.0:
+        return (
+            f"{found['share']:.0%} of rows repeat inputs and targets of others: if they are copies, leave them out, "
+            "since each counts as a measurement of its own"
+        )
+    return (
+        f"{found['share']:.0%} of rows repeat inputs: the noise is what repeats disagree by, a standard deviation of "
+        f"{found['deviation']:.3g}"
+    )
+
+
+def of_labels(snapshot: Snapshot) -> str | None:
+    """Inputs whose values say nothing of each other."""
+    found = [
+        f"{name} has {count} distinct values and a lengthscale at its bound: it is used as a label"
+        for name, count in (snapshot.facts.labels or {}).items()
+    ]
+    return "; ".join(found) or None
+
+
+def of_errors(snapshot: Snapshot) -> str | None:
+    """How errors differ from normal ones of one scale: predictions have it, users may want to know."""
+    told = errors(snapshot)
+    if told is None:
+        return None
+    found = []
+    if told["scale"] == "varying":
+        found.append(f"errors are larger in some places than in others: that gains {told['gain']:.2g} nats a row")
+    weights, scales = np.array(told["shape"]["weights"]), np.array(told["shape"]["scales"])
+    most = scales[np.argmax(weights)]
+    wide = scales >= WIDE * most
+    if wide.any():
+        times = np.sqrt(weights[wide] @ scales[wide] ** 2 / weights[wide].sum()) / most
+        found.append(f"errors are heavier than normal: {weights[wide].sum():.0%} of rows are {times:.2g} times as wide")
+    return "; ".join(found) or None
+
+
+def errors(snapshot: Snapshot) -> dict | None:
+    """How errors are spread about predictions of the method of a model, JSON-ready; None where it was not measured."""
+    facts = snapshot.facts
+    if facts.spread is None:
+        return None
+    shape = spread_of_snapshot(snapshot, facts.method).shape
+    return {
+        "scale": "constant" if facts.spread["process"] is None else "varying",
+        "gain": facts.spread["gain"],
+        "gain_error": facts.spread["gain_error"],
+        "shape": {"weights": list(shape.weights), "scales": list(shape.scales)},
+        "residuals": residuals_known(facts, snapshot.ledger, facts.method).count,
+    }
+
+
+ADVISERS: tuple[Callable[[Snapshot], str | None], ...] = (of_query, of_repeats, of_labels, of_errors)
+
+
+def advice(snapshot: Snapshot) -> str:
+    """All advice, as sentences."""
+    return ". ".join(said for adviser in ADVISERS if (said := adviser(snapshot)))
