@@ -12,6 +12,7 @@ from bcmdist.api.requests import FitRequest, IngestRequest, PredictRequest, Scor
 from bcmdist.app.cli.fields import options_of
 from bcmdist.app.cli.main import cli
 from bcmdist.committee.ingest.options import IngestOptions
+from bcmdist.learning.hyperparameters import AUTO_MEAN
 from bcmdist.learning.option_fields import choices_of, fits, said, texts_of, words
 from bcmdist.learning.query_selection import QUERY_METHODS
 from bcmdist.learning.search import EFFORTS
@@ -136,7 +137,7 @@ def test_types_in_words():
 def test_choices_are_those_of_the_rooms():
     hints = said(Settings)
     assert set(choices_of(hints["task"])) == {LIKELIHOODS[name].task for name in ours(LIKELIHOODS)}
-    assert set(choices_of(hints["mean"])) == set(MEAN_NAMES)
+    assert set(choices_of(hints["mean"])) == {*MEAN_NAMES, AUTO_MEAN}
     assert set(choices_of(hints["query_method"])) == {*QUERY_METHODS, "optimised"}
     assert set(choices_of(hints["effort"])) == set(EFFORTS)
 

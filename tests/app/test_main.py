@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from bcmdist import GBCM
 from bcmdist.api import sampling as posterior
 from bcmdist.app.cli.main import cli
+from bcmdist.app.cli.output import in_words
 from bcmdist.model.kernels import KERNEL_NAMES, KERNELS
 from bcmdist.storage.commits import open_store
 from some_likelihoods import ONE_PROCESS
@@ -489,3 +490,27 @@ def run_here(*arguments):
     """Exit code and output, parsed if JSON, in this process."""
     done = CliRunner().invoke(cli, list(arguments))
     return done.exit_code, json.loads(done.stdout) if "--json" in arguments else done.stdout
+
+
+def test_decisions_and_shared_lengthscales_are_told_in_words():
+    figures = {
+        "hyperparameters": {"kernel.variance": [1.5], "kernel.lengthscale": [0.25, 0.25, 0.25]},
+        "shared_lengthscales": {"kernel.lengthscale": 3},
+        "decisions": [
+            {"of": "mean", "taken": "linear", "judge": "evidence", "over": {"constant": {"nats": 3.5, "error": None}}},
+            {
+                "of": "kernel",
+                "taken": "se",
+                "judge": "rows left out",
+                "over": {"rq": {"nats": 0.25, "error": 0.125}, "matern12": {"nats": None, "error": None}},
+            },
+        ],
+    }
+    told = in_words(figures)
+    assert told["hyperparameters"] == {"kernel.variance": [1.5], "kernel.lengthscale": "0.25 (shared by 3 inputs)"}
+    assert told["decisions"] == (
+        "mean: linear over constant by 3.5 nats, by evidence; "
+        "kernel: se over rq by 0.25 +- 0.125 nats a row, matern12 (which failed), by rows left out"
+    )
+    assert "shared_lengthscales" not in told
+    assert in_words({"rows": 3}) == {"rows": 3}

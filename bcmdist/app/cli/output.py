@@ -24,7 +24,7 @@ def report(figures, as_json, text=None) -> dict:
         click.echo(json.dumps(finite(figures | ({"warnings": warned} if warned else {}))))
         return figures
     width = max(len(name) for name in figures)
-    for name, value in (text or figures).items():
+    for name, value in (text or in_words(figures)).items():
         click.echo(f"{name:{width}}  {one_line(readable(value))}")
     return figures
 
@@ -51,3 +51,41 @@ def readable(value) -> str:
     if isinstance(value, list):
         return " ".join(readable(v) for v in value)
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def in_words(figures) -> dict:
+    """Figures for a table: shared lengthscales are one, and decisions and what is known of errors are sentences."""
+    if "decisions" not in figures:  # of no fit, or of a mixture
+        return figures
+    shared = figures["shared_lengthscales"]
+    values = {
+        name: f"{readable(value[0])} (shared by {shared[name]} inputs)" if name in shared else value
+        for name, value in figures["hyperparameters"].items()
+    }
+    said = "; ".join(map(_decision, figures["decisions"])) or None
+    told = figures | {"hyperparameters": values, "decisions": said, "errors": _errors(figures.get("errors"))}
+    return {name: value for name, value in told.items() if name != "shared_lengthscales"}
+
+
+def _errors(told):
+    """Shape and scale of errors, in a line."""
+    if told is None:
+        return None
+    pairs = zip(told["shape"]["weights"], told["shape"]["scales"], strict=True)
+    shape = " + ".join(f"{weight:.0%} N(0, {scale:.2f}^2)" for weight, scale in pairs)
+    gain = "" if told["gain"] is None else f" ({told['gain']:.2g} +- {told['gain_error']:.2g} nats a row)"
+    return f"{told['scale']} scale{gain}; in units of the predicted deviation {shape}, of {told['residuals']} rows"
+
+
+def _decision(decision):
+    """Who took what, and by how much over the others."""
+    unit = "nats" if decision["judge"] == "evidence" else "nats a row"
+    over = ", ".join(f"{name} {_margin(found, unit)}" for name, found in decision["over"].items())
+    return f"{decision['of']}: {decision['taken']} over {over}, by {decision['judge']}"
+
+
+def _margin(found, unit):
+    if found["nats"] is None:
+        return "(which failed)"
+    error = "" if found["error"] is None else f" +- {readable(found['error'])}"
+    return f"by {readable(found['nats'])}{error} {unit}"
