@@ -5,11 +5,16 @@ A further one is a function of a snapshot that gives a sentence, or None where a
 
 from collections.abc import Callable
 
+import numpy as np
+
 from bcmdist.committee.committee import query_advice
 from bcmdist.committee.snapshot import Snapshot
+from bcmdist.prediction.spread_of import residuals_known, spread_of_snapshot
 
 # Share of rows that repeat inputs from which on it is said: fewer say little about the noise of all.
 TOLD_SHARE = 0.05
+# Errors so many times as wide as most are worth a word.
+WIDE = 2.0
 
 
 def of_query(snapshot: Snapshot) -> str:
@@ -46,7 +51,39 @@ def of_labels(snapshot: Snapshot) -> str | None:
     return "; ".join(found) or None
 
 
-ADVISERS: tuple[Callable[[Snapshot], str | None], ...] = (of_query, of_repeats, of_labels)
+def of_errors(snapshot: Snapshot) -> str | None:
+    """How errors differ from normal ones of one scale: predictions have it, users may want to know."""
+    told = errors(snapshot)
+    if told is None:
+        return None
+    found = []
+    if told["scale"] == "varying":
+        found.append(f"errors are larger in some places than in others: that gains {told['gain']:.2g} nats a row")
+    weights, scales = np.array(told["shape"]["weights"]), np.array(told["shape"]["scales"])
+    most = scales[np.argmax(weights)]
+    wide = scales >= WIDE * most
+    if wide.any():
+        times = np.sqrt(weights[wide] @ scales[wide] ** 2 / weights[wide].sum()) / most
+        found.append(f"errors are heavier than normal: {weights[wide].sum():.0%} of rows are {times:.2g} times as wide")
+    return "; ".join(found) or None
+
+
+def errors(snapshot: Snapshot) -> dict | None:
+    """How errors are spread about predictions of the method of a model, JSON-ready; None where it was not measured."""
+    facts = snapshot.facts
+    if facts.spread is None:
+        return None
+    shape = spread_of_snapshot(snapshot, facts.method).shape
+    return {
+        "scale": "constant" if facts.spread["process"] is None else "varying",
+        "gain": facts.spread["gain"],
+        "gain_error": facts.spread["gain_error"],
+        "shape": {"weights": list(shape.weights), "scales": list(shape.scales)},
+        "residuals": residuals_known(facts, snapshot.ledger, facts.method).count,
+    }
+
+
+ADVISERS: tuple[Callable[[Snapshot], str | None], ...] = (of_query, of_repeats, of_labels, of_errors)
 
 
 def advice(snapshot: Snapshot) -> str:

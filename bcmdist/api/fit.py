@@ -1,5 +1,6 @@
 """Fitting: the sentence chunk -> partition -> expert -> message -> committee -> prediction, carried out."""
 
+import contextlib
 from dataclasses import replace
 
 from bcmdist.api.places import places
@@ -14,10 +15,11 @@ from bcmdist.data.partition import partitions, refuse_overlap
 from bcmdist.data.slices import SLICED
 from bcmdist.data.sources.listed import Listed
 from bcmdist.data.sources.open import Source
+from bcmdist.errors import BcmdistError
 from bcmdist.learning import first_commit
 from bcmdist.learning.settings import Settings
 from bcmdist.prediction.arrivals.watch import ArrivalWatch
-from bcmdist.prediction.held_out import calibrated
+from bcmdist.prediction.calibrating import calibrated
 from bcmdist.prediction.local import arrange
 from bcmdist.prediction.measuring.measure import measured
 from bcmdist.runtime.interface import Runtime
@@ -36,7 +38,7 @@ def fit(source, settings: Settings, model, runtime: Runtime) -> Snapshot:
             parts = partitions(data, settings.rows_per_expert)
         snapshot = _heard(snapshot, parts, runtime)
         if _makes_several(settings, snapshot.facts):
-            snapshot = passes.refine(snapshot, runtime)
+            snapshot = refine(snapshot, runtime)
         if settings.partition == "spatial":
             snapshot = arrange.surround(snapshot, runtime)
         return measured(snapshot, runtime)
@@ -62,10 +64,11 @@ def _heard(snapshot, parts, runtime, *, same_rows="warn"):
     parts = [part for part in dict.fromkeys(snapshot.named(parts)) if part.key not in heard]
     snapshot.refuse_unlike(parts)
     refuse_overlap(parts, heard)
+    before = snapshot.committee.total.rows if parts else 0
     if parts:
         with snapshot.going_on() as snapshot:
             snapshot, _ = ingest(snapshot, Listed(tuple(parts)), runtime, IngestOptions(same_rows=same_rows))
-    return calibrated(snapshot, runtime)
+    return calibrated(snapshot, runtime, since=before)
 
 
 def ingest_source(
@@ -73,14 +76,25 @@ def ingest_source(
 ) -> tuple[Snapshot, IngestReport]:
     """Hear what a source delivers, noting how well it was predicted before, and commit on the way."""
     with snapshot.going_on() as snapshot:
+        before = snapshot.committee.total.rows
         snapshot, report = ingest(snapshot, source, runtime, wishes, watch=ArrivalWatch(snapshot))
-        return measured(calibrated(snapshot, runtime), runtime, read=False), report
+        snapshot = calibrated(snapshot, runtime, since=before)
+        with contextlib.suppress(BcmdistError):  # rows of a stream may be gone
+            snapshot = measured(snapshot, runtime, read=snapshot.facts.spread is None)
+        return snapshot, report
 
 
 def forget(snapshot: Snapshot, keys, runtime: Runtime) -> Snapshot:
     """Withdraw what partitions have said, and commit."""
     with snapshot.going_on() as snapshot:
-        return calibrated(revision.forget(snapshot, keys, runtime), runtime)
+        before = snapshot.committee.total.rows
+        return calibrated(revision.forget(snapshot, keys, runtime), runtime, since=before)
+
+
+def refine(snapshot: Snapshot, runtime: Runtime, *, most: int | None = None, tolerance=passes.TOLERANCE) -> Snapshot:
+    """Further passes (`passes.refine`), and what follows for probabilities."""
+    found = passes.refine(snapshot, runtime, most=most, tolerance=tolerance)
+    return calibrated(found, runtime, since=0 if found.commit != snapshot.commit else found.committee.total.rows)
 
 
 def _makes_several(settings: Settings, facts: Facts) -> bool:

@@ -169,7 +169,7 @@ class GBCM:
     def refine(self, *, runtime: Runtime | None = None, most: int | None = None, tolerance=passes.TOLERANCE) -> "GBCM":
         """Make further passes until the committee stops moving (SYSTEMS I.5); see `passes.refine`."""
         with self.snapshot.going_on() as snapshot:
-            return GBCM(passes.refine(snapshot, runtime or SerialRuntime(), most=most, tolerance=tolerance))
+            return GBCM(fit.refine(snapshot, runtime or SerialRuntime(), most=most, tolerance=tolerance))
 
     # --- Second thoughts ---
 

@@ -2,7 +2,9 @@
 
 from dataclasses import asdict
 
-from bcmdist.api.advice import advice
+import numpy as np
+
+from bcmdist.api.advice import advice, errors
 from bcmdist.committee import passes
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.model.model import named_parameters
@@ -36,9 +38,13 @@ def info(snapshot: Snapshot) -> dict:
         "passes": [entry.to_json() for entry in facts.passes],
         "converged": passes.converged(facts),
         "jitter": shared.jitter,
+        "shared_lengthscales": _shared_lengthscales(shared.kernel),
         "kernels_tried": facts.kernels_tried,
+        "decisions": facts.decisions or [],
         "at_bounds": facts.at_bounds,
         "method": facts.method,
+        "recalibration": facts.recalibration,
+        "errors": errors(snapshot),
         "drift": told(snapshot.ledger, from_facts(facts.expected)),
         "fading": asdict(facts.fading) if facts.fading.fades else None,
         "skipped": list(facts.skipped),
@@ -46,6 +52,12 @@ def info(snapshot: Snapshot) -> dict:
         "seconds_by_stage": facts.seconds,
         "model": snapshot.url,
     }
+
+
+def _shared_lengthscales(kernel):
+    """By name, how many inputs have one and the same lengthscale: all those of a kernel, where they are several."""
+    values = {f"kernel.{name}": kernel.parameters[name] for name in kernel.lengthscales}
+    return {name: len(value) for name, value in values.items() if len(value) > 1 and np.ptp(value) == 0.0}
 
 
 def _cells(snapshot):

@@ -100,6 +100,9 @@ class Facts:
     calibration: dict[str, Any] | None = None
     """`bcmdist.prediction.calibration.Calibration`, and the rows heard then"""
     local_calibration: dict[str, Any] | None = None
+    recalibration: dict[str, Any] | None = None
+    """`bcmdist.prediction.recalibration.Recalibration` where rows left out gain by it, the rows heard then, and where
+    they were linearised"""
     chunks: str | None = None
     """hash of the blob with the chunks that the survey has read from data without a manifest"""
     linearised_at: str | None = None
@@ -117,6 +120,9 @@ class Facts:
     degrees_estimated: float | None = None
     settled: dict[str, Any] | None = None
     """variances that rows left out have changed, by name"""
+    decisions: list[dict[str, Any]] | None = None
+    """what learning has decided, who has, and by how much: `bcmdist.learning.decisions.Decision`; None of versions that
+    did not note them"""
     companions: tuple[str, ...] | None = None
     """what stood beside the targets in training"""
     between_partitions: float | None = None

@@ -30,6 +30,7 @@ from bcmdist.storage.ledger import CLASSES_NOTED, NUMBERS_NOTED
 
 # What a record says of its committee, `FACTS`, of which `FIT` is what the fit found out; parts stand before the whole.
 CALIBRATION = fields({"slope": NUMBER, "bias": every(NUMBER), "rows": COUNT.perhaps})
+RECALIBRATION = {"slope": POSITIVE, "intercept": NUMBER, "rows": COUNT, "linearised_at": maybe(BLOB)}
 CELLS = {
     "core": SEVERAL.perhaps,
     "around": SEVERAL.perhaps,
@@ -42,6 +43,8 @@ CELLS = {
 CELL_STEPS = ("edges", "halos", "border_jump")
 FADING = {"source": TEXT, "position": COUNT, "half_life": maybe(POSITIVE), "window": maybe(SEVERAL)}
 PASS = {"pass": SEVERAL, "change": NOT_NEGATIVE.perhaps, "log_evidence": maybe(NUMBER), "halvings": COUNT.perhaps}
+MARGIN = {"nats": maybe(NUMBER), "error": maybe(NOT_NEGATIVE)}
+DECISION = {"of": TEXT, "taken": TEXT, "judge": TEXT, "over": each(fields(MARGIN))}
 EXPECTED = {
     "partitions": COUNT,
     "surprise": NUMBER,
@@ -77,11 +80,13 @@ FIT = {
     "cells": maybe(fields(CELLS)),
     "calibration": maybe(CALIBRATION),
     "local_calibration": maybe(CALIBRATION),
+    "recalibration": maybe(fields(RECALIBRATION)),
     "chunks": BLOB.perhaps,
     "linearised_at": maybe(BLOB),
     "objective": maybe(NUMBER),
     "degrees_estimated": maybe(NUMBER),
     "settled": NAMED.perhaps,
+    "decisions": every(fields(DECISION)).perhaps,
     "companions": every(TEXT).perhaps,
     "between_partitions": NUMBER.perhaps,
     "expected": maybe(fields(EXPECTED)),

@@ -47,7 +47,13 @@ def choose_likelihood(data, surveyed, settings, schema) -> tuple[Likelihood, tup
         )
     two = binary or (labels is not None and len(labels) == 2)
     name = settings.likelihood or (tasks(task)[task][0] if task != "classification" or two else MANY_CLASSES)
-    single, per_class = make_likelihood(name, TWO_CLASSES).single, LIKELIHOODS[name].per_class
+    likely = make_likelihood(name, TWO_CLASSES)
+    single, per_class = likely.single, likely.per_class
+    if settings.noise == "varying" and not likely.normal:
+        raise InvalidOption(
+            f"{data.url}: expected a regression with normal noise for --noise varying, got the likelihood {name}; "
+            "leave it out"
+        )
     if not single and (settings.approximation == "ep" or settings.linearise != "own"):
         raise InvalidOption(
             f"{data.url}: expected --approximation laplace and --linearise own with the likelihood {name}, got "

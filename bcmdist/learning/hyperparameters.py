@@ -3,47 +3,21 @@
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from bcmdist.errors import NotPositiveDefinite
+from bcmdist.learning.blocks.blocks import Blocks
 from bcmdist.learning.evidence.cached import CachedObjective
-from bcmdist.learning.evidence.local_tasks import ClassEvidence, LeftOut
+from bcmdist.learning.evidence.local_tasks import ClassEvidence
 from bcmdist.learning.evidence.objectives import LocalObjective, improved_points
+from bcmdist.learning.judges import Bench
 from bcmdist.learning.rescaling import rescale
 from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, learn, polish, with_given
 from bcmdist.model.kernels import Kernel, kernel_parts, parse_kernel
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.query import Query, prepare
-from bcmdist.prediction.local.halos import sizes_for
 from bcmdist.runtime import memory
 
-
-@dataclass(frozen=True)
-class LeftOutSizes:
-    """Where rows are left out one by one: those in the middle of each."""
-
-    count: int
-    rows: int
-    """of each"""
-
-    @property
-    def central(self) -> int:
-        """Rows of each that are left out."""
-        return max(1, int(CENTRAL_SHARE * self.rows))
-
-
-CENTRAL_SHARE = 0.16
-# Neighbourhoods in which rows are left out to settle what the evidence leaves open.
-# They are many and far apart, so that rare neighbours that disagree are among them. For labels they are as large as
-# what local experts see instead: how far a label is believed depends on how many others there are (of the noises tried
-# on mnist, labels left out of 250 rows prefer .03, of 1000 rows .01; experts of 958 rows err on 2.5 % of validation
-# labels at .05, on 2.3 % at .01).
-JUDGED = LeftOutSizes(count=100, rows=250)
-JUDGED_LABELS = LeftOutSizes(count=25, rows=1000)
-# Which kernel does better depends on how many rows there are: those that decide are as many as local experts see, in
-# neighbourhoods of so many rows together, and so many of them at least (on kin40k Matern 5/2 gains .003 nats on SE with
-# 250 rows, .035 with 1000, .10 with all 9000; the settled SE is the better one with 1000 rows, not with 4500).
-DECIDING_ROWS, DECIDING_LEAST = 20_000, 8
+# The mean that is decided on, and the one that may take the place of a constant one.
+AUTO_MEAN, LINEAR = "auto", "linear"
 # Iterations that climb the evidence of the whole committee, and those that move query points: each of their
 # evaluations passes over all rows twice.
 POLISH_STEPS = 10
@@ -55,15 +29,15 @@ RESCALE_BLOCKS = 2
 
 def find_hyperparameters(
     settings, blocks, near, reference, spread, likelihood, classes, runtime, log
-) -> tuple[str, Kernel, Likelihood, dict[str, Any]]:
-    """Kernel name, kernel and likelihood, learned or given, and what was found on the way.
+) -> tuple[str, Kernel, Likelihood, str, dict[str, Any]]:
+    """Kernel name, kernel, likelihood and mean, learned or given, and what was found on the way.
 
     Parameters
     ----------
     blocks : `Blocks` over which the evidence is summed
     near : `CellBlocks` in which rows are left out; None where rows stay as they are stored
     reference : of the scaling
-    spread : (D,) standard deviations of the inputs as they were given
+    spread : (D,) what the inputs as they were given were divided by
     log : path of the evaluations that are known already
 
     Raises
@@ -74,29 +48,27 @@ def find_hyperparameters(
     if not settings.learn:
         name = first_kernel(settings)
         kernel, likelihood = with_given(parse_kernel(name, inputs=inputs), likelihood, settings.set)
-        return name, kernel, likelihood, {"kernels_tried": {}, "at_bounds": [], "evaluations": 0}
+        found = {"kernels_tried": {}, "at_bounds": [], "evaluations": 0, "decisions": []}
+        return name, kernel, likelihood, first_mean(settings), found
     wanted, likelihood = likelihood, likelihood.learned_as()
     classes = classes or ((0.0, 1.0) if likelihood is not wanted else None)
-    objective = LocalObjective(runtime, blocks(None), scaling=reference, mean=settings.mean, classes=classes)
+    mean = first_mean(settings)
+    objective = LocalObjective(runtime, blocks(None), scaling=reference, mean=mean, classes=classes)
+    bench = Bench(near, reference, runtime, classes, settings.effort, likelihood) if near else None
     rows = max(block.rows for block in objective.parts)
-    rows = max(rows, _deciding(near, settings).rows) if near else rows
-    _refuse_large_evidence(rows, inputs, settings, likelihood, runtime)
+    _refuse_large_evidence(max(rows, bench.few.rows) if bench else rows, inputs, settings, likelihood, runtime)
     remembered = CachedObjective(objective, log)
-
-    def objective_for(kernel):
-        if kernel is not None:
-            objective.parts = blocks(kernel)
-        return remembered
-
+    ground = _Ground(objective, remembered, blocks, mean, settings.mean == AUTO_MEAN and likelihood.normal)
     try:
         learned = learn(
-            objective_for,
+            ground.objective_for,
             settings.kernel,
             likelihood,
             inputs=inputs,
             effort=EFFORTS[settings.effort],
             spread=spread,
-            judges_for=_judges_for(near, reference, settings, likelihood, classes, runtime) if near else None,
+            judges_for=ground.judges_on(bench) if bench else None,
+            trend=ground.trend,
         )
     except NotPositiveDefinite as error:
         raise NotPositiveDefinite(f"{error}; the last failure: {(remembered.reasons or ['none'])[-1]}") from error
@@ -105,11 +77,51 @@ def find_hyperparameters(
         "at_bounds": learned.at_bounds,
         "evaluations": learned.evaluations,
         "settled": learned.settled,
+        "decisions": [decision.to_json() for decision in learned.decisions],
     }
-    kernel = learned.kernel
+    kernel, mean = learned.kernel, LINEAR if learned.linear else mean
     if likelihood is not wanted and not wanted.needs_calibration:  # it has an evidence, without a gradient
-        kernel = rescale(_class_evidence(objective.parts, reference, settings.mean, wanted, classes, runtime), kernel)
-    return learned.kernel_name, kernel, learned.likelihood if likelihood is wanted else wanted, found
+        kernel = rescale(_class_evidence(objective.parts, reference, mean, wanted, classes, runtime), kernel)
+    return learned.kernel_name, kernel, learned.likelihood if likelihood is wanted else wanted, mean, found
+
+
+@dataclass(frozen=True)
+class _Ground:
+    """What learning stands on: an objective whose rows and mean change on the way."""
+
+    objective: LocalObjective
+    remembered: CachedObjective
+    blocks: Blocks
+    mean: str
+    open_mean: bool
+    """whether a linear mean may take the place of this one"""
+
+    def objective_for(self, kernel):
+        """The objective over rows that are near in the metric of a kernel."""
+        if kernel is not None:
+            self.objective.parts = self.blocks(kernel)
+        return self._under(self.mean)
+
+    @property
+    def trend(self):
+        """The objective over the rows of the moment under a linear mean, where that is open."""
+        return self._under(LINEAR) if self.open_mean else None
+
+    def judges_on(self, bench):
+        """A function of a kernel: judges of rows that are near in its metric."""
+
+        def judges_for(kernel):
+            seats = bench.judges(kernel)
+            return seats.under(self.mean, seats.under(LINEAR) if self.open_mean else None)
+
+        return judges_for
+
+    def _under(self, mean):
+        def evidence(kernel, likelihood):
+            self.objective.mean = mean
+            return self.remembered(kernel, likelihood)
+
+        return evidence
 
 
 def _refuse_large_evidence(rows, inputs, settings, likelihood, runtime):
@@ -120,34 +132,6 @@ def _refuse_large_evidence(rows, inputs, settings, likelihood, runtime):
         what="learning",
         remedy="give workers more memory, or lower --rows-per-expert or --effort",
     )
-
-
-def _judges_for(near, reference, settings, likelihood, classes, runtime):
-    """A function of a kernel: two judges of rows left out in neighbourhoods that are near in its metric.
-
-    The first one is asked often; the second one sees as many rows as local experts do.
-    """
-    often, few = JUDGED_LABELS if likelihood.on_labels else JUDGED, _deciding(near, settings)
-
-    def judge(where, metric_of):
-        parts = near.around(metric_of, np.ones(where.count), where.rows)
-
-        def value(kernel, likelihood):
-            task = LeftOut(reference, kernel, settings.mean, likelihood, classes, where.central)
-            return float(np.max(runtime.sum(task, parts, label="judge")))
-
-        return value
-
-    def judges(metric_of):
-        settling, deciding = judge(often, metric_of), judge(few, metric_of)
-        return settling, lambda kernel, likelihood: deciding(kernel, likelihood) / (few.count * few.central)
-
-    return judges
-
-
-def _deciding(near, settings):
-    around = min(near.data.rows, sizes_for(near.data.rows, near.data.inputs, settings.effort).around)
-    return LeftOutSizes(min(max(DECIDING_LEAST, DECIDING_ROWS // around), JUDGED.count), around)
 
 
 def _class_evidence(blocks, reference, mean, likelihood, classes, runtime):
@@ -171,6 +155,16 @@ def polished(objective, query, kernel_name, likelihood, query_method, found, log
     found["at_bounds"] = best.at_bounds
     jitters = (objective.jitter,)  # of the objective: another one would be another committee
     return prepare(objective.points, kernel=best.kernel, mean=query.mean, jitters=jitters), best.likelihood
+
+
+def first_mean(settings) -> str:
+    """The mean, or the one that stands for `auto` until it is decided."""
+    return "constant" if settings.mean == AUTO_MEAN else settings.mean
+
+
+def largest_mean(settings) -> str:
+    """The mean, or the one of most weights that may be decided on."""
+    return LINEAR if settings.mean == AUTO_MEAN else settings.mean
 
 
 def first_kernel(settings) -> str:

@@ -20,7 +20,7 @@ from bcmdist.learning.choices import MANY_CLASSES, choose_likelihood, warn_of_da
 from bcmdist.learning.evidence.objectives import CommitteeObjective
 from bcmdist.learning.experts import EXPERTS, ExpertKind, Known
 from bcmdist.learning.gaps import FEW_INPUTS
-from bcmdist.learning.hyperparameters import find_hyperparameters, first_kernel, polished
+from bcmdist.learning.hyperparameters import find_hyperparameters, first_kernel, largest_mean, polished
 from bcmdist.learning.labels import used_as_labels
 from bcmdist.learning.query_selection import (
     LEAST_QUERY,
@@ -88,7 +88,7 @@ def survey(data: Dataset, settings: Settings, runtime: Runtime) -> SurveyResult:
     sample = min(TREE_SAMPLE, affordable) if settings.partition == "spatial" else SAMPLE_LEAST
     sample = max(sample, _learning_rows(settings, data), SAMPLE_PER_QUERY * _most_query(settings, data))
     look = Survey(settings.seed, sample, likelihood)
-    shared = min(_least_query(settings, data), data.rows) + Mean(settings.mean).weights(data.inputs)
+    shared = min(_least_query(settings, data), data.rows) + Mean(largest_mean(settings)).weights(data.inputs)
     kernels = kernel_parts(parse_kernel(first_kernel(settings), inputs=data.inputs))
     least = make_likelihood(likelihood or "gaussian", TWO_CLASSES)  # so far the number of classes is not known
     refuse_expert_of(parts, shared, kernels, runtime, least, residual=EXPERTS[settings.expert].residual)
@@ -118,10 +118,6 @@ class _Case:
         return EXPERTS[self.settings.expert]
 
     @property
-    def mean(self) -> Mean:
-        return Mean(self.settings.mean)
-
-    @property
     def effort(self) -> Effort:
         return EFFORTS[self.settings.effort]
 
@@ -134,9 +130,9 @@ def prepare_model(
     with place.stages("learn"):
         array = store.put_arrays({"scaling": scaling_to_array(case.scaling)})["scaling"]
         reference = BlobReference(store.storage.url, array)
-        kernel_name, kernel, likelihood, found = _learned(case, reference, store, place)
+        kernel_name, kernel, likelihood, mean, found = _learned(case, reference, store, place)
     with place.stages("query"):
-        shared = _shared(case, kernel, likelihood, found)
+        shared = _shared(case, kernel, likelihood, Mean(mean), found)
     if settings.objective == "committee":
         with place.stages("polish"):
             query = cast(Query, shared)  # of bcm: settings refuse others
@@ -144,7 +140,7 @@ def prepare_model(
                 runtime,
                 case.parts,
                 scaling=reference,
-                mean=settings.mean,
+                mean=mean,
                 points=query.points,
                 jitter=query.jitter_share,
                 store=store,
@@ -173,7 +169,7 @@ def _case(data, surveyed, settings, runtime) -> _Case:
     parts = partitions(data, settings.rows_per_expert)
     sliced = share_between(surveyed.sample.obs.y, surveyed.sample.row, np.array([part.start for part in parts]))
     warn_of_slices(data, settings, likelihood, sliced)
-    shared = min(_least_query(settings, data), data.rows) + Mean(settings.mean).weights(data.inputs)
+    shared = min(_least_query(settings, data), data.rows) + Mean(largest_mean(settings)).weights(data.inputs)
     kernels = kernel_parts(parse_kernel(first_kernel(settings), inputs=data.inputs))
     refuse_expert_of(parts, shared, kernels, runtime, likelihood, residual=EXPERTS[settings.expert].residual)
     inputs = scaling.inputs(surveyed.sample.X)
@@ -181,14 +177,14 @@ def _case(data, surveyed, settings, runtime) -> _Case:
 
 
 def _learned(case, reference, store, place):
-    """Name of the kernel, kernel and likelihood, and what learning found."""
+    """Name of the kernel, kernel, likelihood and mean, and what learning found."""
     near = _neighbourhoods(case, reference, store, place)
     return find_hyperparameters(
         case.settings,
         near or _sampled(case, place),
         near,
         reference,
-        case.surveyed.x.scale,
+        case.scaling.x_scale,
         case.likelihood,
         case.classes,
         case.runtime,
@@ -225,9 +221,9 @@ def _sampled(case, place) -> Blocks | None:
     return SampleBlocks(X, obs, case.data.companions, place.rows_url, size=size)
 
 
-def _shared(case, kernel, likelihood, found) -> Shared:
+def _shared(case, kernel, likelihood, mean, found) -> Shared:
     """What experts share; notes how many of it were asked for."""
-    settings, data, mean = case.settings, case.data, case.mean
+    settings, data = case.settings, case.data
     obs = case.scaling.observations(class_numbers(case.surveyed.sample.obs, case.classes), likelihood.units)
     noise, count = likelihood.noise(obs), _query(settings, data)
     if count == "auto":

@@ -16,7 +16,10 @@ import numpy as np
 from scipy.optimize import minimize
 
 from bcmdist.errors import InvalidOption, NotPositiveDefinite
-from bcmdist.learning.left_out.adjust_variances import HeldOutScore, settled
+from bcmdist.learning.contest import DECISIVE_NATS, Judged, contest
+from bcmdist.learning.decisions import EVIDENCE, ROWS_LEFT_OUT, Decision
+from bcmdist.learning.judges import Judges
+from bcmdist.learning.left_out.score import Margin, margin
 from bcmdist.learning.point import Point, at_bounds, bounds_of, expanded, moved, moves_of, prior_center, theta_of
 from bcmdist.model.kernels import Kernel, parse_kernel
 from bcmdist.model.likelihoods import Likelihood
@@ -38,9 +41,8 @@ PRIOR_SD = 3.0
 GAIN_NATS = 0.5
 IDLE_STEPS = 2
 
-# Gain for each row left out for which a kernel is preferred to the one of largest evidence: about the standard error
-# of a difference over the few thousand rows that decide. Not of labels: their evidence, as of numbers, decides no tie.
-DECISIVE_NATS = 0.005
+# Iterations after which a linear mean is compared where only the evidence decides.
+MEAN_STEPS = 5
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,9 @@ class Learned:
     """best objective of each kernel tried, all over the same rows"""
     settled: dict[str, float] = field(default_factory=dict)
     """factors by which rows left out have changed variances, by what they are of; see `settling`"""
+    linear: bool = False
+    """whether a linear mean took the place of the constant one"""
+    decisions: tuple[Decision, ...] = ()
 
 
 class _Search:
@@ -157,7 +162,8 @@ def learn(
     inputs,
     effort: Effort,
     spread=None,
-    judges_for: Callable[[Kernel], tuple[HeldOutScore, HeldOutScore]] | None = None,
+    judges_for: Callable[[Kernel], Judges] | None = None,
+    trend: Objective | None = None,
 ) -> Learned:
     """Maximise an objective over the parameters of a kernel and a likelihood.
 
@@ -165,10 +171,9 @@ def learn(
     ----------
     objective_for : the objective over rows that are near in the metric of a kernel (None: of the inputs)
     kernel_name : expression of `parse_kernel`, or "auto" to choose among `AUTO_KERNELS`
-    spread : (D,) standard deviations of the inputs as they were given: one lengthscale for these is tried too
-    judges_for : where the rows depend on the metric: two judges, one that settles variances and one that then decides
-        between one lengthscale and many, and between the two kernels of largest evidence; this one's value is a mean
-        over rows
+    spread : (D,) what the inputs as they were given were divided by: one lengthscale for these is tried too
+    judges_for : where the rows depend on the metric: those who decide by rows left out; else the evidence does
+    trend : the objective over the rows of the moment under a linear mean, which may take the place of the constant one
 
     Raises
     ------
@@ -189,21 +194,78 @@ def learn(
     tried = _best_by_name([best, *others])
     best, *others = sorted([best, *others], key=_objective, reverse=True)
     if judges_for is None:
-        return _learned(search, best, tried)
+        decided = _kernel_by_evidence(best, others)
+        best, linear, of_mean = _mean_by_evidence(search, best, trend)
+        return _learned(search, best, tried, linear=linear, decisions=decided + of_mean)
     for _ in range(effort.rounds):
         search.objective = objective_for(best.kernel)
         best = search.climb(search.at(best.name, best.kernel, best.likelihood), effort.steps // 2)
-    plain = search.at(best.name, _with_name(coarse, best.name, inputs), coarse.likelihood, tied=coarse.tied)
-    contenders = [plain, *(_begun(search, second.name, [best, second]) for second in others[:1])]
-    settling, deciding = judges_for(best.kernel)
-    climbed = [best, *(search.climb(point, effort.isotropic_steps) for point in contenders)]
-    # Compared when settled: one of too little noise loses to any other for the sake of a few rows.
-    choices = [(point, settled(settling, point.kernel, point.likelihood)) for point in climbed]
-    values = [deciding(chosen.kernel, chosen.likelihood) for _, chosen in choices]
-    values[0] += 0.0 if likelihood.on_labels else DECISIVE_NATS
-    point, chosen = choices[int(np.argmax(values))]
-    winner = Point(point.name, chosen.kernel, chosen.likelihood, point.objective)
-    return _learned(search, expanded(winner, inputs), tried, chosen.factors)
+    judges = judges_for(best.kernel)
+    best, judges, linear, of_mean = _mean_by_rows(search, best, judges, trend, effort)
+    plain = _plain(search, coarse, best)
+
+    def climbed(point):
+        begun = point if point.name == best.name else _begun(search, point.name, [best, point])
+        return search.climb(begun, effort.isotropic_steps)
+
+    won = contest(judges, best, [*others, *plain], climbed)
+    return _concluded(search, won, tried, linear, of_mean)
+
+
+def _concluded(search, won: Judged, tried, linear, of_mean):
+    chosen = won.chosen
+    winner = Point(won.point.name, chosen.kernel, chosen.likelihood, won.point.objective)
+    best = expanded(winner, search.inputs)
+    return _learned(search, best, tried, chosen.factors, linear=linear, decisions=of_mean + won.decisions)
+
+
+def _plain(search, coarse, best):
+    """The best kernel with one lengthscale, about where the search with one ended, unless it has only one anyway."""
+    if all(len(best.kernel.parameters[name]) == 1 for name in best.kernel.lengthscales):
+        return []
+    kernel = _with_name(coarse, best.name, search.inputs)
+    return [search.at(best.name, kernel, coarse.likelihood, tied=coarse.tied)]
+
+
+def _kernel_by_evidence(best, others):
+    """That the kernel of largest evidence was taken."""
+    over = {p.name: Margin(best.objective - p.objective, None) for p in others if math.isfinite(p.objective)}
+    return (Decision("kernel", best.name, EVIDENCE, over),) if over else ()
+
+
+def _mean_by_evidence(search, best, trend):
+    """The better of the best points with a constant and with a linear mean, whether it is the latter, and why."""
+    if trend is None:
+        return best, False, ()
+    search.objective = trend
+    sloping = search.climb(search.at(best.name, best.kernel, best.likelihood, tied=best.tied), MEAN_STEPS)
+    linear = sloping.objective > best.objective
+    found = Margin(abs(sloping.objective - best.objective), None)
+    return sloping if linear else best, linear, (_of_mean(linear, EVIDENCE, found),)
+
+
+def _mean_by_rows(search, best, judges, trend, effort):
+    """The point to go on from, the judges under its mean, whether that is a linear one, and why.
+
+    Both means are judged at one and the same kernel: what it expects between rows that are far apart differs most
+    where it has only seen a constant one.
+    """
+    if trend is None or judges.trend is None:
+        return best, judges, False, ()
+    constant, sloping = (one.screening(best.kernel, best.likelihood) for one in (judges, judges.trend))
+    gain = margin(sloping, constant)
+    linear = gain.nats > max(DECISIVE_NATS, gain.error or 0.0)
+    decision = _of_mean(linear, ROWS_LEFT_OUT, gain if linear else margin(constant, sloping))
+    if not linear:
+        return best, judges, False, (decision,)
+    search.objective = trend
+    start = search.at(best.name, best.kernel, best.likelihood)
+    return search.climb(start, effort.steps // 2), judges.trend, True, (decision,)
+
+
+def _of_mean(linear, judge, found):
+    taken, other = ("linear", "constant") if linear else ("constant", "linear")
+    return Decision("mean", taken, judge, {other: found})
 
 
 def polish(objective: Objective, kernel_name, kernel, likelihood: Likelihood, *, inputs, steps) -> Learned:
@@ -212,7 +274,7 @@ def polish(objective: Objective, kernel_name, kernel, likelihood: Likelihood, *,
     return _learned(search, search.climb(search.at(kernel_name, kernel, likelihood), steps), {})
 
 
-def _learned(search, best, tried, factors=None):
+def _learned(search, best, tried, factors=None, *, linear=False, decisions=()):
     return Learned(
         best.name,
         best.kernel,
@@ -222,6 +284,8 @@ def _learned(search, best, tried, factors=None):
         at_bounds(best),
         tried,
         factors or {},
+        linear,
+        decisions,
     )
 
 

@@ -14,6 +14,11 @@ from bcmdist.model.units import Units
 # A column whose standard deviation is below this share of its largest value is constant to
 # rounding; it is divided by 1 instead.
 CONSTANT_SHARE = 1e-12
+# Columns of two values, one of them rare, are divided by this share of the distance between these at least: on held-out
+# rows of made data with 25 one-hot columns nearly all that a quarter gains, and never worse than none. And the relative
+# difference to the largest variance that such a column can have below which it is one.
+RARE_SHARE = 0.1
+TWO_VALUED_SHARE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,25 @@ class Moments:
         """True for columns that do not vary, (K,)."""
         sd = np.sqrt(self.squares / self.count)
         return sd <= CONSTANT_SHARE * np.maximum(np.abs(self.low), np.abs(self.high))
+
+    @property
+    def input_scale(self) -> np.ndarray:
+        """What inputs are divided by, (K,): `scale`, and not less for a rare value of two.
+
+        Divided by its standard deviation, a column that is 1 in one of 1000 rows and 0 in the others puts that row 32
+        away from its like, in all other inputs too. With a scale of a tenth of their distance two values are at
+        most 10 apart; a value that one row in 100 has, or more, is as far as standard deviations say.
+        """
+        return np.where(self.two_valued, np.maximum(self.scale, RARE_SHARE * (self.high - self.low)), self.scale)
+
+    @property
+    def two_valued(self) -> np.ndarray:
+        """True for columns of two different values, (K,).
+
+        No variance is larger than (high - mean) (mean - low), and only two values reach it (Bhatia & Davis 2000).
+        """
+        most = self.count * (self.high - self.mean) * (self.mean - self.low)
+        return ~self.constant & (self.squares >= (1.0 - TWO_VALUED_SHARE) * most)
 
 
 def column_moments(table) -> Moments:
@@ -108,8 +132,8 @@ class Scaling:
 
 
 def scaling_from(x: Moments, y: Moments, exposure: Moments, units: Units) -> Scaling:
-    """Inputs to mean 0 and standard deviation 1; targets so that a latent of 0 is their mean, where units can be."""
-    return Scaling(x.mean, x.scale, *units.found(y, exposure))
+    """Inputs to mean 0 and `Moments.input_scale`; targets so that a latent of 0 is their mean, where units can be."""
+    return Scaling(x.mean, x.input_scale, *units.found(y, exposure))
 
 
 def scaling_to_array(scaling: Scaling) -> np.ndarray:

@@ -10,6 +10,7 @@ biases maximise the likelihood of Platt's smoothed targets.
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from scipy.optimize import minimize
@@ -35,6 +36,13 @@ class HeldOutRows:
             np.concatenate([self.target, other.target]),
             np.concatenate([self.weight, other.weight]),
         )
+
+
+class Probabilities(Protocol):
+    """What makes class probabilities of latents where the likelihood does not do so alone."""
+
+    def probability(self, mean, variance) -> np.ndarray:
+        """Class probabilities (n, C) from latent means and variances, (n, C), or (n,) for two classes."""
 
 
 @dataclass(frozen=True)

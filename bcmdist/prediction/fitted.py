@@ -10,10 +10,11 @@ from bcmdist.committee.snapshot import Snapshot
 from bcmdist.model.loading import load_model
 from bcmdist.model.model import Model
 from bcmdist.model.shared.belief import Belief
-from bcmdist.prediction.calibration import Calibration, calibration_from
+from bcmdist.prediction.calibration import Probabilities, calibration_from
 from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.latent import predict_latent
 from bcmdist.prediction.limits import MemoryNeed, committee_memory
+from bcmdist.prediction.recalibration import recalibrated_from
 from bcmdist.prediction.spread import AS_THE_MODEL_SAYS, Spread
 from bcmdist.prediction.spread_of import load_spread, spread_of_snapshot
 from bcmdist.storage.commits import Reference
@@ -25,7 +26,7 @@ class Fitted(Predictor):
 
     model: Model
     belief: Belief
-    calibration: Calibration | None = None
+    calibration: Probabilities | None = None
     spread: Spread = AS_THE_MODEL_SAYS
 
     @classmethod
@@ -52,10 +53,15 @@ class Fitted(Predictor):
 @lru_cache(maxsize=2)
 def load_fitted(reference: Reference) -> Fitted:
     """Model and belief of a commit; errors are as the model says, whatever the ledger knows of them."""
-    calibration = calibration_from(load_facts(reference).calibration)
-    return Fitted(load_model(reference), load_committee(reference).posterior, calibration)
+    model = load_model(reference)
+    return Fitted(model, load_committee(reference).posterior, _probabilities(load_facts(reference), model))
 
 
 def fitted_of(snapshot: Snapshot) -> Fitted:
     """Model and belief of a snapshot in memory."""
-    return Fitted(snapshot.model, snapshot.committee.posterior, calibration_from(snapshot.facts.calibration))
+    probabilities = _probabilities(snapshot.facts, snapshot.model)
+    return Fitted(snapshot.model, snapshot.committee.posterior, probabilities)
+
+
+def _probabilities(facts, model) -> Probabilities | None:
+    return calibration_from(facts.calibration) or recalibrated_from(facts.recalibration, model.likelihood)

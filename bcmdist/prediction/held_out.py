@@ -4,7 +4,7 @@ Which rows they are follows from the partition alone, so that whoever hears the 
 Stores are often sorted by class: the last rows of a partition, or whole partitions, would say nothing of most classes.
 """
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,12 +13,11 @@ from bcmdist.committee.passes import heard_partitions
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition
 from bcmdist.data.rows import Rows
-from bcmdist.errors import CommitConflict
 from bcmdist.experts.message import Message
 from bcmdist.experts.tasks import Contribution, Expert
 from bcmdist.model.loading import load_model
 from bcmdist.model.targets import model_observations
-from bcmdist.prediction.calibration import HeldOutRows, fit_calibration
+from bcmdist.prediction.calibration import HeldOutRows
 from bcmdist.prediction.latent import predict_latent
 from bcmdist.storage.commits import BlobReference, Reference
 from bcmdist.storage.loading import load_array
@@ -27,7 +26,6 @@ from bcmdist.storage.loading import load_array
 HELD_OUT_EVERY = 4
 # Rows held out to calibrate with, at most; Platt's map has one parameter per class.
 CALIBRATION_ROWS = 5000
-RECALIBRATE_SHARE = 0.1  # change of the rows heard after which a calibration is out of date
 
 
 def held_out_count(part: Partition) -> int:
@@ -88,38 +86,22 @@ class HeldOut:
         return HeldOutRows(mean, variance, obs.y, obs.weight)
 
 
+def some_of(parts: list[Partition], rows) -> list[Partition]:
+    """Partitions of about so many rows together, evenly spread; one at least."""
+    count = max(1, min(len(parts), round(rows / max(part.rows for part in parts))))
+    return [parts[k] for k in np.linspace(0, len(parts) - 1, count).round().astype(int)]
+
+
 def without_some(snapshot: Snapshot, runtime) -> tuple[list[Partition], Committee]:
     """Partitions that rows are held out of (`held_out_rows`), and the committee as if it had not heard these.
 
     What the whole of such a partition has said is withdrawn, which is exact, and the rest is heard again. No
     partitions where there are too few rows to hold one out.
     """
-    parts = heard_partitions(snapshot)
-    count = max(1, min(len(parts), round(CALIBRATION_ROWS * HELD_OUT_EVERY / max(part.rows for part in parts))))
-    spread = [parts[k] for k in np.linspace(0, len(parts) - 1, count).round().astype(int)]
+    spread = some_of(heard_partitions(snapshot), CALIBRATION_ROWS * HELD_OUT_EVERY)
     chosen = [part for part in spread if held_out_count(part)]
     if not chosen:
         return [], snapshot.committee
     whole = snapshot.hear(chosen, runtime, label="calibrate").message
     rest = snapshot.hear_with(ExpertOfRest(snapshot.reference), chosen, runtime, label="calibrate").message
     return chosen, snapshot.committee.withdraw(whole).absorb(rest)
-
-
-def calibrated(snapshot: Snapshot, runtime) -> Snapshot:
-    """With probabilities for likelihoods that have none, from rows that are held out for the purpose."""
-    rows, before = snapshot.committee.total.rows, snapshot.facts.calibration
-    if not snapshot.model.likelihood.needs_calibration or not snapshot.ledger:
-        return snapshot
-    if before and abs(rows - before["rows"]) <= RECALIBRATE_SHARE * before["rows"]:
-        return snapshot
-    held_out, without = without_some(snapshot, runtime)
-    if not held_out:
-        return snapshot
-    arrays = {"eta": without.total.eta, "precision": without.total.precision}
-    with snapshot.store.transient(arrays) as references:
-        task = HeldOut(snapshot.reference, **references)
-        found = fit_calibration(runtime.sum(task, held_out, label="calibrate"))
-    try:
-        return snapshot.successor(snapshot.committee, [], calibration=asdict(found) | {"rows": rows})
-    except CommitConflict:  # who has heard more calibrates too
-        return snapshot.newest()

@@ -12,7 +12,7 @@ import numpy as np
 
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.model.model import Model
-from bcmdist.prediction.calibration import Calibration
+from bcmdist.prediction.calibration import Probabilities
 from bcmdist.prediction.limits import MemoryNeed
 from bcmdist.prediction.spread import AS_THE_MODEL_SAYS, Spread
 from bcmdist.storage.commits import Reference
@@ -25,8 +25,9 @@ class Predictor(ABC):
     """whether new rows are to come in the order of the model's cells, each partition of them from one of the model"""
 
     model: Model
-    calibration: Calibration | None
-    """of classes that have no probabilities of their own; None: of the others, or none was fitted"""
+    calibration: Probabilities | None
+    """of classes that have no probabilities of their own, or need to be corrected; None: of the others, or none was
+    fitted"""
     spread: Spread = AS_THE_MODEL_SAYS
     """of errors with normal noise"""
 

@@ -31,6 +31,10 @@ SMALLEST = 0.01
 # Points of the process, and rows of a block of those that it is learned on, and blocks.
 POINTS, BLOCK, BLOCKS = 100, 400, 4
 STEPS = 12
+# Share of the variance added at the points: without it a smooth kernel's rounding errors are seen in the ninth digit.
+JITTER = 1e-5
+# Of the logs of what is learned: nearly the same residuals, summed in another order, are to settle the same process.
+DECIMALS = 2
 # Start and bounds while learning: the variance of the log, lengthscales of the inputs in their units, and that of the
 # log of the variance in its standard deviations, which are no less than so much.
 START, BOUNDS = (0.5, 1.0, 2.0), ((1e-3, 1e1), (0.1, 10.0), (0.3, 30.0))
@@ -55,7 +59,7 @@ class Process:
     def shared(self) -> Query:
         """Its query values, through which alone rows see it."""
         kernel = _kernel(self.variance, self.lengthscale)
-        return prepare(self.points, kernel=kernel, mean=Mean("constant"), residual="none")
+        return prepare(self.points, kernel=kernel, mean=Mean("constant"), residual="none", jitters=(JITTER,))
 
     def to_json(self) -> dict:
         """JSON-ready, for `from_json`."""
@@ -124,7 +128,7 @@ def settle_process(places, z, units: list[np.ndarray], *, seed=0) -> Process:
     order = np.random.default_rng(seed).permutation(len(places))
     blocks = [order[k : k + BLOCK] for k in range(0, min(len(order), BLOCK * BLOCKS), BLOCK)]
     seen = [(places[some], _observed(z[some], np.ones(len(some)))) for some in blocks]
-    spread = max(float(places[:, -1].std()), LEAST_SPREAD)
+    spread = max(round(float(places[:, -1].std()), 6), LEAST_SPREAD)
     found = [_climbed(seen, np.append(unit, 0.0), np.append(0.0 * unit, spread)) for unit in units]
     _, variance, lengthscale = min(found, key=lambda one: one[0])
     return Process(np.round(places[order[:POINTS]], 6), variance, lengthscale)
@@ -151,7 +155,7 @@ def _climbed(seen, inputs, variances):
 
     how = {"jac": True, "method": "L-BFGS-B", "bounds": np.log(BOUNDS), "options": {"maxiter": STEPS}}
     found = minimize(loss, np.log(START), **how)
-    return float(found.fun), *at(found.x)
+    return float(found.fun), *at(np.round(found.x, DECIMALS))
 
 
 def _ends(kernel):

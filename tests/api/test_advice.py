@@ -1,5 +1,6 @@
 """Advice: each sentence where it is meant, and not where all is well."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -42,13 +43,13 @@ def test_local_predictions_are_told_so_only_where_it_would_better_them(wavy):
     assert model.snapshot.facts.halving_loss["nats"] < 0.01  # a local expert sees all rows
     told = model.info()["advice"]
     assert "enough for local predictions, with half of which rows left out are predicted as well (to" in told
-    assert told.endswith("nats a row); for --method committee, set --query to 200 or more")
+    assert "nats a row); for --method committee, set --query to 200 or more. " in told
     told = advice(with_facts(model, halving_loss={"nats": 0.2, "error": 0.05}))
-    assert told.endswith("rows left out are predicted worse by 0.2 nats a row; set --query to 200 or more")
+    assert "rows left out are predicted worse by 0.2 nats a row; set --query to 200 or more. " in told
     assert "enough" not in told
     assert "enough for local" in advice(with_facts(model, halving_loss={"nats": 0.04, "error": 0.05}))
     told = fitted(X, y, query=10, **given).info()["advice"]  # half of so few says nothing
-    assert told.endswith("the query set limits the fit; set --query to 100 or more")
+    assert "the query set limits the fit; set --query to 100 or more. " in told
 
 
 def test_enough_query_points_are_enough(wavy):
@@ -120,3 +121,29 @@ def test_models_of_before_have_no_such_facts(wavy):
     model = fitted(*wavy)
     before = with_facts(model, repeats=None, labels=None, halving_loss=None)
     assert advice(before).endswith(NOTHING_ELSE)
+
+
+# --- Errors ---
+
+
+def test_errors_that_are_heavy_and_larger_in_places_are_told(rng):
+    X = rng.uniform(-2, 2, (1500, 2))
+    heavy = np.where(rng.random(1500) < 0.08, 5.0, 1.0) * np.exp(0.7 * X[:, 1])
+    y = np.sin(2 * X[:, 0]) + 0.1 * heavy * rng.standard_normal(1500)
+    model = fitted(X, y, query=50, set={"kernel.lengthscale": 0.7, "likelihood.noise_variance": 0.1})
+    told, errors = model.info()["advice"], model.info()["errors"]
+    assert "errors are larger in some places than in others: that gains" in told
+    assert re.search(r"errors are heavier than normal: \d+% of rows are \d\.?\d? times as wide", told)
+    assert errors["scale"] == "varying"
+    assert errors["gain"] > 2 * errors["gain_error"] > 0
+    assert sum(errors["shape"]["weights"]) == pytest.approx(1.0)
+    assert errors["residuals"] == 1500
+
+
+def test_errors_as_the_model_says_are_not(rng):
+    X = rng.uniform(-2, 2, (1500, 2))
+    y = np.sin(2 * X[:, 0]) + 0.2 * rng.standard_normal(1500)
+    noise = 0.04 / np.var(y)
+    model = fitted(X, y, query=50, set={"kernel.lengthscale": 0.7, "likelihood.noise_variance": noise})
+    assert "errors" not in model.info()["advice"]
+    assert model.info()["errors"]["shape"] == {"weights": [1.0], "scales": [1.0]}

@@ -31,7 +31,7 @@ from scipy import linalg
 from bcmdist import GBCM
 from bcmdist.data.observations import unweighted
 from bcmdist.model.likelihoods import Gaussian
-from bcmdist.prediction.observation import crps, observe, predictive
+from bcmdist.prediction.observation import observe, predictive
 from bcmdist.prediction.scoring.pit import pit_ranges
 from bcmdist.prediction.scoring.scores import class_scores, real_scores
 
@@ -406,7 +406,7 @@ def regression_figures(said, y_train, y_test):
     mean, variance = np.asarray(said.mean, dtype=float), np.asarray(said.variance, dtype=float)
     normal = predictive(nothing, mean, variance, obs)
     named = observe(nothing, mean, variance, obs)
-    log_density, loss = normal.log_density(obs), crps(normal, y_test)
+    log_density, loss = normal.log_density(obs), normal.crps(y_test)
     where = pit_ranges(nothing, normal, obs)
     return real_scores(y_test, named, log_density, where, train_mean=y_train.mean(), crps=loss).summary()
 

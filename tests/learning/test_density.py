@@ -8,7 +8,14 @@ from scipy.stats import norm
 
 from bcmdist.data.observations import Observations, unweighted
 from bcmdist.experts.laplace import laplace_mode
-from bcmdist.learning.left_out.density import STEEPNESS, left_out_density, left_out_labels
+from bcmdist.learning.evidence.local_tasks import normal_density
+from bcmdist.learning.left_out.density import (
+    STEEPNESS,
+    block_errors,
+    left_out_densities,
+    left_out_errors,
+    left_out_labels,
+)
 from bcmdist.model.likelihoods import Bernoulli, Gaussian, OneHot, Poisson
 from bcmdist.prediction.leave_one_out import LEAST_SHARE, left_out
 from oracles import laplace
@@ -72,7 +79,20 @@ def test_the_gaussian_density_is_that_of_refits(K, rng, rows):
     noise = likelihood.noise(obs)
     moments = [without(K, noise, obs.y, row) for row in range(rows)]
     exact = sum(norm.logpdf(obs.y[i], m, np.sqrt(v + noise[i])) for i, (m, v) in enumerate(moments))
-    assert left_out_density(K, likelihood, obs, rows) == pytest.approx(exact, rel=1e-9)
+    found = normal_density(*left_out_errors(K, likelihood, obs, rows)).sum()
+    assert found == pytest.approx(exact, rel=1e-9)
+
+
+@pytest.mark.parametrize("rows", [1, 10, ROWS])
+def test_a_block_is_left_out_as_a_whole(K, rng, rows):
+    """What is said of its rows depends on the rows behind them only; with none, on the prior alone."""
+    likelihood = Gaussian(np.array([0.2]))
+    obs = Observations(rng.standard_normal(ROWS), rng.uniform(0.5, 3.0, ROWS))
+    S = K + np.diag(likelihood.noise(obs))
+    pull = np.linalg.solve(S[rows:, rows:], S[rows:, :rows]).T
+    error, variance = block_errors(K.copy(), likelihood, obs, rows)
+    np.testing.assert_allclose(error, obs.y[:rows] - pull @ obs.y[rows:], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(variance, np.diag(S[:rows, :rows] - pull @ S[rows:, :rows]), rtol=1e-9)
 
 
 def test_labels_left_out_are_as_likely_as_their_targets_among_those_possible(K, rng):
@@ -84,7 +104,7 @@ def test_labels_left_out_are_as_likely_as_their_targets_among_those_possible(K, 
         moments = np.array([without(K, noise, y, row) for y in Y.T])
         densities = norm.pdf(possible, moments[:, 0], np.sqrt(moments[:, 1] + 0.3)).prod(axis=1)
         exact += np.log(densities[int(obs.y[row])] / densities.sum())
-    found = left_out_labels(K, likelihood, obs, 12)
+    found = left_out_labels(K, likelihood, obs, 12).sum(axis=1)
     assert found[STEEPNESS == 1.0] == pytest.approx(exact, rel=1e-9)
     # Flat probabilities say a third each.
     assert abs(found[0] - 12 * np.log(1 / 3)) < abs(found[-1] - 12 * np.log(1 / 3))
@@ -108,7 +128,8 @@ def test_the_laplace_density_is_near_that_of_refits(K, rng):
 
             exact += np.log(quad(integrand, m - 9 * np.sqrt(v), m + 9 * np.sqrt(v), limit=200)[0])
         # Laplace's own error: a few hundredths of a nat per row.
-        assert left_out_density(K.copy(), likelihood, obs, ROWS) == pytest.approx(exact, abs=0.05 * ROWS)
+        found = left_out_densities(K.copy(), likelihood, obs, ROWS).sum()
+        assert found == pytest.approx(exact, abs=0.05 * ROWS)
 
 
 def test_the_laplace_path_is_exact_where_rows_are_gaussian(K, rng):

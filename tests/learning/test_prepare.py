@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 from bcmdist import GBCM, SerialRuntime, Settings
+from bcmdist.committee.facts import Facts
 from bcmdist.data.writing import write_dataset
-from bcmdist.errors import BcmdistWarning, InvalidOption, MemoryLimit, NotPositiveDefinite
-from bcmdist.learning import hyperparameters, search
+from bcmdist.errors import BcmdistWarning, InvalidOption, MemoryLimit, ModelExists, NotPositiveDefinite
+from bcmdist.learning import contest, hyperparameters, judges, search
 from bcmdist.learning.evidence.committee_tasks import TrialGradient
 from bcmdist.learning.evidence.local_tasks import LocalEvidence
 from bcmdist.learning.point import Point, prior_center, theta_of
+from bcmdist.model.likelihoods import Gaussian
 from bcmdist.prediction.local.halos import sizes_for
 from bcmdist.runtime import memory
 from bcmdist.storage.commits import SCRATCH
@@ -250,10 +252,13 @@ def test_a_committee_of_classes_is_refused_before_learning(make_data, rng, tmp_p
 )
 def test_kernels_are_decided_among_as_many_rows_as_local_experts_see(rows, inputs, effort):
     near = SimpleNamespace(data=SimpleNamespace(rows=rows, inputs=inputs))
-    found = hyperparameters._deciding(near, replace(SPATIAL, effort=effort))
+    found = judges.Bench(near, None, SerialRuntime(), None, effort, Gaussian()).few
     assert found.rows == min(rows, sizes_for(rows, inputs, effort).around)
-    assert hyperparameters.DECIDING_LEAST <= found.count <= hyperparameters.JUDGED.count
-    assert 1 <= found.central < found.rows
+    if rows > found.rows:
+        assert judges.DECIDING_LEAST <= found.count <= judges.JUDGED.count
+        assert 1 <= found.central < found.rows
+    else:  # each row once
+        assert (found.count, found.central) == (1, rows)
 
 
 @pytest.mark.parametrize("rows_per_chunk", [10, 60])
@@ -269,3 +274,82 @@ def test_lifetimes_of_zero_are_told(make_data, rng, rows_per_chunk):
     with pytest.warns(BcmdistWarning, match=said):
         GBCM.fit(path, settings)
     GBCM.fit(path, replace(settings, task="regression"))  # where 0 is a number like others
+
+
+HOLE = replace(SPATIAL, kernel="auto", query=40)
+
+
+def with_a_hole(rng, slope, rows=500):
+    """Rows (n, 2) around a hole, and targets of short waves about a plane."""
+    X = rng.uniform(-1, 1, (2 * rows, 2))
+    X = X[np.linalg.norm(X - 0.2, axis=1) > 0.5][:rows]
+    waves = np.sin(9.0 * X[:, 0]) * np.cos(8.0 * X[:, 1])
+    return X, X @ [slope, -slope] + waves + 0.1 * rng.standard_normal(rows)
+
+
+@pytest.mark.parametrize(("slope", "mean"), [(6.0, "linear"), (0.0, "constant")])
+def test_the_mean_is_linear_where_there_is_a_trend(make_data, tmp_path, rng, slope, mean):
+    X, y = with_a_hole(rng, slope)
+    path = make_data("hole.zarr", X=X, y=y)
+    gbcm = GBCM.prepare(path, replace(SPATIAL, query=40), model=tmp_path / "model", runtime=SerialRuntime())
+    assert gbcm.model.shared.mean.name == mean
+    (decision,) = (one for one in gbcm.info()["decisions"] if one["of"] == "mean")
+    (margin,) = decision["over"].values()
+    assert (decision["taken"], decision["judge"]) == (mean, "rows left out")
+    assert {mean, *decision["over"]} == {"constant", "linear"}
+    assert margin["error"] > 0.0
+    assert margin["nats"] > (0.0 if mean == "linear" else -max(margin["error"], contest.DECISIVE_NATS))
+
+
+@pytest.mark.parametrize(("slope", "mean"), [(6.0, "linear"), (0.0, "constant")])
+def test_the_evidence_decides_the_mean_of_rows_as_they_are_stored(make_data, tmp_path, rng, slope, mean):
+    X, y = with_a_hole(rng, slope)
+    settings = replace(SETTINGS, rows_per_expert=500)
+    gbcm = GBCM.prepare(make_data("plane.zarr", X=X, y=y), settings, model=tmp_path / "model", runtime=SerialRuntime())
+    assert gbcm.model.shared.mean.name == mean
+    (decision,) = gbcm.info()["decisions"]
+    assert (decision["of"], decision["taken"], decision["judge"]) == ("mean", mean, "evidence")
+    assert min(margin["nats"] for margin in decision["over"].values()) >= 0.0
+
+
+def test_decisions_are_those_of_what_was_taken(make_data, tmp_path, rng):
+    X, y = with_a_hole(rng, 1.0)
+    model = tmp_path / "model"
+    gbcm = GBCM.prepare(make_data("hole.zarr", X=X, y=y), HOLE, model=model, runtime=SerialRuntime())
+    figures = gbcm.info()
+    decided = {decision["of"]: decision for decision in figures["decisions"]}
+    assert decided["mean"]["taken"] == figures["mean"]
+    assert decided["kernel"]["taken"] == figures["kernel"]
+    assert figures["kernel"] not in decided["kernel"]["over"]
+    assert decided["kernel"]["over"].keys() < figures["kernels_tried"].keys()
+    shared = figures["shared_lengthscales"] == {"kernel.lengthscale": 2}
+    assert shared == (np.ptp(figures["hyperparameters"]["kernel.lengthscale"]) == 0.0)
+    assert shared == (decided.get("lengthscales", {}).get("taken") == "one for all inputs")
+    assert GBCM.load(model).info()["decisions"] == figures["decisions"]
+
+
+def test_a_mean_that_was_asked_for_is_not_decided(wave, tmp_path):
+    for k, settings in enumerate((replace(SETTINGS, mean="zero"), replace(SETTINGS, learn=False))):
+        gbcm, _ = prepared(wave[0], settings, tmp_path / f"{k}")
+        assert gbcm.model.shared.mean.name == ("zero", "constant")[k]
+        assert gbcm.info()["decisions"] == []
+
+
+def test_a_fit_of_before_means_were_decided_is_continued(wave, tmp_path, monkeypatch):
+    """Its default was a constant one. What notes its decisions is of now, and a constant mean was asked for."""
+    constant = replace(SETTINGS, mean="constant")
+    now = tmp_path / "now"
+    prepared(wave[0], constant, now)
+    with pytest.raises(ModelExists, match="other data or settings"):
+        prepared(wave[0], SETTINGS, now)
+    before = tmp_path / "before"
+    kept = Facts.to_json
+    monkeypatch.setattr(Facts, "to_json", lambda facts: {k: v for k, v in kept(facts).items() if k != "decisions"})
+    prepared(wave[0], constant, before)
+    monkeypatch.undo()
+    for settings in (SETTINGS, constant):
+        gbcm, evaluations = prepared(wave[0], settings, before)
+        assert (gbcm.model.shared.mean.name, evaluations) == ("constant", 0)
+    for other in ("zero", "linear"):
+        with pytest.raises(ModelExists, match="other data or settings"):
+            prepared(wave[0], replace(SETTINGS, mean=other), before)

@@ -8,7 +8,10 @@ from bcmdist.data.observations import unweighted
 from bcmdist.errors import LaplaceNotConverged, NotPositiveDefinite
 from bcmdist.experts.evidence import local_evidence
 from bcmdist.learning import search as learning
-from bcmdist.learning.left_out.density import left_out_density
+from bcmdist.learning.evidence.local_tasks import normal_density
+from bcmdist.learning.judges import Judges
+from bcmdist.learning.left_out.density import left_out_errors
+from bcmdist.learning.left_out.score import Score
 from bcmdist.learning.point import Point, bounds_of, expanded, moved, parameters_of, prior_center, theta_of
 from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, learn
 from bcmdist.model.kernels import parse_kernel
@@ -34,8 +37,17 @@ def always(objective):
 
 
 def judged_by(judge):
-    """One judge who settles variances and decides."""
-    return always((judge, judge))
+    """One judge who settles variances and decides, of a number or of one a row."""
+    return seated(judge, judge)
+
+
+def seated(settling, deciding):
+    """Judges of numbers, or of one a row."""
+
+    def scored(judge):
+        return lambda *at: Score((np.atleast_1d(judge(*at)),))
+
+    return always(Judges(scored(settling), scored(deciding), scored(deciding)))
 
 
 def sample(rng, kernel, rows, noise):
@@ -197,7 +209,7 @@ def test_parameters_of_a_likelihood_are_learned(rng, judged):
 def left_out_judge(X, y, rows):
     def judge(kernel, likelihood):
         K = kernel.cross(X, X) + 1.0  # the constant mean's prior
-        return left_out_density(K, likelihood, unweighted(y), rows)
+        return normal_density(*left_out_errors(K, likelihood, unweighted(y), rows))
 
     return judge
 
@@ -209,10 +221,10 @@ class Scored:
         self.judge, self.scores = judge, {}
 
     def __call__(self, kernel, likelihood):
-        score = self.judge(kernel, likelihood)
+        rows = self.judge(kernel, likelihood)
         one = bool(np.ptp(kernel.lengthscale) == 0.0)
-        self.scores[one] = max(score, self.scores.get(one, -math.inf))
-        return score
+        self.scores[one] = max(rows.sum(), self.scores.get(one, -math.inf))
+        return rows
 
 
 def as_given(rng, rows, spread):
@@ -258,7 +270,7 @@ def test_one_lengthscale_is_tried_for_inputs_as_they_were_given(rng):
         for s in (spread, None)
     )
     np.testing.assert_allclose(found.kernel.lengthscale * spread, found.kernel.lengthscale[0] * spread[0], rtol=1e-9)
-    assert judge(found.kernel, found.likelihood) > judge(plain.kernel, plain.likelihood) + 1.0
+    assert judge(found.kernel, found.likelihood).sum() > judge(plain.kernel, plain.likelihood).sum() + 1.0
 
 
 def test_inputs_of_equal_spread_are_not_tried_twice(rng):
@@ -356,7 +368,7 @@ def test_who_settles_variances_does_not_decide():
     def deciding(kernel, likelihood):
         return -1.0 * (kernel.expression == "se")
 
-    judges, effort = always((settling, deciding)), EFFORTS["quick"]
+    judges, effort = seated(settling, deciding), EFFORTS["quick"]
     found = learn(always(objective), "auto", Gaussian(0.1), inputs=2, effort=effort, judges_for=judges)
     assert found.kernel_name != "se"
     assert found.settled["noise"] == 4.0

@@ -79,3 +79,29 @@ def test_units_come_back(name):
     assert units.dimensional or slope == 1.0
     if name in ("affine", "positive", "share"):  # scored against the mean of the training targets
         assert scaling.training_mean(units) == pytest.approx(y.mean())
+
+
+@given(st.integers(2, 400), st.integers(1, 399), st.integers(1, 5), st.sampled_from([(0.0, 1.0), (1e6, 1e6 + 1.0)]))
+def test_rare_values_of_two_are_no_further_than_ten(rows, rare, pieces, values):
+    column = np.where(np.arange(rows) < min(rare, rows - 1), *values[::-1])[:, None]
+    parts = np.array_split(column, min(pieces, rows))
+    total = column_moments(parts[0])
+    for part in parts[1:]:
+        total = total + column_moments(part)
+    assert total.two_valued[0]
+    scaled = (column - total.mean) / total.input_scale
+    assert np.ptp(scaled) <= 10.0 + 1e-6
+    np.testing.assert_allclose(total.input_scale, max(column.std(), 0.1), rtol=1e-6)
+
+
+def test_columns_of_more_than_two_values_are_divided_by_their_standard_deviation(rng):
+    table = np.column_stack([rng.standard_normal(1000), np.arange(1000) % 3, np.where(np.arange(1000), 0.0, 1.0)])
+    table = np.column_stack([table, np.where(np.arange(1000) == 1, 0.5, table[:, 2]), np.full(1000, 7.0)])
+    moments = column_moments(table)
+    assert moments.two_valued.tolist() == [False, False, True, False, False]
+    same = [0, 1, 3, 4]
+    np.testing.assert_array_equal(moments.input_scale[same], moments.scale[same])
+    y = column_moments(table[:, 2:3])  # of targets it is their standard deviation, whatever they are
+    scaling = scaling_from(moments, y, column_moments(np.ones((1000, 1))), AFFINE)
+    assert scaling.y_scale == y.scale[0]
+    assert scaling.x_scale[2] == 0.1

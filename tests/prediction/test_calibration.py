@@ -78,7 +78,7 @@ def test_calibration_is_made_up_for_after_a_fit_was_cut_short(make_data, rng, tm
     empty = GBCM.prepare(path, settings, model=tmp_path / "model")
     np.testing.assert_allclose(empty.predict(X[:3])["probability"], 0.5)
     with monkeypatch.context() as patch:
-        patch.setattr("bcmdist.api.fit.calibrated", lambda snapshot, runtime: snapshot)
+        patch.setattr("bcmdist.api.fit.calibrated", lambda snapshot, runtime, **_: snapshot)
         GBCM.fit(path, settings, model=tmp_path / "model")
     assert GBCM.load(tmp_path / "model").facts.get("calibration") is None
     whole = GBCM.fit(path, settings, model=tmp_path / "model")

@@ -29,7 +29,7 @@ def test_log_squares_of_normal_residuals_have_no_bias_and_the_known_variance(rng
 
 def test_a_scale_that_varies_is_found(rng):
     known = residuals(rng, 2000, growing)
-    places, z, weight = known.together()
+    places, z, _ = known.together()
     process = settle_process(places, z, UNITS)
     assert gain_of(known, process).decisive
     spread = spread_of(known, process)

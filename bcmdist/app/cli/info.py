@@ -3,7 +3,7 @@
 import click
 
 from bcmdist.app.cli.options import Command, json_option
-from bcmdist.app.cli.output import report
+from bcmdist.app.cli.output import readable, report
 from bcmdist.errors import InvalidOption
 
 
@@ -60,4 +60,42 @@ def info(model, commit, history, ledger, p_eff_data, calibration, picture, as_js
             )
         pictures.drift_picture(picture, table)
         figures["picture"] = picture
-    return report(figures, as_json)
+    return report(figures, as_json, _in_words(figures))
+
+
+def _in_words(figures):
+    """Figures for a table: shared lengthscales are one, and decisions and what is known of errors are sentences."""
+    shared = figures.get("shared_lengthscales", {})
+    if "decisions" not in figures:  # of a mixture
+        return figures
+    values = {
+        name: f"{readable(value[0])} (shared by {shared[name]} inputs)" if name in shared else value
+        for name, value in figures["hyperparameters"].items()
+    }
+    said = "; ".join(map(_decision, figures["decisions"])) or None
+    told = figures | {"hyperparameters": values, "decisions": said, "errors": _errors(figures["errors"])}
+    return {name: value for name, value in told.items() if name != "shared_lengthscales"}
+
+
+def _errors(told):
+    """Shape and scale of errors, in a line."""
+    if told is None:
+        return None
+    pairs = zip(told["shape"]["weights"], told["shape"]["scales"], strict=True)
+    shape = " + ".join(f"{weight:.0%} N(0, {scale:.2f}^2)" for weight, scale in pairs)
+    gain = "" if told["gain"] is None else f" ({told['gain']:.2g} +- {told['gain_error']:.2g} nats a row)"
+    return f"{told['scale']} scale{gain}; in units of the predicted deviation {shape}, of {told['residuals']} rows"
+
+
+def _decision(decision):
+    """Who took what, and by how much over the others."""
+    unit = " nats" if decision["judge"] == "evidence" else " nats a row"
+    over = ", ".join(f"{name} by {_margin(found)}{unit}" for name, found in decision["over"].items())
+    return f"{decision['of']}: {decision['taken']} over {over}, by {decision['judge']}"
+
+
+def _margin(found):
+    if found["nats"] is None:
+        return "all"
+    error = "" if found["error"] is None else f" +- {readable(found['error'])}"
+    return readable(found["nats"]) + error

@@ -8,8 +8,14 @@ from bcmdist.errors import LaplaceNotConverged, NotPositiveDefinite
 from bcmdist.experts import softmax
 from bcmdist.experts.evidence import local_evidence
 from bcmdist.experts.residual import prior_covariance
-from bcmdist.learning.left_out.density import left_out_density, left_out_labels
-from bcmdist.model.kernels import Kernel
+from bcmdist.learning.left_out.density import (
+    STEEPNESS,
+    block_errors,
+    left_out_densities,
+    left_out_errors,
+    left_out_labels,
+)
+from bcmdist.model.kernels import Kernel, squared_distance
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.loading import load_scaling
 from bcmdist.model.mean import Mean
@@ -72,22 +78,75 @@ class LocalEvidence(_Tried):
 
 
 @dataclass(frozen=True)
-class LeftOut(_Tried):
-    """How well the first rows of a neighbourhood, its centre, are predicted from the others; -inf where it fails.
+class RowsLeftOut:
+    """What is said of rows that are left out, (k, n); adding appends rows.
 
-    One log density, or of labels one for each steepness of their probabilities: the best of the sums is meant.
+    Of measurements their errors and the variances of these; of labels a log probability for each steepness; of others
+    one log density.
+    """
+
+    said: np.ndarray
+
+    def __add__(self, other: "RowsLeftOut") -> "RowsLeftOut":
+        return RowsLeftOut(np.concatenate([self.said, other.said], axis=1))
+
+
+@dataclass(frozen=True)
+class LeftOut(_Tried):
+    """How well the first rows of a neighbourhood, its centre, are predicted one by one from all others.
+
+    Where that fails, errors are infinite, and log densities -inf.
     """
 
     central: int
 
     def __call__(self, part, rows):
         X, obs = self._seen(rows)
-        K = prior_covariance(self.kernel.cross(X, X), Mean(self.mean), X)
+        K, count = prior_covariance(self.kernel.cross(X, X), Mean(self.mean), X), min(self.central, len(X))
         try:
-            density = left_out_labels if self.likelihood.on_labels else left_out_density
-            return np.atleast_1d(density(K, self.likelihood, obs, min(self.central, len(X))))
+            if self.likelihood.on_labels:
+                return RowsLeftOut(left_out_labels(K, self.likelihood, obs, count))
+            if self.likelihood.normal:
+                return RowsLeftOut(np.array(left_out_errors(K, self.likelihood, obs, count)))
+            return RowsLeftOut(left_out_densities(K, self.likelihood, obs, count)[None])
         except (NotPositiveDefinite, LaplaceNotConverged):
-            return np.array([-np.inf])
+            return RowsLeftOut(failed(self.likelihood, count))
+
+
+def failed(likelihood: Likelihood, count: int) -> np.ndarray:
+    """What stands for rows that could not be predicted."""
+    if likelihood.normal:
+        return np.array([np.full(count, np.inf), np.ones(count)])
+    return np.full((len(STEEPNESS) if likelihood.on_labels else 1, count), -np.inf)
+
+
+@dataclass(frozen=True)
+class BlockLeftOut(_Tried):
+    """Mean log density of the middle of a neighbourhood given the rest of it only, (1, 1); -inf where it fails.
+
+    The middle is a ball around the first row: a gap as large as those that the data have.
+    """
+
+    radius: float
+    unit: tuple[float, ...]
+    """metric in which it is measured"""
+
+    def __call__(self, part, rows):
+        X, obs = self._seen(rows)
+        inside = squared_distance(X, X[:1], np.array(self.unit))[:, 0] < self.radius**2
+        order, count = np.argsort(~inside, kind="stable"), int(inside.sum())
+        X, obs = X[order], obs[order]
+        try:
+            K = prior_covariance(self.kernel.cross(X, X), Mean(self.mean), X)
+            error, variance = block_errors(K, self.likelihood, obs, count)
+        except NotPositiveDefinite:
+            return RowsLeftOut(np.full((1, 1), -np.inf))
+        return RowsLeftOut(np.full((1, 1), normal_density(error, variance).mean()))
+
+
+def normal_density(error, variance) -> np.ndarray:
+    """log N(error; 0, variance)."""
+    return -0.5 * (error**2 / variance + np.log(2.0 * np.pi * variance))
 
 
 @dataclass(frozen=True)

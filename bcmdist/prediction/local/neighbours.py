@@ -17,7 +17,7 @@ from bcmdist.model.kernels import metric, squared_distance
 from bcmdist.model.model import Model
 from bcmdist.model.shared.belief import Belief
 from bcmdist.model.targets import model_observations
-from bcmdist.prediction.calibration import Calibration, calibration_from
+from bcmdist.prediction.calibration import Probabilities, calibration_from
 from bcmdist.prediction.fitted import load_fitted
 from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.latent import predict_latent
@@ -166,7 +166,7 @@ class LocallyFitted(Predictor):
     in_cells = True
 
     model: Model
-    calibration: Calibration | None
+    calibration: Probabilities | None
     neighbours: Neighbours
     spread: Spread
 

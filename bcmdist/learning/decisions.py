@@ -1,0 +1,29 @@
+"""Decisions of a fit, and the margins by which they were taken: what `info` tells of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bcmdist.learning.left_out.score import Margin
+
+ROWS_LEFT_OUT = "rows left out"
+EVIDENCE = "evidence"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What was taken, who decided, and by how much over each other choice."""
+
+    of: str
+    """kernel, lengthscales, mean, variances"""
+    taken: str
+    """of variances the factors by which they grew"""
+    judge: str
+    """rows left out, with margins in nats a row; or the evidence, with margins in nats"""
+    over: Mapping[str, Margin]
+    """by the name of what was not taken; below zero where rows left out do not tell the two apart"""
+
+    def to_json(self) -> dict[str, Any]:
+        """Its fields."""
+        over = {name: found.to_json() for name, found in self.over.items()}
+        return {"of": self.of, "taken": self.taken, "judge": self.judge, "over": over}

@@ -1,0 +1,96 @@
+"""Probabilities of classes that a committee's rows have confirmed: when they are looked at, and what is kept of it.
+
+Likelihoods without probabilities are calibrated on rows held out. Those of two classes that have some are corrected
+where rows left out gain by it (`bcmdist.prediction.recalibration`).
+"""
+
+import math
+from dataclasses import asdict
+
+from bcmdist.committee.passes import heard_partitions
+from bcmdist.committee.snapshot import Snapshot
+from bcmdist.errors import CommitConflict
+from bcmdist.model.model import named_parameters
+from bcmdist.prediction.calibration import fit_calibration
+from bcmdist.prediction.held_out import CALIBRATION_ROWS, HeldOut, some_of, without_some
+from bcmdist.prediction.left_out_rows import LeftOutByCommittee
+from bcmdist.prediction.recalibration import fit_recalibration
+from bcmdist.storage.commits import BlobReference
+from bcmdist.storage.ledger import RUNNING
+
+RECALIBRATE_SHARE = 0.1  # change of the rows heard after which a calibration is out of date
+
+
+def calibrated(snapshot: Snapshot, runtime, *, since=0) -> Snapshot:
+    """With probabilities of classes as rows say that were held or left out; as it is where these are up to date.
+
+    Parameters
+    ----------
+    since : rows that had been heard when they were looked at before: where nothing had to be corrected nothing says so
+    """
+    likelihood = snapshot.model.likelihood
+    if not snapshot.ledger or not likelihood.categorical:
+        return snapshot
+    if likelihood.needs_calibration:
+        return _calibrated(snapshot, runtime)
+    return _recalibrated(snapshot, runtime, since) if likelihood.single else snapshot
+
+
+def _calibrated(snapshot, runtime):
+    rows, before = snapshot.committee.total.rows, snapshot.facts.calibration
+    if before and not _many(rows, before["rows"]):
+        return snapshot
+    held_out, without = without_some(snapshot, runtime)
+    if not held_out:
+        return snapshot
+    arrays = {"eta": without.total.eta, "precision": without.total.precision}
+    with snapshot.store.transient(arrays) as references:
+        task = HeldOut(snapshot.reference, **references)
+        found = fit_calibration(runtime.sum(task, held_out, label="calibrate"))
+    return _with(snapshot, calibration=asdict(found) | {"rows": rows})
+
+
+def _recalibrated(snapshot, runtime, since):
+    """Corrected where one Laplace approximation of each partition, or passes of it, are known to err.
+
+    Sites of expectation propagation match moments, and those of a running linearisation depend on their order.
+    """
+    facts, rows, at = snapshot.facts, snapshot.committee.total.rows, snapshot.facts.linearised_at
+    before = facts.recalibration
+    moved = before["linearised_at"] != at if before else False
+    if facts.approximation != "laplace" or facts.linearise == RUNNING:
+        return snapshot
+    if not moved and not (_many(rows, before["rows"]) if before else _passed(rows, since)):
+        return snapshot
+    parts = some_of(heard_partitions(snapshot), CALIBRATION_ROWS)
+    task = LeftOutByCommittee(snapshot.reference, BlobReference(snapshot.url, at) if at else None)
+    left_out = runtime.sum(task, parts, label="calibrate")
+    found = fit_recalibration(left_out, snapshot.model.likelihood, _learned(snapshot))
+    if found is None and before is None:
+        return snapshot
+    corrected = found and asdict(found) | {"rows": rows, "linearised_at": at}
+    return _with(snapshot, recalibration=corrected)
+
+
+def _with(snapshot, **facts):
+    try:
+        return snapshot.successor(snapshot.committee, [], **facts)
+    except CommitConflict:  # who has heard more calibrates too
+        return snapshot.newest()
+
+
+def _many(rows, before):
+    return abs(rows - before) > RECALIBRATE_SHARE * before
+
+
+def _passed(rows, since):
+    """Whether, of numbers that each exceed the last one by the same share, one lies between."""
+    steps = [math.floor(math.log(max(count, 1)) / math.log1p(RECALIBRATE_SHARE)) for count in (rows, since)]
+    return since == 0 or steps[0] != steps[1]
+
+
+def _learned(snapshot):
+    """Number of hyper-parameters that were learned."""
+    model = snapshot.model
+    parameters = named_parameters(model.shared.kernel, model.likelihood)
+    return sum(map(len, parameters.values())) if snapshot.facts.evaluations != 0 else 0

@@ -1,0 +1,124 @@
+"""Probabilities of two classes, corrected by rows left out: a logistic regression on what was said of each (Cox 1958).
+
+    logit P(y = 1) = intercept + slope logit p
+
+with p what the likelihood says on its own. One pass of Laplace approximations errs where classes are nearly separable;
+rows left out tell by how much. The hyper-parameters have seen these rows, though: a slope above 1, which makes
+probabilities more extreme, is shrunk by the share of the likelihood ratio that as many parameters may gain where there
+is nothing to learn (van Houwelingen & le Cessie 1990; here, as in Akaike's criterion, twice their number).
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import expit, log_expit, logit
+
+from bcmdist.model.likelihoods import Likelihood
+from bcmdist.prediction.calibration import HeldOutRows
+
+# A correction is taken where rows of the other half gain more than so many standard errors: on data drawn from what was
+# said 1 to 3 of 100 are (200 draws each of 100 to 4000 rows), before slopes are shrunk.
+DECISIVE = 1.0
+# What a learned hyper-parameter may gain, in units of twice a nat: on rows held out of training rows of sonar and
+# ionosphere, with 60 and 34 lengthscales for some 200 rows, 1 harms, 2 does not.
+SHRINKING = 2.0
+# Rows of each class in each half without which nothing is corrected.
+LEAST_ROWS = 10
+LARGEST_LOGIT = 700.0
+BOUNDS = [(1e-2, 1e2), (-50.0, 50.0)]
+HALVES_SEED = 20002
+
+
+@dataclass(frozen=True)
+class Recalibration:
+    """Slope and intercept of the map from what was said to what is."""
+
+    slope: float
+    intercept: float
+
+    def corrected(self, probability) -> np.ndarray:
+        """Probabilities (n, 2) from those that were said, (n, 2)."""
+        f = self.intercept + self.slope * _logits(probability)
+        return np.column_stack([expit(-f), expit(f)])
+
+
+@dataclass(frozen=True)
+class Recalibrated:
+    """A likelihood of two classes whose probabilities are corrected."""
+
+    likelihood: Likelihood
+    by: Recalibration
+
+    def probability(self, mean, variance) -> np.ndarray:
+        """Class probabilities (n, 2) from latent means and variances, (n,)."""
+        return self.by.corrected(self.likelihood.class_probability(mean, variance))
+
+
+def recalibrated_from(facts: dict[str, Any] | None, likelihood) -> Recalibrated | None:
+    """What the facts of a commit hold, if anything."""
+    return None if facts is None else Recalibrated(likelihood, Recalibration(facts["slope"], facts["intercept"]))
+
+
+def fit_recalibration(left_out: HeldOutRows, likelihood: Likelihood, learned: int) -> Recalibration | None:
+    """The correction at which rows left out are likeliest; None unless rows of the other half gain by it.
+
+    Each half of the rows judges what was fitted to the other one, by `DECISIVE` standard errors of the gain.
+
+    Parameters
+    ----------
+    learned : number of hyper-parameters that were learned with these rows
+    """
+    f, sign = _logits(likelihood.class_probability(left_out.mean, left_out.variance)), 2.0 * left_out.target - 1.0
+    weight = left_out.weight
+    half = np.zeros(len(f), dtype=bool)
+    for own in (sign > 0, sign < 0):  # of each class
+        rows = np.random.default_rng(HALVES_SEED).permutation(np.flatnonzero(own))
+        if len(rows) < 2 * LEAST_ROWS:
+            return None
+        half[rows[::2]] = True
+    gain = np.zeros(len(f))
+    for judged in (half, ~half):
+        found = _fitted(f[~judged], sign[~judged], weight[~judged], learned * np.mean(~judged))
+        gain[judged] = weight[judged] * (_log_density(found, f, sign) - log_expit(sign * f))[judged]
+    error = math.sqrt(np.sum((gain - gain.mean()) ** 2))
+    return _fitted(f, sign, weight, learned) if gain.sum() > DECISIVE * error else None
+
+
+def _logits(probability):
+    """log p_1 / p_0, exact for small probabilities of either."""
+    with np.errstate(divide="ignore"):
+        return np.where(
+            probability[:, 1] < probability[:, 0], logit(probability[:, 1]), -logit(probability[:, 0])
+        ).clip(-LARGEST_LOGIT, LARGEST_LOGIT)
+
+
+def _log_density(found: Recalibration, f, sign):
+    return log_expit(sign * (found.intercept + found.slope * f))
+
+
+def _fitted(f, sign, weight, learned) -> Recalibration:
+    """Slope and intercept of highest likelihood, the slope shrunk; of a slope of 1 or less as it is."""
+    total = weight.sum()
+    share = (weight @ (sign > 0)) / total
+    nothing = total * (share * math.log(share) + (1.0 - share) * math.log1p(-share))
+    slope, intercept = _maximum(f, sign, weight, BOUNDS)
+    ratio = 2.0 * (weight @ log_expit(sign * (intercept + slope * f)) - nothing)
+    shrunk = max(min(slope, 1.0), slope * (1.0 - SHRINKING * learned / max(ratio, SHRINKING * learned, 1e-300)))
+    if shrunk < slope:
+        slope, intercept = _maximum(f, sign, weight, [(shrunk, shrunk), BOUNDS[1]])
+    return Recalibration(slope, intercept)
+
+
+def _maximum(f, sign, weight, bounds) -> tuple[float, float]:
+    def loss(parameters):
+        slope, intercept = parameters
+        at = sign * (intercept + slope * f)
+        pull = -weight * sign * expit(-at)
+        return -weight @ log_expit(at), np.array([pull @ f, pull.sum()])
+
+    start = np.clip([1.0, 0.0], *np.transpose(bounds))
+    slope, intercept = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
+    return float(slope), float(intercept)

@@ -1,0 +1,230 @@
+"""How errors are spread, from whole jobs: measured at the end of a fit, told by what arrives, kept with the ledger."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from bcmdist import GBCM, IngestOptions, SerialRuntime, Settings
+from bcmdist.data.dataset import open_data
+from bcmdist.data.partition import partitions
+from bcmdist.errors import DataNotFound, InvalidOption, ModelDamaged
+from bcmdist.prediction.predictors import PREDICTORS
+from bcmdist.prediction.shape import NORMAL
+from bcmdist.prediction.spread_of import residuals_known
+
+GIVEN = Settings(
+    kernel="se",
+    learn=False,
+    set={"kernel.lengthscale": 0.6, "likelihood.noise_variance": 0.05},
+    query=40,
+    rows_per_expert=150,
+)
+SPATIAL = replace(GIVEN, partition="spatial", effort="quick")
+ROWS = 1500
+
+
+def signal(X):
+    return np.sin(2 * X[:, 0]) + 0.5 * X[:, 1]
+
+
+def spread_out(rng, n):
+    """Rows whose errors grow along the first input, and are heavier than normal."""
+    X = rng.uniform(-2, 2, (n, 2))
+    return X, signal(X) + 0.15 * np.exp(0.6 * X[:, 0]) * rng.standard_t(4, n) / np.sqrt(2)
+
+
+@pytest.fixture
+def odd(make_data, rng):
+    """Path of a data set whose errors are no normal ones of one scale, and more such rows."""
+    X, y = spread_out(rng, ROWS)
+    return make_data("odd.zarr", rows_per_chunk=150, X=X, y=y), *spread_out(rng, 2000)
+
+
+def spread(gbcm, method=None):
+    return PREDICTORS[gbcm.chosen_method(method)].of_snapshot(gbcm.snapshot).spread
+
+
+def covered(gbcm, X, y, level):
+    tail = 0.5 * (1 - level)
+    p = gbcm.predict(X, quantiles=(tail, 1 - tail))
+    return np.mean((p[f"quantile{tail:g}"] < y) & (y < p[f"quantile{1 - tail:g}"]))
+
+
+@pytest.mark.parametrize("settings", [GIVEN, SPATIAL], ids=["chunks", "spatial"])
+def test_intervals_hold_what_they_say(settings, odd, tmp_path):
+    path, X, y = odd
+    gbcm = GBCM.fit(path, settings, model=tmp_path / "model")
+    plain = GBCM.fit(path, replace(settings, noise="constant"), model=tmp_path / "plain")
+    assert spread(gbcm).scale is not None
+    assert spread(plain).scale is None
+    for level in (0.5, 0.8, 0.95):
+        assert covered(gbcm, X, y, level) == pytest.approx(level, abs=0.04)
+    third = np.argsort(gbcm.predict(X)["observation_variance"])[-len(X) // 3 :]
+    assert covered(gbcm, X[third], y[third], 0.8) == pytest.approx(0.8, abs=0.06)
+    assert gbcm.facts["spread"]["gain"] > 0.05
+    data = {"mean": "mean", "variance": "variance"}
+    for name in data:  # f is what it was
+        np.testing.assert_array_equal(gbcm.predict(X)[name], plain.predict(X)[name])
+
+
+def test_scores_are_of_what_is_predicted(odd, tmp_path, make_data):
+    path, X, y = odd
+    gbcm = GBCM.fit(path, GIVEN, model=tmp_path / "model")
+    new = make_data("new.zarr", X=X, y=y)
+    score, p, told = gbcm.score(new), gbcm.predict(X), spread(gbcm)
+    sd = np.sqrt(p["observation_variance"])
+    z = (y - p["observation_mean"]) / sd
+    assert score["mnlp"] == pytest.approx(-np.mean(told.shape.log_density(z) - np.log(sd)), rel=1e-9)
+    assert score["coverage95"] == pytest.approx(np.mean((p["lower95"] <= y) & (y <= p["upper95"])), abs=1e-9)
+    assert score["mnlp"] < -np.mean(norm.logpdf(y, p["observation_mean"], sd)) - 0.01
+    assert score["crps"] == pytest.approx(np.mean(sd * told.shape.crps(z)), rel=1e-9)
+
+
+@pytest.mark.parametrize("settings", [GIVEN, SPATIAL], ids=["chunks", "spatial"])
+def test_data_as_the_model_says_are_predicted_as_it_says(settings, make_data, rng, tmp_path):
+    X = rng.uniform(-2, 2, (ROWS, 2))
+    y = signal(X) + 0.2 * rng.standard_normal(ROWS)
+    given = settings.set | {"likelihood.noise_variance": 0.04 / np.var(y)}
+    gbcm = GBCM.fit(make_data(X=X, y=y), replace(settings, set=given), model=tmp_path / "model")
+    assert gbcm.facts["spread"]["process"] is None
+    assert spread(gbcm).shape == NORMAL
+
+
+def test_each_method_has_a_shape_of_its_own(odd, tmp_path):
+    path, *_ = odd
+    gbcm = GBCM.fit(path, SPATIAL, model=tmp_path / "model")
+    local, committee = spread(gbcm, "local"), spread(gbcm, "committee")
+    assert committee.scale is None
+    assert local.shape != committee.shape
+    assert sum(len(entry.local_residuals) for entry in gbcm.ledger) > 700
+    assert sum(len(entry.residuals) for entry in gbcm.ledger) >= 250
+
+
+def test_serial_and_cluster_tell_the_same(odd, tmp_path, cluster):
+    path, X, _ = odd
+    one = GBCM.fit(path, GIVEN, model=tmp_path / "one", runtime=SerialRuntime())
+    two = GBCM.fit(path, GIVEN, model=tmp_path / "two", runtime=cluster)
+    for name, value in one.predict(X).items():
+        np.testing.assert_allclose(two.predict(X)[name], value, rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(spread(two).shape.scales, spread(one).shape.scales, rtol=1e-10)
+
+
+def test_what_is_forgotten_is_not_told(odd, tmp_path):
+    path, *_ = odd
+    gbcm = GBCM.fit(path, GIVEN, model=tmp_path / "model")
+    gone = {entry.key for entry in gbcm.ledger[2:4]}
+    after = gbcm.forget(sorted(gone))
+    kept = tuple(entry for entry in gbcm.ledger if entry.key not in gone)
+    assert all(entry.residuals for entry in after.ledger)
+    before, left = (residuals_known(gbcm.snapshot.facts, ledger, "committee") for ledger in (gbcm.ledger, kept))
+    now = residuals_known(after.snapshot.facts, after.ledger, "committee")
+    np.testing.assert_array_equal(now.together()[1], left.together()[1])
+    gone_counts = before.histogram().counts - now.histogram().counts
+    forgotten = residuals_known(gbcm.snapshot.facts, [e for e in gbcm.ledger if e.key in gone], "committee")
+    np.testing.assert_allclose(gone_counts, forgotten.histogram().counts, atol=1e-10)
+    assert spread(after).shape != spread(gbcm).shape
+
+
+def test_merged_committees_tell_what_both_have_told(odd, tmp_path):
+    path, *_ = odd
+    parts = partitions(open_data(path), 150)
+    one = GBCM.prepare(path, GIVEN, model=tmp_path / "one")
+    two = GBCM.prepare(path, GIVEN, model=tmp_path / "two")
+    one, two = one.absorb(parts[:5]), two.absorb(parts[5:])
+    both = one.merge(two, tmp_path / "both")
+    joined = residuals_known(both.snapshot.facts, both.ledger, "committee")
+    ledger = one.ledger + two.ledger
+    np.testing.assert_array_equal(
+        joined.together()[1], residuals_known(both.snapshot.facts, ledger, "committee").together()[1]
+    )
+    assert joined.count == sum(len(entry.residuals) for entry in ledger) == 1500
+
+
+def test_arrivals_tell_before_they_are_heard(odd, tmp_path, make_data):
+    path, X, y = odd
+    gbcm = GBCM.fit(path, GIVEN, model=tmp_path / "model")
+    known = residuals_known(gbcm.snapshot.facts, gbcm.ledger, "committee").count
+    later, _ = gbcm.ingest(gbcm.source(make_data("later.zarr", rows_per_chunk=100, X=X[:400], y=y[:400])))
+    arrived = [entry for entry in later.ledger if "later" in entry.key]
+    assert {len(entry.residuals) for entry in arrived} == {16}
+    p = gbcm.predict(X[:400])
+    own = (y[:400] - p["mean"]) / np.sqrt(p["variance"] + 0.05 * gbcm.model.scaling.y_scale**2)
+    first = min(arrived, key=lambda entry: int(entry.key.split("[")[-1].split(":")[0]))
+    gaps = np.abs(np.subtract.outer(np.array(first.residuals), own)).min(axis=1)
+    assert gaps.max() < 1e-9
+    assert residuals_known(later.snapshot.facts, later.ledger, "committee").count == known + 16 * len(arrived)
+
+
+def test_a_stream_into_an_empty_committee_tells_once_enough_was_heard(make_data, rng, tmp_path):
+    X, y = spread_out(rng, 4500)
+    path = make_data(rows_per_chunk=50, X=X, y=y)
+    gbcm = GBCM.prepare(path, replace(GIVEN, rows_per_expert=50), model=tmp_path / "model")
+    assert spread(gbcm).shape == NORMAL
+    gbcm, _ = gbcm.ingest(gbcm.source(path), IngestOptions(commit_every=8))
+    told = [len(entry.residuals) for entry in gbcm.ledger]
+    assert told[:8] == [0] * 8  # before the first commit all there is to predict by is the prior
+    assert set(told[16:]) == {16}
+    assert spread(gbcm).shape != NORMAL
+
+
+def test_a_stream_heard_in_one_commit_is_read_again(make_data, rng, tmp_path):
+    X, y = spread_out(rng, 1000)
+    path = make_data(rows_per_chunk=50, X=X, y=y)
+    gbcm = GBCM.prepare(path, replace(GIVEN, rows_per_expert=50), model=tmp_path / "model")
+    gbcm, _ = gbcm.ingest(gbcm.source(path))
+    assert gbcm.facts["spread"]["rows"] == 1000
+    assert spread(gbcm).shape != NORMAL
+
+
+def test_a_stream_whose_rows_are_gone_stays_as_it_is(make_data, rng, tmp_path, monkeypatch):
+    X, y = spread_out(rng, 500)
+    path = make_data(rows_per_chunk=50, X=X, y=y)
+    gbcm = GBCM.prepare(path, replace(GIVEN, rows_per_expert=50), model=tmp_path / "model")
+    monkeypatch.setattr("bcmdist.prediction.measuring.measure._left_out", _gone)
+    gbcm, report = gbcm.ingest(gbcm.source(path))
+    assert (gbcm.commit, report.rows) == (2, 500)
+
+
+def _gone(snapshot, runtime):
+    raise DataNotFound("rows: expected them where they were, found none")
+
+
+def test_a_fit_that_ended_before_it_was_measured_is_measured_later(odd, tmp_path, monkeypatch):
+    path, *_ = odd
+
+    def killed(snapshot, runtime):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bcmdist.api.fit.measured", killed)
+    with pytest.raises(KeyboardInterrupt):
+        GBCM.fit(path, GIVEN, model=tmp_path / "model")
+    assert spread(GBCM.load(tmp_path / "model")).shape == NORMAL
+    monkeypatch.undo()
+    gbcm = GBCM.fit(path, GIVEN, model=tmp_path / "model")
+    whole = GBCM.fit(path, GIVEN, model=tmp_path / "whole")
+    assert spread(gbcm).shape == spread(whole).shape
+
+
+def test_noise_is_of_regressions(classes, tmp_path):
+    path, *_ = classes
+    with pytest.raises(InvalidOption, match=r"--noise varying, got the likelihood bernoulli; leave it out"):
+        GBCM.fit(path, Settings(noise="varying"), model=tmp_path / "model")
+
+
+@pytest.mark.parametrize("damage", ["process", "places", "residuals"])
+def test_a_spread_that_cannot_be_is_told(damage, odd, tmp_path):
+    path, *_ = odd
+    gbcm = GBCM.fit(path, GIVEN, model=tmp_path / "model")
+    snapshot = gbcm.snapshot
+    entries, known = list(gbcm.ledger), snapshot.facts.spread
+    if damage == "process":
+        known = known | {"process": known["process"] | {"lengthscale": [1.0]}}
+    elif damage == "places":
+        entries[0] = replace(entries[0], places=entries[0].places[1:])
+    else:
+        entries[0] = replace(entries[0], residuals=("1",) * len(entries[0].residuals))
+    snapshot.successor(snapshot.committee, entries, rewrite=True, spread=known)
+    with pytest.raises(ModelDamaged, match="expected"):
+        GBCM.load(tmp_path / "model")

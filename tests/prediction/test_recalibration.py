@@ -1,0 +1,122 @@
+"""Probabilities of two classes are corrected where rows left out ask for it, and only there."""
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+from bcmdist import GBCM, Settings
+from bcmdist.model.likelihoods import make_likelihood
+from bcmdist.prediction.calibration import HeldOutRows
+from bcmdist.prediction.recalibration import Recalibration, fit_recalibration
+
+BERNOULLI = make_likelihood("bernoulli")
+N = 2000
+GIVEN = {"task": "classification", "kernel": "se", "learn": False, "query": 20}
+
+
+def left_out(f, y):
+    return HeldOutRows(f, np.zeros(len(f)), y.astype(float), np.ones(len(f)))
+
+
+def drawn(rng, f, slope=1.0, intercept=0.0):
+    return left_out(f, rng.uniform(size=len(f)) < expit(intercept + slope * f))
+
+
+@pytest.mark.parametrize(("slope", "intercept"), [(2.0, 0.0), (0.5, 1.0), (0.3, -0.5)])
+def test_known_slope_and_intercept_are_found(rng, slope, intercept):
+    found = fit_recalibration(drawn(rng, 2.0 * rng.standard_normal(N), slope, intercept), BERNOULLI, 0)
+    assert found.slope == pytest.approx(slope, rel=0.2)
+    assert found.intercept == pytest.approx(intercept, abs=0.25)
+
+
+def test_what_is_right_is_left_as_it_is():
+    """At most 3 of 100 times: a gain of a standard error, by chance, where each half judges the other."""
+    rngs = [np.random.default_rng(seed) for seed in range(100)]
+    taken = [fit_recalibration(drawn(rng, 2.0 * rng.standard_normal(500)), BERNOULLI, 0) for rng in rngs]
+    assert sum(found is not None for found in taken) <= 5
+
+
+def test_steeper_is_shrunk_by_what_was_learned(rng):
+    seen = drawn(rng, rng.standard_normal(N), 2.0)
+    slopes = [fit_recalibration(seen, BERNOULLI, learned).slope for learned in (0, 20, 40)]
+    assert slopes[0] > slopes[1] > slopes[2] > 1.0
+    flatter = drawn(rng, rng.standard_normal(N), 0.3)
+    assert fit_recalibration(flatter, BERNOULLI, 0) == fit_recalibration(flatter, BERNOULLI, 40)
+
+
+def test_separable_classes_leave_the_slope_finite():
+    f = np.linspace(-1.0, 1.0, 100)
+    found = fit_recalibration(left_out(f, f > 0), BERNOULLI, 0)
+    assert found.slope <= 100.0
+    p = found.corrected(BERNOULLI.class_probability(f, np.zeros(100)))
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+
+
+def test_few_rows_of_a_class_correct_nothing(rng):
+    f = rng.standard_normal(100)
+    assert fit_recalibration(left_out(f, np.arange(100) < 19), BERNOULLI, 0) is None
+    assert fit_recalibration(left_out(f, np.zeros(100)), BERNOULLI, 0) is None
+
+
+def test_small_probabilities_keep_their_digits():
+    mean = np.array([-300.0, 300.0, -1e4, 1e4])
+    p = BERNOULLI.class_probability(mean, np.zeros(4))
+    np.testing.assert_allclose(Recalibration(1.0, 0.0).corrected(p)[:2], p[:2], rtol=1e-12)
+    assert np.all(np.isfinite(Recalibration(2.0, -1.0).corrected(p)))
+
+
+def test_the_identity_changes_nothing(rng):
+    p = BERNOULLI.class_probability(rng.standard_normal(50), rng.uniform(0, 9, 50))
+    np.testing.assert_allclose(Recalibration(1.0, 0.0).corrected(p), p, rtol=1e-12)
+
+
+# --- Of fits ---
+
+
+def separable(rng, rows):
+    """Classes that a line tells apart but for a few rows: a kernel of variance 1 says too little of them."""
+    X = rng.uniform(-2, 2, (rows, 2))
+    return X, (X[:, 0] + 0.05 * rng.standard_normal(rows) > 0) * 1
+
+
+@pytest.mark.parametrize("likelihood", ["bernoulli", "probit"])
+def test_nearly_separable_classes_are_said_so(make_data, rng, likelihood):
+    X, y = separable(rng, 1600)
+    settings = Settings(likelihood=likelihood, rows_per_expert=100, **GIVEN)
+    gbcm = GBCM.fit(make_data("train.zarr", X=X[:600], y=y[:600], rows_per_chunk=100), settings)
+    assert gbcm.facts["recalibration"]["slope"] > 1.2
+    test = make_data("test.zarr", X=X[600:], y=y[600:])
+    before = GBCM.load(gbcm.url, commit=gbcm.commit - 1)
+    assert "recalibration" not in before.facts
+    assert gbcm.score(test)["log_loss"] < before.score(test)["log_loss"] - 0.02
+    np.testing.assert_array_equal(gbcm.predict(X)["mean"], before.predict(X)["mean"])
+
+
+def test_data_of_the_model_are_predicted_as_before(make_data, rng):
+    """f of the prior, labels of f: nothing is corrected, and nothing is committed for it."""
+    X = rng.uniform(-2, 2, (600, 2))
+    K = np.exp(-0.5 * ((X[:, None] - X) ** 2).sum(axis=-1) / 2.0 / X.var(axis=0).mean())
+    f = np.linalg.cholesky(K + 1e-9 * np.eye(600)) @ rng.standard_normal(600)
+    path = make_data(X=X, y=(rng.uniform(size=600) < expit(f)) * 1, rows_per_chunk=200)
+    gbcm = GBCM.fit(path, Settings(rows_per_expert=200, **GIVEN))
+    assert "recalibration" not in gbcm.facts
+    expected = gbcm.model.likelihood.class_probability(*(gbcm.predict(X)[name] for name in ("mean", "variance")))
+    np.testing.assert_array_equal(gbcm.predict(X)["probability"], expected)
+
+
+def test_it_follows_what_is_heard_and_forgotten(make_data, rng, tmp_path):
+    X, y = separable(rng, 900)
+    parts = [make_data(f"{k}.zarr", X=X[k::3], y=y[k::3], rows_per_chunk=100) for k in range(3)]
+    settings = Settings(rows_per_expert=100, **GIVEN)
+    gbcm = GBCM.fit(parts[0], settings, model=tmp_path / "m")
+    more = gbcm.partial_fit(parts[1]).partial_fit(parts[2])
+    assert [g.facts["recalibration"]["rows"] for g in (gbcm, more)] == [300, 900]
+    assert more.partial_fit(parts[2]).commit == more.commit
+    less = more.forget([entry.key for entry in more.ledger if entry.key.startswith(parts[2])])
+    assert less.facts["recalibration"]["rows"] == 600
+    finer = less.refine()
+    assert finer.facts["recalibration"]["linearised_at"] == finer.facts["linearised_at"]
+    assert finer.facts["recalibration"]["linearised_at"] is not None
+    again = GBCM.fit(parts[0], settings, model=tmp_path / "n")
+    assert again.facts["recalibration"] == gbcm.facts["recalibration"]
+    assert GBCM.fit(parts[0], settings, model=tmp_path / "n").commit == again.commit
