@@ -37,9 +37,6 @@ FULL = replace(
     labels={"X[1]": 20},
     noise="varying",
     spread={"rows": 300, "gain": 0.1, "gain_error": 0.02, "process": None},
-    halving_loss={"nats": 0.02, "error": 0.01},
-    repeats={"share": 0.25, "deviation": 1.5},
-    labels={"X[3]": 200},
     other={"of a later version": [1]},
 )
 
