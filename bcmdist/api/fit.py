@@ -1,6 +1,5 @@
 """Fitting: the sentence chunk -> partition -> expert -> message -> committee -> prediction, carried out."""
 
-import contextlib
 from dataclasses import replace
 
 from bcmdist.api.places import places
@@ -15,7 +14,6 @@ from bcmdist.data.partition import partitions, refuse_overlap
 from bcmdist.data.slices import SLICED
 from bcmdist.data.sources.listed import Listed
 from bcmdist.data.sources.open import Source
-from bcmdist.errors import BcmdistError
 from bcmdist.learning import first_commit
 from bcmdist.learning.settings import Settings
 from bcmdist.prediction.arrivals.watch import ArrivalWatch
@@ -79,9 +77,7 @@ def ingest_source(
         before = snapshot.committee.total.rows
         snapshot, report = ingest(snapshot, source, runtime, wishes, watch=ArrivalWatch(snapshot))
         snapshot = calibrated(snapshot, runtime, since=before)
-        with contextlib.suppress(BcmdistError):  # rows of a stream may be gone
-            snapshot = measured(snapshot, runtime, read=snapshot.facts.spread is None)
-        return snapshot, report
+        return measured(snapshot, runtime, read=False), report
 
 
 def forget(snapshot: Snapshot, keys, runtime: Runtime) -> Snapshot:

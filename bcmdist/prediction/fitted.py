@@ -39,29 +39,30 @@ class Fitted(Predictor):
 
     @classmethod
     def of_snapshot(cls, snapshot) -> "Fitted":
-        return replace(fitted_of(snapshot), spread=spread_of_snapshot(snapshot, "committee"))
+        return _corrected(fitted_of(snapshot), snapshot.facts, spread_of_snapshot(snapshot, "committee"))
 
     @classmethod
     def of_commit(cls, reference) -> "Fitted":
-        return replace(load_fitted(reference), spread=load_spread(reference, "committee"))
+        return _corrected(load_fitted(reference), load_facts(reference), load_spread(reference, "committee"))
 
     def latent(self, X) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of f at scaled inputs X (n, D); see `predict_latent`."""
         return predict_latent(self.model.shared, self.belief, X)
 
 
+def _corrected(fitted, facts, spread):
+    """With what rows left out say of its probabilities and errors."""
+    recalibrated = recalibrated_from(facts.recalibration, fitted.model.likelihood)
+    return replace(fitted, calibration=fitted.calibration or recalibrated, spread=spread)
+
+
 @lru_cache(maxsize=2)
 def load_fitted(reference: Reference) -> Fitted:
-    """Model and belief of a commit; errors are as the model says, whatever the ledger knows of them."""
-    model = load_model(reference)
-    return Fitted(model, load_committee(reference).posterior, _probabilities(load_facts(reference), model))
+    """Model and belief of a commit, which says what they say, uncorrected: what arrivals are compared by."""
+    calibration = calibration_from(load_facts(reference).calibration)
+    return Fitted(load_model(reference), load_committee(reference).posterior, calibration)
 
 
 def fitted_of(snapshot: Snapshot) -> Fitted:
-    """Model and belief of a snapshot in memory."""
-    probabilities = _probabilities(snapshot.facts, snapshot.model)
-    return Fitted(snapshot.model, snapshot.committee.posterior, probabilities)
-
-
-def _probabilities(facts, model) -> Probabilities | None:
-    return calibration_from(facts.calibration) or recalibrated_from(facts.recalibration, model.likelihood)
+    """Model and belief of a snapshot in memory, uncorrected."""
+    return Fitted(snapshot.model, snapshot.committee.posterior, calibration_from(snapshot.facts.calibration))

@@ -15,6 +15,8 @@ from bcmdist.storage.ledger import Entry
 
 # Residuals of which fewer tell too little of tails.
 LEAST = 250
+# Partitions that count less, faded, tell nothing any more.
+FADED = 1e-3
 # A scale that varies is taken where residuals gain more than so many standard errors.
 DECISIVE = 2.0
 
@@ -69,7 +71,7 @@ class Residuals:
 def noted(ledger: Sequence[Entry], weights: Mapping[str, float], method: str) -> Residuals:
     """Residuals that a ledger notes of the predictions of a method, each entry counted so often by key."""
     found = [(entry, entry.residuals_of(method)) for entry in sorted(ledger, key=lambda entry: entry.key)]
-    found = [(entry, errors) for entry, errors in found if errors and weights[entry.key] > 0]
+    found = [(entry, errors) for entry, errors in found if errors and weights[entry.key] > FADED]
     return Residuals(
         [np.reshape(entry.places, (len(errors), -1)) for entry, errors in found],
         [np.array(errors) for _, errors in found],

@@ -14,7 +14,7 @@ from bcmdist.errors import CommitConflict
 from bcmdist.model.kernels import metric
 from bcmdist.prediction.measuring.tasks import LeaveOut
 from bcmdist.prediction.scale import settle_process
-from bcmdist.prediction.spread import LEAST, Residuals, gain_of
+from bcmdist.prediction.spread import FADED, LEAST, Residuals, gain_of
 from bcmdist.prediction.spread_of import residuals_known
 from bcmdist.runtime.timing import StageTimer
 
@@ -59,12 +59,13 @@ def measured(snapshot: Snapshot, runtime, *, read=True) -> Snapshot:
 def _left_out(snapshot, runtime):
     """The ledger with the residuals of rows that are left out."""
     local, inputs = snapshot.facts.method == "local", snapshot.model.inputs
-    parts, generator = heard_partitions(snapshot), np.random.default_rng(SEED)
+    parts = [part for part in heard_partitions(snapshot) if part.weight > FADED]
+    generator = np.random.default_rng(SEED)
     wanted = np.clip(LOCAL_SHARE * snapshot.committee.total.rows, *LOCAL_ROWS) if local else ROWS
     wanted = min(wanted, NUMBERS // inputs)
     most = max(1, round(wanted / (snapshot.facts.cells.core or 1))) if local else PARTITIONS
     chosen = [parts[k] for k in np.sort(generator.permutation(len(parts))[:most])]
-    task = functools.partial(LeaveOut, snapshot.reference, int(np.ceil(wanted / len(chosen))))
+    task = functools.partial(LeaveOut, snapshot.reference, int(np.ceil(wanted / max(1, len(chosen)))), local)
     if not local:
         return _with(snapshot.ledger, runtime.sum(task(local=False), chosen, label="errors"))
     ledger = _with(snapshot.ledger, runtime.sum(task(local=False), chosen[::COMMITTEE_EVERY], label="errors"))

@@ -25,11 +25,13 @@ class LeftOutErrors:
 
 @dataclass(frozen=True)
 class LeaveOut:
-    """Leave out some rows of a partition that was heard, one by one; where there are cells, all rows of some."""
+    """Leave out some rows of a partition that was heard, one by one."""
 
     model: Reference
     count: int
     """of rows, about"""
+    in_cells: bool
+    """whether they are all rows of some cells, or any"""
     local: bool
     """whether they are predicted by local prediction, or by the committee alone"""
 
@@ -38,10 +40,10 @@ class LeaveOut:
         likelihood = fitted.model.likelihood
         X, obs = model_rows(fitted.model, part, rows)
         generator = np.random.default_rng(part.start)
-        if fitted.model.cells is None:
-            some = np.sort(generator.permutation(part.rows)[: self.count])
-        else:
+        if self.in_cells:
             some = _in_cells(self.model, part, self.count, generator)
+        else:
+            some = np.sort(generator.permutation(part.rows)[: self.count])
         y, noise = likelihood.targets(obs)[some], likelihood.noise(obs)[some]
         if self.local:
             mean, variance = load_neighbours(self.model).latent(X[some])
