@@ -8,6 +8,7 @@ The command line makes its options of their fields, and jobs store them. All fie
 the same when defaults change. Nothing heavy is imported until one is made.
 """
 
+import functools
 import os
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
@@ -126,10 +127,20 @@ def located(request: Said) -> Said:
     InvalidOption
         A URL holds a password, which would be stored.
     """
-    found = {name: getattr(request, name) for name in said(type(request))}
-    moved = {name: located(value) for name, value in found.items() if has_fields(type(value))}
-    moved |= {name: absolute(found[name]) for name in request.places if found[name] is not None}
-    return replace(request, **moved)
+    moved = {name: absolute(place) for name, place in named_places(request).items()}
+    return replace(request, **moved, **_located_within(request))
+
+
+@functools.singledispatch
+def _located_within(request) -> dict[str, Any]:
+    """Fields that name places in their own fields, located."""
+    return {}
+
+
+@_located_within.register
+def _(request: FitRequest) -> dict[str, Any]:
+    where = request.settings.query_from
+    return {} if where is None else {"settings": replace(request.settings, query_from=absolute(where))}
 
 
 def absolute(place: str) -> str:

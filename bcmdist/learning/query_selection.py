@@ -18,8 +18,11 @@ from bcmdist.model.kernels import Kernel, metric
 from bcmdist.model.likelihoods import Likelihood
 
 KMEANS_ITERATIONS = 25  # the committee needs spread-out points, not the optimal clustering
+SPREADING_ITERATIONS = 10  # of centres that were spread, some of which are taken away
 
-# Share of the query points that gaps may take: with more, the committee alone predicts worse where rows are clumped.
+# Share of the query points that gaps may take: with more, the committee alone predicts worse where rows are clumped. On
+# rows of three validation splits of heaton that mirror its gaps, RMSE .767, .937, 1.041 without any, .780, .875, .989
+# with them (exponential kernel, 1000 points).
 MOST_IN_GAPS = 0.25
 
 # Candidates for each next point: with 59 the best is among the best 5 % with probability 95 % (1 - .95^59).
@@ -112,17 +115,18 @@ def _kmeans(sample, targets, count, kernel, noise, share, seed, places):
         in_gaps = min(round(count * min(len(gaps) / len(rows), MOST_IN_GAPS)), len(gaps))
         if in_gaps:  # the others spread anew, from where they were
             kept = np.random.default_rng(seed).choice(count, count - in_gaps, replace=False)
-            centres = _centres(points / unit, count - in_gaps, seed, weight=weight, init=centres[kept])
+            some = {"init": centres[kept], "max_iter": SPREADING_ITERATIONS}
+            centres = _centres(points / unit, count - in_gaps, seed, weight=weight, **some)
             centres = np.concatenate([centres, _centres(gaps, in_gaps, seed)])
         points = centres * unit
     return _independent(points, kernel, share)
 
 
-def _centres(points, count, seed, *, weight=None, init="random"):
+def _centres(points, count, seed, *, weight=None, init="random", max_iter=KMEANS_ITERATIONS):
     """Centres of k-means of points (n, D) with weights (n,), from given or random ones."""
     from sklearn.cluster import KMeans  # takes a second to import
 
-    means = KMeans(count, n_init=1, init=init, max_iter=KMEANS_ITERATIONS, random_state=seed)
+    means = KMeans(count, n_init=1, init=init, max_iter=max_iter, random_state=seed)
     return means.fit(points, sample_weight=weight).cluster_centers_
 
 

@@ -7,7 +7,7 @@ default, and the text under it, which is its help. `Annotated` adds what a value
 """
 
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,6 @@ class Settings:
     InvalidOption
     """
 
-    places: ClassVar[tuple[str, ...]] = ("query_from",)
-    """fields that are paths or URLs"""
     task: Literal["regression", "classification", "counts", "lifetimes", "binomial"] | str | None = None
     """what the targets are, or the task of a likelihood that another package adds [default: classification for targets
     0 and 1, else regression]"""

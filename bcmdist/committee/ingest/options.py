@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from bcmdist.errors import InvalidOption
 
@@ -31,8 +31,6 @@ class IngestOptions:
     InvalidOption
     """
 
-    places: ClassVar[tuple[str, ...]] = ()
-    """fields that are paths or URLs"""
     watch: bool = False
     """wait for more rows, until Ctrl-C; take complete ones only"""
     max_partitions: Annotated[int | None, "N"] = None
