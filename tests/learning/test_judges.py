@@ -158,7 +158,7 @@ def test_many_inputs_have_no_gaps_to_look_for(rng):
 
 
 def test_gaps_choose_the_kernel_that_reaches_across_them(make_data, tmp_path, rng, monkeypatch):
-    """A wave with a little of a rough process, and noise: rows left out alone take the rough kernel, which is lost in gaps."""
+    """A wave, a little of a rough process, and noise: rows left out alone take the rough kernel, lost in gaps."""
     X = np.sort(rng.uniform(-8, 8, (900, 1)), axis=0)
     rough = parse_kernel("matern12", inputs=1).with_parameters({"lengthscale": np.array([0.1])})
     noise = np.linalg.cholesky(rough.cross(X, X) + 1e-9 * np.eye(900)) @ rng.standard_normal(900)
