@@ -5,17 +5,24 @@ import math
 import numpy as np
 import pytest
 
+from bcmdist.data.dataset import open_data
 from bcmdist.data.observations import unweighted
+from bcmdist.data.partition import partitions
+from bcmdist.learning import judges
+from bcmdist.learning.blocks.blocks import CellBlocks
 from bcmdist.learning.blocks.gaps import MOST_SHARE, gaps_in
 from bcmdist.learning.contest import contest
 from bcmdist.learning.decisions import EVIDENCE, ROWS_LEFT_OUT
 from bcmdist.learning.evidence.local_tasks import normal_density
-from bcmdist.learning.judges import Judges, densities_of_errors
+from bcmdist.learning.judges import Bench, Judges, densities_of_errors
 from bcmdist.learning.left_out.density import left_out_errors
 from bcmdist.learning.left_out.score import Margin, Score, margin
 from bcmdist.learning.point import Point
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import Gaussian
+from bcmdist.model.scaling import Scaling, scaling_to_array
+from bcmdist.runtime.serial import SerialRuntime
+from bcmdist.storage.commits import BlobReference, open_store
 
 
 def point(name, lengthscale, noise, objective, inputs=1):
@@ -148,3 +155,33 @@ def test_many_inputs_have_no_gaps_to_look_for(rng):
     X = rng.uniform(-1, 1, (500, 4))
     assert gaps_in(X[np.abs(X[:, 0]) > 0.5], 500, 5, 100) is None
     assert gaps_in(np.ones((5, 2)), 5, 5, 100) is None
+
+
+def test_gaps_choose_the_kernel_that_reaches_across_them(make_data, tmp_path, rng, monkeypatch):
+    """A wave, a little of a rough process, and noise: rows left out alone take the rough kernel, lost in gaps."""
+    X = np.sort(rng.uniform(-8, 8, (900, 1)), axis=0)
+    rough = parse_kernel("matern12", inputs=1).with_parameters({"lengthscale": np.array([0.1])})
+    noise = np.linalg.cholesky(rough.cross(X, X) + 1e-9 * np.eye(900)) @ rng.standard_normal(900)
+    y = np.sin(1.5 * X[:, 0]) + 0.052 * noise + 0.05 * rng.standard_normal(900)
+    seen = np.abs(np.abs(X[:, 0]) - 3.0) > 0.9
+    runtime, store = SerialRuntime(), open_store(str(tmp_path / "model"))
+    data = open_data(make_data("gaps.zarr", X=X[seen], y=y[seen], rows_per_chunk=100))
+    scaling = store.put_arrays({"scaling": scaling_to_array(Scaling(np.zeros(1), np.ones(1), 0.0, 1.0))})["scaling"]
+    reference, parts = BlobReference(store.storage.url, scaling), partitions(data, 100)
+    common = {"reference": reference, "size": 100, "per_density": 1, "runtime": runtime, "store": store, "seed": 0}
+    smooth, kinked = point("se", 1.0, 0.0055, -25.0), point("matern12", 3.0, 0.0025, 0.0)
+    taken = {}
+    for name in ("rows", "gaps"):
+        near = CellBlocks(data, parts, X[seen], url=str(tmp_path / name), **common)
+        if name == "rows":
+            monkeypatch.setattr(judges, "gaps_in", lambda *_: None)
+        seats = Bench(near, reference, runtime, None, "quick", Gaussian()).judges(smooth.kernel)
+        taken[name] = contest(seats.under("zero"), kinked, [smooth], as_found)
+        monkeypatch.undo()
+    assert {name: won.point.name for name, won in taken.items()} == {"rows": "matern12", "gaps": "se"}
+    off = {}
+    for name, won in taken.items():
+        kernel, noise = won.chosen.kernel, won.chosen.likelihood.noise_variance
+        S = kernel.cross(X[seen], X[seen]) + noise * np.eye(seen.sum())
+        off[name] = np.std(y[~seen] - kernel.cross(X[~seen], X[seen]) @ np.linalg.solve(S, y[seen]))
+    assert off["gaps"] < 0.75 * off["rows"]
