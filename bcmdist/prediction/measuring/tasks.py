@@ -47,7 +47,7 @@ class LeaveOut:
         y, noise = likelihood.targets(obs)[some], likelihood.noise(obs)[some]
         if self.local:
             mean, variance = load_neighbours(self.model).latent(X[some])
-            mean, variance = left_out(mean, variance, (y - mean) / noise, 1.0 / noise)
+            mean, variance = left_out(mean, variance, part.weight * (y - mean) / noise, part.weight / noise)
         else:
             how = {"weight": part.weight}
             mean, variance = left_out_of_committee(fitted.model.shared, likelihood, fitted.belief, X, obs, some, **how)
