@@ -14,7 +14,7 @@ from bcmdist.experts.tasks import Contribution, EPExpert, Expert
 from bcmdist.model.targets import model_observations, model_rows
 from bcmdist.prediction.arrivals.drift import noted
 from bcmdist.prediction.fitted import Fitted, load_fitted
-from bcmdist.prediction.scale import places_of
+from bcmdist.prediction.scale import noted_errors
 from bcmdist.prediction.scoring import surprise
 from bcmdist.prediction.tasks import score_rows
 from bcmdist.storage.commits import Reference
@@ -88,9 +88,9 @@ def _errors_of(fitted: Fitted, part, rows, count):
     X, obs = model_rows(fitted.model, part, rows)
     some = _some(np.arange(part.rows), count)
     mean, variance = fitted.latent(X[some])
-    observed = variance + fitted.model.likelihood.noise(obs[some])
-    z = (fitted.model.likelihood.targets(obs[some]) - mean) / np.sqrt(observed)
-    return {"places": tuple(places_of(X[some], observed).ravel().tolist()), "residuals": tuple(z.tolist())}
+    likelihood = fitted.model.likelihood
+    error, observed = likelihood.targets(obs[some]) - mean, variance + likelihood.noise(obs[some])
+    return dict(zip(("places", "residuals"), noted_errors(X[some], error, observed), strict=True))
 
 
 def _some(among, count):
