@@ -103,15 +103,20 @@ class Histogram:
         return Histogram(weight * self.counts)
 
 
-def histogram(z: Iterable[float], *, first: int = 0) -> Histogram:
-    """Of residuals (n,), every other one in the same half, the first one in half `first`; each is shared by the two
-    nodes that it lies between."""
+def histogram(z, *, half=None, weight=1.0) -> Histogram:
+    """Of residuals (n,); each is shared by the two nodes that it lies between.
+
+    Parameters
+    ----------
+    half : (n,) 0 or 1, in which each of them is counted; every other one in the same by default
+    weight : how often each counts, (n,) or one for all
+    """
     size = np.abs(np.asarray(z, dtype=float)).clip(SMALLEST, LARGEST)
     place = (NODES - 1) * np.log(size / SMALLEST) / math.log(LARGEST / SMALLEST)
     node = np.minimum(place.astype(int), NODES - 2)
-    counts, half = np.zeros((2, NODES)), (first + np.arange(len(size))) % 2
-    np.add.at(counts, (half, node), 1.0 - (place - node))
-    np.add.at(counts, (half, node + 1), place - node)
+    counts, half = np.zeros((2, NODES)), np.arange(len(size)) % 2 if half is None else half
+    np.add.at(counts, (half, node), weight * (1.0 - (place - node)))
+    np.add.at(counts, (half, node + 1), weight * (place - node))
     return Histogram(counts)
 
 

@@ -61,15 +61,10 @@ class Residuals:
 
     def histogram(self, divided_by: np.ndarray | None = None) -> Histogram:
         """Of all of them, divided by the roots of some factors (n,)."""
-        ends = np.cumsum([len(one) for one in self.errors])[:-1]
-        factors = np.ones(self.count) if divided_by is None else divided_by
-        counted = [
-            histogram(z / np.sqrt(factor), first=first).weighted(weight)
-            for z, factor, weight, first in zip(
-                self.errors, np.split(factors, ends), self.weights, self.first, strict=True
-            )
-        ]
-        return sum(counted[1:], counted[0])
+        _, z, weights = self.together()
+        pairs = zip(self.first, self.errors, strict=True)
+        half = np.concatenate([(first + np.arange(len(one))) % 2 for first, one in pairs])
+        return histogram(z if divided_by is None else z / np.sqrt(divided_by), half=half, weight=weights)
 
 
 def noted(ledger: Sequence[Entry], weights: Mapping[str, float], method: str) -> Residuals:
