@@ -21,7 +21,7 @@ class Decision:
     judge: str
     """rows left out, with margins in nats a row; or the evidence, with margins in nats"""
     over: Mapping[str, Margin]
-    """by the name of what was not taken; below zero where rows left out do not tell the two apart"""
+    """by the name of what was not taken; below zero where what was taken is kept for lack of a decisive gain"""
 
     def to_json(self) -> dict[str, Any]:
         """Its fields."""
