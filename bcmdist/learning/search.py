@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 
 from bcmdist.errors import InvalidOption, NotPositiveDefinite
 from bcmdist.learning.contest import DECISIVE_NATS, Judged, contest
-from bcmdist.learning.decisions import EVIDENCE, ROWS_LEFT_OUT, Decision
+from bcmdist.learning.decisions import A_ROW, EVIDENCE, IN_ALL, ROWS_LEFT_OUT, Decision
 from bcmdist.learning.judges import Judges
 from bcmdist.learning.left_out.score import Margin, margin
 from bcmdist.learning.point import Point, at_bounds, bounds_of, expanded, moved, moves_of, prior_center, theta_of
@@ -231,7 +231,7 @@ def _plain(search, coarse, best):
 def _kernel_by_evidence(best, others):
     """That the kernel of largest evidence was taken."""
     over = {p.name: Margin(best.objective - p.objective, None) for p in others if math.isfinite(p.objective)}
-    return (Decision("kernel", best.name, EVIDENCE, over),) if over else ()
+    return (Decision("kernel", best.name, EVIDENCE, over, IN_ALL),) if over else ()
 
 
 def _mean_by_evidence(search, best, trend):
@@ -247,7 +247,7 @@ def _mean_by_evidence(search, best, trend):
     gain = sloping.objective - level.objective
     linear = gain > GAIN_NATS
     found = Margin(gain if linear else -gain, None)
-    return sloping if linear else level, linear, (_of_mean(linear, EVIDENCE, found),)
+    return sloping if linear else level, linear, (_of_mean(linear, EVIDENCE, found, IN_ALL),)
 
 
 def _mean_by_rows(search, best, judges, trend, effort):
@@ -269,9 +269,9 @@ def _mean_by_rows(search, best, judges, trend, effort):
     return search.climb(start, effort.steps // 2), judges.trend, True, (decision,)
 
 
-def _of_mean(linear, judge, found):
+def _of_mean(linear, judge, found, unit=A_ROW):
     taken, other = ("linear", "constant") if linear else ("constant", "linear")
-    return Decision("mean", taken, judge, {other: found})
+    return Decision("mean", taken, judge, {other: found}, unit)
 
 
 def polish(objective: Objective, kernel_name, kernel, likelihood: Likelihood, *, inputs, steps) -> Learned:

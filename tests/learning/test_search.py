@@ -425,6 +425,7 @@ def test_a_linear_mean_wins_by_evidence_and_not_by_more_steps(rng, gain, linear)
     learned = learn(always(level), "se", Gaussian(0.1), inputs=2, effort=short, trend=trend)
     assert learned.linear == linear
     (decision,) = learned.decisions
+    assert decision.unit == "nats"
     ((other, found),) = decision.over.items()
     assert (decision.taken, other) == (("linear", "constant") if linear else ("constant", "linear"))
     assert found.nats == pytest.approx(gain if linear else -gain)
