@@ -57,7 +57,7 @@ def of_errors(snapshot: Snapshot) -> str | None:
     if told is None:
         return None
     found = []
-    if told["scale"] == "varying":
+    if told["scale"] == "varying" and told["gain"] > 0:
         found.append(f"errors are larger in some places than in others: that gains {told['gain']:.2g} nats a row")
     weights, scales = np.array(told["shape"]["weights"]), np.array(told["shape"]["scales"])
     most = scales[np.argmax(weights)]
@@ -73,9 +73,10 @@ def errors(snapshot: Snapshot) -> dict | None:
     facts = snapshot.facts
     if facts.spread is None:
         return None
-    shape = spread_of_snapshot(snapshot, facts.method).shape
+    spread = spread_of_snapshot(snapshot, facts.method)
+    shape = spread.shape
     return {
-        "scale": "constant" if facts.spread["process"] is None else "varying",
+        "scale": "constant" if spread.scale is None else "varying",
         "gain": facts.spread["gain"],
         "gain_error": facts.spread["gain_error"],
         "shape": {"weights": list(shape.weights), "scales": list(shape.scales)},

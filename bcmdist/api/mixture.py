@@ -100,7 +100,8 @@ class Mixture:
         """Predictions at the rows of X (n, D), in original units, by the names of `GBCM.predict`.
 
         mean = avg m_s,  variance = avg (v_s + m_s^2) - mean^2,  of observations likewise; `lower95`, `upper95` and
-        `quantile0.9` for 0.9 among `quantiles` are quantiles of the mixture of normal distributions itself.
+        `quantile0.9` for 0.9 among `quantiles` are quantiles of the mixture of normal distributions itself, with the
+        variances that members give (`--noise`); shapes of their errors have no part in it.
         Probabilities of classes are averages. Holds two numbers for each row and member.
 
         Raises

@@ -239,6 +239,8 @@ def merge(one: Snapshot, other: Snapshot, model) -> Snapshot:
     base = one if one.ledger else other
     surveyed = {e.key: e for snapshot in (one, other) for e in snapshot.store.get_segment(snapshot.facts.surveyed)}
     facts = base.facts.changed(cells=Cells(), method="committee", local_calibration=None)  # halos lie in its directory
+    if base.facts.method == "local":
+        facts = facts.changed(spread=None)  # of errors of local prediction
     arrays = [snapshot.facts.cells.array for snapshot in (one, other) if heard_in_cells(snapshot)]
     if arrays:
         facts = facts.changed(cells=Cells(array=arrays[0]))  # by which its rows are known
@@ -246,7 +248,15 @@ def merge(one: Snapshot, other: Snapshot, model) -> Snapshot:
     chunks = {k: c for snapshot in (one, other) for k, c in recorded_chunks(snapshot.store, snapshot.facts).items()}
     if chunks:
         facts = facts.changed(chunks=store.put_arrays({"chunks": to_table(chunks)})["chunks"])
-    return one.written(store, one.committee.absorb(other.committee.total), [*one.ledger, *other.ledger], facts)
+    return one.written(
+        store, one.committee.absorb(other.committee.total), _by_committee([*one.ledger, *other.ledger]), facts
+    )
+
+
+def _by_committee(ledger):
+    """Entries without what is known of local predictions only."""
+    unknown = {"places": (), "residuals": (), "local_residuals": ()}
+    return [replace(entry, **unknown) if entry.local_residuals else entry for entry in ledger]
 
 
 def _refuse_different(one, other):

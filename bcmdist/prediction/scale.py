@@ -28,13 +28,16 @@ from bcmdist.prediction.leave_one_out import left_out_of_committee
 LOG_MEAN, LOG_VARIANCE = -1.2703628454614782, math.pi**2 / 2.0
 # |z| that count as this small at least: repeated rows may leave none, of which there is no log.
 SMALLEST = 0.01
-# Points of the process, and rows of a block of those that it is learned on, and blocks.
-POINTS, BLOCK, BLOCKS = 100, 400, 4
+# Points of the process: fewer where they have so many numbers that each commit would be full of them.
+POINTS, LEAST_POINTS, NUMBERS = 100, 10, 2**13
+# Rows of a block of those that it is learned on, and blocks.
+BLOCK, BLOCKS = 400, 4
 STEPS = 12
 # Share of the variance added at the points: without it a smooth kernel's rounding errors are seen in the ninth digit.
 JITTER = 1e-5
 # Of the logs of what is learned: nearly the same residuals, summed in another order, are to settle the same process.
 DECIMALS = 2
+NOTED_DECIMALS = 6
 # Start and bounds while learning: the variance of the log, lengthscales of the inputs in their units, and that of the
 # log of the variance in its standard deviations, which are no less than so much.
 START, BOUNDS = (0.5, 1.0, 2.0), ((1e-3, 1e1), (0.1, 10.0), (0.3, 30.0))
@@ -94,6 +97,15 @@ def places_of(X, variance) -> np.ndarray:
     return np.column_stack([X, np.log(variance)])
 
 
+def noted_errors(X, error, variance) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Places, row after row, and standardised residuals of errors (n,) with predicted variances (n,), for a ledger.
+
+    Rounded, so that lines are short, and the same in whatever order a committee was summed.
+    """
+    places, z = places_of(X, variance).ravel(), error / np.sqrt(variance)
+    return tuple(np.round(places, NOTED_DECIMALS).tolist()), tuple(np.round(z, NOTED_DECIMALS).tolist())
+
+
 def log_squares(z) -> np.ndarray:
     """Observations of the log of the factor, of standardised residuals (n,)."""
     return 2.0 * np.log(np.maximum(np.abs(z), SMALLEST)) - LOG_MEAN
@@ -131,7 +143,8 @@ def settle_process(places, z, units: list[np.ndarray], *, seed=0) -> Process:
     spread = max(round(float(places[:, -1].std()), 6), LEAST_SPREAD)
     found = [_climbed(seen, np.append(unit, 0.0), np.append(0.0 * unit, spread)) for unit in units]
     _, variance, lengthscale = min(found, key=lambda one: one[0])
-    return Process(np.round(places[order[:POINTS]], 6), variance, lengthscale)
+    count = max(LEAST_POINTS, min(POINTS, NUMBERS // places.shape[1]))
+    return Process(np.round(places[order[:count]], 6), variance, lengthscale)
 
 
 def _climbed(seen, inputs, variances):

@@ -103,12 +103,13 @@ class Histogram:
         return Histogram(weight * self.counts)
 
 
-def histogram(z: Iterable[float]) -> Histogram:
-    """Of residuals (n,), every other one in the same half; each is shared by the two nodes that it lies between."""
+def histogram(z: Iterable[float], *, first: int = 0) -> Histogram:
+    """Of residuals (n,), every other one in the same half, the first one in half `first`; each is shared by the two
+    nodes that it lies between."""
     size = np.abs(np.asarray(z, dtype=float)).clip(SMALLEST, LARGEST)
     place = (NODES - 1) * np.log(size / SMALLEST) / math.log(LARGEST / SMALLEST)
     node = np.minimum(place.astype(int), NODES - 2)
-    counts, half = np.zeros((2, NODES)), np.arange(len(size)) % 2
+    counts, half = np.zeros((2, NODES)), (first + np.arange(len(size))) % 2
     np.add.at(counts, (half, node), 1.0 - (place - node))
     np.add.at(counts, (half, node + 1), place - node)
     return Histogram(counts)
@@ -124,10 +125,10 @@ def fit_shape(residuals: Histogram | Iterable[float]) -> Shape:
     gain is `DECISIVE` standard errors.
     """
     counted = residuals if isinstance(residuals, Histogram) else histogram(residuals)
-    total, chosen = counted.counts.sum(), 0
+    fewest, chosen = 2.0 * counted.counts.sum(axis=1).min(), 0
     densities = [np.tile(NORMAL.log_density(_NODES), (2, 1))]
     for components in range(1, MOST_COMPONENTS + 1):
-        if total < LEAST_RESIDUALS * components:
+        if fewest < LEAST_RESIDUALS * components:
             break
         fitted = [_mixture(half, components) for half in counted.counts[::-1]]
         densities.append(np.array([shape.log_density(_NODES) for shape in fitted]))
@@ -139,7 +140,7 @@ def fit_shape(residuals: Histogram | Iterable[float]) -> Shape:
 def _gain(counts, gains) -> float:
     """Mean of the gains of counted residuals, in its standard errors."""
     nats, error = decided_by(gains, counts)
-    return nats / max(error, np.finfo(float).tiny)
+    return nats / error if error > 0 else math.copysign(math.inf, nats)
 
 
 def decided_by(gains, weights) -> tuple[float, float]:
@@ -156,7 +157,8 @@ def _mixture(counts, components) -> Shape:
     total = counts.sum()
     levels = (np.arange(components) + 0.5) / components
     at = np.searchsorted(np.cumsum(counts) / total, levels).clip(max=len(counts) - 1)
-    variances = np.full(1, counts @ squares / total) if components == 1 else 2.0 * squares[at]
+    start = np.full(1, counts @ squares / total) if components == 1 else 2.0 * squares[at]
+    variances = np.maximum(start, NARROWEST**2)
     weights = np.full(components, 1.0 / components)
     for _ in range(STEPS if components > 1 else 0):
         logs = np.log(weights) - 0.5 * (np.log(variances) + squares[:, None] / variances)

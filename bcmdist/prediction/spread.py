@@ -47,6 +47,8 @@ class Residuals:
     """(k,) each"""
     weights: list[float]
     """how many times each partition counts"""
+    first: list[int]
+    """the half (0 or 1) in which the first residual of each judges"""
 
     @property
     def count(self) -> int:
@@ -62,8 +64,10 @@ class Residuals:
         ends = np.cumsum([len(one) for one in self.errors])[:-1]
         factors = np.ones(self.count) if divided_by is None else divided_by
         counted = [
-            histogram(z / np.sqrt(factor)).weighted(weight)
-            for z, factor, weight in zip(self.errors, np.split(factors, ends), self.weights, strict=True)
+            histogram(z / np.sqrt(factor), first=first).weighted(weight)
+            for z, factor, weight, first in zip(
+                self.errors, np.split(factors, ends), self.weights, self.first, strict=True
+            )
         ]
         return sum(counted[1:], counted[0])
 
@@ -76,6 +80,7 @@ def noted(ledger: Sequence[Entry], weights: Mapping[str, float], method: str) ->
         [np.reshape(entry.places, (len(errors), -1)) for entry, errors in found],
         [np.array(errors) for _, errors in found],
         [weights[entry.key] for entry, _ in found],
+        [int(entry.digest[-1], 16) % 2 for entry, _ in found],
     )
 
 

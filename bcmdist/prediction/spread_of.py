@@ -21,11 +21,12 @@ def load_spread(reference: Reference, method: str) -> Spread:
 
 
 def spread_of_snapshot(snapshot: Snapshot, method: str) -> Spread:
-    """That of a snapshot in memory, worked out once."""
-    key = ("spread", method, snapshot.commit)
-    if key not in snapshot.read:
-        snapshot.read[key] = _spread(snapshot.facts, snapshot.ledger, method)
-    return snapshot.read[key]
+    """That of a snapshot in memory, worked out once, until there is another."""
+    commit, known = snapshot.read.get(("spread", method), (None, None))
+    if commit != snapshot.commit:
+        known = _spread(snapshot.facts, snapshot.ledger, method)
+        snapshot.read[("spread", method)] = snapshot.commit, known
+    return known
 
 
 def residuals_known(facts: Facts, ledger, method: str) -> Residuals:

@@ -5,7 +5,7 @@ import pytest
 import scoringrules
 from scipy.integrate import quad
 
-from bcmdist.prediction.shape import LARGEST, NORMAL, Histogram, Shape, fit_shape, histogram
+from bcmdist.prediction.shape import LARGEST, NARROWEST, NORMAL, Histogram, Shape, fit_shape, histogram
 
 HEAVY = Shape((0.7, 0.3), (0.5, 1.7))
 
@@ -72,3 +72,15 @@ def test_crps_is_that_of_the_mixture():
     )
     np.testing.assert_allclose(HEAVY.crps(z), oracle, rtol=1e-12)
     np.testing.assert_allclose(NORMAL.crps(z), scoringrules.crps_normal(z, 0.0, 1.0, backend="numpy"), rtol=1e-12)
+
+
+def test_no_residual_at_all_in_one_half_decides_nothing(rng):
+    alone = sum((histogram(z) for z in draws(HEAVY, rng, 400)[:, None]), Histogram(np.zeros((2, 500))))
+    assert alone.counts[1].sum() == 0.0
+    assert fit_shape(alone) == NORMAL
+    even = [histogram(z, first=k % 2) for k, z in enumerate(draws(HEAVY, rng, 4000)[:, None])]
+    assert fit_shape(sum(even[1:], even[0])) != NORMAL
+
+
+def test_no_shape_is_narrower_than_can_be_said():
+    assert fit_shape(np.zeros(500)).scales[0] == pytest.approx(NARROWEST)

@@ -14,7 +14,7 @@ from bcmdist.experts.tasks import Contribution, EPExpert, Expert
 from bcmdist.model.targets import model_observations, model_rows
 from bcmdist.prediction.arrivals.drift import noted
 from bcmdist.prediction.fitted import Fitted, load_fitted
-from bcmdist.prediction.scale import places_of
+from bcmdist.prediction.scale import noted_errors
 from bcmdist.prediction.scoring import surprise
 from bcmdist.prediction.tasks import score_rows
 from bcmdist.storage.commits import Reference
@@ -24,6 +24,8 @@ SCORED_ROWS = 50
 # Of these rows, those whose residuals are noted, and how many times the rows of a partition a committee has heard
 # before its errors are those of later predictions.
 NOTED_ROWS, HEARD_TIMES = 16, 4
+# A line of the ledger has so many numbers of them at most, and one row only of what comes after so many partitions.
+NOTED_NUMBERS, MANY_PARTITIONS = 320, 4096
 # Samples of so many rows that are scored of a partition that is withheld, at most.
 SAMPLES = 4
 
@@ -49,7 +51,9 @@ class Arrival:
         arrival, surprised = _sample_noted(fitted, part, rows, np.arange(part.rows))
         known = load_committee(self.belief).total.rows
         told = facts.noise is not None and fitted.model.likelihood.normal and known >= HEARD_TIMES * part.rows
-        return {"arrival": arrival, "surprise": surprised} | (_errors_of(fitted, part, rows) if told else {})
+        count = 1 if known > MANY_PARTITIONS * part.rows else NOTED_NUMBERS // (fitted.model.inputs + 2)
+        errors = _errors_of(fitted, part, rows, int(np.clip(count, 1, NOTED_ROWS))) if told else {}
+        return {"arrival": arrival, "surprise": surprised} | errors
 
 
 @dataclass(frozen=True)
@@ -79,14 +83,14 @@ class Noted:
         return Noted(self.by_key | other.by_key)
 
 
-def _errors_of(fitted: Fitted, part, rows):
+def _errors_of(fitted: Fitted, part, rows, count):
     """Standardised residuals of some rows, and where they are."""
     X, obs = model_rows(fitted.model, part, rows)
-    some = _some(np.arange(part.rows), NOTED_ROWS)
+    some = _some(np.arange(part.rows), count)
     mean, variance = fitted.latent(X[some])
-    observed = variance + fitted.model.likelihood.noise(obs[some])
-    z = (fitted.model.likelihood.targets(obs[some]) - mean) / np.sqrt(observed)
-    return {"places": tuple(places_of(X[some], observed).ravel().tolist()), "residuals": tuple(z.tolist())}
+    likelihood = fitted.model.likelihood
+    error, observed = likelihood.targets(obs[some]) - mean, variance + likelihood.noise(obs[some])
+    return dict(zip(("places", "residuals"), noted_errors(X[some], error, observed), strict=True))
 
 
 def _some(among, count):

@@ -17,6 +17,7 @@ from bcmdist.prediction.scale import settle_process
 from bcmdist.prediction.spread import FADED, LEAST, Residuals, gain_of
 from bcmdist.prediction.spread_of import residuals_known
 from bcmdist.runtime.timing import StageTimer
+from bcmdist.storage.ledger import named_range
 
 # Rows that are left out, about, of so many partitions at most.
 ROWS, PARTITIONS = 4000, 16
@@ -57,24 +58,29 @@ def measured(snapshot: Snapshot, runtime, *, read=True) -> Snapshot:
 
 
 def _left_out(snapshot, runtime):
-    """The ledger with the residuals of rows that are left out."""
-    local, inputs = snapshot.facts.method == "local", snapshot.model.inputs
-    parts = [part for part in heard_partitions(snapshot) if part.weight > FADED]
-    generator = np.random.default_rng(SEED)
-    wanted = np.clip(LOCAL_SHARE * snapshot.committee.total.rows, *LOCAL_ROWS) if local else ROWS
-    wanted = min(wanted, NUMBERS // inputs)
-    most = max(1, round(wanted / (snapshot.facts.cells.core or 1))) if local else PARTITIONS
-    chosen = [parts[k] for k in np.sort(generator.permutation(len(parts))[:most])]
-    task = functools.partial(LeaveOut, snapshot.reference, int(np.ceil(wanted / max(1, len(chosen)))), local)
-    if not local:
-        return _with(snapshot.ledger, runtime.sum(task(local=False), chosen, label="errors"))
-    ledger = _with(snapshot.ledger, runtime.sum(task(local=False), chosen[::COMMITTEE_EVERY], label="errors"))
-    return _with(ledger, runtime.sum(task(local=True), chosen, label="errors"))  # places are of these
-
-
-def _with(ledger, found):
-    """A ledger with fields that were found out of its entries."""
-    return tuple(replace(entry, **found.by_key.get(entry.key, {})) for entry in ledger)
+    """The ledger with the residuals of rows that are left out, of what a fit has heard: what arrived may be gone."""
+    facts, local = snapshot.facts, snapshot.facts.method == "local"
+    fit = {entry.key for entry in snapshot.ledger if not entry.arrival}
+    heard = [part for part in heard_partitions(snapshot) if part.key in fit and part.weight > FADED]
+    parts = [part for part in heard if not local or named_range(part.key)[0] == facts.cells.array]
+    if not parts:
+        return snapshot.ledger
+    rows = sum(part.rows for part in parts)
+    wanted = np.clip(LOCAL_SHARE * rows, *LOCAL_ROWS) if local else ROWS
+    wanted = max(2 * LEAST, min(wanted, NUMBERS // snapshot.model.inputs))
+    least = int(np.ceil(2 * LEAST * len(parts) / rows))
+    most = max(1, round(wanted / (facts.cells.core or 1))) if local else max(PARTITIONS, least)
+    chosen = [parts[k] for k in np.sort(np.random.default_rng(SEED).permutation(len(parts))[:most])]
+    task = functools.partial(LeaveOut, snapshot.reference, int(np.ceil(wanted / len(chosen))), local)
+    every = COMMITTEE_EVERY if local and wanted >= 2 * LEAST * COMMITTEE_EVERY else 1
+    found = runtime.sum(task(local=False), chosen[::every], label="errors").by_key
+    if local:  # places are of these
+        near = runtime.sum(task(local=True), chosen, label="errors").by_key
+        found = {key: found.get(key, {}) | fields for key, fields in near.items()}
+    blank = {"places": (), "residuals": (), "local_residuals": ()}
+    return tuple(
+        replace(entry, **blank | found[entry.key]) if entry.key in found else entry for entry in snapshot.ledger
+    )
 
 
 def _settled(snapshot, residuals: Residuals) -> dict:

@@ -9,7 +9,7 @@ from bcmdist.prediction.fitted import load_fitted
 from bcmdist.prediction.leave_one_out import left_out, left_out_of_committee
 from bcmdist.prediction.local.halos import load_arrangement
 from bcmdist.prediction.local.neighbours import load_neighbours
-from bcmdist.prediction.scale import places_of
+from bcmdist.prediction.scale import noted_errors
 from bcmdist.storage.commits import Reference
 
 
@@ -47,13 +47,14 @@ class LeaveOut:
         y, noise = likelihood.targets(obs)[some], likelihood.noise(obs)[some]
         if self.local:
             mean, variance = load_neighbours(self.model).latent(X[some])
-            mean, variance = left_out(mean, variance, (y - mean) / noise, 1.0 / noise)
+            mean, variance = left_out(mean, variance, part.weight * (y - mean) / noise, part.weight / noise)
         else:
             how = {"weight": part.weight}
             mean, variance = left_out_of_committee(fitted.model.shared, likelihood, fitted.belief, X, obs, some, **how)
-        z, name = (y - mean) / np.sqrt(variance + noise), "local_residuals" if self.local else "residuals"
-        places = places_of(X[some], variance + noise)
-        return LeftOutErrors({part.key: {"places": tuple(places.ravel().tolist()), name: tuple(z.tolist())}})
+        places, residuals = noted_errors(X[some], y - mean, variance + noise)
+        return LeftOutErrors(
+            {part.key: {"places": places, "local_residuals" if self.local else "residuals": residuals}}
+        )
 
 
 def _in_cells(model, part, count, generator):
