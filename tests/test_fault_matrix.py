@@ -241,7 +241,7 @@ SNAPSHOTS = {
     ),
     large_chunk: (
         MemoryLimit,
-        "expert of 20 rows about 13 shared variables: expected to need at most 0.6 GB per worker thread, "
+        "expert of 20 rows about 11 shared variables: expected to need at most 0.6 GB per worker thread, "
         "would need 3.46 GB; lower --rows-per-expert or --query, or give workers more memory; write "
         "DIR/data.zarr in smaller chunks: one of 1.6 GB is decoded whole",
     ),

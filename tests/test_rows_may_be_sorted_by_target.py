@@ -36,7 +36,7 @@ def test_blocks_of_learning_have_the_targets_of_all_rows(make_data, rng, monkeyp
     """By Kolmogorov and Smirnov: of a block that is a sample, one in a thousand has a smaller p than this."""
     seen = []
 
-    def watched(settings, blocks, *others):
+    def watched(settings, blocks, *others, **named):
         seen.extend(read_all(blocks(None)))
         raise RuntimeError("seen enough")
 

@@ -25,6 +25,7 @@ from bcmdist.data.partition import Partition, partitions
 from bcmdist.errors import InvalidOption, ModelExists
 from bcmdist.learning.evidence.objectives import CommitteeObjective, LocalObjective
 from bcmdist.learning.experts import FIRST
+from bcmdist.learning.hyperparameters import AUTO_MEAN
 from bcmdist.learning.sampling.chains import FOLDER, chain_from, chain_store
 from bcmdist.learning.sampling.hmc import HMC, Chain, LogDensity, sample, with_normal_prior
 from bcmdist.learning.search import Objective
@@ -53,7 +54,7 @@ LARGEST_LOG = 30.0
 
 MEMBERS = "members"
 # Settings that earlier versions do not know, whose chains are those of the defaults.
-LATER = ("noise", "query_from")
+LATER = ("expert", "noise", "query_from")
 
 MakeObjective = Callable[[GBCM, list[Partition], Runtime], Objective]
 """From a prepared committee, partitions and a runtime to an objective of kernel and likelihood."""
@@ -188,11 +189,10 @@ def thinned(chains: list[Chain], samples) -> np.ndarray:
 def _chain(model, coordinates, objective, hmc, settings, number, prepared):
     """A chain that was sampled before, or a new one, which is committed."""
     store = chain_store(model)
-    asked = {n: v for n, v in asdict(settings).items() if n not in LATER or v != getattr(Settings(), n)}
-    job = {"hmc": asdict(hmc), "settings": asked, "data": prepared.snapshot.facts.job, "chain": number}
+    job = {"hmc": asdict(hmc), "settings": asdict(settings), "data": prepared.snapshot.facts.job, "chain": number}
     if number + 1 in store.numbers():
         commit = store.load(number + 1)
-        if commit.facts["job"] != job:
+        if _known(commit.facts["job"]) != _known(job):
             raise ModelExists(f"{model}: expected chains of this job, it holds others; choose another model directory")
         return chain_from(commit)
     density = coordinates.log_density(objective)
@@ -201,6 +201,17 @@ def _chain(model, coordinates, objective, hmc, settings, number, prepared):
     facts = {"job": job, "names": coordinates.names, "acceptance": chain.acceptance}
     store.commit(number + 1, arrays=arrays, facts=facts, segments=(), offsets={})
     return chain
+
+
+def _known(job):
+    """A chain's job as earlier versions would know it, whose default was the constant mean that `auto` is for chains.
+
+    Which of the two was asked for is told apart by the commit that the chains begin with, part of the job.
+    """
+    asked = {n: v for n, v in job["settings"].items() if n not in LATER or v != getattr(Settings(), n)}
+    if asked["mean"] == AUTO_MEAN:
+        asked["mean"] = "constant"
+    return job | {"settings": asked}
 
 
 def _prepared(source, settings, model, runtime) -> GBCM:

@@ -75,7 +75,7 @@ def _between(of, points, scores, taken) -> Decision | None:
         for kind, score in zip(kinds, scores, strict=True)
         if kind != kinds[taken] and score.value == best[kind]
     }
-    told = scores[taken].value == max(score.value for score in scores)
+    told = all(found.nats >= 0.0 for found in over.values())
     return Decision(of, kinds[taken], ROWS_LEFT_OUT if told else EVIDENCE, over) if over else None
 
 

@@ -8,6 +8,8 @@ from bcmdist.learning.left_out.score import Margin
 
 ROWS_LEFT_OUT = "rows left out"
 EVIDENCE = "evidence"
+# Units of margins: of rows left out, and of the evidence of all rows that are learned from.
+A_ROW, IN_ALL = "nats a row", "nats"
 
 
 @dataclass(frozen=True)
@@ -19,11 +21,13 @@ class Decision:
     taken: str
     """of variances the factors by which they grew"""
     judge: str
-    """rows left out, with margins in nats a row; or the evidence, with margins in nats"""
+    """rows left out; or the evidence, also where rows left out do not tell choices apart"""
     over: Mapping[str, Margin]
-    """by the name of what was not taken; below zero where rows left out do not tell the two apart"""
+    """by the name of what was not taken; below zero where what was taken is kept for lack of a decisive gain"""
+    unit: str = A_ROW
+    """of the margins"""
 
     def to_json(self) -> dict[str, Any]:
         """Its fields."""
         over = {name: found.to_json() for name, found in self.over.items()}
-        return {"of": self.of, "taken": self.taken, "judge": self.judge, "over": over}
+        return {"of": self.of, "taken": self.taken, "judge": self.judge, "over": over, "unit": self.unit}

@@ -27,7 +27,7 @@ LEAST_GAPS = 0.02
 
 
 def gap_places(rows, centres, seed) -> np.ndarray:
-    """Places in gaps between rows, (m, D) with m <= n; none where there are no gaps to speak of, or many inputs.
+    """Distinct places in gaps between rows, (m, D) with m <= n; none without gaps to speak of, or of many inputs.
 
     Parameters
     ----------
@@ -40,7 +40,9 @@ def gap_places(rows, centres, seed) -> np.ndarray:
         return rows[:0]
     places = _uncovered(_drawn(rows, np.random.default_rng(seed)), rows, centres)
     places = places[cKDTree(rows).query(places)[0] <= REACH]
-    return places if len(places) >= LEAST_GAPS * len(rows) else rows[:0]
+    if len(places) < LEAST_GAPS * len(rows):
+        return rows[:0]
+    return places[np.sort(np.unique(places, axis=0, return_index=True)[1])]  # among levels alone they repeat
 
 
 def _uncovered(places, rows, centres):

@@ -28,7 +28,7 @@ RESCALE_BLOCKS = 2
 
 
 def find_hyperparameters(
-    settings, blocks, near, reference, spread, likelihood, classes, runtime, log
+    settings, blocks, near, reference, spread, likelihood, classes, runtime, log, *, sloping
 ) -> tuple[str, Kernel, Likelihood, str, dict[str, Any]]:
     """Kernel name, kernel, likelihood and mean, learned or given, and what was found on the way.
 
@@ -39,6 +39,7 @@ def find_hyperparameters(
     reference : of the scaling
     spread : (D,) what the inputs as they were given were divided by
     log : path of the evaluations that are known already
+    sloping : whether a linear mean may take the place of the constant one
 
     Raises
     ------
@@ -58,7 +59,7 @@ def find_hyperparameters(
     rows = max(block.rows for block in objective.parts)
     _refuse_large_evidence(max(rows, bench.few.rows) if bench else rows, inputs, settings, likelihood, runtime)
     remembered = CachedObjective(objective, log)
-    ground = _Ground(objective, remembered, blocks, mean, settings.mean == AUTO_MEAN and likelihood.normal)
+    ground = _Ground(objective, remembered, blocks, mean, sloping)
     try:
         learned = learn(
             ground.objective_for,
@@ -162,9 +163,9 @@ def first_mean(settings) -> str:
     return "constant" if settings.mean == AUTO_MEAN else settings.mean
 
 
-def largest_mean(settings) -> str:
-    """The mean, or the one of most weights that may be decided on."""
-    return LINEAR if settings.mean == AUTO_MEAN else settings.mean
+def may_slope(settings, likelihood) -> bool:
+    """Whether a linear mean may be decided on: for measurements that are learned from."""
+    return settings.mean == AUTO_MEAN and settings.learn and likelihood.learned_as().normal
 
 
 def first_kernel(settings) -> str:

@@ -20,7 +20,7 @@ from bcmdist.learning.choices import MANY_CLASSES, choose_likelihood, warn_of_da
 from bcmdist.learning.evidence.objectives import CommitteeObjective
 from bcmdist.learning.experts import EXPERTS, ExpertKind, Known
 from bcmdist.learning.gaps import FEW_INPUTS
-from bcmdist.learning.hyperparameters import find_hyperparameters, first_kernel, largest_mean, polished
+from bcmdist.learning.hyperparameters import LINEAR, find_hyperparameters, first_kernel, first_mean, may_slope, polished
 from bcmdist.learning.labels import used_as_labels
 from bcmdist.learning.query_selection import (
     LEAST_QUERY,
@@ -88,7 +88,7 @@ def survey(data: Dataset, settings: Settings, runtime: Runtime) -> SurveyResult:
     sample = min(TREE_SAMPLE, affordable) if settings.partition == "spatial" else SAMPLE_LEAST
     sample = max(sample, _learning_rows(settings, data), SAMPLE_PER_QUERY * _most_query(settings, data))
     look = Survey(settings.seed, sample, likelihood)
-    shared = min(_least_query(settings, data), data.rows) + Mean(largest_mean(settings)).weights(data.inputs)
+    shared = min(_least_query(settings, data), data.rows) + Mean(first_mean(settings)).weights(data.inputs)
     kernels = kernel_parts(parse_kernel(first_kernel(settings), inputs=data.inputs))
     least = make_likelihood(likelihood or "gaussian", TWO_CLASSES)  # so far the number of classes is not known
     refuse_expert_of(parts, shared, kernels, runtime, least, residual=EXPERTS[settings.expert].residual)
@@ -112,6 +112,8 @@ class _Case:
     """of the sample, scaled"""
     sliced: float
     """share of the variance of targets between partitions"""
+    sloping: bool
+    """whether a linear mean may be decided on: of many inputs it may not fit in memory where a constant one does"""
 
     @property
     def expert(self) -> ExpertKind:
@@ -169,11 +171,16 @@ def _case(data, surveyed, settings, runtime) -> _Case:
     parts = partitions(data, settings.rows_per_expert)
     sliced = share_between(surveyed.sample.obs.y, surveyed.sample.row, np.array([part.start for part in parts]))
     warn_of_slices(data, settings, likelihood, sliced)
-    shared = min(_least_query(settings, data), data.rows) + Mean(largest_mean(settings)).weights(data.inputs)
-    kernels = kernel_parts(parse_kernel(first_kernel(settings), inputs=data.inputs))
-    refuse_expert_of(parts, shared, kernels, runtime, likelihood, residual=EXPERTS[settings.expert].residual)
+    least, residual = min(_least_query(settings, data), data.rows), EXPERTS[settings.expert].residual
+    kernel = parse_kernel(first_kernel(settings), inputs=data.inputs)
+    shared = least + Mean(first_mean(settings)).weights(data.inputs)
+    refuse_expert_of(parts, shared, kernel_parts(kernel), runtime, likelihood, residual=residual)
+    fits = expert_fits(parts, Mean(LINEAR).weights(data.inputs), kernel, runtime, likelihood, residual=residual)
+    sloping = may_slope(settings, likelihood) and fits(least)
     inputs = scaling.inputs(surveyed.sample.X)
-    return _Case(data, surveyed, settings, runtime, schema, likelihood, classes, scaling, parts, inputs, float(sliced))
+    return _Case(
+        data, surveyed, settings, runtime, schema, likelihood, classes, scaling, parts, inputs, float(sliced), sloping
+    )
 
 
 def _learned(case, reference, store, place):
@@ -189,6 +196,7 @@ def _learned(case, reference, store, place):
         case.classes,
         case.runtime,
         place.log,
+        sloping=case.sloping,
     )
 
 

@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 
 from bcmdist.errors import InvalidOption, NotPositiveDefinite
 from bcmdist.learning.contest import DECISIVE_NATS, Judged, contest
-from bcmdist.learning.decisions import EVIDENCE, ROWS_LEFT_OUT, Decision
+from bcmdist.learning.decisions import A_ROW, EVIDENCE, IN_ALL, ROWS_LEFT_OUT, Decision
 from bcmdist.learning.judges import Judges
 from bcmdist.learning.left_out.score import Margin, margin
 from bcmdist.learning.point import Point, at_bounds, bounds_of, expanded, moved, moves_of, prior_center, theta_of
@@ -37,11 +37,12 @@ PROPORTIONS = {"se": 0.6, "matern52": 0.8, "matern32": 1.0, "matern12": 2.5}
 PRIOR_SD = 3.0
 
 
-# Learning stops when iterations gain less: half a nat is evidence for nothing.
+# Learning stops when iterations gain less, and a linear mean that gains less is not taken: half a nat is evidence for
+# nothing.
 GAIN_NATS = 0.5
 IDLE_STEPS = 2
 
-# Iterations after which a linear mean is compared where only the evidence decides.
+# Iterations after which a constant and a linear mean are compared where only the evidence decides.
 MEAN_STEPS = 5
 
 
@@ -230,18 +231,23 @@ def _plain(search, coarse, best):
 def _kernel_by_evidence(best, others):
     """That the kernel of largest evidence was taken."""
     over = {p.name: Margin(best.objective - p.objective, None) for p in others if math.isfinite(p.objective)}
-    return (Decision("kernel", best.name, EVIDENCE, over),) if over else ()
+    return (Decision("kernel", best.name, EVIDENCE, over, IN_ALL),) if over else ()
 
 
 def _mean_by_evidence(search, best, trend):
-    """The better of the best points with a constant and with a linear mean, whether it is the latter, and why."""
+    """The better of the best points with a constant and with a linear mean, whether it is the latter, and why.
+
+    Both climb as far from where the constant one is, so that the gain is of the mean and not of the steps.
+    """
     if trend is None:
         return best, False, ()
+    level = search.climb(best, MEAN_STEPS)
     search.objective = trend
     sloping = search.climb(search.at(best.name, best.kernel, best.likelihood, tied=best.tied), MEAN_STEPS)
-    linear = sloping.objective > best.objective
-    found = Margin(abs(sloping.objective - best.objective), None)
-    return sloping if linear else best, linear, (_of_mean(linear, EVIDENCE, found),)
+    gain = sloping.objective - level.objective
+    linear = gain > GAIN_NATS
+    found = Margin(gain if linear else -gain, None)
+    return sloping if linear else level, linear, (_of_mean(linear, EVIDENCE, found, IN_ALL),)
 
 
 def _mean_by_rows(search, best, judges, trend, effort):
@@ -263,9 +269,9 @@ def _mean_by_rows(search, best, judges, trend, effort):
     return search.climb(start, effort.steps // 2), judges.trend, True, (decision,)
 
 
-def _of_mean(linear, judge, found):
+def _of_mean(linear, judge, found, unit=A_ROW):
     taken, other = ("linear", "constant") if linear else ("constant", "linear")
-    return Decision("mean", taken, judge, {other: found})
+    return Decision("mean", taken, judge, {other: found}, unit)
 
 
 def polish(objective: Objective, kernel_name, kernel, likelihood: Likelihood, *, inputs, steps) -> Learned:

@@ -31,7 +31,7 @@ class Settings:
     one lengthscale; + and *; auto: the best of several"""
     mean: Literal["constant", "zero", "linear", "auto"] = "auto"
     """prior mean: a constant, zero, or a linear trend; auto: of measurements that are learned from, the better one of a
-    constant and a linear trend, else a constant"""
+    constant and a linear trend where that fits in memory, else a constant"""
     query: Annotated[int | Literal["auto"] | None, "Q|auto"] = None
     """query points Q, at most [default: 500; spatial, many rows of few inputs: 1000]; auto: about two for each degree
     of freedom, as far as memory allows"""

@@ -504,13 +504,21 @@ def test_decisions_and_shared_lengthscales_are_told_in_words():
                 "judge": "rows left out",
                 "over": {"rq": {"nats": 0.25, "error": 0.125}, "matern12": {"nats": None, "error": None}},
             },
+            {
+                "of": "kernel",
+                "taken": "se",
+                "judge": "evidence",
+                "over": {"rq": {"nats": -0.25, "error": 0.5}, "matern12": {"nats": 0.75, "error": 0.125}},
+                "unit": "nats a row",
+            },
         ],
     }
     told = in_words(figures)
     assert told["hyperparameters"] == {"kernel.variance": [1.5], "kernel.lengthscale": "0.25 (shared by 3 inputs)"}
     assert told["decisions"] == (
         "mean: linear over constant by 3.5 nats, by evidence; "
-        "kernel: se over rq by 0.25 +- 0.125 nats a row, matern12 (which failed), by rows left out"
+        "kernel: se over rq by 0.25 +- 0.125 nats a row, matern12 (which failed), by rows left out; "
+        "kernel: se kept over rq (-0.25 +- 0.5 nats a row), matern12 (0.75 +- 0.125 nats a row): no decisive gain"
     )
     assert "shared_lengthscales" not in told
     assert in_words({"rows": 3}) == {"rows": 3}

@@ -97,6 +97,18 @@ def test_levels_are_not_left(rng):
     assert len({0.0, 1.0, 5.0}) <= LEVELS
 
 
+def test_places_among_levels_alone_do_not_repeat():
+    """A lattice without its middle: k-means for more points than there are distinct places would warn."""
+    lattice = np.stack(np.meshgrid(np.arange(16.0), np.arange(16.0)), axis=-1).reshape(-1, 2)
+    outer = np.abs(lattice - 7.5).max(axis=1) > 4.0
+    rows = lattice[outer] / 2.0
+    found = places(rows)
+    assert len(found) == len(np.unique(found, axis=0)) > 0
+    kernel = parse_kernel("matern32", inputs=2).with_parameters({"variance": np.ones(1), "lengthscale": np.ones(2)})
+    points = select_points(rows, 150, kernel=kernel)
+    assert np.sum(np.abs(2.0 * points - 7.5).max(axis=1) < 4.0) > 20
+
+
 # --- Query points ---
 
 

@@ -12,7 +12,7 @@ from bcmdist.learning import judges
 from bcmdist.learning.blocks.blocks import CellBlocks
 from bcmdist.learning.blocks.gaps import MOST_SHARE, gaps_in
 from bcmdist.learning.contest import contest
-from bcmdist.learning.decisions import EVIDENCE, ROWS_LEFT_OUT
+from bcmdist.learning.decisions import A_ROW, EVIDENCE, ROWS_LEFT_OUT
 from bcmdist.learning.evidence.local_tasks import normal_density
 from bcmdist.learning.judges import Bench, Judges, densities_of_errors
 from bcmdist.learning.left_out.density import left_out_errors
@@ -70,7 +70,7 @@ def test_the_evidence_decides_what_rows_left_out_do_not_tell_apart(gain, taken, 
 
     won = contest(Judges(rows, rows, rows), point("se", 1.0, 0.1, 0.0), [point("matern32", 1.0, 0.1, -1.0)], as_found)
     (decision,) = won.decisions
-    assert (decision.of, decision.taken, decision.judge) == ("kernel", taken, judge)
+    assert (decision.of, decision.taken, decision.judge, decision.unit) == ("kernel", taken, judge, A_ROW)
     ((other, found),) = decision.over.items()
     assert {other, taken} == {"se", "matern32"}
     assert found == Margin(pytest.approx(gain if judge == ROWS_LEFT_OUT else -gain), pytest.approx(0.0, abs=1e-12))

@@ -133,6 +133,22 @@ def test_learning_that_would_not_fit_is_refused_before_it_begins(wave, tmp_path)
     assert not (tmp_path / "model").exists()
 
 
+@pytest.mark.parametrize("y", ["numbers", "classes", "counts"])
+def test_many_inputs_are_accepted_where_a_linear_mean_would_not_fit(make_data, rng, y):
+    """Of 3000 inputs the weights of a trend would be most of the shared variables; of classes there is none."""
+    X = rng.standard_normal((40, 3000))
+    targets = {"numbers": X[:, 0] + X[:, 1], "classes": np.arange(40) % 3, "counts": np.arange(40) % 7}[y]
+    path = make_data("wide.zarr", X=X, y=targets.astype(float))
+    runtime = SerialRuntime(allowed_bytes=memory.BASE_BYTES + 9e8)
+    given = {"kernel": "se-iso", "query": 10, "rows_per_expert": 20, "effort": "quick"}
+    given["task"] = {"numbers": "regression", "classes": "classification", "counts": "counts"}[y]
+    gbcm = GBCM.prepare(path, Settings(**given), runtime=runtime)
+    assert gbcm.model.shared.mean.name == "constant"
+    assert "mean" not in [decision["of"] for decision in gbcm.info()["decisions"]]
+    with pytest.raises(MemoryLimit, match="about 3011 shared variables"):
+        GBCM.prepare(path, Settings(**given, mean="linear"), runtime=runtime)
+
+
 @pytest.fixture
 def counts(make_data, rng):
     X = rng.uniform(-2, 2, (240, 2))

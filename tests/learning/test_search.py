@@ -1,5 +1,6 @@
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -409,6 +410,25 @@ def test_failures_of_the_objective_are_walls_and_not_ends(rng):
     assert found.kernel.lengthscale.max() <= 3.0
     with pytest.raises(NotPositiveDefinite, match=r"evidence of se could not be computed at any start.*--set"):
         learn(always(lambda k, _: (-math.inf, np.zeros(3))), "se", Gaussian(0.1), inputs=2, effort=EFFORTS["quick"])
+
+
+@pytest.mark.parametrize(("gain", "linear"), [(0.0, False), (0.4, False), (0.6, True)])
+def test_a_linear_mean_wins_by_evidence_and_not_by_more_steps(rng, gain, linear):
+    """Of objectives that differ by a constant, where the search for the first one has stopped early."""
+    level = objective_of(*sample(rng, parse_kernel("se", inputs=2), 60, 0.1))
+
+    def trend(kernel, likelihood):
+        value, gradient = level(kernel, likelihood)
+        return value + gain, gradient
+
+    short = replace(EFFORTS["quick"], isotropic_steps=1, steps=1)
+    learned = learn(always(level), "se", Gaussian(0.1), inputs=2, effort=short, trend=trend)
+    assert learned.linear == linear
+    (decision,) = learned.decisions
+    assert decision.unit == "nats"
+    ((other, found),) = decision.over.items()
+    assert (decision.taken, other) == (("linear", "constant") if linear else ("constant", "linear"))
+    assert found.nats == pytest.approx(gain if linear else -gain)
 
 
 def test_efforts_are_ordered():

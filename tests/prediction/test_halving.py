@@ -6,6 +6,7 @@ from scipy.stats import norm
 
 from bcmdist import GBCM, Settings
 from bcmdist.committee.committee import MEASURABLE_NATS
+from bcmdist.errors import LaplaceNotConverged, NotPositiveDefinite
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.belief import Belief
 from bcmdist.model.shared.query import prepare
@@ -66,6 +67,19 @@ def test_it_is_measured_for_every_likelihood(rng, make_data, likelihood):
     loss = model.snapshot.facts.halving_loss
     assert -0.5 < loss["nats"] < 1.0
     assert 0.0 < loss["error"] < 0.5
+
+
+@pytest.mark.parametrize("error", [NotPositiveDefinite, LaplaceNotConverged])
+def test_no_fit_fails_where_it_cannot_be_measured(rng, make_data, monkeypatch, error):
+    def fail(*_):
+        raise error("not today")
+
+    monkeypatch.setattr("bcmdist.prediction.local.halving.marginal", fail)
+    X = rng.uniform(-2, 2, (200, 2))
+    given = {"learn": False, "kernel": "se", "query": 30, "rows_per_expert": 100, "partition": "spatial"}
+    model = GBCM.fit(make_data(X=X, y=X[:, 0]), Settings(**given))
+    assert model.snapshot.facts.halving_loss is None
+    assert model.info()["advice"] is not None
 
 
 def test_half_of_many_points_is_as_good_and_half_of_few_is_not(rng, make_data, monkeypatch):

@@ -78,14 +78,19 @@ def _errors(told):
 
 
 def _decision(decision):
-    """Who took what, and by how much over the others."""
-    unit = "nats" if decision["judge"] == "evidence" else "nats a row"
-    over = ", ".join(f"{name} {_margin(found, unit)}" for name, found in decision["over"].items())
-    return f"{decision['of']}: {decision['taken']} over {over}, by {decision['judge']}"
+    """Who took what, and by how much over the others; or what was kept although others are no worse."""
+    margins = decision["over"].values()
+    counted = any(found["error"] is not None for found in margins)  # by rows
+    unit = decision.get("unit", "nats a row" if counted else "nats")  # which models of before do not tell
+    kept = any(found["nats"] is not None and found["nats"] < 0.0 for found in margins)
+    form = "({})" if kept else "by {}"
+    over = ", ".join(f"{name} {_margin(found, unit, form)}" for name, found in decision["over"].items())
+    taken = f"{decision['of']}: {decision['taken']}"
+    return f"{taken} kept over {over}: no decisive gain" if kept else f"{taken} over {over}, by {decision['judge']}"
 
 
-def _margin(found, unit):
+def _margin(found, unit, form):
     if found["nats"] is None:
         return "(which failed)"
     error = "" if found["error"] is None else f" +- {readable(found['error'])}"
-    return f"by {readable(found['nats'])}{error} {unit}"
+    return form.format(f"{readable(found['nats'])}{error} {unit}")

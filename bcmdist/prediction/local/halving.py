@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcmdist import linalg
+from bcmdist.errors import LaplaceNotConverged, NotPositiveDefinite
 from bcmdist.experts.expert import find_mode
 from bcmdist.model.shared.belief import Belief
 from bcmdist.prediction.local.halos import load_arrangement
@@ -72,6 +73,7 @@ class HalvingLoss:
 
     In nats a row: number of rows, sum, and sum of squares. Other likelihoods are made Gaussian at the mode f, with
     targets f + s / w and noise 1 / w of score s and curvature w; of processes that differ in these, the first is taken.
+    A partition where that fails numerically counts no rows: it serves advice, which no fit should fail for.
     """
 
     model: Reference
@@ -80,7 +82,10 @@ class HalvingLoss:
         near, arrangement = load_neighbours(self.model), load_arrangement(self.model)
         cells = np.arange(*arrangement.tree.first[arrangement.number(part) :][:2])
         some = cells[np.unique(np.linspace(0, len(cells) - 1, min(MEASURED_CELLS, len(cells))).astype(int))]
-        losses = np.concatenate([_losses(near, cell) for cell in some])
+        try:
+            losses = np.concatenate([_losses(near, cell) for cell in some])
+        except (NotPositiveDefinite, LaplaceNotConverged):
+            return np.zeros(3)
         return np.array([len(losses), losses.sum(), (losses**2).sum()])
 
 
