@@ -33,6 +33,8 @@ POINTS, LEAST_POINTS, NUMBERS = 100, 10, 2**13
 # Rows of a block of those that it is learned on, and blocks.
 BLOCK, BLOCKS = 400, 4
 STEPS = 12
+# Rows that are looked at at a time: what they say is a sum, and memory does not grow with them.
+AT_A_TIME = 2048
 # Share of the variance added at the points: without it a smooth kernel's rounding errors are seen in the ninth digit.
 JITTER = 1e-5
 # Of the logs of what is learned: nearly the same residuals, summed in another order, are to settle the same process.
@@ -89,7 +91,8 @@ class Scale:
 
     def factor(self, places) -> np.ndarray:
         """By which the variance of an observation is multiplied at places (n, D + 1), (n,)."""
-        return _bounded(self.shared.design(places) @ self.mean - self.level)
+        blocks = [places[start : start + AT_A_TIME] for start in range(0, max(len(places), 1), AT_A_TIME)]
+        return _bounded(np.concatenate([self.shared.design(some) @ self.mean for some in blocks]) - self.level)
 
 
 def places_of(X, variance) -> np.ndarray:
@@ -115,10 +118,19 @@ def fit_scale(process: Process, places, z, weight) -> tuple[Scale, np.ndarray]:
     """The scale after residuals z (n,) at places (n, D + 1), each counted so often (n,); and its factor at each row as
     the others have it, (n,)."""
     shared, obs = process.shared, _observed(z, weight)
-    belief = Committee(expert_message(shared, _NOISE, places, obs)).posterior
-    mean, _ = left_out_of_committee(shared, _NOISE, belief, places, obs, np.arange(len(places)))
-    level = math.log(float(np.average(np.exp(shared.design(places) @ belief.mean), weights=weight)))
-    return Scale(shared, belief.mean, level), _bounded(mean - level)
+    blocks = [slice(start, start + AT_A_TIME) for start in range(0, len(z), AT_A_TIME)]
+    messages = [expert_message(shared, _NOISE, places[some], obs[some]) for some in blocks]
+    belief = Committee(sum(messages[1:], messages[0])).posterior
+    known = np.concatenate([shared.design(places[some]) @ belief.mean for some in blocks])
+    level = math.log(float(np.average(np.exp(known), weights=weight)))
+    return Scale(shared, belief.mean, level), _bounded(
+        np.concatenate([_without_own(shared, belief, places[some], obs[some]) for some in blocks]) - level
+    )
+
+
+def _without_own(shared, belief, places, obs):
+    """The log of the factor at each of some rows, as the others have it, (n,)."""
+    return left_out_of_committee(shared, _NOISE, belief, places, obs, np.arange(len(places)))[0]
 
 
 def _bounded(log_factor):
