@@ -23,7 +23,7 @@ from bcmdist.storage.ledger import named_range
 ROWS, PARTITIONS = 4000, 16
 # By local prediction, at the cost of a local expert for each cell: a share of all rows, within these limits, from cells
 # of as many partitions; some of these tell of the errors of the committee, too.
-LOCAL_SHARE, LOCAL_ROWS, COMMITTEE_EVERY = 1 / 30, (2500, 6000), 4
+LOCAL_SHARE, LOCAL_ROWS, COMMITTEE_EVERY = 1 / 30, (1600, 6000), 3
 # Numbers of a ledger that tell where they were, at most.
 NUMBERS = 2**17
 # Residuals of arrivals that are enough not to leave out rows again.
