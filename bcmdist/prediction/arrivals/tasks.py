@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bcmdist.committee.loading import load_committee, load_facts
+from bcmdist.committee.loading import load_committee
 from bcmdist.errors import ModelDamaged, ModelNotFound, NotPositiveDefinite
 from bcmdist.experts.tasks import Contribution, EPExpert, Expert
 from bcmdist.model.targets import model_observations, model_rows
@@ -18,6 +18,7 @@ from bcmdist.prediction.scale import noted_errors
 from bcmdist.prediction.scoring import surprise
 from bcmdist.prediction.tasks import score_rows
 from bcmdist.storage.commits import Reference
+from bcmdist.storage.loading import load_record
 
 # Rows of a partition that are scored, evenly spread: 50 rows of 1000 take about 4 % of the time of hearing them.
 SCORED_ROWS = 50
@@ -45,12 +46,12 @@ class Arrival:
 
     def _noted(self, part, rows) -> dict[str, Any]:
         try:
-            fitted, facts = load_fitted(self.belief), load_facts(self.belief)
+            fitted, facts = load_fitted(self.belief), load_record(self.belief)["facts"]
         except (ModelNotFound, ModelDamaged, NotPositiveDefinite):  # pruned since, in part or whole; or no help
             return {}
         arrival, surprised = _sample_noted(fitted, part, rows, np.arange(part.rows))
-        known = load_committee(self.belief).total.rows
-        told = facts.noise is not None and fitted.model.likelihood.normal and known >= HEARD_TIMES * part.rows
+        known, measured = facts["rows"], facts["fit"].get("noise") is not None
+        told = measured and fitted.model.likelihood.normal and known >= HEARD_TIMES * part.rows
         many = known > MANY_PARTITIONS * part.rows and int(rows.digest[-8:], 16) % ONE_IN != 0
         count = int(np.clip(NOTED_NUMBERS // (fitted.model.inputs + 2), 1, NOTED_ROWS))
         errors = _errors_of(fitted, part, rows, count) if told and not many else {}
