@@ -28,16 +28,33 @@ def left_out(mean, variance, score, curvature) -> tuple[np.ndarray, np.ndarray]:
     return mean - without * score, without
 
 
+def freed(shared: Shared, belief: Belief, V, X, U, pull, share) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance of f at some rows, under the belief of a committee that each has been taken out of.
+
+    The others say without row i: precision - s_i u_i u_i', eta - s_i u_i (u_i'm + pull_i), so that the belief changes
+    by rank one. With b the design of the row, h = Lambda^-1 u and c = s / (1 - s u'h)
+
+        mean  b'm - c b'h pull,    variance  var(f | v) + b'Lambda^-1 b + c (b'h)^2
+
+    Parameters
+    ----------
+    V, X : design (k, S) and scaled inputs (k, D) of the rows
+    U : (k, S)
+    pull, share : (k,)
+    """
+    A, B = (linalg.solve_right_transposed(belief.factor, np.array(M, order="F")) for M in (U, V))
+    uu, bu, bb = (np.einsum("ij,ij->i", *pair) for pair in ((A, A), (A, B), (B, B)))
+    c = share / np.maximum(1.0 - share * uu, LEAST_SHARE)
+    return V @ belief.mean - c * bu * pull, kind_of(shared).variance(shared, V, X) + bb + c * bu**2
+
+
 def left_out_of_committee(
     shared: Shared, likelihood: Likelihood, belief: Belief, X, obs, rows, *, weight=1.0
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance of f at some rows of a partition, as the committee predicts each that has not heard it.
 
-    Without row i the message of a partition lacks a a' / p and a t / p, with a = V'R^-1 e_i, p the i-th of the
-    diagonal of R^-1 and t = e_i'R^-1 y (inverse of a matrix by blocks): the committee's precision changes by rank one.
-    With h = Lambda^-1 a and s = p - a'h
-
-        mean  b'm - b'h e_i'R^-1 (y - V m) / s,    variance  var(f | v) + b'Lambda^-1 b + (b'h)^2 / s
+    Without row i the message of a partition lacks u u' / p and u t / p, with u = V'R^-1 e_i, p the i-th of the
+    diagonal of R^-1 and t = e_i'R^-1 y (inverse of a matrix by blocks); see `freed`.
 
     Parameters
     ----------
@@ -47,15 +64,8 @@ def left_out_of_committee(
     rows : (k,) numbers of those that are left out, one by one
     weight : how many times the partition counts
     """
-    V, kind = shared.design(X), kind_of(shared)
-    R = kind.residual(shared, V, X).factor(likelihood.noise(obs))
-    a = np.asfortranarray(R.solve(V.copy(order="F"))[rows].T)
-    h = linalg.cholesky_solve(belief.factor, a.copy(order="F"))
-    information = R.inverse_diagonal(rows) / weight
-    left = np.maximum(information - np.einsum("ij,ij->j", a, h), LEAST_SHARE * information)
-    b = V[rows]
-    reach = np.einsum("ij,ji->i", b, h)
+    V = shared.design(X)
+    R = kind_of(shared).residual(shared, V, X).factor(likelihood.noise(obs))
+    U = R.solve(V.copy(order="F"))[rows]
     pull = R.solve(likelihood.targets(obs) - V @ belief.mean)[rows]
-    spread = linalg.solve_right_transposed(belief.factor, b.copy(order="F"))
-    variance = kind.variance(shared, b, X[rows]) + np.einsum("ij,ij->i", spread, spread)
-    return b @ belief.mean - reach * pull / left, variance + reach**2 / left
+    return freed(shared, belief, V[rows], X[rows], U, pull, weight / R.inverse_diagonal(rows))

@@ -5,15 +5,14 @@ row i
 
     precision - u_i u_i' / P_ii,    eta - u_i (P z)_i / P_ii,    u_i = V' P e_i
 
-(the inverse of a matrix less a row and column), so that the committee's belief changes by rank one. Exact for Gaussian
-rows; for others the sites of the rest stay as they are, linearised where row i has been heard (SYSTEMS T26).
+(the inverse of a matrix less a row and column): see `leave_one_out.freed`. Exact for Gaussian rows; for others the
+sites of the rest stay as they are, linearised where row i has been heard (SYSTEMS T26).
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from bcmdist import linalg
 from bcmdist.experts.expert import find_mode
 from bcmdist.experts.laplace import regress
 from bcmdist.experts.loading import load_values
@@ -24,7 +23,7 @@ from bcmdist.model.shared.interface import Shared
 from bcmdist.model.targets import model_rows
 from bcmdist.prediction.calibration import HeldOutRows
 from bcmdist.prediction.fitted import load_fitted
-from bcmdist.prediction.leave_one_out import LEAST_SHARE
+from bcmdist.prediction.leave_one_out import freed
 from bcmdist.storage.commits import BlobReference, Reference
 
 
@@ -68,8 +67,4 @@ def left_out_rows(
     own = w * factor.inverse_diagonal(np.arange(len(f)))  # P_ii
     U = root[:, None] * factor.solve(root[:, None] * V)
     share = np.divide(copies, own, out=np.zeros(len(f)), where=own > 0.0)
-    A, B = (linalg.solve_right_transposed(belief.factor, np.array(M, order="F")) for M in (U, V))
-    uu, bu, bb = (np.einsum("ij,ij->i", *pair) for pair in ((A, A), (A, B), (B, B)))
-    rest = share / np.maximum(1.0 - share * uu, LEAST_SHARE)
-    mean = V @ belief.mean + rest * bu * (U @ belief.mean - a)
-    return mean, kind.variance(shared, V, X) + bb + rest * bu**2
+    return freed(shared, belief, V, X, U, a - U @ belief.mean, share)
