@@ -19,7 +19,6 @@ from bcmdist.learning.blocks.blocks import LEARNING_BLOCK, Blocks, CellBlocks, S
 from bcmdist.learning.choices import MANY_CLASSES, choose_likelihood, warn_of_data, warn_of_roles, warn_of_slices
 from bcmdist.learning.evidence.objectives import CommitteeObjective
 from bcmdist.learning.experts import EXPERTS, ExpertKind, Known
-from bcmdist.learning.gaps import FEW_INPUTS
 from bcmdist.learning.hyperparameters import LINEAR, find_hyperparameters, first_kernel, first_mean, may_slope, polished
 from bcmdist.learning.labels import used_as_labels
 from bcmdist.learning.query_selection import (
@@ -32,6 +31,7 @@ from bcmdist.learning.search import EFFORTS, Effort
 from bcmdist.learning.settings import Settings
 from bcmdist.learning.settings_checks import TWO_CLASSES
 from bcmdist.learning.survey import Survey, SurveyResult
+from bcmdist.learning.uncovered import FEW_INPUTS
 from bcmdist.learning.wanted import wanted_inputs
 from bcmdist.model.kernels import kernel_parts, metric, parse_kernel
 from bcmdist.model.likelihoods import Likelihood, make_likelihood, tasks

@@ -13,7 +13,7 @@ import numpy as np
 from bcmdist import linalg
 from bcmdist.committee.committee import POINTS_PER_DEGREE
 from bcmdist.errors import InvalidOption
-from bcmdist.learning.gaps import gap_places
+from bcmdist.learning.uncovered import gap_places
 from bcmdist.model.kernels import Kernel, metric
 from bcmdist.model.likelihoods import Likelihood
 

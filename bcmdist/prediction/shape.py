@@ -42,12 +42,6 @@ class Shape:
     def _arrays(self) -> tuple[np.ndarray, np.ndarray]:
         return np.array(self.weights), np.array(self.scales)
 
-    @property
-    def variance(self) -> float:
-        """Mean of z^2."""
-        weights, scales = self._arrays
-        return float(weights @ scales**2)
-
     def log_density(self, z) -> np.ndarray:
         """log p(z), like z (n,)."""
         weights, scales = self._arrays
@@ -91,16 +85,12 @@ def _upper_quantile(shape, q):
 
 @dataclass(frozen=True)
 class Histogram:
-    """Counts of |z| at `NODES` nodes, in two halves that judge each other, (2, NODES); `+` adds, weights multiply."""
+    """Counts of |z| at `NODES` nodes, in two halves that judge each other, (2, NODES); `+` adds."""
 
     counts: np.ndarray
 
     def __add__(self, other: "Histogram") -> "Histogram":
         return Histogram(self.counts + other.counts)
-
-    def weighted(self, weight: float) -> "Histogram":
-        """As if each residual counted so many times."""
-        return Histogram(weight * self.counts)
 
 
 def histogram(z, *, half=None, weight=1.0) -> Histogram:

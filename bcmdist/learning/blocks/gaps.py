@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.spatial import cKDTree
 
-FEW_INPUTS = 3  # in more, nearly all of a bounding box is far from all rows
+from bcmdist.learning.uncovered import FEW_INPUTS
+
 PROBES = 2000
 # A point lies in a gap if it is farther from the nearest row than so many times what most rows are from theirs: in a
 # domain without gaps distances of both have about one distribution.

@@ -5,8 +5,8 @@ import pytest
 from sklearn.cluster import KMeans
 
 from bcmdist import GBCM, Settings
-from bcmdist.learning.gaps import FEW_INPUTS, LEVELS, REACH, gap_places
 from bcmdist.learning.query_selection import MOST_IN_GAPS, select_points
+from bcmdist.learning.uncovered import FEW_INPUTS, LEVELS, REACH, gap_places
 from bcmdist.model.kernels import parse_kernel
 from problems import make_kernel
 
