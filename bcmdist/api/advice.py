@@ -61,10 +61,11 @@ def of_errors(snapshot: Snapshot) -> str | None:
         found.append(f"errors are larger in some places than in others: that gains {told['gain']:.2g} nats a row")
     weights, scales = np.array(told["shape"]["weights"]), np.array(told["shape"]["scales"])
     most = scales[np.argmax(weights)]
+    kind = "normal" if snapshot.model.likelihood.normal else "the likelihood says"
     wide = scales >= WIDE * most
     if wide.any():
         times = np.sqrt(weights[wide] @ scales[wide] ** 2 / weights[wide].sum()) / most
-        found.append(f"errors are heavier than normal: {weights[wide].sum():.0%} of rows are {times:.2g} times as wide")
+        found.append(f"errors are heavier than {kind}: {weights[wide].sum():.0%} of rows are {times:.2g} times as wide")
     return "; ".join(found) or None
 
 

@@ -49,10 +49,9 @@ def choose_likelihood(data, surveyed, settings, schema) -> tuple[Likelihood, tup
     name = settings.likelihood or (tasks(task)[task][0] if task != "classification" or two else MANY_CLASSES)
     likely = make_likelihood(name, TWO_CLASSES)
     single, per_class = likely.single, likely.per_class
-    if settings.noise == "varying" and not likely.normal:
+    if settings.noise == "varying" and not likely.measured:
         raise InvalidOption(
-            f"{data.url}: expected a regression with normal noise for --noise varying, got the likelihood {name}; "
-            "leave it out"
+            f"{data.url}: expected numbers as targets for --noise varying, got the likelihood {name}; leave it out"
         )
     if not single and (settings.approximation == "ep" or settings.linearise != "own"):
         raise InvalidOption(

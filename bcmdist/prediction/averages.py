@@ -21,24 +21,25 @@ TAIL_NODES = 12
 STEP_WIDTHS = 12.0
 # Beyond so many standard deviations of the belief lies a probability of 1e-14.
 BELIEF_SD = 7.5
-# Quantiles: the cdf at the answer is that close to the level, or the answer is known to that share.
-LEVEL_TOLERANCE = 1e-6
+# Quantiles: the normal score of the answer is that close to the one asked for, or the answer is known to that share.
+SCORE_TOLERANCE = 2e-6
 RULER_TOLERANCE = 1e-13
 # Of which every third halves the bracket: enough for brackets of 1e15 whole numbers. About 7 are used.
 QUANTILE_STEPS = 150
-# ndtri of probabilities near 0 and 1 is cut at this.
+# Normal scores of probabilities near 0 and 1 are cut at this, and their differences.
 GAP_LIMIT = 8.0
 
 # Rows whose nodes are held in memory at a time.
 BLOCK_ROWS = 2048
 
 
-def in_blocks(function, likelihood, mean, variance, obs) -> np.ndarray:
-    """A function of a likelihood, beliefs and observations, `BLOCK_ROWS` rows at a time; rows last."""
-    starts = range(0, max(len(obs), 1), BLOCK_ROWS)
+def in_blocks(function, likelihood, *of_rows) -> np.ndarray:
+    """A function of a likelihood and of beliefs, observations and what else there is of rows, `BLOCK_ROWS` of them at a
+    time; rows last."""
+    starts = range(0, max(len(of_rows[0]), 1), BLOCK_ROWS)
     parts = [slice(start, start + BLOCK_ROWS) for start in starts]
     with np.errstate(over="ignore", invalid="ignore"):  # moments may be infinite, and scipy's cdfs try large exponents
-        return np.concatenate([function(likelihood, mean[rows], variance[rows], obs[rows]) for rows in parts], axis=-1)
+        return np.concatenate([function(likelihood, *(one[rows] for one in of_rows)) for rows in parts], axis=-1)
 
 
 def moments(likelihood, mean, variance, obs) -> np.ndarray:
@@ -56,8 +57,25 @@ def moments(likelihood, mean, variance, obs) -> np.ndarray:
 
 def cdf(likelihood, mean, variance, obs) -> np.ndarray:
     """P(Y <= obs.y), (n,): by Gauss-Legendre, cut where F(y | f) falls from one to zero as f grows."""
+    return _average("cdf", likelihood, mean, variance, obs)
+
+
+def survival(likelihood, mean, variance, obs) -> np.ndarray:
+    """P(Y > obs.y), (n,), with all its digits where it is small."""
+    return _average("sf", likelihood, mean, variance, obs)
+
+
+def normal_score(likelihood, mean, variance, obs) -> np.ndarray:
+    """The z at which P(Z <= z) = P(Y <= obs.y) for Z ~ N(0, 1), (n,): within 0.01 up to |z| = 7 (measured)."""
+    z = ndtri(np.clip(cdf(likelihood, mean, variance, obs), 0.0, 1.0))
+    some = z > 0.0
+    z[some] = -ndtri(np.clip(survival(likelihood, mean[some], variance[some], obs[some]), 0.0, 1.0))
+    return z
+
+
+def _average(name, likelihood, mean, variance, obs):
     f, weights = _cut_belief(mean, np.sqrt(variance), *_step(likelihood, obs))
-    return (likelihood.distribution(obs, f).cdf(obs.y[:, None]) * weights).sum(axis=1)
+    return (getattr(likelihood.distribution(obs, f), name)(obs.y[:, None]) * weights).sum(axis=1)
 
 
 def _step(likelihood, obs):
@@ -100,15 +118,16 @@ def _panels(edges, count):
 # --- Quantiles: regula falsi on the cdf ---
 
 
-def quantile(likelihood, mean, variance, obs, *, q) -> np.ndarray:
-    """Quantiles at level q, (n,): the cdf there is within `LEVEL_TOLERANCE` of q; of counts, exact for that cdf.
+def quantile(likelihood, mean, variance, obs, z) -> np.ndarray:
+    """The y of normal scores z (n,): P(Y <= y) = P(Z <= z), within `SCORE_TOLERANCE` of z; of counts, the smallest y
+    with no less, exact for that cdf.
 
-    Follows ndtri(cdf(y)) - ndtri(q), which is nearly straight on the ruler x: from a first guess in
+    Follows normal_score(y) - z, which is nearly straight on the ruler x: from a first guess in
     doubling strides until both sides are known, then by regula falsi (Illinois: an end that stays twice
     has its value halved) with a halving at every third step.
     """
     ruler, back = likelihood.units.place, likelihood.units.at
-    guess, stride = _guess(likelihood, mean, variance, obs, q)
+    guess, stride = _guess(likelihood, mean, variance, obs, z)
     low, high = np.full(len(obs), ruler(-1.0) if likelihood.discrete else -np.inf), np.full(len(obs), np.inf)
     low_gap, high_gap = np.full(len(obs), -GAP_LIMIT), np.full(len(obs), GAP_LIMIT)
     came_from_below, todo = np.zeros(len(obs), bool), np.arange(len(obs))
@@ -119,9 +138,8 @@ def quantile(likelihood, mean, variance, obs, *, q) -> np.ndarray:
         if likelihood.discrete:
             y = np.clip(np.round(y), np.round(back(a)) + 1.0, np.round(back(b)) - 1.0)
         x = ruler(y)
-        level = cdf(likelihood, mean[todo], variance[todo], replace(obs[todo], y=y))
-        gap = np.clip(ndtri(np.clip(level, 0.0, 1.0)) - ndtri(q), -GAP_LIMIT, GAP_LIMIT)
-        below = level < q
+        gap = _gap(likelihood, mean[todo], variance[todo], replace(obs[todo], y=y), z[todo])
+        below = gap < 0.0
         share = np.where(below == came_from_below[todo], 0.5, 1.0)
         low[todo], low_gap[todo] = np.where(below, x, a), np.where(below, gap, share * low_gap[todo])
         high[todo], high_gap[todo] = np.where(below, b, x), np.where(below, share * high_gap[todo], gap)
@@ -130,7 +148,7 @@ def quantile(likelihood, mean, variance, obs, *, q) -> np.ndarray:
         if likelihood.discrete:
             done = np.round(back(high[todo])) - np.round(back(low[todo])) <= 1.0
         else:
-            done = np.abs(level - q) <= LEVEL_TOLERANCE
+            done = np.abs(gap) <= SCORE_TOLERANCE
             high[todo] = np.where(done, x, high[todo])
         todo = todo[~done & (high[todo] - low[todo] > RULER_TOLERANCE)]
         if len(todo) == 0:
@@ -138,12 +156,21 @@ def quantile(likelihood, mean, variance, obs, *, q) -> np.ndarray:
     return np.round(back(high)) if likelihood.discrete else back(high)
 
 
-def _guess(likelihood, mean, variance, obs, q):
+def _gap(likelihood, mean, variance, obs, z):
+    """By how much the normal scores of observations exceed z, (n,), each from the tail that z lies in."""
+    score = np.empty(len(z))
+    for some, tail, sign in ((z <= 0.0, cdf, 1.0), (z > 0.0, survival, -1.0)):
+        level = tail(likelihood, mean[some], variance[some], obs[some])
+        score[some] = sign * ndtri(np.clip(level, 0.0, 1.0))
+    return np.clip(score - z, -GAP_LIMIT, GAP_LIMIT)
+
+
+def _guess(likelihood, mean, variance, obs, z):
     """Where on the ruler the quantile may lie, and how far off that may be, (n,) each."""
     y = likelihood.typical(obs, mean)
     _, reach = _step(likelihood, replace(obs, y=np.minimum(y, obs.trials) if "trials" in likelihood.companions else y))
     stride = np.sqrt(variance + (reach / STEP_WIDTHS) ** 2)
-    return likelihood.units.place(y) + ndtri(q) * stride, 0.5 * stride
+    return likelihood.units.place(y) + z * stride, 0.5 * stride
 
 
 def _between(low, high, low_gap, high_gap, stride, *, halve):

@@ -13,10 +13,9 @@ from bcmdist.errors import CommitConflict
 from bcmdist.model.model import named_parameters
 from bcmdist.prediction.calibration import fit_calibration
 from bcmdist.prediction.held_out import CALIBRATION_ROWS, HeldOut, some_of, without_some
-from bcmdist.prediction.left_out_rows import LeftOutByCommittee
+from bcmdist.prediction.left_out_rows import LeftOutByCommittee, sites_repeat
 from bcmdist.prediction.recalibration import fit_recalibration
 from bcmdist.storage.commits import BlobReference
-from bcmdist.storage.ledger import RUNNING
 
 RECALIBRATE_SHARE = 0.1  # change of the rows heard after which a calibration is out of date
 
@@ -51,14 +50,11 @@ def _calibrated(snapshot, runtime):
 
 
 def _recalibrated(snapshot, runtime, since):
-    """Corrected where one Laplace approximation of each partition, or passes of it, are known to err.
-
-    Sites of expectation propagation match moments, and those of a running linearisation depend on their order.
-    """
+    """Corrected where one Laplace approximation of each partition, or passes of it, are known to err."""
     facts, rows, at = snapshot.facts, snapshot.committee.total.rows, snapshot.facts.linearised_at
     before = facts.recalibration
     moved = before["linearised_at"] != at if before else False
-    if facts.approximation != "laplace" or facts.linearise == RUNNING:
+    if not sites_repeat(facts):
         return snapshot
     if not moved and not (_many(rows, before["rows"]) if before else _passed(rows, since)):
         return snapshot

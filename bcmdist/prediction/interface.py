@@ -29,7 +29,7 @@ class Predictor(ABC):
     """of classes that have no probabilities of their own, or need to be corrected; None: of the others, or none was
     fitted"""
     spread: Spread = AS_THE_MODEL_SAYS
-    """of errors with normal noise"""
+    """of errors, where numbers are predicted"""
 
     @classmethod
     @abstractmethod

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bcmdist.committee.facts import Facts
 from bcmdist.experts.expert import find_mode
 from bcmdist.experts.laplace import regress
 from bcmdist.experts.loading import load_values
@@ -25,6 +26,13 @@ from bcmdist.prediction.calibration import HeldOutRows
 from bcmdist.prediction.fitted import load_fitted
 from bcmdist.prediction.leave_one_out import freed
 from bcmdist.storage.commits import BlobReference, Reference
+from bcmdist.storage.ledger import RUNNING
+
+
+def sites_repeat(facts: Facts) -> bool:
+    """Whether the sites of rows can be worked out again: those of expectation propagation match moments, and those of a
+    running linearisation depend on their order."""
+    return facts.approximation == "laplace" and facts.linearise != RUNNING
 
 
 @dataclass(frozen=True)

@@ -6,58 +6,26 @@ Gaussian rows and two classes in closed form; any other family as a mixture of i
 latent values (`averages`).
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property
 
 import numpy as np
-from scoringrules import crps_quantile
+from scipy.special import ndtri
 
 from bcmdist.data.observations import Observations
 from bcmdist.model.likelihoods import OneProcess
 from bcmdist.prediction import averages
+from bcmdist.prediction.predictive import Numbers, Predictive
+from bcmdist.prediction.reshaped import Scored, reshaped
 from bcmdist.prediction.shape import NORMAL, Shape
 
 # The interval predictions report.
 LOW, HIGH = 0.025, 0.975
-# Levels of the quantiles by which a continuous ranked probability score is averaged: 20 bring it to about 2 %.
-CRPS_LEVELS = (np.arange(20) + 0.5) / 20.0
 # A belief is not narrower than this share of 1 + |mean|: its nodes must differ in floating point.
 LEAST_SD = 1e-9
 
 Widening = Callable[[np.ndarray], np.ndarray | float]
-
-
-class Predictive(ABC):
-    """Distributions of new observations, one for each of n rows."""
-
-    @property
-    @abstractmethod
-    def mean(self) -> np.ndarray:
-        """(n,)."""
-
-    @property
-    @abstractmethod
-    def variance(self) -> np.ndarray:
-        """(n,)."""
-
-    @abstractmethod
-    def cdf(self, y) -> np.ndarray:
-        """P(Y <= y), (n,)."""
-
-    @abstractmethod
-    def quantile(self, q) -> np.ndarray:
-        """Smallest y with P(Y <= y) >= q, for one level q, (n,)."""
-
-    @abstractmethod
-    def log_density(self, obs) -> np.ndarray:
-        """log p(y) of one observation of each row; of a censored row, the log probability of surviving it."""
-
-    def crps(self, y) -> np.ndarray:
-        """Continuous ranked probability score of y, (n,): from quantiles at `CRPS_LEVELS`, unless it is known."""
-        quantiles = np.column_stack([self.quantile(level) for level in CRPS_LEVELS])
-        return crps_quantile(y, quantiles, CRPS_LEVELS, backend="numpy")
 
 
 def predictive(
@@ -68,15 +36,16 @@ def predictive(
     Parameters
     ----------
     likelihood : of one process (`OneProcess`)
-    shape, widening : of errors with normal noise: their distribution in units of their standard deviation, and by what
-        a variance (n,) of them is multiplied
+    shape, widening : of errors of numbers: their distribution in units of their standard deviation - or of normal
+        scores, where noise is not normal - and by what a predicted variance (n,) is multiplied
     """
     if likelihood.normal:
         said = variance + likelihood.noise(obs)
         return _Scaled(mean, said if widening is None else said * widening(said), shape)
     if likelihood.categorical:
         return _Classes(*likelihood.class_probability(mean, variance).T)
-    return _Mixture(likelihood, mean, np.maximum(variance, (LEAST_SD * (1.0 + np.abs(mean))) ** 2), obs)
+    mixed = _Mixture(likelihood, mean, np.maximum(variance, (LEAST_SD * (1.0 + np.abs(mean))) ** 2), obs)
+    return reshaped(mixed, shape, 1.0 if widening is None else widening(mixed.variance))
 
 
 def observe(likelihood, mean, variance, obs: Observations, **errors) -> dict[str, np.ndarray]:
@@ -105,7 +74,7 @@ COLUMNS: dict[str, Callable[[Predictive, Predictive], np.ndarray]] = {
 
 
 @dataclass(frozen=True)
-class _Scaled(Predictive):
+class _Scaled(Numbers):
     """m + sqrt(v) z with z of a shape. Its variance is v, as the model says, whatever the shape makes of it."""
 
     m: np.ndarray
@@ -128,6 +97,9 @@ class _Scaled(Predictive):
 
     def log_density(self, obs) -> np.ndarray:
         return self.shape.log_density((obs.y - self.m) / np.sqrt(self.v)) - 0.5 * np.log(self.v)
+
+    def standardised(self, obs, generator) -> np.ndarray:
+        return (obs.y - self.m) / np.sqrt(self.v)
 
     def crps(self, y) -> np.ndarray:
         sd = np.sqrt(self.v)
@@ -161,7 +133,7 @@ class _Classes(Predictive):
 
 
 @dataclass(frozen=True)
-class _Mixture(Predictive):
+class _Mixture(Scored):
     """The distributions of p(y | f), mixed over the belief about f."""
 
     likelihood: OneProcess
@@ -170,28 +142,44 @@ class _Mixture(Predictive):
     obs: Observations
 
     @property
+    def discrete(self) -> bool:
+        return self.likelihood.discrete
+
+    @property
     def mean(self) -> np.ndarray:
-        return self._moments()[0]
+        return self._moments[0]
 
     @property
     def variance(self) -> np.ndarray:
-        return self._moments()[1]
+        return self._moments[1]
 
+    @cached_property
     def _moments(self):
         return self._average(averages.moments, self.obs)
 
     def cdf(self, y) -> np.ndarray:
-        y = np.broadcast_to(np.asarray(y, dtype=float), len(self.obs))
-        return self._average(averages.cdf, replace(self.obs, y=y))
+        return self._average(averages.cdf, self._at(y))
+
+    def normal_score(self, y) -> np.ndarray:
+        return self._average(averages.normal_score, self._at(y))
 
     def quantile(self, q) -> np.ndarray:
-        return self._average(partial(averages.quantile, q=q), self.obs)
+        return self.at_normal_score(ndtri(q))
+
+    def at_normal_score(self, z) -> np.ndarray:
+        return self._average(averages.quantile, self.obs, np.broadcast_to(z, len(self.obs)))
 
     def log_density(self, obs) -> np.ndarray:
         return self._average(averages.log_density, replace(obs, weight=np.ones(len(obs))))
 
-    def _average(self, function, obs):
-        return averages.in_blocks(function, self.likelihood, self.latent_mean, self.latent_variance, obs)
+    def censored(self, obs) -> np.ndarray:
+        return (obs.event != 1) & ("event" in self.likelihood.companions)
+
+    def _at(self, y):
+        return replace(self.obs, y=np.broadcast_to(np.asarray(y, dtype=float), len(self.obs)))
+
+    def _average(self, function, *of):
+        return averages.in_blocks(function, self.likelihood, self.latent_mean, self.latent_variance, *of)
 
 
 def unit_deviance(likelihood: OneProcess, obs: Observations, mean) -> np.ndarray:

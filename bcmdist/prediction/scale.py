@@ -39,13 +39,14 @@ AT_A_TIME = 2048
 JITTER = 1e-5
 # Of the logs of what is learned: nearly the same residuals, summed in another order, are to settle the same process.
 DECIMALS = 2
-NOTED_DECIMALS = 6
 # Start and bounds while learning: the variance of the log, lengthscales of the inputs in their units, and that of the
 # log of the variance in its standard deviations, which are no less than so much.
 START, BOUNDS = (0.5, 1.0, 2.0), ((1e-3, 1e1), (0.1, 10.0), (0.3, 30.0))
 LEAST_SPREAD = 0.05
 # The log of a factor is within this of the mean one: a factor of 55 in variance, 7 in standard deviation.
 LARGEST_LOG = 4.0
+# Variances are within this: of some distributions there is none.
+FINITE = (1e-100, 1e100)
 
 _NOISE = make_likelihood("gaussian").with_parameters({"noise_variance": np.array([LOG_VARIANCE])})
 
@@ -97,16 +98,7 @@ class Scale:
 
 def places_of(X, variance) -> np.ndarray:
     """Of scaled inputs X (n, D) where the model predicts an observation with a variance (n,), (n, D + 1)."""
-    return np.column_stack([X, np.log(variance)])
-
-
-def noted_errors(X, error, variance) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Places, row after row, and standardised residuals of errors (n,) with predicted variances (n,), for a ledger.
-
-    Rounded, so that lines are short, and the same in whatever order a committee was summed.
-    """
-    places, z = places_of(X, variance).ravel(), error / np.sqrt(variance)
-    return tuple(np.round(places, NOTED_DECIMALS).tolist()), tuple(np.round(z, NOTED_DECIMALS).tolist())
+    return np.column_stack([X, np.log(np.clip(variance, *FINITE))])
 
 
 def log_squares(z) -> np.ndarray:

@@ -116,7 +116,8 @@ def _check_companions(fitted, part, rows):
 
 def _errors(fitted, inputs) -> dict:
     """What is known of the errors at scaled inputs, for `predictive`."""
-    return {"shape": fitted.spread.shape, "widening": functools.partial(fitted.spread.widening, inputs)}
+    spread = fitted.spread
+    return {"shape": spread.shape, "widening": functools.partial(spread.widening, inputs) if spread.scale else None}
 
 
 def predictive_of(fitted: Predictor, mean, variance, obs, **errors) -> dict[str, np.ndarray]:

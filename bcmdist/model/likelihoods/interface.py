@@ -137,6 +137,11 @@ class Likelihood(ABC):
         return not self.per_class and not self.needs_calibration
 
     @property
+    def measured(self) -> bool:
+        """True for one process and numbers, whose errors rows left out tell of."""
+        return self.single and not self.categorical
+
+    @property
     def copies(self) -> int:
         """How many of an expert's matrices there are: one that all processes share, or one for each."""
         return 1 if self.exact else self.processes

@@ -14,7 +14,7 @@ from bcmdist.experts.tasks import Contribution, EPExpert, Expert
 from bcmdist.model.targets import model_observations, model_rows
 from bcmdist.prediction.arrivals.drift import noted
 from bcmdist.prediction.fitted import Fitted, load_fitted
-from bcmdist.prediction.scale import noted_errors
+from bcmdist.prediction.noting import noted_errors
 from bcmdist.prediction.scoring import surprise
 from bcmdist.prediction.tasks import score_rows
 from bcmdist.storage.commits import Reference
@@ -51,7 +51,7 @@ class Arrival:
             return {}
         arrival, surprised = _sample_noted(fitted, part, rows, np.arange(part.rows))
         known, measured = facts["rows"], facts["fit"].get("noise") is not None
-        told = measured and fitted.model.likelihood.normal and known >= HEARD_TIMES * part.rows
+        told = measured and fitted.model.likelihood.measured and known >= HEARD_TIMES * part.rows
         many = known > MANY_PARTITIONS * part.rows and int(rows.digest[-8:], 16) % ONE_IN != 0
         count = int(np.clip(NOTED_NUMBERS // (fitted.model.inputs + 2), 1, NOTED_ROWS))
         errors = _errors_of(fitted, part, rows, count) if told and not many else {}
@@ -89,10 +89,9 @@ def _errors_of(fitted: Fitted, part, rows, count):
     """Standardised residuals of some rows, and where they are."""
     X, obs = model_rows(fitted.model, part, rows)
     some = _some(np.arange(part.rows), count)
-    mean, variance = fitted.latent(X[some])
-    likelihood = fitted.model.likelihood
-    error, observed = likelihood.targets(obs[some]) - mean, variance + likelihood.noise(obs[some])
-    return dict(zip(("places", "residuals"), noted_errors(X[some], error, observed), strict=True))
+    drawn = np.random.default_rng(part.start)
+    noted = noted_errors(fitted.model.likelihood, X[some], *fitted.latent(X[some]), obs[some], drawn)
+    return dict(zip(("places", "residuals"), noted, strict=True))
 
 
 def _some(among, count):

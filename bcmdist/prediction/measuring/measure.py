@@ -12,11 +12,13 @@ from bcmdist.committee.passes import heard_partitions
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import CommitConflict
 from bcmdist.model.kernels import metric
+from bcmdist.prediction.left_out_rows import sites_repeat
 from bcmdist.prediction.measuring.tasks import LeaveOut
 from bcmdist.prediction.scale import settle_process
 from bcmdist.prediction.spread import FADED, LEAST, Residuals, gain_of
 from bcmdist.prediction.spread_of import residuals_known
 from bcmdist.runtime.timing import StageTimer
+from bcmdist.storage.commits import BlobReference
 from bcmdist.storage.ledger import named_range
 
 # Rows that are left out, about, of so many partitions at most.
@@ -33,12 +35,12 @@ SEED = 0
 
 
 def measured(snapshot: Snapshot, runtime, *, read=True) -> Snapshot:
-    """The commit that knows how errors are spread; of a model without normal noise the same one.
+    """The commit that knows how errors are spread; of a model of classes the same one.
 
     `read`: whether rows that were heard may be read for it; else what arrivals have told is all there is.
     """
     facts, rows = snapshot.facts, snapshot.committee.total.rows
-    if facts.noise is None or not snapshot.model.likelihood.normal or rows < LEAST:
+    if facts.noise is None or not snapshot.model.likelihood.measured or rows < LEAST:
         return snapshot
     if facts.spread and rows < AGAIN * facts.spread["rows"]:
         return snapshot
@@ -71,9 +73,11 @@ def _left_out(snapshot, runtime):
     least = int(np.ceil(2 * LEAST * len(parts) / rows))
     most = max(1, round(wanted / (facts.cells.core or 1))) if local else max(PARTITIONS, least)
     chosen = [parts[k] for k in np.sort(np.random.default_rng(SEED).permutation(len(parts))[:most])]
-    task = functools.partial(LeaveOut, snapshot.reference, int(np.ceil(wanted / len(chosen))), local)
-    every = COMMITTEE_EVERY if local and wanted >= 2 * LEAST * COMMITTEE_EVERY else 1
-    found = runtime.sum(task(local=False), chosen[::every], label="errors").by_key
+    at = BlobReference(snapshot.url, facts.linearised_at) if facts.linearised_at else None
+    task = functools.partial(LeaveOut, snapshot.reference, int(np.ceil(wanted / len(chosen))), local, at=at)
+    every, found = COMMITTEE_EVERY if local and wanted >= 2 * LEAST * COMMITTEE_EVERY else 1, {}
+    if snapshot.model.likelihood.exact or sites_repeat(facts):
+        found = runtime.sum(task(local=False), chosen[::every], label="errors").by_key
     if local:  # places are of these
         near = runtime.sum(task(local=True), chosen, label="errors").by_key
         found = {key: found.get(key, {}) | fields for key, fields in near.items()}

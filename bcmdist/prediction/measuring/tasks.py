@@ -4,13 +4,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bcmdist.experts.loading import load_values
 from bcmdist.model.targets import model_rows
 from bcmdist.prediction.fitted import load_fitted
 from bcmdist.prediction.leave_one_out import left_out, left_out_of_committee
+from bcmdist.prediction.left_out_rows import left_out_rows
 from bcmdist.prediction.local.halos import load_arrangement
 from bcmdist.prediction.local.neighbours import load_neighbours
-from bcmdist.prediction.scale import noted_errors
-from bcmdist.storage.commits import Reference
+from bcmdist.prediction.noting import noted_errors
+from bcmdist.storage.commits import BlobReference, Reference
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class LeaveOut:
     """whether they are all rows of some cells, or any"""
     local: bool
     """whether they are predicted by local prediction, or by the committee alone"""
+    at: BlobReference | None = None
+    """shared values given which the committee has linearised its rows; None: each expert at its own mode"""
 
     def __call__(self, part, rows) -> LeftOutErrors:
         fitted = load_fitted(self.model)
@@ -44,17 +48,26 @@ class LeaveOut:
             some = _in_cells(self.model, part, self.count, generator)
         else:
             some = np.sort(generator.permutation(part.rows)[: self.count])
-        y, noise = likelihood.targets(obs)[some], likelihood.noise(obs)[some]
-        if self.local:
-            mean, variance = load_neighbours(self.model).latent(X[some])
-            mean, variance = left_out(mean, variance, part.weight * (y - mean) / noise, part.weight / noise)
-        else:
-            how = {"weight": part.weight}
-            mean, variance = left_out_of_committee(fitted.model.shared, likelihood, fitted.belief, X, obs, some, **how)
-        places, residuals = noted_errors(X[some], y - mean, variance + noise)
+        told = self._by_local(part, X[some], obs[some]) if self.local else self._by_committee(part, X, obs, some)
+        places, residuals = noted_errors(likelihood, X[some], *told, obs[some], generator)
         return LeftOutErrors(
             {part.key: {"places": places, "local_residuals" if self.local else "residuals": residuals}}
         )
+
+    def _by_local(self, part, X, obs) -> tuple[np.ndarray, np.ndarray]:
+        likelihood = load_fitted(self.model).model.likelihood
+        mean, variance = load_neighbours(self.model).latent(X)
+        site = likelihood.score(obs, mean), likelihood.curvature(obs, mean)
+        return left_out(mean, variance, *(part.weight * one for one in site))
+
+    def _by_committee(self, part, X, obs, some) -> tuple[np.ndarray, np.ndarray]:
+        fitted = load_fitted(self.model)
+        shared, likelihood = fitted.model.shared, fitted.model.likelihood
+        if likelihood.exact:
+            return left_out_of_committee(shared, likelihood, fitted.belief, X, obs, some, weight=part.weight)
+        at = load_values(self.at, fitted.model) if self.at else None
+        mean, variance = left_out_rows(shared, likelihood, X, obs, fitted.belief, at=at, copies=part.weight)
+        return mean[some], variance[some]
 
 
 def _in_cells(model, part, count, generator):

@@ -12,7 +12,7 @@ import numpy as np
 
 from bcmdist.data.observations import Observations
 from bcmdist.model.likelihoods import OneProcess
-from bcmdist.prediction.observation import Predictive
+from bcmdist.prediction.predictive import Predictive
 
 # Probabilities of the central intervals whose coverage is reported.
 LEVELS = (0.50, 0.80, 0.95)
