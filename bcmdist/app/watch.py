@@ -123,6 +123,10 @@ class WatchedRuntime:
                     self._watch.heard += sum(part.rows for part in outcome.parts)
                 yield outcome
 
+    def total(self, kept, *, label) -> Any:
+        """As the runtime's."""
+        return self._runtime.total(kept, label=label)
+
     def check_same(self, probe, *, url) -> None:
         """As the runtime's."""
         self._runtime.check_same(probe, url=url)

@@ -33,6 +33,13 @@ class Contribution:
         step = None if self.step is None or other.step is None else self.step + other.step
         return Contribution(self.message + other.message, self.entries | other.entries, objective, step)
 
+    def weighted(self, weight) -> "Contribution":
+        """That of the same partitions, each counted `weight` times as often; entries stay."""
+        if weight == 1.0:
+            return self
+        step = None if self.step is None else self.step.weighted(weight)
+        return Contribution(self.message.weighted(weight), self.entries, weight * self.objective, step)
+
 
 def densities_of(likelihood, obs) -> float | None:
     """Densities that the evidence of some rows multiplies; None where its targets have no unit."""

@@ -26,9 +26,15 @@ class Outcome:
 
     parts: list[Work]
     result: Any = None
-    """sum of the task over them; None where there is an error"""
+    """sum of the task over them, or what is told of it where it is `Parted`; None where there is an error"""
     error: BcmdistError | None = None
     """why there is no result; `parts` is then a single partition"""
+    kept: Any = None
+    """the other part of that sum, wherever it is: such add, can be `weighted`, and have a `Runtime.total`"""
+
+
+class SumLost(Exception):
+    """What was kept is gone, with the workers that had it; what it was the sum of is to be computed again."""
 
 
 class Runtime(Protocol):
@@ -49,7 +55,18 @@ class Runtime(Protocol):
 
         `work` is pulled as there is room for it. A pair that fails is repeated partition by partition, so that an
         error is the error of one partition; whether to go on is the caller's decision. Every partition is in
-        exactly one outcome. Work in flight is given up when the iterator is closed.
+        exactly one outcome. Work in flight is given up when the iterator is closed; what was kept stays for as long as
+        somebody has it.
+        """
+
+    def total(self, kept: Any, *, label: str) -> Any:
+        """What outcomes have `kept`, summed up: the whole of it, here.
+
+        Whatever was computed again on the way, since workers died, may be of other data than what was told.
+
+        Raises
+        ------
+        SumLost, SchedulerLost
         """
 
     def check_same(self, probe: Callable[[], str], *, url: str) -> None:

@@ -7,7 +7,7 @@ import psutil
 
 from bcmdist.errors import BcmdistError
 from bcmdist.runtime.interface import Outcome, Progress, silent
-from bcmdist.runtime.task import run_batch, shares
+from bcmdist.runtime.task import is_parted, run_batch, shares
 
 
 class SerialRuntime:
@@ -33,6 +33,10 @@ class SerialRuntime:
         for task, parts in work:
             yield from _outcomes(task, parts)
 
+    def total(self, kept, *, label) -> Any:
+        """What was kept: it has been here all the time."""
+        return kept
+
     def check_same(self, probe, *, url) -> None:
         """Run `probe`: this process sees what it sees, or raises."""
         probe()
@@ -46,7 +50,7 @@ class SerialRuntime:
 
 def _outcomes(task, parts):
     try:
-        outcome = Outcome(parts, run_batch(task, parts))
+        outcome = _outcome(parts, run_batch(task, parts), parted=is_parted(task))
     except BcmdistError as error:
         if len(parts) > 1:
             for part in parts:
@@ -54,3 +58,7 @@ def _outcomes(task, parts):
             return
         outcome = Outcome(parts, error=error)
     yield outcome
+
+
+def _outcome(parts, result, *, parted):
+    return Outcome(parts, result.told, kept=result.kept) if parted else Outcome(parts, result)

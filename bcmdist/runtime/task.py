@@ -9,6 +9,7 @@ where.
 import functools
 import operator
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from bcmdist.data.partition import Span, Work
@@ -19,11 +20,31 @@ from bcmdist.errors import EPNotConverged, LaplaceNotConverged, NotPositiveDefin
 class Task(Protocol):
     """A function of one partition, or of one span, whose results can be added.
 
-    One whose `aside` is true only looks at partitions that are done: they are not counted again.
+    One whose `aside` is true only looks at partitions that are done: they are not counted again. One whose `parted` is
+    true has results that are `Parted`.
     """
 
     def __call__(self, part: Any, rows: Any) -> Any:
         """The share of the sum of a `Partition` with its `Rows`, or of a `Span` with None."""
+
+
+@dataclass(frozen=True)
+class Parted:
+    """A result of which a small part is told, and a large one is kept where it is, to be added up there.
+
+    Both add, and what is kept can be `weighted`.
+    """
+
+    told: Any
+    kept: Any
+
+    def __add__(self, other: "Parted") -> "Parted":
+        return Parted(self.told + other.told, self.kept + other.kept)
+
+
+def is_parted(task: Task) -> bool:
+    """Whether the results of a task are `Parted`."""
+    return getattr(task, "parted", False)
 
 
 def shares(task: Task, parts: Sequence[Work]) -> Iterator[Any]:

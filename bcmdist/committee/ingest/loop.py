@@ -1,6 +1,6 @@
 """Ingestion: partitions are read, heard, committed and acknowledged, in this order; each counts once.
 
-    source -> Delivery -> Admission -> runtime.each(Arrival) -> Pending -> commit (put if absent) -> ack
+    source -> Delivery -> Admission -> runtime.each(Hearing) -> Pending -> total -> commit (put if absent) -> ack
 
 State, ledger and offset of the source are one record. Whatever dies, whenever: what was not committed is delivered
 again, what was is in the ledger. A partition that comes twice, late or in another order changes nothing; one that
@@ -19,7 +19,6 @@ import random
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from bcmdist.committee.cells import heard_in_cells, refuse_heard_in_cells
@@ -29,7 +28,8 @@ from bcmdist.committee.ingest.in_turn import ingest_in_turn
 from bcmdist.committee.ingest.options import IngestOptions, IngestReport
 from bcmdist.committee.ingest.race import heard_again
 from bcmdist.committee.ingest.successor import Beside, says_more, successor
-from bcmdist.committee.ingest.tasks import Digests, Found
+from bcmdist.committee.ingest.tasks import Digests, Found, Hearing
+from bcmdist.committee.ingest.totals import totalled
 from bcmdist.committee.ingest.uncommitted import Batch
 from bcmdist.committee.ingest.watch import Unwatched, Watch
 from bcmdist.committee.snapshot import Snapshot
@@ -45,7 +45,7 @@ from bcmdist.errors import (
     SchedulerLost,
 )
 from bcmdist.experts.limits import refuse_large_expert
-from bcmdist.experts.tasks import EPExpert, Expert
+from bcmdist.experts.tasks import Contribution, EPExpert, Expert
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import record_digest
 from bcmdist.storage.ledger import RUNNING
@@ -125,6 +125,15 @@ class _Loop:
 
     def run(self) -> None:
         """Until the source is empty, or somebody says stop."""
+        try:
+            self._run()
+        except SchedulerLost as error:  # with all sums that workers had
+            raise SchedulerLost(
+                f"{error}; {len(self.snapshot.ledger)} partitions are safe in commit {self.snapshot.commit}: repeat "
+                "the command, or `bcmdist resume` the job, to go on from there"
+            ) from error
+
+    def _run(self):
         self._progress()
         finished = False
         while not finished:
@@ -148,12 +157,8 @@ class _Loop:
         """Of what the source has now; before an error, what was heard is committed."""
         try:
             yield from self.runtime.each(self._work(), label=self.label)
-        except SchedulerLost as error:
-            self.commit()
-            raise SchedulerLost(
-                f"{error}; {len(self.snapshot.ledger)} partitions are safe in commit {self.snapshot.commit}: repeat "
-                "the command, or `bcmdist resume` the job, to go on from there"
-            ) from error
+        except SchedulerLost:
+            raise
         except BcmdistError:
             self.commit()
             raise
@@ -180,7 +185,7 @@ class _Loop:
             if fresh:
                 yield from self.watch.beside(self.snapshot)
             for group in self._groups(fresh):
-                yield self.hearing, group
+                yield Hearing(self.hearing), group
 
     def _admitted(self, deliveries):
         """Partitions of deliveries: those to compare with what was heard of them, and new ones."""
@@ -209,8 +214,8 @@ class _Loop:
         elif isinstance(outcome.result, Found):
             self._do(self.admission.compared(outcome.result.by_key))
         else:
-            found = replace(outcome.result, entries=self.watch.noted(outcome.result.entries))
-            self._do(self.admission.heard(found, outcome.parts))
+            entries = self.watch.noted(outcome.result.entries)
+            self._do(self.admission.heard(Contribution(outcome.kept, entries), outcome.parts))
         if self._due():
             self.commit()
         self._progress()
@@ -230,7 +235,7 @@ class _Loop:
 
     def commit(self) -> None:
         """Commit what is pending, whoever else does; then acknowledge it."""
-        batch, overtaken = self.admission.take(), False
+        batch, overtaken = totalled(self.admission.take(), self.runtime, self._hear_again, label=self.label), False
         if self.admission.is_overtaken(batch):
             batch = self._left_of(batch)
         heard, watching = self.admission.digests, self.options.watch
@@ -265,8 +270,10 @@ class _Loop:
         fading = self._fading_on()
         refuse_heard_in_cells(self.snapshot, batch.parts.values())
         left = self._do(self.admission.overtaken(batch, self._known(fading))).hear_again
-        hear = functools.partial(self.snapshot.hear, runtime=self.runtime, label="hear again")
-        return batch if left is None else heard_again(batch, left, hear)
+        return batch if left is None else heard_again(batch, left, self._hear_again)
+
+    def _hear_again(self, parts) -> Contribution:
+        return self.snapshot.hear(parts, self.runtime, label="hear again")
 
     @property
     def _beside(self):

@@ -1,6 +1,39 @@
-"""What ingestion asks workers beside messages: whether partitions still hold what was heard of them."""
+"""What ingestion asks workers: messages, and whether partitions still hold what was heard of them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from bcmdist.runtime.task import Parted, Task
+from bcmdist.storage.ledger import Entry
+
+
+@dataclass(frozen=True)
+class Hearing:
+    """The message of a partition, which is kept where it was computed; its ledger entry is told."""
+
+    expert: Task
+    """what makes its `Contribution`"""
+    parted: ClassVar[bool] = True
+
+    def __call__(self, part, rows) -> Parted:
+        heard = self.expert(part, rows)
+        names = {key: identity(entry) for key, entry in heard.entries.items()}
+        return Parted(Heard(heard.entries), replace(heard, entries=names))
+
+
+def identity(entry: Entry) -> Entry:
+    """What of an entry says whose rows, and which message of them, it is."""
+    return Entry(entry.key, entry.digest, entry.rows, at=entry.at, sites=entry.sites)
+
+
+@dataclass(frozen=True)
+class Heard:
+    """Ledger entries by key."""
+
+    entries: dict[str, Entry]
+
+    def __add__(self, other: "Heard") -> "Heard":
+        return Heard(self.entries | other.entries)
 
 
 @dataclass(frozen=True)

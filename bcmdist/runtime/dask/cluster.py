@@ -34,12 +34,11 @@ from bcmdist.runtime.dask.connection import (
 )
 from bcmdist.runtime.dask.heartbeat import Heartbeat
 from bcmdist.runtime.dask.one_by_one import WINDOW, DeathIsFinal, OneByOne
-from bcmdist.runtime.interface import Outcome, Progress, silent
+from bcmdist.runtime.dask.sums import FAN_IN, SUM_PRIORITY
+from bcmdist.runtime.interface import Outcome, Progress, SumLost, silent
 from bcmdist.runtime.signals import finished_first
 from bcmdist.runtime.task import run_batch
 
-FAN_IN = 8
-SUM_PRIORITY = 10  # above batches: sums free memory
 BATCHES_PER_THREAD = 8  # enough that the last batches end at about the same time
 BATCH_PARTITIONS = 16  # a batch in flight is redone when its worker dies, with the sums it held
 LOOK_SECONDS = 0.1  # between looks at what is done, which nobody can tell once the scheduler is lost
@@ -136,6 +135,23 @@ class DaskRuntime:
     def each(self, work, *, label) -> Iterator[Outcome]:
         """Outcome of each pair of a task and partitions, in the order of completion."""
         return OneByOne(self._client, self.threads, label).outcomes(work)
+
+    def total(self, kept, *, label) -> Any:
+        """What was kept, added up by the workers that have it."""
+        pulse = Heartbeat(self._client, label)
+        pulse.done = kept.partitions
+        try:
+            term = kept.added()
+            while not self._wait([term.future], pulse):
+                pass
+            if term.future.status == "error":
+                raise SumLost(f"{label}: {kept.partitions} partitions") from term.future.exception()
+            return term.future.result().kept.weighted(term.weight)
+        except distributed.CancelledError as error:
+            pulse.check_lost(error)
+            raise SumLost(f"{label}: workers were restarted") from error
+        except (CommClosedError, ClosedClientError) as error:
+            raise pulse.lost() from error
 
     def _at_once(self, tree, task, batches, flying, pulse):
         """The sum of few batches: all are in flight, and only the end is waited for. Learning does this often."""

@@ -1,4 +1,4 @@
-"""Tasks in flight on a cluster, each result fetched as soon as it is there.
+"""Tasks in flight on a cluster, each result fetched, or what is told of it, as soon as it is there.
 
 What is fetched no worker's death takes away; what dies on its way is computed again. On duplicate: a result is handed
 over once, whichever copy of its task came first. On loss of the scheduler or of all workers: `SchedulerLost`.
@@ -10,13 +10,14 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import distributed
 
 from bcmdist.data.partition import Work
 from bcmdist.runtime.dask.heartbeat import PULSE_SECONDS, Heartbeat
-from bcmdist.runtime.task import Task
+from bcmdist.runtime.dask.sums import Term, WorkerSum, told
+from bcmdist.runtime.interface import Outcome
+from bcmdist.runtime.task import Task, is_parted
 
 # A flight is late after so many times the longest that any took, and so many seconds: its worker may be stopped,
 # paused for want of memory, or cut off. It is then sent a second time, to another worker.
@@ -33,7 +34,7 @@ class Copy:
 
     future: distributed.Future
     fetched: concurrent.futures.Future
-    """the result, here"""
+    """the result, here; or what is `Told` of it"""
     started: float
 
 
@@ -87,8 +88,8 @@ class Flights:
         self._send(flight, [worker] if worker else None)
         return flight
 
-    def landed(self) -> list[tuple[Flight, Any, Exception | None]]:
-        """Flights that have come to an end, at least one, each with its result or its error."""
+    def landed(self) -> list[tuple[Flight, Outcome | None, Exception | None]]:
+        """Flights that have come to an end, at least one, each with its outcome or its error."""
         while True:
             landed = [(flight, copy) for flight in self.flying if (copy := flight.ended())]
             if landed:
@@ -115,7 +116,7 @@ class Flights:
             allow_other_workers=bool(workers),  # those may be gone before it arrives
         )
         # A coroutine of the client's event loop: many are fetched at the same time, and none blocks us.
-        fetch = self.client.gather(future, asynchronous=True)
+        fetch = told(self.client, future) if is_parted(flight.task) else self.client.gather(future, asynchronous=True)
         fetched = asyncio.run_coroutine_threadsafe(fetch, self.client.loop.asyncio_loop)
         flight.copies.append(Copy(future, fetched, time.monotonic()))
 
@@ -123,7 +124,9 @@ class Flights:
         self.flying.remove(flight)
         self._forget([other.future for other in flight.copies if other is not copy])
         error, status = copy.fetched.exception(), copy.future.status
-        copy.future.release()  # the scheduler would keep an error for as long as anybody holds its traceback
+        outcome = None if error else self._outcome(flight, copy)
+        if outcome is None or outcome.kept is None:
+            copy.future.release()  # the scheduler would keep an error for as long as anybody holds its traceback
         if error is not None and status != "error":
             self.pulse.check_lost(error)
             return flight, None, NeverArrived()
@@ -131,7 +134,14 @@ class Flights:
             return flight, None, error
         seconds = time.monotonic() - copy.started
         self._longest = max(seconds, self._longest) if self._longest < float("inf") else seconds
-        return flight, copy.fetched.result(), None
+        return flight, outcome, None
+
+    def _outcome(self, flight, copy):
+        result = copy.fetched.result()
+        if not is_parted(flight.task):
+            return Outcome(flight.parts, result)
+        term = Term(copy.future, result.worker, len(flight.parts))
+        return Outcome(flight.parts, result.told, kept=WorkerSum(self.client, (term,)))
 
     def _repeat_late(self):
         """Send a second copy of what has been under way for too long to another worker, where there is one."""

@@ -83,7 +83,7 @@ class OneByOne:
                 self.flights.submit(run_batch, *pair)
             if not self.flights:
                 return
-            for flight, result, error in self.flights.landed():
+            for flight, outcome, error in self.flights.landed():
                 if isinstance(error, distributed.KilledWorker):
                     self.quarantine.accuse(flight.task, flight.parts, error.last_worker.address)
                 elif isinstance(error, NeverArrived):
@@ -91,7 +91,7 @@ class OneByOne:
                 elif isinstance(error, BcmdistError) and len(flight.parts) > 1:
                     self.again.extend((flight.task, [part]) for part in flight.parts)
                 else:
-                    yield self._outcome(flight, result, error)
+                    yield self._outcome(flight, outcome, error)
 
     def _alone(self):
         """Outcomes of suspects, each tried on a worker that has nothing else of ours to do."""
@@ -106,7 +106,7 @@ class OneByOne:
             if not trials:
                 time.sleep(AGAIN_SECONDS)
                 continue
-            for flight, result, error in self.flights.landed():
+            for flight, outcome, error in self.flights.landed():
                 suspect = trials.pop(flight)
                 if isinstance(error, distributed.KilledWorker):
                     self.quarantine.killed(suspect, error.last_worker.address)
@@ -115,7 +115,7 @@ class OneByOne:
                     self.quarantine.waiting.append(suspect)
                 else:
                     self.quarantine.survived(suspect)
-                    yield self._outcome(flight, result, error)
+                    yield self._outcome(flight, outcome, error)
 
     def _verdicts(self):
         """Outcomes of the partitions that are to blame, said when the cluster has been calm for a while.
@@ -137,11 +137,11 @@ class OneByOne:
             )
             yield Outcome([suspect.part], error=error)
 
-    def _outcome(self, flight, result, error):
+    def _outcome(self, flight, outcome, error):
         if error is not None and not isinstance(error, BcmdistError):
             raise error
         self.pulse.done += 0 if getattr(flight.task, "aside", False) else len(flight.parts)
-        return Outcome(flight.parts, result, error)
+        return outcome or Outcome(flight.parts, error=error)
 
     def _deaths(self):
         """Workers that died on the cluster, for whatever reason, from the first of the known deaths on."""
