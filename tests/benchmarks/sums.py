@@ -19,6 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from bcmdist import GBCM, DaskRuntime, SerialRuntime, Settings
 from bcmdist.data.writing import write_dataset
+from bcmdist.runtime.dask import flights
 
 INPUTS = 8
 WANTED = "told_bytes_per_partition <= 2000 at Q 500"
@@ -28,23 +29,23 @@ WANTED = "told_bytes_per_partition <= 2000 at Q 500"
 def counted():
     """Bytes that clients fetch meanwhile: of results that are told, and of others, which are totals where some are."""
     found = {"told": 0, "fetched": 0}
-    gather, run = Client._gather_remote, Client._run
+    gather, told = Client._gather_remote, flights.told
 
     async def gathering(self, *arguments, **options):
         response = await gather(self, *arguments, **options)
         found["fetched"] += sum(len(pickle.dumps(value)) for value in response.get("data", {}).values())
         return response
 
-    async def running(self, *arguments, **options):
-        answers = await run(self, *arguments, **options)
-        found["told"] += len(pickle.dumps(answers))
-        return answers
+    async def telling(client, future):
+        answer = await told(client, future)
+        found["told"] += len(pickle.dumps(answer))
+        return answer
 
-    Client._gather_remote, Client._run = gathering, running
+    Client._gather_remote, flights.told = gathering, telling
     try:
         yield found
     finally:
-        Client._gather_remote, Client._run = gather, run
+        Client._gather_remote, flights.told = gather, told
 
 
 def write_rows(path, rows):

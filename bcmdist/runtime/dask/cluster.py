@@ -34,7 +34,7 @@ from bcmdist.runtime.dask.connection import (
 )
 from bcmdist.runtime.dask.heartbeat import Heartbeat
 from bcmdist.runtime.dask.one_by_one import WINDOW, DeathIsFinal, OneByOne
-from bcmdist.runtime.dask.sums import FAN_IN, SUM_PRIORITY
+from bcmdist.runtime.dask.sums import FAN_IN, SUM_PRIORITY, TellParts
 from bcmdist.runtime.interface import Outcome, Progress, SumLost, silent
 from bcmdist.runtime.signals import finished_first
 from bcmdist.runtime.task import run_batch
@@ -85,6 +85,7 @@ class DaskRuntime:
     def _prepare_workers(self):
         check_versions(self._client)
         self._client.register_plugin(LimitBlas())
+        self._client.register_plugin(TellParts())
         if self._cluster is not None:
             self._client.register_plugin(IgnoreInterrupts())
         self._client.register_plugin(DeathIsFinal(self._client.id))
@@ -141,17 +142,22 @@ class DaskRuntime:
         pulse = Heartbeat(self._client, label)
         pulse.done = kept.partitions
         try:
-            term = kept.added()
-            while not self._wait([term.future], pulse):
-                pass
-            if term.future.status == "error":
-                raise SumLost(f"{label}: {kept.partitions} partitions") from term.future.exception()
-            return term.future.result().kept.weighted(term.weight)
+            return self._fetched(kept.added(), pulse)
         except distributed.CancelledError as error:
             pulse.check_lost(error)
             raise SumLost(f"{label}: workers were restarted") from error
         except (CommClosedError, ClosedClientError) as error:
             raise pulse.lost() from error
+
+    def _fetched(self, term, pulse):
+        try:
+            while not self._wait([term.future], pulse):
+                pass
+            if term.future.status == "error":
+                raise SumLost(f"{pulse.label}: {term.future.exception()}")
+            return term.future.result().kept.weighted(term.weight)
+        finally:
+            term.future.release()
 
     def _at_once(self, tree, task, batches, flying, pulse):
         """The sum of few batches: all are in flight, and only the end is waited for. Learning does this often."""
@@ -212,6 +218,7 @@ class DaskRuntime:
             if self._cluster is None and client.status == "running":
                 with contextlib.suppress(OSError, ValueError):  # the plugin never came, or all is gone
                     client.unregister_worker_plugin(LimitBlas.name)
+                    client.unregister_worker_plugin(TellParts.name)
             client.close()
         if self._cluster is not None:
             self._cluster.close()

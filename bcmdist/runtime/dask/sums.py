@@ -10,6 +10,7 @@ total may be of other data than what was told, and says itself what it is of. On
 import asyncio
 import contextlib
 import itertools
+import pickle
 import uuid
 from dataclasses import dataclass, replace
 from typing import Any
@@ -38,11 +39,11 @@ class Term:
 
 @dataclass(frozen=True)
 class WorkerSum:
-    """A sum of what workers have kept. Immutable: adding two gives a third, which workers add where it is time."""
+    """A sum of what workers have kept. Adding two gives a third, and gives these up."""
 
     client: distributed.Client
     terms: tuple[Term, ...]
-    """by worker, at most `FEW` - 1 of each"""
+    """fewer than `FEW` of each worker"""
 
     def __add__(self, other: "WorkerSum") -> "WorkerSum":
         terms: list[Term] = []
@@ -63,7 +64,7 @@ class WorkerSum:
         return sum(term.partitions for term in self.terms)
 
     def added(self) -> Term:
-        """All of it as one term, which is on its way."""
+        """All of it as one term, which is on its way; gives this up."""
         terms = self.terms
         while len(terms) > 1:
             groups = (terms[k : k + FAN_IN] for k in range(0, len(terms), FAN_IN))
@@ -79,6 +80,8 @@ def _added(client, terms) -> Term:
     futures, weights = [term.future for term in terms], [term.weight for term in terms]
     key = f"add-{uuid.uuid4().hex}"
     future = client.submit(add_kept, futures, weights, key=key, pure=False, priority=SUM_PRIORITY)
+    for added in futures:  # by the scheduler it is kept for as long as it may have to be added again
+        added.release()
     return Term(future, terms[0].worker, sum(term.partitions for term in terms))
 
 
@@ -99,23 +102,31 @@ class Told:
 
 
 async def told(client, future) -> Told:
-    """What is told of a result that stays on its worker, as soon as it is there.
-
-    Workers answer this beside their tasks. Raises what gathering the result would.
-    """
+    """What is told of a result that stays on its worker, as soon as it is there; raises what gathering it would."""
     while True:
         with contextlib.suppress(distributed.CancelledError), client.as_current():
             await distributed.wait(future)
         if future.status != "finished":
             return await client.gather(future, asynchronous=True)  # raises why
-        for worker in (await client.scheduler.who_has(keys=[future.key])).get(future.key, ()):
-            answers = await client.run(_tell, future.key, workers=[worker], on_error="return", asynchronous=True)
-            for answer in answers.values():
-                if isinstance(answer, Told):
-                    return answer
+        holders = await client.scheduler.who_has(keys=[future.key])
+        question = {"op": TellParts.name, "key": future.key}
+        for worker in holders.get(future.key, ()):
+            answers = await client.scheduler.broadcast(msg=question, workers=[worker], on_error="ignore")
+            if found := answers.get(worker):
+                return Told(pickle.loads(found), worker)
         await asyncio.sleep(AGAIN_SECONDS)  # it died meanwhile: the scheduler will say so
 
 
-def _tell(key, dask_worker=None):
-    found = dask_worker.data.get(key)
-    return None if found is None else Told(found.told, dask_worker.address)
+class TellParts(distributed.WorkerPlugin):
+    """Answers what is told of results, in the event loop of a worker: beside its tasks, however long they take."""
+
+    name = "bcmdist-tell-parts"
+
+    def setup(self, worker) -> None:
+        """Answer from now on."""
+
+        def tell(key):
+            found = worker.data.get(key)
+            return found and pickle.dumps(found.told)
+
+        worker.handlers[self.name] = tell
