@@ -19,9 +19,10 @@ import distributed
 
 from bcmdist.runtime.task import Parted
 
-FEW = 4  # terms that a worker keeps of a sum before it adds them; with those in flight they are `SUMS_ALIVE`
+FEW = 4  # terms that a worker keeps of a sum before it adds them; with those in flight, within `SUMS_ALIVE`
 FAN_IN = 8  # terms of different workers that are added at a time
 SUM_PRIORITY = 10  # above batches: sums free memory
+LOOK_SECONDS = 0.5  # between looks whether a worker that does not answer is still there
 AGAIN_SECONDS = 0.05  # until a result whose worker has died is asked for again
 
 
@@ -108,13 +109,25 @@ async def told(client, future) -> Told:
             await distributed.wait(future)
         if future.status != "finished":
             return await client.gather(future, asynchronous=True)  # raises why
-        holders = await client.scheduler.who_has(keys=[future.key])
-        question = {"op": TellParts.name, "key": future.key}
-        for worker in holders.get(future.key, ()):
-            answers = await client.scheduler.broadcast(msg=question, workers=[worker], on_error="ignore")
-            if found := answers.get(worker):
-                return Told(pickle.loads(found), worker)
+        for worker in await _holders(client, future.key):
+            if answer := await _asked(client, worker, future.key):
+                return Told(pickle.loads(answer), worker)
         await asyncio.sleep(AGAIN_SECONDS)  # it died meanwhile: the scheduler will say so
+
+
+async def _holders(client, key):
+    return (await client.scheduler.who_has(keys=[key])).get(key, ())
+
+
+async def _asked(client, worker, key) -> bytes | None:
+    """What a worker tells of a result; None where it has none by now, or does not live to answer."""
+    question = {"op": TellParts.name, "key": key}
+    answers = asyncio.ensure_future(client.scheduler.broadcast(msg=question, workers=[worker], on_error="ignore"))
+    while not (await asyncio.wait([answers], timeout=LOOK_SECONDS))[0]:
+        if worker not in await _holders(client, key):  # Dask would try to reach it for half a minute
+            answers.cancel()
+            return None
+    return answers.result().get(worker)
 
 
 class TellParts(distributed.WorkerPlugin):
