@@ -10,6 +10,8 @@ model is prepared, from the ladder `JITTER_LADDER` times its mean diagonal. The 
 the model and is reported.
 """
 
+import math
+
 import numpy as np
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
@@ -37,6 +39,7 @@ class _Routines:
         self.dtype = np.dtype(dtype)
         self.eps = float(np.finfo(dtype).eps)
         self.potrf, self.potri, self.pstrf = get_lapack_funcs(("potrf", "potri", "pstrf"), dtype=self.dtype)
+        self.trttp, self.tpttr = get_lapack_funcs(("trttp", "tpttr"), dtype=self.dtype)
         self.trsv, self.trsm, self.syrk, self.ger = get_blas_funcs(("trsv", "trsm", "syrk", "ger"), dtype=self.dtype)
 
 
@@ -211,3 +214,18 @@ def mirror(A_lower) -> np.ndarray:
         block = A_lower[i:j, i:j]
         block[:] = np.tril(block) + np.tril(block, -1).T
     return A_lower
+
+
+def packed(A) -> np.ndarray:
+    """Lower triangles, column after column, of symmetric matrices (..., n, n): (..., n (n + 1) / 2)."""
+    if A.ndim > 2:
+        return np.array([packed(one) for one in A])
+    return _routines(A).trttp(A if A.flags.f_contiguous else A.T, uplo="L")[0]
+
+
+def unpacked(triangles) -> np.ndarray:
+    """Symmetric matrices (..., n, n) of their lower triangles, as `packed` returns them."""
+    if triangles.ndim > 1:
+        return np.array([unpacked(one) for one in triangles])
+    n = (math.isqrt(8 * len(triangles) + 1) - 1) // 2
+    return mirror(_routines(triangles).tpttr(n, triangles, uplo="L")[0])

@@ -182,3 +182,16 @@ def test_nobody_leaves_what_a_routine_returns():
                 if called.startswith("linalg.") or called.endswith(".residual_lower"):
                     left.append(f"{path.name}:{node.lineno} {called}")
     assert left == []
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(1, 1), (130, 130), (3, 4, 4), (2, 1, 5, 5)])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_symmetric_matrices_are_their_lower_triangles(rng, shape, order, dtype):
+    A = rng.standard_normal(shape)
+    A = np.array(A + np.swapaxes(A, -1, -2), dtype, order=order)
+    n, triangles = shape[-1], linalg.packed(A)
+    assert triangles.shape == (*shape[:-2], n * (n + 1) // 2)
+    again = linalg.unpacked(triangles)
+    assert again.dtype == dtype
+    np.testing.assert_array_equal(again, A)

@@ -1,9 +1,11 @@
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bcmdist.experts.message import zero
+from bcmdist.experts.message import Message, zero
 from bcmdist.model.likelihoods import Bernoulli, Gaussian
 from problems import class_problem, make_committee, make_kernel, regression_problem, split
 
@@ -66,3 +68,14 @@ def test_empty_partition_is_zero(rng):
     problem = regression_problem(rng)
     _, (message,), _ = make_committee(problem, make_kernel("se"), Gaussian(0.1), [slice(0, 0)])
     assert_same(message, zero(len(problem.Xq)))
+
+
+@pytest.mark.parametrize("leading", [(), (3,)])
+def test_a_message_is_sent_as_its_lower_triangle(rng, leading):
+    A = rng.standard_normal((*leading, 60, 60))
+    message = Message(rng.standard_normal((*leading, 60)), A + np.swapaxes(A, -1, -2), -3.5, 17)
+    sent = pickle.dumps(message)
+    assert len(sent) < 0.55 * message.precision.nbytes + message.eta.nbytes + 500
+    again = pickle.loads(sent)
+    for name in ("eta", "precision", "evidence", "rows"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(message, name))
