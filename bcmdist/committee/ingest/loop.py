@@ -127,7 +127,7 @@ class _Loop:
         """Until the source is empty, or somebody says stop."""
         try:
             self._run()
-        except SchedulerLost as error:  # with all sums that workers had
+        except SchedulerLost as error:
             raise SchedulerLost(
                 f"{error}; {len(self.snapshot.ledger)} partitions are safe in commit {self.snapshot.commit}: repeat "
                 "the command, or `bcmdist resume` the job, to go on from there"
@@ -157,7 +157,7 @@ class _Loop:
         """Of what the source has now; before an error, what was heard is committed."""
         try:
             yield from self.runtime.each(self._work(), label=self.label)
-        except SchedulerLost:
+        except SchedulerLost:  # the sums that workers had are lost too
             raise
         except BcmdistError:
             self.commit()

@@ -33,6 +33,8 @@ def totalled(batch: Batch, runtime: Runtime, hear: Callable[[list[Partition]], C
             return replace(batch, message=total.message)
     except SumLost:
         pass
-    weight = batch.fading.weight
-    parts = [(replace(part, weight=weight(batch.entries[key].position)), key) for key, part in batch.parts.items()]
-    return heard_again(batch, [(part, batch.entries[key]) for part, key in parts], hear)
+    again = []
+    for key, part in batch.parts.items():
+        entry = batch.entries[key]
+        again.append((replace(part, weight=batch.fading.weight(entry.position)), entry))
+    return heard_again(batch, again, hear)

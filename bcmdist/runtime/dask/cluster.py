@@ -34,7 +34,7 @@ from bcmdist.runtime.dask.connection import (
 )
 from bcmdist.runtime.dask.heartbeat import Heartbeat
 from bcmdist.runtime.dask.one_by_one import WINDOW, DeathIsFinal, OneByOne
-from bcmdist.runtime.dask.sums import FAN_IN, SUM_PRIORITY, TellParts
+from bcmdist.runtime.dask.sums import FAN_IN, SUM_PRIORITY
 from bcmdist.runtime.interface import Outcome, Progress, SumLost, silent
 from bcmdist.runtime.signals import finished_first
 from bcmdist.runtime.task import run_batch
@@ -85,7 +85,6 @@ class DaskRuntime:
     def _prepare_workers(self):
         check_versions(self._client)
         self._client.register_plugin(LimitBlas())
-        self._client.register_plugin(TellParts())
         if self._cluster is not None:
             self._client.register_plugin(IgnoreInterrupts())
         self._client.register_plugin(DeathIsFinal(self._client.id))
@@ -218,7 +217,6 @@ class DaskRuntime:
             if self._cluster is None and client.status == "running":
                 with contextlib.suppress(OSError, ValueError):  # the plugin never came, or all is gone
                     client.unregister_worker_plugin(LimitBlas.name)
-                    client.unregister_worker_plugin(TellParts.name)
             client.close()
         if self._cluster is not None:
             self._cluster.close()

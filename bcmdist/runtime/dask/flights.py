@@ -15,7 +15,7 @@ import distributed
 
 from bcmdist.data.partition import Work
 from bcmdist.runtime.dask.heartbeat import PULSE_SECONDS, Heartbeat
-from bcmdist.runtime.dask.sums import Term, WorkerSum, told
+from bcmdist.runtime.dask.sums import Term, WorkerSum, run_and_tell, told
 from bcmdist.runtime.interface import Outcome
 from bcmdist.runtime.task import Task, is_parted
 
@@ -106,8 +106,9 @@ class Flights:
 
     def _send(self, flight, workers):
         self._submitted += 1
+        parted = is_parted(flight.task)
         future = self.client.submit(
-            flight.run,
+            *((run_and_tell, flight.run) if parted else (flight.run,)),
             flight.task,
             flight.parts,
             key=f"{self._prefix}-{self._submitted}",
@@ -116,7 +117,7 @@ class Flights:
             allow_other_workers=bool(workers),  # those may be gone before it arrives
         )
         # A coroutine of the client's event loop: many are fetched at the same time, and none blocks us.
-        fetch = told(self.client, future) if is_parted(flight.task) else self.client.gather(future, asynchronous=True)
+        fetch = told(self.client, future) if parted else self.client.gather(future, asynchronous=True)
         fetched = asyncio.run_coroutine_threadsafe(fetch, self.client.loop.asyncio_loop)
         flight.copies.append(Copy(future, fetched, time.monotonic()))
 

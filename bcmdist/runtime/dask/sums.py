@@ -11,18 +11,22 @@ import asyncio
 import contextlib
 import itertools
 import pickle
+import time
 import uuid
 from dataclasses import dataclass, replace
 from typing import Any
 
 import distributed
 
+from bcmdist.runtime.dask.heartbeat import ANSWER_SECONDS
 from bcmdist.runtime.task import Parted
 
 FEW = 4  # terms that a worker keeps of a sum before it adds them; with those in flight, within `SUMS_ALIVE`
 FAN_IN = 8  # terms of different workers that are added at a time
 SUM_PRIORITY = 10  # above batches: sums free memory
 LOOK_SECONDS = 0.5  # between looks whether a worker that does not answer is still there
+TELL = "bcmdist-tell"  # the question to a worker what is told of a result
+QUESTIONS = 20  # before a result is fetched as a whole
 AGAIN_SECONDS = 0.05  # until a result whose worker has died is asked for again
 
 
@@ -104,15 +108,16 @@ class Told:
 
 async def told(client, future) -> Told:
     """What is told of a result that stays on its worker, as soon as it is there; raises what gathering it would."""
-    while True:
+    for _ in range(QUESTIONS):
         with contextlib.suppress(distributed.CancelledError), client.as_current():
             await distributed.wait(future)
         if future.status != "finished":
-            return await client.gather(future, asynchronous=True)  # raises why
+            break
         for worker in await _holders(client, future.key):
             if answer := await _asked(client, worker, future.key):
                 return Told(pickle.loads(answer), worker)
         await asyncio.sleep(AGAIN_SECONDS)  # it died meanwhile: the scheduler will say so
+    return Told((await client.gather(future, asynchronous=True)).told, "")
 
 
 async def _holders(client, key):
@@ -120,26 +125,25 @@ async def _holders(client, key):
 
 
 async def _asked(client, worker, key) -> bytes | None:
-    """What a worker tells of a result; None where it has none by now, or does not live to answer."""
-    question = {"op": TellParts.name, "key": key}
+    """What a worker tells of a result; None where it has none by now, or does not answer."""
+    question = {"op": TELL, "key": key}
     answers = asyncio.ensure_future(client.scheduler.broadcast(msg=question, workers=[worker], on_error="ignore"))
+    deadline = time.monotonic() + ANSWER_SECONDS
     while not (await asyncio.wait([answers], timeout=LOOK_SECONDS))[0]:
-        if worker not in await _holders(client, key):  # Dask would try to reach it for half a minute
+        # Dask would try to reach a dead worker for half a minute.
+        if time.monotonic() >= deadline or worker not in await _holders(client, key):
             answers.cancel()
             return None
     return answers.result().get(worker)
 
 
-class TellParts(distributed.WorkerPlugin):
-    """Answers what is told of results, in the event loop of a worker: beside its tasks, however long they take."""
+def run_and_tell(run, task, parts) -> Parted:
+    """As `run`, on a worker that from now on answers what is told of results, in its event loop."""
+    data = distributed.get_worker().data
 
-    name = "bcmdist-tell-parts"
+    def tell(key):
+        found = data.get(key)
+        return found and pickle.dumps(found.told)
 
-    def setup(self, worker) -> None:
-        """Answer from now on."""
-
-        def tell(key):
-            found = worker.data.get(key)
-            return found and pickle.dumps(found.told)
-
-        worker.handlers[self.name] = tell
+    distributed.get_worker().handlers.setdefault(TELL, tell)
+    return run(task, parts)
