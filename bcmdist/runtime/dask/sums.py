@@ -117,7 +117,8 @@ async def told(client, future) -> Told:
             if answer := await _asked(client, worker, future.key):
                 return Told(pickle.loads(answer), worker)
         await asyncio.sleep(AGAIN_SECONDS)  # it died meanwhile: the scheduler will say so
-    return Told((await client.gather(future, asynchronous=True)).told, "")
+    whole: Parted = await client.gather(future, asynchronous=True)
+    return Told(whole.told, "")
 
 
 async def _holders(client, key):
@@ -142,7 +143,7 @@ def run_and_tell(run, task, parts) -> Parted:
     data = distributed.get_worker().data
 
     def tell(key):
-        found = data.get(key)
+        found: Any = data.get(key)
         return found and pickle.dumps(found.told)
 
     distributed.get_worker().handlers.setdefault(TELL, tell)
