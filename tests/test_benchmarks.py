@@ -11,6 +11,7 @@ import ingest
 import numpy as np
 import pytest
 import residuals
+import sums
 from accuracy import BY_NAME, Case, Row, at_most, in_deviations, table, verdict
 from sklearn.datasets import make_friedman1
 from threadpoolctl import threadpool_limits
@@ -185,6 +186,14 @@ def test_the_benchmark_of_ingestion_runs():
     figures = ingest.main(quick=True)
     assert [figures[name]["commits"] for name in ingest.POLICIES] == [1, 6, 1]
     assert all(0 < figures[name]["share_of_limit"] < 1 for name in ingest.POLICIES)
+
+
+def test_the_benchmark_of_sums_runs():
+    figures = sums.main(quick=True)
+    assert figures["partitions"] == 40
+    assert 0 < figures["told_bytes_per_partition"] <= 2000
+    message = 8 * 100 * 101 / 2
+    assert figures["fetched_bytes_per_partition"] < 0.5 * message  # a total, and what a fit asks besides
 
 
 def test_messages_without_a_matrix_of_rows_cost_a_part_of_others():

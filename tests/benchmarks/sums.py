@@ -3,7 +3,8 @@
     python tests/benchmarks/sums.py [--quick] [--rows N] [--query Q] [--workers W] [--json]
 
 Generated rows of eight inputs, hyper-parameters given, one pass; the first fit on a cluster only warms it. Bytes are
-those of pickled results; a total per commit is counted apart. Seconds of `--serial` are of the same run.
+those of pickled results: told of partitions, or fetched otherwise, which are totals of commits and of what else a fit
+asks. Seconds of `--serial` are of the same run.
 """
 
 import argparse
@@ -27,7 +28,7 @@ WANTED = "told_bytes_per_partition <= 2000 at Q 500"
 
 @contextlib.contextmanager
 def counted():
-    """Bytes that clients fetch meanwhile: of results that are told, and of others, which are totals where some are."""
+    """Bytes that clients fetch meanwhile: of what is told of results that stay on workers, and of other results."""
     found = {"told": 0, "fetched": 0}
     gather, told = Client._gather_remote, flights.told
 
@@ -81,10 +82,10 @@ def measured(folder, rows, query, workers, repeats):
     }
 
 
-def main(options):
-    rows, query, repeats = (4000, 100, 1) if options.quick else (options.rows, options.query, 3)
+def main(*, quick=False, rows=125_000, query=500, workers=2):
+    rows, query, repeats = (4000, 100, 1) if quick else (rows, query, 3)
     with tempfile.TemporaryDirectory() as name:
-        return measured(Path(name), rows, query, options.workers, repeats)
+        return measured(Path(name), rows, query, workers, repeats)
 
 
 if __name__ == "__main__":
@@ -95,7 +96,7 @@ if __name__ == "__main__":
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    figures = main(options)
+    figures = main(quick=options.quick, rows=options.rows, query=options.query, workers=options.workers)
     if options.json:
         print(json.dumps(figures))
     else:
