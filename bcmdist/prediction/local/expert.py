@@ -34,11 +34,18 @@ class Site:
 
     def times(self, C) -> tuple[np.ndarray, np.ndarray]:
         """T C for C (n, m), and C'T C's diagonal; without a root, may overwrite C."""
-        scaled = np.asfortranarray(C if self.root is None else self.root[:, None] * C)
-        s = linalg.solve_lower(self.factor, scaled)
+        s = self._solved(C)
         explained = np.einsum("ij,ij->j", s, s)
         TC = linalg.solve_lower_transposed(self.factor, s)
         return TC if self.root is None else self.root[:, None] * TC, explained
+
+    def within(self, C) -> np.ndarray:
+        """C'T C, (m, m)."""
+        return linalg.gram(self._solved(C.copy()))
+
+    def _solved(self, C):
+        """L^-1 root C; without a root, may overwrite C."""
+        return linalg.solve_lower(self.factor, np.asfortranarray(C if self.root is None else self.root[:, None] * C))
 
 
 @dataclass(frozen=True)
