@@ -16,6 +16,7 @@ import numpy as np
 
 from bcmdist import linalg
 from bcmdist.experts.expert import find_mode
+from bcmdist.model.kernels import cross_lower
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.belief import Belief
 from bcmdist.model.shared.interface import refuse_negative
@@ -74,7 +75,7 @@ def local_expert(query: Query, likelihood: Likelihood, X, V, obs, belief: Belief
     ------
     LaplaceNotConverged, NotPositiveDefinite
     """
-    Lam = query.residual_lower(V, query.kernel.cross(X, X))
+    Lam = query.residual_lower(V, cross_lower(query.kernel, X))
     prior_mean = V @ belief.mean.T
     if likelihood.exact:
         Lam[np.diag_indices_from(Lam)] += likelihood.noise(obs)
