@@ -169,8 +169,8 @@ def add_outer_lower(A, V) -> np.ndarray:
 
 
 def identity_plus_scaled(K, root) -> np.ndarray:
-    """`I + diag(root) K diag(root)`, a new matrix."""
-    B = np.multiply(root[:, None], K, order="F")
+    """`I + diag(root) K diag(root)`, a new matrix, for a symmetric K."""
+    B = np.multiply(root[:, None], K if K.flags.f_contiguous else K.T, order="F")  # no element changes its place
     B *= root
     B[np.diag_indices_from(B)] += 1.0
     return B

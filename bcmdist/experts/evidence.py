@@ -15,6 +15,9 @@ from bcmdist.experts.laplace import laplace_mode
 from bcmdist.experts.residual import prior_covariance
 from bcmdist.model.likelihoods import OneProcess, slopes
 
+# Share of a row's own information about f that is its variance's: below, a difference has lost four digits.
+LEAST_LEFT = 1e-4
+
 
 def local_evidence(kernel, mean, likelihood, X, obs) -> tuple[float, np.ndarray]:
     """log p(y | theta) of the rows X (n, D) alone and its gradient.
@@ -59,7 +62,7 @@ def _laplace(K, likelihood, obs):
     g = likelihood.score(obs, f)
     L, T = weighted_inverse(K, likelihood.curvature(obs, f))
     value = likelihood.log_density(obs, f).sum() - 0.5 * (g @ f) - 0.5 * linalg.log_determinant(L)
-    variance = posterior_variance(K, L, likelihood.curvature(obs, f))
+    variance = posterior_variance(K, L, likelihood.curvature(obs, f), T)
     t = corrected_mode_shift(0.5 * variance * likelihood.third(obs, f), K, T, likelihood, obs, f)
     tail = likelihood_gradient(likelihood, obs, f, variance, K @ t)
     T *= -0.5
@@ -76,10 +79,24 @@ def weighted_inverse(K, w) -> tuple[np.ndarray, np.ndarray]:
     return L, T
 
 
-def posterior_variance(K, L, w) -> np.ndarray:
-    """Diagonal of K - K T K, (n,), from the factor L of `weighted_inverse`."""
-    C = linalg.solve_lower(L, np.multiply(np.sqrt(w)[:, None], K, order="F"))
-    return np.diag(K) - np.einsum("ij,ij->j", C, C)
+def posterior_variance(K, L, w, T=None) -> np.ndarray:
+    """Diagonal of K - K T K, (n,), from the factor L of `weighted_inverse`.
+
+    With T known it is (1 - T_ii / w_i) / w_i, since K T = I - T / w, for rows that say enough of their f; only the
+    others, where that cancels, are solved for.
+    """
+    if T is None:
+        return _explained(K, L, w, np.arange(len(w)))
+    left = 1.0 - np.divide(np.diag(T), w, out=np.ones(len(w)), where=w > 0.0)  # w var(f | y)
+    faint = np.flatnonzero(left < LEAST_LEFT)
+    variance = np.divide(left, w, out=np.zeros(len(w)), where=w > 0.0)
+    variance[faint] = _explained(K, L, w, faint)
+    return variance
+
+
+def _explained(K, L, w, rows):
+    C = linalg.solve_lower(L, np.multiply(np.sqrt(w)[:, None], K[:, rows], order="F"))
+    return K[rows, rows] - np.einsum("ij,ij->j", C, C)
 
 
 def has_own_hessian(likelihood) -> bool:

@@ -21,6 +21,9 @@ from bcmdist.experts.residual import Residual
 from bcmdist.model.likelihoods.interface import LARGEST_EXPONENT, OneProcess
 
 NEWTON_STEPS = 100
+# A factor serves for a further step where the last one has brought the gap down to this share: near the mode weights
+# hardly change, and steps of the old ones cost as much as a product with K.
+REUSED_SHARE = 0.1
 # A step along a line is long enough, and not too long, where the slope has fallen to this share of its start; and
 # halvings and doublings on the way to it.
 SLOPE_SHARE, SEARCH_STEPS = 0.1, 60
@@ -56,8 +59,14 @@ def laplace_mode(K, obs, likelihood, prior_mean=None) -> np.ndarray:
         The score still differs from a after `NEWTON_STEPS` steps, or no step improves.
     """
 
+    kept, largest = None, 0.0
+
     def newton(model, f, gap, w=None):
-        root, solve = _step(K, model.step_weight(obs, f) if w is None else w)
+        nonlocal kept, largest
+        before, largest = largest, np.abs(gap).max()
+        if kept is None or largest > REUSED_SHARE * before:
+            kept = _step(K, model.step_weight(obs, f) if w is None else w)
+        root, solve = kept
         # (I + w K)^-1 = w^1/2 B^-1 w^-1/2 for the rows of large w, without the cancellation of I - w^1/2 B^-1 w^1/2 K.
         large = root > 1.0
         rest = np.where(large, 0.0, gap)

@@ -73,8 +73,8 @@ class Settings:
     """where predictions will be wanted: path or URL of a data set, or a directory of them; some of its inputs go into
     k-means, where they weigh as much as the training rows"""
     noise: Literal["auto", "constant", "varying"] = "auto"
-    """of a regression: errors as large everywhere, or as large as rows left out say at each input; auto: varying where
-    rows left out gain by it"""
+    """where numbers are predicted: errors as large everywhere, or as large as rows left out say at each input; auto:
+    varying where rows left out gain by it"""
 
     def __post_init__(self):
         from bcmdist.learning.settings_checks import refuse  # quick start

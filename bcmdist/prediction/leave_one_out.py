@@ -13,7 +13,7 @@ from bcmdist.model.shared.interface import Shared
 LEAST_SHARE = 1e-10
 
 
-def left_out(mean, variance, score, curvature) -> tuple[np.ndarray, np.ndarray]:
+def left_out(mean, variance, score, curvature, *, prior=np.inf) -> tuple[np.ndarray, np.ndarray]:
     """Moments of f without the row's own site: v' = v / (1 - w v), m' = m - v' score.
 
     Parameters
@@ -23,8 +23,11 @@ def left_out(mean, variance, score, curvature) -> tuple[np.ndarray, np.ndarray]:
     score, curvature : (n,), or (n, C)
         d log p / df and w = -d2 log p / df2 of the site at the posterior mean; a Gaussian row has
         (y - mean) / noise and 1 / noise.
+    prior : (n,)
+        Variance of f before anything was heard, which no v' exceeds: where rows were linearised at other f's than the
+        posterior's mode, they may seem to know more than there is.
     """
-    without = variance / np.maximum(1.0 - curvature * variance, LEAST_SHARE)
+    without = variance / np.maximum(1.0 - curvature * variance, np.maximum(variance / prior, LEAST_SHARE))
     return mean - without * score, without
 
 

@@ -44,11 +44,12 @@ class Scored(Numbers):
         """True for rows of which only Y > y is known, (n,)."""
 
     def score_range(self, obs) -> tuple[np.ndarray, np.ndarray]:
-        """Between which normal scores each observation lies, (n,) each: a whole number from that of the one before to
-        its own, a censored life beyond its own, any other number at its own."""
+        """Limits of the normal score of each observation, (n,) each: a whole number from that of the one before to
+        its own, a censored life beyond its own, any other at its own; what lies beyond `FARTHEST` is there."""
         high = self.normal_score(obs.y)
         low = np.where(obs.y < 1.0, -np.inf, self.normal_score(obs.y - 1.0)) if self.discrete else high
-        return low, np.where(self.censored(obs), np.inf, high)
+        high = np.where(self.censored(obs), np.inf, high)
+        return np.minimum(low, FARTHEST), np.maximum(high, -FARTHEST)
 
     def standardised(self, obs, generator) -> np.ndarray:
         """Normal scores, those of whole numbers and censored lives drawn from their range as the model has it (Dunn &

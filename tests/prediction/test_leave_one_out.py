@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 
 from bcmdist.committee.committee import Committee
+from bcmdist.data.observations import unweighted
 from bcmdist.experts.expert import expert_message
-from bcmdist.model.likelihoods import Gaussian
+from bcmdist.model.likelihoods import Gamma, Gaussian, NegativeBinomial, Poisson
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.latent import predict_latent
-from bcmdist.prediction.leave_one_out import left_out_of_committee
+from bcmdist.prediction.leave_one_out import left_out, left_out_of_committee
+from bcmdist.prediction.local.expert import local_expert, predict_local
 from problems import make_kernel, regression_problem
 
 
@@ -29,3 +31,32 @@ def test_a_row_left_out_is_one_never_heard(residual, weight, rng):
         m, v = predict_latent(shared, Committee(rest + second).posterior, p.X[row : row + 1])
         # Two ways to the same numbers; the precision of a row is a difference of nearly equal ones at worst.
         np.testing.assert_allclose([mean[k], variance[k]], [m[0], v[0]], rtol=1e-9)
+
+
+@pytest.mark.parametrize("likelihood", [Poisson(), NegativeBinomial(2.0), Gamma(3.0)], ids=lambda one: one.name)
+def test_a_row_left_out_of_a_local_expert_is_one_it_never_saw(likelihood, rng):
+    """Others stay linearised where they were with it: that moves means by a share of standard deviations."""
+    p = regression_problem(rng)
+    y = likelihood.distribution(p.obs, np.sin(p.X[:, 0])).rvs(random_state=rng).astype(float)
+    obs = unweighted(y)
+    query = prepare(p.Xq, kernel=make_kernel("matern32", variance=0.5), mean=Mean("zero"))
+
+    def local(rows, Xs):
+        belief = Committee(expert_message(query, likelihood, p.X[rows], obs[rows])).posterior
+        expert = local_expert(query, likelihood, p.X[rows], query.design(p.X[rows]), obs[rows], belief)
+        return predict_local(query, belief, expert, Xs)
+
+    m, v = local(np.arange(60), p.X)
+    mean, variance = left_out(m, v, likelihood.score(obs, m), likelihood.curvature(obs, m))
+    exact, own = np.transpose([local(np.delete(np.arange(60), k), p.X[k : k + 1]) for k in range(60)])[0]
+    gap, ratio = np.abs(mean - exact) / np.sqrt(own), variance / own
+    assert gap.max() < 0.15
+    assert np.median(gap) < 0.01
+    np.testing.assert_allclose(ratio, 1.0, atol=0.2)
+    assert np.median(np.abs(m - exact) / np.sqrt(own)) > 0.2  # with itself a row is predicted otherwise
+
+
+def test_no_row_left_out_is_known_less_than_before_anything_was_heard():
+    mean, variance = left_out(np.ones(2), np.ones(2), np.full(2, 0.5), np.array([0.5, 1.5]), prior=np.full(2, 3.0))
+    np.testing.assert_allclose(variance, [2.0, 3.0])
+    np.testing.assert_allclose(mean, [0.0, -0.5])

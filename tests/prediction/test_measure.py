@@ -257,3 +257,88 @@ def test_a_stream_of_single_rows_can_be_told_of(make_data, rng, tmp_path):
     few = make_data("few.zarr", rows_per_chunk=1, X=X[:40] + 0.01, y=y[:40])
     gbcm, _ = gbcm.ingest(gbcm.source(few))
     assert np.isfinite(gbcm.predict(X[:5])["lower95"]).all()
+
+
+# --- Counts and lifetimes ---
+
+COUNTS = replace(
+    GIVEN,
+    likelihood="negative_binomial",
+    set={"kernel.lengthscale": 0.8, "kernel.variance": 0.5, "likelihood.shape": 4.0},
+)
+
+
+def counted(rng, n, *, shape):
+    """Counts of a mean that is no secret, whose over-dispersion is a function of the first input."""
+    X = rng.uniform(-2, 2, (n, 2))
+    mu = np.exp(1.5 + 0.6 * signal(X))
+    return X, rng.negative_binomial(shape(X), shape(X) / (shape(X) + mu)).astype(float)
+
+
+def untold(gbcm, path):
+    """The same model, that knows nothing of its errors."""
+    shutil.copytree(gbcm.snapshot.store.storage.url, path)
+    snapshot = GBCM.load(path).snapshot
+    bare = [replace(entry, places=(), residuals=(), local_residuals=()) for entry in snapshot.ledger]
+    snapshot.successor(snapshot.committee, bare, rewrite=True, spread=None)
+    return GBCM.load(path)
+
+
+def apart(X):
+    return np.exp(1.0 + 1.5 * X[:, 0])
+
+
+@pytest.mark.parametrize("partition", ["chunks", "spatial"])
+def test_counts_of_another_dispersion_are_told(partition, make_data, rng, tmp_path):
+    (X, y), (Xt, yt) = counted(rng, ROWS, shape=apart), counted(rng, 2000, shape=apart)
+    settings = replace(COUNTS, partition=partition)
+    path, new = make_data(rows_per_chunk=150, X=X, y=y), make_data("new.zarr", rows_per_chunk=1000, X=Xt, y=yt)
+    gbcm = GBCM.fit(path, settings, model=tmp_path / "model")
+    told = spread(gbcm)
+    assert told.scale is not None
+    assert gbcm.info()["errors"]["scale"] == "varying"
+    score, before = gbcm.score(new), untold(gbcm, tmp_path / "untold").score(new)
+    assert score["mnlp"] < before["mnlp"] - 0.02
+    assert score["pit_distance"] < 0.8 * before["pit_distance"]
+    assert score["mae"] == before["mae"]
+
+
+@pytest.mark.parametrize("partition", ["chunks", "spatial"])
+def test_counts_as_the_model_says_are_predicted_as_it_says(partition, make_data, rng, tmp_path):
+    X, y = counted(rng, ROWS, shape=lambda X: np.full(len(X), 4.0))
+    gbcm = GBCM.fit(make_data(X=X, y=y), replace(COUNTS, partition=partition), model=tmp_path / "model")
+    assert gbcm.facts["spread"]["process"] is None
+    assert spread(gbcm).shape == NORMAL
+
+
+def test_lives_that_end_otherwise_than_the_model_says_are_told(make_data, rng, tmp_path):
+    """Weibull lives of shape 3, taken for exponential ones, of which a third is censored."""
+    X = rng.uniform(-2, 2, (ROWS, 2))
+    life, seen = np.exp(signal(X)) * rng.weibull(3.0, ROWS), rng.exponential(4.0, ROWS)
+    path = make_data(X=X, y=np.minimum(life, seen), event=(life <= seen).astype(float))
+    settings = replace(GIVEN, likelihood="exponential", set={"kernel.lengthscale": 0.8}, noise="constant")
+    gbcm = GBCM.fit(path, settings, model=tmp_path / "model")
+    weights, scales = np.array(spread(gbcm).shape.weights), np.array(spread(gbcm).shape.scales)
+    assert weights @ scales**2 < 0.5
+    score, before = gbcm.score(path), untold(gbcm, tmp_path / "untold").score(path)
+    assert score["mnlp"] < before["mnlp"] - 0.1
+    assert score["pit_distance"] < before["pit_distance"]
+    assert score["concordance"] == before["concordance"]
+
+
+def test_arrivals_of_counts_tell_before_they_are_heard(make_data, rng, tmp_path):
+    X, y = counted(rng, ROWS, shape=apart)
+    path = make_data(rows_per_chunk=50, X=X, y=y)
+    gbcm = GBCM.prepare(path, replace(COUNTS, rows_per_expert=50), model=tmp_path / "model")
+    gbcm, _ = gbcm.ingest(gbcm.source(path), IngestOptions(commit_every=8))
+    told = [error for entry in gbcm.ledger for error in entry.residuals]
+    assert len(told) >= 300
+    assert np.abs(told).max() <= 7.0
+    assert not spread(gbcm).shape.normal or spread(gbcm).scale is not None
+
+
+def test_sites_that_cannot_be_worked_out_again_tell_nothing_of_the_committee(make_data, rng, tmp_path):
+    X, y = counted(rng, 900, shape=apart)
+    gbcm = GBCM.fit(make_data(X=X, y=y), replace(COUNTS, approximation="ep"), model=tmp_path / "model")
+    assert spread(gbcm).shape == NORMAL
+    assert not any(entry.residuals for entry in gbcm.ledger)

@@ -190,7 +190,7 @@ def _at_mode(V, Lam, likelihood, obs, belief):
     L, T = weighted_inverse(Lam, w)
     M = V - Lam @ (T @ V)
     spread = linalg.solve_lower(belief.factor, np.asfortranarray(M.T))
-    variance = posterior_variance(Lam, L, w) + np.einsum("ij,ij->j", spread, spread)
+    variance = posterior_variance(Lam, L, w, T) + np.einsum("ij,ij->j", spread, spread)
     return f, T, variance, 0.5 * variance * likelihood.third(obs, f)
 
 

@@ -55,10 +55,11 @@ class LeaveOut:
         )
 
     def _by_local(self, part, X, obs) -> tuple[np.ndarray, np.ndarray]:
-        likelihood = load_fitted(self.model).model.likelihood
+        model = load_fitted(self.model).model
         mean, variance = load_neighbours(self.model).latent(X)
-        site = likelihood.score(obs, mean), likelihood.curvature(obs, mean)
-        return left_out(mean, variance, *(part.weight * one for one in site))
+        site = model.likelihood.score(obs, mean), model.likelihood.curvature(obs, mean)
+        prior = model.query.kernel.diagonal(X) + (model.query.mean.design(X) ** 2).sum(axis=1)
+        return left_out(mean, variance, *(part.weight * one for one in site), prior=prior)
 
     def _by_committee(self, part, X, obs, some) -> tuple[np.ndarray, np.ndarray]:
         fitted = load_fitted(self.model)
