@@ -56,8 +56,7 @@ def find_hyperparameters(
     mean = first_mean(settings)
     objective = LocalObjective(runtime, blocks(None), scaling=reference, mean=mean, classes=classes)
     bench = Bench(near, reference, runtime, classes, settings.effort, likelihood) if near else None
-    rows = max(block.rows for block in objective.parts)
-    _refuse_large_evidence(max(rows, bench.few.rows) if bench else rows, inputs, settings, likelihood, runtime)
+    _refuse_large_evidence(max(blocks.largest, bench.few.rows if bench else 0), inputs, settings, likelihood, runtime)
     remembered = CachedObjective(objective, log)
     ground = _Ground(objective, remembered, blocks, mean, sloping)
     try:

@@ -185,9 +185,8 @@ def learn(
     names = AUTO_KERNELS if kernel_name == "auto" else (kernel_name,)
     points = _isotropic(search, names, likelihood, effort, spread)
     coarse = max(points, key=_objective)
-    if judges_for is not None:
-        search.objective = objective_for(coarse.kernel)
-        coarse = search.at(coarse.name, coarse.kernel, coarse.likelihood, tied=coarse.tied)
+    search.objective = objective_for(coarse.kernel)
+    coarse = search.at(coarse.name, coarse.kernel, coarse.likelihood, tied=coarse.tied)
     best = search.climb(expanded(coarse, inputs), effort.steps)
     # A kernel that lost may have missed inputs that the winner found: all get a chance from there.
     places = {p.name: [best, expanded(p, inputs)] for p in sorted(points, key=_objective) if p.name != best.name}

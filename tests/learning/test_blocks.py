@@ -309,6 +309,16 @@ def test_a_sample_is_cut_into_even_blocks(sampled, size, sizes):
     assert all(part.data.kept for part in blocks(None))
 
 
+def test_a_sample_is_cut_finer_at_first(sampled, monkeypatch):
+    monkeypatch.setattr("bcmdist.learning.blocks.blocks.FIRST_BLOCK", 30)
+    number = np.random.default_rng(0).permutation(ROWS)
+    blocks = sampled(number, 60)
+    assert blocks.largest == 60
+    assert [block.rows for block in blocks(None)] == [30] * 4
+    assert [block.rows for block in blocks(KERNEL)] == [60] * 2
+    assert np.concatenate(targets(blocks(None))).tolist() == np.concatenate(targets(blocks(KERNEL))).tolist()
+
+
 def test_a_sample_is_kept_with_its_companions(setting, sampled):
     _, columns, *_ = setting
     number = np.array([7, 3, 99])

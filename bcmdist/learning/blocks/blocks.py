@@ -23,8 +23,9 @@ from bcmdist.model.kernels import Kernel, metric
 from bcmdist.runtime.interface import Runtime
 from bcmdist.storage.commits import BlobReference, ModelStore
 
-# Rows of a sample whose evidence is computed together while learning: the cost grows with the cube.
-LEARNING_BLOCK = 1000
+# Rows of a sample whose evidence is computed together while learning: the cost grows with the cube; and at first, when
+# lengthscales may be far off.
+LEARNING_BLOCK, FIRST_BLOCK = 1000, 500
 # Rounds in which one neighbourhood at each density will do: what is found there is refined later.
 ROUGH_ROUNDS = 2
 # Each density of the data is this share of the one before.
@@ -37,9 +38,13 @@ class Blocks(Protocol):
     def __call__(self, kernel: Kernel | None) -> list[Partition]:
         """Blocks to maximise an evidence over, near in the metric of a kernel; none is known at first."""
 
+    @property
+    def largest(self) -> int:
+        """Rows of a block, at most."""
+
 
 class SampleBlocks:
-    """Rows (n, D) of a sample, in original units and random order, in even blocks of at most `size`; always the same.
+    """Rows (n, D) of a sample, in original units and random order, in even blocks of at most `size`; smaller at first.
 
     Parameters
     ----------
@@ -50,13 +55,16 @@ class SampleBlocks:
         place = f"{url}/sample.zarr"
         if not os.path.exists(place):
             _write(place, X, obs, companions, rows_per_chunk=size)
-        sample = open_data(place)
-        count = -(-sample.rows // size)
-        edges = [sample.rows * k // count for k in range(count + 1)]
-        self.parts = [_kept(Partition(sample, a, b), place) for a, b in itertools.pairwise(edges)]
+        self.place, self.sample, self.size = place, open_data(place), size
+
+    @property
+    def largest(self) -> int:
+        return min(self.size, self.sample.rows)
 
     def __call__(self, kernel):
-        return self.parts
+        count = -(-self.sample.rows // (min(self.size, FIRST_BLOCK) if kernel is None else self.size))
+        edges = [self.sample.rows * k // count for k in range(count + 1)]
+        return [_kept(Partition(self.sample, a, b), self.place) for a, b in itertools.pairwise(edges)]
 
 
 class CellBlocks:
@@ -87,6 +95,10 @@ class CellBlocks:
         self.data, self.all_parts, self.sample, self.size, self.per_density = data, parts, sample, size, per_density
         self.runtime, self.store, self.url, self.reference, self.seed = runtime, store, url, reference, seed
         self.round = 0
+
+    @property
+    def largest(self) -> int:
+        return self.size
 
     def __call__(self, kernel):
         least = min(1.0, self.size / self.data.rows)
