@@ -62,5 +62,5 @@ def _shared_lengthscales(kernel):
 
 def _cells(snapshot):
     cells = snapshot.facts.cells.to_json()
-    shown = {name: cells[name] for name in ("core", "around", "border_jump") if name in cells}
+    shown = {name: cells[name] for name in ("core", "around", "border_jump", "border_jump_error") if name in cells}
     return shown | {"count": snapshot.model.cells.cells} if snapshot.model.cells else None

@@ -16,6 +16,7 @@ from bcmdist.data.partition import partitions
 from bcmdist.data.rows import read_all
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import BcmdistError
+from bcmdist.runtime.allocation import MIB, keep_pages
 from bcmdist.storage.locate import open_storage
 
 PACKAGES = ("numpy", "scipy", "zarr", "dask", "distributed", "scikit-learn", "threadpoolctl")
@@ -24,7 +25,7 @@ OPTIONAL = ("matplotlib", "pandas", "pyarrow", "obstore")
 
 def examine() -> list[dict]:
     """All checks, in order: dicts with `check`, `ok` and `found`."""
-    checks = [_python, _packages, _extras, _memory, _blas, _storage, _zarr, _loopback, _cluster]
+    checks = [_python, _packages, _extras, _memory, _blas, _allocation, _storage, _zarr, _loopback, _cluster]
     return [_result(check) for check in checks]
 
 
@@ -71,6 +72,13 @@ def _blas():
     if not found:
         raise RuntimeError("expected a BLAS that threadpoolctl can control, found none; install numpy from a wheel")
     return ", ".join(f"{lib['internal_api']} with {lib['num_threads']} threads" for lib in found)
+
+
+def _allocation():
+    taken = keep_pages()  # as workers do
+    if not taken:
+        return "as the C library does by itself (no glibc): tasks may get their memory anew each time"
+    return "workers keep what tasks free: " + ", ".join(f"{name} {size // MIB} MiB" for name, size in taken.items())
 
 
 def _storage():

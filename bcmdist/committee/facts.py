@@ -52,6 +52,8 @@ class Cells:
     """hash of the blob with the hashes of halos, by partition"""
     border_jump: float | None = None
     """how far neighbouring cells disagree at their border, in standard deviations"""
+    border_jump_error: float | None = None
+    """standard error of that, as some borders are measured"""
 
     @property
     def surrounded(self) -> bool:

@@ -38,6 +38,7 @@ CELLS = {
     "edges": BLOB.perhaps,
     "halos": BLOB.perhaps,
     "border_jump": NOT_NEGATIVE.perhaps,
+    "border_jump_error": NOT_NEGATIVE.perhaps,
 }
 # Of these, what local prediction needs, one after another as a fit adds it.
 CELL_STEPS = ("edges", "halos", "border_jump")

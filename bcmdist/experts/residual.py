@@ -20,6 +20,7 @@ from bcmdist.data.registry import Registry
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.factor import Factor, Scales, Triangular
 from bcmdist.experts.low_rank import LowRank
+from bcmdist.model.kernels import cross_lower
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.interface import Shared, refuse_negative
 from bcmdist.runtime import memory
@@ -161,7 +162,7 @@ class Blocks(Kind):
     couples = True
 
     def residual(self, shared, V, X) -> "Block":
-        return Block(shared.residual_lower(V, shared.kernel.cross(X, X)))
+        return Block(shared.residual_lower(V, cross_lower(shared.kernel, X)))
 
     def own_prior(self, shared, V, X) -> tuple[np.ndarray, "Block"]:
         K = shared.kernel.cross(X, X)

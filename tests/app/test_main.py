@@ -291,7 +291,15 @@ def test_dask_knows_the_command():
 @pytest.mark.slow
 def test_doctor():
     code, found, _ = run("doctor", "--json")
-    assert {c["check"] for c in found["checks"]} >= {"python", "packages", "blas", "storage", "zarr", "cluster"}
+    assert {c["check"] for c in found["checks"]} >= {
+        "python",
+        "packages",
+        "blas",
+        "allocation",
+        "storage",
+        "zarr",
+        "cluster",
+    }
     assert code == 0, found
     assert found["ok"]
 

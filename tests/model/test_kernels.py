@@ -13,6 +13,7 @@ from bcmdist.model.kernels import (
     Constant,
     Leaf,
     Stationary,
+    cross_lower,
     kernel_parts,
     metric,
     parse_kernel,
@@ -55,6 +56,15 @@ def test_kernel_promises(name, rng):
     X = rng.standard_normal((7, 3))
     Z = np.vstack([X[:2], rng.standard_normal((4, 3))])  # two coincident points
     check_kernel(perturbed(name, rng), X, Z, rng)
+
+
+@pytest.mark.parametrize("name", NAMES + COMBINED)
+@pytest.mark.parametrize("rows", [0, 1, 128, 300])
+def test_lower_triangle_is_that_of_the_whole(name, rows, rng):
+    X, kernel = rng.standard_normal((rows, 3)), perturbed(name, rng)
+    found = cross_lower(kernel, X)
+    assert found.flags.f_contiguous
+    np.testing.assert_allclose(np.tril(found), np.tril(kernel.cross(X, X)), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES + COMBINED)

@@ -121,9 +121,9 @@ def test_the_whole_job(wiggle, fresh, tmp_path):
     info = gbcm.info()
     assert info["method"] == "local"
     assert info["rows"] == ROWS
-    assert set(info["cells"]) == {"count", "core", "around", "border_jump"}
+    assert set(info["cells"]) == {"count", "core", "around", "border_jump", "border_jump_error"}
     assert info["cells"]["count"] == gbcm.model.cells.cells > 4
-    assert 0.0 <= info["cells"]["border_jump"] < 1.0
+    assert 0.0 < info["cells"]["border_jump_error"] < info["cells"]["border_jump"] < 1.0
     local, committee = gbcm.score(fresh[0]), gbcm.score(fresh[0], method="committee")
     assert local["rows"] == committee["rows"] == 300
     assert local["nmse"] < 0.03 < 0.3 < committee["nmse"]

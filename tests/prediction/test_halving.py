@@ -10,7 +10,8 @@ from bcmdist.errors import LaplaceNotConverged, NotPositiveDefinite
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.belief import Belief
 from bcmdist.model.shared.query import prepare
-from bcmdist.prediction.local.halving import half_of, left_out_densities, marginal
+from bcmdist.prediction.local.expert import LocalExpert, Site
+from bcmdist.prediction.local.halving import half_of, halving_losses, left_out_densities, marginal
 from problems import make_kernel
 
 
@@ -45,7 +46,8 @@ def test_rows_are_left_out_as_if_they_had_not_been_there(rng):
 
     mean, S = heard(np.arange(20))
     belief = Belief(mean, np.linalg.cholesky(np.linalg.inv(S)))
-    found = left_out_densities(residual, V, belief, y, noise, np.array([3, 11]))
+    rows, T = np.array([3, 11]), np.linalg.inv(R)
+    found = left_out_densities(T[:, rows], (T @ (y - V @ mean))[rows], V, belief, rows)
     for i, density in zip([3, 11], found, strict=True):
         others = np.delete(np.arange(20), i)
         m, S = heard(others)
@@ -56,11 +58,31 @@ def test_rows_are_left_out_as_if_they_had_not_been_there(rng):
         assert density == pytest.approx(norm(mean, np.sqrt(variance)).logpdf(y[i]) + 0.5 * np.log(2 * np.pi))
 
 
-@pytest.mark.parametrize("likelihood", ["gaussian", "bernoulli", "onehot", "poisson"])
+@pytest.mark.parametrize("linearised", [False, True])
+def test_half_of_a_local_expert_is_as_if_made_of_half(rng, linearised):
+    """By what changes of the factor that is there, against matrices of half of the design."""
+    X, noise, y = rng.standard_normal((20, 2)), rng.uniform(0.1, 0.3, 20), rng.standard_normal(20)
+    query = prepare(rng.standard_normal((9, 2)), kernel=make_kernel("matern32"), mean=Mean("linear"))
+    V, rows, root = query.design(X), np.array([3, 11]), rng.standard_normal((12, 12))
+    belief = Belief(rng.standard_normal(12), np.linalg.cholesky(np.eye(12) + root @ root.T))
+    R = query.kernel.cross(X, X) - V[:, :9] @ V[:, :9].T + np.diag(noise)
+    site = Site(noise**-0.5, np.linalg.cholesky(R / np.sqrt(np.outer(noise, noise))))
+    site = site if linearised else Site(None, np.linalg.cholesky(R))
+    expert = LocalExpert(X, V, (site,), np.linalg.solve(R, y - V @ belief.mean))
+    found = halving_losses(expert, belief, 9, rows)
+    kept = half_of(9, 12)
+    half, T = marginal(belief, kept), np.linalg.inv(R + V[:, 5:9] @ V[:, 5:9].T)
+    whole = left_out_densities(np.linalg.inv(R)[:, rows], expert.pull[rows], V, belief, rows)
+    pull = (T @ (y - V[:, kept] @ half.mean))[rows]
+    np.testing.assert_allclose(found, whole - left_out_densities(T[:, rows], pull, V[:, kept], half, rows), rtol=1e-8)
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "bernoulli", "onehot", "softmax", "poisson"])
 def test_it_is_measured_for_every_likelihood(rng, make_data, likelihood):
     X = rng.uniform(-2, 2, (300, 2))
     f = np.sin(2 * X[:, 0]) + X[:, 1]
     y = {"gaussian": f, "bernoulli": f > 0, "onehot": np.digitize(f, [-1, 1]), "poisson": rng.poisson(np.exp(f))}
+    y["softmax"] = y["onehot"]
     path = make_data(X=X, y=y[likelihood].astype(float))
     given = {"learn": False, "kernel": "se", "query": 40, "rows_per_expert": 100, "partition": "spatial"}
     model = GBCM.fit(path, Settings(**given, likelihood=likelihood))

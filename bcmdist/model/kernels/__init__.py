@@ -18,7 +18,7 @@ from bcmdist.data.registry import Registry
 from bcmdist.errors import InvalidOption
 from bcmdist.model.kernels.basis import Constant, Cubic, Linear, Quadratic
 from bcmdist.model.kernels.combined import Product, Sum
-from bcmdist.model.kernels.interface import Kernel, Leaf, Pullback, kernel_parts, metric, split_parameters
+from bcmdist.model.kernels.interface import Kernel, Leaf, Pullback, cross_lower, kernel_parts, metric, split_parameters
 from bcmdist.model.kernels.stationary import (
     Matern12,
     Matern32,
@@ -46,6 +46,7 @@ __all__ = [
     "SquaredExponential",
     "Stationary",
     "Sum",
+    "cross_lower",
     "kernel_parts",
     "metric",
     "parse_kernel",

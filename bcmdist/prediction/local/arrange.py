@@ -7,6 +7,7 @@ in_cells      new rows in the order of cells, for as long as they are needed
 
 import contextlib
 import hashlib
+import math
 import os
 import shutil
 import uuid
@@ -29,8 +30,7 @@ from bcmdist.model.kernels import metric
 from bcmdist.prediction.calibration import fit_calibration
 from bcmdist.prediction.limits import local_memory, refuse_large_prediction
 from bcmdist.prediction.local.halos import load_arrangement
-from bcmdist.prediction.local.halving import HalvingLoss, loss_of
-from bcmdist.prediction.local.tasks import CellRouter, Centroids, Halo, Jumps, LeftOutRows
+from bcmdist.prediction.local.tasks import CellRouter, Centroids, CloseLook, Halo, LeftOutRows, mean_and_error
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import CELL_DATA, SCRATCH
 
@@ -109,14 +109,17 @@ def surround(snapshot: Snapshot, runtime) -> Snapshot:
             left_out = runtime.sum(LeftOutRows(snapshot.reference), parts, label="calibrate")
             facts["local_calibration"] = asdict(fit_calibration(left_out))
         few = _some(parts, MEASURED_PARTITIONS)
-        squares, points = runtime.sum(Jumps(snapshot.reference), few, label="borders")
-        jump = float(np.sqrt(squares / points)) if points else 0.0
-        facts["halving_loss"] = loss_of(runtime.sum(HalvingLoss(snapshot.reference), few, label="halving"))
+        jumps, losses = runtime.sum(CloseLook(snapshot.reference), few, label="borders")
+        nats, nats_error = mean_and_error(losses)
+        facts["halving_loss"] = {"nats": nats, "error": nats_error} if losses[0] else None
+        square, square_error = mean_and_error(jumps)
+        jump = math.sqrt(square)
+        error = square_error / (2.0 * jump) if jump else 0.0
     return snapshot.successor(
         snapshot.committee,
         [],
         stages=stages,
-        cells=replace(snapshot.facts.cells, border_jump=jump),
+        cells=replace(snapshot.facts.cells, border_jump=jump, border_jump_error=error),
         method="local",
         **facts,
     )

@@ -16,6 +16,7 @@ import numpy as np
 
 from bcmdist import linalg
 from bcmdist.experts.expert import find_mode
+from bcmdist.model.kernels import cross_lower
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.belief import Belief
 from bcmdist.model.shared.interface import refuse_negative
@@ -34,11 +35,18 @@ class Site:
 
     def times(self, C) -> tuple[np.ndarray, np.ndarray]:
         """T C for C (n, m), and C'T C's diagonal; without a root, may overwrite C."""
-        scaled = np.asfortranarray(C if self.root is None else self.root[:, None] * C)
-        s = linalg.solve_lower(self.factor, scaled)
+        s = self._solved(C)
         explained = np.einsum("ij,ij->j", s, s)
         TC = linalg.solve_lower_transposed(self.factor, s)
         return TC if self.root is None else self.root[:, None] * TC, explained
+
+    def within(self, C) -> np.ndarray:
+        """C'T C, (m, m)."""
+        return linalg.gram(self._solved(C.copy()))
+
+    def _solved(self, C):
+        """L^-1 root C; without a root, may overwrite C."""
+        return linalg.solve_lower(self.factor, np.asfortranarray(C if self.root is None else self.root[:, None] * C))
 
 
 @dataclass(frozen=True)
@@ -67,7 +75,7 @@ def local_expert(query: Query, likelihood: Likelihood, X, V, obs, belief: Belief
     ------
     LaplaceNotConverged, NotPositiveDefinite
     """
-    Lam = query.residual_lower(V, query.kernel.cross(X, X))
+    Lam = query.residual_lower(V, cross_lower(query.kernel, X))
     prior_mean = V @ belief.mean.T
     if likelihood.exact:
         Lam[np.diag_indices_from(Lam)] += likelihood.noise(obs)

@@ -24,6 +24,7 @@ from bcmdist.prediction.latent import predict_latent
 from bcmdist.prediction.limits import MemoryNeed, local_memory
 from bcmdist.prediction.local.expert import LocalExpert, local_expert, predict_local
 from bcmdist.prediction.local.halos import Arrangement, load_arrangement
+from bcmdist.prediction.local.halving import halving_losses
 from bcmdist.prediction.local.soundness import check_halo, check_halos
 from bcmdist.prediction.spread import Spread
 from bcmdist.prediction.spread_of import load_spread
@@ -69,9 +70,9 @@ class Neighbours:
             )
         return mean, variance
 
-    def jump(self, cell, X, start) -> tuple[float, int]:
-        """Sum of squared differences between a cell and the next one at points between their nearest rows, in
-        standard deviations, and the number of points.
+    def jumps(self, cell, X, start) -> np.ndarray:
+        """Mean squared difference between a cell and the next one at points between their nearest rows, in units of
+        the variance there: (1,), or (0,) where one of them has heard nothing.
 
         Parameters
         ----------
@@ -81,11 +82,20 @@ class Neighbours:
         here, there = (X[edges[c] - start : edges[c + 1] - start] for c in (cell, cell + 1))
         experts = [expert for _, expert in self._experts(np.array([cell, cell + 1]))]
         if not len(here) or not len(there) or None in experts:
-            return 0.0, 0
+            return np.zeros(0)
         gap = squared_distance(here, there, unit)
         border = 0.5 * (here + there[gap.argmin(axis=1)])[np.argsort(gap.min(axis=1))[:BORDER_POINTS]]
         (a, v), (b, w) = (predict_local(self.model.query, self.belief, e, border) for e in experts if e)
-        return float(((a - b) ** 2 / (0.5 * (v + w))).sum()) / a[0].size, len(border)
+        return np.array([((a - b) ** 2 / (0.5 * (v + w))).mean()])
+
+    def halving_losses(self, cell) -> np.ndarray:
+        """How much worse the rows of a cell that were heard are predicted with half of the query points, (k,)."""
+        ((_, expert),) = self._experts(np.array([cell]))
+        owner = int(self.arrangement.partition_of(np.array([cell]))[0])
+        core = np.flatnonzero(np.isin(self._rows(cell, owner), self.arrangement.core(cell)))
+        if expert is None or not len(core):
+            return np.zeros(0)
+        return halving_losses(expert, self.belief, len(self.model.query.points), core)
 
     def _experts(self, cells) -> Iterator[tuple[int, LocalExpert | None]]:
         """Local experts of cells; those of one partition share what they read."""
@@ -94,7 +104,7 @@ class Neighbours:
             mine = cells[owners == owner].tolist()
             rows = {cell: self._rows(cell, owner) for cell in mine}
             together = np.unique(np.concatenate([rows[cell] for cell in mine if cell not in self._kept] or [NO_ROWS]))
-            read = self.read(together) if len(together) else None
+            read = self._read(together) if len(together) else None
             for cell in mine:
                 yield cell, get_or_make(self._kept, cell, functools.partial(self._expert, read, together, rows[cell]))
 
@@ -120,11 +130,7 @@ class Neighbours:
         inside = (piece >= 0) & (rows < self.heard[piece, 1])
         return np.where(inside, self.heard[piece, 2], 0.0)
 
-    def heard_around(self, cell) -> np.ndarray:
-        """Rows that the local expert of a cell sees, ascending."""
-        return self._rows(cell, int(self.arrangement.partition_of(np.array([cell]))[0]))
-
-    def read(self, rows) -> tuple[np.ndarray, np.ndarray, Observations]:
+    def _read(self, rows) -> tuple[np.ndarray, np.ndarray, Observations]:
         """Scaled inputs (n, D), design (n, S) and observations of rows of the arrangement, ascending."""
         X, obs = read_rows(self.arrangement.data, rows)
         obs = replace(obs, weight=obs.weight * self._weights(rows))
@@ -136,7 +142,7 @@ class Neighbours:
         if not len(rows):
             return None
         if not np.isin(rows, together).all():  # it was kept when rows were read, and is not any more
-            read, together = self.read(rows), rows
+            read, together = self._read(rows), rows
         (X, V, obs), some = read, np.searchsorted(together, rows)
         own = np.asfortranarray(V[some])
         return local_expert(self.model.query, self.model.likelihood, X[some], own, obs[some], self.belief)

@@ -1,5 +1,6 @@
 """Tasks of a fit with cells: their halos, what local predictions err, and how far neighbouring cells disagree."""
 
+import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from bcmdist.data.partition import Partition
 from bcmdist.data.rows import read_all
+from bcmdist.errors import LaplaceNotConverged, NotPositiveDefinite
 from bcmdist.model.kernels import metric
 from bcmdist.model.loading import load_model
 from bcmdist.model.targets import model_observations
@@ -16,9 +18,6 @@ from bcmdist.prediction.local.halos import CANDIDATE_ROWS, load_arrangement, nea
 from bcmdist.prediction.local.neighbours import load_neighbours
 from bcmdist.storage.commits import BlobReference, Reference, open_store
 from bcmdist.storage.loading import load_array
-
-# Borders of a partition at which cells are compared: each takes a local expert.
-MEASURED_BORDERS = 3
 
 
 @dataclass(frozen=True)
@@ -116,18 +115,31 @@ class LeftOutRows:
 
 
 @dataclass(frozen=True)
-class Jumps:
-    """How far two cells side by side disagree at their border, in standard deviations of a prediction: at some borders.
+class CloseLook:
+    """How far the first two cells of a partition disagree at their border, and what its first and last cell would lose
+    with half of the query points.
 
-    Sum of squares, and the number of points.
+    Moments of mean squared jumps at borders, in units of the variance of a prediction, and of losses in nats a row:
+    (2, 3). Where losses fail numerically there are none: they serve advice, which no fit should fail for.
     """
 
     model: Reference
 
-    def __call__(self, part, rows):
+    def __call__(self, part, rows) -> np.ndarray:
         near, arrangement = load_neighbours(self.model), load_arrangement(self.model)
-        number = arrangement.number(part)
-        first, last = arrangement.tree.first[number : number + 2].tolist()
+        cells = np.arange(*arrangement.tree.first[arrangement.number(part) :][:2])
         X = load_model(self.model).scaling.inputs(rows.X)
-        squares = [near.jump(cell, X, part.start) for cell in range(first, min(last - 1, first + MEASURED_BORDERS))]
-        return np.sum([[s, n] for s, n in squares] or [[0.0, 0.0]], axis=0)
+        jumps = near.jumps(cells[0], X, part.start) if len(cells) > 1 else np.zeros(0)
+        try:
+            losses = np.concatenate([near.halving_losses(cell) for cell in np.unique(cells[[0, -1]])])
+        except (NotPositiveDefinite, LaplaceNotConverged):
+            losses = np.zeros(0)
+        return np.array([[len(x), x.sum(), (x**2).sum()] for x in (jumps, losses)])
+
+
+def mean_and_error(moments) -> tuple[float, float]:
+    """Mean and its standard error, of a number, a sum and a sum of squares; zeros of nothing."""
+    count, total, squares = moments.tolist()
+    count = max(count, 1.0)
+    mean = total / count
+    return mean, math.sqrt(max(squares / count - mean**2, 0.0) / count)

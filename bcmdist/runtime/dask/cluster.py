@@ -24,6 +24,7 @@ from bcmdist.errors import BcmdistError, WorkerCannotRead, WorkerLost
 from bcmdist.runtime.dask.connection import (
     CONNECT_SECONDS,
     IgnoreInterrupts,
+    KeepPages,
     LimitBlas,
     answering_workers,
     check_blas,
@@ -85,6 +86,7 @@ class DaskRuntime:
     def _prepare_workers(self):
         check_versions(self._client)
         self._client.register_plugin(LimitBlas())
+        self._client.register_plugin(KeepPages())
         if self._cluster is not None:
             self._client.register_plugin(IgnoreInterrupts())
         self._client.register_plugin(DeathIsFinal(self._client.id))
@@ -215,8 +217,9 @@ class DaskRuntime:
         client = getattr(self, "_client", None)
         if client is not None:
             if self._cluster is None and client.status == "running":
-                with contextlib.suppress(OSError, ValueError):  # the plugin never came, or all is gone
-                    client.unregister_worker_plugin(LimitBlas.name)
+                for plugin in (LimitBlas, KeepPages):
+                    with contextlib.suppress(OSError, ValueError):  # the plugin never came, or all is gone
+                        client.unregister_worker_plugin(plugin.name)
             client.close()
         if self._cluster is not None:
             self._cluster.close()

@@ -22,6 +22,7 @@ from distributed.comm import connect as open_comm
 from distributed.utils import get_mp_context
 
 from bcmdist.errors import BcmdistWarning, InvalidOption, SchedulerUnreachable, VersionMismatch
+from bcmdist.runtime.allocation import keep_pages
 from bcmdist.runtime.signals import withheld
 
 PACKAGES = ("bcmdist", "numpy", "zarr")  # whose versions must agree
@@ -53,6 +54,19 @@ class LimitBlas(distributed.WorkerPlugin):
     def teardown(self, worker) -> None:
         """Give back what the worker had before."""
         self.limits.restore_original_limits()
+
+
+class KeepPages(distributed.WorkerPlugin):
+    """Lets workers keep the memory that tasks free, workers that come later too; see `keep_pages`.
+
+    There is nothing to tear down: a worker cannot know what it had before, and goes on so for its life.
+    """
+
+    name = "bcmdist-keep-pages"
+
+    def setup(self, worker) -> None:
+        """For all threads of the process."""
+        keep_pages()
 
 
 class IgnoreInterrupts(distributed.WorkerPlugin):
