@@ -187,6 +187,9 @@ def learn(
     coarse = max(points, key=_objective)
     search.objective = objective_for(coarse.kernel)
     coarse = search.at(coarse.name, coarse.kernel, coarse.likelihood, tied=coarse.tied)
+    if not math.isfinite(coarse.objective):  # over these rows all fails there
+        points = _isotropic(search, names, likelihood, effort, spread)
+        coarse = max(points, key=_objective)
     best = search.climb(expanded(coarse, inputs), effort.steps)
     # A kernel that lost may have missed inputs that the winner found: all get a chance from there.
     places = {p.name: [best, expanded(p, inputs)] for p in sorted(points, key=_objective) if p.name != best.name}

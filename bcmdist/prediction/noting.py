@@ -4,6 +4,7 @@ from typing import cast
 
 import numpy as np
 
+from bcmdist.data.rows import Rows
 from bcmdist.model.likelihoods import Likelihood, OneProcess
 from bcmdist.prediction.observation import predictive
 from bcmdist.prediction.predictive import Numbers
@@ -11,17 +12,26 @@ from bcmdist.prediction.scale import places_of
 
 # So that lines are short, and the same in whatever order a committee was summed.
 DECIMALS = 6
+SEED_DIGITS = 16
 
 
 def noted_errors(
     likelihood: Likelihood, X, mean, variance, obs, generator: np.random.Generator
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Places, row after row, and errors of what latent beliefs (n,) at scaled inputs X (n, D) said of observations.
+    """Places, row after row, and errors of what latent beliefs (n,) at scaled inputs X (n, D) said of observations, but
+    of those that cannot vary, as counts without trials.
 
     Parameters
     ----------
     likelihood : one whose errors are `measured`
     """
     said = cast(Numbers, predictive(cast(OneProcess, likelihood), mean, variance, obs))
-    places, z = places_of(X, said.variance).ravel(), said.standardised(obs, generator)
+    z = said.standardised(obs, generator)
+    some = (said.variance > 0.0) & np.isfinite(z)
+    places, z = places_of(X[some], said.variance[some]).ravel(), z[some]
     return tuple(np.round(places, DECIMALS).tolist()), tuple(np.round(z, DECIMALS).tolist())
+
+
+def seed_of(rows: Rows) -> int:
+    """A seed of their content: partitions of several data sets begin at the same row, and are not to be drawn alike."""
+    return int(rows.digest[:SEED_DIGITS], 16)

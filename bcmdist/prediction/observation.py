@@ -58,19 +58,20 @@ def observe(likelihood, mean, variance, obs: Observations, **errors) -> dict[str
         p = likelihood.class_probability(mean, variance)
         return {"probability": p, "label": p.argmax(axis=1)}
     said = predictive(likelihood, mean, variance, obs, **errors)
-    once = predictive(likelihood, mean, variance, replace(obs, trials=np.ones(len(obs))), **errors)
-    return {name: COLUMNS[name](said, once) for name in likelihood.columns}
+    found = {name: COLUMNS[name](said) for name in likelihood.columns if name in COLUMNS}
+    if "probability" not in likelihood.columns:
+        return found
+    return found | {"probability": predictive(likelihood, mean, variance, replace(obs, trials=np.ones(len(obs)))).mean}
 
 
-COLUMNS: dict[str, Callable[[Predictive, Predictive], np.ndarray]] = {
-    "observation_mean": lambda said, once: said.mean,
-    "observation_variance": lambda said, once: said.variance,
-    "lower95": lambda said, once: said.quantile(LOW),
-    "upper95": lambda said, once: said.quantile(HIGH),
-    "median": lambda said, once: said.quantile(0.5),
-    "probability": lambda said, once: once.mean,
+COLUMNS: dict[str, Callable[[Predictive], np.ndarray]] = {
+    "observation_mean": lambda said: said.mean,
+    "observation_variance": lambda said: said.variance,
+    "lower95": lambda said: said.quantile(LOW),
+    "upper95": lambda said: said.quantile(HIGH),
+    "median": lambda said: said.quantile(0.5),
 }
-"""Columns of predictions of numbers, by name, from what is said of observations, and of those of one trial."""
+"""Columns of predictions of numbers, by name, but for the probability of success in one trial."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,8 @@ class _Mixture(Scored):
         return self._average(averages.cdf, self._at(y))
 
     def normal_score(self, y) -> np.ndarray:
-        return self._average(averages.normal_score, self._at(y))
+        least = self.likelihood.zero_counts_as
+        return self._average(averages.normal_score, self._at(y if least is None else np.where(y == 0.0, least, y)))
 
     def quantile(self, q) -> np.ndarray:
         return self.at_normal_score(ndtri(q))

@@ -19,6 +19,8 @@ from bcmdist.prediction.shape import NORMAL, Shape
 
 # Normal scores are known to this; beyond, densities differ from those of the model as they do there.
 FARTHEST = 7.0
+# Quantiles are looked for up to this normal score: probabilities beyond are no numbers.
+LARGEST = 30.0
 # Of whole numbers that are so close in z the probability is a density's.
 CLOSE = 1e-4
 
@@ -83,7 +85,7 @@ class Reshaped(Predictive):
 
     def quantile(self, q) -> np.ndarray:
         z = self.shape.quantile(q) * np.sqrt(self.factor)
-        return self.base.at_normal_score(np.clip(z, -FARTHEST, FARTHEST))
+        return self.base.at_normal_score(np.clip(z, -LARGEST, LARGEST))
 
     def log_density(self, obs) -> np.ndarray:
         low, high = self.base.score_range(obs)

@@ -481,3 +481,23 @@ def test_parameters_bounds_and_prior_of_a_sum_go_together(rng, name):
         numeric = [(value(start + h * e)[0] - value(start - h * e)[0]) / (2.0 * h) for e in np.eye(len(theta))]
         np.testing.assert_allclose(value(start)[1], numeric, rtol=1e-6, atol=1e-6)  # h^2, and rounding over h
     assert expanded(point, 2).kernel.parameters.keys() == full.parameters.keys()
+
+
+def bowl(lowest, *, wall=math.inf):
+    """Largest where the log of the lengthscale is so large; fails beyond a wall."""
+
+    def objective(kernel, likelihood):
+        gap = np.log(kernel.parameters["lengthscale"][0]) - lowest
+        slope = np.where(np.array(list(kernel.parameters)) == "lengthscale", -40.0 * gap, 0.0)
+        failed = gap + lowest > wall
+        return -math.inf if failed else -20.0 * gap**2, np.append(slope * (not failed), 0.0)
+
+    return objective
+
+
+def test_a_place_that_fails_over_other_rows_is_looked_for_anew():
+    """The first rows end where those after them cannot be evaluated at all."""
+    first, then = bowl(2.0), bowl(-1.0, wall=1.0)
+    found = learn(lambda kernel: then if kernel else first, "se", Gaussian(0.1), inputs=1, effort=EFFORTS["quick"])
+    assert np.log(found.kernel.parameters["lengthscale"][0]) == pytest.approx(-1.0, abs=0.1)
+    assert found.tried

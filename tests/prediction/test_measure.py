@@ -342,3 +342,15 @@ def test_sites_that_cannot_be_worked_out_again_tell_nothing_of_the_committee(mak
     gbcm = GBCM.fit(make_data(X=X, y=y), replace(COUNTS, approximation="ep"), model=tmp_path / "model")
     assert spread(gbcm).shape == NORMAL
     assert not any(entry.residuals for entry in gbcm.ledger)
+
+
+def test_partitions_that_begin_at_the_same_row_are_drawn_apart(make_data, rng, tmp_path):
+    """Data sets of one partition each, as in a stream: what is random of their errors is their own."""
+    X, y = counted(rng, 1200, shape=lambda X: np.full(len(X), 4.0))
+    gbcm = GBCM.fit(make_data("first.zarr", X=X, y=y), COUNTS, model=tmp_path / "model")
+    X, y = X[:20], y[:20]
+    for path in (make_data("one.zarr", X=X, y=y), make_data("two.zarr", X=X + 1e-9, y=y)):
+        gbcm, _ = gbcm.ingest(gbcm.source(path))
+    one, two = (np.array(e.residuals) for e in gbcm.ledger if "one.zarr" in e.key or "two.zarr" in e.key)
+    assert len(one) == len(two) == 16
+    assert np.abs(np.sort(one) - np.sort(two)).max() > 1e-3

@@ -18,6 +18,7 @@ from bcmdist.model.likelihoods import (
     StudentT,
     Weibull,
 )
+from bcmdist.prediction.noting import noted_errors
 from bcmdist.prediction.observation import observe, predictive
 from bcmdist.prediction.scoring.pit import pit_ranges
 from bcmdist.prediction.shape import NORMAL, Shape
@@ -193,3 +194,35 @@ def test_the_normal_limit_of_counts():
     told = predictive(Poisson(), np.log([1e6]), np.array([1e-12]), obs, shape=HEAVY)
     z = (y - 1e6) / np.sqrt(1e6 + 1.0)
     assert told.log_density(obs) == pytest.approx(HEAVY.log_density(z) - 0.5 * np.log(1e6), abs=2e-3)
+
+
+def test_a_life_of_no_length_counts_as_the_shortest_one():
+    """As in the log density of the model: no error of 7 standard deviations, no probability at a point."""
+    for likelihood in (Exponential(), Weibull(2.0)):
+        least = likelihood.zero_counts_as
+        np.testing.assert_array_equal(
+            said(likelihood).log_density(rows(0.0)), said(likelihood).log_density(rows(least))
+        )
+        plain = predictive(likelihood, MEAN, VARIANCE, rows())
+        drawn = [plain.standardised(rows(y), np.random.default_rng(0)) for y in (0.0, least)]
+        np.testing.assert_array_equal(*drawn)
+
+
+@pytest.mark.parametrize("factor", [1.0, 13.0, 55.0])
+@pytest.mark.parametrize("likelihood", [Gamma(3.0), Poisson()], **named)
+def test_limits_hold_what_they_say_where_errors_are_far_larger_than_the_model_says(likelihood, factor):
+    told = said(likelihood, Shape((0.9, 0.1), (0.8, 2.5)), np.full(3, factor))
+    for q in (0.025, 0.975):
+        y = told.quantile(q)
+        if likelihood.discrete:
+            assert np.all(told.cdf(y) >= q - 1e-6)
+            assert np.all(told.cdf(y - 1.0) <= q + 1e-6)
+        else:
+            np.testing.assert_allclose(told.cdf(y), q, atol=1e-3)
+
+
+def test_rows_that_cannot_vary_have_no_errors(rng):
+    obs = Observations(np.zeros(4), np.ones(4), np.ones(4), np.array([0.0, 5.0, 0.0, 3.0]), np.ones(4))
+    places, z = noted_errors(Binomial(), np.arange(8.0).reshape(4, 2), np.zeros(4), np.full(4, 0.3), obs, rng)
+    assert len(z) == 2
+    np.testing.assert_array_equal(np.reshape(places, (2, 3))[:, 0], [2.0, 6.0])

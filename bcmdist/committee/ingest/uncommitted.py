@@ -18,8 +18,9 @@ from bcmdist.storage.ledger import Entry
 class Batch:
     """What one commit is to add."""
 
-    message: Message | None
-    """sum of the messages, weighted as of the newest position; None where there is nothing new"""
+    message: Any
+    """sum of the messages, weighted as of the newest position, or what a runtime has kept of it (`totals`); None where
+    there is nothing new"""
     entries: dict[str, Entry]
     parts: dict[str, Any]
     """the partitions themselves, by key"""
@@ -51,7 +52,8 @@ class Pending:
 
     fading: Weighting
     """its position is the newest one collected"""
-    message: Message | None = None
+    message: Any = None
+    """as of a `Batch`"""
     entries: dict[str, Entry] = field(default_factory=dict)
     parts: dict[str, Any] = field(default_factory=dict)
     keys: list[str] = field(default_factory=list)

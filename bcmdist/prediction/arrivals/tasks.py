@@ -14,7 +14,7 @@ from bcmdist.experts.tasks import Contribution, EPExpert, Expert
 from bcmdist.model.targets import model_observations, model_rows
 from bcmdist.prediction.arrivals.drift import noted
 from bcmdist.prediction.fitted import Fitted, load_fitted
-from bcmdist.prediction.noting import noted_errors
+from bcmdist.prediction.noting import noted_errors, seed_of
 from bcmdist.prediction.scoring import surprise
 from bcmdist.prediction.tasks import score_rows
 from bcmdist.storage.commits import Reference
@@ -89,7 +89,7 @@ def _errors_of(fitted: Fitted, part, rows, count):
     """Standardised residuals of some rows, and where they are."""
     X, obs = model_rows(fitted.model, part, rows)
     some = _some(np.arange(part.rows), count)
-    drawn = np.random.default_rng(part.start)
+    drawn = np.random.default_rng(seed_of(rows))
     noted = noted_errors(fitted.model.likelihood, X[some], *fitted.latent(X[some]), obs[some], drawn)
     return dict(zip(("places", "residuals"), noted, strict=True))
 

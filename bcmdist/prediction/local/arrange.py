@@ -111,10 +111,10 @@ def surround(snapshot: Snapshot, runtime) -> Snapshot:
         few = _some(parts, MEASURED_PARTITIONS)
         jumps, losses = runtime.sum(CloseLook(snapshot.reference), few, label="borders")
         nats, nats_error = mean_and_error(losses)
-        facts["halving_loss"] = {"nats": nats, "error": nats_error} if losses[0] else None
+        facts["halving_loss"] = {"nats": nats, "error": nats_error or 0.0} if losses[0] else None
         square, square_error = mean_and_error(jumps)
         jump = math.sqrt(square)
-        error = square_error / (2.0 * jump) if jump else 0.0
+        error = square_error / (2.0 * jump) if jump and square_error is not None else None
     return snapshot.successor(
         snapshot.committee,
         [],

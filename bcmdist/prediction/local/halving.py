@@ -71,6 +71,8 @@ def halving_losses(expert: LocalExpert, belief: Belief, points, rows) -> np.ndar
     belief = Belief(belief.mean.reshape(-1, S)[: pull.shape[1]], belief.factor.reshape(-1, S, S)[0])
     kept = half_of(points, S)
     lost = np.setdiff1d(np.arange(S), kept)
+    if not len(lost):
+        return np.zeros(len(rows))
     half, U = marginal(belief, kept), V[:, lost]
     E = np.zeros((len(V), len(rows)), order="F")
     E[rows, np.arange(len(rows))] = 1.0

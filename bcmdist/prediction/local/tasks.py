@@ -137,9 +137,8 @@ class CloseLook:
         return np.array([[len(x), x.sum(), (x**2).sum()] for x in (jumps, losses)])
 
 
-def mean_and_error(moments) -> tuple[float, float]:
-    """Mean and its standard error, of a number, a sum and a sum of squares; zeros of nothing."""
+def mean_and_error(moments) -> tuple[float, float | None]:
+    """Mean and its standard error, None of less than two, of a number, a sum and a sum of squares; 0 of nothing."""
     count, total, squares = moments.tolist()
-    count = max(count, 1.0)
-    mean = total / count
-    return mean, math.sqrt(max(squares / count - mean**2, 0.0) / count)
+    mean = total / max(count, 1.0)
+    return mean, math.sqrt(max(squares - count * mean**2, 0.0) / (count - 1.0) / count) if count > 1.0 else None

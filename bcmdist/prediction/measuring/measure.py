@@ -50,6 +50,8 @@ def measured(snapshot: Snapshot, runtime, *, read=True) -> Snapshot:
             if not read:
                 return snapshot
             ledger = _left_out(snapshot, runtime)
+            if ledger is snapshot.ledger:
+                return snapshot
         spread = _settled(snapshot, residuals_known(facts, ledger, facts.method))
     changed = ledger is not snapshot.ledger
     try:
@@ -82,6 +84,8 @@ def _left_out(snapshot, runtime):
         near = runtime.sum(task(local=True), chosen, label="errors").by_key
         found = {key: found.get(key, {}) | fields for key, fields in near.items()}
     blank = {"places": (), "residuals": (), "local_residuals": ()}
+    if not found:
+        return snapshot.ledger
     return tuple(
         replace(entry, **blank | found[entry.key]) if entry.key in found else entry for entry in snapshot.ledger
     )

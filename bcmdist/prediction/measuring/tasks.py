@@ -11,7 +11,7 @@ from bcmdist.prediction.leave_one_out import left_out, left_out_of_committee
 from bcmdist.prediction.left_out_rows import left_out_rows
 from bcmdist.prediction.local.halos import load_arrangement
 from bcmdist.prediction.local.neighbours import load_neighbours
-from bcmdist.prediction.noting import noted_errors
+from bcmdist.prediction.noting import noted_errors, seed_of
 from bcmdist.storage.commits import BlobReference, Reference
 
 
@@ -43,7 +43,7 @@ class LeaveOut:
         fitted = load_fitted(self.model)
         likelihood = fitted.model.likelihood
         X, obs = model_rows(fitted.model, part, rows)
-        generator = np.random.default_rng(part.start)
+        generator = np.random.default_rng(seed_of(rows))
         if self.in_cells:
             some = _in_cells(self.model, part, self.count, generator)
         else:

@@ -155,7 +155,10 @@ class DaskRuntime:
             while not self._wait([term.future], pulse):
                 pass
             if term.future.status == "error":
-                raise SumLost(f"{pulse.label}: {term.future.exception()}")
+                error = term.future.exception()
+                if isinstance(error, (distributed.KilledWorker, BcmdistError, OSError)):  # on the way to have it again
+                    raise SumLost(f"{pulse.label}: {error}") from error
+                raise error
             return term.future.result().kept.weighted(term.weight)
         finally:
             term.future.release()

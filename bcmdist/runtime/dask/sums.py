@@ -17,7 +17,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import distributed
+from distributed.client import ClosedClientError
 
+from bcmdist.errors import SchedulerLost
 from bcmdist.runtime.dask.heartbeat import ANSWER_SECONDS
 from bcmdist.runtime.task import Parted
 
@@ -84,7 +86,12 @@ def _worker(term):
 def _added(client, terms) -> Term:
     futures, weights = [term.future for term in terms], [term.weight for term in terms]
     key = f"add-{uuid.uuid4().hex}"
-    future = client.submit(add_kept, futures, weights, key=key, pure=False, priority=SUM_PRIORITY)
+    try:
+        future = client.submit(add_kept, futures, weights, key=key, pure=False, priority=SUM_PRIORITY)
+    except ClosedClientError as error:
+        raise SchedulerLost(
+            "sums of messages: the scheduler went away; what was committed is safe: start it again, repeat the command"
+        ) from error
     for added in futures:  # by the scheduler it is kept for as long as it may have to be added again
         added.release()
     return Term(future, terms[0].worker, sum(term.partitions for term in terms))
