@@ -205,8 +205,8 @@ COUNTS = Settings(task="counts", kernel="se", learn=False, query=20, rows_per_ex
 
 @pytest.fixture
 def counts(make_data, rng):
-    """Sorted and shuffled counts, 300 rows."""
-    X = rng.uniform(-2, 2, (300, 1))
+    """Sorted and shuffled counts, 240 rows: fewer than tell of errors, so that only the committee is compared."""
+    X = rng.uniform(-2, 2, (240, 1))
     y = rng.poisson(np.exp(1.0 + np.sin(2 * X[:, 0]))).astype(float)
     return make_data("sorted.zarr", **sorted_by_target(X, y)), make_data("shuffled.zarr", X=X, y=y)
 
@@ -232,8 +232,7 @@ def test_who_wants_one_pass_over_sorted_counts_is_told(counts, changes):
 def test_a_fit_with_one_pass_is_the_one_that_says_nothing_of_passes(counts, tmp_path):
     """Fits that were begun when one pass was the default are continued."""
     begun = GBCM.prepare(counts[1], replace(COUNTS, passes="1"), model=tmp_path / "model")
-    fitted = GBCM.fit(counts[1], COUNTS, model=tmp_path / "model")
-    assert fitted.commit == begun.commit + 2  # what it heard, and what rows left out say of errors
+    assert GBCM.fit(counts[1], COUNTS, model=tmp_path / "model").commit == begun.commit + 1
 
 
 # --- Whole fits of sorted real data, beside shuffled ones ---
