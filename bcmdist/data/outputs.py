@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Iterator
 
@@ -12,6 +13,9 @@ from bcmdist.errors import DataExists, InvalidOption
 from bcmdist.storage.locate import open_objects
 from bcmdist.storage.paths import leads_nowhere
 from bcmdist.storage.urls import answering, on_objects
+
+# Times that what a failed output has left is removed, and seconds until it is looked at again.
+REMOVALS, REMOVAL_SECONDS = 20, 0.1
 
 
 def refuse_existing(url) -> None:
@@ -50,8 +54,17 @@ def new_output(url) -> Iterator[str]:
         with taken_meanwhile(url):
             os.rename(place, where)
     except BaseException:
-        shutil.rmtree(place, ignore_errors=True)
+        _remove(place)
         raise
+
+
+def _remove(place):
+    """Until nothing is there: threads that were writing chunks when one of them failed may go on for a while."""
+    for _ in range(REMOVALS):
+        shutil.rmtree(place, ignore_errors=True)
+        time.sleep(REMOVAL_SECONDS)
+        if not os.path.exists(place):
+            return
 
 
 @contextlib.contextmanager

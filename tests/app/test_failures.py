@@ -1,10 +1,13 @@
 """Errors of the operating system in words that fit them."""
 
+import contextlib
 import errno
 import os
 import re
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -108,6 +111,24 @@ def test_a_data_set_that_a_disk_has_no_room_for(tmp_path):
         assert not os.listdir(tmp_path / "small")
     finally:
         subprocess.run(["umount", tmp_path / "small"], check=True)
+
+
+def test_a_thread_that_writes_on_after_a_failure_leaves_nothing(tmp_path):
+    """As others of zarr do when the first of them finds the disk full."""
+
+    def write_on(place):
+        for number in range(150):
+            os.makedirs(place, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                Path(place, str(number)).touch()
+            time.sleep(0.001)
+
+    with pytest.raises(OSError, match="full"), new_output(tmp_path / "out.zarr") as place:
+        thread = threading.Thread(target=write_on, args=(place,))
+        thread.start()
+        raise OSError("full")
+    thread.join()
+    assert os.listdir(tmp_path) == []
 
 
 def test_two_writers_of_one_output(tmp_path):
