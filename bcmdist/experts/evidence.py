@@ -79,24 +79,18 @@ def weighted_inverse(K, w) -> tuple[np.ndarray, np.ndarray]:
     return L, T
 
 
-def posterior_variance(K, L, w, T=None) -> np.ndarray:
-    """Diagonal of K - K T K, (n,), from the factor L of `weighted_inverse`.
+def posterior_variance(K, L, w, T) -> np.ndarray:
+    """Diagonal of K - K T K, (n,), from L and T of `weighted_inverse`.
 
-    With T known it is (1 - T_ii / w_i) / w_i, since K T = I - T / w, for rows that say enough of their f; only the
-    others, where that cancels, are solved for.
+    It is (1 - T_ii / w_i) / w_i, since K T = I - T / w, for rows that say enough of their f; only the others, where
+    that cancels, are solved for.
     """
-    if T is None:
-        return _explained(K, L, w, np.arange(len(w)))
     left = 1.0 - np.divide(np.diag(T), w, out=np.ones(len(w)), where=w > 0.0)  # w var(f | y)
     faint = np.flatnonzero(left < LEAST_LEFT)
     variance = np.divide(left, w, out=np.zeros(len(w)), where=w > 0.0)
-    variance[faint] = _explained(K, L, w, faint)
+    C = linalg.solve_lower(L, np.multiply(np.sqrt(w)[:, None], K[:, faint], order="F"))
+    variance[faint] = K[faint, faint] - np.einsum("ij,ij->j", C, C)
     return variance
-
-
-def _explained(K, L, w, rows):
-    C = linalg.solve_lower(L, np.multiply(np.sqrt(w)[:, None], K[:, rows], order="F"))
-    return K[rows, rows] - np.einsum("ij,ij->j", C, C)
 
 
 def has_own_hessian(likelihood) -> bool:

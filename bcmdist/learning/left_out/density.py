@@ -85,7 +85,7 @@ def left_out_densities(K, likelihood: Likelihood, obs, rows: int) -> np.ndarray:
     first = obs[np.arange(rows)]
     f = laplace_mode(K, obs, likelihood)
     w = likelihood.curvature(obs, f)
-    L, _ = weighted_inverse(K, w)
-    variance = posterior_variance(K, L, w)
+    L, T = weighted_inverse(K, w)
+    variance = posterior_variance(K, L, w, T)
     mean, without = left_out(f, variance, likelihood.score(obs, f), w)
     return predictive(likelihood, mean[:rows], without[:rows], first).log_density(first)
