@@ -123,11 +123,17 @@ def test_a_thread_that_writes_on_after_a_failure_leaves_nothing(tmp_path):
                 Path(place, str(number)).touch()
             time.sleep(0.001)
 
-    with pytest.raises(OSError, match="full"), new_output(tmp_path / "out.zarr") as place:
-        thread = threading.Thread(target=write_on, args=(place,))
-        thread.start()
-        raise OSError("full")
-    thread.join()
+    threads = []
+
+    def fail():
+        with new_output(tmp_path / "out.zarr") as place:
+            threads.append(threading.Thread(target=write_on, args=(place,)))
+            threads[0].start()
+            raise OSError("full")
+
+    with pytest.raises(OSError, match="full"):
+        fail()
+    threads[0].join()
     assert os.listdir(tmp_path) == []
 
 
