@@ -29,7 +29,7 @@ LEAST_DUPLICATE_SHARE = 1e-12
 # of covariances lose digits with the condition number of the query covariance.
 SEMIDEFINITE_SHARE = 1e-6
 
-MIRROR_BLOCK = 128  # rows per block of `mirror`: two blocks fit the level-1 cache
+MIRROR_BLOCK = 64  # rows per block of `mirror`: a block fits the level-1 cache
 
 # Triangular systems are halved down to blocks of this order, which are inverted; and those of at least so many rows and
 # columns are solved in this way. 32 to 64 do as well.
@@ -259,11 +259,12 @@ def log_determinant(L) -> float:
 def mirror(A_lower) -> np.ndarray:
     """Full symmetric matrix from its lower triangle, in place, block by block."""
     n = len(A_lower)
+    above = np.triu(np.ones((MIRROR_BLOCK, MIRROR_BLOCK), dtype=bool), 1)
     for i in range(0, n, MIRROR_BLOCK):
         j = min(i + MIRROR_BLOCK, n)
         A_lower[i:j, j:] = A_lower[j:, i:j].T
         block = A_lower[i:j, i:j]
-        block[:] = np.tril(block) + np.tril(block, -1).T
+        np.copyto(block, block.T.copy(), where=above[: j - i, : j - i])
     return A_lower
 
 
