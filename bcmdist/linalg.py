@@ -236,8 +236,13 @@ def add_outer(A, scale, x) -> np.ndarray:
 
 def gram(W) -> np.ndarray:
     """`W' W`, full, for W (n, S) of either order."""
+    return mirror(gram_lower(W))
+
+
+def gram_lower(W) -> np.ndarray:
+    """Lower triangle of `W' W`, with zeros above it, for W (n, S) of either order."""
     by_column = W.flags.f_contiguous
-    return mirror(_routines(W).syrk(1.0, W if by_column else W.T, trans=int(by_column), lower=1))
+    return _routines(W).syrk(1.0, W if by_column else W.T, trans=int(by_column), lower=1)
 
 
 def add_gram_lower(A, W) -> np.ndarray:

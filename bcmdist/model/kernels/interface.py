@@ -128,12 +128,12 @@ def fill_cross(kernel: Kernel, X, Z, K) -> None:
         K[:, a : a + BLOCK_COLUMNS] = kernel.cross(X, Z[a : a + BLOCK_COLUMNS])
 
 
-def cross_lower(kernel: Kernel, X) -> np.ndarray:
+def cross_lower(kernel: Kernel, X, *, dtype=float) -> np.ndarray:
     """`k(X, X)` for X (n, D), Fortran-ordered: its lower triangle, above which some are zeros.
 
     By blocks of columns as in `fill_cross`: (1500, 1500) takes half to a third of the time of `cross`.
     """
-    K = np.zeros((len(X), len(X)), order="F")
+    K = np.zeros((len(X), len(X)), order="F", dtype=dtype)
     for a in range(0, len(X), BLOCK_COLUMNS):
         K[a:, a : a + BLOCK_COLUMNS] = kernel.cross(X[a:], X[a : a + BLOCK_COLUMNS])
     return K
