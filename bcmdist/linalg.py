@@ -31,9 +31,9 @@ SEMIDEFINITE_SHARE = 1e-6
 
 MIRROR_BLOCK = 64  # rows per block of `mirror`: a block fits the level-1 cache
 
-# Triangular systems are halved down to blocks of this order, which are inverted; and those of at least so many rows and
-# columns are solved in this way. 32 to 64 do as well.
-SOLVE_BLOCK, LEAST_SOLVED = 32, 64
+# Triangular systems of at least so many rows and columns are halved, down to blocks that are inverted: of 256 bytes a
+# row, the double of which does as well.
+LEAST_SOLVED, SOLVE_BYTES = 64, 256
 
 
 class _Routines:
@@ -41,6 +41,7 @@ class _Routines:
 
     def __init__(self, dtype):
         self.dtype = np.dtype(dtype)
+        self.block = SOLVE_BYTES // self.dtype.itemsize
         self.eps = float(np.finfo(dtype).eps)
         self.potrf, self.potri, self.pstrf = get_lapack_funcs(("potrf", "potri", "pstrf"), dtype=self.dtype)
         self.trttp, self.tpttr, self.trtri = get_lapack_funcs(("trttp", "tpttr", "trtri"), dtype=self.dtype)
@@ -179,7 +180,7 @@ def _solve_right_transposed(routines, L, X):
     Nearly all is products, which run at twice the rate of `trsm` of a few hundred rows. Only small blocks are inverted,
     which are as well conditioned as L at worst, and mostly far better (Du Croz & Higham 1992, section 4).
     """
-    h = _half(len(L))
+    h = _half(len(L), routines.block)
     if h == 0:
         inverse, _ = routines.trtri(L, lower=1)
         routines.trmm(1.0, inverse, X, side=1, lower=1, trans_a=1, overwrite_b=1)
@@ -191,7 +192,7 @@ def _solve_right_transposed(routines, L, X):
 
 def _solve_right(routines, L, X):
     """Make X (m, n), Fortran-ordered, X L^-1 in place: X2 L22^-1, then (X1 - X2 L21) L11^-1."""
-    h = _half(len(L))
+    h = _half(len(L), routines.block)
     if h == 0:
         inverse, _ = routines.trtri(L, lower=1)
         routines.trmm(1.0, inverse, X, side=1, lower=1, overwrite_b=1)
@@ -201,9 +202,9 @@ def _solve_right(routines, L, X):
     _solve_right(routines, L[:h, :h], X[:, :h])
 
 
-def _half(n):
+def _half(n, block):
     """Where a triangle of order n is cut, in whole blocks; 0 for one that is not."""
-    return SOLVE_BLOCK * (math.ceil(n / SOLVE_BLOCK) // 2)
+    return block * (math.ceil(n / block) // 2)
 
 
 def cholesky_solve(L, b) -> np.ndarray:

@@ -33,9 +33,9 @@ from bcmdist.model.model import FIRST_PRECISION
 from bcmdist.model.shared.interface import Shared
 
 # What rounding may move means by, in posterior standard deviations of f.
-LARGEST_ERROR = 1e-3
+LARGEST_ERROR = 8e-4
 # Rows whose products are added in single precision.
-ADDED_ROWS = 256
+ADDED_ROWS = 512
 EPS = float(np.finfo(np.float32).eps)
 
 Hear = Callable[[Shared, Likelihood, np.ndarray, Observations], Message]
@@ -84,15 +84,20 @@ PRECISIONS.add(FIRST_PRECISION, expert_message)
 PRECISIONS.add("mixed", mixed_message)
 
 
-def refuse_without_covariance(precision: str, residual: str, likelihood: Likelihood) -> None:
-    """Raise `InvalidOption` where experts do not whiten a Gaussian likelihood by the covariance matrix of their rows.
+def refuse_single(precision: str, residual: str, likelihood: Likelihood | None) -> None:
+    """Raise `InvalidOption` for mixed precision where experts do not factor a Gaussian covariance of their rows.
 
-    Modes are searched in double precision: where steps end, and so what is said, depends on the last digits.
+    Where modes are searched, what is said depends on where steps end, and so on the last digits.
+
+    Parameters
+    ----------
+    likelihood : None where it is not known yet
     """
-    if precision != FIRST_PRECISION and not (likelihood.exact and residual == "block"):
+    if precision != FIRST_PRECISION and (residual != "block" or not (likelihood is None or likelihood.exact)):
+        named = f"likelihood {likelihood.name} and " if likelihood else ""
         raise InvalidOption(
-            f"precision: expected {FIRST_PRECISION} with likelihood {likelihood.name} and residual {residual}, got {precision}, "
-            "which is for Gaussian noise and onehot with --expert bcm; leave it out"
+            f"precision: expected {FIRST_PRECISION} with {named}residual {residual}, got {precision}, which is for "
+            "Gaussian noise and onehot with --expert bcm; leave it out, or give these"
         )
 
 
