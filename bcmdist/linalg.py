@@ -43,7 +43,7 @@ class _Routines:
         self.dtype = np.dtype(dtype)
         self.block = SOLVE_BYTES // self.dtype.itemsize
         self.eps = float(np.finfo(dtype).eps)
-        self.potrf, self.potri, self.pstrf = get_lapack_funcs(("potrf", "potri", "pstrf"), dtype=self.dtype)
+        self.potrf, self.pstrf, self.lauum = get_lapack_funcs(("potrf", "pstrf", "lauum"), dtype=self.dtype)
         self.trttp, self.tpttr, self.trtri = get_lapack_funcs(("trttp", "tpttr", "trtri"), dtype=self.dtype)
         self.trsv, self.trsm, self.trmm = get_blas_funcs(("trsv", "trsm", "trmm"), dtype=self.dtype)
         self.gemm, self.syrk, self.ger = get_blas_funcs(("gemm", "syrk", "ger"), dtype=self.dtype)
@@ -253,8 +253,21 @@ def add_gram_lower(A, W) -> np.ndarray:
 
 def inverse(L) -> np.ndarray:
     """`(L L')^-1`, full; keeps `L`."""
-    A, _ = _routines(L).potri(L, lower=1)
+    routines = _routines(L)
+    A, _ = routines.lauum(_triangle_inverse(routines, L), lower=1, overwrite_c=1)
     return mirror(A)
+
+
+def _triangle_inverse(routines, L):
+    """`L^-1`, half by half: [A 0; B C]^-1 = [A^-1 0; -C^-1 B A^-1, C^-1]; half of the time of `trtri`."""
+    h = _half(len(L), routines.block)
+    if h == 0:
+        return routines.trtri(L, lower=1)[0]
+    A, C = _triangle_inverse(routines, L[:h, :h]), _triangle_inverse(routines, L[h:, h:])
+    B = routines.trmm(1.0, A, np.array(L[h:, :h], dtype=routines.dtype, order="F"), side=1, lower=1, overwrite_b=1)
+    found = np.zeros(L.shape, dtype=routines.dtype, order="F")
+    found[:h, :h], found[h:, h:], found[h:, :h] = A, C, routines.trmm(-1.0, C, B, lower=1, overwrite_b=1)
+    return found
 
 
 def log_determinant(L) -> float:

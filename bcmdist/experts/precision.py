@@ -11,10 +11,10 @@ more the more the n rows say of the shared variables. Means move by at most
     GROWTH eps tr(V'R^-1 V) / sqrt(n)     (the shared functions only)
 
 posterior standard deviations of f: measured, on four tables and on made data of 1 to 8 inputs, smooth and rough, with
-250 to 2,000 rows an expert and noise of a thousandth of the variance and more, mostly by a tenth of it; 8,000 or 128,000
-rows do not differ. The message of an expert for which it exceeds `LARGEST_ERROR` (functions that the shared variables
-explain, with less noise than a tenth of the variance), or whose R rounding leaves indefinite, is computed in double
-precision. The rule looks at nothing but the model and the rows: the same rows give the same message on the same
+250 to 2,000 rows an expert and noise of a thousandth of the variance and more, mostly by a tenth of it; 8,000 and
+128,000 rows do not differ. The message of an expert for which it exceeds `LARGEST_ERROR` (functions that the shared
+variables explain, with less noise than a tenth of the variance), or whose R rounding leaves indefinite, is computed in
+double precision. The rule looks at nothing but the model and the rows: the same rows give the same message on the same
 machine; on another one it may differ by as much as its error, so that what was said cannot be taken back exactly.
 """
 
