@@ -30,6 +30,7 @@ LEAST_DUPLICATE_SHARE = 1e-12
 SEMIDEFINITE_SHARE = 1e-6
 
 MIRROR_BLOCK = 64  # rows per block of `mirror`: a block fits the level-1 cache
+ABOVE = np.triu(np.ones((MIRROR_BLOCK, MIRROR_BLOCK), dtype=bool), 1)
 
 # Triangular systems of at least so many rows and columns are halved, down to blocks that are inverted: of 256 bytes a
 # row, the double of which does as well.
@@ -66,9 +67,9 @@ def cholesky(A, *, name) -> np.ndarray:
     NotPositiveDefinite
         Names the matrix, the pivot that failed and a lower bound of the condition number.
     """
-    L, info = _routines(A).potrf(A, lower=1, clean=1, overwrite_a=1)
+    L, info = _routines(A).potrf(A, lower=1, clean=0, overwrite_a=1)
     if info == 0:
-        return L
+        return _clear_above(L)
     pivot = int(info) - 1
     d = np.diag(L)[:pivot] ** 2 if pivot else np.ones(1)
     raise NotPositiveDefinite(
@@ -277,14 +278,23 @@ def log_determinant(L) -> float:
 
 def mirror(A_lower) -> np.ndarray:
     """Full symmetric matrix from its lower triangle, in place, block by block."""
-    n = len(A_lower)
-    above = np.triu(np.ones((MIRROR_BLOCK, MIRROR_BLOCK), dtype=bool), 1)
-    for i in range(0, n, MIRROR_BLOCK):
-        j = min(i + MIRROR_BLOCK, n)
+    for i, j in _blocks(len(A_lower)):
         A_lower[i:j, j:] = A_lower[j:, i:j].T
         block = A_lower[i:j, i:j]
-        np.copyto(block, block.T.copy(), where=above[: j - i, : j - i])
+        np.copyto(block, block.T.copy(), where=ABOVE[: j - i, : j - i])
     return A_lower
+
+
+def _clear_above(L) -> np.ndarray:
+    """L with zeros above its diagonal, in place."""
+    for i, j in _blocks(len(L)):
+        L[:i, i:j] = 0.0
+        np.copyto(L[i:j, i:j], 0.0, where=ABOVE[: j - i, : j - i])
+    return L
+
+
+def _blocks(n):
+    return [(i, min(i + MIRROR_BLOCK, n)) for i in range(0, n, MIRROR_BLOCK)]
 
 
 def packed(A) -> np.ndarray:
