@@ -36,6 +36,7 @@ from bcmdist.runtime.dask.connection import (
 from bcmdist.runtime.dask.heartbeat import Heartbeat
 from bcmdist.runtime.dask.one_by_one import WINDOW, DeathIsFinal, OneByOne
 from bcmdist.runtime.dask.sums import FAN_IN, SUM_PRIORITY
+from bcmdist.runtime.dask.telling import Telling
 from bcmdist.runtime.interface import Outcome, Progress, SumLost, silent
 from bcmdist.runtime.signals import finished_first
 from bcmdist.runtime.task import run_batch
@@ -78,6 +79,7 @@ class DaskRuntime:
                 with finished_first():  # one that is there by half cannot be ended
                     self._cluster = local_cluster(workers, self._scratch.name)
             self._client = connect(address or self._cluster, connect_seconds)
+            self._telling = Telling(self._client)
             self._prepare_workers()
         except BaseException:
             self.close()
@@ -136,7 +138,7 @@ class DaskRuntime:
 
     def each(self, work, *, label) -> Iterator[Outcome]:
         """Outcome of each pair of a task and partitions, in the order of completion."""
-        return OneByOne(self._client, self.threads, label).outcomes(work)
+        return OneByOne(self._telling, self.threads, label).outcomes(work)
 
     def total(self, kept, *, label) -> Any:
         """What was kept, added up by the workers that have it."""
