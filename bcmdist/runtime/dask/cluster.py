@@ -219,8 +219,10 @@ class DaskRuntime:
 
     def close(self) -> None:
         """Leave the cluster; end it where it is our own."""
-        client = getattr(self, "_client", None)
+        client, telling = getattr(self, "_client", None), getattr(self, "_telling", None)
         if client is not None:
+            if telling is not None and client.status == "running":
+                telling.close()
             if self._cluster is None and client.status == "running":
                 for plugin in (LimitBlas, KeepPages):
                     with contextlib.suppress(OSError, ValueError):  # the plugin never came, or all is gone

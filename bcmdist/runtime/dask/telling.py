@@ -45,6 +45,10 @@ class Telling:
         self._wanted.add(options["key"])
         return self.client.submit(run_and_tell, run, self.client.id, task, parts, **options)
 
+    def close(self) -> None:
+        """Hear no more. The scheduler would fail to tell a client that has left that it has."""
+        self.client.unsubscribe_topic(self.client.id)
+
     def _hear(self, event):
         said = event[1]
         if said.get("key") in self._wanted:  # of others Dask itself tells
