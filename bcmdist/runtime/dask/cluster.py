@@ -5,6 +5,8 @@ stays on its worker; every `FAN_IN` results are added by another task, and so on
 order that depends on the number of partitions and threads only. At most `WINDOW` batches per
 thread are in flight, or all of them where they are few.
 
+Partitions whose rows are kept where they are read stay on workers, which are asked about them (`held`).
+
 On retry: tasks are pure, Dask recomputes what a dead worker held. On duplicate: results are keyed
 by the batch, a second run replaces the first. On loss of all workers or of the scheduler:
 `SchedulerLost`; nothing was committed.
@@ -19,7 +21,7 @@ import distributed
 from distributed.client import ClosedClientError
 from distributed.comm import CommClosedError
 
-from bcmdist.data.partition import Work
+from bcmdist.data.partition import Partition, Work
 from bcmdist.errors import BcmdistError, WorkerCannotRead, WorkerLost
 from bcmdist.runtime.dask.connection import (
     CONNECT_SECONDS,
@@ -34,6 +36,7 @@ from bcmdist.runtime.dask.connection import (
     scratch_directory,
 )
 from bcmdist.runtime.dask.heartbeat import Heartbeat
+from bcmdist.runtime.dask.held import Held, NoAnswer
 from bcmdist.runtime.dask.one_by_one import WINDOW, DeathIsFinal, OneByOne
 from bcmdist.runtime.dask.sums import FAN_IN, SUM_PRIORITY
 from bcmdist.runtime.dask.telling import Telling
@@ -44,6 +47,7 @@ from bcmdist.runtime.task import run_batch
 BATCHES_PER_THREAD = 8  # enough that the last batches end at about the same time
 BATCH_PARTITIONS = 16  # a batch in flight is redone when its worker dies, with the sums it held
 LOOK_SECONDS = 0.1  # between looks at what is done, which nobody can tell once the scheduler is lost
+HELD_AT_A_TIME = 4  # sums that alternate over the same partitions, as learning and its judges do
 PAUSE_SHARE = 0.8  # of its memory limit at which a Dask worker starts no further task
 
 
@@ -73,6 +77,7 @@ class DaskRuntime:
     ):
         self.progress = progress
         self._cluster, self._scratch = None, None
+        self._held: dict[tuple, Held] = {}
         try:
             if not address:
                 self._scratch = scratch_directory()
@@ -107,11 +112,26 @@ class DaskRuntime:
         while True:
             pulse = Heartbeat(self._client, label, len(parts))
             try:
+                if all(isinstance(part, Partition) and part.data.kept for part in parts):
+                    with contextlib.suppress(NoAnswer):
+                        return self._asked(task, parts, label, pulse)
                 return self._sum(task, parts, label, pulse)
             except distributed.CancelledError as error:
                 pulse.check_lost(error)  # else begin again
             except (CommClosedError, ClosedClientError) as error:
                 raise pulse.lost() from error
+
+    def _asked(self, task, parts, label, pulse):
+        """The sum over partitions that workers hold, or from now on do."""
+        key = tuple((part.data.kept, part.start, part.stop, part.weight) for part in parts)
+        self.progress(label, 0, len(parts))
+        held = self._held.pop(key, None) or Held(self._client, parts, pulse.ask("ncores"), pulse)
+        total = held.sum(task, pulse)
+        self._held[key] = held  # the last that was used
+        for oldest in list(self._held)[:-HELD_AT_A_TIME]:
+            del self._held[oldest]
+        self.progress(label, len(parts), len(parts))
+        return total
 
     def _sum(self, task, parts, label, pulse):
         tree = _Tree(self._client, label)
