@@ -60,7 +60,7 @@ COLUMNS = {
 
 @dataclass
 class Watched:
-    """What this process's children have taken, with theirs, while the block lasted; looked at every `LOOK_SECONDS`."""
+    """What children that were started in the block, and theirs, have taken; looked at every `LOOK_SECONDS`."""
 
     wall: float = 0.0
     peak: int = 0
@@ -69,6 +69,7 @@ class Watched:
     """seconds on a core by process, as last seen"""
 
     def __enter__(self):
+        self._others = set(psutil.Process().children(recursive=True))
         self._end, self._thread = threading.Event(), threading.Thread(target=self._watch, daemon=True)
         self._start = time.perf_counter()
         self._thread.start()
@@ -86,7 +87,7 @@ class Watched:
     def look(self):
         """Once."""
         resident = 0
-        for process in psutil.Process().children(recursive=True):
+        for process in set(psutil.Process().children(recursive=True)) - self._others:
             try:
                 with process.oneshot():
                     times = process.cpu_times()
