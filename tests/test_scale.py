@@ -18,7 +18,18 @@ FOUND = Constants(
     client=(1.0, 5e-4),
     told_bytes=500.0,
 )
-PLAN = Plan(rows=10**6, workers=10, n=500, Q=500, fan_in=8, bytes_a_second=1e9, commit_share=20, commit_every=5.0)
+PLAN = Plan(
+    rows=10**6,
+    workers=10,
+    n=500,
+    Q=500,
+    fan_in=8,
+    bytes_a_second=1e9,
+    group=4,
+    few=4,
+    commit_share=20,
+    commit_every=5.0,
+)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +72,11 @@ def test_what_a_fit_costs():
     assert found["scheduler_seconds"] == pytest.approx(2.0 + 2000 * 1e-3)
     assert found["tree_depth"] == 2
     assert found["tree_seconds"] == pytest.approx(2 * 7 * (message / 1e9 + 1e-9 * message) + message / 1e9)
+    # Four partitions are a task and a third of a sum: three quarters of 4 ms a task, 80 / 7 tasks a commit.
+    assert found["sums_scheduler_seconds"] == pytest.approx(3e-3 * 80 / 7)
+    commit = found["sums_scheduler_seconds"] + found["tree_seconds"] + FOUND.commit_seconds(500)
+    assert found["commits_seconds"] == pytest.approx(found["commits"] * commit)
+    assert found["commits"] == max(1, int(found["experts_seconds"] / max(5.0, 20 * commit)))
     assert found["bound"] == "experts"
     assert found["seconds"] == pytest.approx(found["experts_seconds"] + found["commits_seconds"])
     assert found["client_megabytes"] == pytest.approx((2000 * 500 + found["commits"] * message) / 1e6)

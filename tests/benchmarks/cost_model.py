@@ -87,6 +87,10 @@ class Plan:
     fan_in: int
     bytes_a_second: float
     """between two workers; taken, not measured"""
+    group: int
+    """partitions of a task"""
+    few: int
+    """terms that a worker adds at a time, each sum being one of the next"""
     commit_share: int
     """a commit comes at most once in so many times its own seconds"""
     commit_every: float
@@ -96,6 +100,13 @@ class Plan:
 def depth(workers, fan_in):
     """Levels of a tree that adds one term of each worker, so many at a time."""
     return math.ceil(math.log(workers) / math.log(fan_in) - 1e-9) if workers > 1 else 0
+
+
+def sums_seconds(plan: Plan, found: Constants):
+    """The scheduler's share in a commit: a task for each worker, and those of the tree, each as any other task."""
+    tasks_of_a_group = 1.0 + 1.0 / (plan.few - 1)
+    task = found.scheduler[1] * plan.group / tasks_of_a_group
+    return task * plan.workers * plan.fan_in / (plan.fan_in - 1)
 
 
 def projected(plan: Plan, found: Constants):
@@ -110,7 +121,7 @@ def projected(plan: Plan, found: Constants):
     client = found.client[0] + partitions * found.client[1]
     bounds = {"experts": experts, "scheduler": scheduler, "client": client}
     bound = max(bounds, key=bounds.__getitem__)
-    commit = tree + found.commit_seconds(plan.Q)
+    commit = sums_seconds(plan, found) + tree + found.commit_seconds(plan.Q)
     commits = max(1, int(bounds[bound] / max(plan.commit_every, plan.commit_share * commit)))
     return {
         "partitions": partitions,
@@ -119,6 +130,7 @@ def projected(plan: Plan, found: Constants):
         "client_seconds": client,
         "tree_depth": levels,
         "tree_seconds": tree,
+        "sums_scheduler_seconds": sums_seconds(plan, found),
         "commits": commits,
         "commits_seconds": commits * commit,
         "seconds": bounds[bound] + commits * commit,

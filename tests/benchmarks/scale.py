@@ -194,8 +194,9 @@ def measured_constants(folder, sizes, queries, runs, repeats):
 
 def extrapolated(constants):
     """The far fit, by sizes of experts."""
-    policy = {"commit_share": loop.COMMIT_SHARE, "commit_every": loop.COMMIT_SECONDS, "fan_in": sums.FAN_IN}
-    plans = [Plan(**FAR, n=n, Q=Q, bytes_a_second=BYTES_A_SECOND, **policy) for n, Q in FAR_SIZES]
+    policy = {"commit_share": loop.COMMIT_SHARE, "commit_every": loop.COMMIT_SECONDS, "group": loop.GROUP}
+    tree = {"fan_in": sums.FAN_IN, "few": sums.FEW, "bytes_a_second": BYTES_A_SECOND}
+    plans = [Plan(**FAR, n=n, Q=Q, **tree, **policy) for n, Q in FAR_SIZES]
     return {f"n {plan.n}, Q {plan.Q}": projected(plan, constants) for plan in plans}
 
 
