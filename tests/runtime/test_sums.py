@@ -213,6 +213,7 @@ def test_nothing_stays_on_workers_after_the_total(cluster, tmp_path):
 
 def test_a_late_copy_does_not_count(own, tmp_path, monkeypatch):
     monkeypatch.setattr(flights, "LATE_SECONDS", 0.5)
+    monkeypatch.setattr(flights, "LATE_FACTOR", 0.0)  # however busy the machine is
     task = Keeping(str(tmp_path), slow=59)
     kept, told = kept_of(own.each([(task, batch) for batch in BATCHES], label="late"))
     assert task.runs()[59] == 2
