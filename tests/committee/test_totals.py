@@ -69,6 +69,44 @@ class Partly(SerialRuntime):
         return replace(kept, entries=dict([*kept.entries.items()][1:]))
 
 
+class Clock:
+    """Stands still but for what takes time by its own account."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+
+class Slow(SerialRuntime):
+    """Three seconds for each outcome, ten for each total."""
+
+    def __init__(self, clock):
+        super().__init__()
+        self.clock = clock
+
+    def each(self, work, *, label):
+        for outcome in super().each(work, label=label):
+            self.clock.now += 3.0
+            yield outcome
+
+    def total(self, kept, *, label):
+        self.clock.now += 10.0
+        return super().total(kept, label=label)
+
+
+def test_totals_count_as_time_of_commits(prepared, monkeypatch):
+    gbcm, path = prepared
+    clock = Clock()
+    monkeypatch.setattr("bcmdist.committee.ingest.loop.time", clock)
+    one_by_one = IngestOptions(same_rows="refuse")
+    after, tally = gbcm.ingest(gbcm.source(path), one_by_one, runtime=Slow(clock))
+    assert tally.partitions == 12
+    assert clock.now == 12 * 3.0 + 2 * 10.0  # after five seconds, and then one at the end: 200 seconds are not over
+    assert after.commit == gbcm.commit + 2
+
+
 @pytest.mark.parametrize("runtime", [Losing, Recomputing, Partly])
 @pytest.mark.parametrize("half_life", [None, 60.0])
 def test_what_is_not_the_sum_of_its_entries_is_heard_again(prepared, runtime, half_life):

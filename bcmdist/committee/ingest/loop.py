@@ -238,6 +238,7 @@ class _Loop:
 
     def commit(self) -> None:
         """Commit what is pending, whoever else does; then acknowledge it."""
+        begun = time.monotonic()
         batch, overtaken = totalled(self.admission.take(), self.runtime, self._hear_again, label=self.label), False
         if self.admission.is_overtaken(batch):
             batch = self._left_of(batch)
@@ -259,7 +260,7 @@ class _Loop:
             with contextlib.suppress(ModelNotFound):  # pruned by others; the commit before it predicts as well
                 self.hearing = self.watch.hearing(self.expert, self.snapshot)
             self.unpruned += 1
-            self.commit_seconds = time.monotonic() - start
+            self.commit_seconds = time.monotonic() - begun
         self.committed = time.monotonic()
         ledger = self.snapshot.ledger if overtaken else None
         self._do(self.admission.committed(batch, self._fading_on(), ledger))

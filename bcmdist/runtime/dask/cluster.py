@@ -39,6 +39,7 @@ from bcmdist.runtime.dask.heartbeat import Heartbeat
 from bcmdist.runtime.dask.held import Held, NoAnswer
 from bcmdist.runtime.dask.one_by_one import WINDOW, DeathIsFinal, OneByOne
 from bcmdist.runtime.dask.sums import FAN_IN, SUM_PRIORITY
+from bcmdist.runtime.dask.telling import Telling
 from bcmdist.runtime.interface import Outcome, Progress, SumLost, silent
 from bcmdist.runtime.signals import finished_first
 from bcmdist.runtime.task import run_batch
@@ -83,6 +84,7 @@ class DaskRuntime:
                 with finished_first():  # one that is there by half cannot be ended
                     self._cluster = local_cluster(workers, self._scratch.name)
             self._client = connect(address or self._cluster, connect_seconds)
+            self._telling = Telling(self._client)
             self._prepare_workers()
         except BaseException:
             self.close()
@@ -124,10 +126,14 @@ class DaskRuntime:
         key = tuple((part.data.kept, part.start, part.stop, part.weight) for part in parts)
         self.progress(label, 0, len(parts))
         held = self._held.pop(key, None) or Held(self._client, parts, pulse.ask("ncores"), pulse)
-        total = held.sum(task, pulse)
+        try:
+            total = held.sum(task, pulse)
+        except NoAnswer:
+            held.release()
+            raise
         self._held[key] = held  # the last that was used
         for oldest in list(self._held)[:-HELD_AT_A_TIME]:
-            del self._held[oldest]
+            self._held.pop(oldest).release()
         self.progress(label, len(parts), len(parts))
         return total
 
@@ -156,7 +162,7 @@ class DaskRuntime:
 
     def each(self, work, *, label) -> Iterator[Outcome]:
         """Outcome of each pair of a task and partitions, in the order of completion."""
-        return OneByOne(self._client, self.threads, label).outcomes(work)
+        return OneByOne(self._telling, self.threads, label).outcomes(work)
 
     def total(self, kept, *, label) -> Any:
         """What was kept, added up by the workers that have it."""
@@ -237,8 +243,10 @@ class DaskRuntime:
 
     def close(self) -> None:
         """Leave the cluster; end it where it is our own."""
-        client = getattr(self, "_client", None)
+        client, telling = getattr(self, "_client", None), getattr(self, "_telling", None)
         if client is not None:
+            if telling is not None and client.status == "running":
+                telling.close()
             if self._cluster is None and client.status == "running":
                 for plugin in (LimitBlas, KeepPages):
                     with contextlib.suppress(OSError, ValueError):  # the plugin never came, or all is gone

@@ -15,7 +15,8 @@ import distributed
 
 from bcmdist.data.partition import Work
 from bcmdist.runtime.dask.heartbeat import PULSE_SECONDS, Heartbeat
-from bcmdist.runtime.dask.sums import Term, WorkerSum, run_and_tell, told
+from bcmdist.runtime.dask.sums import Term, one_term
+from bcmdist.runtime.dask.telling import Telling
 from bcmdist.runtime.interface import Outcome
 from bcmdist.runtime.task import Task, is_parted
 
@@ -62,15 +63,16 @@ class Flights:
 
     Parameters
     ----------
-    client : distributed.Client
+    telling : Telling
+        Of the client.
     pulse : Heartbeat
         Of the cluster.
     prefix : str
         Begins the keys of the tasks.
     """
 
-    def __init__(self, client, pulse: Heartbeat, prefix: str):
-        self.client = client
+    def __init__(self, telling: Telling, pulse: Heartbeat, prefix: str):
+        self.telling, self.client = telling, telling.client
         self.pulse = pulse
         self.flying: list[Flight] = []
         self._prefix = f"{prefix}{pulse.label}-{uuid.uuid4().hex[:12]}"
@@ -107,8 +109,8 @@ class Flights:
     def _send(self, flight, workers):
         self._submitted += 1
         parted = is_parted(flight.task)
-        future = self.client.submit(
-            *((run_and_tell, flight.run) if parted else (flight.run,)),
+        future = (self.telling if parted else self.client).submit(
+            flight.run,
             flight.task,
             flight.parts,
             key=f"{self._prefix}-{self._submitted}",
@@ -117,7 +119,7 @@ class Flights:
             allow_other_workers=bool(workers),  # those may be gone before it arrives
         )
         # A coroutine of the client's event loop: many are fetched at the same time, and none blocks us.
-        fetch = told(self.client, future) if parted else self.client.gather(future, asynchronous=True)
+        fetch = self.telling.told(future) if parted else self.client.gather(future, asynchronous=True)
         fetched = asyncio.run_coroutine_threadsafe(fetch, self.client.loop.asyncio_loop)
         flight.copies.append(Copy(future, fetched, time.monotonic()))
 
@@ -142,7 +144,7 @@ class Flights:
         if not is_parted(flight.task):
             return Outcome(flight.parts, result)
         term = Term(copy.future, result.worker, len(flight.parts))
-        return Outcome(flight.parts, result.told, kept=WorkerSum(self.client, (term,)))
+        return Outcome(flight.parts, result.told, kept=one_term(self.client, term))
 
     def _repeat_late(self):
         """Send a second copy of what has been under way for too long to another worker, where there is one."""

@@ -82,6 +82,11 @@ class Held:
                 values |= zip(group, some, strict=True)
         return functools.reduce(operator.add, (values[k] for k in sorted(values)))
 
+    def release(self) -> None:
+        """Let workers forget the partitions."""
+        if self.client.status == "running":
+            self.client.cancel(self.futures)
+
     async def _holders(self):
         with self.client.as_current():
             return await self.client.gather(self.futures, asynchronous=True)

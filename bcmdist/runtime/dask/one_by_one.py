@@ -16,6 +16,7 @@ from bcmdist.runtime.dask.flights import Flight, Flights, NeverArrived
 from bcmdist.runtime.dask.heartbeat import PULSE_SECONDS, Heartbeat
 from bcmdist.runtime.dask.last_phase import last_seen, run_noted
 from bcmdist.runtime.dask.quarantine import Quarantine, Suspect
+from bcmdist.runtime.dask.telling import Telling
 from bcmdist.runtime.interface import Outcome
 from bcmdist.runtime.task import run_batch
 
@@ -53,11 +54,11 @@ PREFIX = "each-"  # of the keys of such tasks
 class OneByOne:
     """One call of `Runtime.each` on a cluster of so many threads."""
 
-    def __init__(self, client, threads, label):
-        self.client = client
+    def __init__(self, telling: Telling, threads, label):
+        self.client = telling.client
         self.window = WINDOW * threads
-        self.pulse = Heartbeat(client, label)
-        self.flights = Flights(client, self.pulse, PREFIX)
+        self.pulse = Heartbeat(self.client, label)
+        self.flights = Flights(telling, self.pulse, PREFIX)
         self.again: collections.deque = collections.deque()
         self.quarantine = Quarantine()
         self.killed_at = 0.0
