@@ -102,8 +102,8 @@ def test_shape_and_dispersion_are_learned(make_data, likelihood):
 def test_the_shape_of_lives_that_mostly_end_at_once_is_learned(make_data):
     """Drawn with shape .2: a quarter of them last less than a ten-thousandth of the mean."""
     rng = np.random.default_rng(0)
-    X = rng.uniform(-2, 2, (200, 2))
-    times = np.exp(np.sin(X[:, 0])) * rng.weibull(0.2, 200)
+    X = rng.uniform(-2, 2, (400, 2))
+    times = np.exp(np.sin(X[:, 0])) * rng.weibull(0.2, 400)
     limit = 10 * np.quantile(times, 0.8)
     path = make_data(X=X, y=np.minimum(times, limit), event=(times <= limit) * 1.0)
     learned = GBCM.fit(path, settings("weibull", learn=True, effort="quick")).info()["hyperparameters"]
