@@ -111,6 +111,7 @@ _HOME = {
     "register_kernel": "bcmdist.model.kernels",
     "register_predictor": "bcmdist.prediction.predictors",
     "register_source": "bcmdist.data.sources.open",
+    "plan": "bcmdist.api.plan.plan",
     "sample_posterior": "bcmdist.api.sampling",
 }
 _RENAMED = {"Wishes": "IngestOptions"}  # names of before, which stay
@@ -127,6 +128,7 @@ __all__ = [
     "append_rows",
     "open_data",
     "partitions",
+    "plan",
     "publish",
     "register_expert",
     "register_kernel",

@@ -48,8 +48,7 @@ def resumed(data, settings, model, runtime) -> Commit | None:
     """
     store = open_store(model)
     if store.head() == 0:
-        if store.foreign():
-            raise ModelExists(f"{model}: expected a new or empty directory, it holds other files; choose another one")
+        refuse_foreign(store)
         return None
     commit = store.load()
     if commit.facts["fit"]["job"] not in _jobs(data, settings, commit.facts["fit"]):
@@ -61,6 +60,14 @@ def resumed(data, settings, model, runtime) -> Commit | None:
     surveyed, chunks = store.get_segment(facts.surveyed), recorded_chunks(store, facts)
     refuse_changed(survey(data, settings, runtime).entries.values(), surveyed, chunks)
     return commit
+
+
+def refuse_foreign(store) -> None:
+    """Raise `ModelExists` where a directory without commits holds other files."""
+    if store.foreign():
+        raise ModelExists(
+            f"{store.storage.url}: expected a new or empty directory, it holds other files; choose another one"
+        )
 
 
 def _jobs(data, settings, facts):

@@ -1,0 +1,253 @@
+"""A plan: what a fit would cost where it would run, and how it might cost less.
+
+    plan("train.zarr", Settings(query=1000), runtime=runtime).seconds["total"]
+
+Some rows are surveyed as a fit surveys all, so that what it would refuse of them is refused; nothing is written.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import psutil
+
+from bcmdist.api.places import places
+from bcmdist.api.plan.rates import Rates, measured
+from bcmdist.api.plan.stages import Planned, evaluations, steps
+from bcmdist.committee.ingest.loop import COMMIT_SECONDS
+from bcmdist.data.dataset import Dataset, open_data
+from bcmdist.data.partition import Partition, partitions
+from bcmdist.data.slices import SLICED
+from bcmdist.experts.limits import _reading_bytes
+from bcmdist.experts.residual import RESIDUALS
+from bcmdist.learning.experts import EXPERTS
+from bcmdist.learning.first_commit import refuse_foreign
+from bcmdist.learning.hyperparameters import first_kernel, first_mean
+from bcmdist.learning.prepare import QUERY, case_of, query_wanted, survey
+from bcmdist.learning.query_selection import select_points
+from bcmdist.learning.settings import Settings
+from bcmdist.model.kernels import kernel_parts, parse_kernel
+from bcmdist.model.mean import Mean
+from bcmdist.runtime import memory
+from bcmdist.runtime.interface import Runtime
+from bcmdist.runtime.memory import FLOAT
+from bcmdist.runtime.serial import SerialRuntime
+from bcmdist.storage.commits import open_store
+
+# Rows that are surveyed, about: spread over the data by chunks.
+SURVEYED = 20_000
+# Bytes of a ledger entry where it is told, and where it is written (measured).
+TOLD_BYTES, WRITTEN_BYTES = 300, 250
+# A small choice of query points, for what k-means takes before it begins (its import).
+FEW_POINTS, FEW_ROWS = 20, 200
+# Savings worth a word, and so many words.
+WORTHWHILE, WORDS = 0.2, 2
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a fit would cost; seconds and flops by stage."""
+
+    rows: int
+    partitions: int
+    query: int
+    """points, about"""
+    likelihood: str
+    threads: int
+    evaluations: float
+    """of the evidence, about: how far a search goes is an estimate from its effort"""
+    seconds: dict[str, float]
+    """of wall time, with the `total`"""
+    flops: dict[str, float]
+    """with the `total`"""
+    bytes: dict[str, float]
+    """`messages` that experts make, what goes `to_client` where workers are other processes, and `to_store`"""
+    peak_bytes: float
+    """of a process with one thread"""
+    advice: str
+
+    def to_json(self) -> dict[str, Any]:
+        """As the command prints it."""
+        return {
+            "rows": self.rows,
+            "partitions": self.partitions,
+            "query": self.query,
+            "likelihood": self.likelihood,
+            "threads": self.threads,
+            "evaluations": round(self.evaluations),
+            "projected_seconds": self.seconds,
+            "projected_gflops": {name: flops / 1e9 for name, flops in self.flops.items()},
+            "projected_megabytes": {name: size / 1e6 for name, size in self.bytes.items()},
+            "projected_peak_megabytes": self.peak_bytes / 1e6,
+            "advice": self.advice,
+            "seconds": None,
+        }
+
+
+def plan(source, settings: Settings | None = None, *, model=None, runtime: Runtime | None = None, begun=None) -> Plan:
+    """What a fit of a data set would cost.
+
+    Parameters
+    ----------
+    source, settings, model, runtime : as of `GBCM.fit`
+    begun : by `time.perf_counter`, when whoever asks began to start the runtime
+
+    Raises
+    ------
+    As `GBCM.fit`, of what it refuses before it learns.
+    """
+    begun = time.perf_counter() if begun is None else begun
+    settings, runtime = settings or Settings(), runtime or SerialRuntime()
+    if model is not None:
+        refuse_foreign(open_store(model))
+    keep, source, _ = places(source, "")
+    data = open_data(source, x=settings.x, y=settings.y)
+    started = time.perf_counter() - begun
+    case, look, row_seconds, warming = _surveyed(data, settings, runtime)
+    kernel = parse_kernel(first_kernel(settings), inputs=data.inputs)
+    choosing = _choosing_seconds(case, kernel)
+    rates = measured(runtime, _sizes(look), kernel, data.inputs, case.parts[0])
+    extra = {"start": started + warming, "query": choosing}
+    del keep
+    seconds = _seconds(look, rates, row_seconds, extra)
+    flops = _by_stage((step.stage, step.rounds * step.tasks * step.work.flops(data.inputs)) for step in steps(look))
+    return Plan(
+        rows=data.rows,
+        partitions=look.parts,
+        query=look.query,
+        likelihood=look.likelihood.name,
+        threads=runtime.threads,
+        evaluations=sum(evaluations(look)) if settings.learn else 0.0,
+        seconds=seconds,
+        flops=flops,
+        bytes=_bytes(look, seconds),
+        peak_bytes=_peak_bytes(look, kernel, data),
+        advice=_advice(look, rates, row_seconds, extra, seconds),
+    )
+
+
+def _surveyed(data, settings, runtime):
+    """The case of a fit as some rows show it, what is planned of it, seconds of a row, and of the first look."""
+    among = _some(partitions(data, settings.rows_per_expert), data)
+    parts = partitions(data, settings.rows_per_expert)[among]
+    first, again = (_timed(lambda: survey(data, settings, runtime, among=among)) for _ in range(2))
+    case = case_of(data, first[1], settings, runtime)
+    count = query_wanted(settings, data)
+    count = QUERY if count == "auto" else count
+    several = settings.passes == "auto" if settings.passes else case.sliced >= SLICED and settings.linearise == "own"
+    look = Planned(
+        settings=settings,
+        likelihood=case.likelihood,
+        rows=data.rows,
+        inputs=data.inputs,
+        parts=len(case.parts),
+        largest=max(part.rows for part in case.parts),
+        query=min(count, data.rows),
+        several=several and settings.partition == "chunks" and not case.likelihood.exact,
+        spread=bool(np.ptp(case.scaling.x_scale) > 0),
+    )
+    used = min(runtime.threads, len(parts))
+    return case, look, used * again[0] / sum(part.rows for part in parts), max(0.0, first[0] - again[0])
+
+
+def _timed(work):
+    start = time.perf_counter()
+    found = work()
+    return time.perf_counter() - start, found
+
+
+def _some(parts: Sequence[Partition], data: Dataset) -> slice:
+    """Neighbours that hold `SURVEYED` rows, in whole chunks; from the middle, as ends may be odd."""
+    size = max(1, data.chunk_rows // parts[0].rows)
+    count = size * max(1, round(SURVEYED / max(data.chunk_rows, parts[0].rows)))
+    first = size * (max(0, len(parts) - count) // 2 // size)
+    return slice(first, first + count)
+
+
+def _choosing_seconds(case, kernel) -> float:
+    """That a small choice of query points takes."""
+    few = case.inputs[:FEW_ROWS]
+    count = max(1, min(FEW_POINTS, len(few) // 2))
+    return _timed(lambda: select_points(few, count, kernel=kernel, method="kmeans"))[0]
+
+
+def _sizes(look):
+    """Rows and shared variables of the matrices of a fit."""
+    return [(step.size, look.query) for step in steps(look) if step.work.flops(look.inputs)]
+
+
+def _by_stage(pairs) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for stage, value in pairs:
+        found[stage] = found.get(stage, 0.0) + float(value)
+    return found | {"total": sum(found.values())}
+
+
+def _seconds(look, rates, row_seconds, extra):
+    done = ((step.stage, step.seconds(rates, row_seconds)) for step in steps(look))
+    return _by_stage([*extra.items(), *done])
+
+
+def _bytes(look, seconds) -> dict[str, float]:
+    """Messages as lower triangles; totals, ledger entries and the model as they are written."""
+    S, copies, passes = look.query + 1, look.likelihood.copies, 7 if look.several else 1
+    message = FLOAT * copies * (S * (S + 1) / 2 + S)
+    commits = 1 + seconds["experts"] // COMMIT_SECONDS + passes
+    model = FLOAT * look.query * (look.query + look.inputs)
+    cells = FLOAT * look.rows * (look.inputs + 2 + look.around / look.core) if look.spatial else 0.0
+    return {
+        "messages": passes * look.parts * message,
+        "to_client": passes * look.parts * TOLD_BYTES + commits * message,
+        "to_store": model + commits * FLOAT * copies * (S**2 + S) + passes * look.parts * WRITTEN_BYTES + cells,
+    }
+
+
+def _peak_bytes(look, kernel, data) -> float:
+    """By what a fit compares with the memory there is."""
+    parts, likelihood, learned = kernel_parts(kernel), look.likelihood, look.likelihood.learned_as()
+    shared = look.query + Mean(first_mean(look.settings)).weights(look.inputs)
+    kind = RESIDUALS[EXPERTS[look.settings.expert].residual]
+    how = {"kernels": parts, "classes": likelihood.copies}
+    needs = [kind.expert_bytes(look.largest, shared, laplace=not likelihood.exact, coupled=likelihood.coupled, **how)]
+    needs[0] += _reading_bytes(data)
+    if look.settings.learn:
+        rows = max(step.size for step in steps(look) if step.stage == "learn")
+        needs.append(memory.evidence_bytes(rows, look.inputs, kernels=parts, laplace=not learned.normal))
+    if look.spatial:
+        needs.append(memory.local_bytes(look.around, look.largest, shared, **how))
+    return memory.BASE_BYTES + max(needs)
+
+
+# --- Advice ---
+
+
+def _advice(look, rates, row_seconds, extra, seconds) -> str:
+    """What would save most, of what would save enough."""
+    total = seconds["total"]
+    found = [(words, _seconds(other, at, row_seconds, extra)["total"]) for words, other, at in _others(look, rates)]
+    best = sorted((one for one in found if one[1] < (1.0 - WORTHWHILE) * total), key=lambda one: one[1])[:WORDS]
+    said = [f"with {words} about {less:.3g} s in place of {total:.3g}" for words, less in best]
+    if look.settings.query == "auto":
+        said.insert(0, f"--query auto is planned as {look.query} points")
+    return "; ".join(said) or "no single option would save a fifth of the time"
+
+
+def _others(look, rates) -> Iterator[tuple[str, Planned, Rates]]:
+    """Other ways to fit: in words, as planned, and the rates at which."""
+    settings = look.settings
+    if settings.learn:
+        yield "--no-learn", replace(look, settings=replace(settings, learn=False, objective="local")), rates
+        if settings.effort != "quick":
+            yield "--effort quick", replace(look, settings=replace(settings, effort="quick")), rates
+    yield f"--query {look.query // 2}", replace(look, query=look.query // 2), rates
+    rows = settings.rows_per_expert // 2
+    if rows and look.parts > 1:
+        smaller = replace(settings, rows_per_expert=rows)
+        yield f"--rows-per-expert {rows}", replace(look, settings=smaller, parts=2 * look.parts), rates
+    if rates.threads > 1:
+        yield "--serial", look, replace(rates, threads=1, task=0.0, round=0.0)
+    if rates.threads < (psutil.cpu_count(logical=False) or 1):
+        more = psutil.cpu_count(logical=False) or 1
+        yield f"--workers {more}", look, replace(rates, threads=more)
