@@ -142,6 +142,7 @@ def _surveyed(data, settings, runtime):
         likelihood=case.likelihood,
         rows=data.rows,
         inputs=data.inputs,
+        chunk_rows=data.chunk_rows,
         parts=len(case.parts),
         largest=max(part.rows for part in case.parts),
         query=min(count, data.rows),

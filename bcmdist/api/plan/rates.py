@@ -4,6 +4,7 @@ Matrices are random and about as large as those of the fit (`SIZES`); routines a
 threads of a runtime measure at the same time, as they will work at the same time.
 """
 
+import statistics
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ from bcmdist.runtime.memory import FLOAT
 
 # Rows of matrices that rates are measured with: those of others are about those of the nearest size.
 SIZES = (125, 250, 500, 1000)
-# Repetitions of a measurement, of which the fastest counts; tasks of nothing for each thread, by which the overhead of
+# Repetitions of a measurement, of which the middle one counts; tasks of nothing for each thread, by which the overhead of
 # one is told.
 REPEATS, NOTHINGS = 3, 16
 
@@ -110,11 +111,11 @@ class Measure:
 
 
 def _seconds(work: Callable, matrix=None) -> float:
-    """That a function takes of a copy of a matrix, which it may overwrite: the least of some."""
+    """That a function takes of a copy of a matrix, which it may overwrite: the median of some."""
     found = []
     for _ in range(REPEATS):
         copy = None if matrix is None else matrix.copy(order="F")
         start = time.perf_counter()
         work(copy)
         found.append(time.perf_counter() - start)
-    return min(found)
+    return statistics.median(found)

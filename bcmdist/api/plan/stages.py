@@ -32,7 +32,7 @@ from bcmdist.runtime.memory import FLOAT
 EVALUATIONS = {True: (1.2, 0.75), False: (0.95, 0.57)}
 # Times that judges look at rows left out of many neighbourhoods; further passes, where they go on until they stop; and
 # evaluations that settle the process of a varying scale, in two climbs.
-JUDGEMENTS, PASSES, PROCESS_EVALUATIONS = 16, 6, 2 * scale.STEPS
+JUDGEMENTS, PASSES, PROCESS_EVALUATIONS = 16, 6, 4 * scale.STEPS
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ class Planned:
     likelihood: Likelihood
     rows: int
     inputs: int
+    chunk_rows: int
     parts: int
     """partitions"""
     largest: int
@@ -58,6 +59,11 @@ class Planned:
     def expert_rows(self) -> float:
         """Rows of a partition, in the mean."""
         return self.rows / self.parts
+
+    @property
+    def apart(self) -> float:
+        """Rows that are read for a partition without its neighbours: chunks are whole."""
+        return max(self.expert_rows, self.chunk_rows)
 
     @property
     def spatial(self) -> bool:
@@ -200,7 +206,7 @@ def _calibration(case) -> Iterator[Step]:
     times = 2 * HELD_OUT_EVERY if case.likelihood.needs_calibration else 1
     parts = min(case.parts, max(1, times * CALIBRATION_ROWS / 2 / case.expert_rows))
     again = _message(case) + Work(solve=2 * case.expert_rows * case.query**2)
-    yield Step("calibrate", parts, 2 * again, case.expert_rows, read=case.expert_rows)
+    yield Step("calibrate", parts, 2 * again, case.expert_rows, read=case.apart)
 
 
 def _local(case, predicted) -> Work:
@@ -227,7 +233,7 @@ def _errors(case) -> Iterator[Step]:
         yield Step("errors", parts, cells / parts * _local(case, case.core), case.around, read=n)
         k, parts = told / parts, -(-parts // measure.COMMITTEE_EVERY)
     one = work.left_out_of_committee(n, min(k, n), case.query, exact=case.likelihood.exact)
-    yield Step("errors", parts, one, n, read=n)
+    yield Step("errors", parts, one, n, read=case.apart)
     if case.settings.noise != "constant":
         blocks = min(scale.BLOCKS, told / scale.BLOCK)
         climbs = PROCESS_EVALUATIONS * blocks * work.evidence(scale.BLOCK, exact=True)
