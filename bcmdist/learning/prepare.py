@@ -4,7 +4,7 @@ One pass over the data checks every row; nothing is written before it has passed
 """
 
 from dataclasses import dataclass
-from typing import cast
+from typing import Literal, cast
 
 import numpy as np
 
@@ -291,7 +291,7 @@ def _grow_cells(sample, kernel, rows, settings):
     return tree, Cells(sizes.core, sizes.around)
 
 
-def query_wanted(settings, data) -> int | str:
+def query_wanted(settings, data) -> int | Literal["auto"]:
     """How many query points are asked for, or "auto"."""
     if settings.query is not None:
         return settings.query

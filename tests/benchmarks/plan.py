@@ -16,12 +16,12 @@ import time
 from pathlib import Path
 
 import numpy as np
+from sums import write_rows
 from threadpoolctl import threadpool_limits
 
 from bcmdist import GBCM, Settings, plan
 from bcmdist.data.writing import write_dataset
 from commands import run
-from sums import write_rows
 
 AIM = "projected / measured within 0.7 and 1.3"
 GENERATED = {"learn": False, "kernel": "matern32"}
@@ -66,8 +66,11 @@ def compared(setting, rows=ROWS, *, cpu=False):
         plans.append(plan(data, Settings(**how)))
     stages = dict.fromkeys([*plans[0].seconds, *measured])
     found = {s: (float(np.mean([p.seconds.get(s, 0.0) for p in plans])), measured.get(s, 0.0)) for s in stages}
-    return {"seconds": found, "ratio": found["total"][0] / found["total"][1], "evaluations": (
-        plans[0].evaluations, fitted.facts["evaluations"])}
+    return {
+        "seconds": found,
+        "ratio": found["total"][0] / found["total"][1],
+        "evaluations": (plans[0].evaluations, fitted.facts["evaluations"]),
+    }
 
 
 def main(names, *, quick=False, cpu=False):

@@ -21,8 +21,8 @@ from bcmdist.runtime.memory import FLOAT
 
 # Rows of matrices that rates are measured with: those of others are about those of the nearest size.
 SIZES = (125, 250, 500, 1000)
-# Repetitions of a measurement, of which the middle one counts; tasks of nothing for each thread, by which the overhead of
-# one is told.
+# Repetitions of a measurement, of which the middle one counts; and tasks of nothing for each thread, by which the
+# overhead of one is told.
 REPEATS, NOTHINGS = 3, 16
 
 
@@ -84,9 +84,9 @@ class Measure:
     inputs: int
     kernel: Kernel
 
-    def __call__(self, span, _) -> np.ndarray:
+    def __call__(self, part, rows) -> np.ndarray:
         n, S, kernel = self.rows, self.shared, self.kernel
-        rng = np.random.default_rng(span.start)
+        rng = np.random.default_rng(part.start)
         X, Z = rng.standard_normal((n, self.inputs)), rng.standard_normal((S, self.inputs))
         G, V = (np.asfortranarray(rng.standard_normal((n, m))) for m in (n, S))
         A = np.asfortranarray(kernel.cross(X, X) + np.eye(n))

@@ -79,11 +79,6 @@ class Planned:
         """Rows of a cell."""
         return sizes_for(self.rows, self.inputs, self.settings.effort).core
 
-    @property
-    def shape(self) -> dict:
-        """What `work` asks of a likelihood."""
-        return {"exact": self.likelihood.exact, "copies": self.likelihood.copies}
-
 
 @dataclass(frozen=True)
 class Step:
@@ -140,9 +135,11 @@ def steps(case: Planned) -> Iterator[Step]:
 
 
 def _message(case, *, own=True) -> Work:
-    coupled = RESIDUALS[EXPERTS[case.settings.expert].residual].couples
+    n, exact = case.expert_rows, case.likelihood.exact
+    if not RESIDUALS[EXPERTS[case.settings.expert].residual].couples:
+        return work.message_apart(n, case.query, exact=exact)
     ep = case.settings.approximation == "ep"
-    return work.message(case.expert_rows, case.query, coupled=coupled, ep=ep, own=own, **case.shape)
+    return work.message(n, case.query, exact=exact, copies=case.likelihood.copies, ep=ep, own=own)
 
 
 # --- Learning ---
@@ -210,7 +207,8 @@ def _calibration(case) -> Iterator[Step]:
 
 
 def _local(case, predicted) -> Work:
-    return work.local_expert(case.around, predicted, case.query, **case.shape)
+    how = {"exact": case.likelihood.exact, "copies": case.likelihood.copies}
+    return work.local_expert(case.around, predicted, case.query, **how)
 
 
 def _halos(case) -> Iterator[Step]:

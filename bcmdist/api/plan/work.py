@@ -92,44 +92,56 @@ def design(n, Q) -> Work:
     return Work(kernel=n * Q, solve=n * Q**2, moved=2 * FLOAT * n * Q)
 
 
-def message(n, Q, *, exact, copies=1, coupled=True, ep=False, own=True) -> Work:
+def residual(n, Q) -> Work:
+    """What the shared variables leave of the covariance of some rows."""
+    return Work(triangle=n**2 / 2, product=n**2 * Q, moved=2 * FLOAT * n**2)
+
+
+def own_mode(n) -> Work:
+    """The mode of rows under the prior of their own, whose covariance serves for their residual, too."""
+    return Work(kernel=n**2, triangle=-(n**2) / 2, moved=6 * FLOAT * n**2) + mode(n)
+
+
+def message(n, Q, *, exact, copies=1, ep=False, own=True) -> Work:
     """A partition's message (`experts.expert`), and its sum with another.
 
     Parameters
     ----------
     exact : of Gaussian rows; else linearised at a mode
     copies : matrices of an expert, of as many classes
-    coupled : whether its rows share a residual (bcm), or each has its own (fitc, sor)
-    own : whether at its own mode, under the prior of its rows; else given the shared values
+    ep : whether by expectation propagation
+    own : whether at its own mode, or given the shared values
     """
+    rows = design(n, Q) + residual(n, Q)
+    site = copies * (factored(n) + Work(solve=n**2 * Q))
     said = copies * Work(product=n * Q**2, moved=FLOAT * (2 * n * Q + 4 * Q**2))
-    if not coupled:
-        search = 0 if exact else MODE_FACTORS
-        steps = Work(product=n * Q**2, factor=Q**3 / 3, moved=2 * FLOAT * n * Q)
-        return design(n, Q) + said + search * steps
-    residual = Work(triangle=n**2 / 2, product=n**2 * Q, moved=2 * FLOAT * n**2)
     if exact:
-        return design(n, Q) + residual + factored(n) + Work(solve=n**2 * Q) + said
-    search = SWEEPS * (inverted(n) + Work(dotted=4 * FLOAT * n**2)) if ep else mode(n)
-    prior = Work(kernel=n**2 / 2, moved=6 * FLOAT * n**2) if own else Work()
-    return design(n, Q) + residual + prior + copies * (search + factored(n) + Work(solve=n**2 * Q)) + said
+        return rows + site + said
+    sweeps = SWEEPS * (inverted(n) + Work(dotted=4 * FLOAT * n**2))
+    return rows + copies * (sweeps if ep else own_mode(n) if own else mode(n)) + site + said
+
+
+def message_apart(n, Q, *, exact) -> Work:
+    """A message of rows each with a residual of its own (fitc, sor)."""
+    step = Work(product=n * Q**2, factor=Q**3 / 3, moved=2 * FLOAT * n * Q)
+    said = Work(product=n * Q**2, moved=FLOAT * (2 * n * Q + 4 * Q**2))
+    return design(n, Q) + said + (Work() if exact else MODE_FACTORS * step)
 
 
 def left_out_of_committee(n, k, Q, *, exact) -> Work:
-    """k rows of a partition, as a committee predicts each that has not heard it (`prediction.leave_one_out`)."""
-    freed = Work(solve=2 * k * Q**2)
-    rows = design(n, Q) + Work(triangle=n**2 / 2, product=n**2 * Q, moved=2 * FLOAT * n**2) + factored(n)
+    """k rows of a partition, as a committee predicts each that has not heard it: of other than Gaussian rows all
+    (`prediction.leave_one_out`, `prediction.left_out_rows`)."""
+    rows = design(n, Q) + residual(n, Q) + factored(n)
     if exact:
-        return rows + Work(solve=n**2 * (2 * Q + k)) + freed
-    return rows + mode(n) + Work(triangle=n**2, moved=6 * FLOAT * n**2, solve=n**2 * (2 * Q + n) + 2 * n * Q**2)
+        return rows + Work(solve=n**2 * (2 * Q + k) + 2 * k * Q**2)
+    return rows + own_mode(n) + Work(solve=n**2 * (2 * Q + n) + 2 * n * Q**2)
 
 
 def local_expert(n, k, Q, *, exact, copies=1) -> Work:
     """A local expert of n rows, and what it predicts at k rows (`prediction.local.expert`)."""
-    residual = Work(triangle=n**2 / 2, product=n**2 * Q, moved=2 * FLOAT * (n**2 + n * Q))
     search = factored(n) if exact else copies * (mode(n) + factored(n))
-    at = design(k, Q) + Work(kernel=n * k, product=2 * n * k * Q, solve=copies * (2 * n**2 * k + 2 * k * Q**2))
-    return design(n, Q) + residual + search + at
+    at = design(k, Q) + Work(kernel=n * k, product=2 * n * k * Q, solve=copies * (2 * n**2 * k + k * Q**2))
+    return design(n, Q) + residual(n, Q) + search + at + Work(moved=2 * FLOAT * n * Q)
 
 
 def halving(n, k, Q) -> Work:
