@@ -23,7 +23,7 @@ from bcmdist.data.slices import SLICED
 from bcmdist.experts.limits import _reading_bytes
 from bcmdist.experts.residual import RESIDUALS
 from bcmdist.learning.experts import EXPERTS
-from bcmdist.learning.first_commit import refuse_foreign
+from bcmdist.learning.first_commit import held
 from bcmdist.learning.hyperparameters import first_kernel, first_mean
 from bcmdist.learning.prepare import QUERY, case_of, query_wanted, survey
 from bcmdist.learning.query_selection import select_points
@@ -34,7 +34,6 @@ from bcmdist.runtime import memory
 from bcmdist.runtime.interface import Runtime
 from bcmdist.runtime.memory import FLOAT
 from bcmdist.runtime.serial import SerialRuntime
-from bcmdist.storage.commits import open_store
 
 # Rows that are surveyed, about: spread over the data by chunks.
 SURVEYED = 20_000
@@ -100,10 +99,10 @@ def plan(source, settings: Settings | None = None, *, model=None, runtime: Runti
     """
     begun = time.perf_counter() if begun is None else begun
     settings, runtime = settings or Settings(), runtime or SerialRuntime()
-    if model is not None:
-        refuse_foreign(open_store(model))
     keep, source, _ = places(source, "")
     data = open_data(source, x=settings.x, y=settings.y)
+    if model is not None:
+        held(data, settings, model)
     started = time.perf_counter() - begun
     case, look, row_seconds, warming = _surveyed(data, settings, runtime)
     kernel = parse_kernel(first_kernel(settings), inputs=data.inputs)

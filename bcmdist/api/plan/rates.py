@@ -55,15 +55,13 @@ def measured(runtime: Runtime, sizes: Sequence[tuple[float, int]], kernel: Kerne
     sizes : rows of matrices, and shared variables beside them
     some : rows of the data, for sums over rows that are kept
     """
-    by_rows = {}
-    for n, S in {_nearest(SIZES, rows): _nearest(SIZES, shared) for rows, shared in sizes}.items():
-        spans = [Span(k, k + 1) for k in range(runtime.threads)]
-        total = runtime.sum(Measure(n, S, inputs, kernel), spans, label="rates")
-        by_rows[n] = tuple((total[:-1] / total[-1]).tolist())
+    measure = Measure(tuple({_nearest(SIZES, n): _nearest(SIZES, S) for n, S in sizes}.items()), inputs, kernel)
+    total = runtime.sum(measure, [Span(k, k + 1) for k in range(runtime.threads)], label="rates")
+    by_rows = {n: tuple((one[:-1] / one[-1]).tolist()) for (n, _), one in zip(measure.sizes, total, strict=True)}
     spans = [Span(k, k + 1) for k in range(NOTHINGS * runtime.threads)]
-    task = _seconds(lambda _: list(runtime.each(((Nothing(), [span]) for span in spans), label="rates"))) / NOTHINGS
+    task = _seconds(lambda _: list(runtime.each(((Nothing(), [span]) for span in spans), label="tasks"))) / NOTHINGS
     kept = [replace(some, data=replace(some.data, kept=f"plan {uuid.uuid4().hex}"))]
-    around = _seconds(lambda _: runtime.sum(Nothing(), kept, label="rates"))
+    around = _seconds(lambda _: runtime.sum(Nothing(), kept, label="rounds"))
     return Rates(by_rows, task, around, runtime.threads)
 
 
@@ -77,16 +75,18 @@ class Nothing:
 
 @dataclass(frozen=True)
 class Measure:
-    """A task that measures the seconds of a unit of each kind of `Work`, and a 1 behind them: they add."""
+    """A task that measures the seconds of a unit of each kind of `Work`, and a 1 behind them: (sizes, kinds + 1)."""
 
-    rows: int
-    shared: int
+    sizes: tuple[tuple[int, int], ...]
     inputs: int
     kernel: Kernel
 
     def __call__(self, part, rows) -> np.ndarray:
-        n, S, kernel = self.rows, self.shared, self.kernel
         rng = np.random.default_rng(part.start)
+        return np.array([[*self._unit(n, S, rng).counts, 1.0] for n, S in self.sizes])
+
+    def _unit(self, n, S, rng) -> Work:
+        kernel = self.kernel
         X, Z = rng.standard_normal((n, self.inputs)), rng.standard_normal((S, self.inputs))
         G, V = (np.asfortranarray(rng.standard_normal((n, m))) for m in (n, S))
         A = np.asfortranarray(kernel.cross(X, X) + np.eye(n))
@@ -96,7 +96,7 @@ class Measure:
             _, pullback = kernel.cross_and_pullback(X, X)
             pullback(G)
 
-        seconds = Work(
+        return Work(
             factor=_seconds(lambda M: linalg.cholesky(M, name="covariance of random rows"), A) / (n**3 / 3),
             solve=_seconds(lambda M: linalg.solve_lower(L, M), V) / (n**2 * S),
             product=_seconds(linalg.gram, V) / (n * S**2),
@@ -107,7 +107,6 @@ class Measure:
             moved=_seconds(lambda M: np.multiply(M, 2.0), G) / (2 * FLOAT * n**2),
             dotted=_seconds(lambda M: M @ a, G) / (FLOAT * n**2),
         )
-        return np.array([*seconds.counts, 1.0])
 
 
 def _seconds(work: Callable, matrix=None) -> float:
