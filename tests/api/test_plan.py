@@ -246,12 +246,12 @@ def test_the_command_prints_a_plan_and_writes_nothing(wave, tmp_path):
 def test_settings(wave, settings):
     path, *_ = wave
     found = plan(path, replace(FIT, learn=True, **settings))
-    assert all(math.isfinite(s) and s >= 0 for s in found.seconds.values())
-    assert found.seconds["total"] > 0
-    assert found.flops["experts"] > 0
-    assert found.peak_bytes > 0
-    assert ("passes" in found.seconds) == (settings.get("passes") == "auto")
-    assert ("halos" in found.seconds) == (settings.get("partition") == "spatial")
+    assert all(math.isfinite(s) and s >= 0 for s in found.projected_seconds.values())
+    assert found.projected_seconds["total"] > 0
+    assert found.projected_gflops["experts"] > 0
+    assert found.projected_peak_megabytes > 0
+    assert ("passes" in found.projected_seconds) == (settings.get("passes") == "auto")
+    assert ("halos" in found.projected_seconds) == (settings.get("partition") == "spatial")
     assert found.advice
 
 
@@ -261,7 +261,7 @@ def test_classes(classes, make_data, rng):
     assert plan(path, FIT).likelihood == "bernoulli"
     found = plan(make_data("three.zarr", X=X, y=rng.integers(3, size=len(X))), replace(FIT, task="classification"))
     assert found.likelihood == "onehot"
-    assert found.seconds["calibrate"] > 0
+    assert found.projected_seconds["calibrate"] > 0
 
 
 @pytest.mark.usefixtures("no_fit")
@@ -269,7 +269,7 @@ def test_on_a_cluster(wave, cluster):
     path, *_ = wave
     found = plan(path, FIT, runtime=cluster)
     assert found.threads == 2
-    assert found.seconds["experts"] > 0
+    assert found.projected_seconds["experts"] > 0
 
 
 def test_bad_input_is_refused_as_by_a_fit(wave, tmp_path, make_data):

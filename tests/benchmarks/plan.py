@@ -64,8 +64,10 @@ def compared(setting, rows=ROWS, *, cpu=False):
         fitted = GBCM.fit(data, Settings(**how), model=f"{folder}/model")
         measured = fitted.facts["seconds"] | {"total": time.perf_counter() - start}
         plans.append(plan(data, Settings(**how)))
-    stages = dict.fromkeys([*plans[0].seconds, *measured])
-    found = {s: (float(np.mean([p.seconds.get(s, 0.0) for p in plans])), measured.get(s, 0.0)) for s in stages}
+    stages = dict.fromkeys([*plans[0].projected_seconds, *measured])
+    found = {
+        s: (float(np.mean([p.projected_seconds.get(s, 0.0) for p in plans])), measured.get(s, 0.0)) for s in stages
+    }
     return {
         "seconds": found,
         "ratio": found["total"][0] / found["total"][1],

@@ -1,13 +1,13 @@
 """A plan: what a fit would cost where it would run, and how it might cost less.
 
-    plan("train.zarr", Settings(query=1000), runtime=runtime).seconds["total"]
+    plan("train.zarr", Settings(query=1000), runtime=runtime).projected_seconds["total"]
 
 Some rows are surveyed as a fit surveys all, so that what it would refuse of them is refused; nothing is written.
 """
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -39,8 +39,8 @@ from bcmdist.runtime.serial import SerialRuntime
 SURVEYED = 20_000
 # Bytes of a ledger entry where it is told, and where it is written (measured).
 TOLD_BYTES, WRITTEN_BYTES = 300, 250
-# A small choice of query points, for what k-means takes before it begins (its import).
-FEW_POINTS, FEW_ROWS = 20, 200
+# Rows of a small choice of query points, for what k-means takes before it begins (its import).
+FEW_ROWS = 200
 # Savings worth a word, and so many words.
 WORTHWHILE, WORDS = 0.2, 2
 
@@ -55,34 +55,21 @@ class Plan:
     """points, about"""
     likelihood: str
     threads: int
-    evaluations: float
+    evaluations: int
     """of the evidence, about: how far a search goes is an estimate from its effort"""
-    seconds: dict[str, float]
-    """of wall time, with the `total`"""
-    flops: dict[str, float]
-    """with the `total`"""
-    bytes: dict[str, float]
+    projected_seconds: dict[str, float]
+    """of wall time by stage, with the `total`"""
+    projected_gflops: dict[str, float]
+    """by stage, with the `total`"""
+    projected_megabytes: dict[str, float]
     """`messages` that experts make, what goes `to_client` where workers are other processes, and `to_store`"""
-    peak_bytes: float
+    projected_peak_megabytes: float
     """of a process with one thread"""
     advice: str
 
     def to_json(self) -> dict[str, Any]:
-        """As the command prints it."""
-        return {
-            "rows": self.rows,
-            "partitions": self.partitions,
-            "query": self.query,
-            "likelihood": self.likelihood,
-            "threads": self.threads,
-            "evaluations": round(self.evaluations),
-            "projected_seconds": self.seconds,
-            "projected_gflops": {name: flops / 1e9 for name, flops in self.flops.items()},
-            "projected_megabytes": {name: size / 1e6 for name, size in self.bytes.items()},
-            "projected_peak_megabytes": self.peak_bytes / 1e6,
-            "advice": self.advice,
-            "seconds": None,
-        }
+        """As the command prints it; `seconds` are those that planning took, for who knows them."""
+        return asdict(self) | {"seconds": None}
 
 
 def plan(source, settings: Settings | None = None, *, model=None, runtime: Runtime | None = None, begun=None) -> Plan:
@@ -106,23 +93,25 @@ def plan(source, settings: Settings | None = None, *, model=None, runtime: Runti
     started = time.perf_counter() - begun
     case, look, row_seconds, warming = _surveyed(data, settings, runtime)
     kernel = parse_kernel(first_kernel(settings), inputs=data.inputs)
-    choosing = _choosing_seconds(case, kernel)
-    rates = measured(runtime, _sizes(look), kernel, data.inputs, case.parts[0])
+    few = case.inputs[:FEW_ROWS]
+    choosing, _ = _timed(lambda: select_points(few, max(1, len(few) // 10), kernel=kernel))
+    sizes = [(step.size, look.query) for step in steps(look) if step.work.flops(data.inputs)]
+    rates = measured(runtime, sizes, kernel, data.inputs, case.parts[0])
     extra = {"start": started + warming, "query": choosing}
     del keep
     seconds = _seconds(look, rates, row_seconds, extra)
-    flops = _by_stage((step.stage, step.rounds * step.tasks * step.work.flops(data.inputs)) for step in steps(look))
+    flops = ((step.stage, step.rounds * step.tasks * step.work.flops(data.inputs) / 1e9) for step in steps(look))
     return Plan(
         rows=data.rows,
         partitions=look.parts,
         query=look.query,
         likelihood=look.likelihood.name,
         threads=runtime.threads,
-        evaluations=sum(evaluations(look)) if settings.learn else 0.0,
-        seconds=seconds,
-        flops=flops,
-        bytes=_bytes(look, seconds),
-        peak_bytes=_peak_bytes(look, kernel, data),
+        evaluations=round(sum(evaluations(look))) if settings.learn else 0,
+        projected_seconds=seconds,
+        projected_gflops=_by_stage(flops),
+        projected_megabytes={name: size / 1e6 for name, size in _bytes(look, seconds).items()},
+        projected_peak_megabytes=_peak_bytes(look, kernel, data) / 1e6,
         advice=_advice(look, rates, row_seconds, extra, seconds),
     )
 
@@ -135,7 +124,8 @@ def _surveyed(data, settings, runtime):
     case = case_of(data, first[1], settings, runtime)
     count = query_wanted(settings, data)
     count = QUERY if count == "auto" else count
-    several = settings.passes == "auto" if settings.passes else case.sliced >= SLICED and settings.linearise == "own"
+    sliced = case.sliced >= SLICED and settings.partition == "chunks" and settings.linearise == "own"
+    passing = not (case.likelihood.exact or case.likelihood.needs_calibration)
     look = Planned(
         settings=settings,
         likelihood=case.likelihood,
@@ -145,7 +135,7 @@ def _surveyed(data, settings, runtime):
         parts=len(case.parts),
         largest=max(part.rows for part in case.parts),
         query=min(count, data.rows),
-        several=several and settings.partition == "chunks" and not case.likelihood.exact,
+        several=passing and (settings.passes == "auto" if settings.passes else sliced),
         spread=bool(np.ptp(case.scaling.x_scale) > 0),
     )
     used = min(runtime.threads, len(parts))
@@ -164,18 +154,6 @@ def _some(parts: Sequence[Partition], data: Dataset) -> slice:
     count = size * max(1, round(SURVEYED / max(data.chunk_rows, parts[0].rows)))
     first = size * (max(0, len(parts) - count) // 2 // size)
     return slice(first, first + count)
-
-
-def _choosing_seconds(case, kernel) -> float:
-    """That a small choice of query points takes."""
-    few = case.inputs[:FEW_ROWS]
-    count = max(1, min(FEW_POINTS, len(few) // 2))
-    return _timed(lambda: select_points(few, count, kernel=kernel, method="kmeans"))[0]
-
-
-def _sizes(look):
-    """Rows and shared variables of the matrices of a fit."""
-    return [(step.size, look.query) for step in steps(look) if step.work.flops(look.inputs)]
 
 
 def _by_stage(pairs) -> dict[str, float]:
