@@ -14,10 +14,12 @@ import numpy as np
 
 from bcmdist import linalg
 from bcmdist.api.plan.work import Work
+from bcmdist.committee.ingest.loop import GROUP
 from bcmdist.data.partition import Partition, Span
 from bcmdist.model.kernels import Kernel, cross_lower
 from bcmdist.runtime.interface import Runtime
 from bcmdist.runtime.memory import FLOAT
+from bcmdist.runtime.task import Task
 
 # Rows of matrices that rates are measured with: those of others are about those of the nearest size.
 SIZES = (125, 250, 500, 1000)
@@ -33,7 +35,7 @@ class Rates:
     by_rows: dict[int, tuple[float, ...]]
     """of each kind of `Work`, by the rows of the matrices that it was measured with"""
     task: float
-    """overhead of a task among many, of one thread"""
+    """overhead of a partition, of one thread, in the groups in which they are heard"""
     round: float
     """of a sum over rows that are kept where they are worked on, as learning asks for"""
     threads: int
@@ -58,11 +60,12 @@ def measured(runtime: Runtime, sizes: Sequence[tuple[float, int]], kernel: Kerne
     measure = Measure(tuple({_nearest(SIZES, n): _nearest(SIZES, S) for n, S in sizes}.items()), inputs, kernel)
     total = runtime.sum(measure, [Span(k, k + 1) for k in range(runtime.threads)], label="rates")
     by_rows = {n: tuple((one[:-1] / one[-1]).tolist()) for (n, _), one in zip(measure.sizes, total, strict=True)}
-    spans = [Span(k, k + 1) for k in range(NOTHINGS * runtime.threads)]
-    task = _seconds(lambda _: list(runtime.each(((Nothing(), [span]) for span in spans), label="tasks"))) / NOTHINGS
+    group: list[Partition | Span] = [Span(k, k + 1) for k in range(GROUP)]
+    nothings: list[tuple[Task, list[Partition | Span]]] = [(Nothing(), group)] * (NOTHINGS * runtime.threads)
+    each = _seconds(lambda _: list(runtime.each(nothings, label="tasks")))
     kept = [replace(some, data=replace(some.data, kept=f"plan {uuid.uuid4().hex}"))]
     around = _seconds(lambda _: runtime.sum(Nothing(), kept, label="rounds"))
-    return Rates(by_rows, task, around, runtime.threads)
+    return Rates(by_rows, each / NOTHINGS / GROUP, around, runtime.threads)
 
 
 @dataclass(frozen=True)
