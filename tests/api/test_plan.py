@@ -113,7 +113,7 @@ def test_local_experts_take_what_is_counted(rows, counted):
 
 # --- What is planned of them ---
 
-RATES = Rates({250: (1e-10,) * len(Work().counts), 1000: (1e-10,) * len(Work().counts)}, 0.0, 0.0, 1)
+RATES = Rates({250: (1e-10,) * len(Work().counts), 1000: (1e-10,) * len(Work().counts)}, 0.0, 0.0, 0.0, 1)
 
 
 def planned(rows=10_000, **settings):
@@ -155,7 +155,7 @@ def test_threads_share_tasks_and_each_task_costs_something():
     assert both["experts"] == pytest.approx(alone["experts"] / 2)
     slow = seconds(case, replace(RATES, task=0.1))
     assert slow["experts"] - alone["experts"] == pytest.approx(0.1 * case.parts)
-    rounds = seconds(planned(), replace(RATES, round=0.01))["learn"] - seconds(planned())["learn"]
+    rounds = seconds(planned(), replace(RATES, kept_round=0.01))["learn"] - seconds(planned())["learn"]
     assert rounds == pytest.approx(0.01 * sum(evaluations(planned())))
 
 

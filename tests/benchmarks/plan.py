@@ -10,6 +10,7 @@ Data sets are read from $BCMDIST_DATA; those that are not there are left out.
 import argparse
 import json
 import os
+import resource
 import sys
 import tempfile
 import time
@@ -68,10 +69,12 @@ def compared(setting, rows=ROWS, *, cpu=False):
     found = {
         s: (float(np.mean([p.projected_seconds.get(s, 0.0) for p in plans])), measured.get(s, 0.0)) for s in stages
     }
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     return {
         "seconds": found,
         "ratio": found["total"][0] / found["total"][1],
         "evaluations": (plans[0].evaluations, fitted.facts["evaluations"]),
+        "peak_megabytes": (plans[0].projected_peak_megabytes, peak),
     }
 
 
@@ -103,6 +106,6 @@ if __name__ == "__main__":
             print(f"{name:16} skipped: its data are not there; set BCMDIST_DATA")
             continue
         stages = "  ".join(f"{s} {a:.2f}/{b:.2f}" for s, (a, b) in found["seconds"].items() if max(a, b) >= 0.05)
-        planned, made = found["evaluations"]
-        print(f"{name:16} {found['ratio']:.2f}  {stages}  evaluations {planned:.0f}/{made}")
+        beside = "  ".join(f"{n} {found[n][0]:.0f}/{found[n][1]:.0f}" for n in ("evaluations", "peak_megabytes"))
+        print(f"{name:16} {found['ratio']:.2f}  {stages}  {beside}")
     print("wanted:", AIM)

@@ -91,12 +91,13 @@ def plan(source, settings: Settings | None = None, *, model=None, runtime: Runti
     if model is not None:
         held(data, settings, model)
     started = time.perf_counter() - begun
-    case, look, row_seconds, warming = _surveyed(data, settings, runtime)
+    case, look, taken, warming = _surveyed(data, settings, runtime)
     kernel = parse_kernel(first_kernel(settings), inputs=data.inputs)
     few = case.inputs[:FEW_ROWS]
     choosing, _ = _timed(lambda: select_points(few, max(1, len(few) // 10), kernel=kernel))
     sizes = [(step.size, look.query) for step in steps(look) if step.work.flops(data.inputs)]
     rates = measured(runtime, sizes, kernel, data.inputs, case.parts[0])
+    row_seconds = max(0.0, taken[0] - rates.round) / taken[1]
     extra = {"start": started + warming, "query": choosing}
     del keep
     seconds = _seconds(look, rates, row_seconds, extra)
@@ -117,7 +118,8 @@ def plan(source, settings: Settings | None = None, *, model=None, runtime: Runti
 
 
 def _surveyed(data, settings, runtime):
-    """The case of a fit as some rows show it, what is planned of it, seconds of a row, and of the first look."""
+    """The case of a fit as some rows show it, and what is planned of it; seconds, and rows of each thread, of a look at
+    these; and what the first look takes beside."""
     among = _some(partitions(data, settings.rows_per_expert), data)
     parts = partitions(data, settings.rows_per_expert)[among]
     first, again = (_timed(lambda: survey(data, settings, runtime, among=among)) for _ in range(2))
@@ -138,8 +140,8 @@ def _surveyed(data, settings, runtime):
         several=passing and (settings.passes == "auto" if settings.passes else sliced),
         spread=bool(np.ptp(case.scaling.x_scale) > 0),
     )
-    used = min(runtime.threads, len(parts))
-    return case, look, used * again[0] / sum(part.rows for part in parts), max(0.0, first[0] - again[0])
+    rows = sum(part.rows for part in parts) / min(runtime.threads, len(parts))
+    return case, look, (again[0], rows), max(0.0, first[0] - again[0])
 
 
 def _timed(work):
@@ -225,7 +227,7 @@ def _others(look, rates) -> Iterator[tuple[str, Planned, Rates]]:
         smaller = replace(settings, rows_per_expert=rows)
         yield f"--rows-per-expert {rows}", replace(look, settings=smaller, parts=2 * look.parts), rates
     if rates.threads > 1:
-        yield "--serial", look, replace(rates, threads=1, task=0.0, round=0.0)
+        yield "--serial", look, replace(rates, threads=1, task=0.0, round=0.0, kept_round=0.0)
     if rates.threads < (psutil.cpu_count(logical=False) or 1):
         more = psutil.cpu_count(logical=False) or 1
         yield f"--workers {more}", look, replace(rates, threads=more)

@@ -37,7 +37,9 @@ class Rates:
     task: float
     """overhead of a partition, of one thread, in the groups in which they are heard"""
     round: float
-    """of a sum over rows that are kept where they are worked on, as learning asks for"""
+    """of a sum, until the last result is here"""
+    kept_round: float
+    """of one over rows that are kept where they are worked on, as learning asks for"""
     threads: int
 
     def seconds(self, work: Work, rows) -> float:
@@ -58,14 +60,16 @@ def measured(runtime: Runtime, sizes: Sequence[tuple[float, int]], kernel: Kerne
     some : rows of the data, for sums over rows that are kept
     """
     measure = Measure(tuple({_nearest(SIZES, n): _nearest(SIZES, S) for n, S in sizes}.items()), inputs, kernel)
-    total = runtime.sum(measure, [Span(k, k + 1) for k in range(runtime.threads)], label="rates")
+    spans = [Span(k, k + 1) for k in range(runtime.threads)]
+    total = runtime.sum(measure, spans, label="rates")
     by_rows = {n: tuple((one[:-1] / one[-1]).tolist()) for (n, _), one in zip(measure.sizes, total, strict=True)}
     group: list[Partition | Span] = [Span(k, k + 1) for k in range(GROUP)]
     nothings: list[tuple[Task, list[Partition | Span]]] = [(Nothing(), group)] * (NOTHINGS * runtime.threads)
     each = _seconds(lambda _: list(runtime.each(nothings, label="tasks")))
+    around = _seconds(lambda _: runtime.sum(Nothing(), spans, label="rounds"))
     kept = [replace(some, data=replace(some.data, kept=f"plan {uuid.uuid4().hex}"))]
-    around = _seconds(lambda _: runtime.sum(Nothing(), kept, label="rounds"))
-    return Rates(by_rows, each / NOTHINGS / GROUP, around, runtime.threads)
+    asked = _seconds(lambda _: runtime.sum(Nothing(), kept, label="rounds"))
+    return Rates(by_rows, each / NOTHINGS / GROUP, around, asked, runtime.threads)
 
 
 @dataclass(frozen=True)

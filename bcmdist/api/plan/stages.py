@@ -104,9 +104,9 @@ class Step:
         if self.alone:
             return self.rounds * self.tasks * one
         turns = max(self.tasks / rates.threads, 1.0 if self.tasks else 0.0)
-        turns = np.ceil(turns) if self.kept else turns
-        around = rates.round if self.kept else 0.0
-        return float(self.rounds * (turns * (one + (0.0 if self.kept else rates.task)) + around))
+        if self.kept:
+            return float(self.rounds * (np.ceil(turns) * one + rates.kept_round))
+        return self.rounds * (turns * (one + rates.task) + rates.round)
 
 
 def steps(case: Planned) -> Iterator[Step]:
