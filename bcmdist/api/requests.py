@@ -39,7 +39,8 @@ class FitRequest:
     prepare_only: bool = False
     """commit an empty committee and stop"""
     plan: bool = False
-    """print what the fit would cost, of rates that are measured where it would run, and stop; nothing is written"""
+    """print what the fit would cost, by rates that are measured where it would run, and stop: nothing is fitted or
+    written; how far learning goes is an estimate from the effort"""
 
     def __post_init__(self):
         if self.plan and (self.prepare_only or self.hyperparameters == "hmc"):

@@ -58,7 +58,7 @@ class Plan:
     evaluations: int
     """of the evidence, about: how far a search goes is an estimate from its effort"""
     projected_seconds: dict[str, float]
-    """of wall time by stage, with the `total`"""
+    """of wall time by stage, from the start of the runtime on, with the `total`"""
     projected_gflops: dict[str, float]
     """by stage, with the `total`"""
     projected_megabytes: dict[str, float]

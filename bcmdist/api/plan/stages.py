@@ -13,7 +13,7 @@ from bcmdist.learning.blocks.blocks import FIRST_BLOCK, LEARNING_BLOCK, ROUGH_RO
 from bcmdist.learning.contest import CONTENDERS
 from bcmdist.learning.experts import EXPERTS
 from bcmdist.learning.hyperparameters import AUTO_MEAN, POLISH_STEPS
-from bcmdist.learning.judges import DECIDING_LEAST, DECIDING_ROWS, JUDGED
+from bcmdist.learning.judges import DECIDING_LEAST, DECIDING_ROWS, JUDGED, LeftOutSizes
 from bcmdist.learning.query_selection import KMEANS_ITERATIONS
 from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, MEAN_STEPS, START_LENGTHSCALES
 from bcmdist.learning.settings import Settings
@@ -179,12 +179,12 @@ def _learning(case) -> Iterator[Step]:
     densities = 1 + int(np.ceil(np.log(size / case.rows) / np.log(THINNING) - 1e-9))
     yield climb(densities, size, coarse + fine)
     yield climb(densities * effort.per_density, size, further)
-    few = max(DECIDING_LEAST, DECIDING_ROWS // case.around)
-    often = (min(JUDGED.count, -(-case.rows // JUDGED.rows)), min(JUDGED.rows, case.rows), JUDGEMENTS)
-    for count, rows, rounds in (often, (few, case.around, 1 + CONTENDERS)):
-        one = work.left_out(rows, exact=likelihood.exact, processes=likelihood.processes)
-        yield Step("learn", count, one, rows, rounds=rounds, kept=True)
-        yield _looking(case, count)
+    few = min(max(DECIDING_LEAST, DECIDING_ROWS // case.around), JUDGED.count)
+    for sizes, rounds in ((JUDGED, JUDGEMENTS), (LeftOutSizes(few, case.around), 1 + CONTENDERS)):
+        judged = sizes.among(case.rows)
+        one = work.left_out(judged.rows, exact=likelihood.exact, processes=likelihood.processes)
+        yield Step("learn", judged.count, one, judged.rows, rounds=rounds, kept=True)
+        yield _looking(case, judged.count)
     for _ in range(ROUGH_ROUNDS + effort.rounds):
         yield _looking(case, densities * effort.per_density)
 
@@ -213,13 +213,14 @@ def _local(case, predicted) -> Work:
 
 def _halos(case) -> Iterator[Step]:
     cells = case.expert_rows / case.core
-    found = cells * work.halo(case.around, min(CANDIDATE_ROWS, case.rows))
+    candidates = min(CANDIDATE_ROWS, case.rows)
+    found = cells * work.halo(case.around, candidates)
     yield Step("halos", case.parts, found, case.around, read=case.expert_rows)
     close = 3 * _local(case, 10) + 2 * work.halving(case.around, case.core, case.query)
-    yield Step("halos", min(MEASURED_PARTITIONS, case.parts), close, case.around, read=4 * case.around)
+    yield Step("halos", min(MEASURED_PARTITIONS, case.parts), close, case.around, read=candidates)
     if case.likelihood.categorical:
         left = cells * _local(case, case.core)
-        yield Step("halos", min(CALIBRATED_PARTITIONS, case.parts), left, case.around, read=case.expert_rows)
+        yield Step("halos", min(CALIBRATED_PARTITIONS, case.parts), left, case.around, read=candidates)
 
 
 def _errors(case) -> Iterator[Step]:
@@ -228,7 +229,8 @@ def _errors(case) -> Iterator[Step]:
     if case.spatial:
         told = float(np.clip(measure.LOCAL_SHARE * case.rows, *measure.LOCAL_ROWS))
         cells, parts = told / case.core, min(case.parts, round(told / case.core))
-        yield Step("errors", parts, cells / parts * _local(case, case.core), case.around, read=n)
+        near = cells / parts * _local(case, case.core)
+        yield Step("errors", parts, near, case.around, read=min(CANDIDATE_ROWS, case.rows))
         k, parts = told / parts, -(-parts // measure.COMMITTEE_EVERY)
     one = work.left_out_of_committee(n, min(k, n), case.query, exact=case.likelihood.exact)
     yield Step("errors", parts, one, n, read=case.apart)

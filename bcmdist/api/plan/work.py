@@ -140,7 +140,7 @@ def left_out_of_committee(n, k, Q, *, exact) -> Work:
 def local_expert(n, k, Q, *, exact, copies=1) -> Work:
     """A local expert of n rows, and what it predicts at k rows (`prediction.local.expert`)."""
     search = factored(n) if exact else copies * (mode(n) + factored(n))
-    at = design(k, Q) + Work(kernel=n * k, product=2 * n * k * Q, solve=copies * (2 * n**2 * k + k * Q**2))
+    at = design(k, Q) + Work(kernel=n * k, product=4 * n * k * Q, solve=copies * (2 * n**2 * k + k * Q**2))
     return design(n, Q) + residual(n, Q) + search + at + Work(moved=2 * FLOAT * n * Q)
 
 
