@@ -36,7 +36,7 @@ from bcmdist.storage.scratch import Scratch
 from bcmdist.storage.urls import on_objects
 
 
-def held(data, settings, model) -> Commit | None:
+def same_fit(data, settings, model) -> Commit | None:
     """The newest commit of the same fit, of whatever rows, that a model directory holds, or None where it is empty.
 
     Raises
@@ -64,11 +64,11 @@ def resumed(data, settings, model, runtime) -> Commit | None:
     Raises
     ------
     ModelExists
-        As `held`.
+        As `same_fit`.
     DataChanged
         The data are not those that were surveyed.
     """
-    store, commit = open_store(model), held(data, settings, model)
+    store, commit = open_store(model), same_fit(data, settings, model)
     if commit is None:
         return None
     facts = Facts.from_json(commit.facts["fit"])

@@ -290,6 +290,14 @@ def test_bad_input_is_refused_as_by_a_fit(wave, tmp_path, make_data):
             FitRequest("d", "m", FIT, plan=True, **beside)
 
 
+def test_a_directory_that_holds_a_fit_is_only_planned_for_the_same(wave, tmp_path):
+    path, *_ = wave
+    GBCM.fit(path, FIT, model=tmp_path / "m")
+    assert plan(path, FIT, model=tmp_path / "m").rows == 240
+    with pytest.raises(ModelExists, match="it holds a fit of other data or settings"):
+        plan(path, replace(FIT, query=20), model=tmp_path / "m")
+
+
 def test_arrays_in_memory(rng):
     X = rng.standard_normal((100, 2))
     assert plan((X, X[:, 0]), FIT).rows == 100

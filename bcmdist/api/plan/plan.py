@@ -23,7 +23,7 @@ from bcmdist.data.slices import SLICED
 from bcmdist.experts.limits import _reading_bytes
 from bcmdist.experts.residual import RESIDUALS
 from bcmdist.learning.experts import EXPERTS
-from bcmdist.learning.first_commit import held
+from bcmdist.learning.first_commit import same_fit
 from bcmdist.learning.hyperparameters import first_kernel, first_mean
 from bcmdist.learning.prepare import QUERY, case_of, query_wanted, survey
 from bcmdist.learning.query_selection import select_points
@@ -89,7 +89,7 @@ def plan(source, settings: Settings | None = None, *, model=None, runtime: Runti
     keep, source, _ = places(source, "")
     data = open_data(source, x=settings.x, y=settings.y)
     if model is not None:
-        held(data, settings, model)
+        same_fit(data, settings, model)
     started = time.perf_counter() - begun
     case, look, taken, warming = _surveyed(data, settings, runtime)
     kernel = parse_kernel(first_kernel(settings), inputs=data.inputs)
