@@ -239,7 +239,7 @@ def test_the_command_prints_a_plan_and_writes_nothing(wave, tmp_path):
         {"likelihood": "student_t", "passes": "auto"},
         {"likelihood": "student_t", "approximation": "ep"},
         {"expert": "fitc"},
-        {"objective": "committee", "effort": "quick"},
+        {"objective": "committee", "query_method": "optimised"},
         {"query": "auto"},
     ],
 )

@@ -15,7 +15,7 @@ import psutil
 
 from bcmdist.api.places import places
 from bcmdist.api.plan.rates import Rates, measured
-from bcmdist.api.plan.stages import Planned, evaluations, steps
+from bcmdist.api.plan.stages import PASSES, Planned, evaluations, steps
 from bcmdist.committee.ingest.loop import COMMIT_SECONDS
 from bcmdist.data.dataset import Dataset, open_data
 from bcmdist.data.partition import Partition, partitions
@@ -172,7 +172,7 @@ def _seconds(look, rates, row_seconds, extra):
 
 def _bytes(look, seconds) -> dict[str, float]:
     """Messages as lower triangles; totals, ledger entries and the model as they are written."""
-    S, copies, passes = look.query + 1, look.likelihood.copies, 7 if look.several else 1
+    S, copies, passes = look.query + 1, look.likelihood.copies, 1 + PASSES * look.several
     message = FLOAT * copies * (S * (S + 1) / 2 + S)
     commits = 1 + seconds["experts"] // COMMIT_SECONDS + passes
     model = FLOAT * look.query * (look.query + look.inputs)
@@ -218,10 +218,13 @@ def _others(look, rates) -> Iterator[tuple[str, Planned, Rates]]:
     """Other ways to fit: in words, as planned, and the rates at which."""
     settings = look.settings
     if settings.learn:
-        yield "--no-learn", replace(look, settings=replace(settings, learn=False, objective="local")), rates
+        points = settings.query_method.replace("optimised", "kmeans")
+        given = replace(settings, learn=False, objective="local", query_method=points)
+        yield "--no-learn", replace(look, settings=given), rates
         if settings.effort != "quick":
             yield "--effort quick", replace(look, settings=replace(settings, effort="quick")), rates
-    yield f"--query {look.query // 2}", replace(look, query=look.query // 2), rates
+    if look.query > 1:
+        yield f"--query {look.query // 2}", replace(look, query=look.query // 2), rates
     rows = settings.rows_per_expert // 2
     if rows and look.parts > 1:
         smaller = replace(settings, rows_per_expert=rows)
