@@ -51,6 +51,10 @@ class Message:
     def __sub__(self, other: "Message") -> "Message":
         return self + Message(-other.eta, -other.precision, -other.evidence, -other.rows)
 
+    def __sizeof__(self):
+        """Bytes of its arrays, for whoever has to find room for it."""
+        return self.eta.nbytes + self.precision.nbytes
+
     def __reduce__(self):
         """Sent with the lower triangle of its precision: half of the bytes."""
         return _received, (self.eta, linalg.packed(self.precision), self.evidence, self.rows)

@@ -1,5 +1,6 @@
 """Messages of partitions, with the ledger entries that say whose they are."""
 
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +33,9 @@ class Contribution:
         objective = self.objective + other.objective
         step = None if self.step is None or other.step is None else self.step + other.step
         return Contribution(self.message + other.message, self.entries | other.entries, objective, step)
+
+    def __sizeof__(self):
+        return sys.getsizeof(self.message) + (0 if self.step is None else sys.getsizeof(self.step))
 
     def weighted(self, weight) -> "Contribution":
         """That of the same partitions, each counted `weight` times as often; entries stay."""

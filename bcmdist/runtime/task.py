@@ -8,6 +8,7 @@ where.
 
 import functools
 import operator
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -40,6 +41,10 @@ class Parted:
 
     def __add__(self, other: "Parted") -> "Parted":
         return Parted(self.told + other.told, self.kept + other.kept)
+
+    def __sizeof__(self):
+        """About what is kept takes: workers spill and move results by it."""
+        return sys.getsizeof(self.kept)
 
 
 def is_parted(task: Task) -> bool:

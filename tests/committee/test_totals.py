@@ -5,6 +5,7 @@ import signal
 from dataclasses import replace
 
 import pytest
+from dask.sizeof import sizeof
 from processes import no_hang
 
 from bcmdist import GBCM, DaskRuntime, SerialRuntime, Settings
@@ -14,6 +15,7 @@ from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
 from bcmdist.errors import DataChanged
 from bcmdist.runtime.interface import SumLost
+from bcmdist.runtime.task import Parted
 from problems import assert_same_committee
 
 GIVEN = Settings(kernel="se", learn=False, query=20, rows_per_expert=20)
@@ -138,3 +140,12 @@ def test_surveyed_rows_that_change_when_workers_are_killed_are_refused(prepared,
         gbcm.ingest(gbcm.source(path), EVERY_5, runtime=killed)
     left = GBCM.load(gbcm.url)
     assert (left.commit, len(left.ledger)) == (gbcm.commit, 0)
+
+
+def test_workers_know_what_a_kept_message_takes(prepared):
+    """They spill and pause by it."""
+    gbcm, path = prepared
+    heard = gbcm.snapshot.hear(partitions(open_data(path), 20), SerialRuntime(), label="test")
+    message = heard.message
+    assert message.precision.nbytes <= sizeof(Parted(None, heard)) <= 1.1 * message.precision.nbytes + 1000
+    assert sizeof(Parted(None, replace(heard, step=message))) > 1.9 * message.precision.nbytes
