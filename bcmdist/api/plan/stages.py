@@ -28,8 +28,8 @@ from bcmdist.prediction.spread import LEAST
 from bcmdist.runtime.memory import FLOAT
 
 # Evaluations for each step that a search may take, with one lengthscale and from there on: of measurements as of
-# elevators (1.22, .84) and uci_power (1.18, .67), of others as of bike_hourly_counts (1.07, .74) and magic (.83, .40).
-EVALUATIONS = {True: (1.2, 0.75), False: (0.95, 0.57)}
+# elevators (1.13, .76) and uci_power (1.10, .63), of others as of bike_hourly_counts (1.02, .48) and magic (.80, .35).
+EVALUATIONS = {True: (1.1, 0.7), False: (0.9, 0.4)}
 # Times that judges look at rows left out of many neighbourhoods; further passes, where they go on until they stop; and
 # evaluations that settle the process of a varying scale, in two climbs.
 JUDGEMENTS, PASSES, PROCESS_EVALUATIONS = 16, 6, 4 * scale.STEPS
