@@ -195,3 +195,44 @@ def test_symmetric_matrices_are_their_lower_triangles(rng, shape, order, dtype):
     again = linalg.unpacked(triangles)
     assert again.dtype == dtype
     np.testing.assert_array_equal(again, A)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("n", [64, 65, 97, 200, 333])
+def test_triangular_systems_of_many_columns(rng, n, order, dtype):
+    """Sizes about those of blocks, and arrays in either order: halves are solved in place, or it would show."""
+    L = linalg.cholesky(random_covariance(rng, n).astype(dtype, order="F"), name="A")
+    B = rng.standard_normal((n, 80)).astype(dtype, order=order)
+    tolerance = {"rtol": 0.0, "atol": n * np.finfo(dtype).eps}
+    upper = np.full_like(L, np.nan)  # which nobody may read
+    L[np.triu_indices(n, 1)] = upper[np.triu_indices(n, 1)]
+    exact = np.tril(L).astype(float)
+    for found, wanted in [
+        (linalg.solve_lower(L, B.copy(order=order)), np.linalg.solve(exact, B)),
+        (linalg.solve_lower_transposed(L, B.copy(order=order)), np.linalg.solve(exact.T, B)),
+        (linalg.solve_right_transposed(L, B.T.copy(order=order)), np.linalg.solve(exact, B).T),
+        (linalg.inverse(L), np.linalg.inv(exact @ exact.T)),
+    ]:
+        assert found.dtype == dtype
+        np.testing.assert_allclose(found, wanted, **tolerance)
+
+
+def test_triangular_systems_overwrite_what_they_are_given(rng):
+    L = linalg.cholesky(random_covariance(rng, 100), name="A")
+    B = np.asfortranarray(rng.standard_normal((70, 100)))
+    assert linalg.solve_right_transposed(L, B) is B
+    C = np.asfortranarray(rng.standard_normal((70, 100))).T  # as rows
+    assert np.shares_memory(linalg.solve_lower(L, C), C)
+
+
+def test_solutions_of_ill_conditioned_systems_are_as_good_as_lapacks(rng):
+    """Only small blocks are inverted: condition number of L above 1e5, and yet residuals at rounding."""
+    x = rng.uniform(0, 1, (300, 2))
+    K = np.exp(-0.5 * ((x[:, None] - x) ** 2).sum(axis=-1) / 0.2**2)
+    L, _ = linalg.cholesky_with_jitter(K, name="K")
+    assert np.linalg.cond(L) > 1e5
+    new = rng.uniform(0, 1, (200, 2))
+    B = np.asfortranarray(np.exp(-0.5 * ((new[:, None] - x) ** 2).sum(axis=-1) / 0.2**2))
+    V = linalg.solve_right_transposed(L, B.copy(order="F"))
+    np.testing.assert_allclose(V @ L.T, B, atol=1e-13)

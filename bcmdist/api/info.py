@@ -22,6 +22,7 @@ def info(snapshot: Snapshot) -> dict:
         "commit": snapshot.commit,
         "query": count,
         "expert": facts.expert,
+        "precision": model.precision,
         "inputs": model.inputs,
         "columns": list(model.schema.columns),
         "p_eff": degrees,

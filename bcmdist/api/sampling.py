@@ -54,7 +54,7 @@ LARGEST_LOG = 30.0
 
 MEMBERS = "members"
 # Settings that earlier versions do not know, whose chains are those of the defaults.
-LATER = ("expert", "noise", "query_from")
+LATER = ("expert", "noise", "query_from", "precision")
 
 MakeObjective = Callable[[GBCM, list[Partition], Runtime], Objective]
 """From a prepared committee, partitions and a runtime to an objective of kernel and likelihood."""

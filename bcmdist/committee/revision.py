@@ -27,6 +27,7 @@ from bcmdist.data.partition import from_keys, refuse_overlap
 from bcmdist.errors import CommitConflict, InvalidOption, ModelExists, ModelsDiffer
 from bcmdist.experts.expert import zero_message
 from bcmdist.experts.message import Message
+from bcmdist.experts.precision import refuse_inexact
 from bcmdist.model.model import CELL_ARRAYS
 from bcmdist.storage.commits import BlobReference, open_store
 from bcmdist.storage.ledger import RUNNING, Entry
@@ -52,6 +53,7 @@ def forget(snapshot: Snapshot, keys: Iterable[str], runtime) -> Snapshot:
 
     def without(snapshot):
         gone = _entries(snapshot, keys)
+        refuse_inexact(snapshot.model.precision, snapshot.url, "forget")
         keys_gone = {entry.key for entry in gone}
         ledger = [entry for entry in snapshot.ledger if entry.key not in keys_gone]
         if not ledger:
@@ -82,6 +84,7 @@ def reweight(snapshot: Snapshot, wanted: Mapping[str, float], runtime) -> Snapsh
 
     def reweighted(snapshot):
         old = [entry for entry in _entries(snapshot, wanted) if wanted[entry.key] != entry.weight]
+        refuse_inexact(snapshot.model.precision, snapshot.url, "reweight")
         if not old:
             return None
         new = {entry.key: replace(entry, weight=wanted[entry.key]) for entry in old}
@@ -264,7 +267,7 @@ def _refuse_different(one, other):
     (arrays, facts), (other_arrays, other_facts) = one.model.to_arrays(), other.model.to_arrays()
     names = [name for name in arrays if name not in CELL_ARRAYS]
     different = [name for name in names if not np.array_equal(arrays[name], other_arrays.get(name))]
-    different += [name for name in facts if facts[name] != other_facts.get(name)]
+    different += [name for name in facts | other_facts if facts.get(name) != other_facts.get(name)]
     different += [
         name for name in ("approximation", "linearise") if getattr(one.facts, name) != getattr(other.facts, name)
     ]

@@ -12,7 +12,7 @@ with R' = (I, ..., I), so that n x n matrices are all that is ever factored: C +
 import numpy as np
 
 from bcmdist import linalg
-from bcmdist.experts.laplace import climb, site_message
+from bcmdist.experts.laplace import REUSED_SHARE, climb, site_message
 from bcmdist.experts.message import Message
 from bcmdist.experts.residual import Residual
 
@@ -25,8 +25,14 @@ def softmax_mode(K, obs, likelihood, prior_mean=None) -> np.ndarray:
     LaplaceNotConverged
     """
 
+    kept, largest = None, 0.0
+
     def newton(f, gap):
-        return gap - _Coupling(K, likelihood.probability(obs, f)).solve(K @ gap)
+        nonlocal kept, largest
+        before, largest = largest, np.abs(gap).max()
+        if kept is None or largest > REUSED_SHARE * before:
+            kept = _Coupling(K, likelihood.probability(obs, f))
+        return gap - kept.solve(K @ gap)
 
     start = np.zeros((len(K), likelihood.processes)) if prior_mean is None else prior_mean
     return start + K @ climb(

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcmdist.experts.ep import ep_pass, repeated_message, sites_to_array
-from bcmdist.experts.expert import Linearised, conditional_message, expert_message, running_message
+from bcmdist.experts.expert import Linearised, conditional_message, running_message
 from bcmdist.experts.loading import load_sites, load_values
 from bcmdist.experts.message import Message
+from bcmdist.experts.precision import PRECISIONS
 from bcmdist.model.loading import load_model
 from bcmdist.model.shared.belief import Belief
 from bcmdist.model.targets import model_rows
@@ -65,7 +66,8 @@ class Expert:
         densities = densities_of(model.likelihood, obs)
         entry = Entry(part.key, rows.digest, part.rows, part.weight, at, densities=densities)
         if self.at is None:
-            found = Linearised(expert_message(model.shared, model.likelihood, X, obs), 0.0, None)
+            hear = PRECISIONS[model.precision]
+            found = Linearised(hear(model.shared, model.likelihood, X, obs), 0.0, None)
         else:
             found = conditional_message(model.shared, model.likelihood, X, obs, load_values(self.at, model))
         if part.weight != 1.0:

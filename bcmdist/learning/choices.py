@@ -7,6 +7,8 @@ import numpy as np
 from bcmdist.data.schema import CLASSES
 from bcmdist.data.slices import SLICED
 from bcmdist.errors import BcmdistWarning, InvalidOption, UnsupportedTarget
+from bcmdist.experts.precision import refuse_single
+from bcmdist.learning.experts import EXPERTS
 from bcmdist.learning.settings_checks import TWO_CLASSES
 from bcmdist.learning.survey import MOST_CLASSES
 from bcmdist.model.likelihoods import LIKELIHOODS, Likelihood, make_likelihood, tasks
@@ -49,6 +51,7 @@ def choose_likelihood(data, surveyed, settings, schema) -> tuple[Likelihood, tup
     name = settings.likelihood or (tasks(task)[task][0] if task != "classification" or two else MANY_CLASSES)
     likely = make_likelihood(name, TWO_CLASSES)
     single, per_class = likely.single, likely.per_class
+    refuse_single(settings.precision, EXPERTS[settings.expert].residual, likely)
     if settings.noise == "varying" and not likely.measured:
         raise InvalidOption(
             f"{data.url}: expected numbers as targets for --noise varying, got the likelihood {name}; leave it out"

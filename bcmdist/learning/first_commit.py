@@ -29,6 +29,7 @@ from bcmdist.experts.expert import zero_message
 from bcmdist.learning.experts import FIRST
 from bcmdist.learning.prepare import Place, prepare_model, survey
 from bcmdist.learning.wanted import check_wanted
+from bcmdist.model.model import FIRST_PRECISION
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import SCRATCH, Commit, open_store
 from bcmdist.storage.locate import open_storage
@@ -98,6 +99,8 @@ def _job(data, settings):
         asked["query_from"] = absolute_url(settings.query_from)
     if settings.noise == "auto":  # in place of what was the only one: what was heard is the same
         del asked["noise"]
+    if settings.precision == FIRST_PRECISION:
+        del asked["precision"]
     job = {"data": describe(data.url, data.x, data.y), "url": data.url, "settings": asked}
     return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()
 

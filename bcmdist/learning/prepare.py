@@ -158,7 +158,8 @@ def prepare_model(
     found |= {"repeats": {"share": surveyed.repeats.share, "deviation": surveyed.repeats.deviation}}
     found |= {"labels": _labels(case, kernel)}
     names = (settings.x, settings.y)
-    return Model(case.scaling, shared, likelihood, kernel_name, *names, case.classes, cells, case.schema), found
+    about = (*names, case.classes, cells, case.schema, settings.precision)
+    return Model(case.scaling, shared, likelihood, kernel_name, *about), found
 
 
 def case_of(data, surveyed, settings, runtime) -> Case:

@@ -9,7 +9,7 @@ objective carries a weak log-normal prior on every parameter, which only matters
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,6 @@ PROPORTIONS = {"se": 0.6, "matern52": 0.8, "matern32": 1.0, "matern12": 2.5}
 
 # Standard deviation of the log-normal prior: a factor of 20 either way is one deviation. Weak.
 PRIOR_SD = 3.0
-
 
 # Learning stops when iterations gain less, and a linear mean that gains less is not taken: half a nat is evidence for
 # nothing.
@@ -136,8 +135,7 @@ class _Search:
             callback=_stop_when_idle(unit * GAIN_NATS),
             options={"maxiter": steps, "ftol": 0.0, "gtol": 0.0},
         )
-        point = moved(start, best[1])
-        return Point(start.name, point.kernel, point.likelihood, best[0], start.tied)
+        return replace(moved(start, best[1]), objective=best[0], tied=start.tied)
 
     def at(self, name, kernel, likelihood, *, tied=False) -> Point:
         """A point with its objective."""

@@ -3,12 +3,14 @@
 from numbers import Integral
 
 from bcmdist.errors import InvalidOption
+from bcmdist.experts.precision import refuse_single
 from bcmdist.experts.residual import refuse_classes_together, refuse_uncoupled
 from bcmdist.learning.experts import EXPERTS, FIRST
 from bcmdist.learning.option_fields import choices_of, fits, said, types_of
 from bcmdist.learning.query_selection import PLACED, has_working_targets
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import LIKELIHOODS, Likelihood, make_likelihood, tasks
+from bcmdist.model.model import FIRST_PRECISION
 
 TWO_CLASSES = 2  # as many as a likelihood of classes must do with before they are known
 
@@ -25,6 +27,7 @@ def refuse(settings) -> None:
     _refuse_approximation(settings)
     _refuse_learning(settings)
     _refuse_expert(settings)
+    _refuse_precision(settings)
     wanted = _wanted(settings)
     if settings.partition == "spatial" and wanted and wanted.coupled:
         raise InvalidOption(
@@ -132,6 +135,17 @@ def _refuse_expert(settings):
         raise InvalidOption(
             f"expert: expected {FIRST} with the objective committee, whose evidence it is, got {name}; give "
             "--objective local, or leave out --expert"
+        )
+
+
+def _refuse_precision(settings):
+    """What experts compute in double precision only."""
+    refuse_single(settings.precision, EXPERTS[settings.expert].residual, _wanted(settings))
+    ways = (settings.approximation, settings.linearise)
+    if settings.precision != FIRST_PRECISION and ways != ("laplace", "own"):
+        raise InvalidOption(
+            f"precision: expected {FIRST_PRECISION} with --approximation ep or --linearise running, got "
+            f"{settings.precision}; leave one of them out"
         )
 
 

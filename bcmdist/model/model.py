@@ -24,6 +24,7 @@ from bcmdist.model.shared.query import Query
 # cells.
 COMMITTEE_ARRAYS = ("eta", "precision")
 SCALING_ARRAYS = ("x_mean", "x_scale")
+FIRST_PRECISION = "double"  # the only one once, which models do not note
 CELL_ARRAYS = ("cell_direction", "cell_threshold", "cell_child", "cell_first")
 
 
@@ -44,6 +45,8 @@ class Model:
     """of scaled inputs, where partitions are spatial"""
     schema: Schema = UNNAMED
     """names of the inputs and of the classes in the training data, where they had names"""
+    precision: str = FIRST_PRECISION
+    """in which experts compute: a name of `bcmdist.experts.precision`"""
 
     @property
     def class_labels(self) -> tuple[str, ...] | tuple[int, ...]:
@@ -93,6 +96,8 @@ class Model:
             "columns": self.schema.columns,
             "class_names": self.schema.classes,
         }
+        if self.precision != FIRST_PRECISION:
+            facts["precision"] = self.precision
         return arrays, facts | own
 
 
@@ -112,6 +117,7 @@ def from_arrays(arrays, facts) -> Model:
         classes and tuple(classes),
         CellTree(*(arrays[name] for name in CELL_ARRAYS)) if CELL_ARRAYS[0] in arrays else None,
         Schema(facts.get("columns", ()), facts.get("class_names", ())),
+        facts.get("precision", FIRST_PRECISION),
     )
 
 

@@ -47,6 +47,7 @@ MODEL = {
     "jitter": NOT_NEGATIVE,
     "shared": TEXT.perhaps,
     "residual": TEXT.perhaps,
+    "precision": TEXT.perhaps,
     "likelihood": LIKELIHOOD,
     "likelihood_parameters": each(every(POSITIVE)),
     "y_mean": NUMBER,

@@ -10,6 +10,9 @@ FLOAT = 8
 BASE_BYTES = 250 * 2**20  # interpreter with numpy, scipy, zarr and dask loaded; measured, rounded up
 
 
+# Columns of k(X, X^q) whose temporaries are alive at the same time.
+KERNEL_COLUMNS = 128
+
 # Partial sums that are added at the same time, with the total and its successor.
 SUMS_ALIVE = 10
 
@@ -34,7 +37,7 @@ def apart_expert_bytes(rows, shared, *, kernels, laplace) -> int:
     The columns of the design with what their evaluation needs, weighted ones, and (Laplace) those of a step with its
     matrix; the query factor and the message, or the messages of a step of the tree.
     """
-    return FLOAT * ((6 + 2 * kernels + laplace) * rows * shared + (SUMS_ALIVE + 1 + 2 * laplace) * shared**2)
+    return FLOAT * ((4 + 2 * kernels + laplace) * rows * shared + (SUMS_ALIVE + 1 + 2 * laplace) * shared**2)
 
 
 def evidence_bytes(rows, inputs, *, kernels, laplace) -> int:
@@ -43,8 +46,9 @@ def evidence_bytes(rows, inputs, *, kernels, laplace) -> int:
 
 
 def prediction_bytes(rows, shared, *, kernels) -> int:
-    """Peak bytes of predicting a block of `rows` new points: k(X, X^q) with temporaries, V, factors."""
-    return FLOAT * ((5 + 2 * kernels) * rows * shared + 4 * shared**2)
+    """Peak bytes of predicting a block of `rows` new points: k(X, X^q) by blocks of columns, V, factors."""
+    columns = min(shared, KERNEL_COLUMNS)
+    return FLOAT * (3 * rows * shared + (5 + 2 * kernels) * rows * columns + 2 * shared**2)
 
 
 # Rows that the local experts of a partition read together, in multiples of what one of them sees; and the factors

@@ -6,6 +6,7 @@ from scipy.stats import multivariate_normal
 
 from bcmdist.committee.committee import Committee
 from bcmdist.data.observations import Observations, unweighted
+from bcmdist.experts import softmax
 from bcmdist.experts.expert import conditional_message, expert_message, zero_message
 from bcmdist.experts.softmax import log_evidence, softmax_mode
 from bcmdist.model.likelihoods import Softmax, SoftmaxCoupled
@@ -33,6 +34,19 @@ def dense_hessian(likelihood, obs, f):
     for i in range(n):
         W[:, i, :, i] = obs.weight[i] * (np.diag(p[i]) - np.outer(p[i], p[i]))
     return W.reshape(C * n, C * n)
+
+
+def test_factors_serve_for_further_steps_near_the_mode(problem, monkeypatch):
+    """And the mode is the same as with a factor for each step."""
+    (X, obs, _), steps, factored = problem, [], []
+    K, likelihood = make_kernel("se").cross(X, X), Softmax(C)
+    coupling, solve = softmax._Coupling, softmax._Coupling.solve
+    monkeypatch.setattr(softmax, "_Coupling", lambda *given: factored.append(given) or coupling(*given))
+    monkeypatch.setattr(coupling, "solve", lambda self, B: steps.append(B) or solve(self, B))
+    f = softmax_mode(K, obs, likelihood)
+    assert len(factored) < len(steps)
+    monkeypatch.setattr(softmax, "REUSED_SHARE", 0.0)
+    np.testing.assert_allclose(f, softmax_mode(K, obs, likelihood), atol=1e-8)
 
 
 def test_derivatives_of_the_softmax(problem):

@@ -14,6 +14,7 @@ from bcmdist.model.kernels import (
     Leaf,
     Stationary,
     cross_lower,
+    fill_cross,
     kernel_parts,
     metric,
     parse_kernel,
@@ -65,6 +66,19 @@ def test_lower_triangle_is_that_of_the_whole(name, rows, rng):
     found = cross_lower(kernel, X)
     assert found.flags.f_contiguous
     np.testing.assert_allclose(np.tril(found), np.tril(kernel.cross(X, X)), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES + COMBINED)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(float, 1e-12), (np.float32, 1e-6)])
+def test_blocks_of_columns_are_those_of_the_whole(name, dtype, tolerance, rng):
+    X, Z, kernel = rng.standard_normal((40, 3)), rng.standard_normal((300, 3)), perturbed(name, rng)
+    filled, whole = np.full((40, 300), np.nan, dtype=dtype, order="F"), kernel.cross(X, Z)
+    fill_cross(kernel, X, Z, filled)
+    np.testing.assert_allclose(filled, whole, rtol=tolerance, atol=tolerance * np.abs(whole).max())
+    lower = cross_lower(kernel, Z, dtype=dtype)
+    assert lower.dtype == dtype
+    whole = np.tril(kernel.cross(Z, Z))
+    np.testing.assert_allclose(np.tril(lower), whole, rtol=tolerance, atol=tolerance * np.abs(whole).max())
 
 
 @pytest.mark.parametrize("name", NAMES + COMBINED)

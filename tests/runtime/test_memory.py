@@ -9,6 +9,7 @@ from bcmdist.experts.evidence import local_evidence
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.message import zero
 from bcmdist.model.kernels import kernel_parts
+from bcmdist.model.kernels.interface import BLOCK_COLUMNS
 from bcmdist.model.likelihoods import Bernoulli, Gaussian
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
@@ -50,6 +51,10 @@ def used_and_projected(rng, name, rows, points, likelihood):
         ),
         (peak_of(lambda: predict_latent(query, belief, X)), memory.prediction_bytes(rows, points + 1, kernels=parts)),
     ]
+
+
+def test_kernels_are_projected_by_the_columns_in_which_they_are_written():
+    assert memory.KERNEL_COLUMNS == BLOCK_COLUMNS
 
 
 SIZES = pytest.mark.parametrize(("rows", "points"), [(600, 100), (100, 600), (400, 400)])

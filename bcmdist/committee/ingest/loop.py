@@ -45,6 +45,7 @@ from bcmdist.errors import (
     SchedulerLost,
 )
 from bcmdist.experts.limits import refuse_large_expert
+from bcmdist.experts.precision import refuse_inexact
 from bcmdist.experts.tasks import Contribution, EPExpert, Expert
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import record_digest
@@ -90,6 +91,8 @@ class _Loop:
     def __init__(self, snapshot: Snapshot, source: Source, runtime, options: IngestOptions, watch: Watch):
         self.snapshot, self.source, self.runtime, self.options = snapshot, source, runtime, options
         fading = self._fading()
+        if fading.window:
+            refuse_inexact(snapshot.model.precision, snapshot.url, "keep a --window")
         self.expert = (EPExpert if snapshot.facts.approximation == "ep" else Expert)(snapshot.reference)
         self.admission = Admission(self._known(fading), snapshot.surveyed, options, self._unfit)
         self.watch, self.before = watch, snapshot.ledger

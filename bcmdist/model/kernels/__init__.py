@@ -18,7 +18,16 @@ from bcmdist.data.registry import Registry
 from bcmdist.errors import InvalidOption
 from bcmdist.model.kernels.basis import Constant, Cubic, Linear, Quadratic
 from bcmdist.model.kernels.combined import Product, Sum
-from bcmdist.model.kernels.interface import Kernel, Leaf, Pullback, cross_lower, kernel_parts, metric, split_parameters
+from bcmdist.model.kernels.interface import (
+    Kernel,
+    Leaf,
+    Pullback,
+    cross_lower,
+    fill_cross,
+    kernel_parts,
+    metric,
+    split_parameters,
+)
 from bcmdist.model.kernels.stationary import (
     Matern12,
     Matern32,
@@ -47,6 +56,7 @@ __all__ = [
     "Stationary",
     "Sum",
     "cross_lower",
+    "fill_cross",
     "kernel_parts",
     "metric",
     "parse_kernel",

@@ -119,12 +119,21 @@ def metric(kernel: Kernel, inputs) -> np.ndarray:
     return np.min(scales or [np.ones(inputs)], axis=0)
 
 
-def cross_lower(kernel: Kernel, X) -> np.ndarray:
+def fill_cross(kernel: Kernel, X, Z, K) -> None:
+    """Write `k(X, Z)` for X (n, D) and Z (m, D) into K (n, m), of whatever precision.
+
+    By blocks of columns that a processor's cache holds, so that nothing else is as large as K.
+    """
+    for a in range(0, len(Z), BLOCK_COLUMNS):
+        K[:, a : a + BLOCK_COLUMNS] = kernel.cross(X, Z[a : a + BLOCK_COLUMNS])
+
+
+def cross_lower(kernel: Kernel, X, *, dtype=float) -> np.ndarray:
     """`k(X, X)` for X (n, D), Fortran-ordered: its lower triangle, above which some are zeros.
 
-    By blocks of columns that a processor's cache holds: (1500, 1500) takes half to a third of the time of `cross`.
+    By blocks of columns as in `fill_cross`: (1500, 1500) takes half to a third of the time of `cross`.
     """
-    K = np.zeros((len(X), len(X)), order="F")
+    K = np.zeros((len(X), len(X)), order="F", dtype=dtype)
     for a in range(0, len(X), BLOCK_COLUMNS):
         K[a:, a : a + BLOCK_COLUMNS] = kernel.cross(X[a:], X[a : a + BLOCK_COLUMNS])
     return K

@@ -46,6 +46,12 @@ def distance_gradient(X, Z, H, lengthscale) -> np.ndarray:
     return 2.0 * (H.sum(axis=0)[:, None] * Z - H.T @ X) / lengthscale**2
 
 
+def _decay(a) -> np.ndarray:
+    """exp(-a), a new array."""
+    found = np.negative(a)
+    return np.exp(found, out=found)
+
+
 @dataclass(frozen=True)
 class Stationary(Leaf):
     """`variance * profile(r^2)` with `r^2 = sum_d (x_d - z_d)^2 / lengthscale_d^2`."""
@@ -56,7 +62,7 @@ class Stationary(Leaf):
     @staticmethod
     @abstractmethod
     def profile(r2) -> tuple[np.ndarray, Callable[[], np.ndarray]]:
-        """Values at squared distances r2, and a function that returns their derivatives with respect to r2.
+        """Values at squared distances r2, and a function that returns their derivatives with respect to r2; uses r2 up.
 
         Where r2 = 0 a derivative of 0 stands for a limit that is multiplied by r2.
         """
@@ -96,7 +102,8 @@ class SquaredExponential(Stationary):
 
     @staticmethod
     def profile(r2) -> tuple[np.ndarray, Callable[[], np.ndarray]]:
-        value = np.exp(-0.5 * r2)
+        r2 *= -0.5
+        value = np.exp(r2, out=r2)
         return value, lambda: -0.5 * value
 
 
@@ -107,8 +114,8 @@ class Matern12(Stationary):
 
     @staticmethod
     def profile(r2) -> tuple[np.ndarray, Callable[[], np.ndarray]]:
-        r = np.sqrt(r2)
-        value = np.exp(-r)
+        r = np.sqrt(r2, out=r2)
+        value = _decay(r)
         return value, lambda: np.divide(-0.5 * value, r, out=np.zeros_like(r), where=r > 0)
 
 
@@ -119,9 +126,12 @@ class Matern32(Stationary):
 
     @staticmethod
     def profile(r2) -> tuple[np.ndarray, Callable[[], np.ndarray]]:
-        a = np.sqrt(3.0 * r2)
-        decay = np.exp(-a)
-        return (1.0 + a) * decay, lambda: -1.5 * decay
+        r2 *= 3.0
+        value = np.sqrt(r2, out=r2)
+        decay = _decay(value)
+        value += 1.0
+        value *= decay
+        return value, lambda: -1.5 * decay
 
 
 class Matern52(Stationary):
@@ -131,9 +141,14 @@ class Matern52(Stationary):
 
     @staticmethod
     def profile(r2) -> tuple[np.ndarray, Callable[[], np.ndarray]]:
-        a = np.sqrt(5.0 * r2)
-        decay = np.exp(-a)
-        return (1.0 + a + (5.0 / 3.0) * r2) * decay, lambda: (-5.0 / 6.0) * (1.0 + a) * decay
+        r2 *= 5.0
+        a = np.sqrt(r2, out=r2)
+        decay = _decay(a)
+        value = a / 3.0
+        for factor in (a, decay):
+            value += 1.0
+            value *= factor
+        return value, lambda: (-5.0 / 6.0) * (1.0 + a) * decay
 
 
 @dataclass(frozen=True)
@@ -154,8 +169,13 @@ class RationalQuadratic(Leaf):
         return np.broadcast_to(self.lengthscale, inputs)
 
     def cross(self, X, Z) -> np.ndarray:
-        u = squared_distance(X, Z, self.lengthscale) / (2.0 * self.alpha)
-        return self.variance * np.exp(-self.alpha * np.log1p(u))
+        K = squared_distance(X, Z, self.lengthscale)
+        K /= 2.0 * self.alpha
+        np.log1p(K, out=K)
+        K *= -self.alpha
+        np.exp(K, out=K)
+        K *= self.variance
+        return K
 
     def diagonal(self, X) -> np.ndarray:
         return np.full(len(X), self.variance[0])

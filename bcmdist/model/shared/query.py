@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from bcmdist import linalg
-from bcmdist.model.kernels import Kernel
+from bcmdist.model.kernels import Kernel, fill_cross
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.interface import Arrays, Shared
 from bcmdist.storage.fields import check_array, damaged
@@ -57,7 +57,10 @@ class Query(Shared):
         return len(self.points)
 
     def fill(self, X, V) -> None:
-        V[:] = linalg.solve_right_transposed(self.factor, self.kernel.cross(X, self.points))
+        fill_cross(self.kernel, X, self.points, V)
+        solved = linalg.solve_right_transposed(self.factor, V)
+        if solved is not V:  # mostly it is overwritten
+            V[:] = solved
 
     def to_arrays(self) -> tuple[Arrays, dict]:
         return {"query_points": self.points, "query_factor": self.factor}, {}
