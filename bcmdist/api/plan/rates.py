@@ -109,7 +109,7 @@ class Measure:
             product=_seconds(linalg.gram, V) / (n * S**2),
             inverse=_seconds(linalg.inverse, L) / (2 * n**3 / 3),
             kernel=_seconds(lambda _: kernel.cross(X, Z)) / (n * S),
-            triangle=_seconds(lambda _: cross_lower(kernel, X)) / (n**2 / 2),
+            blocks=_seconds(lambda _: cross_lower(kernel, X)) / (n**2 / 2),
             gradient=_seconds(gradient, G) / n**2,
             moved=_seconds(lambda M: np.multiply(M, 2.0), G) / (2 * FLOAT * n**2),
             dotted=_seconds(lambda M: M @ a, G) / (FLOAT * n**2),

@@ -31,9 +31,9 @@ class Work:
     inverse: float = 0.0
     """flops of inverses by their factors: 2 n^3 / 3"""
     kernel: float = 0.0
-    """covariances k(x, z), each on its own"""
-    triangle: float = 0.0
-    """covariances of rows among themselves, of which half are worked out"""
+    """covariances k(x, z), all at once"""
+    blocks: float = 0.0
+    """covariances by blocks of columns: of rows among themselves half of them"""
     gradient: float = 0.0
     """covariances with their share of a gradient in the hyper-parameters"""
     moved: float = 0.0
@@ -55,7 +55,7 @@ class Work:
     def flops(self, inputs) -> float:
         """Of BLAS and LAPACK, and of the distances of covariances; the rest is bound by memory."""
         dense = self.factor + self.solve + self.product + self.inverse + 2.0 * self.dotted / FLOAT
-        return dense + 2.0 * (inputs + 2) * (self.kernel + self.triangle + 3.0 * self.gradient)
+        return dense + 2.0 * (inputs + 2) * (self.kernel + self.blocks + 3.0 * self.gradient)
 
 
 def factored(n) -> Work:
@@ -89,17 +89,17 @@ def left_out(n, *, exact, processes=1) -> Work:
 
 def design(n, Q) -> Work:
     """The whitened design k(X, X^q) L^-T of rows."""
-    return Work(kernel=n * Q, solve=n * Q**2, moved=2 * FLOAT * n * Q)
+    return Work(blocks=n * Q, solve=n * Q**2, moved=2 * FLOAT * n * Q)
 
 
 def residual(n, Q) -> Work:
     """What the shared variables leave of the covariance of some rows."""
-    return Work(triangle=n**2 / 2, product=n**2 * Q, moved=2 * FLOAT * n**2)
+    return Work(blocks=n**2 / 2, product=n**2 * Q, moved=2 * FLOAT * n**2)
 
 
 def own_mode(n) -> Work:
     """The mode of rows under the prior of their own, whose covariance serves for their residual, too."""
-    return Work(kernel=n**2, triangle=-(n**2) / 2, moved=6 * FLOAT * n**2) + mode(n)
+    return Work(kernel=n**2, blocks=-(n**2) / 2, moved=6 * FLOAT * n**2) + mode(n)
 
 
 def message(n, Q, *, exact, copies=1, ep=False, own=True) -> Work:
