@@ -42,7 +42,7 @@ experts : partition -> message
 committee : message -> belief, and a committee's life: snapshot, passes, ingestion, forgetting, merging
 prediction : belief -> new points -> observations -> scores
 learning : everything before the first message: what is asked, survey, hyper-parameters, query points
-api : what users import: GBCM, fitting, requests and how they are carried out, mixtures, tables in and out
+api : what users import: GBCM, fitting, plans, requests and how they are carried out, mixtures, tables in and out
 app : the ways in from outside: command line, jobs, pictures
 
 Where do I add ...
@@ -111,6 +111,7 @@ _HOME = {
     "register_kernel": "bcmdist.model.kernels",
     "register_predictor": "bcmdist.prediction.predictors",
     "register_source": "bcmdist.data.sources.open",
+    "plan": "bcmdist.api.plan.plan",
     "sample_posterior": "bcmdist.api.sampling",
 }
 _RENAMED = {"Wishes": "IngestOptions"}  # names of before, which stay
@@ -127,6 +128,7 @@ __all__ = [
     "append_rows",
     "open_data",
     "partitions",
+    "plan",
     "publish",
     "register_expert",
     "register_kernel",

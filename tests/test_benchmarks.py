@@ -9,6 +9,7 @@ from pathlib import Path
 import accuracy
 import ingest
 import numpy as np
+import plan as plans
 import pytest
 import residuals
 import sums
@@ -201,3 +202,10 @@ def test_messages_without_a_matrix_of_rows_cost_a_part_of_others():
     found = {row["residual"]: row for row in residuals.measured(quick=True)}
     for name in ("gaussian", "laplace"):
         assert 0 < max(found[apart][name] for apart in ("none", "diagonal")) < found["block"][name] / 3
+
+
+def test_the_benchmark_of_plans_runs():
+    found = plans.main(["generated_500"], quick=True)["generated_500"]
+    projected, measured = found["seconds"]["total"]
+    assert found["ratio"] == projected / measured
+    assert min(found["seconds"]["experts"]) > 0

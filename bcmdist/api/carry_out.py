@@ -17,6 +17,7 @@ from bcmdist.api.files import is_file, predicted
 from bcmdist.api.gbcm import GBCM
 from bcmdist.api.mixture import Mixture
 from bcmdist.api.opened import opened, refuse_mixture
+from bcmdist.api.plan.plan import plan
 from bcmdist.api.requests import FitRequest, IngestRequest, PredictRequest, ScoreRequest
 from bcmdist.api.sampling import sample_posterior
 from bcmdist.data.dataset import open_data
@@ -72,13 +73,15 @@ def begun(request) -> AbstractContextManager[Work]:
 @begun.register
 @contextlib.contextmanager
 def _fit(request: FitRequest) -> Iterator[Work]:
-    settings = request.settings
+    settings, started = request.settings, time.perf_counter()
     wanted_partitions(settings, open_data(request.data, x=settings.x, y=settings.y))
     how: Callable = GBCM.prepare if request.prepare_only else GBCM.fit
     if request.hyperparameters == "hmc":
         how = functools.partial(sample_posterior, samples=request.samples, chains=request.chains)
 
     def work(runtime):
+        if request.plan:
+            return plan(request.data, settings, model=request.model, runtime=runtime, begun=started).to_json()
         fitted = how(request.data, settings, model=request.model, runtime=runtime)
         return fitted.info() | {"seconds": None}
 

@@ -38,8 +38,16 @@ class FitRequest:
     """with hmc: chains to sample from"""
     prepare_only: bool = False
     """commit an empty committee and stop"""
+    plan: bool = False
+    """print what the fit would cost, by rates that are measured where it would run, and stop: nothing is fitted or
+    written; how far learning goes is an estimate from the effort"""
 
     def __post_init__(self):
+        if self.plan and (self.prepare_only or self.hyperparameters == "hmc"):
+            raise InvalidOption(
+                "--plan: expected a whole fit with hyper-parameters by evidence, got "
+                f"{'--prepare-only' if self.prepare_only else 'hmc'}; leave out one of them"
+            )
         if self.prepare_only and self.hyperparameters == "hmc":
             raise InvalidOption("--prepare-only: expected hyper-parameters by evidence, got hmc; leave out one of them")
 

@@ -37,15 +37,13 @@ from bcmdist.storage.scratch import Scratch
 from bcmdist.storage.urls import on_objects
 
 
-def resumed(data, settings, model, runtime) -> Commit | None:
-    """The unfinished (or finished) fit that a model directory holds, or None where it is empty.
+def same_fit(data, settings, model) -> Commit | None:
+    """The newest commit of the same fit, of whatever rows, that a model directory holds, or None where it is empty.
 
     Raises
     ------
     ModelExists
         It holds something else.
-    DataChanged
-        The data are not those that were surveyed.
     """
     store = open_store(model)
     if store.head() == 0:
@@ -58,6 +56,22 @@ def resumed(data, settings, model, runtime) -> Commit | None:
             f"{model}: expected a new directory or the same fit to continue, it holds a fit of other data or "
             "settings; choose another --model, or remove it"
         )
+    return commit
+
+
+def resumed(data, settings, model, runtime) -> Commit | None:
+    """The unfinished (or finished) fit that a model directory holds, or None where it is empty.
+
+    Raises
+    ------
+    ModelExists
+        As `same_fit`.
+    DataChanged
+        The data are not those that were surveyed.
+    """
+    store, commit = open_store(model), same_fit(data, settings, model)
+    if commit is None:
+        return None
     facts = Facts.from_json(commit.facts["fit"])
     surveyed, chunks = store.get_segment(facts.surveyed), recorded_chunks(store, facts)
     refuse_changed(survey(data, settings, runtime).entries.values(), surveyed, chunks)

@@ -4,7 +4,7 @@ One pass over the data checks every row; nothing is written before it has passed
 """
 
 from dataclasses import dataclass
-from typing import cast
+from typing import Literal, cast
 
 import numpy as np
 
@@ -77,8 +77,8 @@ class Place:
         return f"{self.scratch}/{EVALUATIONS}"
 
 
-def survey(data: Dataset, settings: Settings, runtime: Runtime) -> SurveyResult:
-    """One pass over the data that checks every row; nothing is written."""
+def survey(data: Dataset, settings: Settings, runtime: Runtime, *, among=slice(None)) -> SurveyResult:
+    """One pass over the data, or `among` which of its partitions, that checks every row; nothing is written."""
     parts = partitions(data, settings.rows_per_expert)
     task = settings.task
     likelihood = settings.likelihood
@@ -92,11 +92,11 @@ def survey(data: Dataset, settings: Settings, runtime: Runtime) -> SurveyResult:
     kernels = kernel_parts(parse_kernel(first_kernel(settings), inputs=data.inputs))
     least = make_likelihood(likelihood or "gaussian", TWO_CLASSES)  # so far the number of classes is not known
     refuse_expert_of(parts, shared, kernels, runtime, least, residual=EXPERTS[settings.expert].residual)
-    return runtime.sum(look, parts, label="survey")
+    return runtime.sum(look, parts[among], label="survey")
 
 
 @dataclass(frozen=True)
-class _Case:
+class Case:
     """What is known of a fit before anything is learned."""
 
     data: Dataset
@@ -128,7 +128,7 @@ def prepare_model(
     data: Dataset, surveyed: SurveyResult, settings: Settings, runtime: Runtime, store: ModelStore, place: Place
 ) -> tuple[Model, dict]:
     """Settle a model on surveyed data; also what was found out, by the names of `Facts`."""
-    case = _case(data, surveyed, settings, runtime)
+    case = case_of(data, surveyed, settings, runtime)
     with place.stages("learn"):
         array = store.put_arrays({"scaling": scaling_to_array(case.scaling)})["scaling"]
         reference = BlobReference(store.storage.url, array)
@@ -162,7 +162,7 @@ def prepare_model(
     return Model(case.scaling, shared, likelihood, kernel_name, *about), found
 
 
-def _case(data, surveyed, settings, runtime) -> _Case:
+def case_of(data, surveyed, settings, runtime) -> Case:
     """What to learn with; warns of what is odd, and refuses experts that would not fit."""
     schema = with_two_classes(read_schema(data.url, x=data.x, y=data.y))
     likelihood, classes = choose_likelihood(data, surveyed, settings, schema)
@@ -179,7 +179,7 @@ def _case(data, surveyed, settings, runtime) -> _Case:
     fits = expert_fits(parts, Mean(LINEAR).weights(data.inputs), kernel, runtime, likelihood, residual=residual)
     sloping = may_slope(settings, likelihood) and fits(least)
     inputs = scaling.inputs(surveyed.sample.X)
-    return _Case(
+    return Case(
         data, surveyed, settings, runtime, schema, likelihood, classes, scaling, parts, inputs, float(sliced), sloping
     )
 
@@ -234,7 +234,7 @@ def _shared(case, kernel, likelihood, mean, found) -> Shared:
     """What experts share; notes how many of it were asked for."""
     settings, data = case.settings, case.data
     obs = case.scaling.observations(class_numbers(case.surveyed.sample.obs, case.classes), likelihood.units)
-    noise, count = likelihood.noise(obs), _query(settings, data)
+    noise, count = likelihood.noise(obs), query_wanted(settings, data)
     if count == "auto":
         weights, residual = mean.weights(data.inputs), case.expert.residual
         fits = expert_fits(case.parts, weights, kernel, case.runtime, likelihood, residual=residual)
@@ -292,7 +292,7 @@ def _grow_cells(sample, kernel, rows, settings):
     return tree, Cells(sizes.core, sizes.around)
 
 
-def _query(settings, data):
+def query_wanted(settings, data) -> int | Literal["auto"]:
     """How many query points are asked for, or "auto"."""
     if settings.query is not None:
         return settings.query
@@ -302,10 +302,10 @@ def _query(settings, data):
 
 def _least_query(settings, data):
     """Query points that a fit has at least, where the data hold as many rows."""
-    count = _query(settings, data)
+    count = query_wanted(settings, data)
     return LEAST_QUERY if count == "auto" else count
 
 
 def _most_query(settings, data):
-    count = _query(settings, data)
+    count = query_wanted(settings, data)
     return MOST_QUERY if count == "auto" else count

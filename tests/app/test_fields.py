@@ -168,7 +168,7 @@ def test_a_name_that_nobody_has_added_is_refused_with_those_there_are(option, re
 
 NAMES_OF_BEFORE = {
     "fit": "model config task likelihood kernel mean query query-method rows-per-expert passes approximation linearise "
-    "partition learn set hyperparameters samples chains objective effort seed x y prepare-only scheduler workers "
+    "partition learn set hyperparameters samples chains objective effort seed x y prepare-only plan scheduler workers "
     "serial json",
     "ingest": "watch max-partitions commit-every half-life window keep on-error same-rows take-over scheduler workers "
     "serial json",

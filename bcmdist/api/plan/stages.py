@@ -1,0 +1,240 @@
+"""Stages of a fit as work: which tasks each of them has, how often, and what moves for it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from bcmdist.api.plan import work
+from bcmdist.api.plan.rates import Rates
+from bcmdist.api.plan.work import Work
+from bcmdist.experts.residual import RESIDUALS
+from bcmdist.learning.blocks.blocks import FIRST_BLOCK, LEARNING_BLOCK, ROUGH_ROUNDS, THINNING
+from bcmdist.learning.contest import CONTENDERS
+from bcmdist.learning.experts import EXPERTS
+from bcmdist.learning.hyperparameters import AUTO_MEAN, POLISH_STEPS
+from bcmdist.learning.judges import DECIDING_LEAST, DECIDING_ROWS, JUDGED, LeftOutSizes
+from bcmdist.learning.query_selection import KMEANS_ITERATIONS
+from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, MEAN_STEPS, START_LENGTHSCALES
+from bcmdist.learning.settings import Settings
+from bcmdist.model.likelihoods import Likelihood
+from bcmdist.prediction import scale
+from bcmdist.prediction.calibrating import CALIBRATION_ROWS
+from bcmdist.prediction.held_out import HELD_OUT_EVERY
+from bcmdist.prediction.local.arrange import CALIBRATED_PARTITIONS, MEASURED_PARTITIONS
+from bcmdist.prediction.local.halos import CANDIDATE_ROWS, sizes_for
+from bcmdist.prediction.measuring import measure
+from bcmdist.prediction.spread import LEAST
+from bcmdist.runtime.memory import FLOAT
+
+# Evaluations for each step that a search may take, with one lengthscale and from there on: of measurements as of
+# elevators (1.13, .76) and uci_power (1.10, .63), of others as of bike_hourly_counts (1.02, .48) and magic (.80, .35).
+EVALUATIONS = {True: (1.1, 0.7), False: (0.9, 0.4)}
+# Times that judges look at rows left out of many neighbourhoods; further passes, where they go on until they stop; and
+# evaluations that settle the process of a varying scale, in two climbs.
+JUDGEMENTS, PASSES, PROCESS_EVALUATIONS = 16, 6, 4 * scale.STEPS
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a plan knows of a fit."""
+
+    settings: Settings
+    likelihood: Likelihood
+    rows: int
+    inputs: int
+    chunk_rows: int
+    parts: int
+    """partitions"""
+    largest: int
+    """rows of the largest of them"""
+    query: int
+    """points, about"""
+    several: bool
+    """whether more passes follow the first one"""
+    spread: bool
+    """whether inputs differ in their units"""
+
+    @property
+    def expert_rows(self) -> float:
+        """Rows of a partition, in the mean."""
+        return self.rows / self.parts
+
+    @property
+    def apart(self) -> float:
+        """Rows that are read for a partition without its neighbours: chunks are whole."""
+        return max(self.expert_rows, self.chunk_rows)
+
+    @property
+    def spatial(self) -> bool:
+        return self.settings.partition == "spatial"
+
+    @property
+    def around(self) -> int:
+        """Rows that a local expert sees."""
+        return min(sizes_for(self.rows, self.inputs, self.settings.effort).around, self.rows)
+
+    @property
+    def core(self) -> int:
+        """Rows of a cell."""
+        return sizes_for(self.rows, self.inputs, self.settings.effort).core
+
+
+@dataclass(frozen=True)
+class Step:
+    """Tasks that are alike, and so many rounds of them."""
+
+    stage: str
+    tasks: float
+    work: Work
+    """of a task"""
+    size: float
+    """rows of its matrices"""
+    rounds: float = 1.0
+    read: float = 0.0
+    """rows that a task reads"""
+    kept: bool = False
+    """whether its rows are where it is worked on"""
+    alone: bool = False
+    """whether the client does it"""
+
+    def seconds(self, rates: Rates, row_seconds) -> float:
+        """Of wall time: threads take turns with the tasks."""
+        one = rates.seconds(self.work, self.size) + self.read * row_seconds
+        if self.alone:
+            return self.rounds * self.tasks * one
+        turns = max(self.tasks / rates.threads, 1.0 if self.tasks else 0.0)
+        if self.kept:
+            return float(self.rounds * (np.ceil(turns) * one + rates.kept_round))
+        return self.rounds * (turns * (one + rates.task) + rates.round)
+
+
+def steps(case: Planned) -> Iterator[Step]:
+    """All steps of a fit, in their order."""
+    yield Step("survey", case.parts, Work(), case.expert_rows, read=case.expert_rows)
+    if case.settings.learn:
+        yield from _learning(case)
+    sample = 10 * case.query
+    means = Work(moved=2 * FLOAT * min(sample, case.rows) * case.query * KMEANS_ITERATIONS)
+    yield Step("query", 1, means + work.factored(case.query), case.query, alone=True)
+    if case.settings.objective == "committee":
+        told = _message(case, own=False)
+        yield Step("polish", case.parts, told + 3 * told, case.expert_rows, rounds=POLISH_STEPS, read=case.expert_rows)
+    if case.spatial:
+        yield Step("cells", case.parts, Work(), case.expert_rows, rounds=2, read=case.expert_rows)
+    yield Step("experts", case.parts, _message(case), case.expert_rows, read=case.expert_rows)
+    if case.several:
+        again = _message(case, own=False)
+        yield Step("passes", case.parts, again, case.expert_rows, rounds=PASSES, read=case.expert_rows)
+    if case.likelihood.categorical:
+        yield from _calibration(case)
+    if case.spatial:
+        yield from _halos(case)
+    if case.likelihood.measured and case.rows >= LEAST:
+        yield from _errors(case)
+
+
+def _message(case, *, own=True) -> Work:
+    n, exact = case.expert_rows, case.likelihood.exact
+    if not RESIDUALS[EXPERTS[case.settings.expert].residual].couples:
+        return work.message_apart(n, case.query, exact=exact)
+    ep = case.settings.approximation == "ep"
+    return work.message(n, case.query, exact=exact, copies=case.likelihood.copies, ep=ep, own=own)
+
+
+# --- Learning ---
+
+
+def evaluations(case: Planned) -> tuple[float, float, float]:
+    """Of the evidence, about: over the first rows, over those near in the metric found there, and in further rounds."""
+    effort = EFFORTS[case.settings.effort]
+    exact = case.likelihood.learned_as().exact
+    first, later = EVALUATIONS[exact]
+    others = len(AUTO_KERNELS) - 1 if case.settings.kernel == "auto" else 0
+    climbs = len(START_LENGTHSCALES) + case.spread
+    coarse = first * (climbs + others) * effort.isotropic_steps
+    slopes = exact and case.settings.mean == AUTO_MEAN and not case.spatial
+    fine = later * (effort.steps + others * effort.isotropic_steps + 2 * slopes * MEAN_STEPS)
+    asked = (1 + case.spread) * len(START_LENGTHSCALES) + 3 * others, 2 + 2 * others
+    rounds = effort.rounds * effort.steps // 2 + min(others, CONTENDERS) * effort.isotropic_steps
+    return coarse + asked[0], fine + asked[1], later * rounds if case.spatial else 0.0
+
+
+def _learning(case) -> Iterator[Step]:
+    effort, likelihood = EFFORTS[case.settings.effort], case.likelihood.learned_as()
+    coarse, fine, further = evaluations(case)
+
+    def climb(blocks, rows, rounds):
+        one = work.evidence(rows, exact=likelihood.exact, processes=likelihood.processes)
+        return Step("learn", blocks, one, rows, rounds=rounds, kept=True)
+
+    if not case.spatial or case.settings.objective != "local":
+        rows = min(effort.rows, case.rows)
+        largest = rows if case.settings.objective == "subset" else min(LEARNING_BLOCK, case.settings.rows_per_expert)
+        for size, rounds in ((min(largest, FIRST_BLOCK), coarse), (largest, fine)):
+            blocks = -(-rows // size)
+            yield climb(blocks, rows / blocks, rounds)
+        return
+    size = min(effort.block, case.rows)
+    densities = 1 + int(np.ceil(np.log(size / case.rows) / np.log(THINNING) - 1e-9))
+    yield climb(densities, size, coarse + fine)
+    yield climb(densities * effort.per_density, size, further)
+    few = min(max(DECIDING_LEAST, DECIDING_ROWS // case.around), JUDGED.count)
+    for sizes, rounds in ((JUDGED, JUDGEMENTS), (LeftOutSizes(few, case.around), 1 + CONTENDERS)):
+        judged = sizes.among(case.rows)
+        one = work.left_out(judged.rows, exact=likelihood.exact, processes=likelihood.processes)
+        yield Step("learn", judged.count, one, judged.rows, rounds=rounds, kept=True)
+        yield _looking(case, judged.count)
+    for _ in range(ROUGH_ROUNDS + effort.rounds):
+        yield _looking(case, densities * effort.per_density)
+
+
+def _looking(case, centres):
+    """One pass over the rows for neighbourhoods of some centres."""
+    near = work.nearest(case.expert_rows, centres)
+    return Step("learn", case.parts, near, case.expert_rows, read=case.expert_rows)
+
+
+# --- What rows that are left out tell ---
+
+
+def _calibration(case) -> Iterator[Step]:
+    """Rows held out of some partitions, which are heard twice; or left out, where the likelihood has probabilities."""
+    times = 2 * HELD_OUT_EVERY if case.likelihood.needs_calibration else 1
+    parts = min(case.parts, max(1, times * CALIBRATION_ROWS / 2 / case.expert_rows))
+    again = _message(case) + Work(solve=2 * case.expert_rows * case.query**2)
+    yield Step("calibrate", parts, 2 * again, case.expert_rows, read=case.apart)
+
+
+def _local(case, predicted) -> Work:
+    how = {"exact": case.likelihood.exact, "copies": case.likelihood.copies}
+    return work.local_expert(case.around, predicted, case.query, **how)
+
+
+def _halos(case) -> Iterator[Step]:
+    cells = case.expert_rows / case.core
+    candidates = min(CANDIDATE_ROWS, case.rows)
+    found = cells * work.halo(case.around, candidates)
+    yield Step("halos", case.parts, found, case.around, read=case.expert_rows)
+    close = 3 * _local(case, 10) + 2 * work.halving(case.around, case.core, case.query)
+    yield Step("halos", min(MEASURED_PARTITIONS, case.parts), close, case.around, read=candidates)
+    if case.likelihood.categorical:
+        left = cells * _local(case, case.core)
+        yield Step("halos", min(CALIBRATED_PARTITIONS, case.parts), left, case.around, read=candidates)
+
+
+def _errors(case) -> Iterator[Step]:
+    n, k = case.expert_rows, measure.ROWS / min(measure.PARTITIONS, case.parts)
+    told, parts = min(measure.ROWS, case.rows), min(measure.PARTITIONS, case.parts)
+    if case.spatial:
+        told = float(np.clip(measure.LOCAL_SHARE * case.rows, *measure.LOCAL_ROWS))
+        cells, parts = told / case.core, min(case.parts, round(told / case.core))
+        near = cells / parts * _local(case, case.core)
+        yield Step("errors", parts, near, case.around, read=min(CANDIDATE_ROWS, case.rows))
+        k, parts = told / parts, -(-parts // measure.COMMITTEE_EVERY)
+    one = work.left_out_of_committee(n, min(k, n), case.query, exact=case.likelihood.exact)
+    yield Step("errors", parts, one, n, read=case.apart)
+    if case.settings.noise != "constant":
+        blocks = min(scale.BLOCKS, told / scale.BLOCK)
+        climbs = PROCESS_EVALUATIONS * blocks * work.evidence(scale.BLOCK, exact=True)
+        yield Step("errors", 1, climbs, scale.BLOCK, alone=True)
