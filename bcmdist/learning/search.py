@@ -9,7 +9,7 @@ objective carries a weak log-normal prior on every parameter, which only matters
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -36,14 +36,11 @@ PROPORTIONS = {"se": 0.6, "matern52": 0.8, "matern32": 1.0, "matern12": 2.5}
 # Standard deviation of the log-normal prior: a factor of 20 either way is one deviation. Weak.
 PRIOR_SD = 3.0
 
+
 # Learning stops when iterations gain less, and a linear mean that gains less is not taken: half a nat is evidence for
 # nothing.
 GAIN_NATS = 0.5
 IDLE_STEPS = 2
-
-# Length in log parameters of the first step of a climb that begins near its end. L-BFGS goes along the whole gradient
-# between bounds, which overshoots by far: that costs an evaluation or two, and from afar finds optima far away.
-FIRST_STEP = 0.3
 
 # Iterations after which a constant and a linear mean are compared where only the evidence decides.
 MEAN_STEPS = 5
@@ -103,26 +100,21 @@ class _Search:
         self.inputs = inputs
         self.evaluations = 0
 
-    def climb(self, start: Point, steps, *, afar=False) -> Point:
-        """Best point L-BFGS finds in at most `steps` iterations, from afar or near; never worse than the start."""
-        center, bounds, moves = theta_of(start), np.log(bounds_of(start)), moves_of(start)
-        value, gradient = self._penalised(start)
-        if not math.isfinite(value):
-            return start
-        best: list[Any] = [value, center]
-        unit = 1.0 if afar else FIRST_STEP / (np.linalg.norm(gradient @ moves) or 1.0)  # of what is minimised
+    def climb(self, start: Point, steps) -> Point:
+        """Best point L-BFGS finds in at most `steps` iterations; never worse than the start."""
+        center, bounds = theta_of(start), np.log(bounds_of(start))
+        best: list[Any] = [start.objective, center]
+        moves = moves_of(start)
 
         def loss(step):
-            if not step.any():
-                return -unit * value, -unit * gradient @ moves
             theta = (center + moves @ step).clip(*bounds.T)
-            found, slope = self._penalised(moved(start, theta))
-            if found > best[0]:
-                best[:] = [found, theta]
-            if not math.isfinite(found):
+            value, gradient = self._penalised(moved(start, theta))
+            if value > best[0]:
+                best[:] = [value, theta]
+            if not math.isfinite(value):
                 # A wall that L-BFGS steps back from, well below where the search began.
-                return unit * 1e3 * (1.0 + abs(value)), np.zeros_like(step)
-            return -unit * found, -unit * slope @ moves
+                return 1e3 * (1.0 + abs(start.objective)), np.zeros_like(step)
+            return -value, -gradient @ moves
 
         # Tied parameters may move until the least of them is at a bound; others stop before.
         room = [(bounds - center[:, None])[column > 0].max(axis=0) for column in moves.T]
@@ -132,10 +124,11 @@ class _Search:
             jac=True,
             method="L-BFGS-B",
             bounds=room,
-            callback=_stop_when_idle(unit * GAIN_NATS),
-            options={"maxiter": steps, "ftol": 0.0, "gtol": 0.0},
+            callback=_stop_when_idle(),
+            options={"maxiter": steps, "ftol": 0.0},
         )
-        return replace(moved(start, best[1]), objective=best[0], tied=start.tied)
+        point = moved(start, best[1])
+        return Point(start.name, point.kernel, point.likelihood, best[0], start.tied)
 
     def at(self, name, kernel, likelihood, *, tied=False) -> Point:
         """A point with its objective."""
@@ -149,14 +142,14 @@ class _Search:
         return value - 0.5 * gap @ gap, gradient - gap / PRIOR_SD
 
 
-def _stop_when_idle(gain):
-    """A callback that ends L-BFGS when `IDLE_STEPS` iterations in a row gain less than this."""
+def _stop_when_idle():
+    """A callback that ends L-BFGS when `IDLE_STEPS` iterations in a row gain less than `GAIN_NATS`."""
     losses: list[float] = []
 
     def callback(intermediate_result):
         losses.append(intermediate_result.fun)
         recent = losses[-IDLE_STEPS - 1 :]
-        if len(recent) > IDLE_STEPS and all(a - b < gain for a, b in itertools.pairwise(recent)):
+        if len(recent) > IDLE_STEPS and all(a - b < GAIN_NATS for a, b in itertools.pairwise(recent)):
             raise StopIteration
 
     return callback
@@ -323,14 +316,14 @@ def _isotropic(search, names, likelihood, effort, spread):
     for factor in START_LENGTHSCALES:
         values = {n: kernel.parameters[n] * factor for n in kernel.lengthscales}
         starts.append(search.at(names[0], kernel.with_parameters(values), likelihood))
-    points = [search.climb(start, effort.isotropic_steps, afar=True) for start in starts]
+    points = [search.climb(start, effort.isotropic_steps) for start in starts]
     if spread is not None and np.ptp(spread) > 0:
         given = [_as_given(search, names[0], factor, spread, likelihood) for factor in START_LENGTHSCALES]
-        points.append(search.climb(max(given, key=_objective), effort.isotropic_steps, afar=True))
+        points.append(search.climb(max(given, key=_objective), effort.isotropic_steps))
     for name in names[1:]:
         # A smooth kernel is lost where a rough one ends, with its longer lengthscales: it may start anew.
         start = _begun(search, name, [max(points, key=_objective), *starts])
-        points.append(search.climb(start, effort.isotropic_steps, afar=True))
+        points.append(search.climb(start, effort.isotropic_steps))
     if any(math.isfinite(point.objective) for point in points):
         return points
     raise NotPositiveDefinite(
