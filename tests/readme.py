@@ -29,7 +29,7 @@ def measurements(path):
 def main():
     (snippet,) = blocks("python")
     commands = [line for block in blocks("bash") for line in block.splitlines() if line.startswith("bcmdist ")]
-    assert len(commands) == 10, commands
+    assert len(commands) == 11, commands
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "snippet.py")
         script.write_text(snippet)
