@@ -3,6 +3,7 @@
 One pass over the data checks every row; nothing is written before it has passed.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -77,8 +78,8 @@ class Place:
         return f"{self.scratch}/{EVALUATIONS}"
 
 
-def survey(data: Dataset, settings: Settings, runtime: Runtime, *, among=slice(None)) -> SurveyResult:
-    """One pass over the data, or `among` which of its partitions, that checks every row; nothing is written."""
+def survey(data: Dataset, settings: Settings, runtime: Runtime, *, among: Sequence[int] = ()) -> SurveyResult:
+    """One pass over the data, or the partitions of some numbers, that checks every row; nothing is written."""
     parts = partitions(data, settings.rows_per_expert)
     task = settings.task
     likelihood = settings.likelihood
@@ -92,7 +93,7 @@ def survey(data: Dataset, settings: Settings, runtime: Runtime, *, among=slice(N
     kernels = kernel_parts(parse_kernel(first_kernel(settings), inputs=data.inputs))
     least = make_likelihood(likelihood or "gaussian", TWO_CLASSES)  # so far the number of classes is not known
     refuse_expert_of(parts, shared, kernels, runtime, least, residual=EXPERTS[settings.expert].residual)
-    return runtime.sum(look, parts[among], label="survey")
+    return runtime.sum(look, [parts[k] for k in among] or parts, label="survey")
 
 
 @dataclass(frozen=True)

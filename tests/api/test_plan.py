@@ -310,3 +310,11 @@ def test_arrays_in_memory(rng):
     X = rng.standard_normal((100, 2))
     assert plan((X, X[:, 0]), FIT).rows == 100
     assert bcmdist.plan is plan
+
+
+def test_rows_that_are_sorted_by_class_are_seen_from_the_first_to_the_last(make_data, rng):
+    """Classes that are not seen would be planned as another likelihood."""
+    classes = np.repeat([0.0, 1.0, 2.0], 20_000)
+    path = make_data("sorted.zarr", rows_per_chunk=2000, X=rng.standard_normal((60_000, 2)), y=classes)
+    found = plan(path, Settings(task="classification", learn=False, kernel="se", query=30))
+    assert found.likelihood == "onehot"

@@ -211,7 +211,6 @@ def train_by_batches(model, optimisers, loss, rows, deadline):
 def sgpr(problem, *, inducing):
     """Titsias (2009), regression only."""
     import gpytorch
-    import torch
 
     begin_torch()
     X, y = tensor(problem.X), tensor(problem.y)
@@ -230,15 +229,25 @@ def sgpr(problem, *, inducing):
             return gpytorch.distributions.MultivariateNormal(self.mean_module(X), self.covar_module(X))
 
     model = Model()
-    optimiser = torch.optim.Adam(model.parameters(), lr=SGPR_ADAM)
-    bound = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
+    steps = train_on_all(model, likelihood, (X, y), problem, rate=SGPR_ADAM, most=SGPR_STEPS)
+    return said_by_gp(problem, model, likelihood, f"{steps} steps")
+
+
+def train_on_all(model, likelihood, rows, problem, *, rate, most):
+    """Steps of Adam done on the evidence of all rows: so many at most, fewer where time is over."""
+    import gpytorch
+    import torch
+
+    X, y = rows
+    optimiser = torch.optim.Adam(model.parameters(), lr=rate)
+    evidence = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
     steps = 0
-    while steps < SGPR_STEPS and time.perf_counter() < problem.deadline:
+    while steps < most and time.perf_counter() < problem.deadline:
         optimiser.zero_grad()
-        (-bound(model(X), y)).backward()
+        (-evidence(model(X), y)).backward()
         optimiser.step()
         steps += 1
-    return said_by_gp(problem, model, likelihood, f"{steps} steps")
+    return steps
 
 
 def begin_torch():

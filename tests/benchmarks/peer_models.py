@@ -8,11 +8,10 @@
 """
 
 import math
-import time
 
 import numpy as np
 
-from baselines import BLOCK, Baseline, Problem, Said, begin_torch, some_rows, tensor
+from baselines import BLOCK, Baseline, Problem, Said, begin_torch, some_rows, tensor, train_on_all
 
 EXACT_STEPS, EXACT_ADAM = 50, 0.1
 NEIGHBOURS, TUNED_ROWS, FIRST_TRIALS, TRIALS = 30, 500, 5, 20
@@ -22,7 +21,6 @@ SUBSET = 2000
 def exact(problem: Problem):
     """The exact GP; float32, as GPyTorch does by default."""
     import gpytorch
-    import torch
 
     begin_torch()
     X, y = tensor(problem.X), tensor(problem.y)
@@ -40,14 +38,7 @@ def exact(problem: Problem):
             return gpytorch.distributions.MultivariateNormal(self.mean_module(X), self.covar_module(X))
 
     model = Model()
-    optimiser = torch.optim.Adam(model.parameters(), lr=EXACT_ADAM)
-    evidence = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
-    steps = 0
-    while steps < EXACT_STEPS and time.perf_counter() < problem.deadline:
-        optimiser.zero_grad()
-        (-evidence(model(X), y)).backward()
-        optimiser.step()
-        steps += 1
+    steps = train_on_all(model, likelihood, (X, y), problem, rate=EXACT_ADAM, most=EXACT_STEPS)
     return _said(model.eval(), likelihood.eval(), problem, f"{steps} of {EXACT_STEPS} steps")
 
 

@@ -5,6 +5,7 @@
 Some rows are surveyed as a fit surveys all, so that what it would refuse of them is refused; nothing is written.
 """
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -35,8 +36,8 @@ from bcmdist.runtime.interface import Runtime
 from bcmdist.runtime.memory import FLOAT
 from bcmdist.runtime.serial import SerialRuntime
 
-# Rows that are surveyed, about: spread over the data by chunks.
-SURVEYED = 20_000
+# Rows that are surveyed, about, and chunks at least, spread over the data.
+SURVEYED, LEAST_CHUNKS = 20_000, 4
 # Bytes of a ledger entry where it is told, and where it is written (measured).
 TOLD_BYTES, WRITTEN_BYTES = 300, 250
 # Rows of a small choice of query points, for what k-means takes before it begins (its import).
@@ -120,8 +121,7 @@ def plan(source, settings: Settings | None = None, *, model=None, runtime: Runti
 def _surveyed(data, settings, runtime):
     """The case of a fit as some rows show it, and what is planned of it; seconds, and rows of each thread, of a look at
     these; and what the first look takes beside."""
-    among = _some(partitions(data, settings.rows_per_expert), data)
-    parts = partitions(data, settings.rows_per_expert)[among]
+    among = _some(all_parts := partitions(data, settings.rows_per_expert), data)
     first, again = (_timed(lambda: survey(data, settings, runtime, among=among)) for _ in range(2))
     case = case_of(data, first[1], settings, runtime)
     count = query_wanted(settings, data)
@@ -140,7 +140,7 @@ def _surveyed(data, settings, runtime):
         several=passing and (settings.passes == "auto" if settings.passes else sliced),
         spread=bool(np.ptp(case.scaling.x_scale) > 0),
     )
-    rows = sum(part.rows for part in parts) / min(runtime.threads, len(parts))
+    rows = sum(all_parts[k].rows for k in among) / min(runtime.threads, len(among))
     return case, look, (again[0], rows), max(0.0, first[0] - again[0])
 
 
@@ -150,12 +150,13 @@ def _timed(work):
     return time.perf_counter() - start, found
 
 
-def _some(parts: Sequence[Partition], data: Dataset) -> slice:
-    """Neighbours that hold `SURVEYED` rows, in whole chunks; from the middle, as ends may be odd."""
+def _some(parts: Sequence[Partition], data: Dataset) -> list[int]:
+    """Numbers of those in some whole chunks, evenly spread, as rows may be sorted by their targets."""
     size = max(1, data.chunk_rows // parts[0].rows)
-    count = size * max(1, round(SURVEYED / max(data.chunk_rows, parts[0].rows)))
-    first = size * (max(0, len(parts) - count) // 2 // size)
-    return slice(first, first + count)
+    chunks = math.ceil(len(parts) / size)
+    wanted = max(LEAST_CHUNKS, round(SURVEYED / max(data.chunk_rows, parts[0].rows)))
+    among = np.linspace(0, chunks - 1, min(wanted, chunks)).round().astype(int).tolist()
+    return [k for chunk in among for k in range(chunk * size, min((chunk + 1) * size, len(parts)))]
 
 
 def _by_stage(pairs) -> dict[str, float]:

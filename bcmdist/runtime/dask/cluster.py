@@ -190,7 +190,7 @@ class DaskRuntime:
             term.future.release()
 
     def _at_once(self, tree, task, batches, flying, pulse):
-        """The sum of few batches: all are in flight, and only the end is waited for. Learning does this often."""
+        """The sum of few batches: all are in flight, and only the end is waited for."""
         flying |= {tree.submit(run_batch, task, batch): batch for batch in batches}
         total = tree.total()
         parts = [part for batch in batches for part in batch]

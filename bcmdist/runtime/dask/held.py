@@ -114,8 +114,8 @@ class Held:
 
 def spread(rows: Sequence[int], threads: dict[str, int]) -> dict[str, list[list[int]]]:
     """Numbers of partitions for each thread of each worker, by its address: the largest first, to who has least."""
-    slots = [(worker, k) for worker, count in sorted(threads.items()) for k in range(count)]
-    slots.sort(key=_number_of_thread)  # a second thread only where all workers have a partition
+    # A second thread only where all workers have a partition.
+    slots = [(worker, k) for k in range(max(threads.values())) for worker in sorted(threads) if k < threads[worker]]
     taken: dict[tuple[str, int], list[int]] = {slot: [] for slot in slots}
     for k in sorted(range(len(rows)), key=lambda k: -rows[k]):
         taken[min(slots, key=lambda slot: sum(rows[j] for j in taken[slot]))].append(k)
@@ -124,7 +124,3 @@ def spread(rows: Sequence[int], threads: dict[str, int]) -> dict[str, list[list[
         for worker in sorted(threads)
         if (groups := [taken[slot] for slot in slots if slot[0] == worker and taken[slot]])
     }
-
-
-def _number_of_thread(slot):
-    return slot[1]
