@@ -116,5 +116,5 @@ def refuse_inexact(precision: str, url: str, what: str) -> None:
         raise InvalidOption(
             f"{url}: expected a model of double precision to {what}, which takes messages back exactly, got one of "
             f"{precision} precision, whose messages another machine repeats to seven digits only; fit it anew with "
-            "--precision double, or without these rows"
+            "--precision double"
         )
