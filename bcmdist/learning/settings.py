@@ -27,8 +27,8 @@ class Settings:
     onehot; negative_binomial poisson; weibull exponential; binomial; or one that another package adds [default: the
     first of the task's; onehot for more than two classes]"""
     kernel: Annotated[str, "NAME|auto"] = "auto"
-    """by name: se matern12 matern32 matern52 rq linear poly2 poly3 constant, or one that another package adds; -iso for
-    one lengthscale; + and *; auto: the best of several"""
+    """by name: se matern12 matern32 matern52 rq arcsine linear poly2 poly3 constant, or one that another package adds;
+    -iso for one lengthscale; + and *; auto: the best of several"""
     mean: Literal["constant", "zero", "linear", "auto"] = "auto"
     """prior mean: a constant, zero, or a linear trend; auto: of measurements that are learned from, the better one of a
     constant and a linear trend where that fits in memory, else a constant"""
