@@ -20,10 +20,12 @@ WIDE = 2.0
 def of_query(snapshot: Snapshot) -> str:
     """Whether there are enough query points; always said."""
     facts, shared = snapshot.facts, snapshot.model.shared
-    asked = facts.query_asked if shared.exhaustive else shared.functions
+    functions = shared.functions // max(1, len(shared.members))
+    asked = facts.query_asked if shared.exhaustive else functions
     loss = facts.halving_loss if facts.method == "local" else None
     degrees = snapshot.degrees_of_freedom
-    return query_advice(degrees, shared.functions, asked, facts.degrees_estimated, of=shared.noun, loss=loss)
+    how = {"of": shared.noun, "option": shared.option, "loss": loss}
+    return query_advice(degrees, functions, asked, facts.degrees_estimated, **how)
 
 
 def of_repeats(snapshot: Snapshot) -> str | None:

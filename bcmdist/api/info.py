@@ -15,13 +15,15 @@ from bcmdist.prediction.scoring.surprise import from_facts
 def info(snapshot: Snapshot) -> dict:
     """Figures of `bcmdist info`."""
     model, facts, degrees = snapshot.model, snapshot.facts, snapshot.degrees_of_freedom
-    shared, count = model.shared, model.shared.functions
+    shared, members = model.shared, len(model.shared.members)
+    count = shared.functions // max(1, members)
     return {
         "rows": snapshot.committee.total.rows,
         "partitions": len(snapshot.ledger),
         "commit": snapshot.commit,
         "query": count,
         "expert": facts.expert,
+        "networks": {"count": members, **facts.networks} if facts.networks else None,
         "precision": model.precision,
         "inputs": model.inputs,
         "columns": list(model.schema.columns),

@@ -92,11 +92,14 @@ LEAST_HALVED = 100
 POINTS_PER_DEGREE = 2.0
 
 
-def query_advice(degrees_of_freedom, points, asked, estimated=None, *, of="query points", loss=None) -> str:
+def query_advice(
+    degrees_of_freedom, points, asked, estimated=None, *, of="query points", option="--query", loss=None
+) -> str:
     """One line on whether the query set suffices, and what to set when it does not.
 
     Fewer points than were asked for are left where the kernel determines the others. `estimated`: the degrees of
-    freedom for which an automatic number of points was asked for. `of`: what is shared. `loss`: of local predictions,
+    freedom for which an automatic number of points was asked for. `of`: what is shared, more of which `option` asks
+    for. `loss`: of local predictions,
     "nats" a row by which they are worse with half of the query points, and its standard "error".
     """
     wanted = POINTS_PER_DEGREE * degrees_of_freedom
@@ -107,7 +110,7 @@ def query_advice(degrees_of_freedom, points, asked, estimated=None, *, of="query
         return f"{seen}, which determine the others of {asked}: enough"
     if wanted <= points:
         return f"{seen}: enough"
-    more = f"set --query to {int(np.ceil(wanted / 100) * 100)} or more"
+    more = f"set {option} to {int(np.ceil(wanted / 100) * 100)} or more"
     if loss is None or points < LEAST_HALVED:
         return f"{seen}: the query set limits the fit; {more}"
     with_half = f"with half of them rows left out are predicted worse by {loss['nats']:.2g} nats a row"

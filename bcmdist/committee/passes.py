@@ -56,17 +56,18 @@ def log_evidence(model: Model, facts: Facts, ledger, committee) -> float | None:
     """log p of all targets in their own unit, in nats, so that families and data in other units can be compared.
 
     To what the committee says of scaled targets every density adds the Jacobian -log y_scale. None where a ledger of
-    before they were counted does not say how many there are.
+    before they were counted does not say how many there are. Of models side by side, the mean over these.
     """
+    said = committee.log_evidence / max(1, len(model.shared.members))
     jacobian = model.scaling.log_jacobian(model.likelihood.units)
     counts = weights(facts.fading, ledger)
     known = [e.rows if e.densities is None and model.likelihood.exact else e.densities for e in ledger]
     if jacobian == 0.0:
-        return committee.log_evidence
+        return said
     if None in known:
         return None
     densities = sum(counts[e.key] * n for e, n in zip(ledger, known, strict=True))
-    return committee.log_evidence + densities * jacobian
+    return said + densities * jacobian
 
 
 def changes_made(facts: Facts) -> list[float]:

@@ -61,6 +61,12 @@ SPREAD = {
         fields({"points": every(every(NUMBER)), "variance": POSITIVE, "lengthscale": every(POSITIVE)}),
     ),
 }
+NETWORKS = {
+    "rows": SEVERAL,
+    "log_evidence": every(NUMBER),
+    "noise_variance": every(POSITIVE),
+    "evaluations": every(COUNT),
+}
 FIT = {
     "approximation": one_of(("laplace", "ep")),
     "expert": TEXT.perhaps,
@@ -96,6 +102,7 @@ FIT = {
     "labels": each(COUNT).perhaps,
     "noise": maybe(one_of(("auto", "constant", "varying"))),
     "spread": maybe(fields(SPREAD)),
+    "networks": maybe(fields(NETWORKS)),
 }
 FACTS = {"model": NAMED, "fit": NAMED, "evidence": NUMBER, "rows": COUNT, "partitions": COUNT.perhaps}
 

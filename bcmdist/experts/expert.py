@@ -13,7 +13,7 @@ from bcmdist import linalg
 from bcmdist.data.observations import Observations
 from bcmdist.experts import softmax
 from bcmdist.experts.laplace import laplace_message, laplace_mode, log_joint, step_message
-from bcmdist.experts.message import Message, zero
+from bcmdist.experts.message import Message, stacked, zero
 from bcmdist.experts.residual import Residual, kind_of, refuse_classes_together
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.belief import Belief
@@ -39,7 +39,8 @@ class Linearised:
 def expert_message(shared: Shared, likelihood: Likelihood, X, obs: Observations) -> Message:
     """Message of the rows X (n, D), scaled, with targets `obs`, from nothing but these rows.
 
-    This is the expert of the GBCM paper, and pass 1. No rows give the zero message.
+    This is the expert of the GBCM paper, and pass 1. No rows give the zero message. Of members side by side, the
+    messages of all.
 
     Raises
     ------
@@ -47,6 +48,8 @@ def expert_message(shared: Shared, likelihood: Likelihood, X, obs: Observations)
     """
     if len(X) == 0:
         return zero_message(shared, likelihood)
+    if shared.members:
+        return stacked([expert_message(one.shared, likelihood, X, one.heard(obs)) for one in shared.members])
     V, kind = shared.design(X), _kind(shared, likelihood)
     if likelihood.exact:
         return gaussian_message(V, kind.residual(shared, V, X), likelihood.targets(obs), likelihood.noise(obs))
@@ -107,6 +110,8 @@ def _linearised_message(V, Lam, obs, likelihood, f):
 
 def zero_message(shared: Shared, likelihood: Likelihood) -> Message:
     """What is said before any row is heard, in the shape that messages of this likelihood have."""
+    if shared.members:
+        return stacked([zero_message(one.shared, likelihood) for one in shared.members])
     S, C = shared.size, likelihood.processes
     if not likelihood.per_class or likelihood.coupled:
         return zero(C * S)

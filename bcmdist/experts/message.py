@@ -28,7 +28,8 @@ class Message:
     I.7; GBCM paper, Appendix B, eqs. 12-15). S shared variables: Q query values and P mean weights.
 
     Several latent processes (classes) stand along leading axes, and log p is the sum over them: C
-    independent processes have eta (C, S) with precision (C, S, S), or (S, S) where all share one.
+    independent processes have eta (C, S) with precision (C, S, S), or (S, S) where all share one. So do K models side
+    by side, each about variables of its own (`stacked`).
     """
 
     eta: np.ndarray
@@ -64,6 +65,13 @@ class Message:
         if weight == 1.0:
             return self
         return Message(weight * self.eta, weight * self.precision, weight * self.evidence, self.rows)
+
+
+def stacked(messages) -> Message:
+    """What models that stand side by side hear of the same rows: `eta` (K, S), `precision` (K, S, S), log p summed."""
+    first = messages[0]
+    eta, precision = np.stack([one.eta for one in messages]), np.stack([one.precision for one in messages])
+    return Message(eta, precision, sum(one.evidence for one in messages), first.rows)
 
 
 def _received(eta, triangle, evidence, rows):

@@ -4,6 +4,8 @@
     fitc    values at query points, the rest of each row on its own
     sor     values at query points, and nothing else; with a kernel of a finite basis (`linear`, `poly2`, sums) and as
             many points, which are all that are kept, the regression on its functions exactly
+    mnn     output weights of a network of hidden units, whose inner weights are learned from all rows
+    mnnmix  those of several networks, which are mixed
 
 A new one is a function that makes the shared variables from what is known when a fit has settled its hyper-parameters
 (as for bcm), and the name of a residual (`bcmdist.experts.residual`):
@@ -11,48 +13,40 @@ A new one is a function that makes the shared variables from what is known when 
     register_expert("mine", weights_of(basis), residual="none")
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from bcmdist.data.registry import Registry
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.residual import RESIDUALS
+from bcmdist.learning import networks
+from bcmdist.learning.ground import Ground
+from bcmdist.learning.known import Known
 from bcmdist.learning.query_selection import select_points
-from bcmdist.model.kernels import Kernel
-from bcmdist.model.mean import Mean
+from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.interface import Shared
 from bcmdist.model.shared.query import Query, prepare
 from bcmdist.model.shared.weights import Basis, Weights
 
+Maker = Callable[[Known], Shared]
+# Shared variables and likelihood at which the evidence of the rows is higher than where they begin.
+Trainer = Callable[[Any, Any, Ground], tuple[Shared, Likelihood]]
+
 
 @dataclass(frozen=True)
-class Known:
-    """What is settled before the shared variables are made; all in scaled units."""
+class Training:
+    """What is learned of the shared variables themselves, once the hyper-parameters are."""
 
-    sample: np.ndarray
-    """rows of the data in random order, (n, D)"""
-    targets: np.ndarray | None
-    """what these say of the latent f, (n, C); None where they cannot be regressed on"""
-    noise: np.ndarray
-    """with which they say it, (n,)"""
+    train: Trainer
     rows: int
-    """of all data, N"""
-    kernel: Kernel
-    mean: Mean
-    count: int
-    """functions that are asked for, at most (`--query`)"""
-    method: str
-    """how query points are chosen"""
-    seed: int
-    residual: str
-    """that of the expert, which the shared variables are to carry"""
-    places: np.ndarray | None = None
-    """where predictions will be wanted, (m, D)"""
-
-
-Maker = Callable[[Known], Shared]
+    """of a sample that it looks at, at most"""
+    block: int
+    """rows of a partition of these"""
+    messages: Callable[[Any, int], float]
+    """how many messages about all of them take as long, of `Settings` and so many models side by side"""
 
 
 @dataclass(frozen=True)
@@ -61,6 +55,26 @@ class ExpertKind:
 
     make: Maker
     residual: str
+    training: Training | None = None
+    kernel: str = "auto"
+    """that the kernel "auto" stands for, unless it is that"""
+    options: Mapping[str, int] = field(default_factory=dict)
+    """options of its own, by the names of `Settings`, with their defaults; the first one says how many functions"""
+    normal: bool = False
+    """whether it is for measurements with normal errors only"""
+
+    def asked(self, settings, name: str) -> int:
+        """An option as it was given, or its default; 1 where this expert has no such option."""
+        given = getattr(settings, name)
+        return self.options.get(name, 1) if given is None else given
+
+    def refuse(self, name: str, likelihood: Likelihood) -> None:
+        """Raise `InvalidOption` where this expert, of a name, is not for a likelihood."""
+        if self.normal and not likelihood.normal:
+            raise InvalidOption(
+                f"expert: expected targets with normal errors (likelihood gaussian) with {name}, got "
+                f"{likelihood.name}; take --expert {FIRST}, fitc or sor"
+            )
 
     def shared(self, known: Known) -> Shared:
         """The shared variables of a fit.
@@ -83,7 +97,7 @@ EXPERTS: Registry[ExpertKind] = Registry("expert")
 FIRST = "bcm"
 
 
-def register_expert(name: str, shared: Maker, *, residual: str) -> ExpertKind:
+def register_expert(name: str, shared: Maker, *, residual: str, **more) -> ExpertKind:
     """Add an expert under a name for `Settings.expert`.
 
     Workers need it too where its shared variables are of a kind or a basis of its own: name the module that registers
@@ -93,6 +107,7 @@ def register_expert(name: str, shared: Maker, *, residual: str) -> ExpertKind:
     ----------
     shared : makes the shared variables of a fit
     residual : "none", "diagonal", "block" or another one that was added
+    more : further fields of `ExpertKind`
 
     Raises
     ------
@@ -100,7 +115,7 @@ def register_expert(name: str, shared: Maker, *, residual: str) -> ExpertKind:
         The name is taken, or there is no such residual.
     """
     assert RESIDUALS[residual]  # it is there, or says so
-    return EXPERTS.add(name, ExpertKind(shared, residual))
+    return EXPERTS.add(name, ExpertKind(shared, residual, **more))
 
 
 def query_values(known: Known) -> Query:
@@ -129,3 +144,11 @@ def weights_of(basis: Callable[[Known], tuple[Basis, np.ndarray]]) -> Maker:
 register_expert(FIRST, query_values, residual="block")
 register_expert("fitc", query_values, residual="diagonal")
 register_expert("sor", query_values, residual="none")
+NETWORKS: dict[str, Any] = {
+    "residual": "none",
+    "training": Training(networks.trained, networks.ROWS, networks.BLOCK, networks.messages),
+    "kernel": networks.KERNEL,
+    "normal": True,
+}
+register_expert("mnn", networks.drawn, options={"units": networks.UNITS}, **NETWORKS)
+register_expert("mnnmix", networks.drawn, options={"units": networks.UNITS, "networks": networks.NETWORKS}, **NETWORKS)

@@ -8,6 +8,7 @@ from bcmdist.learning.blocks.blocks import Blocks
 from bcmdist.learning.evidence.cached import CachedObjective
 from bcmdist.learning.evidence.local_tasks import ClassEvidence
 from bcmdist.learning.evidence.objectives import LocalObjective, improved_points
+from bcmdist.learning.experts import EXPERTS
 from bcmdist.learning.judges import Bench
 from bcmdist.learning.rescaling import rescale
 from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, learn, polish, with_given
@@ -18,6 +19,7 @@ from bcmdist.runtime import memory
 
 # The mean that is decided on, and the one that may take the place of a constant one.
 AUTO_MEAN, LINEAR = "auto", "linear"
+AUTO_KERNEL = "auto"
 # Iterations that climb the evidence of the whole committee, and those that move query points: each of their
 # evaluations passes over all rows twice.
 POLISH_STEPS = 10
@@ -62,7 +64,7 @@ def find_hyperparameters(
     try:
         learned = learn(
             ground.objective_for,
-            settings.kernel,
+            wanted_kernel(settings),
             likelihood,
             inputs=inputs,
             effort=EFFORTS[settings.effort],
@@ -169,4 +171,10 @@ def may_slope(settings, likelihood) -> bool:
 
 def first_kernel(settings) -> str:
     """The kernel's expression, or the one that stands for `auto` before learning."""
-    return AUTO_KERNELS[0] if settings.kernel == "auto" else settings.kernel
+    kernel = wanted_kernel(settings)
+    return AUTO_KERNELS[0] if kernel == AUTO_KERNEL else kernel
+
+
+def wanted_kernel(settings) -> str:
+    """The kernel's expression, or `auto` where it is to be chosen; an expert may have one that stands for that."""
+    return EXPERTS[settings.expert].kernel if settings.kernel == AUTO_KERNEL else settings.kernel

@@ -19,8 +19,10 @@ from bcmdist.experts.limits import expert_fits, refuse_expert_of
 from bcmdist.learning.blocks.blocks import LEARNING_BLOCK, Blocks, CellBlocks, SampleBlocks
 from bcmdist.learning.choices import MANY_CLASSES, choose_likelihood, warn_of_data, warn_of_roles, warn_of_slices
 from bcmdist.learning.evidence.objectives import CommitteeObjective
-from bcmdist.learning.experts import EXPERTS, ExpertKind, Known
+from bcmdist.learning.experts import EXPERTS, ExpertKind
+from bcmdist.learning.ground import Ground
 from bcmdist.learning.hyperparameters import LINEAR, find_hyperparameters, first_kernel, first_mean, may_slope, polished
+from bcmdist.learning.known import Known
 from bcmdist.learning.labels import used_as_labels
 from bcmdist.learning.query_selection import (
     LEAST_QUERY,
@@ -88,6 +90,7 @@ def survey(data: Dataset, settings: Settings, runtime: Runtime, *, among: Sequen
     affordable = _affordable_rows(data)
     sample = min(TREE_SAMPLE, affordable) if settings.partition == "spatial" else SAMPLE_LEAST
     sample = max(sample, _learning_rows(settings, data), SAMPLE_PER_QUERY * _most_query(settings, data))
+    sample = max(sample, min(_training_rows(settings), affordable))
     look = Survey(settings.seed, sample, likelihood)
     shared = min(_least_query(settings, data), data.rows) + Mean(first_mean(settings)).weights(data.inputs)
     kernels = kernel_parts(parse_kernel(first_kernel(settings), inputs=data.inputs))
@@ -136,6 +139,9 @@ def prepare_model(
         kernel_name, kernel, likelihood, mean, found = _learned(case, reference, store, place)
     with place.stages("query"):
         shared = _shared(case, kernel, likelihood, Mean(mean), found)
+    if training := _training(settings):
+        with place.stages("train"):
+            shared, likelihood = training.train(shared, likelihood, _ground(case, reference, store, place, found))
     if settings.objective == "committee":
         with place.stages("polish"):
             query = cast(Query, shared)  # of bcm: settings refuse others
@@ -167,6 +173,7 @@ def case_of(data, surveyed, settings, runtime) -> Case:
     """What to learn with; warns of what is odd, and refuses experts that would not fit."""
     schema = with_two_classes(read_schema(data.url, x=data.x, y=data.y))
     likelihood, classes = choose_likelihood(data, surveyed, settings, schema)
+    EXPERTS[settings.expert].refuse(settings.expert, likelihood)
     warn_of_data(data, surveyed, settings, schema, likelihood)
     warn_of_roles(data, surveyed, settings, schema, likelihood)
     scaling = scaling_from(surveyed.x, surveyed.y, surveyed.exposure, likelihood.units)
@@ -231,6 +238,27 @@ def _sampled(case, place) -> Blocks | None:
     return SampleBlocks(X, obs, case.data.companions, place.rows_url, size=size)
 
 
+def _training(settings):
+    """How shared variables are trained; None where nothing is learned of them."""
+    return EXPERTS[settings.expert].training if settings.learn else None
+
+
+def _training_rows(settings):
+    training = _training(settings)
+    return training.rows if training else 0
+
+
+def _ground(case, reference, store, place, found) -> Ground:
+    """The rows of the sample, all of them where it holds all, on the workers."""
+
+    def blocks(rows, size):
+        some = np.arange(min(rows, len(case.inputs)))  # of a sample in random order
+        X, obs = case.surveyed.sample.X[some], case.surveyed.sample.obs[some]
+        return SampleBlocks(X, obs, case.data.companions, f"{place.rows_url}/train", size=size).cut(size)
+
+    return Ground(case.runtime, blocks, reference, store, case.settings.effort, found)
+
+
 def _shared(case, kernel, likelihood, mean, found) -> Shared:
     """What experts share; notes how many of it were asked for."""
     settings, data = case.settings, case.data
@@ -255,6 +283,7 @@ def _shared(case, kernel, likelihood, mean, found) -> Shared:
             seed=settings.seed,
             residual=case.expert.residual,
             places=None if places is None else case.scaling.inputs(places),
+            networks=case.expert.asked(settings, "networks"),
         )
     )
 
@@ -294,9 +323,12 @@ def _grow_cells(sample, kernel, rows, settings):
 
 
 def query_wanted(settings, data) -> int | Literal["auto"]:
-    """How many query points are asked for, or "auto"."""
+    """How many query points are asked for, or "auto"; or how many functions, where an expert has an option for that."""
     if settings.query is not None:
         return settings.query
+    expert = EXPERTS[settings.expert]
+    if expert.options:
+        return expert.asked(settings, next(iter(expert.options)))
     few = settings.partition == "spatial" and data.inputs <= FEW_INPUTS and data.rows >= MANY_ROWS
     return 2 * QUERY if few else QUERY
 

@@ -68,7 +68,9 @@ class Settings:
     """name of the target array"""
     expert: Annotated[str, "NAME"] = "bcm"
     """what experts share, and what they do with the rest: bcm (values at query points; a block of each partition), fitc
-    (the rest of each row on its own), sor (nothing), or one that another package adds; all learn as bcm does"""
+    (the rest of each row on its own), sor (nothing), mnn (a network of hidden units, whose inner weights are learned
+    from up to 100,000 rows), mnnmix (a mixture of such networks), or one that another package adds; all learn
+    hyper-parameters as bcm does"""
     query_from: Annotated[str | None, "NEW.zarr"] = None
     """where predictions will be wanted: path or URL of a data set, or a directory of them; some of its inputs go into
     k-means, where they weigh as much as the training rows"""
@@ -78,6 +80,11 @@ class Settings:
     precision: Literal["double", "mixed"] = "double"
     """in which experts of Gaussian noise compute: mixed takes some three quarters of the time, moves means by less than
     a thousandth of their standard deviations, and refuses to forget"""
+
+    units: Annotated[int | None, "M"] = None
+    """hidden units of a network, with --expert mnn or mnnmix [default: 250]"""
+    networks: Annotated[int | None, "K"] = None
+    """networks that are mixed, with --expert mnnmix [default: 4]"""
 
     def __post_init__(self):
         from bcmdist.learning.settings_checks import refuse  # quick start

@@ -16,6 +16,8 @@ TWO_CLASSES = 2  # as many as a likelihood of classes must do with before they a
 
 CENTRES = (PLACED, "optimised")  # which begins there
 
+OWN_OPTIONS = ("units", "networks")  # which only some experts have
+
 LARGEST_SEED = 2**32 - 1  # of numpy's older generators, which scikit-learn takes
 
 
@@ -58,9 +60,9 @@ def _refuse_choices(settings):
 
 
 def _refuse_numbers(settings):
-    for name in ("rows_per_expert", "seed", "query"):
+    for name in ("rows_per_expert", "seed", "query", *OWN_OPTIONS):
         value = getattr(settings, name)
-        if name == "query" and value in ("auto", None):
+        if value is None or (name == "query" and value == "auto"):
             continue
         if isinstance(value, bool) or not isinstance(value, Integral):
             raise InvalidOption(f"{name}: expected a whole number, got {value!r}; give one")
@@ -122,6 +124,9 @@ def _refuse_learning(settings):
 def _refuse_expert(settings):
     """What other experts than that of the committee machine cannot do."""
     name, residual, wanted = settings.expert, EXPERTS[settings.expert].residual, _wanted(settings)
+    _refuse_options(settings)
+    if wanted:
+        EXPERTS[name].refuse(name, wanted)
     if settings.approximation == "ep":
         refuse_uncoupled(residual, "approximation ep", "take --approximation laplace")
     if wanted:
@@ -136,6 +141,25 @@ def _refuse_expert(settings):
             f"expert: expected {FIRST} with the objective committee, whose evidence it is, got {name}; give "
             "--objective local, or leave out --expert"
         )
+
+
+def _refuse_options(settings):
+    """Options that the expert does not have; and --query, where it has one in place of it."""
+    name, own = settings.expert, EXPERTS[settings.expert].options
+    for option in OWN_OPTIONS:
+        if getattr(settings, option) is not None and option not in own:
+            having = [expert for expert in EXPERTS if option in EXPERTS[expert].options]
+            raise InvalidOption(
+                f"{option}: expected an expert that has some, {' or '.join(having)}, got {name}; give --expert, or "
+                "leave it out"
+            )
+    if own and settings.query is not None:
+        raise InvalidOption(
+            f"query: expected --{next(iter(own))} with {name}, which has no query points, got {settings.query}; give "
+            "that instead"
+        )
+    if own and settings.linearise != "own":
+        raise InvalidOption(f"linearise: expected own with {name}, got {settings.linearise}; leave it out")
 
 
 def _refuse_precision(settings):

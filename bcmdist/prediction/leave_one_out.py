@@ -7,6 +7,7 @@ from bcmdist.experts.residual import kind_of
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.belief import Belief
 from bcmdist.model.shared.interface import Shared
+from bcmdist.prediction.latent import mixed
 
 # Share of the information about f that other rows have at least: where a row knows nearly all there is to know
 # of its f, rounding could leave them nothing, or less.
@@ -57,7 +58,8 @@ def left_out_of_committee(
     """Mean and variance of f at some rows of a partition, as the committee predicts each that has not heard it.
 
     Without row i the message of a partition lacks u u' / p and u t / p, with u = V'R^-1 e_i, p the i-th of the
-    diagonal of R^-1 and t = e_i'R^-1 y (inverse of a matrix by blocks); see `freed`.
+    diagonal of R^-1 and t = e_i'R^-1 y (inverse of a matrix by blocks); see `freed`. Of members side by side, the
+    mixture of what each says without the row.
 
     Parameters
     ----------
@@ -67,6 +69,12 @@ def left_out_of_committee(
     rows : (k,) numbers of those that are left out, one by one
     weight : how many times the partition counts
     """
+    if shared.members:
+        each = (
+            left_out_of_committee(one.shared, likelihood, belief[k], X, one.heard(obs), rows, weight=weight)
+            for k, one in enumerate(shared.members)
+        )
+        return mixed(each)
     V = shared.design(X)
     R = kind_of(shared).residual(shared, V, X).factor(likelihood.noise(obs))
     U = R.solve(V.copy(order="F"))[rows]

@@ -225,7 +225,8 @@ def _others(look, rates) -> Iterator[tuple[str, Planned, Rates]]:
         if settings.effort != "quick":
             yield "--effort quick", replace(look, settings=replace(settings, effort="quick")), rates
     if look.query > 1:
-        yield f"--query {look.query // 2}", replace(look, query=look.query // 2), rates
+        option = next(iter(EXPERTS[settings.expert].options), "query")
+        yield f"--{option} {look.query // 2}", replace(look, query=look.query // 2), rates
     rows = settings.rows_per_expert // 2
     if rows and look.parts > 1:
         smaller = replace(settings, rows_per_expert=rows)

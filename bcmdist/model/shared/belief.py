@@ -13,3 +13,7 @@ class Belief:
     """(..., S)"""
     factor: np.ndarray
     """L, lower Cholesky factor of the posterior *precision*, (S, S) or (..., S, S)"""
+
+    def __getitem__(self, k) -> "Belief":
+        """That of one of several processes or models, each with a factor of its own."""
+        return Belief(self.mean[k], self.factor[k])

@@ -75,6 +75,7 @@ class Weights(Shared):
     kind: ClassVar[str] = "weights"
     noun: ClassVar[str] = "basis functions"
     exhaustive: ClassVar[bool] = False
+    option: ClassVar[str] = "--query"
     basis: Basis
     scale: np.ndarray
     """prior standard deviations of the weights, (B,)"""
@@ -91,6 +92,10 @@ class Weights(Shared):
     @property
     def functions(self) -> int:
         return self.basis.functions
+
+    @property
+    def members(self) -> tuple[()]:
+        return ()
 
     def fill(self, X, V) -> None:
         np.multiply(self.basis.features(X), self.scale, out=V)

@@ -33,7 +33,13 @@ class Degrees:
 
 
 def degrees_share(shared, likelihood, X, obs, belief) -> float:
-    """One expert's part of P_eff, the mean over processes; rows X (n, D), belief of the whole committee."""
+    """One expert's part of P_eff, the mean over processes; rows X (n, D), belief of the whole committee.
+
+    Of members side by side, the mean over these.
+    """
+    if shared.members:
+        each = enumerate(shared.members)
+        return float(np.mean([degrees_share(one.shared, likelihood, X, one.heard(obs), belief[k]) for k, one in each]))
     V = shared.design(X)
     Lam = kind_of(shared).residual(shared, V, X)
     if likelihood.exact:
