@@ -26,7 +26,7 @@ from bcmdist.errors import (
     WorkerLost,
 )
 from bcmdist.experts.expert import zero_message
-from bcmdist.learning.experts import FIRST
+from bcmdist.learning.experts import EXPERTS, FIRST
 from bcmdist.learning.prepare import Place, prepare_model, survey
 from bcmdist.learning.settings_checks import OWN_OPTIONS
 from bcmdist.learning.wanted import check_wanted
@@ -150,7 +150,7 @@ def _prepare(data, surveyed, settings, runtime, store, stages):
             rows_per_expert=settings.rows_per_expert,
             seconds=stages.seconds,
             expert=settings.expert,
-            noise=settings.noise,
+            noise=None if EXPERTS[settings.expert].trains(settings) else settings.noise,
             **found,
         )
         write_commit(store, 1, made, Committee(zero_message(made.shared, made.likelihood)), facts)

@@ -139,7 +139,7 @@ def prepare_model(
         kernel_name, kernel, likelihood, mean, found = _learned(case, reference, store, place)
     with place.stages("query"):
         shared = _shared(case, kernel, likelihood, Mean(mean), found)
-    if training := _training(settings):
+    if training := case.expert.trains(settings):
         with place.stages("train"):
             shared, likelihood = training.train(shared, likelihood, _ground(case, reference, store, place, found))
     if settings.objective == "committee":
@@ -238,13 +238,8 @@ def _sampled(case, place) -> Blocks | None:
     return SampleBlocks(X, obs, case.data.companions, place.rows_url, size=size)
 
 
-def _training(settings):
-    """How shared variables are trained; None where nothing is learned of them."""
-    return EXPERTS[settings.expert].training if settings.learn else None
-
-
 def _training_rows(settings):
-    training = _training(settings)
+    training = EXPERTS[settings.expert].trains(settings)
     return training.rows if training else 0
 
 

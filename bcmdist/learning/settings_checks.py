@@ -158,6 +158,11 @@ def _refuse_options(settings):
             f"query: expected --{next(iter(own))} with {name}, which has no query points, got {settings.query}; give "
             "that instead"
         )
+    if EXPERTS[name].trains(settings) and settings.noise != "auto":
+        raise InvalidOption(
+            f"noise: expected auto with {name}, which is trained on the rows that would tell how errors are spread, "
+            f"got {settings.noise}; leave it out, or take --expert {FIRST}"
+        )
     if own and settings.linearise != "own":
         raise InvalidOption(f"linearise: expected own with {name}, got {settings.linearise}; leave it out")
 

@@ -17,7 +17,7 @@ from bcmdist.model.soundness import sound_model
 from oracles import marginalised_network, mixture_of_networks, network_columns
 from problems import assert_same_committee
 
-ASKED = Settings(expert="mnnmix", units=12, networks=3, rows_per_expert=50, effort="quick", noise="constant")
+ASKED = Settings(expert="mnnmix", units=12, networks=3, rows_per_expert=50, effort="quick")
 UNTRAINED = replace(ASKED, learn=False, set={"kernel.lengthscale": 0.7, "likelihood.noise_variance": 0.05})
 
 
@@ -212,6 +212,17 @@ def test_the_scale_of_errors_is_measured(make_data, rng):
     assert wide > 4 * narrow
 
 
+def test_rows_that_were_trained_on_do_not_tell_of_errors(make_data, rng):
+    """Of them all is known too well: intervals are those of the model."""
+    X = rng.uniform(-2, 2, (1500, 2))
+    y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(1500)
+    gbcm = GBCM.fit(make_data(X=X, y=y, rows_per_chunk=500), replace(ASKED, rows_per_expert=500))
+    assert gbcm.info()["errors"] is None
+    new = rng.uniform(-2, 2, (1000, 2))
+    seen, found = np.sin(2 * new[:, 0]) + 0.1 * rng.standard_normal(1000), gbcm.predict(new)
+    assert 0.92 < np.mean((found["lower95"] < seen) & (seen < found["upper95"])) < 0.98
+
+
 def test_training_is_planned(wave):
     planned = [plan(wave[0], one).to_json()["projected_seconds"] for one in (ASKED, UNTRAINED)]
     assert planned[0]["train"] > 0
@@ -228,6 +239,7 @@ REFUSED = [
     ({"networks": 1.5}, "networks: expected a whole number, got 1.5"),
     ({"likelihood": "poisson"}, "expert: expected targets with normal errors .* with mnnmix, got poisson; take"),
     ({"likelihood": "bernoulli"}, "expert: expected targets with normal errors .* with mnnmix, got bernoulli; take"),
+    ({"noise": "varying"}, "noise: expected auto with mnnmix, which is trained on the rows .*, got varying; leave it"),
     ({"linearise": "running"}, "linearise: expected own with mnnmix, got running"),
     ({"approximation": "ep"}, "approximation ep: expected an expert that couples .*; take --approximation laplace"),
     ({"partition": "spatial"}, "expert: expected bcm with spatial partitions, .*; give --partition chunks, or leave"),

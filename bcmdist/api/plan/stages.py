@@ -131,7 +131,7 @@ def steps(case: Planned) -> Iterator[Step]:
         yield from _calibration(case)
     if case.spatial:
         yield from _halos(case)
-    if case.likelihood.measured and case.rows >= LEAST:
+    if case.likelihood.measured and case.rows >= LEAST and not EXPERTS[case.settings.expert].trains(case.settings):
         yield from _errors(case)
 
 
@@ -148,7 +148,7 @@ def _message(case, *, own=True) -> Work:
 
 def _training(case) -> Iterator[Step]:
     expert = EXPERTS[case.settings.expert]
-    if case.settings.learn and (training := expert.training):
+    if training := expert.trains(case.settings):
         rows = min(training.rows, case.rows)
         blocks = -(-rows // training.block)
         told = work.message_apart(rows / blocks, case.query, exact=True)
