@@ -20,10 +20,10 @@ WIDE = 2.0
 def of_query(snapshot: Snapshot) -> str:
     """Whether there are enough query points; always said."""
     facts, shared = snapshot.facts, snapshot.model.shared
-    asked = facts.query_asked if shared.exhaustive else shared.functions
+    asked = facts.query_asked if shared.fewer else shared.functions
     loss = facts.halving_loss if facts.method == "local" else None
-    degrees = snapshot.degrees_of_freedom
-    return query_advice(degrees, shared.functions, asked, facts.degrees_estimated, of=shared.noun, loss=loss)
+    said = {"of": shared.noun, "fewer": shared.fewer, "loss": loss}
+    return query_advice(snapshot.degrees_of_freedom, shared.functions, asked, facts.degrees_estimated, **said)
 
 
 def of_repeats(snapshot: Snapshot) -> str | None:

@@ -28,6 +28,7 @@ from bcmdist.errors import (
 from bcmdist.experts.expert import zero_message
 from bcmdist.learning.experts import FIRST
 from bcmdist.learning.prepare import Place, prepare_model, survey
+from bcmdist.learning.settings import Settings
 from bcmdist.learning.wanted import check_wanted
 from bcmdist.model.model import FIRST_PRECISION
 from bcmdist.runtime.timing import StageTimer
@@ -101,6 +102,8 @@ def _job(data, settings):
         del asked["noise"]
     if settings.precision == FIRST_PRECISION:
         del asked["precision"]
+    if settings.rvm_update == Settings.rvm_update:
+        del asked["rvm_update"]
     job = {"data": describe(data.url, data.x, data.y), "url": data.url, "settings": asked}
     return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()
 

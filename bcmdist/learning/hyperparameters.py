@@ -8,6 +8,7 @@ from bcmdist.learning.blocks.blocks import Blocks
 from bcmdist.learning.evidence.cached import CachedObjective
 from bcmdist.learning.evidence.local_tasks import ClassEvidence
 from bcmdist.learning.evidence.objectives import LocalObjective, improved_points
+from bcmdist.learning.experts import EXPERTS
 from bcmdist.learning.judges import Bench
 from bcmdist.learning.rescaling import rescale
 from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, learn, polish, with_given
@@ -62,7 +63,7 @@ def find_hyperparameters(
     try:
         learned = learn(
             ground.objective_for,
-            settings.kernel,
+            asked_kernel(settings),
             likelihood,
             inputs=inputs,
             effort=EFFORTS[settings.effort],
@@ -167,6 +168,12 @@ def may_slope(settings, likelihood) -> bool:
     return settings.mean == AUTO_MEAN and settings.learn and likelihood.learned_as().normal
 
 
+def asked_kernel(settings) -> str:
+    """The kernel's expression, or "auto" where the expert can do with several."""
+    return EXPERTS[settings.expert].kernel(settings.kernel)
+
+
 def first_kernel(settings) -> str:
     """The kernel's expression, or the one that stands for `auto` before learning."""
-    return AUTO_KERNELS[0] if settings.kernel == "auto" else settings.kernel
+    asked = asked_kernel(settings)
+    return AUTO_KERNELS[0] if asked == "auto" else asked

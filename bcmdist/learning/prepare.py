@@ -16,6 +16,7 @@ from bcmdist.data.partition import Partition, partitions
 from bcmdist.data.schema import Schema, with_two_classes
 from bcmdist.data.slices import share_between
 from bcmdist.experts.limits import expert_fits, refuse_expert_of
+from bcmdist.learning.all_rows import AllRows
 from bcmdist.learning.blocks.blocks import LEARNING_BLOCK, Blocks, CellBlocks, SampleBlocks
 from bcmdist.learning.choices import MANY_CLASSES, choose_likelihood, warn_of_data, warn_of_roles, warn_of_slices
 from bcmdist.learning.evidence.objectives import CommitteeObjective
@@ -136,6 +137,10 @@ def prepare_model(
         kernel_name, kernel, likelihood, mean, found = _learned(case, reference, store, place)
     with place.stages("query"):
         shared = _shared(case, kernel, likelihood, Mean(mean), found)
+    with place.stages("settle"):
+        asked = (settings.learn, settings.rvm_update, settings.seed)
+        rows = AllRows(case.parts, runtime, reference, store, *asked)
+        shared, likelihood = case.expert.settle(shared, likelihood, rows)
     if settings.objective == "committee":
         with place.stages("polish"):
             query = cast(Query, shared)  # of bcm: settings refuse others
@@ -255,6 +260,7 @@ def _shared(case, kernel, likelihood, mean, found) -> Shared:
             seed=settings.seed,
             residual=case.expert.residual,
             places=None if places is None else case.scaling.inputs(places),
+            row=case.surveyed.sample.row,
         )
     )
 

@@ -68,7 +68,9 @@ class Settings:
     """name of the target array"""
     expert: Annotated[str, "NAME"] = "bcm"
     """what experts share, and what they do with the rest: bcm (values at query points; a block of each partition), fitc
-    (the rest of each row on its own), sor (nothing), or one that another package adds; all learn as bcm does"""
+    (the rest of each row on its own), sor (nothing); rvm (weights of at most --query bumps around rows, of which are
+    kept those that raise the evidence of all rows, and nothing else); or one that another package adds; all learn as
+    bcm does"""
     query_from: Annotated[str | None, "NEW.zarr"] = None
     """where predictions will be wanted: path or URL of a data set, or a directory of them; some of its inputs go into
     k-means, where they weigh as much as the training rows"""
@@ -78,6 +80,10 @@ class Settings:
     precision: Literal["double", "mixed"] = "double"
     """in which experts of Gaussian noise compute: mixed takes some three quarters of the time, moves means by less than
     a thousandth of their standard deviations, and refuses to forget"""
+
+    rvm_update: Literal["fast", "em", "mackay", "direct"] = "fast"
+    """how rvm learns which bumps to keep: one at a time; or from all on, by expectation maximisation, by MacKay's fixed
+    point, or by a quasi-Newton method, each at a cubic cost a step"""
 
     def __post_init__(self):
         from bcmdist.learning.settings_checks import refuse  # quick start

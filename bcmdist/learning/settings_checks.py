@@ -121,11 +121,14 @@ def _refuse_learning(settings):
 
 def _refuse_expert(settings):
     """What other experts than that of the committee machine cannot do."""
-    name, residual, wanted = settings.expert, EXPERTS[settings.expert].residual, _wanted(settings)
+    name, kind, wanted = settings.expert, EXPERTS[settings.expert], _wanted(settings)
+    residual = kind.residual
+    kind.refuse_kernel(name, settings.kernel)
     if settings.approximation == "ep":
         refuse_uncoupled(residual, "approximation ep", "take --approximation laplace")
     if wanted:
         refuse_classes_together(residual, wanted)
+        kind.refuse_likelihood(name, wanted)
     if name != FIRST and settings.partition == "spatial":
         raise InvalidOption(
             f"expert: expected {FIRST} with spatial partitions, whose local experts keep blocks of what its query "

@@ -12,7 +12,7 @@ from bcmdist.experts.residual import RESIDUALS
 from bcmdist.learning.blocks.blocks import FIRST_BLOCK, LEARNING_BLOCK, ROUGH_ROUNDS, THINNING
 from bcmdist.learning.contest import CONTENDERS
 from bcmdist.learning.experts import EXPERTS
-from bcmdist.learning.hyperparameters import AUTO_MEAN, POLISH_STEPS
+from bcmdist.learning.hyperparameters import AUTO_MEAN, POLISH_STEPS, asked_kernel
 from bcmdist.learning.judges import DECIDING_LEAST, DECIDING_ROWS, JUDGED, LeftOutSizes
 from bcmdist.learning.query_selection import KMEANS_ITERATIONS
 from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, MEAN_STEPS, START_LENGTHSCALES
@@ -150,7 +150,7 @@ def evaluations(case: Planned) -> tuple[float, float, float]:
     effort = EFFORTS[case.settings.effort]
     exact = case.likelihood.learned_as().exact
     first, later = EVALUATIONS[exact]
-    others = len(AUTO_KERNELS) - 1 if case.settings.kernel == "auto" else 0
+    others = len(AUTO_KERNELS) - 1 if asked_kernel(case.settings) == "auto" else 0
     climbs = len(START_LENGTHSCALES) + case.spread
     coarse = first * (climbs + others) * effort.isotropic_steps
     slopes = exact and case.settings.mean == AUTO_MEAN and not case.spatial
