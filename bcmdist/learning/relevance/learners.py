@@ -83,6 +83,10 @@ class Problem:
 def posterior(sums: Sums, state: State) -> Posterior:
     """Of the weights in the model (thesis, 2.18-2.21; the last one with N/2 log 2 pi)."""
     some, s2 = sums.some(state.active), state.noise
+    constant = some.rows * np.log(2.0 * np.pi * s2) - some.log_weight
+    if not len(state.active):
+        nothing = np.empty((0, 0), order="F")
+        return Posterior(np.empty(0), nothing, -0.5 * (constant + some.square / s2), some.square, nothing)
     root = 1.0 / np.sqrt(state.alpha)
     H = np.asfortranarray(root[:, None] * some.gram * (root / s2))
     H[np.diag_indices_from(H)] += 1.0
@@ -90,7 +94,6 @@ def posterior(sums: Sums, state: State) -> Posterior:
     covariance = root[:, None] * linalg.inverse(L) * root
     mean = root * linalg.cholesky_solve(L, root * some.cross / s2)
     fit = some.square - mean @ some.cross
-    constant = some.rows * np.log(2.0 * np.pi * s2) - some.log_weight
     misfit = some.square - 2.0 * mean @ some.cross + mean @ some.gram @ mean
     return Posterior(mean, covariance, -0.5 * (constant + linalg.log_determinant(L) + fit / s2), max(misfit, 0.0), L)
 
@@ -246,11 +249,8 @@ def _best_change(problem, state, found):
     """Nats that the best change of one function gains, and the state after it."""
     G, b, free, s2 = problem.sums.gram, problem.sums.cross, problem.free, state.noise
     inside = state.active[state.active < free]
-    m = len(inside)
-    root = 1.0 / np.sqrt(state.alpha)
-    T = linalg.solve_lower(found.factor, np.asfortranarray(root[:, None] * G[state.active, :free]))
-    whole = np.diag(G)[:free] / s2
-    s = whole - np.einsum("ij,ij->j", T, T) / s2**2
+    m, whole = len(inside), np.diag(G)[:free] / s2
+    s = whole - _said(G[state.active, :free], state, found) / s2**2
     q = (b[:free] - G[:free, state.active] @ found.mean) / s2
     said = s <= LEAST_LEFT * whole  # by those in the model
     s[said], q[said], now = 1.0, 0.0, np.full(free, np.inf)
@@ -262,6 +262,14 @@ def _best_change(problem, state, found):
     prior = dict(zip(state.active, state.alpha, strict=True)) | {j: best[j]}
     kept = sorted(k for k, alpha in prior.items() if np.isfinite(alpha))
     return float(gain[j]), State(np.array(kept, dtype=int), np.array([prior[k] for k in kept]), s2)
+
+
+def _said(cross, state, found):
+    """Diagonal of cross' Sigma cross for what functions have with those in the model, (m, n) -> (n,)."""
+    if not len(cross):
+        return np.zeros(cross.shape[1])
+    T = linalg.solve_lower(found.factor, np.asfortranarray(cross / np.sqrt(state.alpha)[:, None]))
+    return np.einsum("ij,ij->j", T, T)
 
 
 def _shares(alpha, s, q):
