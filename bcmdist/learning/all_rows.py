@@ -26,6 +26,8 @@ class AllRows:
     """whether hyper-parameters were to be learned"""
     update: str
     """how relevance vectors are to be learned"""
+    adapt: bool
+    """whether lengthscales of relevance vectors are to be learned from all rows"""
     seed: int
 
     def transient(self, arrays: Mapping[str, np.ndarray]) -> AbstractContextManager[dict[str, BlobReference]]:

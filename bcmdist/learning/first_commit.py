@@ -102,8 +102,9 @@ def _job(data, settings):
         del asked["noise"]
     if settings.precision == FIRST_PRECISION:
         del asked["precision"]
-    if settings.rvm_update == Settings.rvm_update:
-        del asked["rvm_update"]
+    for name in ("rvm_update", "rvm_lengthscale"):
+        if getattr(settings, name) == getattr(Settings, name):
+            del asked[name]
     job = {"data": describe(data.url, data.x, data.y), "url": data.url, "settings": asked}
     return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()
 

@@ -138,7 +138,7 @@ def prepare_model(
     with place.stages("query"):
         shared = _shared(case, kernel, likelihood, Mean(mean), found)
     with place.stages("settle"):
-        asked = (settings.learn, settings.rvm_update, settings.seed)
+        asked = (settings.learn, settings.rvm_update, settings.rvm_lengthscale == "adapted", settings.seed)
         rows = AllRows(case.parts, runtime, reference, store, *asked)
         shared, likelihood = case.expert.settle(shared, likelihood, rows)
     if settings.objective == "committee":

@@ -85,6 +85,10 @@ class Settings:
     """how rvm learns which bumps to keep: one at a time; or from all on, by expectation maximisation, by MacKay's fixed
     point, or by a quasi-Newton method, each at a cubic cost a step"""
 
+    rvm_lengthscale: Literal["kernel", "adapted"] = "kernel"
+    """lengthscales of the bumps of rvm: those that were learned for the kernel; or adapted to the evidence of all rows,
+    from there on, which takes up to some hundreds of quick passes over them"""
+
     def __post_init__(self):
         from bcmdist.learning.settings_checks import refuse  # quick start
 

@@ -115,6 +115,8 @@ def _refuse_learning(settings):
             f"query_from: expected query_method {' or '.join(CENTRES)}, whose points need be no rows, got "
             f"{settings.query_method}, which chooses among training rows; leave out one of them"
         )
+    if settings.rvm_lengthscale == "adapted" and not settings.learn:
+        raise InvalidOption("rvm_lengthscale: expected learning with adapted, got no-learn; leave out one of them")
     if settings.set and settings.learn:
         raise InvalidOption("set: expected learn=False (--no-learn) with given hyper-parameters; add it")
 

@@ -207,3 +207,27 @@ def test_jobs_of_before_are_the_same_jobs(wave):
     data = open_data(wave[0])
     assert first_commit._job(data, Settings()) == first_commit._job(data, replace(Settings(), rvm_update="fast"))
     assert first_commit._job(data, LEARNED) != first_commit._job(data, replace(LEARNED, rvm_update="em"))
+
+
+def evidence_of(gbcm):
+    return gbcm.info()["log_evidence"]
+
+
+@pytest.mark.parametrize("kernel", ["se", "se-iso"])
+def test_lengthscales_adapt_to_the_evidence(wave, kernel, cluster, tmp_path):
+    asked = replace(LEARNED, kernel=kernel, mean="constant")
+    as_learned, adapted = (GBCM.fit(wave[0], replace(asked, rvm_lengthscale=how)) for how in ("kernel", "adapted"))
+    assert evidence_of(adapted) > evidence_of(as_learned) + 0.1
+    theta, shown = adapted.model.shared.basis.lengthscale, adapted.info()["hyperparameters"]["kernel.lengthscale"]
+    np.testing.assert_array_equal(shown, theta[: len(shown)])
+    assert np.any(theta != as_learned.model.shared.basis.lengthscale)
+    if kernel == "se-iso":
+        assert theta[0] == theta[1]
+    on_workers = GBCM.fit(wave[0], replace(asked, rvm_lengthscale="adapted"), model=tmp_path / "c", runtime=cluster)
+    np.testing.assert_allclose(on_workers.model.shared.basis.lengthscale, theta, rtol=1e-3)
+    assert evidence_of(on_workers) == pytest.approx(evidence_of(adapted), abs=1e-2)
+
+
+def test_lengthscales_adapt_where_hyperparameters_are_learned():
+    with pytest.raises(InvalidOption, match="rvm_lengthscale: expected learning with adapted, got no-learn"):
+        replace(GIVEN_ONES, rvm_lengthscale="adapted")

@@ -149,8 +149,8 @@ def _noise(sums, state, found, *, shrink):
 def _stepwise(step):
     """A learner that repeats a step from all functions on until L stands still."""
 
-    def learn(problem: Problem, noise) -> State:
-        state = _all(problem, noise)
+    def learn(problem: Problem, noise, start: State | None = None) -> State:
+        state = start or _all(problem, noise)
         found = posterior(problem.sums, state)
         for _ in range(MOST_STEPS):
             state, before = _without_far_out(problem, step(problem, state, found)), found.evidence
@@ -195,13 +195,13 @@ def dropped(problem: Problem, state: State) -> State:
 # --- Direct ---
 
 
-def direct(problem: Problem, noise) -> State:
+def direct(problem: Problem, noise, start: State | None = None) -> State:
     """L-BFGS in log alpha and log s2 by the gradient (2.22)."""
-    start = _all(problem, noise)
+    start = start or _all(problem, noise)
 
     def at(x):
         alpha = np.where(start.active < problem.free, start.alpha * np.exp(x[:-1]), start.alpha)
-        return State(start.active, alpha, noise if problem.keep_noise else noise * float(np.exp(x[-1])))
+        return State(start.active, alpha, start.noise * (1.0 if problem.keep_noise else float(np.exp(x[-1]))))
 
     def loss(x):
         state = at(x)
@@ -226,10 +226,11 @@ def evidence_gradient(problem: Problem, state: State, found: Posterior) -> np.nd
 # --- One function at a time ---
 
 
-def fast(problem: Problem, noise) -> State:
+def fast(problem: Problem, noise, start: State | None = None) -> State:
     """The sequential algorithm of Tipping & Faul (2003)."""
     held = np.arange(problem.free, problem.free + problem.held)
-    state = State(held, np.ones(len(held)), noise)
+    state = start or State(held, np.ones(len(held)), noise)
+    noise = state.noise
     for number in range(MOST_ADDED):
         found = posterior(problem.sums, state)
         gain, changed = _best_change(problem, state, found)
@@ -278,7 +279,8 @@ def _shares(alpha, s, q):
     return np.where(inside, share(np.where(inside, alpha, 1.0), s, q), 0.0)
 
 
-Learner = Callable[[Problem, float], State]
+# From all functions, or none, with a noise to begin with; or from a state.
+Learner = Callable[..., State]
 UPDATES: dict[str, Learner] = {
     "fast": fast,
     "em": _stepwise(em_step),

@@ -11,13 +11,16 @@ from typing import cast
 import numpy as np
 
 from bcmdist.learning.all_rows import AllRows
-from bcmdist.learning.relevance.learners import UPDATES, Problem, State
-from bcmdist.learning.relevance.sums import RowSums, Sums, functions_of
+from bcmdist.learning.relevance.learners import UPDATES, Problem, State, posterior
+from bcmdist.learning.relevance.lengthscales import climbed, summed
+from bcmdist.model.kernels import SquaredExponential
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.interface import Shared
 from bcmdist.model.shared.radial import Radial
 from bcmdist.model.shared.weights import Weights
 
+# Turns of lengthscales and precisions, and the nats by which one that is followed by another gains.
+MOST_TURNS, LEAST_TURN = 10, 1.0
 # Prior standard deviation of the one function that is kept where none matters: too small to matter.
 NEXT_TO_NOTHING = 1e-6
 
@@ -43,13 +46,31 @@ def settle(shared: Shared, likelihood, rows: AllRows) -> tuple[Shared, Likelihoo
     held = shared.mean.weights(shared.inputs)
     problem = Problem(summed(shared, rows), held, keep_noise=not rows.learn)
     state = UPDATES[rows.update](problem, float(likelihood.noise_variance[0]))
+    if rows.adapt and np.any(state.active < shared.functions):
+        shared, state = adapted(shared, problem, state, rows)
     return relevant(shared, state), replace(likelihood, noise_variance=np.array([state.noise]))
 
 
-def summed(shared: Weights, rows: AllRows) -> Sums:
-    """What all rows say of functions, in one pass."""
-    with rows.transient(shared.basis.to_arrays()) as references:
-        return rows.sum(RowSums(functions_of(shared, rows.scaling, references)))
+def adapted(shared: Weights, problem: Problem, state: State, rows: AllRows) -> tuple[Weights, State]:
+    """Dictionary and state of a larger evidence, by lengthscales and precisions in turn; one more pass each turn.
+
+    Everything stays as it is where the next turn does not gain.
+    """
+    best, lengths = posterior(problem.sums, state).evidence, len(shared.kernel.parameters["lengthscale"])
+    for _ in range(MOST_TURNS):
+        basis = cast(Radial, shared.basis)
+        theta = climbed(shared, basis.some(state.active[state.active < shared.functions]), state, rows)
+        kernel = replace(cast(SquaredExponential, shared.kernel), lengthscale=theta[:lengths])
+        moved = replace(shared, basis=replace(basis, lengthscale=theta), kernel=kernel)
+        problem = replace(problem, sums=summed(moved, rows))
+        after = UPDATES[rows.update](problem, state.noise, state)
+        evidence = posterior(problem.sums, after).evidence
+        if evidence <= best:
+            break
+        shared, state, gain, best = moved, after, evidence - best, evidence
+        if gain < LEAST_TURN:
+            break
+    return shared, state
 
 
 def relevant(shared: Weights, state: State) -> Weights:

@@ -13,7 +13,7 @@ import numpy as np
 from bcmdist import linalg
 from bcmdist.model.loading import load_scaling
 from bcmdist.model.mean import Mean
-from bcmdist.model.shared.weights import BASES, Weights
+from bcmdist.model.shared.weights import BASES, Basis, Weights
 from bcmdist.model.units import AFFINE
 from bcmdist.storage.commits import BlobReference
 from bcmdist.storage.loading import load_array
@@ -66,11 +66,14 @@ class Functions:
     arrays: tuple[tuple[str, BlobReference], ...]
     mean: str
 
+    def of_basis(self) -> Basis:
+        """The basis."""
+        return BASES[self.basis].from_arrays({name: load_array(array) for name, array in self.arrays})
+
     def design(self, X) -> np.ndarray:
         """Values at rows in original units: (n, D) -> (n, B + P)."""
-        basis = BASES[self.basis].from_arrays({name: load_array(array) for name, array in self.arrays})
         scaled = load_scaling(self.scaling).inputs(X)
-        return np.hstack([basis.features(scaled), Mean(self.mean).design(scaled)])
+        return np.hstack([self.of_basis().features(scaled), Mean(self.mean).design(scaled)])
 
 
 def functions_of(weights: Weights, scaling: BlobReference, references) -> Functions:
