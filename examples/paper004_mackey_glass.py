@@ -1,4 +1,4 @@
-"""The Mackey-Glass series of J. Quinonero-Candela's thesis (Learning with Uncertainty, 2004), section 2.3 and table 2.2.
+"""The Mackey-Glass series of J. Quinonero-Candela's thesis "Learning with Uncertainty" (2004), section 2.3, table 2.2.
 
     python paper004_mackey_glass.py [--quick]
 
@@ -38,6 +38,7 @@ PAPER = {
     "rvm isotropic": (2.3e-6, 5.5e-6),
     "rvm": (1.1e-6, 1.9e-6),
 }
+FORMS = ((10, ".1e"), (10, ".1e"), (11, ".0f"), (19, ".1e"), (10, ".1e"), (8, ".2f"))  # widths and formats of columns
 OURS = {
     "rvm isotropic": Settings(expert="rvm", kernel="se-iso", rvm_lengthscale="adapted"),
     "rvm": Settings(expert="rvm", kernel="se", rvm_lengthscale="adapted"),
@@ -110,6 +111,11 @@ def errors_of_one(X, y, Xs, ys, quick) -> dict[str, tuple[float, float, int]]:
     return found
 
 
+def cell(value, width, form) -> str:
+    """A number of a table, or a dash."""
+    return f"{value:{width}{form}}" if np.isfinite(value) else f"{'-':>{width}}"
+
+
 def main(quick):
     rows, new, repeats = (200, 500, 1) if quick else (1000, 8500, 10)
     X, y = rows_of(mackey_glass(LAGS * SPACING + repeats * rows + new))
@@ -125,10 +131,7 @@ def main(quick):
         train, test, count = np.mean([one[name] for one in found], axis=0) if name in found[0] else (np.nan,) * 3
         of_paper = PAPER.get(name, (np.nan, np.nan))
         shown = [train, test, count, *of_paper, test / of_paper[1]]
-        form = ["10.1e", "10.1e", "11.0f", "19.1e", "10.1e", "8.2f"]
-        cells = [
-            f"{v:{f}}" if np.isfinite(v) else f"{'-':>{f.split('.')[0]}}" for v, f in zip(shown, form, strict=True)
-        ]
+        cells = (cell(value, *form) for value, form in zip(shown, FORMS, strict=True))
         print(f"{name:28}{''.join(cells)}")
 
 
