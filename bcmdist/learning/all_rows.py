@@ -28,6 +28,8 @@ class AllRows:
     """how relevance vectors are to be learned"""
     adapt: bool
     """whether lengthscales of relevance vectors are to be learned from all rows"""
+    at_once: int
+    """functions of which sums are made in one pass, at most, beside those that are kept"""
     seed: int
 
     def transient(self, arrays: Mapping[str, np.ndarray]) -> AbstractContextManager[dict[str, BlobReference]]:

@@ -57,6 +57,8 @@ class Known:
     """that of the expert, which the shared variables are to carry"""
     places: np.ndarray | None = None
     """where predictions will be wanted, (m, D)"""
+    dictionary: int | None = None
+    """functions to choose from, where these are not `count`"""
     row: np.ndarray | None = None
     """where each row of the sample stands in the data, (n,)"""
 
@@ -82,6 +84,8 @@ class ExpertKind:
     """that it can do with, of which the first stands for "auto"; any where there are none"""
     likelihoods: tuple[str, ...] = ()
     """that it can do with; any where there are none"""
+    options: tuple[str, ...] = ()
+    """fields of `Settings` that no other expert reads"""
 
     def kernel(self, asked: str) -> str:
         """The kernel to learn where one was asked for, or "auto"."""
@@ -131,6 +135,7 @@ def register_expert(
     settle: Settle = as_made,
     kernels: tuple[str, ...] = (),
     likelihoods: tuple[str, ...] = (),
+    options: tuple[str, ...] = (),
 ) -> ExpertKind:
     """Add an expert under a name for `Settings.expert`.
 
@@ -143,6 +148,7 @@ def register_expert(
     residual : "none", "diagonal", "block" or another one that was added
     settle : learns from sums over all rows, before the first message; see `bcmdist.learning.all_rows`
     kernels, likelihoods : names of those that it can do with, where it cannot do with all
+    options : fields of `Settings` that no other expert reads
 
     Raises
     ------
@@ -150,7 +156,12 @@ def register_expert(
         The name is taken, or there is no such residual.
     """
     assert RESIDUALS[residual]  # it is there, or says so
-    return EXPERTS.add(name, ExpertKind(shared, residual, settle, kernels, likelihoods))
+    return EXPERTS.add(name, ExpertKind(shared, residual, settle, kernels, likelihoods, options))
+
+
+def own_options() -> list[tuple[str, str]]:
+    """Names of experts, and of fields of `Settings` that only they read."""
+    return [(name, option) for name in EXPERTS for option in EXPERTS[name].options]
 
 
 def query_values(known: Known) -> Query:
@@ -190,7 +201,7 @@ def rows_of_sample(known: Known) -> tuple[Basis, float]:
             f"got {known.method}; leave it out"
         )
     assert known.row is not None
-    return dictionary(known.sample, known.row, known.kernel, known.count)
+    return dictionary(known.sample, known.row, known.kernel, known.dictionary or known.count)
 
 
 register_expert(FIRST, query_values, residual="block")
@@ -203,4 +214,5 @@ register_expert(
     settle=settle,
     kernels=("se", "se-iso"),
     likelihoods=("gaussian",),
+    options=("rvm_update", "rvm_dictionary", "rvm_lengthscale"),
 )

@@ -26,7 +26,7 @@ from bcmdist.errors import (
     WorkerLost,
 )
 from bcmdist.experts.expert import zero_message
-from bcmdist.learning.experts import FIRST
+from bcmdist.learning.experts import FIRST, own_options
 from bcmdist.learning.prepare import Place, prepare_model, survey
 from bcmdist.learning.settings import Settings
 from bcmdist.learning.wanted import check_wanted
@@ -102,7 +102,7 @@ def _job(data, settings):
         del asked["noise"]
     if settings.precision == FIRST_PRECISION:
         del asked["precision"]
-    for name in ("rvm_update", "rvm_lengthscale"):
+    for _, name in own_options():  # of which earlier versions knew none
         if getattr(settings, name) == getattr(Settings, name):
             del asked[name]
     job = {"data": describe(data.url, data.x, data.y), "url": data.url, "settings": asked}

@@ -88,7 +88,8 @@ def survey(data: Dataset, settings: Settings, runtime: Runtime, *, among: Sequen
         likelihood = MANY_CLASSES if task == "classification" else tasks(task)[task][0]
     affordable = _affordable_rows(data)
     sample = min(TREE_SAMPLE, affordable) if settings.partition == "spatial" else SAMPLE_LEAST
-    sample = max(sample, _learning_rows(settings, data), SAMPLE_PER_QUERY * _most_query(settings, data))
+    wanted = SAMPLE_PER_QUERY * _most_query(settings, data), settings.rvm_dictionary or 0
+    sample = max(sample, _learning_rows(settings, data), *wanted)
     look = Survey(settings.seed, sample, likelihood)
     shared = min(_least_query(settings, data), data.rows) + Mean(first_mean(settings)).weights(data.inputs)
     kernels = kernel_parts(parse_kernel(first_kernel(settings), inputs=data.inputs))
@@ -138,8 +139,8 @@ def prepare_model(
     with place.stages("query"):
         shared = _shared(case, kernel, likelihood, Mean(mean), found)
     with place.stages("settle"):
-        asked = (settings.learn, settings.rvm_update, settings.rvm_lengthscale == "adapted", settings.seed)
-        rows = AllRows(case.parts, runtime, reference, store, *asked)
+        asked = (settings.learn, settings.rvm_update, settings.rvm_lengthscale == "adapted")
+        rows = AllRows(case.parts, runtime, reference, store, *asked, at_once=found["query_asked"], seed=settings.seed)
         shared, likelihood = case.expert.settle(shared, likelihood, rows)
     if settings.objective == "committee":
         with place.stages("polish"):
@@ -260,6 +261,7 @@ def _shared(case, kernel, likelihood, mean, found) -> Shared:
             seed=settings.seed,
             residual=case.expert.residual,
             places=None if places is None else case.scaling.inputs(places),
+            dictionary=settings.rvm_dictionary,
             row=case.surveyed.sample.row,
         )
     )

@@ -68,8 +68,8 @@ class Settings:
     """name of the target array"""
     expert: Annotated[str, "NAME"] = "bcm"
     """what experts share, and what they do with the rest: bcm (values at query points; a block of each partition), fitc
-    (the rest of each row on its own), sor (nothing); rvm (weights of at most --query bumps around rows, of which are
-    kept those that raise the evidence of all rows, and nothing else); or one that another package adds; all learn as
+    (the rest of each row on its own), sor (nothing); rvm (weights of bumps around --query rows, of which are kept
+    those that raise the evidence of all rows, and nothing else); or one that another package adds; all learn as
     bcm does"""
     query_from: Annotated[str | None, "NEW.zarr"] = None
     """where predictions will be wanted: path or URL of a data set, or a directory of them; some of its inputs go into
@@ -85,6 +85,9 @@ class Settings:
     """how rvm learns which bumps to keep: one at a time; or from all on, by expectation maximisation, by MacKay's fixed
     point, or by a quasi-Newton method, each at a cubic cost a step"""
 
+    rvm_dictionary: Annotated[int | None, "M"] = None
+    """bumps from which rvm chooses: --query of them at a time, beside those it has, with a pass over all rows for each
+    time [default: as many as --query]"""
     rvm_lengthscale: Literal["kernel", "adapted"] = "kernel"
     """lengthscales of the bumps of rvm: those that were learned for the kernel; or adapted to the evidence of all rows,
     from there on, which takes up to some hundreds of quick passes over them"""

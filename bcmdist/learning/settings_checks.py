@@ -5,7 +5,7 @@ from numbers import Integral
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.precision import refuse_single
 from bcmdist.experts.residual import refuse_classes_together, refuse_uncoupled
-from bcmdist.learning.experts import EXPERTS, FIRST
+from bcmdist.learning.experts import EXPERTS, FIRST, own_options
 from bcmdist.learning.option_fields import choices_of, fits, said, types_of
 from bcmdist.learning.query_selection import PLACED, has_working_targets
 from bcmdist.model.kernels import parse_kernel
@@ -58,9 +58,9 @@ def _refuse_choices(settings):
 
 
 def _refuse_numbers(settings):
-    for name in ("rows_per_expert", "seed", "query"):
+    for name in ("rows_per_expert", "seed", "query", "rvm_dictionary"):
         value = getattr(settings, name)
-        if name == "query" and value in ("auto", None):
+        if (name == "query" and value == "auto") or (name in ("query", "rvm_dictionary") and value is None):
             continue
         if isinstance(value, bool) or not isinstance(value, Integral):
             raise InvalidOption(f"{name}: expected a whole number, got {value!r}; give one")
@@ -126,6 +126,12 @@ def _refuse_expert(settings):
     name, kind, wanted = settings.expert, EXPERTS[settings.expert], _wanted(settings)
     residual = kind.residual
     kind.refuse_kernel(name, settings.kernel)
+    for other, option in own_options():
+        if option not in kind.options and getattr(settings, option) != getattr(type(settings), option):
+            raise InvalidOption(
+                f"{option}: expected it with the expert {other} only, got the expert {name}; leave it out, or take "
+                f"--expert {other}"
+            )
     if settings.approximation == "ep":
         refuse_uncoupled(residual, "approximation ep", "take --approximation laplace")
     if wanted:

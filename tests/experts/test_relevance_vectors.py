@@ -231,3 +231,48 @@ def test_lengthscales_adapt_to_the_evidence(wave, kernel, cluster, tmp_path):
 def test_lengthscales_adapt_where_hyperparameters_are_learned():
     with pytest.raises(InvalidOption, match="rvm_lengthscale: expected learning with adapted, got no-learn"):
         replace(GIVEN_ONES, rvm_lengthscale="adapted")
+
+
+def test_a_dictionary_may_be_tried_in_blocks(wave, tmp_path):
+    """A block and what is kept of those before, each time by a pass of sums as small as that."""
+    path, X, y = wave
+    gbcm = GBCM.fit(path, replace(GIVEN_ONES, query=20, rvm_dictionary=60), model=tmp_path / "model")
+    whole = GBCM.prepare(path, replace(GIVEN_ONES, query=60)).model.shared
+    again = replace(GIVEN_ONES, query=20, rvm_dictionary=60)
+    Z, t = scaled(gbcm, X, y)
+    _, data = prepare(path, again, tmp_path / "model", SerialRuntime())
+    sample = first_commit.survey(data, again, SerialRuntime()).sample
+    basis, _ = dictionary((sample.X - X.mean(axis=0)) / X.std(axis=0), sample.row, gbcm.model.shared.kernel, 60)
+    Phi = np.hstack([basis.features(Z), np.full((240, 1), 5.0)])
+    kept, start, values = np.arange(0), None, []
+    for block in np.split(np.arange(60), 3):
+        names = np.sort([*kept, *block])
+        problem = Problem(sums_of(Phi[:, [*names, 60]], t, np.ones(240)), held=1, keep_noise=True)
+        if start is not None:
+            start = replace(start, active=np.append(np.searchsorted(names, kept), len(names)))
+        start = UPDATES["fast"](problem, 0.01, start)
+        kept = names[start.active[:-1]]
+        values.append(posterior(problem.sums, start).evidence)
+    assert gbcm.info()["relevance_vectors"]["rows"] == basis.rows[kept].astype(int).tolist()
+    np.testing.assert_allclose(gbcm.model.shared.scale, 1 / np.sqrt(start.alpha[:-1]), rtol=1e-6)
+    assert values == sorted(values)
+    assert set(gbcm.info()["relevance_vectors"]["rows"]) != set(whole.basis.rows)
+    assert np.any(kept >= 20)
+
+
+@pytest.mark.parametrize("update", UPDATES)
+def test_blocks_do_for_all_updates(wave, update):
+    asked = replace(GIVEN_ONES, query=30, rvm_dictionary=90, rvm_update=update)
+    blocks, first = GBCM.fit(wave[0], asked), GBCM.fit(wave[0], replace(asked, rvm_dictionary=30))
+    assert evidence_of(blocks) > evidence_of(first) + 1.0
+    assert blocks.info()["query"] < 30
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("rvm_update", "em"), ("rvm_dictionary", 9), ("rvm_lengthscale", "adapted")]
+)
+def test_options_of_its_own_are_refused_with_others(option, value):
+    with pytest.raises(InvalidOption, match=f"{option}: expected it with the expert rvm only, got the expert bcm"):
+        Settings(**{option: value})
+    with pytest.raises(InvalidOption, match="rvm_dictionary: expected at least 1, got 0"):
+        Settings(expert="rvm", rvm_dictionary=0)

@@ -150,7 +150,7 @@ def _stepwise(step):
     """A learner that repeats a step from all functions on until L stands still."""
 
     def learn(problem: Problem, noise, start: State | None = None) -> State:
-        state = start or _all(problem, noise)
+        state = _all(problem, noise, start)
         found = posterior(problem.sums, state)
         for _ in range(MOST_STEPS):
             state, before = _without_far_out(problem, step(problem, state, found)), found.evidence
@@ -162,11 +162,14 @@ def _stepwise(step):
     return learn
 
 
-def _all(problem, noise) -> State:
-    """All functions, which together have the variance that targets have as they are scaled, 1."""
+def _all(problem, noise, start) -> State:
+    """All functions, which together have the variance that targets have as they are scaled, 1; or as in a state."""
     count = len(problem.sums.cross)
     level = np.trace(problem.sums.gram[: problem.free, : problem.free]) / problem.sums.rows
-    return State(np.arange(count), np.where(np.arange(count) < problem.free, level, 1.0), noise)
+    alpha = np.where(np.arange(count) < problem.free, level, 1.0)
+    if start is not None:
+        alpha[start.active], noise = start.alpha, start.noise
+    return State(np.arange(count), alpha, noise)
 
 
 def _without_far_out(problem, state):
@@ -197,7 +200,7 @@ def dropped(problem: Problem, state: State) -> State:
 
 def direct(problem: Problem, noise, start: State | None = None) -> State:
     """L-BFGS in log alpha and log s2 by the gradient (2.22)."""
-    start = start or _all(problem, noise)
+    start = _all(problem, noise, start)
 
     def at(x):
         alpha = np.where(start.active < problem.free, start.alpha * np.exp(x[:-1]), start.alpha)

@@ -1,5 +1,5 @@
-"""Relevance vectors of a fit: one pass over all rows sums up what they say of the whole dictionary; which functions are
-kept, with what prior, and the noise are learned from these sums.
+"""Relevance vectors of a fit: one pass over all rows sums up what they say of a dictionary; from these sums it is learned
+which functions are kept, with what prior, and the noise.
 
 The message of a partition about the functions that are kept is then a block of what it said of all, times their prior
 scales, so that experts hear the same once more, in a small share of the time, and enter the ledger as always.
@@ -42,13 +42,31 @@ def dictionary(sample, rows, kernel, count) -> tuple[Radial, float]:
 
 def settle(shared: Shared, likelihood, rows: AllRows) -> tuple[Shared, Likelihood]:
     """The functions that the evidence of all rows keeps, and the noise that follows, unless it was given."""
-    shared = cast(Weights, shared)  # of `dictionary`
-    held = shared.mean.weights(shared.inputs)
-    problem = Problem(summed(shared, rows), held, keep_noise=not rows.learn)
-    state = UPDATES[rows.update](problem, float(likelihood.noise_variance[0]))
-    if rows.adapt and np.any(state.active < shared.functions):
-        shared, state = adapted(shared, problem, state, rows)
-    return relevant(shared, state), replace(likelihood, noise_variance=np.array([state.noise]))
+    tried, problem, state = grown(cast(Weights, shared), float(likelihood.noise_variance[0]), rows)
+    if rows.adapt and np.any(state.active < problem.free):
+        tried, state = adapted(tried, problem, state, rows)
+    return relevant(tried, state), replace(likelihood, noise_variance=np.array([state.noise]))
+
+
+def grown(whole: Weights, noise, rows: AllRows) -> tuple[Weights, Problem, State]:
+    """Some functions of a dictionary, their sums, and which of them are in the model.
+
+    Of a dictionary that is larger than sums may be, some functions at a time are tried, each once, together with those
+    in the model then; one pass over the rows each time. This is the subspace EM of section 2.4 of the thesis (SYSTEMS
+    T8) for whole blocks of functions and any learner.
+    """
+    held = whole.mean.weights(whole.inputs)
+    kept, start = np.arange(0), None
+    for block in np.array_split(np.arange(whole.functions), -(-whole.functions // rows.at_once)):
+        names = np.sort(np.concatenate([kept, block]))
+        tried = replace(whole, basis=cast(Radial, whole.basis).some(names), scale=whole.scale[names])
+        problem = Problem(summed(tried, rows), held, keep_noise=not rows.learn)
+        if start is not None:
+            places = np.append(np.searchsorted(names, kept), len(names) + np.arange(held))
+            start = replace(start, active=places)
+        state = start = UPDATES[rows.update](problem, noise, start)
+        kept = names[state.active[state.active < problem.free]]
+    return tried, problem, state
 
 
 def adapted(shared: Weights, problem: Problem, state: State, rows: AllRows) -> tuple[Weights, State]:
