@@ -1,5 +1,5 @@
-"""Relevance vectors of a fit: one pass over all rows sums up what they say of a dictionary; from these sums it is learned
-which functions are kept, with what prior, and the noise.
+"""Relevance vectors of a fit: one pass over all rows sums up what they say of a dictionary; these tell which
+functions are worth keeping, with what prior, and the noise.
 
 The message of a partition about the functions that are kept is then a block of what it said of all, times their prior
 scales, so that experts hear the same once more, in a small share of the time, and enter the ledger as always.
