@@ -4,6 +4,7 @@
     fitc    values at query points, the rest of each row on its own
     sor     values at query points, and nothing else; with a kernel of a finite basis (`linear`, `poly2`, sums) and as
             many points, which are all that are kept, the regression on its functions exactly
+    fourier weights of waves on a grid of frequencies, of up to three inputs (`bcmdist.learning.fourier`)
 
 A new one is a function that makes the shared variables from what is known when a fit has settled its hyper-parameters
 (as for bcm), and the name of a residual (`bcmdist.experts.residual`):
@@ -19,40 +20,19 @@ import numpy as np
 from bcmdist.data.registry import Registry
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.residual import RESIDUALS
+from bcmdist.learning import fourier
+from bcmdist.learning.known import Known
 from bcmdist.learning.query_selection import select_points
-from bcmdist.model.kernels import Kernel
-from bcmdist.model.mean import Mean
 from bcmdist.model.shared.interface import Shared
 from bcmdist.model.shared.query import Query, prepare
 from bcmdist.model.shared.weights import Basis, Weights
 
-
-@dataclass(frozen=True)
-class Known:
-    """What is settled before the shared variables are made; all in scaled units."""
-
-    sample: np.ndarray
-    """rows of the data in random order, (n, D)"""
-    targets: np.ndarray | None
-    """what these say of the latent f, (n, C); None where they cannot be regressed on"""
-    noise: np.ndarray
-    """with which they say it, (n,)"""
-    rows: int
-    """of all data, N"""
-    kernel: Kernel
-    mean: Mean
-    count: int
-    """functions that are asked for, at most (`--query`)"""
-    method: str
-    """how query points are chosen"""
-    seed: int
-    residual: str
-    """that of the expert, which the shared variables are to carry"""
-    places: np.ndarray | None = None
-    """where predictions will be wanted, (m, D)"""
-
-
 Maker = Callable[[Known], Shared]
+Refusal = Callable[[str, int, float | None], None]
+"""Raises `InvalidOption` for the expression of a kernel, a number of inputs, and a tolerance."""
+
+ROWS = 1000  # of whose matrix the other experts take the cube
+WAVE_ROWS = 250_000  # a transform takes the time of some 50,000
 
 
 @dataclass(frozen=True)
@@ -61,6 +41,12 @@ class ExpertKind:
 
     make: Maker
     residual: str
+    rows: int = ROWS
+    """of a partition, about, by default"""
+    refuse: Refusal | None = None
+    """what it cannot do, as soon as that is known"""
+    queries: bool = True
+    """whether users say how many of its functions there are"""
 
     def shared(self, known: Known) -> Shared:
         """The shared variables of a fit.
@@ -129,3 +115,4 @@ def weights_of(basis: Callable[[Known], tuple[Basis, np.ndarray]]) -> Maker:
 register_expert(FIRST, query_values, residual="block")
 register_expert("fitc", query_values, residual="diagonal")
 register_expert("sor", query_values, residual="none")
+EXPERTS.add("fourier", ExpertKind(fourier.waves, "waves", rows=WAVE_ROWS, refuse=fourier.refuse_early, queries=False))

@@ -99,6 +99,8 @@ def _job(data, settings):
         asked["query_from"] = absolute_url(settings.query_from)
     if settings.noise == "auto":  # in place of what was the only one: what was heard is the same
         del asked["noise"]
+    if settings.tolerance is None:
+        del asked["tolerance"]
     if settings.precision == FIRST_PRECISION:
         del asked["precision"]
     job = {"data": describe(data.url, data.x, data.y), "url": data.url, "settings": asked}
@@ -149,7 +151,8 @@ def _prepare(data, surveyed, settings, runtime, store, stages):
             noise=settings.noise,
             **found,
         )
-        write_commit(store, 1, made, Committee(zero_message(made.shared, made.likelihood)), facts)
+        nothing = Committee(zero_message(made.shared, made.likelihood), made.shared.belief)
+        write_commit(store, 1, made, nothing, facts)
     except (SchedulerUnreachable, WorkerLost):
         raise
     except Exception:

@@ -39,8 +39,8 @@ class Settings:
     """k-means centres, with few inputs also in gaps between rows; or rows: random, of largest prior variance given the
     others, or best for the evidence; optimised, with --objective committee: k-means centres moved to raise its
     evidence"""
-    rows_per_expert: int = 1000
-    """rows of a partition, about: an expert takes time with their cube"""
+    rows_per_expert: int | None = None
+    """rows of a partition, about [default: 1000, since an expert takes time with their cube; fourier: 250000]"""
     partition: Literal["chunks", "spatial"] = "chunks"
     """rows as they are stored, or cells of rows that are near in the learned metric, which are copied into their order
     and give local prediction"""
@@ -68,7 +68,8 @@ class Settings:
     """name of the target array"""
     expert: Annotated[str, "NAME"] = "bcm"
     """what experts share, and what they do with the rest: bcm (values at query points; a block of each partition), fitc
-    (the rest of each row on its own), sor (nothing), or one that another package adds; all learn as bcm does"""
+    (the rest of each row on its own), sor (nothing), fourier (weights of waves, up to 3 inputs: millions of rows a
+    second, smooth or rough), or one that another package adds; all learn as bcm does"""
     query_from: Annotated[str | None, "NEW.zarr"] = None
     """where predictions will be wanted: path or URL of a data set, or a directory of them; some of its inputs go into
     k-means, where they weigh as much as the training rows"""
@@ -79,9 +80,21 @@ class Settings:
     """in which experts of Gaussian noise compute: mixed takes some three quarters of the time, moves means by less than
     a thousandth of their standard deviations, and refuses to forget"""
 
-    def __post_init__(self):
-        from bcmdist.learning.settings_checks import refuse  # quick start
+    tolerance: float | None = None
+    """with --expert fourier: by how much the covariance of its waves may differ from the kernel's, as a share of the
+    variance [default: 0.001]"""
 
+    @property
+    def partition_rows(self) -> int:
+        """`rows_per_expert`, which is known once settings are made."""
+        assert self.rows_per_expert is not None, "settings have filled it in"
+        return self.rows_per_expert
+
+    def __post_init__(self):
+        from bcmdist.learning.settings_checks import refuse, usual_rows  # quick start
+
+        if self.rows_per_expert is None:
+            object.__setattr__(self, "rows_per_expert", usual_rows(self.expert))
         if self.passes is not None:
             object.__setattr__(self, "passes", str(self.passes))
         refuse(self)

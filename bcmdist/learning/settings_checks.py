@@ -16,6 +16,8 @@ TWO_CLASSES = 2  # as many as a likelihood of classes must do with before they a
 
 CENTRES = (PLACED, "optimised")  # which begins there
 
+LEAST_TOLERANCE = 1e-9  # the transforms of waves have twelve digits
+
 LARGEST_SEED = 2**32 - 1  # of numpy's older generators, which scikit-learn takes
 
 
@@ -27,6 +29,7 @@ def refuse(settings) -> None:
     _refuse_approximation(settings)
     _refuse_learning(settings)
     _refuse_expert(settings)
+    _refuse_waves(settings)
     _refuse_precision(settings)
     wanted = _wanted(settings)
     if settings.partition == "spatial" and wanted and wanted.coupled:
@@ -36,6 +39,11 @@ def refuse(settings) -> None:
         )
     if settings.kernel != "auto":
         parse_kernel(settings.kernel, inputs=1)
+
+
+def usual_rows(expert: str) -> int:
+    """Rows of a partition where nobody says how many."""
+    return EXPERTS[expert].rows
 
 
 def refuse_seed(seed) -> None:
@@ -136,6 +144,30 @@ def _refuse_expert(settings):
             f"expert: expected {FIRST} with the objective committee, whose evidence it is, got {name}; give "
             "--objective local, or leave out --expert"
         )
+
+
+def _refuse_waves(settings):
+    """What goes with an expert whose functions follow from an error, and with the others."""
+    kind, tolerance = EXPERTS[settings.expert], settings.tolerance
+    if tolerance is not None and kind.queries:
+        raise InvalidOption(
+            f"tolerance: expected the expert fourier, whose waves are chosen for it, got {settings.expert}; leave it "
+            "out"
+        )
+    if tolerance is not None and not LEAST_TOLERANCE <= tolerance < 1.0:
+        raise InvalidOption(
+            f"tolerance: expected a share of the variance from {LEAST_TOLERANCE:g} to 1, got {tolerance:g}; give "
+            "another"
+        )
+    if settings.query is not None and not kind.queries:
+        raise InvalidOption(
+            f"query: expected none with the expert {settings.expert}, whose number of weights follows from "
+            f"--tolerance, got {settings.query}; leave it out"
+        )
+    if settings.linearise == "running" and not kind.queries:
+        raise InvalidOption(f"linearise: expected own with the expert {settings.expert}, got running; leave it out")
+    if kind.refuse and settings.kernel != "auto":
+        kind.refuse(settings.kernel, 1, tolerance)
 
 
 def _refuse_precision(settings):

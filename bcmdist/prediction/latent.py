@@ -4,11 +4,15 @@ Needs the shared variables and the belief only, never the training data. Rows ar
 memory does not grow with the number of new points, and no answer depends on the other rows.
 """
 
+from functools import singledispatch
+
 import numpy as np
 
 from bcmdist import linalg
 from bcmdist.experts.residual import kind_of
 from bcmdist.model.shared.belief import Belief
+from bcmdist.model.shared.fourier.belief import FourierBelief
+from bcmdist.model.shared.fourier.features import PREDICTED_ROWS
 from bcmdist.model.shared.interface import Shared
 
 BLOCK_ROWS = 2048
@@ -32,12 +36,25 @@ def predict_latent(shared: Shared, belief: Belief, X) -> tuple[np.ndarray, np.nd
     mean, variance : (n,), or (n, C) for C processes; where the belief couples the processes, the
         variance is their covariance (n, C, C)
     """
+    return _moments(belief, shared, X)
+
+
+@singledispatch
+def _moments(belief, shared, X):
+    """That of a factored belief."""
     coupled = belief.mean.ndim == 1 and len(belief.mean) > shared.size
     block = _coupled_block if coupled else _block
     processes = len(belief.mean) // shared.size if coupled else 1
     step = max(1, BLOCK_ROWS // processes**2)
     parts = [block(shared, belief, X[start : start + step]) for start in range(0, max(len(X), 1), step)]
     mean, variance = zip(*parts, strict=True)
+    return np.concatenate(mean), np.concatenate(variance)
+
+
+@_moments.register
+def _(belief: FourierBelief, shared, X):
+    blocks = [shared.moments(belief, X[a : a + PREDICTED_ROWS]) for a in range(0, max(len(X), 1), PREDICTED_ROWS)]
+    mean, variance = zip(*blocks, strict=True)
     return np.concatenate(mean), np.concatenate(variance)
 
 

@@ -10,6 +10,7 @@ A new kind is one class, added to `kinds.KINDS` under a name of its own. A basis
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
@@ -18,6 +19,7 @@ from bcmdist import linalg
 from bcmdist.errors import NotPositiveDefinite
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.mean import Mean
+from bcmdist.model.shared.belief import Belief, factored
 
 Arrays = dict[str, np.ndarray]
 
@@ -34,6 +36,8 @@ class Shared(ABC):
     """what the variables of the process are, for messages: "query points" """
     exhaustive: ClassVar[bool]
     """whether fewer of them than were asked for are left because they determine the others"""
+    advised: ClassVar[str | None] = None
+    """what to do where they limit a fit; None: ask for more of them (`--query`)"""
     kernel: Kernel
     """of the process, in scaled units"""
     mean: Mean
@@ -86,6 +90,14 @@ class Shared(ABC):
         self.fill(X, V[:, :B])
         V[:, B:] = self.mean.design(X)
         return V
+
+    def belief(self, eta, precision) -> Belief:
+        """N(Lambda^-1 eta, Lambda^-1), Lambda = I + precision, from those of a sum of messages (`Message`)."""
+        return factored(eta, precision)
+
+    def told(self, original: Callable[[np.ndarray], np.ndarray]) -> dict | None:
+        """What else `info` says of them, JSON-ready; `original` turns scaled inputs (n, D) into those of the data."""
+        return None
 
     def residual_lower(self, V, K) -> np.ndarray:
         """Lower triangle of cov(f | v) = K - V V' for K = k(X, X); overwrites that of K.

@@ -1,0 +1,116 @@
+"""A belief in so many weights that their precision Lambda is known by its products only.
+
+The mean is solved for by preconditioned conjugate gradients. With e its error and r the residual,
+
+    |b(x)'e| <= sd(x) (e'Lambda e)^1/2 = sd(x) (r'Lambda^-1 r)^1/2 <= sd(x) |r|,     sd(x)^2 = b(x)'Lambda^-1 b(x)
+
+since Lambda >= I: |r| bounds what any prediction errs by, in its posterior standard deviations. Variances and the
+determinant are means over `PROBES` vectors z of random signs, seeded, with C C' near Lambda and A = C^-1 Lambda C^-T,
+
+    sd(x)^2 ~ mean (b(x)'C^-T A^-1/2 z)^2,     log|Lambda| ~ log|C C'| + mean z'log(A) z
+
+Each of these variances has the relative standard error (2 / PROBES)^1/2 at most, and is the same wherever it is asked
+for: a row's does not depend on others.
+"""
+
+import math
+import threading
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bcmdist.errors import InvalidOption
+from bcmdist.model.shared.belief import Belief
+from bcmdist.model.shared.fourier.krylov import conjugate_gradients, inverse_root
+from bcmdist.model.shared.fourier.operator import Whitened
+
+# What a prediction errs by, in posterior standard deviations, and the steps after which it is what it is.
+RESIDUAL, MOST_STEPS = 1e-4, 4000
+# Vectors for variances, and those of them for traces and determinants; the share by which their roots may still change
+# in some steps, which is less than what probing errs by, and the steps after which they are what they are.
+PROBES, TRACE_PROBES = 64, 8
+ROOT_CHANGE, ROOT_STEPS = 0.02, 240
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What is known by one vector z."""
+
+    root: np.ndarray
+    """C^-T A^-1/2 z, (S,)"""
+    log_determinant: float
+    """z'log(A) z"""
+
+
+@dataclass(frozen=True)
+class FourierBelief(Belief):
+    """N(mean, Lambda^-1) of S weights, one for all processes but for the mean; probes are made when first asked for."""
+
+    mean: np.ndarray
+    precision: Whitened
+    residual: float
+    """|r| of the mean, the largest of all processes"""
+    steps: int
+    """of conjugate gradients, in all"""
+    _probed: list[Probed] = field(default_factory=list, repr=False, compare=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    @property
+    def factor(self) -> np.ndarray:  # type: ignore[override]  # there is none
+        raise InvalidOption(
+            f"fourier: expected few enough weights to factor their precision, got {self.precision.size}; predict "
+            "without covariances between rows, or fit with a larger --tolerance or another --expert"
+        )
+
+    def probed(self, count=PROBES) -> list[Probed]:
+        """What the first vectors say; one thread works them out, others wait."""
+        with self._lock:
+            while len(self._probed) < count:
+                self._probed.append(self._probe(len(self._probed)))
+        return self._probed[:count]
+
+    def _probe(self, number):
+        root = self.precision.root
+        z = np.random.default_rng(number).choice([-1.0, 1.0], self.precision.size)
+        found, log = inverse_root(
+            lambda v: root.solve(self.precision(root.solve_transposed(v))), z, change=ROOT_CHANGE, most=ROOT_STEPS
+        )
+        return Probed(root.solve_transposed(found), log)
+
+    @property
+    def log_determinant(self) -> float:
+        logs = [one.log_determinant for one in self.probed(TRACE_PROBES)]
+        return self._processes * (self.precision.root.log_determinant + float(np.mean(logs)))
+
+    @property
+    def degrees_of_freedom(self) -> float:
+        squares = [one.root @ one.root for one in self.probed(TRACE_PROBES)]
+        return float(self.precision.size - np.mean(squares))
+
+    def length(self, move) -> float:
+        return math.sqrt(max(float(np.vdot(move, self.precision(move))), 0.0))
+
+    @property
+    def _processes(self):
+        return self.mean.size // self.precision.size
+
+    @property
+    def told(self) -> dict[str, float]:
+        logs = [one.log_determinant for one in self.probed(TRACE_PROBES)]
+        return {
+            "mean_error": self.residual,
+            "steps": self.steps,
+            "variance_error": math.sqrt(2.0 / PROBES),
+            "log_evidence_error": 0.5 * self._processes * float(np.std(logs, ddof=1)) / math.sqrt(TRACE_PROBES),
+        }
+
+
+def believed(eta, precision: Whitened) -> FourierBelief:
+    """The belief N(Lambda^-1 eta, Lambda^-1), for eta (S,) or, of C processes, (C, S)."""
+    how = {"residual": RESIDUAL, "most": MOST_STEPS}
+    found = [
+        conjugate_gradients(precision, precision.root.precondition, one, **how)
+        for one in eta.reshape(-1, precision.size)
+    ]
+    mean = np.stack([one.x for one in found]).reshape(eta.shape)
+    return FourierBelief(mean, precision, max(one.residual for one in found), sum(one.steps for one in found))
