@@ -21,7 +21,7 @@ import numpy as np
 
 from bcmdist.errors import InvalidOption
 from bcmdist.model.shared.belief import Belief
-from bcmdist.model.shared.fourier.krylov import conjugate_gradients, inverse_root
+from bcmdist.model.shared.fourier.krylov import conjugate_gradients, inverse_roots
 from bcmdist.model.shared.fourier.operator import Whitened
 
 # What a prediction errs by, in posterior standard deviations, and the steps after which it is what it is.
@@ -29,7 +29,9 @@ RESIDUAL, MOST_STEPS = 1e-4, 4000
 # Vectors for variances, and those of them for traces and determinants; the share by which their roots may still change
 # in some steps, which is less than what probing errs by, and the steps after which they are what they are.
 PROBES, TRACE_PROBES = 64, 8
-ROOT_CHANGE, ROOT_STEPS = 0.02, 240
+ROOT_CHANGE, ROOT_STEPS = 0.05, 160
+# Of the steps that are kept of the vectors that are looked at together.
+TOGETHER_BYTES = 2**28
 
 
 @dataclass(frozen=True)
@@ -65,17 +67,24 @@ class FourierBelief(Belief):
     def probed(self, count=PROBES) -> list[Probed]:
         """What the first vectors say; one thread works them out, others wait."""
         with self._lock:
-            while len(self._probed) < count:
-                self._probed.append(self._probe(len(self._probed)))
+            while (known := len(self._probed)) < count:
+                self._probed.extend(self._probe(range(known, min(known + self._together, count))))
         return self._probed[:count]
 
-    def _probe(self, number):
-        root = self.precision.root
-        z = np.random.default_rng(number).choice([-1.0, 1.0], self.precision.size)
-        found, log = inverse_root(
-            lambda v: root.solve(self.precision(root.solve_transposed(v))), z, change=ROOT_CHANGE, most=ROOT_STEPS
+    @property
+    def _together(self):
+        """How many vectors are looked at together: their steps are kept meanwhile."""
+        return int(np.clip(TOGETHER_BYTES // (4 * ROOT_STEPS * self.precision.size), 1, TRACE_PROBES))
+
+    def _probe(self, numbers):
+        """By some vectors: in single precision, which errs by far less than so few of them."""
+        precision, root, single = self.precision, self.precision.root, self.precision.root.single
+        z = np.stack([np.random.default_rng(k).choice(np.float32([-1.0, 1.0]), precision.size) for k in numbers])
+        found, logs = inverse_roots(
+            lambda v: single.solve(precision(single.solve_transposed(v))), z, change=ROOT_CHANGE, most=ROOT_STEPS
         )
-        return Probed(root.solve_transposed(found), log)
+        roots = root.solve_transposed(found.astype(float))
+        return [Probed(one, log) for one, log in zip(roots, logs, strict=True)]
 
     @property
     def log_determinant(self) -> float:

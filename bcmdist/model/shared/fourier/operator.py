@@ -36,12 +36,13 @@ class Whitened:
         return len(self.scale) + len(self.corner)
 
     def __call__(self, v) -> np.ndarray:
-        """Lambda v for v (..., S)."""
+        """Lambda v for v (..., S), in its precision."""
         B = len(self.scale)
+        scale, border, corner = (part.astype(v.dtype, copy=False) for part in (self.scale, self.border, self.corner))
         waves, mean = v[..., :B], v[..., B:]
         found = v.copy()
-        found[..., :B] += self.scale * (self.gram @ (self.scale * waves)) + mean @ self.border.T
-        found[..., B:] += waves @ self.border + mean @ self.corner
+        found[..., :B] += scale * (self.gram @ (scale * waves)) + mean @ border.T
+        found[..., B:] += waves @ border + mean @ corner
         return found
 
     def without_prior(self) -> np.ndarray:
@@ -89,10 +90,16 @@ class Root:
         """log |C C'|"""
         return self.log_determinant_of_some + 2.0 * float(np.log(self.sd).sum())
 
+    @property
+    def single(self) -> "Root":
+        """The same in single precision."""
+        inverse, sd = self.inverse.astype(np.float32), self.sd.astype(np.float32)
+        return Root(self.some, inverse, sd, self.log_determinant_of_some)
+
     def solve(self, r) -> np.ndarray:
-        """C^-1 r"""
+        """C^-1 r for r (..., S)"""
         found = r / self.sd
-        found[self.some] = self.inverse @ r[self.some]
+        found[..., self.some] = r[..., self.some] @ self.inverse.T
         return found
 
     def precondition(self, r) -> np.ndarray:
@@ -100,7 +107,7 @@ class Root:
         return self.solve_transposed(self.solve(r))
 
     def solve_transposed(self, r) -> np.ndarray:
-        """C^-T r"""
+        """C^-T r for r (..., S)"""
         found = r / self.sd
-        found[self.some] = self.inverse.T @ r[self.some]
+        found[..., self.some] = r[..., self.some] @ self.inverse
         return found

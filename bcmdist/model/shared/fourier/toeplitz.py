@@ -54,11 +54,15 @@ class Gram:
         complex_lags = 0.5 * ((1.0 - 1.0j) * self.lags + (1.0 + 1.0j) * flipped(self.lags, axes))
         return self._on_grid(complex_lags) * np.prod(self._padded)
 
+    @cached_property
+    def _single_symbol(self):
+        return self._symbol.astype(np.float32)
+
     def _on_grid(self, values):
         """Real values on the padded grid of weights (..., 4 m_1 + 1 or fewer, ...) of exponentials, over its size."""
         axes = self.lags.ndim
         shape = values.shape[-axes:]
-        half = np.zeros((*values.shape[:-axes], *self._padded[:-1], self._padded[-1] // 2 + 1), complex)
+        half = np.zeros((*values.shape[:-axes], *self._padded[:-1], self._padded[-1] // 2 + 1), values.dtype)
         half[(..., *self._places(shape))] = values[..., shape[-1] // 2 :]
         return fft.irfftn(half, s=self._padded, axes=tuple(range(-axes, 0)), overwrite_x=True)
 
@@ -68,14 +72,14 @@ class Gram:
         return np.ix_(*first, np.arange(shape[-1] // 2 + 1))
 
     def __matmul__(self, v):
-        """G v for v (..., S), each a grid in C order."""
+        """G v for v (..., S), each a grid in C order; in its precision."""
         axes, shape = self.lags.ndim, self.shape
         v = v.reshape(*v.shape[:-1], *shape)
         values = self._on_grid(exponential_weights(v, axes))
-        values *= self._symbol
+        values *= self._symbol if v.dtype == float else self._single_symbol
         found = fft.rfftn(values, axes=tuple(range(-axes, 0)), overwrite_x=True)
         half = found[(..., *self._places(shape))]
-        m, out = shape[-1] // 2, np.empty(v.shape)
+        m, out = shape[-1] // 2, np.empty_like(v)
         out[..., m:] = half.real - half.imag
         out[..., :m] = flipped(half.real + half.imag, axes)[..., :m]
         return out.reshape(*v.shape[:-axes], -1)
