@@ -84,7 +84,7 @@ class FourierBelief(Belief):
             lambda v: single.solve(precision(single.solve_transposed(v))), z, change=ROOT_CHANGE, most=ROOT_STEPS
         )
         roots = root.solve_transposed(found.astype(float))
-        return [Probed(one, log) for one, log in zip(roots, logs, strict=True)]
+        return [Probed(one, log) for one, log in zip(roots, logs.tolist(), strict=True)]
 
     @property
     def log_determinant(self) -> float:
