@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from bcmdist import GBCM, Settings, sample_posterior
+from bcmdist.api.plan.plan import plan
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.data.dataset import open_data
 from bcmdist.data.observations import Observations, unweighted
@@ -332,6 +333,11 @@ def test_what_a_fitted_one_cannot_do_is_refused(fitted, tmp_path):
             ask()
     with pytest.raises(InvalidOption, match="hmc: expected the expert bcm, whose evidence has a gradient"):
         sample_posterior(path, Settings(kernel="se", expert="fourier"), model=tmp_path / "chains")
+
+
+def test_a_plan_is_refused(wave):
+    with pytest.raises(InvalidOption, match="--plan: expected an expert whose work is products of matrices"):
+        plan(wave[0], WAVES)
 
 
 def test_four_inputs_are_refused_before_anything_is_read(make_data, rng, tmp_path):

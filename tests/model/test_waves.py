@@ -1,5 +1,7 @@
 """Waves on a grid: their covariance is the kernel's to a stated error, and their Gram matrices multiply by FFT."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from scipy.linalg import expm, logm
@@ -123,6 +125,18 @@ def test_sums_by_transforms_are_products_of_the_design(plane, said, rng):
     np.testing.assert_allclose(plane.pulls(X, g), g.T @ V, atol=1e-10)
     np.testing.assert_allclose(plane.values(X, v[:1]), v[:1] @ V.T, atol=1e-10)
     np.testing.assert_allclose(plane.values(X, v), v @ V.T, atol=1e-10)
+
+
+def test_threads_do_not_disturb_each_other(plane, rng):
+    """As the threads of a worker, which transform at the same time."""
+    X, g = rng.uniform(plane.low, plane.high, (3000, 2)), rng.standard_normal((3000, 1))
+    jobs = [slice(k, None) for k in range(64)]
+    alone = [plane.sums(X[some], np.ones(len(X[some])), g[some]) for some in jobs]
+    with ThreadPoolExecutor(8) as threads:
+        together = threads.map(lambda some: plane.sums(X[some], np.ones(len(X[some])), g[some]), jobs)
+        for one, other in zip(alone, together, strict=True):
+            np.testing.assert_array_equal(one[0], other[0])
+            np.testing.assert_array_equal(one[1], other[1])
 
 
 def test_a_row_is_predicted_alike_in_any_company(plane, said):

@@ -30,6 +30,7 @@ RESIDUAL, MOST_STEPS = 1e-4, 4000
 # in some steps, which is less than what probing errs by, and the steps after which they are what they are.
 PROBES, TRACE_PROBES = 64, 8
 ROOT_CHANGE, ROOT_STEPS = 0.05, 160
+SIGNS = np.array([-1.0, 1.0], np.float32)
 # Of the steps that are kept of the vectors that are looked at together.
 TOGETHER_BYTES = 2**28
 
@@ -79,7 +80,7 @@ class FourierBelief(Belief):
     def _probe(self, numbers):
         """By some vectors: in single precision, which errs by far less than so few of them."""
         precision, root, single = self.precision, self.precision.root, self.precision.root.single
-        z = np.stack([np.random.default_rng(k).choice(np.float32([-1.0, 1.0]), precision.size) for k in numbers])
+        z = np.stack([np.random.default_rng(k).choice(SIGNS, precision.size) for k in numbers])
         found, logs = inverse_roots(
             lambda v: single.solve(precision(single.solve_transposed(v))), z, change=ROOT_CHANGE, most=ROOT_STEPS
         )
