@@ -67,6 +67,8 @@ class Kind(ABC):
 
     couples: bool
     """whether it couples the rows of a partition, which takes matrices of them"""
+    keeps: float = 1.0
+    """share of the variance left by the shared variables that rows keep, if only each for itself"""
 
     @abstractmethod
     def residual(self, shared: Shared, V, X) -> Residual:
@@ -215,6 +217,8 @@ class Variances(Apart):
 
 class Nothing(Apart):
     """The shared variables are all there is: far from where they say anything f is certain to be the mean."""
+
+    keeps = 0.0
 
     def variance(self, shared, V, X) -> np.ndarray:
         return np.zeros(len(X))

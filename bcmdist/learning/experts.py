@@ -62,6 +62,8 @@ class ExpertKind:
     """options of its own, by the names of `Settings`, with their defaults; the first one says how many functions"""
     normal: bool = False
     """whether it is for measurements with normal errors only"""
+    values: bool = False
+    """whether it shares values at query points, so that the evidence of its committee can be climbed in these"""
 
     def asked(self, settings, name: str) -> int:
         """An option as it was given, or its default; 1 where this expert has no such option."""
@@ -75,6 +77,21 @@ class ExpertKind:
         (kin40k, 8,000 rows: what seemed to be 95 % intervals held 88 % of further rows; those of the model hold 95 %).
         """
         return self.training if settings.learn else None
+
+    def refuse_climbing(self, name: str, likelihood: Likelihood | None) -> None:
+        """Raise `InvalidOption` where the evidence of this expert's committee has no gradient here.
+
+        Parameters
+        ----------
+        likelihood : None where it is not known yet
+        """
+        apart = not RESIDUALS[self.residual].couples
+        if not self.values or (apart and likelihood and not likelihood.normal):
+            with_it = f" with {likelihood.name}" if likelihood else ""
+            raise InvalidOption(
+                f"expert: expected {FIRST} with the objective committee, or fitc or sor with normal errors, got "
+                f"{name}{with_it}; give --objective local, or leave out --expert"
+            )
 
     def refuse(self, name: str, likelihood: Likelihood) -> None:
         """Raise `InvalidOption` where this expert, of a name, is not for a likelihood."""
@@ -149,9 +166,9 @@ def weights_of(basis: Callable[[Known], tuple[Basis, np.ndarray]]) -> Maker:
     return make
 
 
-register_expert(FIRST, query_values, residual="block")
-register_expert("fitc", query_values, residual="diagonal")
-register_expert("sor", query_values, residual="none")
+register_expert(FIRST, query_values, residual="block", values=True)
+register_expert("fitc", query_values, residual="diagonal", values=True)
+register_expert("sor", query_values, residual="none", values=True)
 NETWORKS: dict[str, Any] = {
     "residual": "none",
     "training": Training(networks.trained, networks.ROWS, networks.BLOCK, networks.messages),

@@ -38,7 +38,7 @@ class Settings:
     query_method: Literal["kmeans", "random", "pivoted", "evidence", "optimised"] = "kmeans"
     """k-means centres, with few inputs also in gaps between rows; or rows: random, of largest prior variance given the
     others, or best for the evidence; optimised, with --objective committee: k-means centres moved to raise its
-    evidence"""
+    evidence (fitc and sor: together with the hyper-parameters)"""
     rows_per_expert: int = 1000
     """rows of a partition, about: an expert takes time with their cube"""
     partition: Literal["chunks", "spatial"] = "chunks"
