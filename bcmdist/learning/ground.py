@@ -20,6 +20,8 @@ class Ground:
     """of a `scaling_to_array`"""
     store: ModelStore
     """in which to pass arrays on to the experts"""
+    scratch: str
+    """directory for what a killed training is to find again"""
     effort: str
     """how long to train: quick, normal or thorough"""
     found: dict[str, Any]

