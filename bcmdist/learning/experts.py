@@ -4,6 +4,7 @@
     fitc    values at query points, the rest of each row on its own
     sor     values at query points, and nothing else; with a kernel of a finite basis (`linear`, `poly2`, sums) and as
             many points, which are all that are kept, the regression on its functions exactly
+    rrgp_star  values at query points, and of the rest what some rows of a partition say of the others
     mnn     output weights of a network of hidden units, whose inner weights are learned from all rows
     mnnmix  those of several networks, which are mixed
 
@@ -169,6 +170,7 @@ def weights_of(basis: Callable[[Known], tuple[Basis, np.ndarray]]) -> Maker:
 register_expert(FIRST, query_values, residual="block", values=True)
 register_expert("fitc", query_values, residual="diagonal", values=True)
 register_expert("sor", query_values, residual="none", values=True)
+register_expert("rrgp_star", query_values, residual="augmented")
 NETWORKS: dict[str, Any] = {
     "residual": "none",
     "training": Training(networks.trained, networks.ROWS, networks.BLOCK, networks.messages),

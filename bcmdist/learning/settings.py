@@ -68,7 +68,8 @@ class Settings:
     """name of the target array"""
     expert: Annotated[str, "NAME"] = "bcm"
     """what experts share, and what they do with the rest: bcm (values at query points; a block of each partition), fitc
-    (the rest of each row on its own), sor (nothing), mnn (a network of hidden units, whose inner weights are learned
+    (the rest of each row on its own), sor (nothing), rrgp_star (what as many rows of a partition as
+    there are query points say of its other rows), mnn (a network of hidden units, whose inner weights are learned
     from up to 100,000 rows), mnnmix (a mixture of such networks), or one that another package adds; all learn
     hyper-parameters as bcm does"""
     query_from: Annotated[str | None, "NEW.zarr"] = None
