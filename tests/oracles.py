@@ -185,3 +185,48 @@ def mixture_of_networks(networks):
     blocks = block_diag(*(covariance + np.outer(mean, mean) for mean, covariance, _ in networks))
     joint, columns = K * blocks - np.outer(b, b), np.hstack([one[2] for one in networks])
     return columns @ b / K, columns @ joint @ columns.T / K**2
+
+
+def relevance_evidence(Phi, y, alpha, noise):
+    """log N(y; 0, s2 I + Phi A^-1 Phi') of a relevance vector machine; s2 may differ by row."""
+    K = np.diag(np.broadcast_to(noise, len(y))) + Phi / alpha @ Phi.T
+    return -0.5 * (y @ solve(K, y) + slogdet(K)[1] + len(y) * np.log(2 * np.pi))
+
+
+def relevance_steps(Phi, y, alpha, noise, steps, *, mackay, held=0):
+    """EM or MacKay's fixed point for all precisions and the noise (thesis, 2.30-2.32), on the rows themselves."""
+    alpha, free = np.array(alpha), len(alpha) - held
+    for _ in range(steps):
+        Sigma = inv(Phi.T @ Phi / noise + np.diag(alpha))
+        mu = Sigma @ Phi.T @ y / noise
+        gamma, misfit = 1 - alpha * np.diag(Sigma), np.sum((y - Phi @ mu) ** 2)
+        new = gamma / mu**2 if mackay else 1 / (mu**2 + np.diag(Sigma))
+        alpha[:free] = new[:free]
+        noise = misfit / (len(y) - gamma.sum()) if mackay else (misfit + np.trace(Phi.T @ Phi @ Sigma)) / len(y)
+    return alpha, noise
+
+
+def relevance_apart(Phi, y, alpha, noise, j):
+    """s = phi'K^-1 phi and q = phi'K^-1 y of function j, K without it (Faul & Tipping 2002)."""
+    others = np.isfinite(alpha) & (np.arange(len(alpha)) != j)
+    K = noise * np.eye(len(y)) + Phi[:, others] / alpha[others] @ Phi[:, others].T
+    return Phi[:, j] @ solve(K, Phi[:, j]), Phi[:, j] @ solve(K, y)
+
+
+def relevance_fast(Phi, y, noise, least):
+    """One function at a time, that of most gain, until none gains `least`, at given noise: alpha, infinite for out."""
+    alpha = np.full(Phi.shape[1], np.inf)
+
+    def share(a, s, q):
+        return 0.0 if np.isinf(a) else 0.5 * (np.log(a / (a + s)) + q**2 / (a + s))
+
+    while True:
+        found = []
+        for j, now in enumerate(alpha):
+            s, q = relevance_apart(Phi, y, alpha, noise, j)
+            best = s**2 / (q**2 - s) if q**2 > s else np.inf
+            found.append((share(best, s, q) - share(now, s, q), best))
+        j = int(np.argmax([gain for gain, _ in found]))
+        if found[j][0] < least:
+            return alpha
+        alpha[j] = found[j][1]

@@ -5,6 +5,7 @@ import paper001_figure1 as figure1
 import paper001_figure2 as figure2
 import paper001_table1 as table1
 import paper003_robot_arm as arm
+import paper004_mackey_glass as mackey
 import pytest
 from scipy.special import logsumexp, ndtr
 
@@ -128,3 +129,32 @@ def test_one_expert_about_the_test_rows_is_exact_and_four_are_near(rng):
     np.testing.assert_allclose(one, exact, atol=1e-6)  # jitter of the query covariance
     four = arm.mean_of(kernel, likelihood, X, y, X[:80], new, experts=4)
     np.testing.assert_allclose(four, exact, atol=0.01)  # a fifth of the noise
+
+
+def test_the_series_solves_its_equation(monkeypatch):
+    """By differences, and as finer steps do before chaos multiplies what these leave."""
+    monkeypatch.setattr(mackey, "DISCARDED", 20)
+    coarse = mackey.mackey_glass(100)
+    monkeypatch.setattr(mackey, "STEPS", 40)
+    z = mackey.mackey_glass(100)
+    np.testing.assert_allclose(coarse, z, atol=1e-4)
+    k = np.arange(mackey.TAU + 1, 99)
+    expected = 0.2 * z[k - 17] / (1 + z[k - 17] ** 10) - 0.1 * z[k]
+    np.testing.assert_allclose((z[k + 1] - z[k - 1]) / 2.0, expected, atol=0.01)
+
+
+def test_rows_of_the_series_look_back_96_units():
+    X, y = mackey.rows_of(np.arange(100.0))
+    assert X.shape == (4, 16)
+    np.testing.assert_array_equal(y - X[:, 0], 6.0)
+    np.testing.assert_array_equal(X[0, -1], 0.0)
+
+
+def test_methods_of_the_thesis_that_need_no_learning(rng):
+    X, new = rng.standard_normal((60, 2)), rng.standard_normal((20, 2))
+
+    def plane(Z):
+        return 1.0 + Z @ [2.0, -1.0]
+
+    np.testing.assert_allclose(mackey.linear(X, plane(X), new), plane(new), atol=1e-9)
+    np.testing.assert_allclose(mackey.neighbours(X, plane(X), new), plane(new), atol=1e-9)

@@ -21,11 +21,10 @@ def of_query(snapshot: Snapshot) -> str:
     """Whether there are enough query points; always said."""
     facts, shared = snapshot.facts, snapshot.model.shared
     functions = shared.functions // max(1, len(shared.members))
-    asked = facts.query_asked if shared.exhaustive else functions
+    asked = facts.query_asked if shared.fewer else functions
     loss = facts.halving_loss if facts.method == "local" else None
-    degrees = snapshot.degrees_of_freedom
-    how = {"of": shared.noun, "option": shared.option, "loss": loss}
-    return query_advice(degrees, functions, asked, facts.degrees_estimated, **how)
+    how = {"of": shared.noun, "option": shared.option, "fewer": shared.fewer, "loss": loss}
+    return query_advice(snapshot.degrees_of_freedom, functions, asked, facts.degrees_estimated, **how)
 
 
 def of_repeats(snapshot: Snapshot) -> str | None:

@@ -54,6 +54,7 @@ def info(snapshot: Snapshot) -> dict:
         "cells": _cells(snapshot),
         "seconds_by_stage": facts.seconds,
         "model": snapshot.url,
+        **shared.summary(snapshot.committee.posterior.mean),
     }
 
 

@@ -91,13 +91,24 @@ LEAST_HALVED = 100
 # seen through it (SYSTEMS I.8: twice sufficed in a toy problem, once did not).
 POINTS_PER_DEGREE = 2.0
 
+# Why fewer points than were asked for say as much.
+DETERMINED = "which determine the others of"
+
 
 def query_advice(
-    degrees_of_freedom, points, asked, estimated=None, *, of="query points", option="--query", loss=None
+    degrees_of_freedom,
+    points,
+    asked,
+    estimated=None,
+    *,
+    of="query points",
+    option="--query",
+    fewer=DETERMINED,
+    loss=None,
 ) -> str:
     """One line on whether the query set suffices, and what to set when it does not.
 
-    Fewer points than were asked for are left where the kernel determines the others. `estimated`: the degrees of
+    Fewer points than were asked for are left where these say as much, why, `fewer`. `estimated`: the degrees of
     freedom for which an automatic number of points was asked for. `of`: what is shared, more of which `option` asks
     for. `loss`: of local predictions,
     "nats" a row by which they are worse with half of the query points, and its standard "error".
@@ -107,7 +118,7 @@ def query_advice(
     if estimated is not None:
         seen += f" (chosen for an estimated {estimated:.0f})"
     if points < asked:
-        return f"{seen}, which determine the others of {asked}: enough"
+        return f"{seen}, {fewer} {asked}: enough"
     if wanted <= points:
         return f"{seen}: enough"
     more = f"set {option} to {int(np.ceil(wanted / 100) * 100)} or more"

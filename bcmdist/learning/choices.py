@@ -52,6 +52,7 @@ def choose_likelihood(data, surveyed, settings, schema) -> tuple[Likelihood, tup
     likely = make_likelihood(name, TWO_CLASSES)
     single, per_class = likely.single, likely.per_class
     refuse_single(settings.precision, EXPERTS[settings.expert].residual, likely)
+    EXPERTS[settings.expert].refuse_likelihood(settings.expert, likely)
     if settings.noise == "varying" and not likely.measured:
         raise InvalidOption(
             f"{data.url}: expected numbers as targets for --noise varying, got the likelihood {name}; leave it out"

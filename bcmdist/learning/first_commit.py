@@ -26,9 +26,9 @@ from bcmdist.errors import (
     WorkerLost,
 )
 from bcmdist.experts.expert import zero_message
-from bcmdist.learning.experts import EXPERTS, FIRST
+from bcmdist.learning.experts import EXPERTS, FIRST, own_options
 from bcmdist.learning.prepare import Place, prepare_model, survey
-from bcmdist.learning.settings_checks import OWN_OPTIONS
+from bcmdist.learning.settings import Settings
 from bcmdist.learning.wanted import check_wanted
 from bcmdist.model.model import FIRST_PRECISION
 from bcmdist.runtime.timing import StageTimer
@@ -102,8 +102,8 @@ def _job(data, settings):
         del asked["noise"]
     if settings.precision == FIRST_PRECISION:
         del asked["precision"]
-    for name in OWN_OPTIONS:  # which no expert had then
-        if asked[name] is None:
+    for name in own_options():  # of which earlier versions knew none
+        if getattr(settings, name) == getattr(Settings, name):
             del asked[name]
     job = {"data": describe(data.url, data.x, data.y), "url": data.url, "settings": asked}
     return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()
@@ -150,7 +150,7 @@ def _prepare(data, surveyed, settings, runtime, store, stages):
             rows_per_expert=settings.rows_per_expert,
             seconds=stages.seconds,
             expert=settings.expert,
-            noise=None if EXPERTS[settings.expert].trains(settings) else settings.noise,
+            noise=settings.noise if EXPERTS[settings.expert].tells_errors(settings) else None,
             **found,
         )
         write_commit(store, 1, made, Committee(zero_message(made.shared, made.likelihood)), facts)

@@ -1,6 +1,8 @@
 """What is settled before the shared variables of a fit are made."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -31,5 +33,7 @@ class Known:
     """that of the expert, which the shared variables are to carry"""
     places: np.ndarray | None = None
     """where predictions will be wanted, (m, D)"""
-    networks: int = 1
-    """models side by side that are asked for (`--networks`)"""
+    row: np.ndarray | None = None
+    """where each row of the sample stands in the data, (n,)"""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """the expert's own, by the names of `Settings`"""

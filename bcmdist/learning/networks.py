@@ -32,7 +32,6 @@ from bcmdist.model.mean import Mean
 from bcmdist.model.model import described
 from bcmdist.model.shared.networks import Networks, Units
 
-UNITS, NETWORKS = 250, 4
 KERNEL = "arcsine"
 # Rows whose evidence is climbed, at most, and those of a block of them.
 ROWS, BLOCK = 100_000, 2000
@@ -56,10 +55,11 @@ def drawn(known: Known) -> Networks:
             "take --expert bcm"
         )
     rng, widths = np.random.default_rng(known.seed), inner_widths(known.kernel, known.sample.shape[1])
-    inner = rng.standard_normal((known.networks, known.count, len(widths))) * widths
+    count = known.options.get("networks", 1)
+    inner = rng.standard_normal((count, known.count, len(widths))) * widths
     variance = known.kernel.diagonal(known.sample).mean()
     scale = [np.sqrt(variance / (Units(one).features(known.sample) ** 2).sum(axis=1).mean()) for one in inner]
-    return Networks(inner, np.array(scale), np.ones(known.networks), known.kernel, known.mean, known.residual)
+    return Networks(inner, np.array(scale), np.ones(count), known.kernel, known.mean, known.residual)
 
 
 def inner_widths(kernel: Kernel, inputs: int) -> np.ndarray:
@@ -106,8 +106,8 @@ class NetworkObjective:
         self.ground, self.parts, self.kernel, self.mean = ground, parts, kernel, mean
 
     def __call__(self, network: Network) -> Evaluated:
-        runtime, store, units = self.ground.runtime, self.ground.store, len(network.inner)
-        with store.transient({"inner": network.inner}) as references:
+        units = len(network.inner)
+        with self.ground.transient({"inner": network.inner}) as references:
             trial = NetworkTrial(
                 self.ground.scaling,
                 references["inner"],
@@ -116,11 +116,11 @@ class NetworkObjective:
                 self.mean.name,
                 network.likelihood,
             )
-            committee = Committee(runtime.sum(NetworkMessage(trial), self.parts, label="networks"))
+            committee = Committee(self.ground.sum(NetworkMessage(trial), self.parts))
             belief = committee.posterior
             covariance = linalg.inverse(belief.factor)
-            with store.transient({"mean": belief.mean, "covariance": covariance}) as moments:
-                share = runtime.sum(NetworkGradient(trial, **moments), self.parts, label="networks")
+            with self.ground.transient({"mean": belief.mean, "covariance": covariance}) as moments:
+                share = self.ground.sum(NetworkGradient(trial, **moments), self.parts)
         known = belief.mean[:units] @ belief.mean[:units] + np.trace(covariance[:units, :units]) - units
         return Evaluated(committee.log_evidence, share.inner, float(known), share.noise)
 
@@ -173,18 +173,22 @@ def _identity(objective, start, steps):
     return digest.hexdigest()[:16]
 
 
-def messages(settings, networks: int) -> float:
-    """How many messages about a network take as long as training so many, about."""
-    return MESSAGES * EVALUATIONS * STEPS[settings.effort] * networks
+def messages(settings) -> float:
+    """How many messages about a network take as long as training, about."""
+    count = settings.networks if settings.expert == "mnnmix" else 1
+    return MESSAGES * EVALUATIONS * STEPS[settings.effort] * count * settings.learn
 
 
 def trained(shared: Networks, likelihood: OneProcess, ground: Ground) -> tuple[Networks, OneProcess]:
     """Networks at maxima of their evidence, and the likelihood with the mean of their noise variances.
 
     That mean and the networks' shares of it are what makes the variance of an observation under the mixture, 1 / K
-    sum (m_k^2 + v_k) - mean^2 (eq. 10b), the variance of f plus the noise of the likelihood.
+    sum (m_k^2 + v_k) - mean^2 (eq. 10b), the variance of f plus the noise of the likelihood. As they were drawn where
+    nothing is learned.
     """
-    parts = ground.blocks(ROWS, BLOCK)
+    if not ground.learn:
+        return shared, likelihood
+    parts = ground.sampled(ROWS, BLOCK)
     objective = NetworkObjective(ground, parts, shared.kernel, shared.mean)
     widths = inner_widths(shared.kernel, shared.inputs)
     found = []

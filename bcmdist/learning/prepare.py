@@ -100,8 +100,8 @@ def survey(data: Dataset, settings: Settings, runtime: Runtime, *, among: Sequen
         likelihood = MANY_CLASSES if task == "classification" else tasks(task)[task][0]
     affordable = _affordable_rows(data)
     sample = min(TREE_SAMPLE, affordable) if settings.partition == "spatial" else SAMPLE_LEAST
-    sample = max(sample, _learning_rows(settings, data), SAMPLE_PER_QUERY * _most_query(settings, data))
-    sample = max(sample, min(_training_rows(settings), affordable))
+    needed = SAMPLE_PER_QUERY * _most_query(settings, data), min(EXPERTS[settings.expert].sample(settings), affordable)
+    sample = max(sample, _learning_rows(settings, data), *needed)
     look = Survey(settings.seed, sample, likelihood)
     shared = min(_least_query(settings, data), data.rows) + Mean(first_mean(settings)).weights(data.inputs)
     kernels = kernel_parts(parse_kernel(first_kernel(settings), inputs=data.inputs))
@@ -150,7 +150,7 @@ def prepare_model(
         kernel_name, kernel, likelihood, mean, found = _learned(case, reference, store, place)
     with place.stages("query"):
         shared = _shared(case, kernel, likelihood, Mean(mean), found)
-    if training := case.expert.trains(settings):
+    if training := case.expert.training:
         with place.stages("train"):
             shared, likelihood = training.train(shared, likelihood, _ground(case, reference, store, place, found))
     if settings.objective == "committee":
@@ -172,7 +172,7 @@ def case_of(data, surveyed, settings, runtime) -> Case:
     """What to learn with; warns of what is odd, and refuses experts that would not fit."""
     schema = with_two_classes(read_schema(data.url, x=data.x, y=data.y))
     likelihood, classes = choose_likelihood(data, surveyed, settings, schema)
-    EXPERTS[settings.expert].refuse(settings.expert, likelihood)
+    EXPERTS[settings.expert].refuse_likelihood(settings.expert, likelihood)
     if settings.objective == "committee":
         EXPERTS[settings.expert].refuse_climbing(settings.expert, likelihood)
     warn_of_data(data, surveyed, settings, schema, likelihood)
@@ -253,20 +253,17 @@ def _polished(case, shared, kernel_name, likelihood, reference, store, place, fo
     return polished_apart(apart, query, kernel_name, likelihood, method, case.settings.effort, *told)
 
 
-def _training_rows(settings):
-    training = EXPERTS[settings.expert].trains(settings)
-    return training.rows if training else 0
-
-
 def _ground(case, reference, store, place, found) -> Ground:
-    """The rows of the sample, all of them where it holds all, on the workers."""
+    """All rows, and those of the sample, all of them where it holds all, on the workers."""
 
-    def blocks(rows, size):
+    def sampled(rows, size):
         some = np.arange(min(rows, len(case.inputs)))  # of a sample in random order
         X, obs = case.surveyed.sample.X[some], case.surveyed.sample.obs[some]
         return SampleBlocks(X, obs, case.data.companions, f"{place.rows_url}/train", size=size).cut(size)
 
-    return Ground(case.runtime, blocks, reference, store, place.scratch, case.settings.effort, found)
+    settings, asked = case.settings, found["query_asked"]
+    how = (settings.learn, settings.effort, asked, case.expert.own(settings))
+    return Ground(case.runtime, case.parts, sampled, reference, store, place.scratch, *how, found)
 
 
 def _shared(case, kernel, likelihood, mean, found) -> Shared:
@@ -293,7 +290,8 @@ def _shared(case, kernel, likelihood, mean, found) -> Shared:
             seed=settings.seed,
             residual=case.expert.residual,
             places=None if places is None else case.scaling.inputs(places),
-            networks=case.expert.asked(settings, "networks"),
+            row=case.surveyed.sample.row,
+            options=case.expert.own(settings),
         )
     )
 
@@ -336,9 +334,9 @@ def query_wanted(settings, data) -> int | Literal["auto"]:
     """How many query points are asked for, or "auto"; or how many functions, where an expert has an option for that."""
     if settings.query is not None:
         return settings.query
-    expert = EXPERTS[settings.expert]
-    if expert.options:
-        return expert.asked(settings, next(iter(expert.options)))
+    count = EXPERTS[settings.expert].count
+    if count != "query":
+        return getattr(settings, count)
     few = settings.partition == "spatial" and data.inputs <= FEW_INPUTS and data.rows >= MANY_ROWS
     return 2 * QUERY if few else QUERY
 

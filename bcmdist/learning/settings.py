@@ -68,10 +68,11 @@ class Settings:
     """name of the target array"""
     expert: Annotated[str, "NAME"] = "bcm"
     """what experts share, and what they do with the rest: bcm (values at query points; a block of each partition), fitc
-    (the rest of each row on its own), sor (nothing), rrgp_star (what as many rows of a partition as
-    there are query points say of its other rows), mnn (a network of hidden units, whose inner weights are learned
-    from up to 100,000 rows), mnnmix (a mixture of such networks), or one that another package adds; all learn
-    hyper-parameters as bcm does"""
+    (the rest of each row on its own), rrgp_star (of the rest, what as many rows of a partition as there are query
+    points say of its other rows), sor (nothing); and nothing else either: mnn (a network of hidden units, whose
+    inner weights are trained on up to 100,000 rows), mnnmix (a mixture of such networks), rvm (weights of bumps around
+    --query rows, of which are kept those that raise the evidence of all rows); or one that another package adds; all
+    learn hyper-parameters as bcm does"""
     query_from: Annotated[str | None, "NEW.zarr"] = None
     """where predictions will be wanted: path or URL of a data set, or a directory of them; some of its inputs go into
     k-means, where they weigh as much as the training rows"""
@@ -82,10 +83,20 @@ class Settings:
     """in which experts of Gaussian noise compute: mixed takes some three quarters of the time, moves means by less than
     a thousandth of their standard deviations, and refuses to forget"""
 
-    units: Annotated[int | None, "M"] = None
-    """hidden units of a network, with --expert mnn or mnnmix [default: 250]"""
-    networks: Annotated[int | None, "K"] = None
-    """networks that are mixed, with --expert mnnmix [default: 4]"""
+    units: Annotated[int, "M"] = 250
+    """hidden units of a network of mnn or mnnmix"""
+    networks: Annotated[int, "K"] = 4
+    """networks that mnnmix mixes"""
+    rvm_update: Literal["fast", "em", "mackay", "direct"] = "fast"
+    """how rvm learns which bumps to keep: one at a time; or from all on, by expectation maximisation, by MacKay's fixed
+    point, or by a quasi-Newton method, each at a cubic cost a step"""
+
+    rvm_dictionary: Annotated[int | None, "M"] = None
+    """bumps from which rvm chooses: --query of them at a time, beside those it has, with a pass over all rows for each
+    time [default: as many as --query]"""
+    rvm_lengthscale: Literal["kernel", "adapted"] = "kernel"
+    """lengthscales of the bumps of rvm: those that were learned for the kernel; or adapted to the evidence of all rows,
+    from there on, which takes up to some hundreds of quick passes over them"""
 
     def __post_init__(self):
         from bcmdist.learning.settings_checks import refuse  # quick start

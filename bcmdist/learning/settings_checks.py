@@ -5,7 +5,7 @@ from numbers import Integral
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.precision import refuse_single
 from bcmdist.experts.residual import refuse_classes_together, refuse_uncoupled
-from bcmdist.learning.experts import EXPERTS, FIRST
+from bcmdist.learning.experts import EXPERTS, FIRST, own_options
 from bcmdist.learning.option_fields import choices_of, fits, said, types_of
 from bcmdist.learning.query_selection import PLACED, has_working_targets
 from bcmdist.model.kernels import parse_kernel
@@ -15,8 +15,6 @@ from bcmdist.model.model import FIRST_PRECISION
 TWO_CLASSES = 2  # as many as a likelihood of classes must do with before they are known
 
 CENTRES = (PLACED, "optimised")  # which begins there
-
-OWN_OPTIONS = ("units", "networks")  # which only some experts have
 
 LARGEST_SEED = 2**32 - 1  # of numpy's older generators, which scikit-learn takes
 
@@ -60,9 +58,9 @@ def _refuse_choices(settings):
 
 
 def _refuse_numbers(settings):
-    for name in ("rows_per_expert", "seed", "query", *OWN_OPTIONS):
+    for name in ("rows_per_expert", "seed", "query", "units", "networks", "rvm_dictionary"):
         value = getattr(settings, name)
-        if value is None or (name == "query" and value == "auto"):
+        if (name == "query" and value == "auto") or (name in ("query", "rvm_dictionary") and value is None):
             continue
         if isinstance(value, bool) or not isinstance(value, Integral):
             raise InvalidOption(f"{name}: expected a whole number, got {value!r}; give one")
@@ -117,20 +115,23 @@ def _refuse_learning(settings):
             f"query_from: expected query_method {' or '.join(CENTRES)}, whose points need be no rows, got "
             f"{settings.query_method}, which chooses among training rows; leave out one of them"
         )
+    if settings.rvm_lengthscale == "adapted" and not settings.learn:
+        raise InvalidOption("rvm_lengthscale: expected learning with adapted, got no-learn; leave out one of them")
     if settings.set and settings.learn:
         raise InvalidOption("set: expected learn=False (--no-learn) with given hyper-parameters; add it")
 
 
 def _refuse_expert(settings):
     """What other experts than that of the committee machine cannot do."""
-    name, residual, wanted = settings.expert, EXPERTS[settings.expert].residual, _wanted(settings)
-    _refuse_options(settings)
-    if wanted:
-        EXPERTS[name].refuse(name, wanted)
+    name, kind, wanted = settings.expert, EXPERTS[settings.expert], _wanted(settings)
+    residual = kind.residual
+    kind.refuse_kernel(name, settings.kernel)
+    _refuse_options(settings, name, kind)
     if settings.approximation == "ep":
         refuse_uncoupled(residual, "approximation ep", "take --approximation laplace")
     if wanted:
         refuse_classes_together(residual, wanted)
+        kind.refuse_likelihood(name, wanted)
     if name != FIRST and settings.partition == "spatial":
         raise InvalidOption(
             f"expert: expected {FIRST} with spatial partitions, whose local experts keep blocks of what its query "
@@ -140,27 +141,25 @@ def _refuse_expert(settings):
         EXPERTS[name].refuse_climbing(name, wanted)
 
 
-def _refuse_options(settings):
-    """Options that the expert does not have; and --query, where it has one in place of it."""
-    name, own = settings.expert, EXPERTS[settings.expert].options
-    for option in OWN_OPTIONS:
-        if getattr(settings, option) is not None and option not in own:
-            having = [expert for expert in EXPERTS if option in EXPERTS[expert].options]
+def _refuse_options(settings, name, kind):
+    """Options that the expert does not read."""
+    for option, having in own_options().items():
+        if name not in having and getattr(settings, option) != getattr(type(settings), option):
             raise InvalidOption(
-                f"{option}: expected an expert that has some, {' or '.join(having)}, got {name}; give --expert, or "
-                "leave it out"
+                f"{option}: expected the expert {' or '.join(having)} with it, got {name}; leave it out, or take "
+                f"--expert {having[0]}"
             )
-    if own and settings.query is not None:
+    if kind.count != "query" and settings.query is not None:
         raise InvalidOption(
-            f"query: expected --{next(iter(own))} with {name}, which has no query points, got {settings.query}; give "
-            "that instead"
+            f"query: expected --{kind.count} with {name}, which has no query points, got {settings.query}; give that "
+            "instead"
         )
-    if EXPERTS[name].trains(settings) and settings.noise != "auto":
+    if not kind.tells_errors(settings) and settings.noise != "auto":
         raise InvalidOption(
             f"noise: expected auto with {name}, which is trained on the rows that would tell how errors are spread, "
             f"got {settings.noise}; leave it out, or take --expert {FIRST}"
         )
-    if own and settings.linearise != "own":
+    if kind.models(settings) > 1 and settings.linearise != "own":
         raise InvalidOption(f"linearise: expected own with {name}, got {settings.linearise}; leave it out")
 
 

@@ -126,7 +126,7 @@ def test_a_stored_model_is_the_same(trained, rng):
 
 def test_a_single_network(wave, rng):
     path, *_ = wave
-    gbcm = GBCM.fit(path, replace(ASKED, expert="mnn", networks=None))
+    gbcm = GBCM.fit(path, replace(ASKED, expert="mnn", networks=4))
     assert gbcm.info()["networks"]["count"] == 1
     assert gbcm.score(path)["rmse"] < 0.3
 
@@ -232,13 +232,19 @@ def test_training_is_planned(wave):
 # --- What is refused ---
 
 REFUSED = [
-    ({"expert": "bcm"}, "units: expected an expert that has some, mnn or mnnmix, got bcm; give --expert"),
-    ({"expert": "mnn"}, "networks: expected an expert that has some, mnnmix, got mnn; give --expert"),
+    ({"expert": "bcm"}, "units: expected the expert mnn or mnnmix with it, got bcm; leave it out"),
+    ({"expert": "mnn"}, "networks: expected the expert mnnmix with it, got mnn; leave it out, or take --expert mnnmix"),
     ({"query": 7}, "query: expected --units with mnnmix, which has no query points, got 7"),
     ({"units": 0}, "units: expected at least 1, got 0"),
     ({"networks": 1.5}, "networks: expected a whole number, got 1.5"),
-    ({"likelihood": "poisson"}, "expert: expected targets with normal errors .* with mnnmix, got poisson; take"),
-    ({"likelihood": "bernoulli"}, "expert: expected targets with normal errors .* with mnnmix, got bernoulli; take"),
+    (
+        {"likelihood": "poisson"},
+        "likelihood: expected gaussian with the expert mnnmix, got poisson; .*--expert bcm",
+    ),
+    (
+        {"likelihood": "bernoulli"},
+        "likelihood: expected gaussian with the expert mnnmix, got bernoulli; .*--expert bcm",
+    ),
     ({"noise": "varying"}, "noise: expected auto with mnnmix, which is trained on the rows .*, got varying; leave it"),
     ({"linearise": "running"}, "linearise: expected own with mnnmix, got running"),
     ({"approximation": "ep"}, "approximation ep: expected an expert that couples .*; take --approximation laplace"),
@@ -255,7 +261,7 @@ def test_what_it_cannot_do_is_refused_at_once(settings, message):
 
 
 def test_classes_are_refused_once_they_are_seen(classes, tmp_path):
-    with pytest.raises(InvalidOption, match=r"normal errors .likelihood gaussian. with mnnmix, got bernoulli"):
+    with pytest.raises(InvalidOption, match="likelihood: expected gaussian with the expert mnnmix, got bernoulli"):
         GBCM.fit(classes[0], ASKED, model=tmp_path / "model")
     assert not (tmp_path / "model").exists() or not list((tmp_path / "model").rglob("*.json"))
 
@@ -291,4 +297,4 @@ def test_a_job_without_its_options_has_the_hash_it_had(wave):
     """Of before they were there: they are left out where they are not given."""
     data = open_data(wave[0])
     assert _job(data, Settings(expert="mnnmix")) != _job(data, Settings(expert="mnnmix", units=12))
-    assert _job(data, Settings()) == _job(data, Settings(units=None, networks=None))
+    assert _job(data, Settings()) == _job(data, Settings(units=250, networks=4))

@@ -34,7 +34,7 @@ def case(make_data, tmp_path, rng):
     scaling = BlobReference(store.storage.url, store.put_arrays({"s": scaling_to_array(SCALING)})["s"])
 
     def make(rows_per_expert=10, mean="constant", runtime=None):
-        ground = Ground(runtime or SerialRuntime(), lambda *_: [], scaling, store, "", "quick", {})
+        ground = Ground(runtime or SerialRuntime(), [], lambda *_: [], scaling, store, "", True, "quick", 6, {}, {})
         return NetworkObjective(ground, partitions(open_data(path), rows_per_expert), KERNEL, Mean(mean))
 
     return make, X, y, weight
@@ -120,7 +120,9 @@ def test_networks_are_drawn_from_the_kernel(rng):
     lengthscale = np.array([0.5, 3.0])
     kernel = KERNEL.with_parameters(KERNEL.parameters | {"lengthscale": lengthscale, "variance": np.array([2.0])})
     sample = rng.standard_normal((500, 2))
-    known = Known(sample, None, np.ones(500), 500, kernel, Mean("zero"), 2000, "kmeans", 3, "none", networks=2)
+    known = Known(
+        sample, None, np.ones(500), 500, kernel, Mean("zero"), 2000, "kmeans", 3, "none", options={"networks": 2}
+    )
     made = drawn(known)
     assert made.inner.shape == (2, 2000, 3)
     widths = np.array([np.hypot(2.0, 1 / 3.0), 2.0, 1 / 3.0])

@@ -131,14 +131,14 @@ def steps(case: Planned) -> Iterator[Step]:
         yield from _calibration(case)
     if case.spatial:
         yield from _halos(case)
-    if case.likelihood.measured and case.rows >= LEAST and not EXPERTS[case.settings.expert].trains(case.settings):
+    if case.likelihood.measured and case.rows >= LEAST and EXPERTS[case.settings.expert].tells_errors(case.settings):
         yield from _errors(case)
 
 
 def _message(case, *, own=True) -> Work:
     n, exact, expert = case.expert_rows, case.likelihood.exact, EXPERTS[case.settings.expert]
     if not RESIDUALS[expert.residual].couples:
-        return expert.asked(case.settings, "networks") * work.message_apart(n, case.query, exact=exact)
+        return expert.models(case.settings) * work.message_apart(n, case.query, exact=exact)
     ep = case.settings.approximation == "ep"
     return work.message(n, case.query, exact=exact, copies=case.likelihood.copies, ep=ep, own=own)
 
@@ -148,11 +148,12 @@ def _message(case, *, own=True) -> Work:
 
 def _training(case) -> Iterator[Step]:
     expert = EXPERTS[case.settings.expert]
-    if training := expert.trains(case.settings):
-        rows = min(training.rows, case.rows)
-        blocks = -(-rows // training.block)
+    training = expert.training
+    if training and training.messages(case.settings):
+        rows = min(training.rows or case.rows, case.rows)
+        blocks = -(-rows // (training.block or case.settings.rows_per_expert))
         told = work.message_apart(rows / blocks, case.query, exact=True)
-        rounds = training.messages(case.settings, expert.asked(case.settings, "networks"))
+        rounds = training.messages(case.settings)
         yield Step("train", blocks, told, rows / blocks, rounds=rounds, kept=True)
 
 

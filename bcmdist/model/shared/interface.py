@@ -87,6 +87,15 @@ class Shared(ABC):
         """Raise `ModelDamaged` where numbers that must agree do not."""
 
     @property
+    def fewer(self) -> str | None:
+        """Why fewer of them than were asked for are enough, before that number; None where they are not."""
+        return "which determine the others of" if self.exhaustive else None
+
+    def summary(self, mean) -> dict:
+        """What `info` tells beside their number, JSON-ready, where they are believed to be `mean`, (..., S)."""
+        return {}
+
+    @property
     def size(self) -> int:
         """Number S of shared variables."""
         return self.functions + max(1, len(self.members)) * self.mean.weights(self.inputs)

@@ -1,14 +1,16 @@
-"""Kinds of shared variables, by the names under which models are stored."""
+"""Kinds of shared variables, and our bases of weights, by the names under which models are stored."""
 
 from bcmdist.data.registry import Registry
 from bcmdist.model.shared.interface import Shared
 from bcmdist.model.shared.networks import Networks
 from bcmdist.model.shared.query import Query
-from bcmdist.model.shared.weights import Weights
+from bcmdist.model.shared.radial import Radial
+from bcmdist.model.shared.weights import Weights, register_basis
 
 KINDS: Registry[type[Shared]] = Registry("kind of shared variables")
 KINDS.add(Query.kind, Query)
 KINDS.add(Weights.kind, Weights)
 KINDS.add(Networks.kind, Networks)
+register_basis(Radial)
 # Models of before these were named have query values, of which experts keep the rest as a block.
 FIRST_KIND, FIRST_RESIDUAL = Query.kind, "block"

@@ -29,6 +29,8 @@ class Basis(ABC):
 
     name: ClassVar[str]
     """under which models know it"""
+    fewer: ClassVar[str | None] = None
+    """why fewer functions than were asked for say as much, before that number; None where they do not"""
 
     @property
     @abstractmethod
@@ -52,6 +54,10 @@ class Basis(ABC):
     @abstractmethod
     def from_arrays(cls, arrays: Arrays) -> "Basis":
         """The basis that `to_arrays` described."""
+
+    def summary(self, weights) -> dict:
+        """What `info` tells beside the number of functions, JSON-ready, where weights are believed to be (..., B)."""
+        return {}
 
 
 BASES: Registry[type[Basis]] = Registry("basis")
@@ -86,6 +92,10 @@ class Weights(Shared):
     jitter: float = 0.0
 
     @property
+    def fewer(self) -> str | None:
+        return self.basis.fewer
+
+    @property
     def inputs(self) -> int:
         return self.basis.inputs
 
@@ -99,6 +109,9 @@ class Weights(Shared):
 
     def fill(self, X, V) -> None:
         np.multiply(self.basis.features(X), self.scale, out=V)
+
+    def summary(self, mean) -> dict:
+        return self.basis.summary(self.scale * mean[..., : self.functions])
 
     def to_arrays(self) -> tuple[dict[str, np.ndarray], dict[str, str]]:
         arrays = {f"{PREFIX}{name}": array for name, array in self.basis.to_arrays().items()}

@@ -1,0 +1,1 @@
+"""Relevance vectors: which functions of a dictionary the evidence keeps, from sums over all rows."""

@@ -1,0 +1,292 @@
+"""Ways to learn which functions matter: a prior precision alpha_j for each weight, at the maximum of the evidence.
+
+    w_j ~ N(0, 1/alpha_j),  y ~ N(Phi w, s2):     L = log N(y; 0, s2 I + Phi A^-1 Phi')
+
+At a maximum most alpha_j are infinite, and their functions out of the model (Tipping 2001; thesis, section 2.2; SYSTEMS
+T3-T6). Everything here works on `Sums`; of the functions the last ones may be held: always in, with a precision of 1.
+
+    fast      add, change or drop the one function that gains most (Tipping & Faul 2003); grows from none
+    em        expectation maximisation: never lowers L, slow
+    mackay    fixed point of MacKay (1992): faster, may lower L
+    direct    L-BFGS in the logarithms
+
+All but the first begin with all functions, at a cubic cost a step. All end by dropping whatever L gains without.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import minimize
+
+from bcmdist import linalg
+from bcmdist.learning.relevance.sums import Sums
+
+# A function of so much larger precision than the data have about it is out of the model, where L gains by that.
+OUT = 1e6
+# Shares of a function that those in the model leave, below which rounding tells what they leave.
+LEAST_LEFT = 1e-9
+# Nats by which a step raises L, of the last one; and steps at most.
+LEAST_GAIN = 1e-3
+MOST_STEPS, MOST_ADDED = 1000, 20_000
+NOISE_EVERY = 10  # steps of `fast` between two looks at the noise
+LARGEST_LOG = 30.0  # of what `direct` may change a parameter by, either way
+
+
+@dataclass(frozen=True)
+class State:
+    """The functions in the model with their precisions, and the noise variance."""
+
+    active: np.ndarray
+    """their numbers, ascending, (m,)"""
+    alpha: np.ndarray
+    """(m,)"""
+    noise: float
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """What sums and a state say of the weights in the model."""
+
+    mean: np.ndarray
+    """mu, (m,)"""
+    covariance: np.ndarray
+    """Sigma, (m, m)"""
+    evidence: float
+    """L, in nats"""
+    misfit: float
+    """|y - Phi mu|^2, weighted"""
+    factor: np.ndarray
+    """lower, of I + A^-1/2 G A^-1/2 / s2, (m, m)"""
+
+    @property
+    def variance(self) -> np.ndarray:
+        """Diagonal of Sigma, (m,)."""
+        return np.diag(self.covariance)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Sums, and what is not to be learned."""
+
+    sums: Sums
+    held: int = 0
+    """functions, the last ones, that stay in with precision 1"""
+    keep_noise: bool = False
+
+    @property
+    def free(self) -> int:
+        """Number of functions to choose from."""
+        return len(self.sums.cross) - self.held
+
+
+def posterior(sums: Sums, state: State) -> Posterior:
+    """Of the weights in the model (thesis, 2.18-2.21; the last one with N/2 log 2 pi)."""
+    some, s2 = sums.some(state.active), state.noise
+    constant = some.rows * np.log(2.0 * np.pi * s2) - some.log_weight
+    if not len(state.active):
+        nothing = np.empty((0, 0), order="F")
+        return Posterior(np.empty(0), nothing, -0.5 * (constant + some.square / s2), some.square, nothing)
+    root = 1.0 / np.sqrt(state.alpha)
+    H = np.asfortranarray(root[:, None] * some.gram * (root / s2))
+    H[np.diag_indices_from(H)] += 1.0
+    L = linalg.cholesky(H, name="I + A^-1/2 Phi'Phi A^-1/2 / s2")
+    covariance = root[:, None] * linalg.inverse(L) * root
+    mean = root * linalg.cholesky_solve(L, root * some.cross / s2)
+    fit = some.square - mean @ some.cross
+    misfit = some.square - 2.0 * mean @ some.cross + mean @ some.gram @ mean
+    return Posterior(mean, covariance, -0.5 * (constant + linalg.log_determinant(L) + fit / s2), max(misfit, 0.0), L)
+
+
+def apart(state: State, found: Posterior) -> tuple[np.ndarray, np.ndarray]:
+    """Sparsity s and quality q of the functions in the model, each given the others (Faul & Tipping 2002), (m,) each.
+
+    s = 1/Sigma_jj - alpha_j and q = mu_j/Sigma_jj, which need no difference of large numbers where s is large.
+    """
+    s = np.maximum(1.0 / found.variance - state.alpha, np.finfo(float).tiny)
+    return s, found.mean / found.variance
+
+
+def share(alpha, s, q) -> np.ndarray:
+    """What a function of precision alpha adds to L, in nats: 1/2 [log alpha/(alpha + s) + q^2/(alpha + s)]."""
+    return 0.5 * (np.log(alpha / (alpha + s)) + q**2 / (alpha + s))
+
+
+def best_alpha(s, q) -> np.ndarray:
+    """Of the largest share: s^2/(q^2 - s), or infinite where q^2 <= s (thesis, 2.42)."""
+    with np.errstate(divide="ignore"):
+        return np.where(q**2 > s, s**2 / np.maximum(q**2 - s, 0.0), np.inf)
+
+
+# --- Steps that change all precisions ---
+
+
+def em_step(problem: Problem, state: State, found: Posterior) -> State:
+    """alpha_j = 1/(mu_j^2 + Sigma_jj), s2 = (misfit + s2 sum gamma)/N (thesis, 2.30-2.31)."""
+    return _moved(problem, state, found, 1.0 / (found.mean**2 + found.variance), shrink=False)
+
+
+def mackay_step(problem: Problem, state: State, found: Posterior) -> State:
+    """alpha_j = gamma_j/mu_j^2, s2 = misfit/(N - sum gamma), gamma_j = 1 - alpha_j Sigma_jj (thesis, 2.32)."""
+    gamma = np.maximum(1.0 - state.alpha * found.variance, np.finfo(float).tiny)
+    alpha = gamma / np.maximum(found.mean**2, np.finfo(float).tiny)
+    return _moved(problem, state, found, np.clip(alpha, 1e-100, 1e100), shrink=True)
+
+
+def _moved(problem, state, found, alpha, *, shrink):
+    noise = state.noise if problem.keep_noise else _noise(problem.sums, state, found, shrink=shrink)
+    return State(state.active, np.where(state.active < problem.free, alpha, state.alpha), noise)
+
+
+def _noise(sums, state, found, *, shrink):
+    """The noise variance that follows: by MacKay, or by EM."""
+    gamma = float(np.sum(1.0 - state.alpha * found.variance))
+    if shrink:
+        return found.misfit / max(sums.rows - gamma, 1.0)
+    return (found.misfit + state.noise * gamma) / sums.rows
+
+
+def _stepwise(step):
+    """A learner that repeats a step from all functions on until L stands still."""
+
+    def learn(problem: Problem, noise, start: State | None = None) -> State:
+        state = _all(problem, noise, start)
+        found = posterior(problem.sums, state)
+        for _ in range(MOST_STEPS):
+            state, before = _without_far_out(problem, step(problem, state, found)), found.evidence
+            found = posterior(problem.sums, state)
+            if abs(found.evidence - before) < LEAST_GAIN:
+                break
+        return dropped(problem, state)
+
+    return learn
+
+
+def _all(problem, noise, start) -> State:
+    """All functions, which together have the variance that targets have as they are scaled, 1; or as in a state."""
+    count = len(problem.sums.cross)
+    level = np.trace(problem.sums.gram[: problem.free, : problem.free]) / problem.sums.rows
+    alpha = np.where(np.arange(count) < problem.free, level, 1.0)
+    if start is not None:
+        alpha[start.active], noise = start.alpha, start.noise
+    return State(np.arange(count), alpha, noise)
+
+
+def _without_far_out(problem, state):
+    """Without functions whose precision has grown out of what the data know, and that L does not miss."""
+    far = state.alpha > OUT * np.diag(problem.sums.gram)[state.active] / state.noise
+    keep = ~far | (state.active >= problem.free)
+    return State(state.active[keep], state.alpha[keep], state.noise)
+
+
+def dropped(problem: Problem, state: State) -> State:
+    """Without the functions that L gains without: those far out at once, then one by one, the best first."""
+    found = posterior(problem.sums, state)
+    s, q = apart(state, found)
+    out = (state.active < problem.free) & (state.alpha > OUT * s) & (q**2 <= s)
+    state = State(state.active[~out], state.alpha[~out], state.noise)
+    while np.any(state.active < problem.free):
+        loss = share(state.alpha, *apart(state, posterior(problem.sums, state)))
+        loss[state.active >= problem.free] = np.inf
+        worst = int(loss.argmin())
+        if loss[worst] > 0.0:
+            break
+        state = State(np.delete(state.active, worst), np.delete(state.alpha, worst), state.noise)
+    return state
+
+
+# --- Direct ---
+
+
+def direct(problem: Problem, noise, start: State | None = None) -> State:
+    """L-BFGS in log alpha and log s2 by the gradient (2.22)."""
+    start = _all(problem, noise, start)
+
+    def at(x):
+        alpha = np.where(start.active < problem.free, start.alpha * np.exp(x[:-1]), start.alpha)
+        return State(start.active, alpha, start.noise * (1.0 if problem.keep_noise else float(np.exp(x[-1]))))
+
+    def loss(x):
+        state = at(x)
+        found = posterior(problem.sums, state)
+        gradient = evidence_gradient(problem, state, found)
+        return -found.evidence, -gradient
+
+    bounds = [(-LARGEST_LOG, LARGEST_LOG)] * (len(start.active) + 1)
+    options = {"maxiter": MOST_STEPS, "maxfun": MOST_STEPS}
+    x = minimize(loss, np.zeros(len(bounds)), jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
+    return dropped(problem, at(x))
+
+
+def evidence_gradient(problem: Problem, state: State, found: Posterior) -> np.ndarray:
+    """dL in log alpha of the functions in the model, and in log s2 (thesis, 2.22), (m + 1,); 0 for what is held."""
+    in_alpha = 0.5 - 0.5 * state.alpha * (found.mean**2 + found.variance)
+    in_alpha[state.active >= problem.free] = 0.0
+    seen = found.misfit / state.noise + float(np.sum(1.0 - state.alpha * found.variance))
+    return np.append(in_alpha, 0.0 if problem.keep_noise else 0.5 * (seen - problem.sums.rows))
+
+
+# --- One function at a time ---
+
+
+def fast(problem: Problem, noise, start: State | None = None) -> State:
+    """The sequential algorithm of Tipping & Faul (2003)."""
+    held = np.arange(problem.free, problem.free + problem.held)
+    state = start or State(held, np.ones(len(held)), noise)
+    noise = state.noise
+    for number in range(MOST_ADDED):
+        found = posterior(problem.sums, state)
+        gain, changed = _best_change(problem, state, found)
+        settled = gain < LEAST_GAIN
+        if not settled:
+            state = changed
+        if not problem.keep_noise and (settled or number % NOISE_EVERY == NOISE_EVERY - 1):
+            state = replace(state, noise=_noise(problem.sums, state, posterior(problem.sums, state), shrink=True))
+            settled = settled and abs(np.log(state.noise / noise)) < LEAST_GAIN
+            noise = state.noise
+        if settled:
+            break
+    return state
+
+
+def _best_change(problem, state, found):
+    """Nats that the best change of one function gains, and the state after it."""
+    G, b, free, s2 = problem.sums.gram, problem.sums.cross, problem.free, state.noise
+    inside = state.active[state.active < free]
+    m, whole = len(inside), np.diag(G)[:free] / s2
+    s = whole - _said(G[state.active, :free], state, found) / s2**2
+    q = (b[:free] - G[:free, state.active] @ found.mean) / s2
+    said = s <= LEAST_LEFT * whole  # by those in the model
+    s[said], q[said], now = 1.0, 0.0, np.full(free, np.inf)
+    now[inside] = state.alpha[:m]
+    s[inside], q[inside] = (one[:m] for one in apart(state, found))
+    best = best_alpha(s, q)
+    gain = _shares(best, s, q) - _shares(now, s, q)
+    j = int(gain.argmax())
+    prior = dict(zip(state.active, state.alpha, strict=True)) | {j: best[j]}
+    kept = sorted(k for k, alpha in prior.items() if np.isfinite(alpha))
+    return float(gain[j]), State(np.array(kept, dtype=int), np.array([prior[k] for k in kept]), s2)
+
+
+def _said(cross, state, found):
+    """Diagonal of cross' Sigma cross for what functions have with those in the model, (m, n) -> (n,)."""
+    if not len(cross):
+        return np.zeros(cross.shape[1])
+    T = linalg.solve_lower(found.factor, np.asfortranarray(cross / np.sqrt(state.alpha)[:, None]))
+    return np.einsum("ij,ij->j", T, T)
+
+
+def _shares(alpha, s, q):
+    """As `share`, 0 for what is out."""
+    inside = np.isfinite(alpha)
+    return np.where(inside, share(np.where(inside, alpha, 1.0), s, q), 0.0)
+
+
+# From all functions, or none, with a noise to begin with; or from a state.
+Learner = Callable[..., State]
+UPDATES: dict[str, Learner] = {
+    "fast": fast,
+    "em": _stepwise(em_step),
+    "mackay": _stepwise(mackay_step),
+    "direct": direct,
+}

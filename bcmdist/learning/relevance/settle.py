@@ -1,0 +1,119 @@
+"""Relevance vectors of a fit: one pass over all rows sums up what they say of a dictionary; these tell which
+functions are worth keeping, with what prior, and the noise.
+
+The message of a partition about the functions that are kept is then a block of what it said of all, times their prior
+scales, so that experts hear the same once more, in a small share of the time, and enter the ledger as always.
+"""
+
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+
+from bcmdist.errors import InvalidOption
+from bcmdist.learning.ground import Ground
+from bcmdist.learning.known import Known
+from bcmdist.learning.relevance.learners import UPDATES, Problem, State, posterior
+from bcmdist.learning.relevance.lengthscales import climbed, summed
+from bcmdist.model.kernels import SquaredExponential
+from bcmdist.model.likelihoods import Likelihood
+from bcmdist.model.shared.interface import Shared
+from bcmdist.model.shared.radial import Radial
+from bcmdist.model.shared.weights import Weights
+
+# Turns of lengthscales and precisions, and the nats by which one that is followed by another gains.
+MOST_TURNS, LEAST_TURN = 10, 1.0
+# Prior standard deviation of the one function that is kept where none matters: too small to matter.
+NEXT_TO_NOTHING = 1e-6
+
+
+def drawn(known: Known) -> tuple[Radial, float]:
+    """Bumps around sampled rows, drawn at random.
+
+    Raises
+    ------
+    InvalidOption
+        They are to be chosen in another way.
+    """
+    if known.method not in ("kmeans", "random"):
+        raise InvalidOption(
+            f"query_method: expected kmeans or random with relevance vectors, which are chosen among rows at random, "
+            f"got {known.method}; leave it out"
+        )
+    assert known.row is not None
+    return dictionary(known.sample, known.row, known.kernel, known.options["rvm_dictionary"] or known.count)
+
+
+def dictionary(sample, rows, kernel, count) -> tuple[Radial, float]:
+    """Functions around the first rows of a sample in random order, each place once, with weights of variance 1.
+
+    Parameters
+    ----------
+    sample : (n, D)
+    rows : numbers of these rows in the data, (n,)
+    kernel : squared exponential; its lengthscales are those of the functions
+    count : of functions, at most
+    """
+    first = np.sort(np.unique(sample, axis=0, return_index=True)[1])[:count]
+    lengthscale = np.array(kernel.metric(sample.shape[1]))
+    return Radial(sample[first], lengthscale, rows[first].astype(float)), 1.0
+
+
+def settled(shared: Shared, likelihood, ground: Ground) -> tuple[Shared, Likelihood]:
+    """The functions that the evidence of all rows keeps, and the noise that follows, unless it was given."""
+    tried, problem, state = grown(cast(Weights, shared), float(likelihood.noise_variance[0]), ground)
+    if ground.options["rvm_lengthscale"] == "adapted" and np.any(state.active < problem.free):
+        tried, state = adapted(tried, problem, state, ground)
+    return relevant(tried, state), replace(likelihood, noise_variance=np.array([state.noise]))
+
+
+def grown(whole: Weights, noise, ground: Ground) -> tuple[Weights, Problem, State]:
+    """Some functions of a dictionary, their sums, and which of them are in the model.
+
+    Of a dictionary that is larger than sums may be, some functions at a time are tried, each once, together with those
+    in the model then; one pass over the rows each time. This is the subspace EM of section 2.4 of the thesis (SYSTEMS
+    T8) for whole blocks of functions and any learner.
+    """
+    held = whole.mean.weights(whole.inputs)
+    kept, start = np.arange(0), None
+    for block in np.array_split(np.arange(whole.functions), -(-whole.functions // ground.count)):
+        names = np.sort(np.concatenate([kept, block]))
+        tried = replace(whole, basis=cast(Radial, whole.basis).some(names), scale=whole.scale[names])
+        problem = Problem(summed(tried, ground), held, keep_noise=not ground.learn)
+        if start is not None:
+            places = np.append(np.searchsorted(names, kept), len(names) + np.arange(held))
+            start = replace(start, active=places)
+        state = start = UPDATES[ground.options["rvm_update"]](problem, noise, start)
+        kept = names[state.active[state.active < problem.free]]
+    return tried, problem, state
+
+
+def adapted(shared: Weights, problem: Problem, state: State, ground: Ground) -> tuple[Weights, State]:
+    """Dictionary and state of a larger evidence, by lengthscales and precisions in turn; one more pass each turn.
+
+    Everything stays as it is where the next turn does not gain.
+    """
+    best, lengths = posterior(problem.sums, state).evidence, len(shared.kernel.parameters["lengthscale"])
+    for _ in range(MOST_TURNS):
+        basis = cast(Radial, shared.basis)
+        theta = climbed(shared, basis.some(state.active[state.active < shared.functions]), state, ground)
+        kernel = replace(cast(SquaredExponential, shared.kernel), lengthscale=theta[:lengths])
+        moved = replace(shared, basis=replace(basis, lengthscale=theta), kernel=kernel)
+        problem = replace(problem, sums=summed(moved, ground))
+        after = UPDATES[ground.options["rvm_update"]](problem, state.noise, state)
+        evidence = posterior(problem.sums, after).evidence
+        if evidence <= best:
+            break
+        shared, state, gain, best = moved, after, evidence - best, evidence
+        if gain < LEAST_TURN:
+            break
+    return shared, state
+
+
+def relevant(shared: Weights, state: State) -> Weights:
+    """The functions in the model with their prior scales; the first of all, next to nothing, where there are none."""
+    inside = state.active < shared.functions
+    kept, scale = state.active[inside], 1.0 / np.sqrt(state.alpha[inside])
+    if not len(kept):
+        kept, scale = np.array([0]), np.array([NEXT_TO_NOTHING])
+    return replace(shared, basis=cast(Radial, shared.basis).some(kept), scale=scale)
