@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -100,3 +101,55 @@ class Scales(Factor):
     @property
     def log_determinant(self) -> float:
         return 2.0 * float(np.log(self.sd).sum())
+
+
+@dataclass(frozen=True)
+class Rotated(Factor):
+    """A = diag(sd) (I + F F') diag(sd), F of few columns: T = (I + F F')^-1/2 diag(1 / sd).
+
+    With F'F = E diag(s) E':  (I + F F')^-1/2 = I - F E diag((1 - (1 + s)^-1/2) / s) E'F'.
+    """
+
+    sd: np.ndarray
+    """(n,)"""
+    F: np.ndarray
+    """(n, M)"""
+
+    @cached_property
+    def _spectrum(self):
+        s, E = np.linalg.eigh(linalg.gram(np.asfortranarray(self.F)))
+        return np.maximum(s, 0.0), E
+
+    def _within(self, of_spectrum, Y):
+        """F E diag(c) E'F'Y with c a function of the spectrum."""
+        s, E = self._spectrum
+        return self.F @ (E @ (of_spectrum(s) * (E.T @ (self.F.T @ Y)).T).T)
+
+    def whiten(self, B) -> np.ndarray:
+        Y = (B.T / self.sd).T
+        return np.asfortranarray(Y - self._within(_root_share, Y))
+
+    def weigh(self, root, B) -> np.ndarray:
+        return self.whiten(root[:, None] * B)
+
+    def gram(self, root, B) -> np.ndarray:
+        return linalg.gram(self.weigh(root, B))
+
+    def solve(self, b) -> np.ndarray:
+        y = (b.T / self.sd).T
+        return ((y - self._within(lambda s: 1.0 / (1.0 + s), y)).T / self.sd).T
+
+    def inverse_diagonal(self, rows) -> np.ndarray:
+        s, E = self._spectrum
+        reach = (self.F[rows] @ E) / np.sqrt(1.0 + s)
+        return (1.0 - np.einsum("ij,ij->i", reach, reach)) / self.sd[rows] ** 2
+
+    @property
+    def log_determinant(self) -> float:
+        return float(2.0 * np.log(self.sd).sum() + np.log1p(self._spectrum[0]).sum())
+
+
+def _root_share(s):
+    """(1 - (1 + s)^-1/2) / s, which is 1/2 at 0."""
+    least = np.finfo(float).tiny
+    return np.where(s > least, -np.expm1(-0.5 * np.log1p(s)) / np.maximum(s, least), 0.5)

@@ -4,13 +4,13 @@
     waves       Lam = 0            the same, of shared variables whose design is never written down (`fourier`)
     diagonal    diag(Lam)          each row has a part of its own (FITC); no n x n matrix
     block       Lam                rows of a partition share theirs (BCM, PITC)
+    augmented   Lam_is Lam_ss^-1 Lam_si     what some rows s of a partition say of theirs (RRGP*): see `augmented`
 
 That is all in which their messages differ (SYSTEMS I.2): precision = V'(Psi + Lam)^-1 V and so on. `Kind` is what has
 a name, and goes with the model; a `Residual` is that of one partition's rows. A new one is a class of each, added to
 `RESIDUALS`.
 """
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,80 +19,15 @@ import numpy as np
 from bcmdist import linalg
 from bcmdist.data.registry import Registry
 from bcmdist.errors import InvalidOption
-from bcmdist.experts.factor import Factor, Scales, Triangular
+from bcmdist.experts.augmented import Augmented
+from bcmdist.experts.factor import Scales, Triangular
 from bcmdist.experts.low_rank import LowRank
+from bcmdist.experts.rest import Kind, Residual
 from bcmdist.model.kernels import cross_lower
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.fourier.features import PREDICTED_ROWS
 from bcmdist.model.shared.interface import Shared, refuse_negative
 from bcmdist.runtime import memory
-
-
-class Residual(ABC):
-    """Lam of the n rows of a partition."""
-
-    @abstractmethod
-    def factor(self, noise) -> Factor:
-        """Of R = Psi + Lam for noise variances (n,), or one for all. May use up this residual."""
-
-    @abstractmethod
-    def site(self, w) -> Factor:
-        """Of B = I + w^1/2 Lam w^1/2 for weights w (n,) >= 0."""
-
-    @abstractmethod
-    def __matmul__(self, x):
-        """Lam x for x (n,) or (n, m)."""
-
-    @abstractmethod
-    def pull(self, h, B) -> np.ndarray:
-        """(I + h Lam)^-1 B for h (n,) of any sign and B (n, m)."""
-
-    @abstractmethod
-    def left(self, w, V) -> tuple[np.ndarray, np.ndarray]:
-        """What rows with weights w leave: the diagonal of Lam - Lam T Lam, (n,), and (I + Lam w)^-1 V, (n, S).
-
-        T = (Lam + w^-1)^-1.
-        """
-
-    @property
-    @abstractmethod
-    def covariance(self) -> np.ndarray | LowRank:
-        """Lam as the covariance of a prior: a matrix or `LowRank`."""
-
-    @abstractmethod
-    def plus(self, A) -> np.ndarray | LowRank:
-        """Lam + A A' for A (n, S), as `covariance`."""
-
-
-class Kind(ABC):
-    """How a committee treats the rest of f: makes the `Residual` of any rows."""
-
-    couples: bool
-    """whether it couples the rows of a partition, which takes matrices of them"""
-
-    @abstractmethod
-    def residual(self, shared: Shared, V, X) -> Residual:
-        """Of the rows X (n, D), scaled, with design V (n, S)."""
-
-    @abstractmethod
-    def own_prior(self, shared: Shared, V, X) -> tuple[np.ndarray | LowRank, Residual]:
-        """cov(f) of these rows before anything is heard, as `Residual.covariance`; and their residual."""
-
-    @abstractmethod
-    def variance(self, shared: Shared, V, X) -> np.ndarray:
-        """var(f | v) at new rows X, (n,)."""
-
-    @abstractmethod
-    def joint_lower(self, shared: Shared, V, X) -> np.ndarray:
-        """Lower triangle of cov(f | v) between new rows X, (n, n), as the model has it."""
-
-    @abstractmethod
-    def expert_bytes(self, rows, shared, *, kernels, laplace, classes, coupled) -> float:
-        """Peak bytes of an expert of so many rows about so many shared variables (`runtime.memory`)."""
-
-    def prediction_bytes(self, rows, shared, *, kernels) -> float:
-        """Peak bytes of predicting a block of so many rows (`runtime.memory`)."""
-        return memory.prediction_bytes(rows, shared, kernels=kernels)
 
 
 @dataclass(frozen=True)
@@ -222,6 +157,8 @@ class Variances(Apart):
 class Nothing(Apart):
     """The shared variables are all there is: far from where they say anything f is certain to be the mean."""
 
+    keeps = 0.0
+
     def variance(self, shared, V, X) -> np.ndarray:
         return np.zeros(len(X))
 
@@ -247,6 +184,7 @@ RESIDUALS.add("none", Nothing())
 RESIDUALS.add("diagonal", Variances())
 RESIDUALS.add("block", Blocks())
 RESIDUALS.add("waves", Waves())
+RESIDUALS.add("augmented", Augmented())
 
 
 def kind_of(shared: Shared) -> Kind:

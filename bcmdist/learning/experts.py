@@ -4,6 +4,7 @@
     fitc    values at query points, the rest of each row on its own
     sor     values at query points, and nothing else; with a kernel of a finite basis (`linear`, `poly2`, sums) and as
             many points, which are all that are kept, the regression on its functions exactly
+    rrgp_star  values at query points, and of the rest what some rows of a partition say of the others
     mnn     output weights of a network of hidden units, whose inner weights are trained; and nothing else
     mnnmix  those of several networks, which are mixed
     rvm     weights of bumps around rows, of which those are kept that raise the evidence of all rows: the relevance
@@ -89,6 +90,8 @@ class ExpertKind:
     """what it cannot do, as soon as that is known"""
     drawn: Callable[[Any], int] = lambda _: 0
     """rows that functions are made of, of `Settings`, where they are more than as many"""
+    values: bool = False
+    """whether it shares values at query points, so that the evidence of its committee can be climbed in these"""
 
     def sample(self, settings) -> int:
         """Rows of a uniform sample that it needs, at most."""
@@ -102,6 +105,21 @@ class ExpertKind:
     def models(self, settings) -> int:
         """How many models stand side by side."""
         return self.own(settings).get("networks", 1)
+
+    def refuse_climbing(self, name: str, likelihood: Likelihood | None) -> None:
+        """Raise `InvalidOption` where the evidence of this expert's committee has no gradient here.
+
+        Parameters
+        ----------
+        likelihood : None where it is not known yet
+        """
+        apart = not RESIDUALS[self.residual].couples
+        if not self.values or (apart and likelihood and not likelihood.normal):
+            with_it = f" with {likelihood.name}" if likelihood else ""
+            raise InvalidOption(
+                f"expert: expected {FIRST} with the objective committee, or fitc or sor with normal errors, got "
+                f"{name}{with_it}; give --objective local, or leave out --expert"
+            )
 
     def tells_errors(self, settings) -> bool:
         """Whether rows that are left out of the messages tell how large errors will be."""
@@ -193,9 +211,10 @@ def weights_of(basis: Callable[[Known], tuple[Basis, np.ndarray | float]]) -> Ma
     return make
 
 
-register_expert(FIRST, query_values, residual="block")
-register_expert("fitc", query_values, residual="diagonal")
-register_expert("sor", query_values, residual="none")
+register_expert(FIRST, query_values, residual="block", values=True)
+register_expert("fitc", query_values, residual="diagonal", values=True)
+register_expert("sor", query_values, residual="none", values=True)
+register_expert("rrgp_star", query_values, residual="augmented")
 NETWORKS: dict[str, Any] = {
     "residual": "none",
     "training": Training(networks.trained, networks.messages, networks.ROWS, networks.BLOCK, memorises=True),

@@ -25,6 +25,8 @@ class Ground:
     """of a `scaling_to_array`"""
     store: ModelStore
     """in which to pass arrays on to the experts"""
+    scratch: str
+    """directory for what a killed training is to find again"""
     learn: bool
     """whether hyper-parameters are learned"""
     effort: str

@@ -9,7 +9,11 @@ L-BFGS climbs the evidence of all rows, or of a sample of them, in inner weights
 over the rows for each evaluation (`network_tasks`), in O(n M^2).
 """
 
+import hashlib
+import json
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +29,7 @@ from bcmdist.learning.search import stop_when_idle
 from bcmdist.model.kernels import Kernel, metric
 from bcmdist.model.likelihoods import OneProcess
 from bcmdist.model.mean import Mean
+from bcmdist.model.model import described
 from bcmdist.model.shared.networks import Networks, Units
 
 KERNEL = "arcsine"
@@ -145,6 +150,29 @@ def climbed(objective: NetworkObjective, start: Network, widths, steps) -> tuple
     return best[1], best[0], counted
 
 
+def climbed_once(objective, start: Network, widths, steps) -> tuple[Network, float, int]:
+    """As `climbed`, but for what a process that was killed has finished: it is found among the scratch."""
+    path = Path(objective.ground.scratch, f"network-{_identity(objective, start, steps)}.npz")
+    if not path.exists():
+        network, value, evaluations = climbed(objective, start, widths, steps)
+        numbers = np.array([network.scale, network.likelihood.parameters[NOISE][0], value, evaluations])
+        np.savez(path.with_suffix(".tmp.npz"), inner=network.inner, numbers=numbers)
+        os.replace(path.with_suffix(".tmp.npz"), path)
+    with np.load(path) as found:
+        scale, noise, value, evaluations = found["numbers"].tolist()
+        likelihood = start.likelihood.with_parameters({NOISE: np.array([noise])})
+        return Network(found["inner"], scale, likelihood), value, int(evaluations)
+
+
+def _identity(objective, start, steps):
+    """Of all that a climb depends on."""
+    how = described(objective.kernel, start.likelihood) | {"mean": objective.mean.name, "scale": start.scale}
+    rows = [objective.ground.scaling.digest, *(part.key for part in objective.parts)]
+    digest = hashlib.sha256(json.dumps([how, rows, steps]).encode())
+    digest.update(start.inner.tobytes())
+    return digest.hexdigest()[:16]
+
+
 def messages(settings) -> float:
     """How many messages about a network take as long as training, about."""
     count = settings.networks if settings.expert == "mnnmix" else 1
@@ -166,7 +194,7 @@ def trained(shared: Networks, likelihood: OneProcess, ground: Ground) -> tuple[N
     found = []
     for inner, scale in zip(shared.inner, shared.scale, strict=True):
         start = Network(inner, float(scale), likelihood)
-        found.append(climbed(objective, start, widths, STEPS[ground.effort]))
+        found.append(climbed_once(objective, start, widths, STEPS[ground.effort]))
     networks, values, counts = zip(*found, strict=True)
     noise = np.array([float(one.likelihood.parameters[NOISE][0]) for one in networks])
     ground.found["networks"] = {

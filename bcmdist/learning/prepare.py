@@ -16,12 +16,23 @@ from bcmdist.data.partition import Partition, partitions
 from bcmdist.data.schema import Schema, with_two_classes
 from bcmdist.data.slices import share_between
 from bcmdist.experts.limits import expert_fits, refuse_expert_of
+from bcmdist.experts.residual import kind_of
 from bcmdist.learning.blocks.blocks import LEARNING_BLOCK, Blocks, CellBlocks, SampleBlocks
 from bcmdist.learning.choices import MANY_CLASSES, choose_likelihood, warn_of_data, warn_of_roles, warn_of_slices
+from bcmdist.learning.evidence.apart_objective import ApartObjective
 from bcmdist.learning.evidence.objectives import CommitteeObjective
 from bcmdist.learning.experts import EXPERTS, ExpertKind
 from bcmdist.learning.ground import Ground
-from bcmdist.learning.hyperparameters import LINEAR, find_hyperparameters, first_kernel, first_mean, may_slope, polished
+from bcmdist.learning.hyperparameters import (
+    LINEAR,
+    MOVING_JITTER,
+    find_hyperparameters,
+    first_kernel,
+    first_mean,
+    may_slope,
+    polished,
+    polished_apart,
+)
 from bcmdist.learning.known import Known
 from bcmdist.learning.labels import used_as_labels
 from bcmdist.learning.query_selection import (
@@ -146,19 +157,7 @@ def prepare_model(
             shared, likelihood = training.train(shared, likelihood, _ground(case, reference, store, place, found))
     if settings.objective == "committee":
         with place.stages("polish"):
-            query = cast(Query, shared)  # of bcm: settings refuse others
-            objective = CommitteeObjective(
-                runtime,
-                case.parts,
-                scaling=reference,
-                mean=mean,
-                points=query.points,
-                jitter=query.jitter_share,
-                store=store,
-                classes=case.classes,
-            )
-            how = settings.query_method
-            shared, likelihood = polished(objective, query, kernel_name, likelihood, how, found, place.log)
+            shared, likelihood = _polished(case, shared, kernel_name, likelihood, reference, store, place, found)
     cells = None
     if settings.partition == "spatial":
         with place.stages("cells"):
@@ -176,6 +175,8 @@ def case_of(data, surveyed, settings, runtime) -> Case:
     schema = with_two_classes(read_schema(data.url, x=data.x, y=data.y))
     likelihood, classes = choose_likelihood(data, surveyed, settings, schema)
     EXPERTS[settings.expert].refuse_likelihood(settings.expert, likelihood)
+    if settings.objective == "committee":
+        EXPERTS[settings.expert].refuse_climbing(settings.expert, likelihood)
     warn_of_data(data, surveyed, settings, schema, likelihood)
     warn_of_roles(data, surveyed, settings, schema, likelihood)
     scaling = scaling_from(surveyed.x, surveyed.y, surveyed.exposure, likelihood.units)
@@ -240,6 +241,20 @@ def _sampled(case, place) -> Blocks | None:
     return SampleBlocks(X, obs, case.data.companions, place.rows_url, size=size)
 
 
+def _polished(case, shared, kernel_name, likelihood, reference, store, place, found) -> tuple[Shared, Likelihood]:
+    """Query points and likelihood at which the evidence of the whole committee is higher."""
+    query, method = cast(Query, shared), case.settings.query_method  # settings refuse others
+    where = {"points": query.points, "store": store, "scaling": reference}
+    where |= {"mean": query.mean.name, "classes": case.classes}
+    told = (found, place.log)
+    if kind_of(query).couples:
+        objective = CommitteeObjective(case.runtime, case.parts, jitter=query.jitter_share, **where)
+        return polished(objective, query, kernel_name, likelihood, method, *told)
+    jitter = max(query.jitter_share, MOVING_JITTER)
+    apart = ApartObjective(case.runtime, case.parts, jitter=jitter, residual=query.residual, **where)
+    return polished_apart(apart, query, kernel_name, likelihood, method, case.settings.effort, *told)
+
+
 def _ground(case, reference, store, place, found) -> Ground:
     """All rows, and those of the sample, all of them where it holds all, on the workers."""
 
@@ -250,7 +265,7 @@ def _ground(case, reference, store, place, found) -> Ground:
 
     settings, asked = case.settings, found["query_asked"]
     how = (settings.learn, settings.effort, asked, case.expert.own(settings))
-    return Ground(case.runtime, case.parts, sampled, reference, store, *how, found)
+    return Ground(case.runtime, case.parts, sampled, reference, store, place.scratch, *how, found)
 
 
 def _shared(case, kernel, likelihood, mean, found) -> Shared:

@@ -38,7 +38,7 @@ class Settings:
     query_method: Literal["kmeans", "random", "pivoted", "evidence", "optimised"] = "kmeans"
     """k-means centres, with few inputs also in gaps between rows; or rows: random, of largest prior variance given the
     others, or best for the evidence; optimised, with --objective committee: k-means centres moved to raise its
-    evidence"""
+    evidence (fitc and sor: together with the hyper-parameters)"""
     rows_per_expert: int | None = None
     """rows of a partition, about [default: 1000, since an expert takes time with their cube; fourier: 250000]"""
     partition: Literal["chunks", "spatial"] = "chunks"
@@ -68,7 +68,8 @@ class Settings:
     """name of the target array"""
     expert: Annotated[str, "NAME"] = "bcm"
     """what experts share, and what they do with the rest: bcm (values at query points; a block of each partition), fitc
-    (the rest of each row on its own), sor (nothing); and nothing else either: mnn (a network of hidden units, whose
+    (the rest of each row on its own), rrgp_star (of the rest, what as many rows of a partition as there are query
+    points say of its other rows), sor (nothing); and nothing else either: mnn (a network of hidden units, whose
     inner weights are trained on up to 100,000 rows), mnnmix (a mixture of such networks), rvm (weights of bumps around
     --query rows, of which are kept those that raise the evidence of all rows), fourier (weights of waves, up to 3
     inputs: millions of rows a second); or one that another package adds; all learn hyper-parameters as bcm does"""

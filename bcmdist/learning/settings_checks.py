@@ -144,11 +144,8 @@ def _refuse_expert(settings):
             f"expert: expected {FIRST} with spatial partitions, whose local experts keep blocks of what its query "
             f"points leave, got {name}; give --partition chunks, or leave out --expert"
         )
-    if name != FIRST and settings.objective == "committee":
-        raise InvalidOption(
-            f"expert: expected {FIRST} with the objective committee, whose evidence it is, got {name}; give "
-            "--objective local, or leave out --expert"
-        )
+    if settings.objective == "committee":
+        EXPERTS[name].refuse_climbing(name, wanted)
 
 
 def _refuse_options(settings, name, kind):

@@ -10,7 +10,7 @@ from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
 from bcmdist.learning.ground import Ground
 from bcmdist.learning.known import Known
-from bcmdist.learning.networks import Network, NetworkObjective, climbed, drawn, inner_widths
+from bcmdist.learning.networks import Network, NetworkObjective, climbed, climbed_once, drawn, inner_widths
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.mean import Mean
@@ -34,7 +34,7 @@ def case(make_data, tmp_path, rng):
     scaling = BlobReference(store.storage.url, store.put_arrays({"s": scaling_to_array(SCALING)})["s"])
 
     def make(rows_per_expert=10, mean="constant", runtime=None):
-        ground = Ground(runtime or SerialRuntime(), [], lambda *_: [], scaling, store, True, "quick", 6, {}, {})
+        ground = Ground(runtime or SerialRuntime(), [], lambda *_: [], scaling, store, "", True, "quick", 6, {}, {})
         return NetworkObjective(ground, partitions(open_data(path), rows_per_expert), KERNEL, Mean(mean))
 
     return make, X, y, weight
@@ -95,6 +95,24 @@ def test_climbing_ends_higher(case, rng):
     assert value > objective(start).value + 10
     assert value == objective(best).value
     assert 10 < evaluations <= 60
+
+
+def test_a_killed_training_goes_on_with_the_next_network(case, rng, tmp_path):
+    objective, start, widths = case[0](), network(rng), inner_widths(KERNEL, 2)
+    objective.ground = replace(objective.ground, scratch=str(tmp_path))
+    best, value, evaluations = climbed_once(objective, start, widths, 10)
+
+    class Untouched(NetworkObjective):
+        def __call__(self, network):
+            raise AssertionError("it is there already")
+
+    again = Untouched(objective.ground, objective.parts, KERNEL, objective.mean)
+    found = climbed_once(again, start, widths, 10)
+    np.testing.assert_array_equal(found[0].inner, best.inner)
+    assert (found[0].scale, found[1:]) == (best.scale, (value, evaluations))
+    assert found[0].likelihood.noise_variance == best.likelihood.noise_variance
+    with pytest.raises(AssertionError, match="already"):
+        climbed_once(again, start, widths, 11)
 
 
 def test_networks_are_drawn_from_the_kernel(rng):

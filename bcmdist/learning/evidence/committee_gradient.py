@@ -107,7 +107,7 @@ def expert_share(query: Query, likelihood: OneProcess, X, obs: Observations, bel
     K, pullback = query.kernel.cross_and_pullback(X, X)
     (to_rows, to_cross, to_query), tail = _derivatives(query, likelihood, X, K.copy(order="F"), obs, belief, shift)
     _, cross_pullback = query.kernel.cross_and_pullback(X, query.points)
-    return np.concatenate([pullback(to_rows) + cross_pullback(to_cross) + _query_pullback(query, to_query), tail])
+    return np.concatenate([pullback(to_rows) + cross_pullback(to_cross) + query_pullback(query, to_query), tail])
 
 
 def points_share(query: Query, likelihood: OneProcess, X, obs: Observations, belief: Belief, shift=None) -> np.ndarray:
@@ -116,7 +116,7 @@ def points_share(query: Query, likelihood: OneProcess, X, obs: Observations, bel
         return np.zeros_like(query.points)
     K = query.kernel.cross(X, X)
     (_, to_cross, to_query), _ = _derivatives(query, likelihood, X, K, obs, belief, shift)
-    return query.kernel.input_gradient(X, query.points, to_cross) + _query_gradient(query, to_query)
+    return query.kernel.input_gradient(X, query.points, to_cross) + query_gradient(query, to_query)
 
 
 def committee_gradient(query: Query, belief: Belief, total, shift=None) -> np.ndarray:
@@ -127,12 +127,12 @@ def committee_gradient(query: Query, belief: Belief, total, shift=None) -> np.nd
 
 def points_gradient(query: Query, belief: Belief, total, shift=None) -> np.ndarray:
     """The gradient (Q, D) in the query points from the sum (Q, D) of all `points_share`."""
-    return total + _query_gradient(query, _prior_adjoint(query, belief, shift))
+    return total + query_gradient(query, _prior_adjoint(query, belief, shift))
 
 
 def prior_share(query: Query, belief: Belief, shift=None) -> np.ndarray:
     """The prior of the shared variables, in the kernel's parameters."""
-    return _query_pullback(query, _prior_adjoint(query, belief, shift))
+    return query_pullback(query, _prior_adjoint(query, belief, shift))
 
 
 def _prior_adjoint(query, belief, shift):
@@ -215,21 +215,21 @@ def _adjoints(query, V, T, xs, belief, shift):
         H = linalg.add_outer(H, 0.5 * sign, x)
         A = A + sign * np.outer(x, total[:Q])
     HVq = H @ Vq
-    return H, _times_inverse(A - 2.0 * HVq, query.factor), Vq.T @ (HVq - A)
+    return H, times_inverse(A - 2.0 * HVq, query.factor), Vq.T @ (HVq - A)
 
 
-def _times_inverse(B, L):
+def times_inverse(B, L) -> np.ndarray:
     """B L^-1 for a lower factor."""
     return linalg.solve_lower_transposed(L, np.array(B.T, order="F")).T
 
 
-def _query_pullback(query, A):
+def query_pullback(query, A) -> np.ndarray:
     """Derivatives in the kernel's log parameters from the adjoint L^-T A L^-1 of Kqq."""
     _, pullback = query.kernel.cross_and_pullback(query.points, query.points)
     return pullback(_covariance_adjoint(query, A))
 
 
-def _query_gradient(query, A):
+def query_gradient(query, A) -> np.ndarray:
     """Derivatives in the query points, which are both arguments of k(Xq, Xq)."""
     G = _covariance_adjoint(query, A)
     return query.kernel.input_gradient(query.points, query.points, G + G.T)
@@ -237,7 +237,7 @@ def _query_gradient(query, A):
 
 def _covariance_adjoint(query, A):
     """Adjoint of k(Xq, Xq) from the adjoint L^-T A L^-1 of Kqq: the jitter is a share of its mean diagonal."""
-    right = _times_inverse(A, query.factor)
+    right = times_inverse(A, query.factor)
     G = linalg.solve_lower_transposed(query.factor, np.asfortranarray(right))
     G[np.diag_indices_from(G)] += query.jitter_share * np.trace(G) / len(G)
     return G

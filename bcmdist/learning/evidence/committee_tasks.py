@@ -12,6 +12,7 @@ import numpy as np
 from bcmdist.data.observations import Observations
 from bcmdist.experts.expert import conditional_message, expert_message
 from bcmdist.experts.tasks import Contribution
+from bcmdist.learning.evidence import apart_gradient
 from bcmdist.learning.evidence.committee_gradient import ModeShare, expert_share, mode_share, points_share
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import OneProcess
@@ -36,6 +37,7 @@ class Trial:
     classes: tuple[float, ...] | None
     kernel: Kernel
     likelihood: OneProcess
+    residual: str = "block"
 
     def query(self) -> Query:
         """The query set.
@@ -46,7 +48,8 @@ class Trial:
             The jitter does not suffice.
         """
         numbers = tuple(value.tobytes() for value in self.kernel.parameters.values())
-        return _query(_Prior(self.points, self.jitter, self.mean, self.kernel.expression, numbers, self.kernel))
+        place = (self.points, self.jitter, self.mean, self.residual)
+        return _query(_Prior(*place, self.kernel.expression, numbers, self.kernel))
 
     def case(self, rows) -> tuple[Query, OneProcess, np.ndarray, Observations]:
         """Query set, likelihood, inputs (n, D) and observations in the units of the model."""
@@ -62,6 +65,7 @@ class _Prior:
     points: BlobReference
     jitter: float
     mean: str
+    residual: str
     expression: str
     numbers: tuple[bytes, ...]
     kernel: Kernel = field(compare=False)
@@ -70,7 +74,8 @@ class _Prior:
 @lru_cache(maxsize=2)
 def _query(prior: _Prior):
     located = open_store(prior.points.url).get_array(prior.points.digest)
-    return prepare(located, kernel=prior.kernel, mean=Mean(prior.mean), jitters=(prior.jitter,))
+    how = {"mean": Mean(prior.mean), "residual": prior.residual, "jitters": (prior.jitter,)}
+    return prepare(located, kernel=prior.kernel, **how)
 
 
 @dataclass(frozen=True)
@@ -148,3 +153,33 @@ class TrialPointsGradient:
     def __call__(self, part, rows):
         share = points_share(*self.trial.case(rows), self.moment.belief(), self.moment.shift_array())
         return part.weight * share
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """Parts of a gradient in the log hyper-parameters and in the query points; they add."""
+
+    parameters: np.ndarray
+    """(P,)"""
+    points: np.ndarray
+    """(Q, D)"""
+
+    def __add__(self, other: "Gradients") -> "Gradients":
+        return Gradients(self.parameters + other.parameters, self.points + other.points)
+
+
+@dataclass(frozen=True)
+class TrialGradients:
+    """A partition's part of both gradients at once, of experts whose rows only the query points couple."""
+
+    trial: Trial
+    mean: BlobReference
+    covariance: BlobReference
+
+    def __call__(self, part, rows) -> Gradients:
+        query, likelihood, X, obs = self.trial.case(rows)
+        found = apart_gradient.adjoints(
+            query, likelihood, X, obs, load_array(self.mean), np.asfortranarray(load_array(self.covariance))
+        )
+        parameters = apart_gradient.expert_share(query, X, found)
+        return Gradients(part.weight * parameters, part.weight * apart_gradient.points_share(query, X, found))

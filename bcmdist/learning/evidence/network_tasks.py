@@ -8,23 +8,30 @@ them, each partition's part of the gradient. With the whitened design V (n, S), 
 of which the first is chained to the inner weights through d erf(a) / da = 2 / sqrt(pi) exp(-a^2).
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
+from zict import LRU
 
 from bcmdist.data.observations import Observations
-from bcmdist.experts.expert import expert_message
+from bcmdist.experts.expert import gaussian_message
 from bcmdist.experts.message import Message
+from bcmdist.experts.residual import kind_of
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import OneProcess
 from bcmdist.model.loading import load_scaling
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.networks import activations, one_network
 from bcmdist.model.shared.weights import Weights
+from bcmdist.storage.cache import get_or_make, least_recently_used
 from bcmdist.storage.commits import BlobReference
 from bcmdist.storage.loading import load_array
 
 SLOPE = 2.0 / np.sqrt(np.pi)
+# Memory for designs of the first round that the second one takes up: an error function takes as long as a product.
+DESIGN_BYTES = 2**27
+_designs: "LRU[Hashable, np.ndarray]" = least_recently_used(DESIGN_BYTES, lambda V: V.nbytes)
 
 
 @dataclass(frozen=True)
@@ -55,11 +62,25 @@ class NetworkTrial:
         """The network itself."""
         return one_network(load_array(self.inner), self.scale, self.kernel, Mean(self.mean))
 
-    def case(self, rows) -> tuple[Weights, OneProcess, np.ndarray, Observations]:
-        """Network, likelihood, inputs (n, D) and observations in the units of the model."""
-        scaling = load_scaling(self.scaling)
-        obs = scaling.observations(rows.obs, self.likelihood.units)
-        return self.network(), self.likelihood, scaling.inputs(rows.X), obs
+    def case(self, rows) -> "Case":
+        """The network before the rows of a partition."""
+        scaling, network = load_scaling(self.scaling), self.network()
+        X, obs = scaling.inputs(rows.X), scaling.observations(rows.obs, self.likelihood.units)
+        name = (self.inner, self.scale, self.mean, rows.digest)
+        return Case(network, self.likelihood, X, obs, get_or_make(_designs, name, lambda: network.design(X)))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network, and what it is tried on."""
+
+    network: Weights
+    likelihood: OneProcess
+    X: np.ndarray
+    """(n, D), scaled"""
+    obs: Observations
+    V: np.ndarray
+    """the network's whitened design of these, (n, S); not to be changed"""
 
 
 @dataclass(frozen=True)
@@ -69,7 +90,10 @@ class NetworkMessage:
     trial: NetworkTrial
 
     def __call__(self, part, rows) -> Message:
-        return expert_message(*self.trial.case(rows)).weighted(part.weight)
+        case = self.trial.case(rows)
+        residual = kind_of(case.network).residual(case.network, case.V, case.X)
+        y, noise = case.likelihood.targets(case.obs), case.likelihood.noise(case.obs)
+        return gaussian_message(case.V.copy(order="F"), residual, y, noise).weighted(part.weight)
 
 
 @dataclass(frozen=True)
@@ -82,15 +106,16 @@ class NetworkGradient:
 
     def __call__(self, part, rows) -> NetworkShare:
         belief = load_array(self.mean), load_array(self.covariance)
-        found = network_share(*self.trial.case(rows), *belief)
+        found = network_share(self.trial.case(rows), *belief)
         return NetworkShare(part.weight * found.inner, part.weight * found.noise)
 
 
-def network_share(network: Weights, likelihood: OneProcess, X, obs: Observations, mean, covariance) -> NetworkShare:
-    """Part of the gradient due to the rows X (n, D), scaled, where N(mean, covariance) is believed of v."""
+def network_share(case: Case, mean, covariance) -> NetworkShare:
+    """Part of the gradient due to some rows, where N(mean, covariance) is believed of v."""
+    network, X, V = case.network, case.X, case.V
     inner, units = network.basis.to_arrays()["inner"], network.functions
-    V, w = network.design(X), 1.0 / likelihood.noise(obs)
-    e, VS = likelihood.targets(obs) - V @ mean, V @ covariance
+    w = 1.0 / case.likelihood.noise(case.obs)
+    e, VS = case.likelihood.targets(case.obs) - V @ mean, V @ covariance
     noise = 0.5 * (w @ (e**2 + np.einsum("ij,ij->i", V, VS)) - len(X))
     pull = VS[:, :units]
     np.subtract(np.multiply.outer(e, mean[:units]), pull, out=pull)

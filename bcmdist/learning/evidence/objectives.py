@@ -92,7 +92,7 @@ class LocalObjective(EvidenceObjective):
 
     @property
     def identity(self) -> str:
-        return _identity(self.parts, "local", self.scaling.digest, self.mean, self.classes)
+        return identity_of(self.parts, "local", self.scaling.digest, self.mean, self.classes)
 
     def __call__(self, kernel, likelihood):
         task = LocalEvidence(self.scaling, kernel, self.mean, likelihood, self.classes)
@@ -136,7 +136,7 @@ class CommitteeObjective(EvidenceObjective):
     @property
     def identity(self) -> str:
         located = hashlib.sha256(self.points.tobytes()).hexdigest()
-        return _identity(self.parts, "committee", self.scaling.digest, self.mean, self.classes, located, self.jitter)
+        return identity_of(self.parts, "committee", self.scaling.digest, self.mean, self.classes, located, self.jitter)
 
     def __call__(self, kernel, likelihood):
         try:
@@ -257,5 +257,6 @@ def improved_points(objective: CommitteeObjective, kernel: Kernel, likelihood: L
     return best[1]
 
 
-def _identity(parts, *facts):
+def identity_of(parts, *facts) -> str:
+    """Partitions with their weights, and some facts, as one string."""
     return json.dumps([[[part.key, part.weight] for part in parts], *facts])
