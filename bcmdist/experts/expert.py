@@ -152,9 +152,9 @@ def _(shared: Fourier, likelihood, X, obs):
 
 @conditional_message.register
 def _(shared: Fourier, likelihood, X, obs, mean):
-    f = shared.values(X, mean[None])[0]
+    f, prior_mean = fourier.mode_given(shared, likelihood, X, obs, mean)
+    objective = log_joint(obs, likelihood, f, prior_mean)
     step = None if likelihood.log_concave else fourier.step_message_at(shared, likelihood, X, obs, f)
-    objective = float(likelihood.log_density(obs, f).sum())
     return Linearised(fourier.message_at(shared, likelihood, X, obs, f), objective, step)
 
 

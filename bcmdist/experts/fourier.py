@@ -1,7 +1,7 @@
 """Experts about the weights of waves: sums over rows by fast transforms, in place of products of a design.
 
 Nothing couples rows but the shared variables (residual "waves"), so that a message is that of a Gaussian site of each
-row, precision = V'w V,  eta = V'g,  evidence = what is left (SYSTEMS I.4 at Lam = 0); V is never written down.
+row, precision = V'w V,  eta = V'g (SYSTEMS I.4 at Lam = rest I); V is never written down.
 """
 
 from collections.abc import Callable
@@ -32,12 +32,12 @@ def no_message(shared: Fourier, likelihood: Likelihood) -> Message:
 def own_message(shared: Fourier, likelihood: Likelihood, X, obs: Observations) -> Message:
     """As `expert_message`, of rows X (n, D), n >= 1."""
     if likelihood.exact:
-        return _gaussian_message(shared, X, likelihood.targets(obs), likelihood.noise(obs))
+        return _gaussian_message(shared, X, likelihood.targets(obs), likelihood.noise(obs) + shared.rest)
     return message_at(shared, likelihood, X, obs, laplace_mode(WaveCovariance(shared, X), obs, likelihood))
 
 
 def _gaussian_message(shared, X, y, noise):
-    """Of y = f + e, y (n,) or (n, C)."""
+    """Of y = b'v + e, y (n,) or (n, C)."""
     w, processes = 1.0 / noise, y.size // len(y)
     eta, precision = shared.sums(X, w, (w * y.T).T.reshape(len(y), -1))
     constant = processes * (len(y) * np.log(2.0 * np.pi) - np.log(w).sum())
@@ -45,24 +45,34 @@ def _gaussian_message(shared, X, y, noise):
     return Message(eta if y.ndim > 1 else eta[0], precision, float(evidence), len(y))
 
 
+def mode_given(shared: Fourier, likelihood: OneProcess, X, obs: Observations, mean) -> tuple[np.ndarray, np.ndarray]:
+    """f at the mode of the rows given v = mean (S,), and b'v there, (n,) each."""
+    prior_mean = shared.values(X, mean[None])[0]
+    own = LowRank(np.full(len(X), shared.rest), np.empty((len(X), 0)))
+    return laplace_mode(own, obs, likelihood, prior_mean), prior_mean
+
+
 def message_at(shared: Fourier, likelihood: Likelihood, X, obs: Observations, f) -> Message:
-    """Message of a likelihood linearised at f (n,): as `laplace_message` with nothing left by the shared variables."""
+    """Message of a likelihood linearised at f (n,): `laplace_message` with Lam = rest I."""
     w, s = likelihood.curvature(obs, f), likelihood.score(obs, f)
-    eta, precision = shared.sums(X, w, (w * f + s)[:, None])
+    left, g = 1.0 + w * shared.rest, w * f + s
+    eta, precision = shared.sums(X, w / left, (g / left)[:, None])
     evidence = likelihood.log_density(obs, f).sum() - 0.5 * (f @ (w * f) + 2.0 * f @ s)
+    evidence += 0.5 * (shared.rest * (g @ (g / left)) - np.log(left).sum())
     return Message(eta[0], precision, float(evidence), len(f))
 
 
 def step_message_at(shared: Fourier, likelihood: OneProcess, X, obs: Observations, f) -> Message:
     """As `step_message`, of the Hessian at f (n,)."""
     h, s = likelihood.hessian(obs, f), likelihood.score(obs, f)
-    eta, precision = shared.sums(X, h, (h * f + s)[:, None])
+    left = 1.0 + h * shared.rest
+    eta, precision = shared.sums(X, h / left, ((h * f + s) / left)[:, None])
     return Message(eta[0], precision, 0.0, len(f))
 
 
 @dataclass(frozen=True)
 class WaveCovariance:
-    """K = V V' of n rows; of a matrix it has what the search for a mode needs, as `LowRank`."""
+    """K = rest I + V V' of n rows; of a matrix it has what the search for a mode needs, as `LowRank`."""
 
     shared: Fourier
     X: np.ndarray
@@ -73,7 +83,7 @@ class WaveCovariance:
 
     def __matmul__(self, a):
         """K a for a (n,)."""
-        return self.shared.values(self.X, self.shared.pulls(self.X, a[:, None]))[0]
+        return self.shared.rest * a + self.shared.values(self.X, self.shared.pulls(self.X, a[:, None]))[0]
 
     def __abs__(self):
         """A bound of the absolute values of K."""
@@ -82,16 +92,22 @@ class WaveCovariance:
     def diagonal(self) -> np.ndarray:
         """(n,): that of the waves is the same everywhere, for cos^2 + sin^2 = 1."""
         H = self.shared.mean.design(self.X)
-        return np.sum(self.shared.scale**2) + np.einsum("ij,ij->i", H, H)
+        return self.shared.rest + np.sum(self.shared.scale**2) + np.einsum("ij,ij->i", H, H)
 
     def solver(self, root) -> Callable:
-        """B^-1 of B = I + root K root, as a function of b (n,):  B^-1 = I - root V (I + V'w V)^-1 V' root."""
-        precision = self.shared.operator(self.shared.sums(self.X, root**2, root[:, None])[1])
+        """B^-1 of B = I + root K root, as a function of b (n,).
+
+        With d = (1 + rest root^2)^1/2 and T = root / d V:  B^-1 = d^-1 (I - T (I + T'T)^-1 T') d^-1
+        """
+        d = np.sqrt(1.0 + self.shared.rest * root**2)
+        t = root / d
+        precision = self.shared.operator(self.shared.sums(self.X, t**2, t[:, None])[1])
         solve = _factor_of(precision) if precision.size <= MOST_FACTORED else _iteration_of(precision)
 
         def inverse(b):
-            pull = self.shared.pulls(self.X, (root * b)[:, None])[0]
-            return b - root * self.shared.values(self.X, solve(pull)[None])[0]
+            b = b / d
+            pull = self.shared.pulls(self.X, (t * b)[:, None])[0]
+            return (b - t * self.shared.values(self.X, solve(pull)[None])[0]) / d
 
         return inverse
 

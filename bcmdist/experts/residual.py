@@ -1,8 +1,8 @@
 """Residual: what an expert does with the part of f that the shared variables v do not explain, Lam ~ cov(f | v).
 
     none        Lam = 0            the shared variables are the model (subset of regressors, weights of a basis)
-    waves       Lam = 0            the same, of shared variables whose design is never written down (`fourier`)
     diagonal    diag(Lam)          each row has a part of its own (FITC); no n x n matrix
+    waves       rest I             the same part each, of shared variables whose design is never written down
     block       Lam                rows of a partition share theirs (BCM, PITC)
     augmented   Lam_is Lam_ss^-1 Lam_si     what some rows s of a partition say of theirs (RRGP*): see `augmented`
 
@@ -167,10 +167,10 @@ class Nothing(Apart):
 
 
 class Waves(Apart):
-    """As `Nothing`, of shared variables about which messages are sums by fast transforms."""
+    """Each row has what waves of limited frequencies leave, `Fourier.rest`; messages are sums by fast transforms."""
 
     def variance(self, shared, V, X) -> np.ndarray:
-        return np.zeros(len(X))
+        return np.full(len(X), shared.rest)
 
     def expert_bytes(self, rows, shared, *, kernels, laplace, classes, coupled) -> float:
         return memory.wave_bytes(rows, shared)

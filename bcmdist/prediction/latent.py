@@ -67,7 +67,7 @@ def mixed(said: Iterable[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np
 def _(belief: FourierBelief, shared, X):
     blocks = [shared.moments(belief, X[a : a + PREDICTED_ROWS]) for a in range(0, max(len(X), 1), PREDICTED_ROWS)]
     mean, variance = zip(*blocks, strict=True)
-    return np.concatenate(mean), np.concatenate(variance)
+    return np.concatenate(mean), shared.rest + np.concatenate(variance)
 
 
 def _block(shared, belief, X):

@@ -88,7 +88,8 @@ def left_out_of_committee(
 
 @left_out_of_committee.register
 def _(shared: Fourier, likelihood, belief, X, obs, rows, *, weight=1.0):
-    """Nothing couples rows: that of `left_out`."""
+    """Nothing couples rows: b'v of each as `left_out`, seen with its noise and its own part of f, and that part."""
     mean, variance = predict_latent(shared, belief, X[rows])
-    score, curvature = likelihood.score(obs[rows], mean), likelihood.curvature(obs[rows], mean)
-    return left_out(mean, variance, weight * score, weight * curvature)
+    y, w = likelihood.targets(obs)[rows], weight / (likelihood.noise(obs)[rows] + shared.rest)
+    mean, variance = left_out(mean, variance - shared.rest, w * (y - mean), w)
+    return mean, variance + shared.rest

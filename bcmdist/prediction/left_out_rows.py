@@ -16,7 +16,7 @@ import numpy as np
 
 from bcmdist.committee.facts import Facts
 from bcmdist.experts.expert import find_mode
-from bcmdist.experts.fourier import WaveCovariance
+from bcmdist.experts.fourier import WaveCovariance, mode_given
 from bcmdist.experts.laplace import regress
 from bcmdist.experts.loading import load_values
 from bcmdist.experts.residual import kind_of
@@ -85,9 +85,13 @@ def left_out_rows(
 
 @left_out_rows.register
 def _(shared: Fourier, likelihood, X, obs, belief, *, at=None, copies=1.0):
-    """Nothing couples rows: the Gaussian site of each, w and w f + s, is taken out of what is believed of it."""
+    """Nothing couples rows: the Gaussian site of each is taken out of what is believed of b'v, to which its own part of
+    f is added."""
     mean, variance = predict_latent(shared, belief, X)
-    f = find_mode(WaveCovariance(shared, X), obs, likelihood) if at is None else shared.values(X, at[None])[0]
+    own = WaveCovariance(shared, X)
+    f = find_mode(own, obs, likelihood) if at is None else mode_given(shared, likelihood, X, obs, at)[0]
     w = likelihood.curvature(obs, f)
-    pull = w * (f - mean) + likelihood.score(obs, f)
-    return left_out(mean, variance, copies * pull, copies * w)
+    share = copies / (1.0 + w * shared.rest)
+    pull = share * (w * (f - mean) + likelihood.score(obs, f))
+    mean, variance = left_out(mean, variance - shared.rest, pull, share * w)
+    return mean, variance + shared.rest

@@ -19,7 +19,7 @@ from bcmdist.model.likelihoods import Bernoulli, Poisson
 from bcmdist.model.shared.fourier import features, nufft
 from bcmdist.model.shared.fourier.belief import FourierBelief
 from bcmdist.model.soundness import sound_model
-from oracles import laplace_prediction, linear_regression
+from oracles import independent_rest, laplace_prediction
 from problems import assert_same_committee
 
 pytest.importorskip("finufft", reason="expert fourier: pip install 'bcmdist[fourier]'")
@@ -62,11 +62,18 @@ def columns(gbcm, X):
     return np.hstack([scale * np.cos(angle), scale * np.sin(angle), np.full((len(X), 1), 5.0)])
 
 
+def rest_of(gbcm):
+    """What is left of the variance of the kernel: each row's own."""
+    waves = columns(gbcm, np.zeros((1, gbcm.model.inputs)))[:, :-1]
+    return GIVEN["kernel.variance"] - np.sum(waves**2)
+
+
 def dense(gbcm, X, y, new):
-    """Mean and covariance of f at new rows, in original units."""
-    noise = GIVEN["likelihood.noise_variance"]
-    mean, covariance = linear_regression(columns(gbcm, X), (y - y.mean()) / y.std(), noise, columns(gbcm, new))
-    return y.mean() + y.std() * mean, y.var() * covariance
+    """Mean and variance of f at new rows, in original units."""
+    V, Vs, rest, noise = columns(gbcm, X), columns(gbcm, new), rest_of(gbcm), GIVEN["likelihood.noise_variance"]
+    own, owns = np.full(len(X), rest), np.full(len(new), rest)
+    mean, variance, _ = independent_rest(V, own, (y - y.mean()) / y.std(), noise, Vs, owns)
+    return y.mean() + y.std() * mean, y.var() * variance
 
 
 def exact(gbcm, X, y, new):
@@ -82,14 +89,15 @@ def exact(gbcm, X, y, new):
 def test_predictions_are_those_of_dense_regression(fitted, wave, rng):
     gbcm, (_, X, y) = fitted[0], wave
     new = rng.uniform(-2, 2, (40, 2))
-    mean, covariance = dense(gbcm, X, y, new)
+    mean, variance = dense(gbcm, X, y, new)
+    assert rest_of(gbcm) > 1e-3
     found = gbcm.predict(new)
     np.testing.assert_allclose(found["mean"], mean, atol=1e-8)
-    np.testing.assert_allclose(found["variance"], np.diag(covariance), atol=1e-8)
-    np.testing.assert_allclose(found["observation_variance"], np.diag(covariance) + 0.05 * y.var(), atol=1e-8)
+    np.testing.assert_allclose(found["variance"], variance, atol=1e-8)
+    np.testing.assert_allclose(found["observation_variance"], variance + 0.05 * y.var(), atol=1e-8)
     joint = gbcm.predict_joint(new)
     np.testing.assert_allclose(joint[0], mean, atol=1e-8)
-    np.testing.assert_allclose(joint[1], covariance, atol=1e-8)
+    np.testing.assert_allclose(np.diag(joint[1]), variance, atol=1e-8)
     assert gbcm.sample(new, size=3).shape == (3, 40)
     assert "waves" in gbcm.info()
 
@@ -111,8 +119,8 @@ def test_of_many_weights_means_are_solved_for_and_variances_probed(wave, many, r
     path, X, y = wave
     gbcm, new = GBCM.fit(path, WAVES), rng.uniform(-2, 2, (40, 2))
     assert isinstance(gbcm.committee.posterior, FourierBelief)
-    mean, covariance = dense(gbcm, X, y, new)
-    sd, found, told = np.sqrt(np.diag(covariance)), gbcm.predict(new), gbcm.info()["waves"]
+    mean, variance = dense(gbcm, X, y, new)
+    sd, found, told = np.sqrt(variance), gbcm.predict(new), gbcm.info()["waves"]
     assert told["mean_error"] <= 1.1e-4
     assert np.all(np.abs(found["mean"] - mean) <= told["mean_error"] * sd + 1e-8)
     assert np.abs(found["variance"] / sd**2 - 1.0).max() <= 4.0 * told["variance_error"]
@@ -149,7 +157,7 @@ def test_info_says_what_it_is(fitted, wave):
 def test_log_evidence_is_that_of_the_waves(fitted, wave):
     gbcm, (_, X, y) = fitted[0], wave
     V = columns(gbcm, X)
-    S = V @ V.T + 0.05 * np.eye(len(y))
+    S = V @ V.T + (0.05 + rest_of(gbcm)) * np.eye(len(y))
     z = (y - y.mean()) / y.std()
     evidence = -0.5 * (z @ np.linalg.solve(S, z) + np.linalg.slogdet(S)[1] + len(y) * np.log(2 * np.pi))
     assert gbcm.info()["log_evidence"] == pytest.approx(evidence - len(y) * np.log(y.std()), abs=1e-6)
@@ -157,7 +165,7 @@ def test_log_evidence_is_that_of_the_waves(fitted, wave):
 
 def test_degrees_of_freedom_are_counted(fitted, wave):
     V = columns(fitted[0], wave[1])
-    K = V @ V.T
+    K = V @ V.T + rest_of(fitted[0]) * np.eye(240)
     expected = np.trace(K @ np.linalg.inv(K + 0.05 * np.eye(240)))
     assert fitted[0].effective_parameters()["data"] == pytest.approx(expected, abs=1e-6)
 
@@ -216,7 +224,7 @@ def test_old_rows_fade(prepared, wave):
     counts = np.repeat([late.weights[entry.key] for entry in late.ledger], [entry.rows for entry in late.ledger])
     _, X, _ = wave
     V = late.model.shared.design(late.model.scaling.inputs(X))
-    expected = (V.T * (counts / 0.05)) @ V
+    expected = (V.T * (counts / (0.05 + rest_of(late)))) @ V
     operator = late.model.shared.operator(late.committee.total.precision)
     assert np.abs(operator.without_prior() - expected).max() <= 1e-8 * np.abs(expected).max()
 
@@ -239,9 +247,10 @@ def test_classes_are_those_of_the_dense_laplace_approximation(classes, rng, rows
     if rows < 240:
         gbcm = gbcm.refine(tolerance=1e-9)
         assert len(gbcm.info()["passes"]) > 2
-    V, Vs = columns(gbcm, X), columns(gbcm, new)
+    V, Vs, rest = columns(gbcm, X), columns(gbcm, new), rest_of(gbcm)
     obs = unweighted(y.astype(float))
-    mean, variance = laplace_prediction(V @ V.T, Vs @ V.T, (Vs**2).sum(axis=1), Bernoulli(), obs)
+    K, prior = V @ V.T + rest * np.eye(len(y)), (Vs**2).sum(axis=1) + rest
+    mean, variance = laplace_prediction(K, Vs @ V.T, prior, Bernoulli(), obs)
     found = gbcm.predict(new)
     np.testing.assert_allclose(found["mean"], mean, atol=1e-6)
     np.testing.assert_allclose(found["variance"], variance, atol=1e-6)
@@ -255,12 +264,13 @@ def test_counts_are_those_of_the_dense_laplace_approximation(make_data, rng):
     gbcm = GBCM.fit(
         path, replace(CLASSES, task="counts", likelihood="poisson", passes="auto", rows_per_expert=70)
     ).refine(tolerance=1e-9)
-    V, Vs = columns(gbcm, X), columns(gbcm, new)
+    V, Vs, rest = columns(gbcm, X), columns(gbcm, new), rest_of(gbcm)
     obs = gbcm.model.scaling.observations(
         Observations(y.astype(float), np.ones(200), exposure), gbcm.model.likelihood.units
     )
     assert isinstance(gbcm.model.likelihood, Poisson)
-    mean, variance = laplace_prediction(V @ V.T, Vs @ V.T, (Vs**2).sum(axis=1), gbcm.model.likelihood, obs)
+    K, prior = V @ V.T + rest * np.eye(len(y)), (Vs**2).sum(axis=1) + rest
+    mean, variance = laplace_prediction(K, Vs @ V.T, prior, gbcm.model.likelihood, obs)
     found = gbcm.predict(new)
     shift = gbcm.model.scaling.original("mean", np.zeros(1), gbcm.model.likelihood.units)
     np.testing.assert_allclose(found["mean"], shift + mean, atol=1e-6)

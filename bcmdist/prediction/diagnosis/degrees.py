@@ -14,6 +14,7 @@ import numpy as np
 
 from bcmdist import linalg
 from bcmdist.experts.expert import find_mode
+from bcmdist.experts.fourier import mode_given
 from bcmdist.experts.residual import kind_of
 from bcmdist.model.shared.fourier.features import Fourier
 from bcmdist.model.targets import model_rows
@@ -57,10 +58,14 @@ def degrees_share(shared, likelihood, X, obs, belief) -> float:
 
 @degrees_share.register
 def _(shared: Fourier, likelihood, X, obs, belief):
-    """Nothing couples rows: sum_j w_j var(f_j), the mean over processes."""
-    mean, variance = predict_latent(shared, belief, X)
-    w = 1.0 / likelihood.noise(obs) if likelihood.exact else likelihood.curvature(obs, mean)
-    return float(np.mean(w @ variance))
+    """Nothing couples rows: `_trace` with Lam = rest I, the mean over processes."""
+    _, variance = predict_latent(shared, belief, X)
+    if likelihood.exact:
+        w = 1.0 / likelihood.noise(obs)
+    else:
+        w = likelihood.curvature(obs, mode_given(shared, likelihood, X, obs, belief.mean)[0])
+    left = 1.0 + w * shared.rest
+    return float(np.mean((w / left**2) @ (variance - shared.rest)) + np.sum(w * shared.rest / left))
 
 
 def _trace(V, Lam, w, factor):

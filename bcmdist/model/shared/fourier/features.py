@@ -79,6 +79,11 @@ class Fourier(Shared):
         """D, prior standard deviations of the weights of waves, (B,)."""
         return np.sqrt(np.prod(self.step) * self.kernel.spectral_density(self._frequencies()))
 
+    @cached_property
+    def rest(self) -> float:
+        """What waves leave of the variance of f, the same everywhere: each row's own, as if it were noise."""
+        return max(float(self.kernel.diagonal(np.zeros((1, self.inputs)))[0] - np.sum(self.scale**2)), 0.0)
+
     def _frequencies(self):
         axes = [h * np.arange(-m, m + 1) for h, m in zip(self.step, self.most, strict=True)]
         return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, self.inputs)
