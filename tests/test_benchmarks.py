@@ -204,7 +204,7 @@ def test_the_benchmark_of_waves_runs():
     figures = fourier.main(quick=True)
     assert figures["dense_gap"] <= 1e-3
     assert figures["coverage95"] == pytest.approx(0.95, abs=0.02)
-    assert figures["rows_per_second_experts"] > figures["rows_per_second_absorb"] > 0
+    assert figures["rows_per_second_experts"] > figures["rows_per_second_read"] > 0
 
 
 def test_messages_without_a_matrix_of_rows_cost_a_part_of_others():
