@@ -13,9 +13,10 @@ from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
 from bcmdist.errors import InvalidOption, ModelsDiffer
 from bcmdist.learning import first_commit
-from bcmdist.learning.relevance.learners import UPDATES, Problem, posterior
+from bcmdist.learning.relevance.learners import Problem, posterior
 from bcmdist.learning.relevance.settle import dictionary
 from bcmdist.learning.relevance.sums import sums_of
+from bcmdist.learning.relevance.updates import UPDATES
 from bcmdist.model.shared.radial import Radial
 from bcmdist.runtime.serial import SerialRuntime
 from oracles import independent_rest

@@ -11,8 +11,9 @@ from typing import cast
 import numpy as np
 
 from bcmdist.learning.all_rows import AllRows
-from bcmdist.learning.relevance.learners import UPDATES, Problem, State, posterior
+from bcmdist.learning.relevance.learners import Problem, State, posterior
 from bcmdist.learning.relevance.lengthscales import climbed, summed
+from bcmdist.learning.relevance.updates import UPDATES
 from bcmdist.model.kernels import SquaredExponential
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.interface import Shared
