@@ -22,6 +22,8 @@ class AllRows:
     """to the units of the model"""
     store: ModelStore
     """where tasks find arrays"""
+    classes: tuple[float, ...] | None
+    """labels that targets number, where they do"""
     learn: bool
     """whether hyper-parameters were to be learned"""
     update: str

@@ -213,6 +213,6 @@ register_expert(
     residual="none",
     settle=settle,
     kernels=("se", "se-iso"),
-    likelihoods=("gaussian",),
+    likelihoods=("gaussian", "bernoulli", "probit"),
     options=("rvm_update", "rvm_dictionary", "rvm_lengthscale"),
 )

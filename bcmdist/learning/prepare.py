@@ -140,7 +140,16 @@ def prepare_model(
         shared = _shared(case, kernel, likelihood, Mean(mean), found)
     with place.stages("settle"):
         asked = (settings.learn, settings.rvm_update, settings.rvm_lengthscale == "adapted")
-        rows = AllRows(case.parts, runtime, reference, store, *asked, at_once=found["query_asked"], seed=settings.seed)
+        rows = AllRows(
+            case.parts,
+            runtime,
+            reference,
+            store,
+            case.classes,
+            *asked,
+            at_once=found["query_asked"],
+            seed=settings.seed,
+        )
         shared, likelihood = case.expert.settle(shared, likelihood, rows)
     if settings.objective == "committee":
         with place.stages("polish"):
