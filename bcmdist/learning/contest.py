@@ -56,8 +56,8 @@ def _promising(judges, best, others):
         return sorted(others, key=lambda point: point.objective, reverse=True)[:CONTENDERS]
     if not others:
         return []
-    least = judges.screening(best.kernel, best.likelihood).value - HOPELESS_NATS
-    values = [judges.screening(point.kernel, point.likelihood).value for point in others]
+    least = judges.deciding(best.kernel, best.likelihood).value - HOPELESS_NATS
+    values = [judges.deciding(point.kernel, point.likelihood).value for point in others]
     order = np.argsort(values)[::-1][:CONTENDERS]
     return [others[k] for k in order if values[k] >= least]
 

@@ -56,8 +56,8 @@ def find_hyperparameters(
     classes = classes or ((0.0, 1.0) if likelihood is not wanted else None)
     mean = first_mean(settings)
     objective = LocalObjective(runtime, blocks(None), scaling=reference, mean=mean, classes=classes)
-    bench = Bench(near, reference, runtime, classes, settings.effort, likelihood) if near else None
-    _refuse_large_evidence(max(blocks.largest, bench.few.rows if bench else 0), inputs, settings, likelihood, runtime)
+    bench = Bench(near, reference, runtime, classes, likelihood) if near else None
+    _refuse_large_evidence(max(blocks.largest, bench.sizes.rows if bench else 0), inputs, settings, likelihood, runtime)
     remembered = CachedObjective(objective, log)
     ground = _Ground(objective, remembered, blocks, mean, sloping)
     try:

@@ -1,15 +1,14 @@
-"""Judges of kernels, means and variances: how well they predict rows of neighbourhoods that are left out.
+"""Judges of kernels, means and variances: how well they predict rows of neighbourhoods that are left out, one by one.
 
-    settling    many small neighbourhoods, rows one by one; asked often; errors are normal
-    screening   the same rows, and gaps; errors have a shape
-    deciding    few neighbourhoods as large as local experts see, and gaps; errors have a shape
+    settling    errors are normal
+    deciding    errors have a shape; and gaps
 
-Errors of measurements have a shape (`bcmdist.prediction.shape`), fitted to those of each contender, so that a few rare
-rows do not choose what is right for all others (on validation rows of cal_housing, kernel and mean decided so give NMSE
-.138 for .158, and .10 nats a row). They may still raise the noise: settled under a shape, too, cal_housing gains
-another .01 nats, pol loses .16. Where the domain has gaps, blocks as large
-as these are left out, too: neighbours of a row that is left out alone are as near as ever, and say nothing of what lies
-across a gap. Errors in gaps are of a few blocks only, and one Gaussian: too few to tell a shape.
+Both look at the same rows. Errors of measurements have a shape (`bcmdist.prediction.shape`), fitted to those of each
+contender, so that a few rare rows do not choose what is right for all others (on validation rows of cal_housing, kernel
+and mean decided so give NMSE .138 for .158, and .10 nats a row). They may still raise the noise: settled under a shape,
+too, kin40k loses .03 nats a row. Where the domain has gaps, blocks as large as these are left out, too:
+neighbours of a row that is left out alone are as near as ever, and say nothing of what lies across a gap. Errors in
+gaps are of a few blocks only, and one Gaussian: too few to tell a shape.
 """
 
 from collections.abc import Callable
@@ -24,7 +23,6 @@ from bcmdist.learning.evidence.local_tasks import BlockLeftOut, LeftOut, normal_
 from bcmdist.learning.left_out.score import Score
 from bcmdist.model.kernels import Kernel, metric
 from bcmdist.model.likelihoods import Likelihood
-from bcmdist.prediction.local.halos import sizes_for
 from bcmdist.prediction.shape import fit_shape
 from bcmdist.runtime.interface import Runtime
 from bcmdist.storage.commits import BlobReference
@@ -38,10 +36,8 @@ class Judges:
 
     settling: Judge
     """by how much variances grow"""
-    screening: Judge
-    """which contenders are looked at closer, and the mean"""
     deciding: Judge
-    """which of these is taken"""
+    """which kernel and which mean are taken"""
     trend: "Judges | None" = None
     """those who look at the same rows under a linear mean, where the mean is to be decided"""
 
@@ -66,17 +62,15 @@ class LeftOutSizes:
         return self if self.rows < rows else LeftOutSizes(1, rows, 1.0)
 
 
-# Neighbourhoods in which rows are left out to settle what the evidence leaves open.
-# They are many and far apart, so that rare neighbours that disagree are among them. For labels they are as large as
-# what local experts see instead: how far a label is believed depends on how many others there are (of the noises tried
-# on mnist, labels left out of 250 rows prefer .03, of 1000 rows .01; experts of 958 rows err on 2.5 % of validation
-# labels at .05, on 2.3 % at .01).
-JUDGED = LeftOutSizes(count=100, rows=250)
+# Neighbourhoods in which rows are left out to settle and to decide what the evidence leaves open. They are many and far
+# apart, so that rare neighbours that disagree are among them, and not much smaller than what local experts see: which
+# kernel does better depends on how many rows there are (on kin40k Matern 5/2 gains .003 nats on SE with 250 rows, .035
+# with 1000, .10 with all 9000). On validation rows of seven sets these do as well as 100 of 250 rows that settle and 20
+# of 1000 that decide. For labels they are as large as what local experts see: how far a label is believed depends on
+# how many others there are (of the noises tried on mnist, labels left out of 250 rows prefer .03, of 1000 rows .01;
+# experts of 958 rows err on 2.5 % of validation labels at .05, on 2.3 % at .01).
+JUDGED = LeftOutSizes(count=40, rows=500)
 JUDGED_LABELS = LeftOutSizes(count=25, rows=1000)
-# Which kernel does better depends on how many rows there are: those that decide are as many as local experts see, in
-# neighbourhoods of so many rows together, and so many of them at least (on kin40k Matern 5/2 gains .003 nats on SE with
-# 250 rows, .035 with 1000, .10 with all 9000; the settled SE is the better one with 1000 rows, not with 4500).
-DECIDING_ROWS, DECIDING_LEAST = 20_000, 8
 # Blocks of the size of gaps that are left out, each amid so many rows.
 GAP_BLOCKS, GAP_ROWS = 24, 250
 
@@ -90,25 +84,16 @@ class Bench:
     """of the scaling"""
     runtime: Runtime
     classes: tuple[float, ...] | None
-    effort: str
     likelihood: Likelihood
 
     @property
-    def often(self) -> LeftOutSizes:
-        """Neighbourhoods of the judges who are asked often."""
+    def sizes(self) -> LeftOutSizes:
+        """Of the neighbourhoods."""
         return (JUDGED_LABELS if self.likelihood.on_labels else JUDGED).among(self.near.data.rows)
-
-    @property
-    def few(self) -> LeftOutSizes:
-        """Neighbourhoods of the judge who decides."""
-        data = self.near.data
-        around = sizes_for(data.rows, data.inputs, self.effort).around
-        count = min(max(DECIDING_LEAST, DECIDING_ROWS // around), JUDGED.count)
-        return LeftOutSizes(count, around).among(data.rows)
 
     def judges(self, metric_of: Kernel) -> "Seats":
         """Judges whose neighbourhoods are near in the metric of a kernel."""
-        often, few = (self.near.around(metric_of, np.ones(size.count), size.rows) for size in (self.often, self.few))
+        near = self.near.around(metric_of, np.ones(self.sizes.count), self.sizes.rows)
         unit = metric(metric_of, self.near.data.inputs)
         gaps = (
             gaps_in(self.near.sample / unit, self.near.data.rows, GAP_BLOCKS, GAP_ROWS)
@@ -116,7 +101,7 @@ class Bench:
             else None
         )
         blocks = self.near.around(metric_of, gaps.shares, GAP_ROWS) if gaps else []
-        return Seats(self, often, few, gaps, blocks, tuple(unit.tolist()))
+        return Seats(self, near, gaps, blocks, tuple(unit.tolist()))
 
 
 @dataclass(frozen=True)
@@ -124,8 +109,7 @@ class Seats:
     """Neighbourhoods that have been found, for judges under any mean."""
 
     bench: Bench
-    often: list[Partition]
-    few: list[Partition]
+    near: list[Partition]
     gaps: Gaps | None
     blocks: list[Partition]
     """in whose middle a gap is left"""
@@ -135,22 +119,19 @@ class Seats:
         """Judges of kernels under a mean, and those beside them."""
 
         def settling(kernel, likelihood):
-            return Score((self._rows(kernel, likelihood, mean, self.often, self.bench.often, normal_density),))
+            return Score((self._rows(kernel, likelihood, mean, normal_density),))
 
-        def among(parts, sizes):
-            def judge(kernel, likelihood):
-                rows = self._rows(kernel, likelihood, mean, parts, sizes, densities_of_errors)
-                return self._with_gaps(rows, kernel, likelihood, mean)
+        def deciding(kernel, likelihood):
+            rows = self._rows(kernel, likelihood, mean, densities_of_errors)
+            return self._with_gaps(rows, kernel, likelihood, mean)
 
-            return judge
+        return Judges(settling, deciding, trend)
 
-        return Judges(settling, among(self.often, self.bench.often), among(self.few, self.bench.few), trend)
-
-    def _rows(self, kernel, likelihood, mean, parts, sizes, densities):
+    def _rows(self, kernel, likelihood, mean, densities):
         """Log densities of rows that are left out one by one, (n,)."""
         bench = self.bench
-        task = LeftOut(bench.reference, kernel, mean, likelihood, bench.classes, sizes.central)
-        said = bench.runtime.sum(task, parts, label="judge").said
+        task = LeftOut(bench.reference, kernel, mean, likelihood, bench.classes, bench.sizes.central)
+        said = bench.runtime.sum(task, self.near, label="judge").said
         return densities(*said) if likelihood.normal else said[np.argmax(said.sum(axis=1))]
 
     def _with_gaps(self, rows, kernel, likelihood, mean):

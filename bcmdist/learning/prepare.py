@@ -139,18 +139,7 @@ def prepare_model(
     with place.stages("query"):
         shared = _shared(case, kernel, likelihood, Mean(mean), found)
     with place.stages("settle"):
-        asked = (settings.learn, settings.rvm_update, settings.rvm_lengthscale == "adapted")
-        rows = AllRows(
-            case.parts,
-            runtime,
-            reference,
-            store,
-            case.classes,
-            *asked,
-            at_once=found["query_asked"],
-            seed=settings.seed,
-        )
-        shared, likelihood = case.expert.settle(shared, likelihood, rows)
+        shared, likelihood = case.expert.settle(shared, likelihood, _all_rows(case, reference, store, found))
     if settings.objective == "committee":
         with place.stages("polish"):
             query = cast(Query, shared)  # of bcm: settings refuse others
@@ -273,6 +262,23 @@ def _shared(case, kernel, likelihood, mean, found) -> Shared:
             dictionary=settings.rvm_dictionary,
             row=case.surveyed.sample.row,
         )
+    )
+
+
+def _all_rows(case, reference, store, found) -> AllRows:
+    """The rows for what is settled by sums over them."""
+    settings = case.settings
+    return AllRows(
+        case.parts,
+        case.runtime,
+        reference,
+        store,
+        case.classes,
+        learn=settings.learn,
+        update=settings.rvm_update,
+        adapt=settings.rvm_lengthscale == "adapted",
+        at_once=found["query_asked"],
+        seed=settings.seed,
     )
 
 

@@ -260,7 +260,7 @@ def _mean_by_rows(search, best, judges, trend, effort):
     """
     if trend is None or judges.trend is None:
         return best, judges, False, ()
-    constant, sloping = (one.screening(best.kernel, best.likelihood) for one in (judges, judges.trend))
+    constant, sloping = (one.deciding(best.kernel, best.likelihood) for one in (judges, judges.trend))
     gain = margin(sloping, constant)
     linear = gain.nats > max(DECISIVE_NATS, gain.error or 0.0)
     decision = _of_mean(linear, ROWS_LEFT_OUT, gain if linear else margin(constant, sloping))

@@ -203,7 +203,7 @@ def test_what_it_cannot_do_is_refused_at_once(settings, message):
 
 
 def test_what_the_data_do_not_allow_is_refused(classes, wave):
-    with pytest.raises(InvalidOption, match="expected measurements with --rvm-lengthscale adapted, got .* bernoulli"):
+    with pytest.raises(InvalidOption, match=r"expected measurements with --rvm-lengthscale adapted, got .* bernoulli"):
         GBCM.fit(classes[0], replace(LEARNED, rvm_lengthscale="adapted"))
     with pytest.raises(InvalidOption, match="with the expert rvm, got onehot"):
         GBCM.fit(wave[0], replace(LEARNED, task="classification", likelihood="onehot"))
@@ -310,7 +310,7 @@ def test_classes_are_at_the_joint_mode_of_all_rows(classes, update):
 
 
 def test_classes_are_told_apart(classes, rng, cluster, tmp_path):
-    path, X, y = classes
+    path = classes[0]
     gbcm = GBCM.fit(path, CLASSES)
     new = rng.uniform(-2, 2, (500, 2))
     truth = np.sin(2 * new[:, 0]) + 0.5 * new[:, 1] > 0
@@ -327,7 +327,7 @@ def test_classes_are_told_apart(classes, rng, cluster, tmp_path):
 def test_classes_by_any_names(make_data, classes):
     _, X, y = classes
     named = make_data("named.zarr", X=X, y=np.where(y, 7, 3))
-    one, other = GBCM.fit(named, CLASSES), GBCM.fit(classes[0], CLASSES)
+    one, other = (GBCM.fit(path, replace(CLASSES, task="classification")) for path in (named, classes[0]))
     assert one.info()["relevance_vectors"]["rows"] == other.info()["relevance_vectors"]["rows"]
     assert set(one.predict(X)["label"]) == {3, 7}
 

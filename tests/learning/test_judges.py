@@ -42,7 +42,7 @@ def judged_by(densities, X, y):
     def judge(kernel, likelihood):
         return Score((densities(*left_out_errors(kernel.cross(X, X), likelihood, unweighted(y), len(y))),))
 
-    return Judges(judge, judge, judge)
+    return Judges(judge, judge)
 
 
 def test_a_few_rare_rows_do_not_choose_the_kernel(rng):
@@ -68,7 +68,7 @@ def test_the_evidence_decides_what_rows_left_out_do_not_tell_apart(gain, taken, 
     def rows(kernel, _):
         return Score((np.full(10, gain * (kernel.expression == "matern32")),))
 
-    won = contest(Judges(rows, rows, rows), point("se", 1.0, 0.1, 0.0), [point("matern32", 1.0, 0.1, -1.0)], as_found)
+    won = contest(Judges(rows, rows), point("se", 1.0, 0.1, 0.0), [point("matern32", 1.0, 0.1, -1.0)], as_found)
     (decision,) = won.decisions
     assert (decision.of, decision.taken, decision.judge, decision.unit) == ("kernel", taken, judge, A_ROW)
     ((other, found),) = decision.over.items()
@@ -84,7 +84,7 @@ def test_contenders_without_hope_are_not_climbed():
 
     climbed = []
     others = [point(name, 1.0, 0.1, -1.0) for name in ("matern12", "matern52", "matern32")]
-    won = contest(Judges(rows, rows, rows), point("se", 1.0, 0.1, 0.0), others, lambda p: climbed.append(p.name) or p)
+    won = contest(Judges(rows, rows), point("se", 1.0, 0.1, 0.0), others, lambda p: climbed.append(p.name) or p)
     assert climbed == ["matern32", "matern52"]
     assert won.point.name == "se"
     assert {name: found.nats for name, found in won.decisions[0].over.items()} == pytest.approx(
@@ -101,7 +101,7 @@ def test_decisions_name_what_was_taken_of_each_kind(rng):
         bonus = 0.1 * (len(kernel.parameters["lengthscale"]) == 1) + 0.2 * (likelihood.noise_variance[0] > 0.3)
         return Score((bonus + 0.05 * np.sin(np.arange(50)),))
 
-    won = contest(Judges(rows, rows, rows), many, [one, other], as_found)
+    won = contest(Judges(rows, rows), many, [one, other], as_found)
     found = {decision.of: decision for decision in won.decisions}
     assert found["kernel"].taken == won.point.name == "se"
     assert found["kernel"].over["matern52"].nats == pytest.approx(0.1)
@@ -175,7 +175,7 @@ def test_gaps_choose_the_kernel_that_reaches_across_them(make_data, tmp_path, rn
         near = CellBlocks(data, parts, X[seen], url=str(tmp_path / name), **common)
         if name == "rows":
             monkeypatch.setattr(judges, "gaps_in", lambda *_: None)
-        seats = Bench(near, reference, runtime, None, "quick", Gaussian()).judges(smooth.kernel)
+        seats = Bench(near, reference, runtime, None, Gaussian()).judges(smooth.kernel)
         taken[name] = contest(seats.under("zero"), kinked, [smooth], as_found)
         monkeypatch.undo()
     assert {name: won.point.name for name, won in taken.items()} == {"rows": "matern12", "gaps": "se"}

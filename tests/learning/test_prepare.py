@@ -14,8 +14,7 @@ from bcmdist.learning import contest, hyperparameters, judges, search
 from bcmdist.learning.evidence.committee_tasks import TrialGradient
 from bcmdist.learning.evidence.local_tasks import LocalEvidence
 from bcmdist.learning.point import Point, prior_center, theta_of
-from bcmdist.model.likelihoods import Gaussian
-from bcmdist.prediction.local.halos import sizes_for
+from bcmdist.model.likelihoods import Gaussian, OneHot
 from bcmdist.runtime import memory
 from bcmdist.storage.commits import SCRATCH
 
@@ -263,18 +262,15 @@ def test_a_committee_of_classes_is_refused_before_learning(make_data, rng, tmp_p
     assert not (tmp_path / "model").exists()
 
 
-@pytest.mark.parametrize(
-    ("rows", "inputs", "effort"), [(20, 2, "quick"), (10_000, 8, "normal"), (10_000, 8, "thorough")]
-)
-def test_kernels_are_decided_among_as_many_rows_as_local_experts_see(rows, inputs, effort):
-    near = SimpleNamespace(data=SimpleNamespace(rows=rows, inputs=inputs))
-    found = judges.Bench(near, None, SerialRuntime(), None, effort, Gaussian()).few
-    assert found.rows == min(rows, sizes_for(rows, inputs, effort).around)
+@pytest.mark.parametrize(("rows", "likelihood"), [(20, Gaussian()), (10_000, Gaussian()), (10_000, OneHot(3))])
+def test_rows_are_judged_among_so_many_others(rows, likelihood):
+    near = SimpleNamespace(data=SimpleNamespace(rows=rows))
+    found = judges.Bench(near, None, SerialRuntime(), None, likelihood).sizes
     if rows > found.rows:
-        assert judges.DECIDING_LEAST <= found.count <= judges.JUDGED.count
+        assert found == (judges.JUDGED_LABELS if likelihood.on_labels else judges.JUDGED)
         assert 1 <= found.central < found.rows
     else:  # each row once
-        assert (found.count, found.central) == (1, rows)
+        assert (found.rows, found.count, found.central) == (rows, 1, rows)
 
 
 @pytest.mark.parametrize("rows_per_chunk", [10, 60])

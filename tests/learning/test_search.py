@@ -48,7 +48,7 @@ def seated(settling, deciding):
     def scored(judge):
         return lambda *at: Score((np.atleast_1d(judge(*at)),))
 
-    return always(Judges(scored(settling), scored(deciding), scored(deciding)))
+    return always(Judges(scored(settling), scored(deciding)))
 
 
 def sample(rng, kernel, rows, noise):

@@ -13,7 +13,7 @@ from bcmdist.learning.blocks.blocks import FIRST_BLOCK, LEARNING_BLOCK, ROUGH_RO
 from bcmdist.learning.contest import CONTENDERS
 from bcmdist.learning.experts import EXPERTS
 from bcmdist.learning.hyperparameters import AUTO_MEAN, POLISH_STEPS, asked_kernel
-from bcmdist.learning.judges import DECIDING_LEAST, DECIDING_ROWS, JUDGED, LeftOutSizes
+from bcmdist.learning.judges import JUDGED
 from bcmdist.learning.query_selection import KMEANS_ITERATIONS
 from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, MEAN_STEPS, START_LENGTHSCALES
 from bcmdist.learning.settings import Settings
@@ -32,7 +32,7 @@ from bcmdist.runtime.memory import FLOAT
 EVALUATIONS = {True: (1.1, 0.7), False: (0.9, 0.4)}
 # Times that judges look at rows left out of many neighbourhoods; further passes, where they go on until they stop; and
 # evaluations that settle the process of a varying scale, in two climbs.
-JUDGEMENTS, PASSES, PROCESS_EVALUATIONS = 16, 6, 4 * scale.STEPS
+JUDGEMENTS, PASSES, PROCESS_EVALUATIONS = 27, 6, 4 * scale.STEPS
 
 
 @dataclass(frozen=True)
@@ -179,12 +179,10 @@ def _learning(case) -> Iterator[Step]:
     densities = 1 + int(np.ceil(np.log(size / case.rows) / np.log(THINNING) - 1e-9))
     yield climb(densities, size, coarse + fine)
     yield climb(densities * effort.per_density, size, further)
-    few = min(max(DECIDING_LEAST, DECIDING_ROWS // case.around), JUDGED.count)
-    for sizes, rounds in ((JUDGED, JUDGEMENTS), (LeftOutSizes(few, case.around), 1 + CONTENDERS)):
-        judged = sizes.among(case.rows)
-        one = work.left_out(judged.rows, exact=likelihood.exact, processes=likelihood.processes)
-        yield Step("learn", judged.count, one, judged.rows, rounds=rounds, kept=True)
-        yield _looking(case, judged.count)
+    judged = JUDGED.among(case.rows)
+    one = work.left_out(judged.rows, exact=likelihood.exact, processes=likelihood.processes)
+    yield Step("learn", judged.count, one, judged.rows, rounds=JUDGEMENTS, kept=True)
+    yield _looking(case, judged.count)
     for _ in range(ROUGH_ROUNDS + effort.rounds):
         yield _looking(case, densities * effort.per_density)
 

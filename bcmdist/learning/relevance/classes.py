@@ -70,6 +70,8 @@ def at_the_mode(tried: Weights, likelihood, rows: AllRows, start: State | None) 
         if change <= STILL:
             break
     else:
-        text = f"relevance vectors: expected weights to stand still, after {MOST_PASSES} passes they move f by {change:.1e}"
-        warnings.warn(BcmdistWarning(f"{text} of what rows tell of it; take another --seed or --query"), stacklevel=2)
+        text = (
+            f"relevance vectors: expected weights to stand still, after {MOST_PASSES} passes they move by {change:.1e}"
+        )
+        warnings.warn(BcmdistWarning(f"{text} deviations; take another --seed or --query"), stacklevel=2)
     return problem, state
