@@ -26,6 +26,7 @@ from bcmdist.learning.labels import used_as_labels
 from bcmdist.learning.query_selection import (
     LEAST_QUERY,
     MOST_QUERY,
+    STOPPING,
     automatic_count,
     working_targets,
 )
@@ -246,7 +247,7 @@ def _shared(case, kernel, likelihood, mean, found) -> Shared:
         count, found["degrees_estimated"] = automatic_count(case.inputs, noise, data.rows, kernel, fits)
     found["query_asked"] = count
     places = wanted_inputs(settings, data, max(SAMPLE_LEAST, SAMPLE_PER_QUERY * count), case.runtime)
-    return case.expert.shared(
+    made = case.expert.shared(
         Known(
             sample=case.inputs,
             targets=working_targets(likelihood, obs, mean, case.inputs),
@@ -263,6 +264,9 @@ def _shared(case, kernel, likelihood, mean, found) -> Shared:
             row=case.surveyed.sample.row,
         )
     )
+    if settings.query_method in STOPPING:
+        found["query_asked"] = made.functions
+    return made
 
 
 def _all_rows(case, reference, store, found) -> AllRows:

@@ -24,6 +24,9 @@ from bcmdist.learning.relevance.sums import Sums
 
 # A function of so much larger precision than the data have about it is out of the model, where L gains by that.
 OUT = 1e6
+# Smallest precision, as a share of what the data know of the function alone: a prior as good as flat, at which an
+# identity matrix beside precisions of whitened weights is not yet lost in rounding, here and in committees.
+LEAST_SHARE = 1e-12
 # Nats by which a step raises L, of the last one; and steps at most.
 LEAST_GAIN = 1e-3
 MOST_STEPS = 1000
@@ -108,10 +111,17 @@ def share(alpha, s, q) -> np.ndarray:
     return 0.5 * (np.log(alpha / (alpha + s)) + q**2 / (alpha + s))
 
 
-def best_alpha(s, q) -> np.ndarray:
-    """Of the largest share: s^2/(q^2 - s), or infinite where q^2 <= s (thesis, 2.42)."""
+def best_alpha(s, q, least=0.0) -> np.ndarray:
+    """Of the largest share: s^2/(q^2 - s), at least `least`, or infinite where q^2 <= s (thesis, 2.42)."""
     with np.errstate(divide="ignore"):
-        return np.where(q**2 > s, s**2 / np.maximum(q**2 - s, 0.0), np.inf)
+        return np.where(q**2 > s, np.maximum(s**2 / np.maximum(q**2 - s, 0.0), least), np.inf)
+
+
+def bounded(problem: Problem, state: State) -> State:
+    """With the precisions that are smaller than the data can bear raised."""
+    least = LEAST_SHARE * np.diag(problem.sums.gram)[state.active] / state.noise
+    alpha = np.where(state.active < problem.free, np.maximum(state.alpha, least), state.alpha)
+    return State(state.active, alpha, state.noise)
 
 
 # --- Steps that change all precisions ---
@@ -131,7 +141,7 @@ def mackay_step(problem: Problem, state: State, found: Posterior) -> State:
 
 def _moved(problem, state, found, alpha, *, shrink):
     noise = state.noise if problem.keep_noise else next_noise(problem.sums, state, found, shrink=shrink)
-    return State(state.active, np.where(state.active < problem.free, alpha, state.alpha), noise)
+    return bounded(problem, State(state.active, np.where(state.active < problem.free, alpha, state.alpha), noise))
 
 
 def next_noise(sums: Sums, state: State, found: Posterior, *, shrink) -> float:
@@ -201,7 +211,8 @@ def direct(problem: Problem, noise, start: State | None = None) -> State:
 
     def at(x):
         alpha = np.where(start.active < problem.free, start.alpha * np.exp(x[:-1]), start.alpha)
-        return State(start.active, alpha, start.noise * (1.0 if problem.keep_noise else float(np.exp(x[-1]))))
+        noise = start.noise * (1.0 if problem.keep_noise else float(np.exp(x[-1])))
+        return bounded(problem, State(start.active, alpha, noise))
 
     def loss(x):
         state = at(x)

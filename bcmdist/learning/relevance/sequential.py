@@ -11,11 +11,13 @@ import numpy as np
 from bcmdist import linalg
 from bcmdist.learning.relevance.learners import (
     LEAST_GAIN,
+    LEAST_SHARE,
     Posterior,
     Problem,
     State,
     apart,
     best_alpha,
+    bounded,
     next_noise,
     posterior,
     share,
@@ -46,13 +48,14 @@ class Sight:
 def fast(problem: Problem, noise, start: State | None = None) -> State:
     """Functions, precisions and noise at which no change of one gains; grows from none, or from a state."""
     held = np.arange(problem.free, problem.free + problem.held)
-    state = start or State(held, np.ones(len(held)), noise)
+    state = bounded(problem, start or State(held, np.ones(len(held)), noise))
     for _ in range(MOST_CHANGES):
         found = posterior(problem.sums, state)
         state, settled = _changed_some(problem, afresh(problem, state, found))
         if not problem.keep_noise:
             before = state.noise
-            state = replace(state, noise=next_noise(problem.sums, state, posterior(problem.sums, state), shrink=True))
+            noise = next_noise(problem.sums, state, posterior(problem.sums, state), shrink=True)
+            state = bounded(problem, replace(state, noise=noise))
             settled = settled and abs(np.log(state.noise / before)) < LEAST_GAIN
         if settled:
             break
@@ -89,7 +92,7 @@ def best_change(problem: Problem, sight: Sight) -> tuple[int, float, float]:
     s, q = np.where(said, 1.0, sight.S), np.where(said, 0.0, sight.Q)
     now[inside] = state.alpha[:m]
     s[inside], q[inside] = (one[:m] for one in apart(state.alpha, sight.mean, np.diag(sight.covariance)))
-    best = best_alpha(s, q)
+    best = best_alpha(s, q, LEAST_SHARE * np.diag(G)[:free] / state.noise)
     gain = _shares(best, s, q) - _shares(now, s, q)
     j = int(gain.argmax())
     return j, float(best[j]), float(gain[j])
