@@ -179,9 +179,7 @@ def test_sggp_is_a_query_method(make_data, rng):
         gbcm, other = GBCM.fit(path, settings), GBCM.fit(path, replace(settings, query_method="evidence"))
         assert gbcm.info()["query"] < other.info()["query"]
         assert "determine the others" not in gbcm.info()["advice"]
-    with pytest.raises(
-        InvalidOption, match="expected kmeans or pivoted with negative_binomial, got sggp"
-    ):
+    with pytest.raises(InvalidOption, match="expected kmeans or pivoted with negative_binomial, got sggp"):
         Settings(task="counts", query_method="sggp")
 
 

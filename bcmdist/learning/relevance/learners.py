@@ -73,6 +73,8 @@ class Problem:
     held: int = 0
     """functions, the last ones, that stay in with precision 1"""
     keep_noise: bool = False
+    least: float = LEAST_SHARE
+    """smallest precision, as a share of what the data know of the function alone"""
 
     @property
     def free(self) -> int:
@@ -119,7 +121,7 @@ def best_alpha(s, q, least=0.0) -> np.ndarray:
 
 def bounded(problem: Problem, state: State) -> State:
     """With the precisions that are smaller than the data can bear raised."""
-    least = LEAST_SHARE * np.diag(problem.sums.gram)[state.active] / state.noise
+    least = problem.least * np.diag(problem.sums.gram)[state.active] / state.noise
     alpha = np.where(state.active < problem.free, np.maximum(state.alpha, least), state.alpha)
     return State(state.active, alpha, state.noise)
 

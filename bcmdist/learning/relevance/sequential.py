@@ -11,7 +11,6 @@ import numpy as np
 from bcmdist import linalg
 from bcmdist.learning.relevance.learners import (
     LEAST_GAIN,
-    LEAST_SHARE,
     Posterior,
     Problem,
     State,
@@ -92,7 +91,7 @@ def best_change(problem: Problem, sight: Sight) -> tuple[int, float, float]:
     s, q = np.where(said, 1.0, sight.S), np.where(said, 0.0, sight.Q)
     now[inside] = state.alpha[:m]
     s[inside], q[inside] = (one[:m] for one in apart(state.alpha, sight.mean, np.diag(sight.covariance)))
-    best = best_alpha(s, q, LEAST_SHARE * np.diag(G)[:free] / state.noise)
+    best = best_alpha(s, q, problem.least * np.diag(G)[:free] / state.noise)
     gain = _shares(best, s, q) - _shares(now, s, q)
     j = int(gain.argmax())
     return j, float(best[j]), float(gain[j])
