@@ -24,9 +24,13 @@ from bcmdist.learning.relevance.learners import (
 
 # Share of a function that those in the model leave, below which rounding tells what they leave.
 LEAST_LEFT = 1e-9
-MOST_CHANGES = 20_000
-# Changes between two looks at the noise, with all computed anew: so many, or a share of the functions in the model.
-AFRESH_EVERY, AFRESH_SHARE = 10, 0.5
+MOST_ROUNDS = 10_000
+# Changes between two looks at the noise, with all computed anew: so many at first, or a share of the functions in the
+# model; fewer where they gain other than they seem to, by a share of it. Functions that nearly determine each other
+# leave little but rounding after a few changes.
+FIRST_LENGTH, LONGEST_SHARE, DOUBT = 10, 0.25, 0.01
+# Nats that one of so many rounds must gain for another one: a round may lower the evidence by the noise that follows.
+LEAST_ROUND, PATIENCE = 0.1, 20
 
 
 @dataclass(frozen=True)
@@ -48,27 +52,46 @@ def fast(problem: Problem, noise, start: State | None = None) -> State:
     """Functions, precisions and noise at which no change of one gains; grows from none, or from a state."""
     held = np.arange(problem.free, problem.free + problem.held)
     state = bounded(problem, start or State(held, np.ones(len(held)), noise))
-    for _ in range(MOST_CHANGES):
-        found = posterior(problem.sums, state)
-        state, settled = _changed_some(problem, afresh(problem, state, found))
-        if not problem.keep_noise:
-            before = state.noise
-            noise = next_noise(problem.sums, state, posterior(problem.sums, state), shrink=True)
-            state = bounded(problem, replace(state, noise=noise))
-            settled = settled and abs(np.log(state.noise / before)) < LEAST_GAIN
-        if settled:
+    found, length = posterior(problem.sums, state), FIRST_LENGTH
+    best, highest, stalled = state, found.evidence, 0
+    for _ in range(MOST_ROUNDS):
+        moved, claimed, settled = _changed_some(problem, afresh(problem, state, found), length)
+        after = posterior(problem.sums, moved)
+        gained = after.evidence - found.evidence
+        true = bool(abs(gained - claimed) <= DOUBT * claimed + LEAST_GAIN)
+        if not true and length > 1:
+            length = max(1, length // 4)
+            continue
+        if not true and gained < LEAST_GAIN:
             break
-    return state
+        length = min(2 * length, max(FIRST_LENGTH, int(LONGEST_SHARE * len(moved.active))))
+        state, found = _with_noise(problem, moved, after)
+        stalled = 0 if found.evidence > highest + LEAST_ROUND else stalled + 1
+        if found.evidence > highest:
+            best, highest = state, found.evidence
+        if (settled and abs(np.log(state.noise / moved.noise)) < LEAST_GAIN) or stalled == PATIENCE:
+            break
+    return best
 
 
-def _changed_some(problem, sight):
-    """The state after some best changes, and whether none is left to gain by."""
-    for _ in range(max(AFRESH_EVERY, int(AFRESH_SHARE * len(sight.mean)))):
+def _with_noise(problem, state, found):
+    """The state with the noise that follows, and its posterior."""
+    if problem.keep_noise:
+        return state, found
+    noise = next_noise(problem.sums, state, found, shrink=True)
+    state = bounded(problem, replace(state, noise=noise))
+    return state, posterior(problem.sums, state)
+
+
+def _changed_some(problem, sight, length):
+    """The state after some best changes, the nats that these seem to gain, and whether none is left to gain by."""
+    claimed = 0.0
+    for _ in range(length):
         j, alpha, gain = best_change(problem, sight)
         if gain < LEAST_GAIN:
-            return sight.state, True
-        sight = changed(problem, sight, j, alpha)
-    return sight.state, False
+            return sight.state, claimed, True
+        sight, claimed = changed(problem, sight, j, alpha), claimed + gain
+    return sight.state, claimed, False
 
 
 def afresh(problem: Problem, state: State, found: Posterior) -> Sight:
