@@ -2,6 +2,8 @@
 
 import numpy as np
 from numpy.linalg import inv, slogdet, solve
+from scipy.linalg import block_diag
+from scipy.special import erf
 
 
 def full_gp(kernel, H, X, y, noise, Xs):
@@ -158,6 +160,31 @@ def laplace_prediction(K, Ks, prior_variance, likelihood, obs):
     _, w, pseudo = laplace(K, likelihood, obs)
     S = K + np.diag(1 / w)
     return Ks @ solve(S, pseudo), prior_variance - np.diag(Ks @ solve(S, Ks.T))
+
+
+def network_columns(U, scale, Z):
+    """Columns at Z of hidden units erf(U (1, z)) with weights N(0, scale^2), in units of these."""
+    return scale * erf(np.column_stack([np.ones(len(Z)), Z]) @ U.T)
+
+
+def marginalised_network(Phi, noise, y):
+    """Paper 000, eqs. 6 and 7, of columns with weights N(0, I): mean and covariance of these, and the log evidence."""
+    A = Phi.T @ Phi + noise * np.eye(Phi.shape[1])
+    b = solve(A, Phi.T @ y)
+    evidence = -0.5 * (y @ y - y @ Phi @ b) / noise - 0.5 * slogdet(A)[1]
+    evidence += 0.5 * (Phi.shape[1] * np.log(noise) - len(y) * np.log(2 * np.pi * noise))
+    return b, noise * inv(A), evidence
+
+
+def mixture_of_networks(networks):
+    """Paper 000, section IV: mean and covariance of f under the joint posterior of the weights of all networks.
+
+    `networks`: mean and covariance of the weights of each, and its columns at new points.
+    """
+    K, b = len(networks), np.concatenate([one[0] for one in networks])
+    blocks = block_diag(*(covariance + np.outer(mean, mean) for mean, covariance, _ in networks))
+    joint, columns = K * blocks - np.outer(b, b), np.hstack([one[2] for one in networks])
+    return columns @ b / K, columns @ joint @ columns.T / K**2
 
 
 def relevance_evidence(Phi, y, alpha, noise):

@@ -15,13 +15,15 @@ from bcmdist.prediction.scoring.surprise import from_facts
 def info(snapshot: Snapshot) -> dict:
     """Figures of `bcmdist info`."""
     model, facts, degrees = snapshot.model, snapshot.facts, snapshot.degrees_of_freedom
-    shared, count = model.shared, model.shared.functions
+    shared, members = model.shared, len(model.shared.members)
+    count = shared.functions // max(1, members)
     return {
         "rows": snapshot.committee.total.rows,
         "partitions": len(snapshot.ledger),
         "commit": snapshot.commit,
         "query": count,
         "expert": facts.expert,
+        "networks": {"count": members, **facts.networks} if facts.networks else None,
         "precision": model.precision,
         "inputs": model.inputs,
         "columns": list(model.schema.columns),
@@ -39,6 +41,7 @@ def info(snapshot: Snapshot) -> dict:
         "passes": [entry.to_json() for entry in facts.passes],
         "converged": passes.converged(facts),
         "jitter": shared.jitter,
+        "waves": _waves(snapshot),
         "shared_lengthscales": _shared_lengthscales(shared.kernel),
         "kernels_tried": facts.kernels_tried,
         "decisions": facts.decisions or [],
@@ -60,6 +63,12 @@ def _shared_lengthscales(kernel):
     """By name, how many inputs have one and the same lengthscale: all those of a kernel, where they are several."""
     values = {f"kernel.{name}": kernel.parameters[name] for name in kernel.lengthscales}
     return {name: len(value) for name, value in values.items() if len(value) > 1 and np.ptp(value) == 0.0}
+
+
+def _waves(snapshot):
+    """Of an expert about waves: how many of each axis, their box, and what is known of the belief to what error."""
+    told = snapshot.model.shared.told(snapshot.model.scaling.original_inputs)
+    return told and told | snapshot.committee.posterior.told
 
 
 def _cells(snapshot):

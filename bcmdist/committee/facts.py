@@ -135,6 +135,9 @@ class Facts:
     """what was asked of the scale of errors: "constant", "varying" or "auto" """
     spread: dict[str, Any] | None = None
     """what residuals of rows left out have settled about the scale of errors (`bcmdist.prediction.measuring`)"""
+    networks: dict[str, Any] | None = None
+    """of networks: the `rows` they were trained on, and of each its `log_evidence` in units of the scaled targets, its
+    `noise_variance` and the `evaluations` it took"""
     other: dict[str, Any] = field(default_factory=dict)
     """what other versions have written, by name"""
 

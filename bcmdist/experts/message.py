@@ -28,13 +28,15 @@ class Message:
     I.7; GBCM paper, Appendix B, eqs. 12-15). S shared variables: Q query values and P mean weights.
 
     Several latent processes (classes) stand along leading axes, and log p is the sum over them: C
-    independent processes have eta (C, S) with precision (C, S, S), or (S, S) where all share one.
+    independent processes have eta (C, S) with precision (C, S, S), or (S, S) where all share one. So do K models side
+    by side, each about variables of its own (`stacked`).
     """
 
     eta: np.ndarray
     """(..., S)"""
     precision: np.ndarray
-    """(S, S) or (..., S, S), symmetric positive semi-definite"""
+    """(S, S) or (..., S, S), symmetric positive semi-definite; or (L,), numbers from which the shared variables make
+    the products of such a matrix (`fourier`), one for all processes"""
     evidence: float
     """log p(y | v = 0), in nats"""
     rows: int
@@ -56,7 +58,9 @@ class Message:
         return self.eta.nbytes + self.precision.nbytes
 
     def __reduce__(self):
-        """Sent with the lower triangle of its precision: half of the bytes."""
+        """Sent with the lower triangle of a precision that is a matrix: half of the bytes."""
+        if self.precision.ndim == 1:
+            return Message, (self.eta, self.precision, self.evidence, self.rows)
         return _received, (self.eta, linalg.packed(self.precision), self.evidence, self.rows)
 
     def weighted(self, weight) -> "Message":
@@ -64,6 +68,13 @@ class Message:
         if weight == 1.0:
             return self
         return Message(weight * self.eta, weight * self.precision, weight * self.evidence, self.rows)
+
+
+def stacked(messages) -> Message:
+    """What models that stand side by side hear of the same rows: `eta` (K, S), `precision` (K, S, S), log p summed."""
+    first = messages[0]
+    eta, precision = np.stack([one.eta for one in messages]), np.stack([one.precision for one in messages])
+    return Message(eta, precision, sum(one.evidence for one in messages), first.rows)
 
 
 def _received(eta, triangle, evidence, rows):

@@ -26,7 +26,7 @@ from bcmdist.errors import (
     WorkerLost,
 )
 from bcmdist.experts.expert import zero_message
-from bcmdist.learning.experts import FIRST, own_options
+from bcmdist.learning.experts import EXPERTS, FIRST, own_options
 from bcmdist.learning.prepare import Place, prepare_model, survey
 from bcmdist.learning.settings import Settings
 from bcmdist.learning.wanted import check_wanted
@@ -102,7 +102,7 @@ def _job(data, settings):
         del asked["noise"]
     if settings.precision == FIRST_PRECISION:
         del asked["precision"]
-    for _, name in own_options():  # of which earlier versions knew none
+    for name in own_options():  # of which earlier versions knew none
         if getattr(settings, name) == getattr(Settings, name):
             del asked[name]
     job = {"data": describe(data.url, data.x, data.y), "url": data.url, "settings": asked}
@@ -150,10 +150,11 @@ def _prepare(data, surveyed, settings, runtime, store, stages):
             rows_per_expert=settings.rows_per_expert,
             seconds=stages.seconds,
             expert=settings.expert,
-            noise=settings.noise,
+            noise=settings.noise if EXPERTS[settings.expert].tells_errors(settings) else None,
             **found,
         )
-        write_commit(store, 1, made, Committee(zero_message(made.shared, made.likelihood)), facts)
+        nothing = Committee(zero_message(made.shared, made.likelihood), made.shared.belief)
+        write_commit(store, 1, made, nothing, facts)
     except (SchedulerUnreachable, WorkerLost):
         raise
     except Exception:

@@ -19,6 +19,7 @@ from bcmdist.runtime import memory
 
 # The mean that is decided on, and the one that may take the place of a constant one.
 AUTO_MEAN, LINEAR = "auto", "linear"
+AUTO_KERNEL = "auto"
 # Iterations that climb the evidence of the whole committee, and those that move query points: each of their
 # evaluations passes over all rows twice.
 POLISH_STEPS = 10
@@ -63,7 +64,7 @@ def find_hyperparameters(
     try:
         learned = learn(
             ground.objective_for,
-            asked_kernel(settings),
+            wanted_kernel(settings),
             likelihood,
             inputs=inputs,
             effort=EFFORTS[settings.effort],
@@ -168,12 +169,12 @@ def may_slope(settings, likelihood) -> bool:
     return settings.mean == AUTO_MEAN and settings.learn and likelihood.learned_as().normal
 
 
-def asked_kernel(settings) -> str:
-    """The kernel's expression, or "auto" where the expert can do with several."""
-    return EXPERTS[settings.expert].kernel(settings.kernel)
-
-
 def first_kernel(settings) -> str:
     """The kernel's expression, or the one that stands for `auto` before learning."""
-    asked = asked_kernel(settings)
-    return AUTO_KERNELS[0] if asked == "auto" else asked
+    kernel = wanted_kernel(settings)
+    return AUTO_KERNELS[0] if kernel == AUTO_KERNEL else kernel
+
+
+def wanted_kernel(settings) -> str:
+    """The kernel's expression, or `auto` where it is to be chosen; an expert may have one that stands for that."""
+    return EXPERTS[settings.expert].kernel if settings.kernel == AUTO_KERNEL else settings.kernel

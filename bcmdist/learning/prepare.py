@@ -16,12 +16,13 @@ from bcmdist.data.partition import Partition, partitions
 from bcmdist.data.schema import Schema, with_two_classes
 from bcmdist.data.slices import share_between
 from bcmdist.experts.limits import expert_fits, refuse_expert_of
-from bcmdist.learning.all_rows import AllRows
 from bcmdist.learning.blocks.blocks import LEARNING_BLOCK, Blocks, CellBlocks, SampleBlocks
 from bcmdist.learning.choices import MANY_CLASSES, choose_likelihood, warn_of_data, warn_of_roles, warn_of_slices
 from bcmdist.learning.evidence.objectives import CommitteeObjective
-from bcmdist.learning.experts import EXPERTS, ExpertKind, Known
+from bcmdist.learning.experts import EXPERTS, ExpertKind
+from bcmdist.learning.ground import Ground
 from bcmdist.learning.hyperparameters import LINEAR, find_hyperparameters, first_kernel, first_mean, may_slope, polished
+from bcmdist.learning.known import Known
 from bcmdist.learning.labels import used_as_labels
 from bcmdist.learning.query_selection import (
     LEAST_QUERY,
@@ -82,20 +83,22 @@ class Place:
 
 def survey(data: Dataset, settings: Settings, runtime: Runtime, *, among: Sequence[int] = ()) -> SurveyResult:
     """One pass over the data, or the partitions of some numbers, that checks every row; nothing is written."""
-    parts = partitions(data, settings.rows_per_expert)
+    parts, kind = partitions(data, settings.partition_rows), EXPERTS[settings.expert]
+    if kind.refuse:
+        kind.refuse(first_kernel(settings), data.inputs, settings.tolerance)
     task = settings.task
     likelihood = settings.likelihood
     if likelihood is None and task is not None:  # for classes: any labels
         likelihood = MANY_CLASSES if task == "classification" else tasks(task)[task][0]
     affordable = _affordable_rows(data)
     sample = min(TREE_SAMPLE, affordable) if settings.partition == "spatial" else SAMPLE_LEAST
-    wanted = SAMPLE_PER_QUERY * _most_query(settings, data), settings.rvm_dictionary or 0
-    sample = max(sample, _learning_rows(settings, data), *wanted)
+    needed = SAMPLE_PER_QUERY * _most_query(settings, data), min(EXPERTS[settings.expert].sample(settings), affordable)
+    sample = max(sample, _learning_rows(settings, data), *needed)
     look = Survey(settings.seed, sample, likelihood)
     shared = min(_least_query(settings, data), data.rows) + Mean(first_mean(settings)).weights(data.inputs)
     kernels = kernel_parts(parse_kernel(first_kernel(settings), inputs=data.inputs))
     least = make_likelihood(likelihood or "gaussian", TWO_CLASSES)  # so far the number of classes is not known
-    refuse_expert_of(parts, shared, kernels, runtime, least, residual=EXPERTS[settings.expert].residual)
+    refuse_expert_of(parts, shared, kernels, runtime, least, residual=kind.residual)
     return runtime.sum(look, [parts[k] for k in among] or parts, label="survey")
 
 
@@ -139,8 +142,9 @@ def prepare_model(
         kernel_name, kernel, likelihood, mean, found = _learned(case, reference, store, place)
     with place.stages("query"):
         shared = _shared(case, kernel, likelihood, Mean(mean), found)
-    with place.stages("settle"):
-        shared, likelihood = case.expert.settle(shared, likelihood, _all_rows(case, reference, store, found))
+    if training := case.expert.training:
+        with place.stages("train"):
+            shared, likelihood = training.train(shared, likelihood, _ground(case, reference, store, place, found))
     if settings.objective == "committee":
         with place.stages("polish"):
             query = cast(Query, shared)  # of bcm: settings refuse others
@@ -172,10 +176,11 @@ def case_of(data, surveyed, settings, runtime) -> Case:
     """What to learn with; warns of what is odd, and refuses experts that would not fit."""
     schema = with_two_classes(read_schema(data.url, x=data.x, y=data.y))
     likelihood, classes = choose_likelihood(data, surveyed, settings, schema)
+    EXPERTS[settings.expert].refuse_likelihood(settings.expert, likelihood)
     warn_of_data(data, surveyed, settings, schema, likelihood)
     warn_of_roles(data, surveyed, settings, schema, likelihood)
     scaling = scaling_from(surveyed.x, surveyed.y, surveyed.exposure, likelihood.units)
-    parts = partitions(data, settings.rows_per_expert)
+    parts = partitions(data, settings.partition_rows)
     sliced = share_between(surveyed.sample.obs.y, surveyed.sample.row, np.array([part.start for part in parts]))
     warn_of_slices(data, settings, likelihood, sliced)
     least, residual = min(_least_query(settings, data), data.rows), EXPERTS[settings.expert].residual
@@ -236,6 +241,19 @@ def _sampled(case, place) -> Blocks | None:
     return SampleBlocks(X, obs, case.data.companions, place.rows_url, size=size)
 
 
+def _ground(case, reference, store, place, found) -> Ground:
+    """All rows, and those of the sample, all of them where it holds all, on the workers."""
+
+    def sampled(rows, size):
+        some = np.arange(min(rows, len(case.inputs)))  # of a sample in random order
+        X, obs = case.surveyed.sample.X[some], case.surveyed.sample.obs[some]
+        return SampleBlocks(X, obs, case.data.companions, f"{place.rows_url}/train", size=size).cut(size)
+
+    settings, asked = case.settings, found["query_asked"]
+    how = (settings.learn, settings.effort, asked, case.expert.own(settings))
+    return Ground(case.runtime, case.parts, sampled, reference, store, *how, found, case.classes)
+
+
 def _shared(case, kernel, likelihood, mean, found) -> Shared:
     """What experts share; notes how many of it were asked for."""
     settings, data = case.settings, case.data
@@ -259,31 +277,16 @@ def _shared(case, kernel, likelihood, mean, found) -> Shared:
             method=settings.query_method.replace("optimised", "kmeans"),
             seed=settings.seed,
             residual=case.expert.residual,
+            low=case.scaling.inputs(case.surveyed.x.low),
+            high=case.scaling.inputs(case.surveyed.x.high),
             places=None if places is None else case.scaling.inputs(places),
-            dictionary=settings.rvm_dictionary,
             row=case.surveyed.sample.row,
+            options=case.expert.own(settings),
         )
     )
     if settings.query_method in STOPPING:
         found["query_asked"] = made.functions
     return made
-
-
-def _all_rows(case, reference, store, found) -> AllRows:
-    """The rows for what is settled by sums over them."""
-    settings = case.settings
-    return AllRows(
-        case.parts,
-        case.runtime,
-        reference,
-        store,
-        case.classes,
-        learn=settings.learn,
-        update=settings.rvm_update,
-        adapt=settings.rvm_lengthscale == "adapted",
-        at_once=found["query_asked"],
-        seed=settings.seed,
-    )
 
 
 def _labels(case, kernel):
@@ -321,9 +324,12 @@ def _grow_cells(sample, kernel, rows, settings):
 
 
 def query_wanted(settings, data) -> int | Literal["auto"]:
-    """How many query points are asked for, or "auto"."""
+    """How many query points are asked for, or "auto"; or how many functions, where an expert has an option for that."""
     if settings.query is not None:
         return settings.query
+    count = EXPERTS[settings.expert].count
+    if isinstance(asked := getattr(settings, count), int):
+        return asked
     few = settings.partition == "spatial" and data.inputs <= FEW_INPUTS and data.rows >= MANY_ROWS
     return 2 * QUERY if few else QUERY
 

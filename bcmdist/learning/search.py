@@ -124,7 +124,7 @@ class _Search:
             jac=True,
             method="L-BFGS-B",
             bounds=room,
-            callback=_stop_when_idle(),
+            callback=stop_when_idle(),
             options={"maxiter": steps, "ftol": 0.0},
         )
         point = moved(start, best[1])
@@ -142,7 +142,7 @@ class _Search:
         return value - 0.5 * gap @ gap, gradient - gap / PRIOR_SD
 
 
-def _stop_when_idle():
+def stop_when_idle() -> Callable[..., None]:
     """A callback that ends L-BFGS when `IDLE_STEPS` iterations in a row gain less than `GAIN_NATS`."""
     losses: list[float] = []
 

@@ -27,8 +27,8 @@ class Settings:
     onehot; negative_binomial poisson; weibull exponential; binomial; or one that another package adds [default: the
     first of the task's; onehot for more than two classes]"""
     kernel: Annotated[str, "NAME|auto"] = "auto"
-    """by name: se matern12 matern32 matern52 rq linear poly2 poly3 constant, or one that another package adds; -iso for
-    one lengthscale; + and *; auto: the best of several"""
+    """by name: se matern12 matern32 matern52 rq arcsine linear poly2 poly3 constant, or one that another package adds;
+    -iso for one lengthscale; + and *; auto: the best of several"""
     mean: Literal["constant", "zero", "linear", "auto"] = "auto"
     """prior mean: a constant, zero, or a linear trend; auto: of measurements that are learned from, the better one of a
     constant and a linear trend where that fits in memory, else a constant"""
@@ -39,8 +39,8 @@ class Settings:
     """k-means centres, with few inputs also in gaps between rows; or rows: random, of largest prior variance given the
     others, best for the evidence (SGEV), or, sggp, for the posterior of their own model until more would hardly raise
     it; optimised, with --objective committee: k-means centres moved to raise its evidence"""
-    rows_per_expert: int = 1000
-    """rows of a partition, about: an expert takes time with their cube"""
+    rows_per_expert: int | None = None
+    """rows of a partition, about [default: 1000, since an expert takes time with their cube; fourier: 250000]"""
     partition: Literal["chunks", "spatial"] = "chunks"
     """rows as they are stored, or cells of rows that are near in the learned metric, which are copied into their order
     and give local prediction"""
@@ -68,9 +68,10 @@ class Settings:
     """name of the target array"""
     expert: Annotated[str, "NAME"] = "bcm"
     """what experts share, and what they do with the rest: bcm (values at query points; a block of each partition), fitc
-    (the rest of each row on its own), sor (nothing); rvm (weights of bumps around --query rows, of which are kept
-    those that raise the evidence of all rows, and nothing else); or one that another package adds; all learn as
-    bcm does"""
+    (the rest of each row on its own), sor (nothing); and nothing else either: mnn (a network of hidden units, whose
+    inner weights are trained on up to 100,000 rows), mnnmix (a mixture of such networks), rvm (weights of bumps around
+    --query rows, of which are kept those that raise the evidence of all rows), fourier (weights of waves, up to 3
+    inputs: millions of rows a second); or one that another package adds; all learn hyper-parameters as bcm does"""
     query_from: Annotated[str | None, "NEW.zarr"] = None
     """where predictions will be wanted: path or URL of a data set, or a directory of them; some of its inputs go into
     k-means, where they weigh as much as the training rows"""
@@ -81,6 +82,10 @@ class Settings:
     """in which experts of Gaussian noise compute: mixed takes some three quarters of the time, moves means by less than
     a thousandth of their standard deviations, and refuses to forget"""
 
+    units: Annotated[int, "M"] = 250
+    """hidden units of a network of mnn or mnnmix"""
+    networks: Annotated[int, "K"] = 4
+    """networks that mnnmix mixes"""
     rvm_update: Literal["fast", "em", "mackay", "direct"] = "fast"
     """how rvm learns which bumps to keep: one at a time; or from all on, by expectation maximisation, by MacKay's fixed
     point, or by a quasi-Newton method, each at a cubic cost a step"""
@@ -91,10 +96,20 @@ class Settings:
     rvm_lengthscale: Literal["kernel", "adapted"] = "kernel"
     """lengthscales of the bumps of rvm: those that were learned for the kernel; or adapted to the evidence of all rows,
     from there on, which takes up to some hundreds of quick passes over them"""
+    tolerance: float = 0.001
+    """by how much the covariance of the waves of fourier may differ from the kernel's, as a share of the variance"""
+
+    @property
+    def partition_rows(self) -> int:
+        """`rows_per_expert`, which is known once settings are made."""
+        assert self.rows_per_expert is not None, "settings have filled it in"
+        return self.rows_per_expert
 
     def __post_init__(self):
-        from bcmdist.learning.settings_checks import refuse  # quick start
+        from bcmdist.learning.settings_checks import refuse, usual_rows  # quick start
 
+        if self.rows_per_expert is None:
+            object.__setattr__(self, "rows_per_expert", usual_rows(self.expert))
         if self.passes is not None:
             object.__setattr__(self, "passes", str(self.passes))
         refuse(self)

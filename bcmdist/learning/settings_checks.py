@@ -16,6 +16,8 @@ TWO_CLASSES = 2  # as many as a likelihood of classes must do with before they a
 
 CENTRES = (PLACED, "optimised")  # which begins there
 
+LEAST_TOLERANCE = 1e-9  # the transforms of waves have twelve digits
+
 LARGEST_SEED = 2**32 - 1  # of numpy's older generators, which scikit-learn takes
 
 
@@ -38,6 +40,11 @@ def refuse(settings) -> None:
         parse_kernel(settings.kernel, inputs=1)
 
 
+def usual_rows(expert: str) -> int:
+    """Rows of a partition where nobody says how many."""
+    return EXPERTS[expert].rows
+
+
 def refuse_seed(seed) -> None:
     """Raise `InvalidOption` where a seed is none that all generators of random numbers take."""
     if not 0 <= seed <= LARGEST_SEED:
@@ -58,7 +65,7 @@ def _refuse_choices(settings):
 
 
 def _refuse_numbers(settings):
-    for name in ("rows_per_expert", "seed", "query", "rvm_dictionary"):
+    for name in ("rows_per_expert", "seed", "query", "units", "networks", "rvm_dictionary"):
         value = getattr(settings, name)
         if (name == "query" and value == "auto") or (name in ("query", "rvm_dictionary") and value is None):
             continue
@@ -127,12 +134,7 @@ def _refuse_expert(settings):
     name, kind, wanted = settings.expert, EXPERTS[settings.expert], _wanted(settings)
     residual = kind.residual
     kind.refuse_kernel(name, settings.kernel)
-    for other, option in own_options():
-        if option not in kind.options and getattr(settings, option) != getattr(type(settings), option):
-            raise InvalidOption(
-                f"{option}: expected it with the expert {other} only, got the expert {name}; leave it out, or take "
-                f"--expert {other}"
-            )
+    _refuse_options(settings, name, kind)
     if settings.approximation == "ep":
         refuse_uncoupled(residual, "approximation ep", "take --approximation laplace")
     if wanted:
@@ -148,6 +150,35 @@ def _refuse_expert(settings):
             f"expert: expected {FIRST} with the objective committee, whose evidence it is, got {name}; give "
             "--objective local, or leave out --expert"
         )
+
+
+def _refuse_options(settings, name, kind):
+    """Options that the expert does not read."""
+    for option, having in own_options().items():
+        if name not in having and getattr(settings, option) != getattr(type(settings), option):
+            raise InvalidOption(
+                f"{option}: expected the expert {' or '.join(having)} with it, got {name}; leave it out, or take "
+                f"--expert {having[0]}"
+            )
+    if kind.count != "query" and settings.query is not None:
+        raise InvalidOption(
+            f"query: expected --{kind.count} with {name}, which has no query points, got {settings.query}; give that "
+            "instead"
+        )
+    if not kind.tells_errors(settings) and settings.noise != "auto":
+        raise InvalidOption(
+            f"noise: expected auto with {name}, which is trained on the rows that would tell how errors are spread, "
+            f"got {settings.noise}; leave it out, or take --expert {FIRST}"
+        )
+    if not kind.running and settings.linearise != "own":
+        raise InvalidOption(f"linearise: expected own with {name}, got {settings.linearise}; leave it out")
+    if not LEAST_TOLERANCE <= settings.tolerance < 1.0:
+        raise InvalidOption(
+            f"tolerance: expected a share of the variance from {LEAST_TOLERANCE:g} to 1, got {settings.tolerance:g}; "
+            "give another"
+        )
+    if kind.refuse and settings.kernel != "auto":
+        kind.refuse(settings.kernel, 1, settings.tolerance)
 
 
 def _refuse_precision(settings):

@@ -27,7 +27,13 @@ def joint_latent(shared: Shared, belief: Belief, X, *, allowed_bytes=math.inf) -
 
     With residuals of each row alone ("diagonal", "none"), these make the first part in place of k(X, X) - V_q V_q'.
 
-    The diagonal is the variance of `predict_latent`; the covariance of some rows is that block.
+    The diagonal is the variance of `predict_latent`; the covariance of some rows is that block. Of K members side by
+    side, whose f_k are N(m_k, C_k) here,
+
+    mean = avg m_k,  covariance = avg C_k + avg (m_k - mean) (m_k - mean)'
+
+    which is the Gaussian process that a mixture of marginalised networks is (Lazaro-Gredilla & Figueiras-Vidal, section
+    IV; SYSTEMS N6), without its noise.
 
     Parameters
     ----------
@@ -49,11 +55,20 @@ def joint_latent(shared: Shared, belief: Belief, X, *, allowed_bytes=math.inf) -
     _refuse_large(shared, len(X), 0, allowed_bytes)
     if len(X) == 0:
         return np.empty(0), np.empty((0, 0))
+    if shared.members:
+        return _mixed([joint_latent(one.shared, belief[k], X) for k, one in enumerate(shared.members)])
     V = shared.design(X)
     covariance = kind_of(shared).joint_lower(shared, V, X)
     mean = V @ belief.mean
     A = linalg.solve_right_transposed(belief.factor, V)
     return mean, linalg.mirror(linalg.add_outer_lower(covariance, A))
+
+
+def _mixed(said):
+    means, covariances = (np.stack(parts) for parts in zip(*said, strict=True))
+    mean = means.mean(axis=0)
+    apart = (means - mean) / np.sqrt(len(means))
+    return mean, covariances.mean(axis=0) + apart.T @ apart
 
 
 def sample_latent(shared: Shared, belief: Belief, X, *, size, seed, allowed_bytes=math.inf) -> np.ndarray:
@@ -93,7 +108,9 @@ def one_belief(model: Model, committee: Committee) -> Belief:
             f"joint prediction: expected one latent process, {model.likelihood.name} has "
             f"{model.likelihood.processes}; use predict"
         )
-    return committee.posterior
+    belief = committee.posterior
+    assert belief.factor is not None  # or it says why there is none
+    return belief
 
 
 def _refuse_large(shared, rows, samples, allowed_bytes):

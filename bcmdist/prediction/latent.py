@@ -4,12 +4,18 @@ Needs the shared variables and the belief only, never the training data. Rows ar
 memory does not grow with the number of new points, and no answer depends on the other rows.
 """
 
+from collections.abc import Iterable
+from functools import singledispatch
+
 import numpy as np
 
 from bcmdist import linalg
 from bcmdist.experts.residual import kind_of
 from bcmdist.model.shared.belief import Belief
+from bcmdist.model.shared.fourier.belief import FourierBelief
+from bcmdist.model.shared.fourier.features import PREDICTED_ROWS
 from bcmdist.model.shared.interface import Shared
+from bcmdist.prediction.mixtures.normal_mixtures import mixture_moments
 
 BLOCK_ROWS = 2048
 
@@ -22,6 +28,8 @@ def predict_latent(shared: Shared, belief: Belief, X) -> tuple[np.ndarray, np.nd
     var(f | v) is what the model's residual says: with "none" it is zero by definition of the model (SoR, weights of a
     basis), whose variance therefore vanishes where no basis function reaches.
 
+    Of members side by side, mean and variance of the equal mixture of what each says.
+
     Parameters
     ----------
     X : (n, D)
@@ -32,12 +40,33 @@ def predict_latent(shared: Shared, belief: Belief, X) -> tuple[np.ndarray, np.nd
     mean, variance : (n,), or (n, C) for C processes; where the belief couples the processes, the
         variance is their covariance (n, C, C)
     """
+    if shared.members:
+        return mixed(predict_latent(one.shared, belief[k], X) for k, one in enumerate(shared.members))
+    return _moments(belief, shared, X)
+
+
+@singledispatch
+def _moments(belief, shared, X):
+    """That of a factored belief."""
     coupled = belief.mean.ndim == 1 and len(belief.mean) > shared.size
     block = _coupled_block if coupled else _block
     processes = len(belief.mean) // shared.size if coupled else 1
     step = max(1, BLOCK_ROWS // processes**2)
     parts = [block(shared, belief, X[start : start + step]) for start in range(0, max(len(X), 1), step)]
     mean, variance = zip(*parts, strict=True)
+    return np.concatenate(mean), np.concatenate(variance)
+
+
+def mixed(said: Iterable[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance, (n,) each, of the equal mixture of Gaussians of means and variances (n,)."""
+    means, variances = (np.stack(parts) for parts in zip(*said, strict=True))
+    return mixture_moments(means, variances)
+
+
+@_moments.register
+def _(belief: FourierBelief, shared, X):
+    blocks = [shared.moments(belief, X[a : a + PREDICTED_ROWS]) for a in range(0, max(len(X), 1), PREDICTED_ROWS)]
+    mean, variance = zip(*blocks, strict=True)
     return np.concatenate(mean), np.concatenate(variance)
 
 

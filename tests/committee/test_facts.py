@@ -37,6 +37,7 @@ FULL = replace(
     labels={"X[1]": 20},
     noise="varying",
     spread={"rows": 300, "gain": 0.1, "gain_error": 0.02, "process": None},
+    networks={"rows": 300, "log_evidence": [-12.5], "noise_variance": [0.1], "evaluations": [40]},
     other={"of a later version": [1]},
 )
 

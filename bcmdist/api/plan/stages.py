@@ -12,7 +12,7 @@ from bcmdist.experts.residual import RESIDUALS
 from bcmdist.learning.blocks.blocks import FIRST_BLOCK, LEARNING_BLOCK, ROUGH_ROUNDS, THINNING
 from bcmdist.learning.contest import CONTENDERS
 from bcmdist.learning.experts import EXPERTS
-from bcmdist.learning.hyperparameters import AUTO_MEAN, POLISH_STEPS, asked_kernel
+from bcmdist.learning.hyperparameters import AUTO_KERNEL, AUTO_MEAN, POLISH_STEPS, wanted_kernel
 from bcmdist.learning.judges import JUDGED
 from bcmdist.learning.query_selection import KMEANS_ITERATIONS
 from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, MEAN_STEPS, START_LENGTHSCALES
@@ -117,6 +117,7 @@ def steps(case: Planned) -> Iterator[Step]:
     sample = 10 * case.query
     means = Work(moved=2 * FLOAT * min(sample, case.rows) * case.query * KMEANS_ITERATIONS)
     yield Step("query", 1, means + work.factored(case.query), case.query, alone=True)
+    yield from _training(case)
     if case.settings.objective == "committee":
         told = _message(case, own=False)
         yield Step("polish", case.parts, told + 3 * told, case.expert_rows, rounds=POLISH_STEPS, read=case.expert_rows)
@@ -130,14 +131,14 @@ def steps(case: Planned) -> Iterator[Step]:
         yield from _calibration(case)
     if case.spatial:
         yield from _halos(case)
-    if case.likelihood.measured and case.rows >= LEAST:
+    if case.likelihood.measured and case.rows >= LEAST and EXPERTS[case.settings.expert].tells_errors(case.settings):
         yield from _errors(case)
 
 
 def _message(case, *, own=True) -> Work:
-    n, exact = case.expert_rows, case.likelihood.exact
-    if not RESIDUALS[EXPERTS[case.settings.expert].residual].couples:
-        return work.message_apart(n, case.query, exact=exact)
+    n, exact, expert = case.expert_rows, case.likelihood.exact, EXPERTS[case.settings.expert]
+    if not RESIDUALS[expert.residual].couples:
+        return expert.models(case.settings) * work.message_apart(n, case.query, exact=exact)
     ep = case.settings.approximation == "ep"
     return work.message(n, case.query, exact=exact, copies=case.likelihood.copies, ep=ep, own=own)
 
@@ -145,12 +146,23 @@ def _message(case, *, own=True) -> Work:
 # --- Learning ---
 
 
+def _training(case) -> Iterator[Step]:
+    expert = EXPERTS[case.settings.expert]
+    training = expert.training
+    if training and training.messages(case.settings):
+        rows = min(training.rows or case.rows, case.rows)
+        blocks = -(-rows // (training.block or case.settings.rows_per_expert))
+        told = work.message_apart(rows / blocks, case.query, exact=True)
+        rounds = training.messages(case.settings)
+        yield Step("train", blocks, told, rows / blocks, rounds=rounds, kept=True)
+
+
 def evaluations(case: Planned) -> tuple[float, float, float]:
     """Of the evidence, about: over the first rows, over those near in the metric found there, and in further rounds."""
     effort = EFFORTS[case.settings.effort]
     exact = case.likelihood.learned_as().exact
     first, later = EVALUATIONS[exact]
-    others = len(AUTO_KERNELS) - 1 if asked_kernel(case.settings) == "auto" else 0
+    others = len(AUTO_KERNELS) - 1 if wanted_kernel(case.settings) == AUTO_KERNEL else 0
     climbs = len(START_LENGTHSCALES) + case.spread
     coarse = first * (climbs + others) * effort.isotropic_steps
     slopes = exact and case.settings.mean == AUTO_MEAN and not case.spatial

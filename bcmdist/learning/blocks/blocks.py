@@ -62,7 +62,11 @@ class SampleBlocks:
         return min(self.size, self.sample.rows)
 
     def __call__(self, kernel):
-        count = -(-self.sample.rows // (min(self.size, FIRST_BLOCK) if kernel is None else self.size))
+        return self.cut(min(self.size, FIRST_BLOCK) if kernel is None else self.size)
+
+    def cut(self, size) -> list[Partition]:
+        """Even blocks of at most so many rows."""
+        count = -(-self.sample.rows // size)
         edges = [self.sample.rows * k // count for k in range(count + 1)]
         return [_kept(Partition(self.sample, a, b), self.place) for a, b in itertools.pairwise(edges)]
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from bcmdist import linalg
 from bcmdist.errors import BcmdistWarning
-from bcmdist.learning.all_rows import AllRows
+from bcmdist.learning.ground import Ground
 from bcmdist.learning.relevance.learners import Problem, State, posterior
 from bcmdist.learning.relevance.sums import Functions, Sums, functions_of
 from bcmdist.learning.relevance.updates import UPDATES
@@ -57,15 +57,15 @@ def site_sums(Phi, f, likelihood, obs) -> Sums:
     return Sums(gram, Phi.T @ pulled, float(np.sum(pulled**2 / least)), len(f), float(np.log(least).sum()))
 
 
-def at_the_mode(tried: Weights, likelihood, rows: AllRows, start: State | None) -> tuple[Problem, State]:
+def at_the_mode(tried: Weights, likelihood, ground: Ground, start: State | None) -> tuple[Problem, State]:
     """The sums of all rows at the mode under the state that they tell, and this."""
     weights, arrays = np.zeros(tried.size), tried.basis.to_arrays()
     for _ in range(MOST_PASSES):
-        with rows.transient(arrays | {"weights": weights}) as references:
-            functions = functions_of(tried, rows.scaling, {name: references[name] for name in arrays})
-            sums = rows.sum(SiteSums(functions, likelihood, rows.classes, references["weights"]))
+        with ground.transient(arrays | {"weights": weights}) as references:
+            functions = functions_of(tried, ground.scaling, {name: references[name] for name in arrays})
+            sums = ground.sum(SiteSums(functions, likelihood, ground.classes, references["weights"]))
         problem = Problem(sums, tried.size - tried.functions, keep_noise=True, least=LEAST_SHARE)
-        start = state = UPDATES[rows.update](problem, 1.0, start)
+        start = state = UPDATES[ground.options["rvm_update"]](problem, 1.0, start)
         moved = np.zeros(tried.size)
         moved[state.active] = posterior(sums, state).mean
         step, weights = moved - weights, moved

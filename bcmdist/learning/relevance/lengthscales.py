@@ -12,7 +12,7 @@ from typing import cast
 import numpy as np
 from scipy.optimize import minimize
 
-from bcmdist.learning.all_rows import AllRows
+from bcmdist.learning.ground import Ground
 from bcmdist.learning.relevance.learners import Posterior, State, posterior
 from bcmdist.learning.relevance.sums import Functions, RowSums, Sums, functions_of
 from bcmdist.model.loading import load_scaling
@@ -53,22 +53,22 @@ def pull(basis: Radial, X, Phi, y, weight, mean, covariance) -> np.ndarray:
     return E.sum(axis=1) @ X**2 - 2.0 * np.einsum("id,id->d", X, E @ C) + E.sum(axis=0) @ C**2
 
 
-def summed(shared: Weights, rows: AllRows) -> Sums:
+def summed(shared: Weights, ground: Ground) -> Sums:
     """What all rows say of functions, in one pass."""
-    with rows.transient(shared.basis.to_arrays()) as references:
-        return rows.sum(RowSums(functions_of(shared, rows.scaling, references)))
+    with ground.transient(shared.basis.to_arrays()) as references:
+        return ground.sum(RowSums(functions_of(shared, ground.scaling, references)))
 
 
-def gradient(shared: Weights, basis: Radial, found: Posterior, noise, rows: AllRows) -> np.ndarray:
+def gradient(shared: Weights, basis: Radial, found: Posterior, noise, ground: Ground) -> np.ndarray:
     """dL in the logarithms of the lengthscales of a basis, all of whose functions are in the model, (D,)."""
     arrays = basis.to_arrays()
-    with rows.transient(arrays | {"mean": found.mean, "covariance": found.covariance}) as references:
-        functions = functions_of(shared, rows.scaling, {name: references[name] for name in arrays})
-        total = rows.sum(PullOfRows(functions, references["mean"], references["covariance"]))
+    with ground.transient(arrays | {"mean": found.mean, "covariance": found.covariance}) as references:
+        functions = functions_of(shared, ground.scaling, {name: references[name] for name in arrays})
+        total = ground.sum(PullOfRows(functions, references["mean"], references["covariance"]))
     return total / (noise * basis.lengthscale**2)
 
 
-def climbed(shared: Weights, basis: Radial, state: State, rows: AllRows) -> np.ndarray:
+def climbed(shared: Weights, basis: Radial, state: State, ground: Ground) -> np.ndarray:
     """Lengthscales (D,) of a larger evidence of the functions of a basis, with the precisions and noise of a state.
 
     All change by one factor where the kernel has one lengthscale for all inputs.
@@ -79,8 +79,8 @@ def climbed(shared: Weights, basis: Radial, state: State, rows: AllRows) -> np.n
     def loss(x):
         moved = replace(basis, lengthscale=basis.lengthscale * np.exp(x))
         few = replace(shared, basis=moved, scale=np.ones(moved.functions))
-        found = posterior(summed(few, rows), everything)
-        slope = gradient(few, moved, found, state.noise, rows)
+        found = posterior(summed(few, ground), everything)
+        slope = gradient(few, moved, found, state.noise, ground)
         return -found.evidence, -(slope if len(x) == len(slope) else slope.sum(keepdims=True))
 
     how = {"bounds": [(-LARGEST_LOG, LARGEST_LOG)] * shape[0], "options": {"maxiter": CLIMB_STEPS}}

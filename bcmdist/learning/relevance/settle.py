@@ -10,7 +10,9 @@ from typing import cast
 
 import numpy as np
 
-from bcmdist.learning.all_rows import AllRows
+from bcmdist.errors import InvalidOption
+from bcmdist.learning.ground import Ground
+from bcmdist.learning.known import Known
 from bcmdist.learning.relevance.classes import at_the_mode
 from bcmdist.learning.relevance.learners import Problem, State, posterior
 from bcmdist.learning.relevance.lengthscales import climbed, summed
@@ -25,6 +27,23 @@ from bcmdist.model.shared.weights import Weights
 MOST_TURNS, LEAST_TURN = 10, 1.0
 # Prior standard deviation of the one function that is kept where none matters: too small to matter.
 NEXT_TO_NOTHING = 1e-6
+
+
+def drawn(known: Known) -> tuple[Radial, float]:
+    """Bumps around sampled rows, drawn at random.
+
+    Raises
+    ------
+    InvalidOption
+        They are to be chosen in another way.
+    """
+    if known.method not in ("kmeans", "random"):
+        raise InvalidOption(
+            f"query_method: expected kmeans or random with relevance vectors, which are chosen among rows at random, "
+            f"got {known.method}; leave it out"
+        )
+    assert known.row is not None
+    return dictionary(known.sample, known.row, known.kernel, known.options["rvm_dictionary"] or known.count)
 
 
 def dictionary(sample, rows, kernel, count) -> tuple[Radial, float]:
@@ -42,17 +61,17 @@ def dictionary(sample, rows, kernel, count) -> tuple[Radial, float]:
     return Radial(sample[first], lengthscale, rows[first].astype(float)), 1.0
 
 
-def settle(shared: Shared, likelihood, rows: AllRows) -> tuple[Shared, Likelihood]:
+def settled(shared: Shared, likelihood, ground: Ground) -> tuple[Shared, Likelihood]:
     """The functions that the evidence of all rows keeps, and the noise of measurements, unless it was given."""
-    tried, problem, state = grown(cast(Weights, shared), likelihood, rows)
+    tried, problem, state = grown(cast(Weights, shared), likelihood, ground)
     if not likelihood.exact:
         return relevant(tried, state), likelihood
-    if rows.adapt and np.any(state.active < problem.free):
-        tried, state = adapted(tried, problem, state, rows)
+    if ground.options["rvm_lengthscale"] == "adapted" and np.any(state.active < problem.free):
+        tried, state = adapted(tried, problem, state, ground)
     return relevant(tried, state), replace(likelihood, noise_variance=np.array([state.noise]))
 
 
-def grown(whole: Weights, likelihood, rows: AllRows) -> tuple[Weights, Problem, State]:
+def grown(whole: Weights, likelihood, ground: Ground) -> tuple[Weights, Problem, State]:
     """Some functions of a dictionary, their sums, and which of them are in the model.
 
     Of a dictionary that is larger than sums may be, some functions at a time are tried, each once, together with those
@@ -61,25 +80,25 @@ def grown(whole: Weights, likelihood, rows: AllRows) -> tuple[Weights, Problem, 
     """
     held, learn = whole.mean.weights(whole.inputs), measured if likelihood.exact else at_the_mode
     kept, start = np.arange(0), None
-    for block in np.array_split(np.arange(whole.functions), -(-whole.functions // rows.at_once)):
+    for block in np.array_split(np.arange(whole.functions), -(-whole.functions // ground.count)):
         names = np.sort(np.concatenate([kept, block]))
         tried = replace(whole, basis=cast(Radial, whole.basis).some(names), scale=whole.scale[names])
         if start is not None:
             places = np.append(np.searchsorted(names, kept), len(names) + np.arange(held))
             start = replace(start, active=places)
-        problem, state = learn(tried, likelihood, rows, start)
+        problem, state = learn(tried, likelihood, ground, start)
         start = state
         kept = names[state.active[state.active < problem.free]]
     return tried, problem, state
 
 
-def measured(tried: Weights, likelihood, rows: AllRows, start: State | None) -> tuple[Problem, State]:
+def measured(tried: Weights, likelihood, ground: Ground, start: State | None) -> tuple[Problem, State]:
     """The sums of rows with Gaussian noise, and what they tell."""
-    problem = Problem(summed(tried, rows), tried.size - tried.functions, keep_noise=not rows.learn)
-    return problem, UPDATES[rows.update](problem, float(likelihood.noise_variance[0]), start)
+    problem = Problem(summed(tried, ground), tried.size - tried.functions, keep_noise=not ground.learn)
+    return problem, UPDATES[ground.options["rvm_update"]](problem, float(likelihood.noise_variance[0]), start)
 
 
-def adapted(shared: Weights, problem: Problem, state: State, rows: AllRows) -> tuple[Weights, State]:
+def adapted(shared: Weights, problem: Problem, state: State, ground: Ground) -> tuple[Weights, State]:
     """Dictionary and state of a larger evidence, by lengthscales and precisions in turn; one more pass each turn.
 
     Everything stays as it is where the next turn does not gain.
@@ -87,11 +106,11 @@ def adapted(shared: Weights, problem: Problem, state: State, rows: AllRows) -> t
     best, lengths = posterior(problem.sums, state).evidence, len(shared.kernel.parameters["lengthscale"])
     for _ in range(MOST_TURNS):
         basis = cast(Radial, shared.basis)
-        theta = climbed(shared, basis.some(state.active[state.active < shared.functions]), state, rows)
+        theta = climbed(shared, basis.some(state.active[state.active < shared.functions]), state, ground)
         kernel = replace(cast(SquaredExponential, shared.kernel), lengthscale=theta[:lengths])
         moved = replace(shared, basis=replace(basis, lengthscale=theta), kernel=kernel)
-        problem = replace(problem, sums=summed(moved, rows))
-        after = UPDATES[rows.update](problem, state.noise, state)
+        problem = replace(problem, sums=summed(moved, ground))
+        after = UPDATES[ground.options["rvm_update"]](problem, state.noise, state)
         evidence = posterior(problem.sums, after).evidence
         if evidence <= best:
             break

@@ -28,6 +28,7 @@ from bcmdist.model.kernels.interface import (
     metric,
     split_parameters,
 )
+from bcmdist.model.kernels.network import Arcsine
 from bcmdist.model.kernels.stationary import (
     Matern12,
     Matern32,
@@ -40,6 +41,7 @@ from bcmdist.model.kernels.stationary import (
 
 __all__ = [
     "KERNEL_NAMES",
+    "Arcsine",
     "Constant",
     "Cubic",
     "Kernel",
@@ -113,7 +115,8 @@ def _default(kernel, inputs):
     return kernel(**{name: defaults[name] for name in kernel.names()})
 
 
-for own in (SquaredExponential, Matern12, Matern32, Matern52, RationalQuadratic, Linear, Quadratic, Cubic, Constant):
+STATIONARY = (SquaredExponential, Matern12, Matern32, Matern52, RationalQuadratic)
+for own in (*STATIONARY, Arcsine, Linear, Quadratic, Cubic, Constant):
     register_kernel(own)
 
 

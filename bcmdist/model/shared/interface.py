@@ -6,18 +6,25 @@ b_g are the columns of the process g of the kernel, B of them: of its values at 
 and w are the basis and the weights of the mean. What v does not explain is r, with the variance
 k(x, x) - b_g(x)'b_g(x); what experts do with it has a name, `residual` (`bcmdist.experts.residual`).
 
+Several models may stand side by side, `members`: each hears all rows on its own, with a share of v of its own, and
+predictions are their equal mixture. Most kinds have none: all of v is one model.
+
 A new kind is one class, added to `kinds.KINDS` under a name of its own. A basis alone is less: see `weights`.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from bcmdist import linalg
+from bcmdist.data.observations import Observations
 from bcmdist.errors import NotPositiveDefinite
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.mean import Mean
+from bcmdist.model.shared.belief import Belief, factored
 
 Arrays = dict[str, np.ndarray]
 
@@ -26,7 +33,7 @@ NEGATIVE_SHARE = 1e-6
 
 
 class Shared(ABC):
-    """Shared variables with the prior they belong to; immutable, S = B + P of them."""
+    """Shared variables with the prior they belong to; immutable, S = B + P of them, or B + K P of K members."""
 
     kind: ClassVar[str]
     """under which models are stored"""
@@ -34,6 +41,8 @@ class Shared(ABC):
     """what the variables of the process are, for messages: "query points" """
     exhaustive: ClassVar[bool]
     """whether fewer of them than were asked for are left because they determine the others"""
+    advised: ClassVar[str] = "set --query to {} or more"
+    """what to do where they limit a fit, {} being a number of them that would not"""
     kernel: Kernel
     """of the process, in scaled units"""
     mean: Mean
@@ -51,6 +60,11 @@ class Shared(ABC):
     @abstractmethod
     def functions(self) -> int:
         """Number B of shared variables of the process; the P of the mean follow them."""
+
+    @property
+    def members(self) -> "tuple[Member, ...]":
+        """The models that stand side by side, each with as many variables; none where all of v is one model."""
+        return ()
 
     @abstractmethod
     def fill(self, X, V) -> None:
@@ -85,16 +99,24 @@ class Shared(ABC):
 
     @property
     def size(self) -> int:
-        """Number S = B + P of shared variables."""
-        return self.functions + self.mean.weights(self.inputs)
+        """Number S of shared variables."""
+        return self.functions + max(1, len(self.members)) * self.mean.weights(self.inputs)
 
     def design(self, X) -> np.ndarray:
-        """Rows b(x)' of the whitened design: (n, D) -> (n, S), Fortran-ordered."""
+        """Rows b(x)' of the whitened design: (n, D) -> (n, S), Fortran-ordered. Columns of the mean last."""
         B = self.functions
         V = np.empty((len(X), self.size), order="F")
         self.fill(X, V[:, :B])
-        V[:, B:] = self.mean.design(X)
+        V[:, B:] = np.tile(self.mean.design(X), max(1, len(self.members)))
         return V
+
+    def belief(self, eta, precision) -> Belief:
+        """N(Lambda^-1 eta, Lambda^-1), Lambda = I + precision, from those of a sum of messages (`Message`)."""
+        return factored(eta, precision)
+
+    def told(self, original: Callable[[np.ndarray], np.ndarray]) -> dict | None:
+        """What else `info` says of them, JSON-ready; `original` turns scaled inputs (n, D) into those of the data."""
+        return None
 
     def residual_lower(self, V, K) -> np.ndarray:
         """Lower triangle of cov(f | v) = K - V V' for K = k(X, X); overwrites that of K.
@@ -112,6 +134,19 @@ class Shared(ABC):
         """Diagonal of cov(f | v) at the rows of X, with design V, (n,)."""
         Vg = V[:, : self.functions]
         return self.kernel.diagonal(X) - np.einsum("ij,ij->i", Vg, Vg)
+
+
+@dataclass(frozen=True)
+class Member:
+    """One of the models that stand side by side."""
+
+    shared: Shared
+    noise: float
+    """its noise variances, as a share of those of the likelihood of all; their mean is 1"""
+
+    def heard(self, obs: Observations) -> Observations:
+        """Rows as this one hears them: of weight w where all others would say w times this share."""
+        return replace(obs, weight=obs.weight / self.noise)
 
 
 def refuse_negative(residual, prior) -> None:

@@ -1,0 +1,134 @@
+"""Networks of one hidden layer side by side, whose output weights are the shared variables (marginalised networks).
+
+    f(x) = sum_r w_r erf(u_r0 + u_r'x),     w_r ~ N(0, s^2),     for each of K networks
+
+(Lazaro-Gredilla & Figueiras-Vidal, sections III and IV; SYSTEMS N4 and N5). Given the inner weights u it is a
+regression on fixed functions: messages about w add, and what they add up to is the posterior of all rows. Which
+networks these are, a fit has settled (`bcmdist.learning.networks`). Networks know nothing of each other; predictions
+are their equal mixture.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+from scipy.special import erf
+
+from bcmdist.model.kernels import Kernel
+from bcmdist.model.mean import Mean
+from bcmdist.model.shared.interface import Arrays, Member, Shared
+from bcmdist.model.shared.weights import Basis, Weights, register_basis
+from bcmdist.storage.fields import check_array, damaged
+
+INNER, SCALE, NOISE = "network_inner", "network_scale", "network_noise"
+NOISE_TOLERANCE = 1e-9  # by which rounding may keep the mean share of the noise from 1
+
+
+@register_basis
+@dataclass(frozen=True)
+class Units(Basis):
+    """erf(u_0 + u'x) of M hidden units."""
+
+    name: ClassVar[str] = "units"
+    inner: np.ndarray
+    """(M, 1 + D), the weight u_0 of the offset first"""
+
+    @property
+    def inputs(self) -> int:
+        return self.inner.shape[1] - 1
+
+    @property
+    def functions(self) -> int:
+        return len(self.inner)
+
+    def features(self, X) -> np.ndarray:
+        found = activations(self.inner, X)
+        return erf(found, out=found)
+
+    def to_arrays(self) -> Arrays:
+        return {"inner": self.inner}
+
+    @classmethod
+    def from_arrays(cls, arrays) -> "Units":
+        return cls(arrays["inner"])
+
+
+def activations(inner, X) -> np.ndarray:
+    """u_0 + u'x of each unit at the rows of X: (n, D) -> (n, M), Fortran-ordered."""
+    found = inner[:, 1:] @ X.T
+    found += inner[:, :1]
+    return found.T
+
+
+@dataclass(frozen=True)
+class Networks(Shared):
+    """K networks of M units each, with a mean of their own."""
+
+    kind: ClassVar[str] = "networks"
+    noun: ClassVar[str] = "hidden units of a network"
+    exhaustive: ClassVar[bool] = False
+    advised: ClassVar[str] = "set --units to {} or more"
+    inner: np.ndarray
+    """(K, M, 1 + D), as of `Units`"""
+    scale: np.ndarray
+    """prior standard deviation s of an output weight, (K,)"""
+    noise: np.ndarray
+    """noise variance of each network as a share of that of the likelihood, (K,), in the mean 1"""
+    kernel: Kernel
+    """whose lengthscales the inner weights were drawn by"""
+    mean: Mean
+    residual: str = "none"
+    jitter: float = 0.0
+
+    @property
+    def inputs(self) -> int:
+        return self.inner.shape[2] - 1
+
+    @property
+    def functions(self) -> int:
+        return self.inner.shape[0] * self.inner.shape[1]
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        return self._members
+
+    @cached_property
+    def _members(self):
+        return tuple(
+            Member(one_network(inner, scale, self.kernel, self.mean), float(noise))
+            for inner, scale, noise in zip(self.inner, self.scale, self.noise, strict=True)
+        )
+
+    def fill(self, X, V) -> None:
+        M = self.inner.shape[1]
+        for k, member in enumerate(self.members):
+            member.shared.fill(X, V[:, k * M : (k + 1) * M])
+
+    def to_arrays(self) -> tuple[Arrays, dict]:
+        return {INNER: self.inner, SCALE: self.scale, NOISE: self.noise}, {}
+
+    @classmethod
+    def from_arrays(cls, arrays, facts, kernel, mean, residual) -> "Networks":
+        return cls(arrays[INNER], arrays[SCALE], arrays[NOISE], kernel, mean, residual, facts["jitter"])
+
+    @classmethod
+    def check_arrays(cls, arrays, facts, inputs, where) -> None:
+        for name in (INNER, SCALE, NOISE):
+            if name not in arrays:
+                raise damaged(where, f"an array {name}", "none")
+        K, M = arrays[INNER].shape[:2] if arrays[INNER].ndim == 3 else (0, 0)
+        if not (K and M):
+            raise damaged(where, "networks with units in network_inner", f"shape {arrays[INNER].shape}")
+        check_array(arrays[INNER], where, INNER, shape=(K, M, 1 + inputs))
+        for name in (SCALE, NOISE):
+            check_array(arrays[name], where, name, shape=(K,), positive=True)
+
+    def check(self, where) -> None:
+        if abs(self.noise.mean() - 1.0) > NOISE_TOLERANCE:
+            raise damaged(where, "shares of 1 in the mean in network_noise", f"{self.noise.mean():g}")
+
+
+def one_network(inner, scale, kernel: Kernel, mean: Mean) -> Weights:
+    """A network on its own: weights of its units, of prior standard deviation `scale`."""
+    return Weights(Units(inner), np.full(len(inner), scale), kernel, mean)
