@@ -233,7 +233,7 @@ register_expert(
     drawn=lambda settings: settings.rvm_dictionary or 0,
     kernel="se",
     kernels=("se", "se-iso"),
-    likelihoods=("gaussian",),
+    likelihoods=("gaussian", "bernoulli", "probit"),
     options=("rvm_update", "rvm_dictionary", "rvm_lengthscale"),
 )
 EXPERTS.add(

@@ -37,6 +37,8 @@ class Ground:
     """the expert's own, by the names of `Settings`"""
     found: dict[str, Any]
     """to which what was found out is added, by the names of `Facts`"""
+    classes: tuple[float, ...] | None = None
+    """labels that targets number, where they do"""
 
     def transient(self, arrays: Mapping[str, np.ndarray]) -> AbstractContextManager[dict[str, BlobReference]]:
         """References of arrays that tasks need for a moment, by name."""

@@ -38,6 +38,7 @@ from bcmdist.learning.labels import used_as_labels
 from bcmdist.learning.query_selection import (
     LEAST_QUERY,
     MOST_QUERY,
+    STOPPING,
     automatic_count,
     working_targets,
 )
@@ -265,7 +266,7 @@ def _ground(case, reference, store, place, found) -> Ground:
 
     settings, asked = case.settings, found["query_asked"]
     how = (settings.learn, settings.effort, asked, case.expert.own(settings))
-    return Ground(case.runtime, case.parts, sampled, reference, store, place.scratch, *how, found)
+    return Ground(case.runtime, case.parts, sampled, reference, store, place.scratch, *how, found, case.classes)
 
 
 def _shared(case, kernel, likelihood, mean, found) -> Shared:
@@ -279,7 +280,7 @@ def _shared(case, kernel, likelihood, mean, found) -> Shared:
         count, found["degrees_estimated"] = automatic_count(case.inputs, noise, data.rows, kernel, fits)
     found["query_asked"] = count
     places = wanted_inputs(settings, data, max(SAMPLE_LEAST, SAMPLE_PER_QUERY * count), case.runtime)
-    return case.expert.shared(
+    made = case.expert.shared(
         Known(
             sample=case.inputs,
             targets=working_targets(likelihood, obs, mean, case.inputs),
@@ -298,6 +299,9 @@ def _shared(case, kernel, likelihood, mean, found) -> Shared:
             options=case.expert.own(settings),
         )
     )
+    if settings.query_method in STOPPING:
+        found["query_asked"] = made.functions
+    return made
 
 
 def _labels(case, kernel):

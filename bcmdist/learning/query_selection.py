@@ -1,9 +1,9 @@
 """Which points make the query set, and how many.
 
 Every method has one interface: rows sampled from the data, in scaled units, and what they say of the latent f,
-go in; points come out. "kmeans" and "random" look at the inputs alone, "pivoted" at the prior too, "evidence" at
-the targets as well. "kmeans" also looks at places where predictions will be wanted, and of few inputs at gaps between
-rows.
+go in; points come out. "kmeans" and "random" look at the inputs alone, "pivoted" at the prior too, "evidence" and
+"sggp" at the targets as well. "kmeans" also looks at places where predictions will be wanted, and of few inputs at gaps
+between rows.
 """
 
 from collections.abc import Callable
@@ -13,6 +13,7 @@ import numpy as np
 from bcmdist import linalg
 from bcmdist.committee.committee import POINTS_PER_DEGREE
 from bcmdist.errors import InvalidOption
+from bcmdist.learning.greedy import Given, greedy_evidence, greedy_posterior
 from bcmdist.learning.uncovered import gap_places
 from bcmdist.model.kernels import Kernel, metric
 from bcmdist.model.likelihoods import Likelihood
@@ -24,9 +25,6 @@ SPREADING_ITERATIONS = 10  # of centres that were spread, some of which are take
 # rows of three validation splits of heaton that mirror its gaps, RMSE .767, .937, 1.041 without any, .780, .875, .989
 # with them (exponential kernel, 1000 points).
 MOST_IN_GAPS = 0.25
-
-# Candidates for each next point: with 59 the best is among the best 5 % with probability 95 % (1 - .95^59).
-POOL = 59
 
 # Least and most points, and the step, of an automatic query set. With more, the committee costs more than it
 # gains over local prediction; arbitrary.
@@ -66,7 +64,7 @@ def select_points(
     kernel : Kernel
         With its final hyper-parameters.
     targets, noise : (n, C), (n,)
-        What "evidence" looks at: see `working_targets`, `Likelihood.noise`.
+        What "evidence" and "sggp" look at: see `working_targets`, `Likelihood.noise`.
     rows : how many rows there are, of which some were sampled
     places : (m, D)
         Where predictions will be wanted, for "kmeans": they weigh as much as the sampled rows.
@@ -130,44 +128,9 @@ def _centres(points, count, seed, *, weight=None, init="random", max_iter=KMEANS
     return means.fit(points, sample_weight=weight).cluster_centers_
 
 
-class _Given:
-    """What f at the sampled rows still varies, given f at the rows chosen so far.
-
-    Partial Cholesky factorisation K = V V' + remainder with a column of V for each chosen row; memory n count.
-    """
-
-    def __init__(self, sample, count, kernel, share):
-        self.sample, self.kernel = sample, kernel
-        self.variance = kernel.diagonal(sample)
-        """diagonal of the remainder, (n,)"""
-        self.least = share * self.variance.mean()
-        """a row of less variance is determined by those chosen"""
-        self.chosen: list[int] = []
-        self._space = np.empty((len(sample), min(count, len(sample))), order="F")
-        self.V = self._space[:, :0]
-        """(n, chosen)"""
-
-    @property
-    def full(self) -> bool:
-        """True where as many rows were chosen as were asked for."""
-        return self.V.shape == self._space.shape
-
-    def columns(self, rows) -> np.ndarray:
-        """The column that each of `rows` (c,) would append to V, (n, c)."""
-        remainder = self.kernel.cross(self.sample, self.sample[rows]) - self.V @ self.V[rows].T
-        return remainder / np.sqrt(self.variance[rows])
-
-    def choose(self, row, column) -> None:
-        self._space[:, len(self.chosen)] = column
-        self.chosen.append(int(row))
-        self.V = self._space[:, : len(self.chosen)]
-        self.variance = self.variance - column**2
-        self.variance[row] = 0.0
-
-
 def _pivoted(sample, targets, count, kernel, noise, share, seed, places):
     """Greedily the row of largest variance given those chosen: pivoted Cholesky of K without K, O(n count^2)."""
-    given = _Given(sample, count, kernel, share)
+    given = Given(sample, count, kernel, share)
     while not given.full and given.variance.max() > given.least:
         row = int(given.variance.argmax())
         given.choose(row, given.columns([row])[:, 0])
@@ -176,58 +139,32 @@ def _pivoted(sample, targets, count, kernel, noise, share, seed, places):
 
 def _evidence(sample, targets, count, kernel, noise, share, seed, places):
     """Greedily the row that raises the evidence most; see `greedy_evidence`."""
-    if targets is None or noise is None:
-        raise InvalidOption(
-            "query method evidence: expected targets and their noise, got none; give them, or choose pivoted or kmeans"
-        )
+    _refuse_no_targets("evidence", targets, noise)
     return sample[greedy_evidence(sample, targets, count, kernel, noise, seed, share=share)[0]]
 
 
-def greedy_evidence(
-    sample, targets, count, kernel, noise, seed, *, share=linalg.DUPLICATE_SHARE
-) -> tuple[np.ndarray, np.ndarray]:
-    """Rows chosen one by one for the evidence of the targets, and by how much each raised it (thesis, 3.3.4, A.3).
-
-    The model is that of the chosen rows alone (SoR), y ~ N(0, V V' + Psi) with Psi = diag(noise) and V V' the
-    part of K that they explain. With L L' = I + V' Psi^-1 V and r = L^-1 V' Psi^-1 y, a column u appended to V
-    appends (z', d) to L and t to r (SYSTEMS T14),
-
-        z = L^-1 V' Psi^-1 u,   d^2 = 1 + u' Psi^-1 u - z'z,   t = (u' Psi^-1 y - z'r) / d,
-
-    and the log evidence gains t^2 / 2 - log d. The best of `POOL` random rows is taken, in O(n count) each.
-
-    Parameters
-    ----------
-    targets : (n, C)
-        Of C processes with the same kernel, whose gains are summed.
-
-    Returns
-    -------
-    rows (m,) with m <= count, gains (m,) in nats
-    """
-    rng = np.random.default_rng(seed)
-    given = _Given(sample, count, kernel, share)
-    size, classes = min(count, len(sample)), targets.shape[1]
-    L, r = np.zeros((size, size), order="F"), np.zeros((size, classes))
-    gains: list[float] = []
-    free = np.flatnonzero(given.variance > given.least)
-    while not given.full and len(free):
-        pool, m = rng.choice(free, min(POOL, len(free)), replace=False), len(gains)
-        U = given.columns(pool)
-        weighted = U / noise[:, None]
-        Z = linalg.solve_lower(L[:m, :m], np.asfortranarray(given.V.T @ weighted))
-        d = np.sqrt(1.0 + np.einsum("ij,ij->j", U, weighted) - np.einsum("ij,ij->j", Z, Z))
-        t = (weighted.T @ targets - Z.T @ r[:m]) / d[:, None]
-        gain = 0.5 * (t**2).sum(axis=1) - classes * np.log(d)
-        best = int(gain.argmax())
-        L[m, :m], L[m, m], r[m] = Z[:, best], d[best], t[best]
-        given.choose(pool[best], U[:, best])
-        gains.append(float(gain[best]))
-        free = np.flatnonzero(given.variance > given.least)
-    return np.array(given.chosen), np.array(gains)
+def _posterior(sample, targets, count, kernel, noise, share, seed, places):
+    """Greedily the row that raises the posterior most, until more would hardly; see `greedy_posterior`."""
+    _refuse_no_targets("sggp", targets, noise)
+    return sample[greedy_posterior(sample, targets, count, kernel, noise, seed, share=share)[0]]
 
 
-CHOOSERS: dict[str, Callable] = {"kmeans": _kmeans, "random": _random, "pivoted": _pivoted, "evidence": _evidence}
+def _refuse_no_targets(method, targets, noise):
+    if targets is None or noise is None:
+        raise InvalidOption(
+            f"query method {method}: expected targets and their noise, got none; give them, or choose pivoted or kmeans"
+        )
+
+
+CHOOSERS: dict[str, Callable] = {
+    "kmeans": _kmeans,
+    "random": _random,
+    "pivoted": _pivoted,
+    "evidence": _evidence,
+    "sggp": _posterior,
+}
+TARGETED = ("evidence", "sggp")  # which look at targets
+STOPPING = ("sggp",)  # which may have enough with fewer than were asked for
 QUERY_METHODS = tuple(CHOOSERS)
 PLACED = "kmeans"  # whose points need be no rows
 

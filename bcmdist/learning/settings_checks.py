@@ -7,7 +7,7 @@ from bcmdist.experts.precision import refuse_single
 from bcmdist.experts.residual import refuse_classes_together, refuse_uncoupled
 from bcmdist.learning.experts import EXPERTS, FIRST, own_options
 from bcmdist.learning.option_fields import choices_of, fits, said, types_of
-from bcmdist.learning.query_selection import PLACED, has_working_targets
+from bcmdist.learning.query_selection import PLACED, TARGETED, has_working_targets
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import LIKELIHOODS, Likelihood, make_likelihood, tasks
 from bcmdist.model.model import FIRST_PRECISION
@@ -86,9 +86,10 @@ def _refuse_likelihood(settings):
             f"likelihood: expected one of {', '.join(known[task])} for {task}, got {likelihood}; leave out one of them"
         )
     likely = _wanted(settings) or make_likelihood(known[task or "regression"][0], TWO_CLASSES)
-    if settings.query_method == "evidence" and not has_working_targets(likely):
+    if settings.query_method in TARGETED and not has_working_targets(likely):
         raise InvalidOption(
-            f"query_method: expected kmeans or pivoted with {likely.name}, got evidence; give one of these"
+            f"query_method: expected kmeans or pivoted with {likely.name}, got {settings.query_method}; give one of "
+            "these"
         )
 
 

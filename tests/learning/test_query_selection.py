@@ -1,5 +1,7 @@
 """Choosing query points: each method against a plain computation, and the automatic number against the exact one."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.linalg import lapack
@@ -8,13 +10,14 @@ from scipy.stats import multivariate_normal
 from bcmdist import GBCM, SerialRuntime, Settings
 from bcmdist.data.observations import Observations, unweighted
 from bcmdist.errors import InvalidOption
+from bcmdist.learning.greedy import greedy_evidence, greedy_posterior
 from bcmdist.learning.query_selection import (
     LEAST_QUERY,
     MOST_QUERY,
     QUERY_METHODS,
+    STOPPING,
     automatic_count,
     estimated_degrees,
-    greedy_evidence,
     select_points,
     working_targets,
 )
@@ -24,6 +27,9 @@ from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
 from bcmdist.runtime import memory
 from problems import make_kernel
+
+# Methods that choose as many points as they are asked for, where rows do not determine each other.
+COUNTED = [method for method in QUERY_METHODS if method not in STOPPING]
 
 
 def targets_of(sample, rng=None):
@@ -35,7 +41,7 @@ def targets_of(sample, rng=None):
 # --- Laws of every method ---
 
 
-@pytest.mark.parametrize("method", QUERY_METHODS)
+@pytest.mark.parametrize("method", COUNTED)
 def test_points_are_spread_distinct_and_repeatable(rng, method):
     sample = rng.standard_normal((500, 2))
     targets, noise = targets_of(sample)
@@ -46,7 +52,7 @@ def test_points_are_spread_distinct_and_repeatable(rng, method):
     assert len(np.unique(points, axis=0)) == 40
 
 
-@pytest.mark.parametrize("method", QUERY_METHODS)
+@pytest.mark.parametrize("method", COUNTED)
 def test_duplicates_are_dropped_and_jitter_stays_zero(rng, method):
     """Asked for more points than there are, a method gives the distinct rows."""
     sample = rng.standard_normal((30, 2))
@@ -70,7 +76,7 @@ def test_points_follow_the_lengthscales(rng):
 
 def test_what_a_method_lacks_is_named(rng):
     sample, kernel = rng.standard_normal((5, 1)), make_kernel("se", inputs=1)
-    with pytest.raises(InvalidOption, match="expected one of kmeans, random, pivoted, evidence, got 'grid'"):
+    with pytest.raises(InvalidOption, match="expected one of kmeans, random, pivoted, evidence, sggp, got 'grid'"):
         select_points(sample, 2, kernel=kernel, method="grid")
     with pytest.raises(InvalidOption, match="evidence: expected targets and their noise, got none; give them, or"):
         select_points(sample, 2, kernel=kernel, method="evidence")
@@ -126,6 +132,55 @@ def test_evidence_gains_add_up_to_the_dense_evidence(rng, classes):
     for m in range(3):  # the pool is most of the rows: nearly all others are worse
         worse = [evidence([*rows[:m], row]) <= dense[m + 1] + 1e-9 for row in range(80) if row not in rows[:m]]
         assert np.mean(worse) > 0.9
+
+
+@pytest.mark.parametrize("classes", [1, 3])
+def test_what_sggp_gains_adds_up_to_the_dense_posterior(rng, classes):
+    """At every step (thesis, 3.35); and its bound is one of all rows."""
+    sample, kernel = rng.standard_normal((80, 2)), make_kernel("se", lengthscale=1.2)
+    targets, noise = rng.standard_normal((80, classes)), rng.uniform(0.05, 0.2, 80)
+    rows, gains = greedy_posterior(sample, targets, 10, kernel, noise, 0, gap=0.0)
+    assert len(rows) == len(gains) == 10
+
+    def reached(chosen):
+        K, Kq = kernel.cross(sample, sample[chosen]), kernel.cross(sample[chosen], sample[chosen])
+        weighted = K.T @ (targets / noise[:, None])
+        return 0.5 * np.sum(weighted * np.linalg.solve(K.T @ (K / noise[:, None]) + Kq, weighted))
+
+    np.testing.assert_allclose(np.cumsum(gains), [reached(rows[:m]) for m in range(1, 11)], rtol=1e-7)
+    assert reached(rows) <= reached(np.arange(80)) + 1e-9
+
+
+def test_sggp_stops_at_its_gap(rng):
+    """At the first size where the bounds, made of all rows chosen so far, are near enough; earlier for larger gaps."""
+    sample, kernel = np.linspace(-10, 10, 100)[:, None], make_kernel("se", inputs=1, variance=1.0, lengthscale=1.0)
+    y, noise = np.sinc(sample / np.pi) + 0.1 * rng.standard_normal((100, 1)), np.full(100, 0.01)
+    rows, gains = greedy_posterior(sample, y, 100, kernel, noise, 0, gap=0.1)
+
+    def gap(m):
+        some = rows[:m]
+        own = kernel.cross(sample[some], sample[some]) + 0.01 * np.eye(m)
+        bound = 0.5 * np.sum(y**2) / 0.01 - 0.5 * np.sum(y[some] * np.linalg.solve(own, y[some]))
+        assert bound > 0.5 * np.sum(y * np.linalg.solve(np.eye(100) * 0.01, y)) - 0.5 * np.sum(
+            y * np.linalg.solve(kernel.cross(sample, sample) + 0.01 * np.eye(100), y)
+        )
+        return (bound - gains[:m].sum()) / (0.5 * (bound + gains[:m].sum()))
+
+    assert gap(len(rows)) < 0.1 <= gap(len(rows) - 1)
+    assert 2 < len(rows) < 60
+    assert len(greedy_posterior(sample, y, 100, kernel, noise, 0, gap=0.025)[0]) > len(rows)
+
+
+def test_sggp_is_a_query_method(make_data, rng):
+    X = rng.uniform(-2, 2, (300, 1))
+    path = make_data("smooth.zarr", X=X, y=np.sin(3 * X[:, 0]) + 0.05 * rng.standard_normal(300))
+    for expert in ("bcm", "fitc", "sor"):
+        settings = Settings(expert=expert, kernel="se", effort="quick", query_method="sggp", query=200)
+        gbcm, other = GBCM.fit(path, settings), GBCM.fit(path, replace(settings, query_method="evidence"))
+        assert gbcm.info()["query"] < other.info()["query"]
+        assert "determine the others" not in gbcm.info()["advice"]
+    with pytest.raises(InvalidOption, match="expected kmeans or pivoted with negative_binomial, got sggp"):
+        Settings(task="counts", query_method="sggp")
 
 
 def test_evidence_goes_where_the_targets_vary(rng):

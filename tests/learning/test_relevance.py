@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from bcmdist.learning.relevance import learners
-from bcmdist.learning.relevance.learners import UPDATES, Problem, State, posterior
+from bcmdist.learning.relevance.learners import Problem, State, posterior
 from bcmdist.learning.relevance.lengthscales import pull
+from bcmdist.learning.relevance.sequential import afresh, changed
 from bcmdist.learning.relevance.sums import Sums, sums_of
+from bcmdist.learning.relevance.updates import UPDATES
 from bcmdist.model.shared.radial import Radial
 from oracles import (
     central_differences,
@@ -38,6 +40,10 @@ def problem_of(rows, *, parts=1, held=1, keep_noise=False):
 
 def some_state(rng, count=13):
     return State(np.arange(count), np.append(rng.uniform(0.5, 5.0, count - 1), 1.0), 0.05)
+
+
+def apart(state, found):
+    return learners.apart(state.alpha, found.mean, found.variance)
 
 
 def test_the_posterior_is_that_of_the_rows(rows, rng):
@@ -96,7 +102,7 @@ def test_em_never_lowers_the_evidence(rows, rng):
 def test_what_each_function_says_apart(rows, rng):
     Phi, y = rows
     state = some_state(rng)
-    s, q = learners.apart(state, posterior(problem_of(rows).sums, state))
+    s, q = apart(state, posterior(problem_of(rows).sums, state))
     for j in range(13):
         expected = relevance_apart(Phi, y, state.alpha, state.noise, j)
         np.testing.assert_allclose((s[j], q[j]), expected, rtol=1e-9)
@@ -124,6 +130,24 @@ def test_fast_is_the_centralised_algorithm(rows):
     assert 2 <= len(state.active) < 10
 
 
+def test_one_change_at_a_time_is_seen_as_afresh(rows):
+    """Functions that come, change and go, and the noise that stays."""
+    problem = problem_of(rows)
+    state = State(np.array([2, 5, 12]), np.array([0.7, 2.0, 1.0]), 0.05)
+    sight = afresh(problem, state, posterior(problem.sums, state))
+    for j, alpha in [(7, 1.3), (0, 0.2), (5, 9.0), (2, np.inf), (11, 4.0), (0, 0.1), (7, np.inf)]:
+        sight = changed(problem, sight, j, alpha)
+        expected = afresh(problem, sight.state, posterior(problem.sums, sight.state))
+        for name in ("mean", "covariance", "S", "Q"):
+            np.testing.assert_allclose(getattr(sight, name), getattr(expected, name), rtol=1e-9, atol=1e-9)
+    np.testing.assert_array_equal(sight.state.active, [0, 5, 11, 12])
+    np.testing.assert_array_equal(sight.state.alpha, [0.1, 9.0, 4.0, 1.0])
+    alpha = np.full(13, np.inf)
+    alpha[sight.state.active] = sight.state.alpha
+    for j in (1, 2, 3, 7):
+        np.testing.assert_allclose((sight.S[j], sight.Q[j]), relevance_apart(*rows, alpha, 0.05, j), rtol=1e-9)
+
+
 def test_the_gradient_is_that_of_the_evidence(rows, rng):
     Phi, y = rows
     problem, state = problem_of(rows), some_state(rng)
@@ -148,7 +172,7 @@ def test_each_ends_at_a_maximum_of_the_evidence(rows, name):
     assert state.active[-1] == 12  # held
     assert found.evidence == pytest.approx(relevance_evidence(Phi[:, state.active], y, state.alpha, state.noise))
     free = state.active < 12
-    s, q = learners.apart(state, found)
+    s, q = apart(state, found)
     gains = learners.share(learners.best_alpha(s, q), s, q) - learners.share(state.alpha, s, q)
     assert np.all(learners.share(state.alpha, s, q)[free] > 0)
     assert np.all(gains[free] < 0.05)

@@ -5,7 +5,7 @@
 At a maximum most alpha_j are infinite, and their functions out of the model (Tipping 2001; thesis, section 2.2; SYSTEMS
 T3-T6). Everything here works on `Sums`; of the functions the last ones may be held: always in, with a precision of 1.
 
-    fast      add, change or drop the one function that gains most (Tipping & Faul 2003); grows from none
+    fast      one function at a time: `bcmdist.learning.relevance.sequential`
     em        expectation maximisation: never lowers L, slow
     mackay    fixed point of MacKay (1992): faster, may lower L
     direct    L-BFGS in the logarithms
@@ -14,7 +14,7 @@ All but the first begin with all functions, at a cubic cost a step. All end by d
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import minimize
@@ -24,12 +24,12 @@ from bcmdist.learning.relevance.sums import Sums
 
 # A function of so much larger precision than the data have about it is out of the model, where L gains by that.
 OUT = 1e6
-# Shares of a function that those in the model leave, below which rounding tells what they leave.
-LEAST_LEFT = 1e-9
+# Smallest precision, as a share of what the data know of the function alone: a prior as good as flat, at which an
+# identity matrix beside precisions of whitened weights is not yet lost in rounding, here and in committees.
+LEAST_SHARE = 1e-12
 # Nats by which a step raises L, of the last one; and steps at most.
 LEAST_GAIN = 1e-3
-MOST_STEPS, MOST_ADDED = 1000, 20_000
-NOISE_EVERY = 10  # steps of `fast` between two looks at the noise
+MOST_STEPS = 1000
 LARGEST_LOG = 30.0  # of what `direct` may change a parameter by, either way
 
 
@@ -73,6 +73,8 @@ class Problem:
     held: int = 0
     """functions, the last ones, that stay in with precision 1"""
     keep_noise: bool = False
+    least: float = LEAST_SHARE
+    """smallest precision, as a share of what the data know of the function alone"""
 
     @property
     def free(self) -> int:
@@ -98,13 +100,12 @@ def posterior(sums: Sums, state: State) -> Posterior:
     return Posterior(mean, covariance, -0.5 * (constant + linalg.log_determinant(L) + fit / s2), max(misfit, 0.0), L)
 
 
-def apart(state: State, found: Posterior) -> tuple[np.ndarray, np.ndarray]:
+def apart(alpha, mean, variance) -> tuple[np.ndarray, np.ndarray]:
     """Sparsity s and quality q of the functions in the model, each given the others (Faul & Tipping 2002), (m,) each.
 
     s = 1/Sigma_jj - alpha_j and q = mu_j/Sigma_jj, which need no difference of large numbers where s is large.
     """
-    s = np.maximum(1.0 / found.variance - state.alpha, np.finfo(float).tiny)
-    return s, found.mean / found.variance
+    return np.maximum(1.0 / variance - alpha, np.finfo(float).tiny), mean / variance
 
 
 def share(alpha, s, q) -> np.ndarray:
@@ -112,10 +113,17 @@ def share(alpha, s, q) -> np.ndarray:
     return 0.5 * (np.log(alpha / (alpha + s)) + q**2 / (alpha + s))
 
 
-def best_alpha(s, q) -> np.ndarray:
-    """Of the largest share: s^2/(q^2 - s), or infinite where q^2 <= s (thesis, 2.42)."""
+def best_alpha(s, q, least=0.0) -> np.ndarray:
+    """Of the largest share: s^2/(q^2 - s), at least `least`, or infinite where q^2 <= s (thesis, 2.42)."""
     with np.errstate(divide="ignore"):
-        return np.where(q**2 > s, s**2 / np.maximum(q**2 - s, 0.0), np.inf)
+        return np.where(q**2 > s, np.maximum(s**2 / np.maximum(q**2 - s, 0.0), least), np.inf)
+
+
+def bounded(problem: Problem, state: State) -> State:
+    """With the precisions that are smaller than the data can bear raised."""
+    least = problem.least * np.diag(problem.sums.gram)[state.active] / state.noise
+    alpha = np.where(state.active < problem.free, np.maximum(state.alpha, least), state.alpha)
+    return State(state.active, alpha, state.noise)
 
 
 # --- Steps that change all precisions ---
@@ -134,19 +142,19 @@ def mackay_step(problem: Problem, state: State, found: Posterior) -> State:
 
 
 def _moved(problem, state, found, alpha, *, shrink):
-    noise = state.noise if problem.keep_noise else _noise(problem.sums, state, found, shrink=shrink)
-    return State(state.active, np.where(state.active < problem.free, alpha, state.alpha), noise)
+    noise = state.noise if problem.keep_noise else next_noise(problem.sums, state, found, shrink=shrink)
+    return bounded(problem, State(state.active, np.where(state.active < problem.free, alpha, state.alpha), noise))
 
 
-def _noise(sums, state, found, *, shrink):
-    """The noise variance that follows: by MacKay, or by EM."""
+def next_noise(sums: Sums, state: State, found: Posterior, *, shrink) -> float:
+    """The noise variance that follows from a posterior: by MacKay, or by EM."""
     gamma = float(np.sum(1.0 - state.alpha * found.variance))
     if shrink:
         return found.misfit / max(sums.rows - gamma, 1.0)
     return (found.misfit + state.noise * gamma) / sums.rows
 
 
-def _stepwise(step):
+def stepwise(step: Callable[[Problem, State, Posterior], State]) -> Callable[..., State]:
     """A learner that repeats a step from all functions on until L stands still."""
 
     def learn(problem: Problem, noise, start: State | None = None) -> State:
@@ -182,11 +190,12 @@ def _without_far_out(problem, state):
 def dropped(problem: Problem, state: State) -> State:
     """Without the functions that L gains without: those far out at once, then one by one, the best first."""
     found = posterior(problem.sums, state)
-    s, q = apart(state, found)
+    s, q = apart(state.alpha, found.mean, found.variance)
     out = (state.active < problem.free) & (state.alpha > OUT * s) & (q**2 <= s)
     state = State(state.active[~out], state.alpha[~out], state.noise)
     while np.any(state.active < problem.free):
-        loss = share(state.alpha, *apart(state, posterior(problem.sums, state)))
+        found = posterior(problem.sums, state)
+        loss = share(state.alpha, *apart(state.alpha, found.mean, found.variance))
         loss[state.active >= problem.free] = np.inf
         worst = int(loss.argmin())
         if loss[worst] > 0.0:
@@ -204,7 +213,8 @@ def direct(problem: Problem, noise, start: State | None = None) -> State:
 
     def at(x):
         alpha = np.where(start.active < problem.free, start.alpha * np.exp(x[:-1]), start.alpha)
-        return State(start.active, alpha, start.noise * (1.0 if problem.keep_noise else float(np.exp(x[-1]))))
+        noise = start.noise * (1.0 if problem.keep_noise else float(np.exp(x[-1])))
+        return bounded(problem, State(start.active, alpha, noise))
 
     def loss(x):
         state = at(x)
@@ -224,69 +234,3 @@ def evidence_gradient(problem: Problem, state: State, found: Posterior) -> np.nd
     in_alpha[state.active >= problem.free] = 0.0
     seen = found.misfit / state.noise + float(np.sum(1.0 - state.alpha * found.variance))
     return np.append(in_alpha, 0.0 if problem.keep_noise else 0.5 * (seen - problem.sums.rows))
-
-
-# --- One function at a time ---
-
-
-def fast(problem: Problem, noise, start: State | None = None) -> State:
-    """The sequential algorithm of Tipping & Faul (2003)."""
-    held = np.arange(problem.free, problem.free + problem.held)
-    state = start or State(held, np.ones(len(held)), noise)
-    noise = state.noise
-    for number in range(MOST_ADDED):
-        found = posterior(problem.sums, state)
-        gain, changed = _best_change(problem, state, found)
-        settled = gain < LEAST_GAIN
-        if not settled:
-            state = changed
-        if not problem.keep_noise and (settled or number % NOISE_EVERY == NOISE_EVERY - 1):
-            state = replace(state, noise=_noise(problem.sums, state, posterior(problem.sums, state), shrink=True))
-            settled = settled and abs(np.log(state.noise / noise)) < LEAST_GAIN
-            noise = state.noise
-        if settled:
-            break
-    return state
-
-
-def _best_change(problem, state, found):
-    """Nats that the best change of one function gains, and the state after it."""
-    G, b, free, s2 = problem.sums.gram, problem.sums.cross, problem.free, state.noise
-    inside = state.active[state.active < free]
-    m, whole = len(inside), np.diag(G)[:free] / s2
-    s = whole - _said(G[state.active, :free], state, found) / s2**2
-    q = (b[:free] - G[:free, state.active] @ found.mean) / s2
-    said = s <= LEAST_LEFT * whole  # by those in the model
-    s[said], q[said], now = 1.0, 0.0, np.full(free, np.inf)
-    now[inside] = state.alpha[:m]
-    s[inside], q[inside] = (one[:m] for one in apart(state, found))
-    best = best_alpha(s, q)
-    gain = _shares(best, s, q) - _shares(now, s, q)
-    j = int(gain.argmax())
-    prior = dict(zip(state.active, state.alpha, strict=True)) | {j: best[j]}
-    kept = sorted(k for k, alpha in prior.items() if np.isfinite(alpha))
-    return float(gain[j]), State(np.array(kept, dtype=int), np.array([prior[k] for k in kept]), s2)
-
-
-def _said(cross, state, found):
-    """Diagonal of cross' Sigma cross for what functions have with those in the model, (m, n) -> (n,)."""
-    if not len(cross):
-        return np.zeros(cross.shape[1])
-    T = linalg.solve_lower(found.factor, np.asfortranarray(cross / np.sqrt(state.alpha)[:, None]))
-    return np.einsum("ij,ij->j", T, T)
-
-
-def _shares(alpha, s, q):
-    """As `share`, 0 for what is out."""
-    inside = np.isfinite(alpha)
-    return np.where(inside, share(np.where(inside, alpha, 1.0), s, q), 0.0)
-
-
-# From all functions, or none, with a noise to begin with; or from a state.
-Learner = Callable[..., State]
-UPDATES: dict[str, Learner] = {
-    "fast": fast,
-    "em": _stepwise(em_step),
-    "mackay": _stepwise(mackay_step),
-    "direct": direct,
-}

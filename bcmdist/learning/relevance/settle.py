@@ -13,8 +13,10 @@ import numpy as np
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.ground import Ground
 from bcmdist.learning.known import Known
-from bcmdist.learning.relevance.learners import UPDATES, Problem, State, posterior
+from bcmdist.learning.relevance.classes import at_the_mode
+from bcmdist.learning.relevance.learners import Problem, State, posterior
 from bcmdist.learning.relevance.lengthscales import climbed, summed
+from bcmdist.learning.relevance.updates import UPDATES
 from bcmdist.model.kernels import SquaredExponential
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.interface import Shared
@@ -60,32 +62,40 @@ def dictionary(sample, rows, kernel, count) -> tuple[Radial, float]:
 
 
 def settled(shared: Shared, likelihood, ground: Ground) -> tuple[Shared, Likelihood]:
-    """The functions that the evidence of all rows keeps, and the noise that follows, unless it was given."""
-    tried, problem, state = grown(cast(Weights, shared), float(likelihood.noise_variance[0]), ground)
+    """The functions that the evidence of all rows keeps, and the noise of measurements, unless it was given."""
+    tried, problem, state = grown(cast(Weights, shared), likelihood, ground)
+    if not likelihood.exact:
+        return relevant(tried, state), likelihood
     if ground.options["rvm_lengthscale"] == "adapted" and np.any(state.active < problem.free):
         tried, state = adapted(tried, problem, state, ground)
     return relevant(tried, state), replace(likelihood, noise_variance=np.array([state.noise]))
 
 
-def grown(whole: Weights, noise, ground: Ground) -> tuple[Weights, Problem, State]:
+def grown(whole: Weights, likelihood, ground: Ground) -> tuple[Weights, Problem, State]:
     """Some functions of a dictionary, their sums, and which of them are in the model.
 
     Of a dictionary that is larger than sums may be, some functions at a time are tried, each once, together with those
     in the model then; one pass over the rows each time. This is the subspace EM of section 2.4 of the thesis (SYSTEMS
     T8) for whole blocks of functions and any learner.
     """
-    held = whole.mean.weights(whole.inputs)
+    held, learn = whole.mean.weights(whole.inputs), measured if likelihood.exact else at_the_mode
     kept, start = np.arange(0), None
     for block in np.array_split(np.arange(whole.functions), -(-whole.functions // ground.count)):
         names = np.sort(np.concatenate([kept, block]))
         tried = replace(whole, basis=cast(Radial, whole.basis).some(names), scale=whole.scale[names])
-        problem = Problem(summed(tried, ground), held, keep_noise=not ground.learn)
         if start is not None:
             places = np.append(np.searchsorted(names, kept), len(names) + np.arange(held))
             start = replace(start, active=places)
-        state = start = UPDATES[ground.options["rvm_update"]](problem, noise, start)
+        problem, state = learn(tried, likelihood, ground, start)
+        start = state
         kept = names[state.active[state.active < problem.free]]
     return tried, problem, state
+
+
+def measured(tried: Weights, likelihood, ground: Ground, start: State | None) -> tuple[Problem, State]:
+    """The sums of rows with Gaussian noise, and what they tell."""
+    problem = Problem(summed(tried, ground), tried.size - tried.functions, keep_noise=not ground.learn)
+    return problem, UPDATES[ground.options["rvm_update"]](problem, float(likelihood.noise_variance[0]), start)
 
 
 def adapted(shared: Weights, problem: Problem, state: State, ground: Ground) -> tuple[Weights, State]:
