@@ -1,6 +1,7 @@
 """The accuracy benchmark: its baselines' arithmetic, its verdicts, and that it runs."""
 
 import argparse
+import importlib
 import json
 import os
 import sys
@@ -195,6 +196,15 @@ def test_the_benchmark_of_sums_runs():
     assert 0 < figures["told_bytes_per_partition"] <= 2000
     message = 8 * 100 * 101 / 2
     assert figures["fetched_bytes_per_partition"] < 0.5 * message  # a total, and what a fit asks besides
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_waves_runs():
+    fourier = pytest.importorskip("finufft") and importlib.import_module("fourier")
+    figures = fourier.main(quick=True)
+    assert figures["dense_gap"] <= 1e-3
+    assert figures["coverage95"] == pytest.approx(0.95, abs=0.02)
+    assert figures["rows_per_second_experts"] > figures["rows_per_second_absorb"] > 0
 
 
 def test_messages_without_a_matrix_of_rows_cost_a_part_of_others():

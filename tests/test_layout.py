@@ -31,6 +31,7 @@ DOORS = {
     "click": "bcmdist.app",
     "dask": "bcmdist.runtime.dask",
     "distributed": "bcmdist.runtime.dask",
+    "finufft": "bcmdist.model.shared.fourier.nufft",
     "matplotlib": "bcmdist.app.pictures",
     "obstore": "bcmdist.storage.s3",
     "pyarrow": "bcmdist.data",

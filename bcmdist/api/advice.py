@@ -13,6 +13,8 @@ from bcmdist.prediction.spread_of import residuals_known, spread_of_snapshot
 
 # Share of rows that repeat inputs from which on it is said: fewer say little about the noise of all.
 TOLD_SHARE = 0.05
+# Errors of means, in their standard deviations, that are worth a word.
+TOLD_ERROR = 1e-3
 # Errors so many times as wide as most are worth a word.
 WIDE = 2.0
 
@@ -23,8 +25,16 @@ def of_query(snapshot: Snapshot) -> str:
     functions = shared.functions // max(1, len(shared.members))
     asked = facts.query_asked if shared.fewer else functions
     loss = facts.halving_loss if facts.method == "local" else None
-    how = {"of": shared.noun, "option": shared.option, "fewer": shared.fewer, "loss": loss}
+    how = {"of": shared.noun, "advised": shared.advised, "fewer": shared.fewer, "loss": loss}
     return query_advice(snapshot.degrees_of_freedom, functions, asked, facts.degrees_estimated, **how)
+
+
+def of_solution(snapshot: Snapshot) -> str | None:
+    """A mean that was not solved for as well as predictions ask."""
+    error = snapshot.committee.posterior.told.get("mean_error", 0.0)
+    if error <= TOLD_ERROR:
+        return None
+    return f"means are solved for within {error:.2g} of their standard deviations, where rounding or gaps hold them up"
 
 
 def of_repeats(snapshot: Snapshot) -> str | None:
@@ -86,7 +96,7 @@ def errors(snapshot: Snapshot) -> dict | None:
     }
 
 
-ADVISERS: tuple[Callable[[Snapshot], str | None], ...] = (of_query, of_repeats, of_labels, of_errors)
+ADVISERS: tuple[Callable[[Snapshot], str | None], ...] = (of_query, of_solution, of_repeats, of_labels, of_errors)
 
 
 def advice(snapshot: Snapshot) -> str:

@@ -33,7 +33,7 @@ def fit(source, settings: Settings, model, runtime: Runtime) -> Snapshot:
             snapshot = arrange.arrange(snapshot, data, runtime)
             parts = arrange.cell_partitions(snapshot)
         else:
-            parts = partitions(data, settings.rows_per_expert)
+            parts = partitions(data, settings.partition_rows)
         snapshot = _heard(snapshot, parts, runtime)
         if _makes_several(settings, snapshot.facts):
             snapshot = refine(snapshot, runtime)

@@ -131,7 +131,7 @@ def sample_posterior(
     _refuse(settings, samples, chains, hmc)
     keep, source, model = places(source, model)
     prepared = _prepared(source, settings, model, runtime)
-    parts = partitions(open_data(source, x=settings.x, y=settings.y), settings.rows_per_expert)
+    parts = partitions(open_data(source, x=settings.x, y=settings.y), settings.partition_rows)
     value = (objective or default_objective)(prepared, parts, runtime)
     coordinates = Coordinates(prepared.model.query.kernel, prepared.model.likelihood)
     run = [_chain(model, coordinates, value, hmc, settings, k, prepared) for k in range(chains)]

@@ -20,7 +20,7 @@ from bcmdist.runtime.allocation import MIB, keep_pages
 from bcmdist.storage.locate import open_storage
 
 PACKAGES = ("numpy", "scipy", "zarr", "dask", "distributed", "scikit-learn", "threadpoolctl")
-OPTIONAL = ("matplotlib", "pandas", "pyarrow", "obstore")
+OPTIONAL = ("matplotlib", "pandas", "pyarrow", "obstore", "finufft")
 
 
 def examine() -> list[dict]:

@@ -4,16 +4,17 @@ Precision Lambda = I + sum of precisions has eigenvalues of at least one, so its
 factorisation cannot fail, whatever the experts say (SYSTEMS I.7).
 """
 
-import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from bcmdist import linalg
 from bcmdist.errors import NotPositiveDefinite
 from bcmdist.experts.message import Message
-from bcmdist.model.shared.belief import Belief
+from bcmdist.model.shared.belief import Belief, factored
+
+Believe = Callable[[np.ndarray, np.ndarray], Belief]
 
 
 @dataclass(frozen=True)
@@ -24,62 +25,45 @@ class Committee:
     """
 
     total: Message
+    believe: Believe = factored
+    """what eta and precision of all messages make one believe: `Shared.belief` of what they are about"""
 
     def absorb(self, message: Message) -> "Committee":
         """The committee that has also heard `message`."""
-        return Committee(self.total + message)
+        return replace(self, total=self.total + message)
 
     def withdraw(self, message: Message) -> "Committee":
         """The committee that has never heard `message`: what was added is subtracted."""
-        return Committee(self.total - message)
+        return replace(self, total=self.total - message)
 
     def aged(self, factor) -> "Committee":
         """The committee for which all that it has heard counts `factor` times."""
-        return self if factor == 1.0 else Committee(self.total.weighted(factor))
+        return self if factor == 1.0 else replace(self, total=self.total.weighted(factor))
 
     @cached_property
     def posterior(self) -> Belief:
         """N(Lambda^-1 eta, Lambda^-1) with Lambda = I + precision (GBCM paper, eqs. 14-15)."""
-        eta, precision = self.total.eta, self.total.precision
-        if precision.ndim == 2:
-            factor = _factor(precision)
-            return Belief(linalg.cholesky_solve(factor, eta.T).T, factor)
-        factors = np.stack([_factor(one) for one in precision])
-        return Belief(np.stack([linalg.cholesky_solve(L, h) for L, h in zip(factors, eta, strict=True)]), factors)
+        return self.believe(self.total.eta, self.total.precision)
 
     @property
     def log_evidence(self) -> float:
         """log p(all targets) in nats: evidence - 1/2 log|Lambda| + 1/2 eta' Lambda^-1 eta (SYSTEMS I.3)."""
         belief = self.posterior
         fit = np.vdot(self.total.eta, belief.mean)
-        sharing = _blocks(self.total.eta, 1) // _blocks(self.total.precision, 2)
-        determinant = sharing * linalg.log_determinant(belief.factor)
-        return float(self.total.evidence + 0.5 * (fit - determinant))
+        return float(self.total.evidence + 0.5 * (fit - belief.log_determinant))
 
     @cached_property
     def degrees_of_freedom(self) -> float:
         """tr(I - Lambda^-1), the mean over processes: how many shared variables the data determine (SYSTEMS I.8)."""
-        shared = self.total.precision.shape[-1]
-        factors = self.posterior.factor.reshape(-1, shared, shared)
-        return float(shared - np.mean([np.trace(linalg.inverse(np.asfortranarray(L))) for L in factors]))
+        return self.posterior.degrees_of_freedom
 
 
 def next_mean(committee: Committee, step: Message | None) -> np.ndarray:
     """Where a pass leads: to the mean of the belief, or by Newton's `step` of all experts where that has a maximum."""
     try:
-        return committee.posterior.mean if step is None else Committee(step).posterior.mean
+        return committee.posterior.mean if step is None else replace(committee, total=step).posterior.mean
     except NotPositiveDefinite:  # far from the mode of a likelihood that is not log-concave
         return committee.posterior.mean
-
-
-def _factor(precision):
-    shared = len(precision)
-    return linalg.cholesky(np.asfortranarray(np.eye(shared) + precision), name="committee precision")
-
-
-def _blocks(array, axes):
-    """Number of processes that stand along the leading axes."""
-    return math.prod(array.shape[: array.ndim - axes])
 
 
 # Nats a row by which predictions differ measurably: about the standard error of a score of a few thousand rows.
@@ -93,6 +77,7 @@ POINTS_PER_DEGREE = 2.0
 
 # Why fewer points than were asked for say as much.
 DETERMINED = "which determine the others of"
+ADVISED = "set --query to {} or more"
 
 
 def query_advice(
@@ -102,15 +87,15 @@ def query_advice(
     estimated=None,
     *,
     of="query points",
-    option="--query",
+    advised=ADVISED,
     fewer=DETERMINED,
     loss=None,
 ) -> str:
     """One line on whether the query set suffices, and what to set when it does not.
 
     Fewer points than were asked for are left where these say as much, why, `fewer`. `estimated`: the degrees of
-    freedom for which an automatic number of points was asked for. `of`: what is shared, more of which `option` asks
-    for. `loss`: of local predictions,
+    freedom for which an automatic number of points was asked for. `of`: what is shared. `advised`: what to do
+    where they limit the fit. `loss`: of local predictions,
     "nats" a row by which they are worse with half of the query points, and its standard "error".
     """
     wanted = POINTS_PER_DEGREE * degrees_of_freedom
@@ -121,7 +106,7 @@ def query_advice(
         return f"{seen}, {fewer} {asked}: enough"
     if wanted <= points:
         return f"{seen}: enough"
-    more = f"set {option} to {int(np.ceil(wanted / 100) * 100)} or more"
+    more = advised.format(int(np.ceil(wanted / 100) * 100))
     if loss is None or points < LEAST_HALVED:
         return f"{seen}: the query set limits the fit; {more}"
     with_half = f"with half of them rows left out are predicted worse by {loss['nats']:.2g} nats a row"

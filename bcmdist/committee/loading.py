@@ -19,7 +19,7 @@ def load_committee(reference: Reference) -> Committee:
     model, found = load_model(reference), {name: record["arrays"].get(name) for name in ("eta", "precision")}
     arrays = {name: store.get_array(digest) for name, digest in found.items() if digest}
     check_belief(arrays, record["facts"], model, reference.place)
-    return committee_from(arrays, record["facts"])
+    return committee_from(arrays, record["facts"], model)
 
 
 def load_facts(reference: Reference) -> Facts:
@@ -39,10 +39,10 @@ def sound_committee(url, commit: Commit) -> tuple[Model, Committee]:
     model = sound_model(commit.arrays, commit.facts.get("model"), where)
     check_belief(commit.arrays, commit.facts, model, where)
     check_ledger(commit.ledger, commit.facts, model.inputs, where)
-    return model, committee_from(commit.arrays, commit.facts)
+    return model, committee_from(commit.arrays, commit.facts, model)
 
 
-def committee_from(arrays, facts) -> Committee:
+def committee_from(arrays, facts, model: Model) -> Committee:
     """The committee that a commit's arrays and facts describe."""
     precision = np.asfortranarray(arrays["precision"])
-    return Committee(Message(arrays["eta"], precision, facts["evidence"], facts["rows"]))
+    return Committee(Message(arrays["eta"], precision, facts["evidence"], facts["rows"]), model.shared.belief)

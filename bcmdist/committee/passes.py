@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bcmdist.committee.committee import Committee, next_mean
+from bcmdist.committee.committee import next_mean
 from bcmdist.committee.facts import Facts, Pass
 from bcmdist.committee.fading import weights
 from bcmdist.committee.snapshot import Snapshot
@@ -126,9 +126,9 @@ def refine(snapshot: Snapshot, runtime, *, most: int | None = None, tolerance=TO
         if last is not None and objective < last - ROUNDING * abs(last) and halvings < HALVINGS:
             values, halvings = 0.5 * (values + previous), halvings + 1
             continue
-        committee = Committee(heard.message)
+        committee = replace(snapshot.committee, total=heard.message)
         moved = next_mean(committee, heard.step)
-        change = length(committee.posterior, moved - values)
+        change = committee.posterior.length(moved - values)
         entries = [_as_before(heard.entries[old.key], old) for old in snapshot.ledger]
         evidence = log_evidence(snapshot.model, snapshot.facts, entries, committee)
         done = (*done, Pass(number, change, evidence, halvings))
@@ -193,13 +193,6 @@ def absorb_in_turn(snapshot: Snapshot, parts, runtime) -> Snapshot:
             committee = committee.absorb(heard.message)
             entries += heard.entries.values()
     return snapshot.successor(committee, entries, stages=stages, **first_pass(snapshot.facts))
-
-
-def length(belief, move) -> float:
-    """Length of a move of the shared variables in the metric of a belief's precision L L'."""
-    if belief.factor.ndim == 2:
-        return float(np.linalg.norm(move @ belief.factor))
-    return float(np.linalg.norm([m @ L for m, L in zip(move, belief.factor, strict=True)]))
 
 
 def heard_partitions(snapshot: Snapshot) -> list[Partition]:

@@ -17,7 +17,6 @@ import numpy as np
 
 from bcmdist.committee import passes
 from bcmdist.committee.cells import heard_in_cells
-from bcmdist.committee.committee import Committee
 from bcmdist.committee.facts import Cells
 from bcmdist.committee.fading import weights
 from bcmdist.committee.snapshot import Snapshot
@@ -57,7 +56,8 @@ def forget(snapshot: Snapshot, keys: Iterable[str], runtime) -> Snapshot:
         keys_gone = {entry.key for entry in gone}
         ledger = [entry for entry in snapshot.ledger if entry.key not in keys_gone]
         if not ledger:
-            return Committee(zero_message(snapshot.model.shared, snapshot.model.likelihood)), ledger
+            nothing = zero_message(snapshot.model.shared, snapshot.model.likelihood)
+            return replace(snapshot.committee, total=nothing), ledger
         return snapshot.committee.withdraw(recall(snapshot, gone, weights(snapshot.facts.fading, gone))), ledger
 
     return _revised(snapshot, without, runtime)
@@ -150,7 +150,7 @@ def _with_a_pass(snapshot, runtime):
     try:
         snapshot = passes.refine(snapshot, runtime, most=passes.passes_made(snapshot.facts) + 1, tolerance=-1.0)
         belief = snapshot.committee.posterior
-        error = passes.length(belief, belief.mean - before)
+        error = belief.length(belief.mean - before)
         return snapshot.successor(snapshot.committee, [], withdrawn_error=error)
     except CommitConflict as conflict:
         raise CommitConflict(

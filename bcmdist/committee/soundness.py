@@ -119,7 +119,12 @@ def check_belief(arrays, facts, model: Model, where: str) -> None:
         if name not in arrays:
             raise damaged(where, f"an array {name}", "none")
         check_array(arrays[name], where, name, shape=getattr(expected, name).shape)
-    precision = arrays["precision"]
+    if arrays["precision"].ndim > 1:
+        _check_matrix(arrays["precision"], where)
+
+
+def _check_matrix(precision, where):
+    """Symmetric, with a diagonal that is not negative, up to rounding."""
     most = np.abs(precision).max(initial=0.0) * PRECISION_TOLERANCE
     if np.abs(precision - np.swapaxes(precision, -1, -2)).max(initial=0.0) > most:
         raise damaged(where, "a symmetric matrix in precision", "another one")

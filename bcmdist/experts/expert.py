@@ -6,17 +6,20 @@ Gaussian rows need no approximation. Any other likelihood is made Gaussian at a 
 """
 
 from dataclasses import dataclass
+from functools import singledispatch
 
 import numpy as np
 
 from bcmdist import linalg
 from bcmdist.data.observations import Observations
-from bcmdist.experts import softmax
+from bcmdist.errors import InvalidOption
+from bcmdist.experts import fourier, softmax
 from bcmdist.experts.laplace import laplace_message, laplace_mode, log_joint, step_message
 from bcmdist.experts.message import Message, stacked, zero
 from bcmdist.experts.residual import Residual, kind_of, refuse_classes_together
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.belief import Belief
+from bcmdist.model.shared.fourier.features import Fourier
 from bcmdist.model.shared.interface import Shared
 
 
@@ -36,6 +39,7 @@ class Linearised:
         return Linearised(self.message.weighted(weight), weight * self.objective, step)
 
 
+@singledispatch
 def expert_message(shared: Shared, likelihood: Likelihood, X, obs: Observations) -> Message:
     """Message of the rows X (n, D), scaled, with targets `obs`, from nothing but these rows.
 
@@ -58,6 +62,7 @@ def expert_message(shared: Shared, likelihood: Likelihood, X, obs: Observations)
     return _linearised_message(V, Lam, obs, likelihood, f)
 
 
+@singledispatch
 def conditional_message(shared: Shared, likelihood: Likelihood, X, obs: Observations, mean) -> Linearised:
     """Message of the rows linearised at their mode given that the shared variables equal `mean`.
 
@@ -78,6 +83,7 @@ def conditional_message(shared: Shared, likelihood: Likelihood, X, obs: Observat
     return Linearised(_linearised_message(V, Lam, obs, likelihood, f), objective, step)
 
 
+@singledispatch
 def running_message(shared: Shared, likelihood: Likelihood, X, obs: Observations, belief: Belief) -> Message:
     """Message of rows linearised at their mode under the belief so far, cov(f) = Lam + V Lambda^-1 V'.
 
@@ -108,6 +114,7 @@ def _linearised_message(V, Lam, obs, likelihood, f):
     return message(V, Lam, obs, likelihood, f)
 
 
+@singledispatch
 def zero_message(shared: Shared, likelihood: Likelihood) -> Message:
     """What is said before any row is heard, in the shape that messages of this likelihood have."""
     if shared.members:
@@ -132,3 +139,28 @@ def gaussian_message(V, residual: Residual, y, noise) -> Message:
     processes = y.size // len(y)
     constant = processes * (factor.log_determinant + len(y) * np.log(2.0 * np.pi))
     return Message((W.T @ z).T, linalg.gram(W), float(-0.5 * (np.vdot(z, z) + constant)), len(y))
+
+
+# --- About weights of waves ---
+
+
+@expert_message.register
+def _(shared: Fourier, likelihood, X, obs):
+    refuse_classes_together(shared.residual, likelihood)
+    return fourier.own_message(shared, likelihood, X, obs) if len(X) else zero_message(shared, likelihood)
+
+
+@conditional_message.register
+def _(shared: Fourier, likelihood, X, obs, mean):
+    f = shared.values(X, mean[None])[0]
+    step = None if likelihood.log_concave else fourier.step_message_at(shared, likelihood, X, obs, f)
+    objective = float(likelihood.log_density(obs, f).sum())
+    return Linearised(fourier.message_at(shared, likelihood, X, obs, f), objective, step)
+
+
+@running_message.register
+def _(shared: Fourier, likelihood, X, obs, belief):
+    raise InvalidOption("linearise: expected own with the expert fourier, got running; leave it out")
+
+
+zero_message.register(Fourier, fourier.no_message)

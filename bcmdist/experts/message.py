@@ -35,7 +35,8 @@ class Message:
     eta: np.ndarray
     """(..., S)"""
     precision: np.ndarray
-    """(S, S) or (..., S, S), symmetric positive semi-definite"""
+    """(S, S) or (..., S, S), symmetric positive semi-definite; or (L,), numbers from which the shared variables make
+    the products of such a matrix (`fourier`), one for all processes"""
     evidence: float
     """log p(y | v = 0), in nats"""
     rows: int
@@ -57,7 +58,9 @@ class Message:
         return self.eta.nbytes + self.precision.nbytes
 
     def __reduce__(self):
-        """Sent with the lower triangle of its precision: half of the bytes."""
+        """Sent with the lower triangle of a precision that is a matrix: half of the bytes."""
+        if self.precision.ndim == 1:
+            return Message, (self.eta, self.precision, self.evidence, self.rows)
         return _received, (self.eta, linalg.packed(self.precision), self.evidence, self.rows)
 
     def weighted(self, weight) -> "Message":

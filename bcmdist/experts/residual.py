@@ -1,6 +1,7 @@
 """Residual: what an expert does with the part of f that the shared variables v do not explain, Lam ~ cov(f | v).
 
     none        Lam = 0            the shared variables are the model (subset of regressors, weights of a basis)
+    waves       Lam = 0            the same, of shared variables whose design is never written down (`fourier`)
     diagonal    diag(Lam)          each row has a part of its own (FITC); no n x n matrix
     block       Lam                rows of a partition share theirs (BCM, PITC)
     augmented   Lam_is Lam_ss^-1 Lam_si     what some rows s of a partition say of theirs (RRGP*): see `augmented`
@@ -24,6 +25,7 @@ from bcmdist.experts.low_rank import LowRank
 from bcmdist.experts.rest import Kind, Residual
 from bcmdist.model.kernels import cross_lower
 from bcmdist.model.likelihoods import Likelihood
+from bcmdist.model.shared.fourier.features import PREDICTED_ROWS
 from bcmdist.model.shared.interface import Shared, refuse_negative
 from bcmdist.runtime import memory
 
@@ -139,9 +141,6 @@ class Apart(Kind):
     def joint_lower(self, shared, V, X) -> np.ndarray:
         return np.diag(self.variance(shared, V, X)).copy(order="F")
 
-    def expert_bytes(self, rows, shared, *, kernels, laplace, classes, coupled) -> int:
-        return memory.apart_expert_bytes(rows, shared, kernels=kernels, laplace=laplace)
-
 
 class Variances(Apart):
     """Each row has what the kernel's variance leaves to it (FITC)."""
@@ -150,6 +149,9 @@ class Variances(Apart):
         residual = shared.residual_variance(V, X)
         refuse_negative(residual, shared.kernel.diagonal(X))
         return np.maximum(residual, 0.0)
+
+    def expert_bytes(self, rows, shared, *, kernels, laplace, classes, coupled) -> int:
+        return memory.apart_expert_bytes(rows, shared, kernels=kernels, laplace=laplace)
 
 
 class Nothing(Apart):
@@ -160,12 +162,29 @@ class Nothing(Apart):
     def variance(self, shared, V, X) -> np.ndarray:
         return np.zeros(len(X))
 
+    def expert_bytes(self, rows, shared, *, kernels, laplace, classes, coupled) -> int:
+        return memory.apart_expert_bytes(rows, shared, kernels=kernels, laplace=laplace)
+
+
+class Waves(Apart):
+    """As `Nothing`, of shared variables about which messages are sums by fast transforms."""
+
+    def variance(self, shared, V, X) -> np.ndarray:
+        return np.zeros(len(X))
+
+    def expert_bytes(self, rows, shared, *, kernels, laplace, classes, coupled) -> float:
+        return memory.wave_bytes(rows, shared)
+
+    def prediction_bytes(self, rows, shared, *, kernels) -> float:
+        return memory.wave_prediction_bytes(max(rows, PREDICTED_ROWS), shared)
+
 
 RESIDUALS: Registry[Kind] = Registry("residual")
 RESIDUALS.add("none", Nothing())
 RESIDUALS.add("diagonal", Variances())
 RESIDUALS.add("block", Blocks())
 RESIDUALS.add("augmented", Augmented())
+RESIDUALS.add("waves", Waves())
 
 
 def kind_of(shared: Shared) -> Kind:

@@ -7,6 +7,7 @@ import numpy as np
 from bcmdist.experts.factor import Factor
 from bcmdist.experts.low_rank import LowRank
 from bcmdist.model.shared.interface import Shared
+from bcmdist.runtime import memory
 
 
 class Residual(ABC):
@@ -72,3 +73,7 @@ class Kind(ABC):
     @abstractmethod
     def expert_bytes(self, rows, shared, *, kernels, laplace, classes, coupled) -> float:
         """Peak bytes of an expert of so many rows about so many shared variables (`runtime.memory`)."""
+
+    def prediction_bytes(self, rows, shared, *, kernels) -> float:
+        """Peak bytes of predicting a block of so many rows (`runtime.memory`)."""
+        return memory.prediction_bytes(rows, shared, kernels=kernels)

@@ -11,7 +11,7 @@ from bcmdist.experts.loading import load_sites, load_values
 from bcmdist.experts.message import Message
 from bcmdist.experts.precision import PRECISIONS
 from bcmdist.model.loading import load_model
-from bcmdist.model.shared.belief import Belief
+from bcmdist.model.shared.belief import Factored
 from bcmdist.model.targets import model_rows
 from bcmdist.storage.commits import BlobReference, Reference, open_store
 from bcmdist.storage.ledger import RUNNING, Entry
@@ -86,7 +86,7 @@ class RunningExpert:
     def __call__(self, part, rows):
         model = load_model(self.model)
         X, obs = model_rows(model, part, rows)
-        belief = Belief(load_array(self.mean), np.asfortranarray(load_array(self.factor)))
+        belief = Factored(load_array(self.mean), np.asfortranarray(load_array(self.factor)))
         message = running_message(model.shared, model.likelihood, X, obs, belief)
         densities = densities_of(model.likelihood, obs)
         return Contribution(

@@ -9,6 +9,7 @@
     mnnmix  those of several networks, which are mixed
     rvm     weights of bumps around rows, of which those are kept that raise the evidence of all rows: the relevance
             vector machine; and nothing else
+    fourier weights of waves on a grid of frequencies, of up to three inputs (`bcmdist.learning.fourier`)
 
 A new one is a function that makes the shared variables from what is known when a fit has settled its hyper-parameters
 (as for bcm), and the name of a residual (`bcmdist.experts.residual`):
@@ -27,7 +28,7 @@ import numpy as np
 from bcmdist.data.registry import Registry
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.residual import RESIDUALS
-from bcmdist.learning import networks
+from bcmdist.learning import fourier, networks
 from bcmdist.learning.ground import Ground
 from bcmdist.learning.known import Known
 from bcmdist.learning.query_selection import select_points
@@ -38,8 +39,14 @@ from bcmdist.model.shared.query import Query, prepare
 from bcmdist.model.shared.weights import Basis, Weights
 
 Maker = Callable[[Known], Shared]
+Refusal = Callable[[str, int, float], None]
+"""Raises `InvalidOption` for the expression of a kernel, a number of inputs, and a tolerance."""
 # Shared variables and likelihood at which the evidence of the rows is higher than where they begin.
 Trainer = Callable[[Any, Any, Ground], tuple[Shared, Likelihood]]
+
+
+ROWS = 1000  # of whose matrix the other experts take the cube
+WAVE_ROWS = 250_000  # a transform takes the time of some 50,000
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,13 @@ class ExpertKind:
     options: tuple[str, ...] = ()
     """fields of `Settings` that few experts read"""
     count: str = "query"
-    """that of `Settings` which says how many functions"""
+    """that of `Settings` which says how many functions, or from which that follows"""
+    running: bool = True
+    """whether rows may be linearised at the belief so far"""
+    rows: int = ROWS
+    """of a partition, about, by default"""
+    refuse: Refusal | None = None
+    """what it cannot do, as soon as that is known"""
     drawn: Callable[[Any], int] = lambda _: 0
     """rows that functions are made of, of `Settings`, where they are more than as many"""
     values: bool = False
@@ -208,6 +221,7 @@ NETWORKS: dict[str, Any] = {
     "kernel": networks.KERNEL,
     "likelihoods": ("gaussian",),
     "count": "units",
+    "running": False,
 }
 register_expert("mnn", networks.drawn, options=("units",), **NETWORKS)
 register_expert("mnnmix", networks.drawn, options=("units", "networks"), **NETWORKS)
@@ -221,4 +235,16 @@ register_expert(
     kernels=("se", "se-iso"),
     likelihoods=("gaussian",),
     options=("rvm_update", "rvm_dictionary", "rvm_lengthscale"),
+)
+EXPERTS.add(
+    "fourier",
+    ExpertKind(
+        fourier.waves,
+        "waves",
+        options=("tolerance",),
+        count="tolerance",
+        running=False,
+        rows=WAVE_ROWS,
+        refuse=fourier.refuse_early,
+    ),
 )

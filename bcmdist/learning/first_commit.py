@@ -153,7 +153,8 @@ def _prepare(data, surveyed, settings, runtime, store, stages):
             noise=settings.noise if EXPERTS[settings.expert].tells_errors(settings) else None,
             **found,
         )
-        write_commit(store, 1, made, Committee(zero_message(made.shared, made.likelihood)), facts)
+        nothing = Committee(zero_message(made.shared, made.likelihood), made.shared.belief)
+        write_commit(store, 1, made, nothing, facts)
     except (SchedulerUnreachable, WorkerLost):
         raise
     except Exception:

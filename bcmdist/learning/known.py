@@ -31,6 +31,10 @@ class Known:
     seed: int
     residual: str
     """that of the expert, which the shared variables are to carry"""
+    low: np.ndarray
+    """smallest value of each input in all data, (D,)"""
+    high: np.ndarray
+    """(D,)"""
     places: np.ndarray | None = None
     """where predictions will be wanted, (m, D)"""
     row: np.ndarray | None = None

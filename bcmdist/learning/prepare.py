@@ -93,7 +93,9 @@ class Place:
 
 def survey(data: Dataset, settings: Settings, runtime: Runtime, *, among: Sequence[int] = ()) -> SurveyResult:
     """One pass over the data, or the partitions of some numbers, that checks every row; nothing is written."""
-    parts = partitions(data, settings.rows_per_expert)
+    parts, kind = partitions(data, settings.partition_rows), EXPERTS[settings.expert]
+    if kind.refuse:
+        kind.refuse(first_kernel(settings), data.inputs, settings.tolerance)
     task = settings.task
     likelihood = settings.likelihood
     if likelihood is None and task is not None:  # for classes: any labels
@@ -106,7 +108,7 @@ def survey(data: Dataset, settings: Settings, runtime: Runtime, *, among: Sequen
     shared = min(_least_query(settings, data), data.rows) + Mean(first_mean(settings)).weights(data.inputs)
     kernels = kernel_parts(parse_kernel(first_kernel(settings), inputs=data.inputs))
     least = make_likelihood(likelihood or "gaussian", TWO_CLASSES)  # so far the number of classes is not known
-    refuse_expert_of(parts, shared, kernels, runtime, least, residual=EXPERTS[settings.expert].residual)
+    refuse_expert_of(parts, shared, kernels, runtime, least, residual=kind.residual)
     return runtime.sum(look, [parts[k] for k in among] or parts, label="survey")
 
 
@@ -178,7 +180,7 @@ def case_of(data, surveyed, settings, runtime) -> Case:
     warn_of_data(data, surveyed, settings, schema, likelihood)
     warn_of_roles(data, surveyed, settings, schema, likelihood)
     scaling = scaling_from(surveyed.x, surveyed.y, surveyed.exposure, likelihood.units)
-    parts = partitions(data, settings.rows_per_expert)
+    parts = partitions(data, settings.partition_rows)
     sliced = share_between(surveyed.sample.obs.y, surveyed.sample.row, np.array([part.start for part in parts]))
     warn_of_slices(data, settings, likelihood, sliced)
     least, residual = min(_least_query(settings, data), data.rows), EXPERTS[settings.expert].residual
@@ -289,6 +291,8 @@ def _shared(case, kernel, likelihood, mean, found) -> Shared:
             method=settings.query_method.replace("optimised", "kmeans"),
             seed=settings.seed,
             residual=case.expert.residual,
+            low=case.scaling.inputs(case.surveyed.x.low),
+            high=case.scaling.inputs(case.surveyed.x.high),
             places=None if places is None else case.scaling.inputs(places),
             row=case.surveyed.sample.row,
             options=case.expert.own(settings),
@@ -335,8 +339,8 @@ def query_wanted(settings, data) -> int | Literal["auto"]:
     if settings.query is not None:
         return settings.query
     count = EXPERTS[settings.expert].count
-    if count != "query":
-        return getattr(settings, count)
+    if isinstance(asked := getattr(settings, count), int):
+        return asked
     few = settings.partition == "spatial" and data.inputs <= FEW_INPUTS and data.rows >= MANY_ROWS
     return 2 * QUERY if few else QUERY
 

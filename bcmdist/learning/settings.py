@@ -39,8 +39,8 @@ class Settings:
     """k-means centres, with few inputs also in gaps between rows; or rows: random, of largest prior variance given the
     others, or best for the evidence; optimised, with --objective committee: k-means centres moved to raise its
     evidence (fitc and sor: together with the hyper-parameters)"""
-    rows_per_expert: int = 1000
-    """rows of a partition, about: an expert takes time with their cube"""
+    rows_per_expert: int | None = None
+    """rows of a partition, about [default: 1000, since an expert takes time with their cube; fourier: 250000]"""
     partition: Literal["chunks", "spatial"] = "chunks"
     """rows as they are stored, or cells of rows that are near in the learned metric, which are copied into their order
     and give local prediction"""
@@ -71,8 +71,8 @@ class Settings:
     (the rest of each row on its own), rrgp_star (of the rest, what as many rows of a partition as there are query
     points say of its other rows), sor (nothing); and nothing else either: mnn (a network of hidden units, whose
     inner weights are trained on up to 100,000 rows), mnnmix (a mixture of such networks), rvm (weights of bumps around
-    --query rows, of which are kept those that raise the evidence of all rows); or one that another package adds; all
-    learn hyper-parameters as bcm does"""
+    --query rows, of which are kept those that raise the evidence of all rows), fourier (weights of waves, up to 3
+    inputs: millions of rows a second); or one that another package adds; all learn hyper-parameters as bcm does"""
     query_from: Annotated[str | None, "NEW.zarr"] = None
     """where predictions will be wanted: path or URL of a data set, or a directory of them; some of its inputs go into
     k-means, where they weigh as much as the training rows"""
@@ -97,10 +97,20 @@ class Settings:
     rvm_lengthscale: Literal["kernel", "adapted"] = "kernel"
     """lengthscales of the bumps of rvm: those that were learned for the kernel; or adapted to the evidence of all rows,
     from there on, which takes up to some hundreds of quick passes over them"""
+    tolerance: float = 0.001
+    """by how much the covariance of the waves of fourier may differ from the kernel's, as a share of the variance"""
+
+    @property
+    def partition_rows(self) -> int:
+        """`rows_per_expert`, which is known once settings are made."""
+        assert self.rows_per_expert is not None, "settings have filled it in"
+        return self.rows_per_expert
 
     def __post_init__(self):
-        from bcmdist.learning.settings_checks import refuse  # quick start
+        from bcmdist.learning.settings_checks import refuse, usual_rows  # quick start
 
+        if self.rows_per_expert is None:
+            object.__setattr__(self, "rows_per_expert", usual_rows(self.expert))
         if self.passes is not None:
             object.__setattr__(self, "passes", str(self.passes))
         refuse(self)

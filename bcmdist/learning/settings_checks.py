@@ -16,6 +16,8 @@ TWO_CLASSES = 2  # as many as a likelihood of classes must do with before they a
 
 CENTRES = (PLACED, "optimised")  # which begins there
 
+LEAST_TOLERANCE = 1e-9  # the transforms of waves have twelve digits
+
 LARGEST_SEED = 2**32 - 1  # of numpy's older generators, which scikit-learn takes
 
 
@@ -36,6 +38,11 @@ def refuse(settings) -> None:
         )
     if settings.kernel != "auto":
         parse_kernel(settings.kernel, inputs=1)
+
+
+def usual_rows(expert: str) -> int:
+    """Rows of a partition where nobody says how many."""
+    return EXPERTS[expert].rows
 
 
 def refuse_seed(seed) -> None:
@@ -159,8 +166,15 @@ def _refuse_options(settings, name, kind):
             f"noise: expected auto with {name}, which is trained on the rows that would tell how errors are spread, "
             f"got {settings.noise}; leave it out, or take --expert {FIRST}"
         )
-    if kind.models(settings) > 1 and settings.linearise != "own":
+    if not kind.running and settings.linearise != "own":
         raise InvalidOption(f"linearise: expected own with {name}, got {settings.linearise}; leave it out")
+    if not LEAST_TOLERANCE <= settings.tolerance < 1.0:
+        raise InvalidOption(
+            f"tolerance: expected a share of the variance from {LEAST_TOLERANCE:g} to 1, got {settings.tolerance:g}; "
+            "give another"
+        )
+    if kind.refuse and settings.kernel != "auto":
+        kind.refuse(settings.kernel, 1, settings.tolerance)
 
 
 def _refuse_precision(settings):

@@ -96,6 +96,10 @@ class Scaling:
         """Scaled inputs, (n, D)."""
         return (X - self.x_mean) / self.x_scale
 
+    def original_inputs(self, X) -> np.ndarray:
+        """Inputs in original units of scaled ones, (n, D)."""
+        return self.x_mean + self.x_scale * X
+
     def observations(self, obs, units: Units) -> Observations:
         """Observations in the units of the model."""
         return units.observations(obs, self.y_mean, self.y_scale)

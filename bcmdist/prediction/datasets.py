@@ -39,9 +39,8 @@ def open_new_rows(snapshot: Snapshot, source, *, x=None, y) -> Dataset:
 def predict_zarr(snapshot: Snapshot, data, out, method, runtime) -> int:
     """Predict at every row of a data set into a new Zarr group; the number of rows."""
     predictor = PREDICTORS[method]
-    example = with_class_names(
-        snapshot.model, predict_rows(fitted_of(snapshot), np.zeros((1, data.inputs)), unweighted(np.full(1, np.nan)))
-    )
+    middle, unknown = snapshot.model.scaling.x_mean[None], unweighted(np.full(1, np.nan))
+    example = with_class_names(snapshot.model, predict_rows(fitted_of(snapshot), middle, unknown))
     classes = {"classes": snapshot.model.class_labels, "names": snapshot.model.schema.classes}
     attributes = {
         "model": snapshot.url,

@@ -80,7 +80,8 @@ class HeldOut:
 
     def __call__(self, part, rows) -> HeldOutRows:
         model, rows = load_model(self.model), _some(rows, held_out_rows(part, rows.obs.y))
-        committee = Committee(Message(load_array(self.eta), np.asfortranarray(load_array(self.precision)), 0.0, 0))
+        said = Message(load_array(self.eta), np.asfortranarray(load_array(self.precision)), 0.0, 0)
+        committee = Committee(said, model.shared.belief)
         obs = model_observations(model, part, rows.obs)
         mean, variance = predict_latent(model.shared, committee.posterior, model.scaling.inputs(rows.X))
         return HeldOutRows(mean, variance, obs.y, obs.weight)

@@ -108,7 +108,9 @@ def one_belief(model: Model, committee: Committee) -> Belief:
             f"joint prediction: expected one latent process, {model.likelihood.name} has "
             f"{model.likelihood.processes}; use predict"
         )
-    return committee.posterior
+    belief = committee.posterior
+    assert belief.factor is not None  # or it says why there is none
+    return belief
 
 
 def _refuse_large(shared, rows, samples, allowed_bytes):

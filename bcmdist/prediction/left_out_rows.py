@@ -10,21 +10,25 @@ sites of the rest stay as they are, linearised where row i has been heard (SYSTE
 """
 
 from dataclasses import dataclass
+from functools import singledispatch
 
 import numpy as np
 
 from bcmdist.committee.facts import Facts
 from bcmdist.experts.expert import find_mode
+from bcmdist.experts.fourier import WaveCovariance
 from bcmdist.experts.laplace import regress
 from bcmdist.experts.loading import load_values
 from bcmdist.experts.residual import kind_of
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.belief import Belief
+from bcmdist.model.shared.fourier.features import Fourier
 from bcmdist.model.shared.interface import Shared
 from bcmdist.model.targets import model_rows
 from bcmdist.prediction.calibration import HeldOutRows
 from bcmdist.prediction.fitted import load_fitted
-from bcmdist.prediction.leave_one_out import freed
+from bcmdist.prediction.latent import predict_latent
+from bcmdist.prediction.leave_one_out import freed, left_out
 from bcmdist.storage.commits import BlobReference, Reference
 from bcmdist.storage.ledger import RUNNING
 
@@ -52,6 +56,7 @@ class LeftOutByCommittee:
         return HeldOutRows(mean, variance, obs.y, obs.weight)
 
 
+@singledispatch
 def left_out_rows(
     shared: Shared, likelihood: Likelihood, X, obs, belief: Belief, *, at=None, copies=1.0
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -76,3 +81,13 @@ def left_out_rows(
     U = root[:, None] * factor.solve(root[:, None] * V)
     share = np.divide(copies, own, out=np.zeros(len(f)), where=own > 0.0)
     return freed(shared, belief, V, X, U, a - U @ belief.mean, share)
+
+
+@left_out_rows.register
+def _(shared: Fourier, likelihood, X, obs, belief, *, at=None, copies=1.0):
+    """Nothing couples rows: the Gaussian site of each, w and w f + s, is taken out of what is believed of it."""
+    mean, variance = predict_latent(shared, belief, X)
+    f = find_mode(WaveCovariance(shared, X), obs, likelihood) if at is None else shared.values(X, at[None])[0]
+    w = likelihood.curvature(obs, f)
+    pull = w * (f - mean) + likelihood.score(obs, f)
+    return left_out(mean, variance, copies * pull, copies * w)

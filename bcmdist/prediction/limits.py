@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from bcmdist.experts.limits import _reading_bytes, _rechunk
+from bcmdist.experts.residual import kind_of
 from bcmdist.model.kernels import kernel_parts
 from bcmdist.prediction.latent import BLOCK_ROWS
 from bcmdist.runtime import memory
@@ -33,7 +34,7 @@ def refuse_large_prediction(need: MemoryNeed, data, runtime) -> None:
 def committee_memory(shared) -> MemoryNeed:
     """Of a block of rows predicted by the committee."""
     return MemoryNeed(
-        memory.prediction_bytes(BLOCK_ROWS, shared.size, kernels=kernel_parts(shared.kernel)),
+        kind_of(shared).prediction_bytes(BLOCK_ROWS, shared.size, kernels=kernel_parts(shared.kernel)),
         what=f"prediction with {shared.size} shared variables",
         remedy="lower --query when fitting, or give workers more memory",
     )

@@ -8,7 +8,6 @@ import zarr
 
 from bcmdist import GBCM, Settings
 from bcmdist.committee.committee import Committee, next_mean
-from bcmdist.committee.passes import length
 from bcmdist.data.dataset import open_data
 from bcmdist.data.observations import Observations
 from bcmdist.data.partition import partitions
@@ -101,7 +100,7 @@ def test_passes_are_newtons_where_weights_are_expected_ones(rng, likelihood):
         heard = [conditional_message(query, likelihood, X[b], obs[b], values) for b in BLOCKS]
         committee = Committee(sum((h.message for h in heard), zero_message(query, likelihood)))
         moved = next_mean(committee, sum((h.step for h in heard), zero_message(query, likelihood)))
-        changes.append(length(committee.posterior, moved - values))
+        changes.append(committee.posterior.length(moved - values))
         values = moved
     assert changes[-1] <= 1e-8
     small = [c for c in changes if 1e-7 < c < 0.03]
@@ -126,7 +125,7 @@ def test_length_bounds_the_move_of_every_prediction(rng):
     move = rng.standard_normal(query.size)
     V = query.design(rng.uniform(-3, 3, (50, 2)))
     sd = np.linalg.norm(np.linalg.solve(belief.factor, V.T), axis=0)
-    assert np.all(np.abs(V @ move) <= length(belief, move) * sd * (1 + 1e-12))
+    assert np.all(np.abs(V @ move) <= belief.length(move) * sd * (1 + 1e-12))
 
 
 def test_running_belief_comes_closer_than_own_modes(rng):

@@ -120,9 +120,8 @@ def test_networks_are_drawn_from_the_kernel(rng):
     lengthscale = np.array([0.5, 3.0])
     kernel = KERNEL.with_parameters(KERNEL.parameters | {"lengthscale": lengthscale, "variance": np.array([2.0])})
     sample = rng.standard_normal((500, 2))
-    known = Known(
-        sample, None, np.ones(500), 500, kernel, Mean("zero"), 2000, "kmeans", 3, "none", options={"networks": 2}
-    )
+    rows, box = (sample, None, np.ones(500), 500), (sample.min(axis=0), sample.max(axis=0))
+    known = Known(*rows, kernel, Mean("zero"), 2000, "kmeans", 3, "none", *box, options={"networks": 2})
     made = drawn(known)
     assert made.inner.shape == (2, 2000, 3)
     widths = np.array([np.hypot(2.0, 1 / 3.0), 2.0, 1 / 3.0])

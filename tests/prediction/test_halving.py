@@ -8,7 +8,7 @@ from bcmdist import GBCM, Settings
 from bcmdist.committee.committee import MEASURABLE_NATS
 from bcmdist.errors import LaplaceNotConverged, NotPositiveDefinite
 from bcmdist.model.mean import Mean
-from bcmdist.model.shared.belief import Belief
+from bcmdist.model.shared.belief import Factored
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.local.expert import LocalExpert, Site
 from bcmdist.prediction.local.halving import half_of, halving_losses, left_out_densities, marginal
@@ -24,7 +24,7 @@ def test_half_is_what_the_first_query_points_alone_would_be(rng):
     np.testing.assert_allclose(alone.design(X), V[:, kept], atol=1e-12)
     root = rng.standard_normal((12, 12))
     precision = np.eye(12) + root @ root.T
-    belief = Belief(rng.standard_normal(12), np.linalg.cholesky(precision))
+    belief = Factored(rng.standard_normal(12), np.linalg.cholesky(precision))
     found = marginal(belief, kept)
     covariance = np.linalg.inv(precision)[np.ix_(kept, kept)]
     np.testing.assert_allclose(np.linalg.inv(found.factor @ found.factor.T), covariance, rtol=1e-9, atol=1e-12)
@@ -45,7 +45,7 @@ def test_rows_are_left_out_as_if_they_had_not_been_there(rng):
         return S @ (eta + W.T @ y[rows]), S
 
     mean, S = heard(np.arange(20))
-    belief = Belief(mean, np.linalg.cholesky(np.linalg.inv(S)))
+    belief = Factored(mean, np.linalg.cholesky(np.linalg.inv(S)))
     rows, T = np.array([3, 11]), np.linalg.inv(R)
     found = left_out_densities(T[:, rows], (T @ (y - V @ mean))[rows], V, belief, rows)
     for i, density in zip([3, 11], found, strict=True):
@@ -64,7 +64,7 @@ def test_half_of_a_local_expert_is_as_if_made_of_half(rng, linearised):
     X, noise, y = rng.standard_normal((20, 2)), rng.uniform(0.1, 0.3, 20), rng.standard_normal(20)
     query = prepare(rng.standard_normal((9, 2)), kernel=make_kernel("matern32"), mean=Mean("linear"))
     V, rows, root = query.design(X), np.array([3, 11]), rng.standard_normal((12, 12))
-    belief = Belief(rng.standard_normal(12), np.linalg.cholesky(np.eye(12) + root @ root.T))
+    belief = Factored(rng.standard_normal(12), np.linalg.cholesky(np.eye(12) + root @ root.T))
     R = query.kernel.cross(X, X) - V[:, :9] @ V[:, :9].T + np.diag(noise)
     site = Site(noise**-0.5, np.linalg.cholesky(R / np.sqrt(np.outer(noise, noise))))
     site = site if linearised else Site(None, np.linalg.cholesky(R))

@@ -12,7 +12,7 @@ from bcmdist.errors import NotPositiveDefinite
 from bcmdist.experts.expert import conditional_message, expert_message, find_mode, zero_message
 from bcmdist.model.likelihoods import Bernoulli, Gaussian, OneHot, Poisson, StudentT
 from bcmdist.model.mean import Mean
-from bcmdist.model.shared.belief import Belief
+from bcmdist.model.shared.belief import Factored
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.latent import BLOCK_ROWS, predict_latent
 from bcmdist.prediction.local.expert import Site, local_expert, predict_local
@@ -280,7 +280,7 @@ def test_softmax_classes_are_processes_with_sites_of_their_own(rng, weights):
     f = find_mode(np.asfortranarray(Lam), obs[rows], likelihood, V @ belief.mean.T)
     w, s = likelihood.curvature(obs[rows], f), likelihood.score(obs[rows], f)
     for c in range(3):
-        alone = Belief(belief.mean[c], belief.factor[c])
+        alone = Factored(belief.mean[c], belief.factor[c])
         exact = naive(classes, query, alone, rows, 1 / w[:, c], s[:, c], p.Xs)
         np.testing.assert_allclose([mean[:, c], variance[:, c]], exact, rtol=1e-7, atol=1e-8)
 

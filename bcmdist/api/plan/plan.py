@@ -21,6 +21,7 @@ from bcmdist.committee.ingest.loop import COMMIT_SECONDS
 from bcmdist.data.dataset import Dataset, open_data
 from bcmdist.data.partition import Partition, partitions
 from bcmdist.data.slices import SLICED
+from bcmdist.errors import InvalidOption
 from bcmdist.experts.limits import _reading_bytes
 from bcmdist.experts.residual import RESIDUALS
 from bcmdist.learning.experts import EXPERTS
@@ -87,6 +88,11 @@ def plan(source, settings: Settings | None = None, *, model=None, runtime: Runti
     """
     begun = time.perf_counter() if begun is None else begun
     settings, runtime = settings or Settings(), runtime or SerialRuntime()
+    if EXPERTS[settings.expert].count == "tolerance":
+        raise InvalidOption(
+            f"--plan: expected an expert whose work is products of matrices, as the rates that are measured, got "
+            f"{settings.expert}; leave it out: some seconds for a million rows are what to expect"
+        )
     keep, source, _ = places(source, "")
     data = open_data(source, x=settings.x, y=settings.y)
     if model is not None:

@@ -18,7 +18,7 @@ from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import OneProcess
 from bcmdist.model.loading import load_scaling
 from bcmdist.model.mean import Mean
-from bcmdist.model.shared.belief import Belief
+from bcmdist.model.shared.belief import Belief, Factored
 from bcmdist.model.shared.query import Query, prepare
 from bcmdist.model.targets import class_numbers
 from bcmdist.storage.commits import BlobReference, open_store
@@ -101,7 +101,7 @@ def _belief(mean, factor):
     def read(blob):
         return open_store(blob.url).get_array(blob.digest)
 
-    return Belief(read(mean), np.asfortranarray(read(factor)))
+    return Factored(read(mean), np.asfortranarray(read(factor)))
 
 
 @dataclass(frozen=True)

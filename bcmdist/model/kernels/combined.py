@@ -72,6 +72,9 @@ class Sum(Node):
     def input_gradient(self, X, Z, G) -> np.ndarray:
         return _sum(part.input_gradient(X, Z, G) for part in self.parts)
 
+    def spectral_density(self, W) -> np.ndarray:
+        return _sum(part.spectral_density(W) for part in self.parts)
+
 
 @dataclass(frozen=True)
 class Product(Node):

@@ -11,6 +11,8 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from bcmdist.errors import InvalidOption
+
 Bounds = tuple[float, float]
 """The smallest and the largest value of a natural parameter while learning."""
 
@@ -70,6 +72,20 @@ class Kernel(ABC):
     @abstractmethod
     def isotropic(self) -> "Kernel":
         """One lengthscale for all inputs: the geometric mean."""
+
+    def spectral_density(self, W) -> np.ndarray:
+        """S at the rows of W (n, D), frequencies in waves per unit of the inputs, (n,): the integral of S(w) exp(2 pi i
+        w.r) over all w is the covariance at a distance r.
+
+        Raises
+        ------
+        InvalidOption
+            It has none: it is not stationary, or its covariance does not fall.
+        """
+        raise InvalidOption(
+            f"kernel: expected one with a spectral density (se, matern12, matern32, matern52, or sums of them), got "
+            f"{self.expression}; give another --kernel, or --expert bcm"
+        )
 
     @property
     def lengthscales(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import gammaln
 
 from bcmdist.model.kernels.interface import Leaf, Pullback, per_lengthscale
 
@@ -44,6 +45,20 @@ def lengthscale_pullback(X, Z, H, lengthscale) -> np.ndarray:
 def distance_gradient(X, Z, H, lengthscale) -> np.ndarray:
     """Derivatives of the sum of `H_ij r_ij^2` in the coordinates of Z: entry j, d is 2 H_ij (z_jd - x_id) / l_d^2."""
     return 2.0 * (H.sum(axis=0)[:, None] * Z - H.T @ X) / lengthscale**2
+
+
+def _stretched(W, variance, lengthscale):
+    """|lengthscale w|^2 at frequencies W (n, D), (n,), and by what a density there is multiplied."""
+    lengths = np.broadcast_to(lengthscale, W.shape[1])
+    return np.einsum("ij,ij->i", W * lengths, W * lengths), variance * np.prod(lengths)
+
+
+def matern_density(W, variance, lengthscale, nu) -> np.ndarray:
+    """Spectral density of a Matern kernel (Rasmussen & Williams 2006, eq. 4.15) at frequencies W (n, D), (n,)."""
+    s2, unit = _stretched(W, variance, lengthscale)
+    half, power = 0.5 * W.shape[1], nu + 0.5 * W.shape[1]
+    factor = (4.0 * np.pi) ** half * np.exp(gammaln(power) - gammaln(nu)) * (2.0 * nu) ** nu
+    return unit * factor * (2.0 * nu + 4.0 * np.pi**2 * s2) ** -power
 
 
 def _decay(a) -> np.ndarray:
@@ -106,6 +121,11 @@ class SquaredExponential(Stationary):
         value = np.exp(r2, out=r2)
         return value, lambda: -0.5 * value
 
+    def spectral_density(self, W) -> np.ndarray:
+        """(Rasmussen & Williams 2006, page 83)"""
+        s2, unit = _stretched(W, self.variance, self.lengthscale)
+        return unit * (2.0 * np.pi) ** (0.5 * W.shape[1]) * np.exp(-2.0 * np.pi**2 * s2)
+
 
 class Matern12(Stationary):
     """`exp(-r)`."""
@@ -117,6 +137,9 @@ class Matern12(Stationary):
         r = np.sqrt(r2, out=r2)
         value = _decay(r)
         return value, lambda: np.divide(-0.5 * value, r, out=np.zeros_like(r), where=r > 0)
+
+    def spectral_density(self, W) -> np.ndarray:
+        return matern_density(W, self.variance, self.lengthscale, 0.5)
 
 
 class Matern32(Stationary):
@@ -132,6 +155,9 @@ class Matern32(Stationary):
         value += 1.0
         value *= decay
         return value, lambda: -1.5 * decay
+
+    def spectral_density(self, W) -> np.ndarray:
+        return matern_density(W, self.variance, self.lengthscale, 1.5)
 
 
 class Matern52(Stationary):
@@ -149,6 +175,9 @@ class Matern52(Stationary):
             value += 1.0
             value *= factor
         return value, lambda: (-5.0 / 6.0) * (1.0 + a) * decay
+
+    def spectral_density(self, W) -> np.ndarray:
+        return matern_density(W, self.variance, self.lengthscale, 2.5)
 
 
 @dataclass(frozen=True)

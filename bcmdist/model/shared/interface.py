@@ -13,6 +13,7 @@ A new kind is one class, added to `kinds.KINDS` under a name of its own. A basis
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -23,6 +24,7 @@ from bcmdist.data.observations import Observations
 from bcmdist.errors import NotPositiveDefinite
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.mean import Mean
+from bcmdist.model.shared.belief import Belief, factored
 
 Arrays = dict[str, np.ndarray]
 
@@ -39,8 +41,8 @@ class Shared(ABC):
     """what the variables of the process are, for messages: "query points" """
     exhaustive: ClassVar[bool]
     """whether fewer of them than were asked for are left because they determine the others"""
-    option: ClassVar[str]
-    """by which users ask for more of them: "--query" """
+    advised: ClassVar[str] = "set --query to {} or more"
+    """what to do where they limit a fit, {} being a number of them that would not"""
     kernel: Kernel
     """of the process, in scaled units"""
     mean: Mean
@@ -60,9 +62,9 @@ class Shared(ABC):
         """Number B of shared variables of the process; the P of the mean follow them."""
 
     @property
-    @abstractmethod
     def members(self) -> "tuple[Member, ...]":
         """The models that stand side by side, each with as many variables; none where all of v is one model."""
+        return ()
 
     @abstractmethod
     def fill(self, X, V) -> None:
@@ -107,6 +109,14 @@ class Shared(ABC):
         self.fill(X, V[:, :B])
         V[:, B:] = np.tile(self.mean.design(X), max(1, len(self.members)))
         return V
+
+    def belief(self, eta, precision) -> Belief:
+        """N(Lambda^-1 eta, Lambda^-1), Lambda = I + precision, from those of a sum of messages (`Message`)."""
+        return factored(eta, precision)
+
+    def told(self, original: Callable[[np.ndarray], np.ndarray]) -> dict | None:
+        """What else `info` says of them, JSON-ready; `original` turns scaled inputs (n, D) into those of the data."""
+        return None
 
     def residual_lower(self, V, K) -> np.ndarray:
         """Lower triangle of cov(f | v) = K - V V' for K = k(X, X); overwrites that of K.

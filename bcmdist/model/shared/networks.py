@@ -68,7 +68,7 @@ class Networks(Shared):
     kind: ClassVar[str] = "networks"
     noun: ClassVar[str] = "hidden units of a network"
     exhaustive: ClassVar[bool] = False
-    option: ClassVar[str] = "--units"
+    advised: ClassVar[str] = "set --units to {} or more"
     inner: np.ndarray
     """(K, M, 1 + D), as of `Units`"""
     scale: np.ndarray

@@ -33,7 +33,6 @@ class Query(Shared):
     kind: ClassVar[str] = "query"
     noun: ClassVar[str] = "query points"
     exhaustive: ClassVar[bool] = True
-    option: ClassVar[str] = "--query"
     points: np.ndarray
     """Query inputs in scaled units, (Q, D)"""
     kernel: Kernel
@@ -56,10 +55,6 @@ class Query(Shared):
     @property
     def functions(self) -> int:
         return len(self.points)
-
-    @property
-    def members(self) -> tuple[()]:
-        return ()
 
     def fill(self, X, V) -> None:
         fill_cross(self.kernel, X, self.points, V)

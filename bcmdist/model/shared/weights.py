@@ -81,7 +81,6 @@ class Weights(Shared):
     kind: ClassVar[str] = "weights"
     noun: ClassVar[str] = "basis functions"
     exhaustive: ClassVar[bool] = False
-    option: ClassVar[str] = "--query"
     basis: Basis
     scale: np.ndarray
     """prior standard deviations of the weights, (B,)"""
@@ -102,10 +101,6 @@ class Weights(Shared):
     @property
     def functions(self) -> int:
         return self.basis.functions
-
-    @property
-    def members(self) -> tuple[()]:
-        return ()
 
     def fill(self, X, V) -> None:
         np.multiply(self.basis.features(X), self.scale, out=V)

@@ -8,14 +8,17 @@ query points P_eff is overstated: the rest of f is then taken for local wiggles.
 """
 
 from dataclasses import dataclass
+from functools import singledispatch
 
 import numpy as np
 
 from bcmdist import linalg
 from bcmdist.experts.expert import find_mode
 from bcmdist.experts.residual import kind_of
+from bcmdist.model.shared.fourier.features import Fourier
 from bcmdist.model.targets import model_rows
 from bcmdist.prediction.fitted import load_fitted
+from bcmdist.prediction.latent import predict_latent
 from bcmdist.storage.commits import Reference
 
 
@@ -32,6 +35,7 @@ class Degrees:
         return part.weight * degrees_share(model.shared, model.likelihood, X, obs, fitted.belief)
 
 
+@singledispatch
 def degrees_share(shared, likelihood, X, obs, belief) -> float:
     """One expert's part of P_eff, the mean over processes; rows X (n, D), belief of the whole committee.
 
@@ -49,6 +53,14 @@ def degrees_share(shared, likelihood, X, obs, belief) -> float:
         w = likelihood.curvature(obs, find_mode(Lam.covariance, obs, likelihood, prior_mean)).reshape(len(X), -1)
     factors = belief.factor if belief.factor.ndim == 3 else [belief.factor] * w.shape[1]
     return float(np.mean([_trace(V, Lam, w[:, c], factor) for c, factor in enumerate(factors)]))
+
+
+@degrees_share.register
+def _(shared: Fourier, likelihood, X, obs, belief):
+    """Nothing couples rows: sum_j w_j var(f_j), the mean over processes."""
+    mean, variance = predict_latent(shared, belief, X)
+    w = 1.0 / likelihood.noise(obs) if likelihood.exact else likelihood.curvature(obs, mean)
+    return float(np.mean(w @ variance))
 
 
 def _trace(V, Lam, w, factor):

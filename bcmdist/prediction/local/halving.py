@@ -8,7 +8,7 @@ and without the other half: if they are predicted as well without, twice as many
 import numpy as np
 
 from bcmdist import linalg
-from bcmdist.model.shared.belief import Belief
+from bcmdist.model.shared.belief import Belief, Factored
 from bcmdist.prediction.local.expert import LocalExpert
 
 # Share of what is known of a row without itself, at least: it is only about right, as halos are no partitions.
@@ -28,7 +28,7 @@ def marginal(belief: Belief, kept) -> Belief:
     covariance = np.asfortranarray(inverse[np.ix_(kept, kept)])
     precision = linalg.inverse(linalg.cholesky(covariance, name="covariance of half of the query values"))
     factor = linalg.cholesky(np.asfortranarray(precision), name="precision of half of the query values")
-    return Belief(belief.mean[..., kept], factor)
+    return Factored(belief.mean[..., kept], factor)
 
 
 def left_out_densities(T, pull, V, belief: Belief, rows) -> np.ndarray:
@@ -68,7 +68,7 @@ def halving_losses(expert: LocalExpert, belief: Belief, points, rows) -> np.ndar
     site, V, S = expert.sites[0], expert.V, expert.V.shape[1]
     pull = expert.pull.reshape(len(V), -1)
     pull = pull[:, : pull.shape[1] // len(expert.sites)]
-    belief = Belief(belief.mean.reshape(-1, S)[: pull.shape[1]], belief.factor.reshape(-1, S, S)[0])
+    belief = Factored(belief.mean.reshape(-1, S)[: pull.shape[1]], belief.factor.reshape(-1, S, S)[0])
     kept = half_of(points, S)
     lost = np.setdiff1d(np.arange(S), kept)
     if not len(lost):

@@ -1,0 +1,123 @@
+"""The expert `fourier`: waves on a grid of frequencies that is chosen for a stated error of the kernel.
+
+Periods are long enough, and frequencies high enough, that inside the box of all rows
+
+    |k~(x, x') - k(x, x')| <= tolerance k(x, x)
+
+half of it for what comes round from the next period, half for frequencies that are left out (Greengard, Rachh & Barnett
+2022, section 3); each shared evenly among the inputs. The box is that of the data, with a margin for rows to come.
+"""
+
+import math
+
+import numpy as np
+
+from bcmdist.errors import InvalidOption
+from bcmdist.learning.known import Known
+from bcmdist.model.kernels import Kernel, parse_kernel
+from bcmdist.model.shared.fourier.features import Fourier
+
+MOST_INPUTS, MOST_WEIGHTS = 3, 1_000_000
+# Of the extent of the data, how far the box reaches beyond it on each side; and its least extent, in units of the
+# reach of the kernel, where inputs hardly vary.
+MARGIN, LEAST_EXTENT = 0.05, 0.01
+# Extent of standardised inputs, where the data are not known yet: six standard deviations.
+TYPICAL_EXTENT = 6.0
+# Frequencies of one input that are looked at, and halvings on the way to where a kernel has fallen.
+MOST_FREQUENCIES, HALVINGS = 2**22, 60
+
+
+def waves(known: Known) -> Fourier:
+    """Weights of waves for the box of all rows, at the error that was asked for.
+
+    Raises
+    ------
+    InvalidOption
+        They would be too many, or the kernel has no spectral density.
+    """
+    if known.places is not None:
+        raise InvalidOption(
+            "query_from: expected an expert that shares values at query points, got fourier; leave it out, or take "
+            "--expert bcm"
+        )
+    tolerance = known.options["tolerance"]
+    extent, share = known.high - known.low, tolerance / (2 * len(known.low))
+    reach = np.array([_reach(kernel, share) for kernel in _along(known.kernel, len(extent))])
+    margin = np.maximum(MARGIN * extent, LEAST_EXTENT * reach)
+    step = 1.0 / (extent + 2.0 * margin + reach)
+    most = _highest(known.kernel, step, share)
+    refuse_many(most, tolerance)
+    low, high = known.low - margin, known.high + margin
+    return Fourier(step, most, low, high, tolerance, known.kernel, known.mean, known.residual)
+
+
+def refuse_early(kernel: str, inputs: int, tolerance: float) -> None:
+    """Raise `InvalidOption` for a kernel without a spectral density, and for too many inputs, before data are read."""
+    made = parse_kernel(kernel, inputs=inputs)
+    made.spectral_density(np.zeros((1, inputs)))
+    if inputs > MOST_INPUTS:
+        share = tolerance / (2 * inputs)
+        reach = np.array([_reach(one, share) for one in _along(made, inputs)])
+        most = _highest(made, 1.0 / (TYPICAL_EXTENT + reach), share)
+        raise InvalidOption(
+            f"expert fourier: expected at most {MOST_INPUTS} inputs, got {inputs}, which would take about "
+            f"{_count(most):.1g} weights (tolerance {tolerance:g}, lengthscales of {math.sqrt(inputs):.2g} standard "
+            "deviations); take --expert bcm, or fewer inputs"
+        )
+
+
+def refuse_many(most, tolerance) -> None:
+    """Raise `InvalidOption` where frequencies up to `most` (D,) are too many."""
+    if _count(most) > MOST_WEIGHTS:
+        raise InvalidOption(
+            f"expert fourier: expected at most {MOST_WEIGHTS} weights, the kernel would take {_count(most):.2g} for a "
+            f"tolerance of {tolerance:g}: its lengthscales are short beside the extent of the data, or it is rough; "
+            "raise --tolerance, give a smoother --kernel, or take --expert bcm"
+        )
+
+
+def _count(most):
+    return float(np.prod(2.0 * np.asarray(most, dtype=float) + 1.0))
+
+
+def _along(kernel: Kernel, inputs) -> list[Kernel]:
+    """The kernel between rows that differ in one input only, for each: of one input."""
+    own = parse_kernel(kernel.expression, inputs=1)
+    lengths = {name: np.broadcast_to(kernel.parameters[name], inputs) for name in kernel.lengthscales}
+    return [
+        own.with_parameters(kernel.parameters | {name: length[d : d + 1] for name, length in lengths.items()})
+        for d in range(inputs)
+    ]
+
+
+def _reach(kernel: Kernel, share) -> float:
+    """Distance from which on a kernel of one input is below a share of its variance."""
+
+    def covariance(r):
+        return float(kernel.cross(np.zeros((1, 1)), np.array([[r]]))[0, 0])
+
+    least, low, high = share * covariance(0.0), 0.0, 1.0
+    while covariance(high) > least:
+        low, high = high, 2.0 * high
+    for _ in range(HALVINGS):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if covariance(middle) > least else (low, middle)
+    return high
+
+
+def _highest(kernel: Kernel, step, share) -> np.ndarray:
+    """Number of each input's frequencies h k, k > 0, that leave out no more than a share of the variance, (D,).
+
+    The density of a kernel along one input is that of all, summed over the frequencies of the others.
+    """
+    return np.array([_highest_of(one, h, share) for one, h in zip(_along(kernel, len(step)), step, strict=True)])
+
+
+def _highest_of(kernel, h, share):
+    variance, count, left = kernel.diagonal(np.zeros((1, 1)))[0], 64, None
+    while left is None or (left[-1] > share * variance and count < MOST_FREQUENCIES):
+        count *= 4
+        density = h * kernel.spectral_density(h * np.arange(count)[:, None])
+        left = variance - (2.0 * np.cumsum(density) - density[0])
+    found = int(np.argmax(left <= share * variance)) if left[-1] <= share * variance else MOST_FREQUENCIES
+    return max(found, 1)

@@ -1,0 +1,129 @@
+"""A belief in so many weights that their precision Lambda is known by its products only.
+
+The mean is solved for by preconditioned conjugate gradients. With e its error and r the residual,
+
+    |b(x)'e| <= sd(x) (e'Lambda e)^1/2 = sd(x) (r'Lambda^-1 r)^1/2 <= sd(x) |r|,     sd(x)^2 = b(x)'Lambda^-1 b(x)
+
+since Lambda >= I: |r| bounds what any prediction errs by, in its posterior standard deviations. Variances and the
+determinant are means over `PROBES` vectors z of random signs, seeded, with C C' near Lambda and A = C^-1 Lambda C^-T,
+
+    sd(x)^2 ~ mean (b(x)'C^-T A^-1/2 z)^2,     log|Lambda| ~ log|C C'| + mean z'log(A) z
+
+Each of these variances has the relative standard error (2 / PROBES)^1/2 at most, and is the same wherever it is asked
+for: a row's does not depend on others.
+"""
+
+import math
+import threading
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from bcmdist.errors import InvalidOption
+from bcmdist.model.shared.belief import Belief
+from bcmdist.model.shared.fourier.krylov import conjugate_gradients, inverse_roots
+from bcmdist.model.shared.fourier.operator import Whitened
+
+# What a prediction errs by, in posterior standard deviations, and the steps after which it is what it is.
+RESIDUAL, MOST_STEPS = 1e-4, 4000
+# Vectors for variances, and those of them for traces and determinants; the share by which their roots may still change
+# in some steps, which is less than what probing errs by, and the steps after which they are what they are.
+PROBES, TRACE_PROBES = 64, 8
+ROOT_CHANGE, ROOT_STEPS = 0.05, 160
+SIGNS = np.array([-1.0, 1.0], np.float32)
+# Of the steps that are kept of the vectors that are looked at together.
+TOGETHER_BYTES = 2**28
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What is known by one vector z."""
+
+    root: np.ndarray
+    """C^-T A^-1/2 z, (S,)"""
+    log_determinant: float
+    """z'log(A) z"""
+
+
+@dataclass(frozen=True)
+class FourierBelief(Belief):
+    """N(mean, Lambda^-1) of S weights, one for all processes but for the mean; probes are made when first asked for."""
+
+    mean: np.ndarray
+    precision: Whitened
+    residual: float
+    """|r| of the mean, the largest of all processes"""
+    steps: int
+    """of conjugate gradients, in all"""
+    _probed: list[Probed] = field(default_factory=list, repr=False, compare=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    @property
+    def factor(self) -> np.ndarray:  # type: ignore[override]  # there is none
+        raise InvalidOption(
+            f"fourier: expected few enough weights to factor their precision, got {self.precision.size}; predict "
+            "without covariances between rows, or fit with a larger --tolerance or another --expert"
+        )
+
+    def __getitem__(self, k) -> "FourierBelief":
+        return replace(self, mean=self.mean[k])
+
+    def probed(self, count=PROBES) -> list[Probed]:
+        """What the first vectors say; one thread works them out, others wait."""
+        with self._lock:
+            while (known := len(self._probed)) < count:
+                self._probed.extend(self._probe(range(known, min(known + self._together, count))))
+        return self._probed[:count]
+
+    @property
+    def _together(self):
+        """How many vectors are looked at together: their steps are kept meanwhile."""
+        return int(np.clip(TOGETHER_BYTES // (4 * ROOT_STEPS * self.precision.size), 1, TRACE_PROBES))
+
+    def _probe(self, numbers):
+        """By some vectors: in single precision, which errs by far less than so few of them."""
+        precision, root, single = self.precision, self.precision.root, self.precision.root.single
+        z = np.stack([np.random.default_rng(k).choice(SIGNS, precision.size) for k in numbers])
+        found, logs = inverse_roots(
+            lambda v: single.solve(precision(single.solve_transposed(v))), z, change=ROOT_CHANGE, most=ROOT_STEPS
+        )
+        roots = root.solve_transposed(found.astype(float))
+        return [Probed(one, log) for one, log in zip(roots, logs.tolist(), strict=True)]
+
+    @property
+    def log_determinant(self) -> float:
+        logs = [one.log_determinant for one in self.probed(TRACE_PROBES)]
+        return self._processes * (self.precision.root.log_determinant + float(np.mean(logs)))
+
+    @property
+    def degrees_of_freedom(self) -> float:
+        squares = [one.root @ one.root for one in self.probed(TRACE_PROBES)]
+        return float(self.precision.size - np.mean(squares))
+
+    def length(self, move) -> float:
+        return math.sqrt(max(float(np.vdot(move, self.precision(move))), 0.0))
+
+    @property
+    def _processes(self):
+        return self.mean.size // self.precision.size
+
+    @property
+    def told(self) -> dict[str, float]:
+        logs = [one.log_determinant for one in self.probed(TRACE_PROBES)]
+        return {
+            "mean_error": self.residual,
+            "steps": self.steps,
+            "variance_error": math.sqrt(2.0 / PROBES),
+            "log_evidence_error": 0.5 * self._processes * float(np.std(logs, ddof=1)) / math.sqrt(TRACE_PROBES),
+        }
+
+
+def believed(eta, precision: Whitened) -> FourierBelief:
+    """The belief N(Lambda^-1 eta, Lambda^-1), for eta (S,) or, of C processes, (C, S)."""
+    how = {"residual": RESIDUAL, "most": MOST_STEPS}
+    found = [
+        conjugate_gradients(precision, precision.root.precondition, one, **how)
+        for one in eta.reshape(-1, precision.size)
+    ]
+    mean = np.stack([one.x for one in found]).reshape(eta.shape)
+    return FourierBelief(mean, precision, max(one.residual for one in found), sum(one.steps for one in found))

@@ -1,0 +1,221 @@
+"""Equispaced Fourier features: weights of waves whose frequencies are a grid (Greengard, Rachh & Barnett 2022).
+
+    f(x) = sum_k D_k v_k cas(2 pi h k.(x - c)) + h(x)'w,   |k_d| <= m_d,   v ~ N(0, I),   D_k^2 = prod(h) S(h k)
+
+with the spectral density S of a stationary kernel: the rule of rectangles for its Fourier integral. cas is cos + sin;
+what is said of it in `toeplitz` makes messages of n rows the cost of a fast transform, whatever the number of weights.
+
+The period 1/h of the waves is longer than the box of the rows, so that rows at opposite sides do not see each other: f
+is not that of the kernel outside the box, and rows there are refused.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from bcmdist.errors import InvalidData
+from bcmdist.model.kernels import Kernel
+from bcmdist.model.mean import Mean
+from bcmdist.model.shared.belief import Belief, factored
+from bcmdist.model.shared.fourier.belief import FourierBelief, believed
+from bcmdist.model.shared.fourier.nufft import wave_sums, wave_values
+from bcmdist.model.shared.fourier.operator import Whitened
+from bcmdist.model.shared.fourier.toeplitz import Gram, cas_sums, exponential_weights, flipped
+from bcmdist.model.shared.interface import Arrays, Shared
+from bcmdist.storage.fields import POSITIVE, check_array, check_fields, damaged
+
+# Weights up to which a belief is factored, and exact.
+MOST_FACTORED = 2000
+# Rows whose waves are written at a time, and those that are predicted together.
+BLOCK_ROWS, PREDICTED_ROWS = 1024, 2**15
+
+
+@dataclass(frozen=True)
+class Fourier(Shared):
+    """Weights of waves, and of the mean; made by `bcmdist.learning.fourier`."""
+
+    kind: ClassVar[str] = "fourier"
+    noun: ClassVar[str] = "Fourier weights"
+    exhaustive: ClassVar[bool] = False
+    advised: ClassVar[str] = "lower --tolerance"
+    step: np.ndarray
+    """h of each axis, in waves per scaled unit, (D,)"""
+    most: np.ndarray
+    """m of each axis, (D,)"""
+    low: np.ndarray
+    """corner of the box, in scaled units, (D,)"""
+    high: np.ndarray
+    """(D,)"""
+    tolerance: float
+    """by which the covariance may differ from the kernel's in the box, in units of its variance"""
+    kernel: Kernel
+    mean: Mean
+    residual: str = "waves"
+    jitter: float = 0.0
+
+    @property
+    def inputs(self) -> int:
+        return len(self.step)
+
+    @property
+    def functions(self) -> int:
+        return int(np.prod(2 * self.most + 1))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Numbers of frequencies of each axis."""
+        return tuple(int(2 * m + 1) for m in self.most)
+
+    @property
+    def numbers(self) -> int:
+        """Length L of the precision of a message: lags, border and corner, one after the other (`operator`)."""
+        weights = self.mean.weights(self.inputs)
+        return int(np.prod(4 * self.most + 1)) + weights * (self.functions + weights)
+
+    @cached_property
+    def scale(self) -> np.ndarray:
+        """D, prior standard deviations of the weights of waves, (B,)."""
+        return np.sqrt(np.prod(self.step) * self.kernel.spectral_density(self._frequencies()))
+
+    def _frequencies(self):
+        axes = [h * np.arange(-m, m + 1) for h, m in zip(self.step, self.most, strict=True)]
+        return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, self.inputs)
+
+    # --- Rows ---
+
+    def fill(self, X, V) -> None:
+        phases = self.phases(X)
+        for a in range(0, len(X), BLOCK_ROWS):
+            some, waves = slice(a, a + BLOCK_ROWS), np.ones((len(X[a : a + BLOCK_ROWS]), 1), complex)
+            for phase, m in zip(phases, self.most, strict=True):
+                axis = np.exp(1j * phase[some, None] * np.arange(-m, m + 1))
+                waves = (waves[:, :, None] * axis[:, None, :]).reshape(len(waves), -1)
+            V[some] = (waves.real + waves.imag) * self.scale
+
+    def phases(self, X) -> list[np.ndarray]:
+        """2 pi h (x - c) of each axis at rows of X (n, D), within [-pi, pi].
+
+        Raises
+        ------
+        InvalidData
+            A row is outside the box.
+        """
+        outside = (self.low > X) | (self.high < X)
+        if outside.any():
+            row, column = np.argwhere(outside)[0]
+            raise InvalidData(
+                f"fourier: expected inputs in the box that the model was made for, column {column} from "
+                f"{self.low[column]:.4g} to {self.high[column]:.4g} in standard deviations from the training mean, got "
+                f"{X[row, column]:.4g} ({int(outside.any(axis=1).sum())} such rows); leave them out (`info` shows the "
+                "box in the units of the data), or fit to data that reach as far"
+            )
+        center = 0.5 * (self.low + self.high)
+        return [np.ascontiguousarray(2.0 * np.pi * h * (x - c)) for h, x, c in zip(self.step, X.T, center, strict=True)]
+
+    def sums(self, X, w, g) -> tuple[np.ndarray, np.ndarray]:
+        """V'g for C processes, (C, S), and V'w V as the precision of a message (L,), of rows X (n, D).
+
+        Parameters
+        ----------
+        w : (n,), g : (n, C)
+        """
+        phases, H = self.phases(X), self.mean.design(X)
+        lags, first = self._pair(phases, w, g[:, 0], 2 * self.most)
+        inner = tuple(slice(m, 3 * m + 1) for m in self.most)
+        border = np.empty((self.functions, H.shape[1]))
+        border[:, :1] = lags[inner].reshape(-1, 1) * H[:1, :1]  # of a constant, where there is a mean
+        border[:, 1:] = self._columns(phases, w[:, None] * H[:, 1:])
+        waves = np.column_stack([first[inner].ravel(), self._columns(phases, g[:, 1:])])
+        eta = np.vstack([self.scale[:, None] * waves, H.T @ g]).T
+        precision = [lags.ravel(), (self.scale[:, None] * border).ravel(), ((w * H.T) @ H).ravel()]
+        return eta, np.concatenate(precision)
+
+    def pulls(self, X, g) -> np.ndarray:
+        """V'g for g (n, C), (C, S)."""
+        waves = self._columns(self.phases(X), g)
+        return np.vstack([self.scale[:, None] * waves, self.mean.design(X).T @ g]).T
+
+    def _columns(self, phases, strengths):
+        """Sums of cas over rows of each column of strengths, (n, K) -> (B, K)."""
+        found, K = np.empty((self.functions, strengths.shape[1])), strengths.shape[1]
+        for k in range(0, K, 2):
+            pair = self._pair(phases, strengths[:, k], strengths[:, min(k + 1, K - 1)], self.most)
+            found[:, k : k + 2] = np.stack(pair, axis=-1).reshape(-1, 2)[:, : K - k]
+        return found
+
+    def _pair(self, phases, a, b, most):
+        """Sums of cas over rows with real strengths a and b, on a grid each: two real sums are one complex one."""
+        both = wave_sums(phases, a + 1j * b, most)
+        back = np.conj(flipped(both, self.inputs))
+        return cas_sums(0.5 * (both + back)), cas_sums(-0.5j * (both - back))
+
+    def values(self, X, v) -> np.ndarray:
+        """V v' at rows of X (n, D) for v (K, S): (K, n). Two of them are one complex transform."""
+        B, odd = self.functions, len(v) % 2
+        grids = exponential_weights((v[:, :B] * self.scale).reshape(-1, *self.shape), self.inputs)
+        grids = np.concatenate([grids, np.zeros_like(grids[:1])]) if odd else grids
+        pairs = wave_values(self.phases(X), grids[::2] + 1j * grids[1::2])
+        found = np.stack([pairs.real, pairs.imag], axis=1).reshape(-1, len(X))[: len(v)]
+        return found + v[:, B:] @ self.mean.design(X).T
+
+    # --- Messages ---
+
+    def operator(self, precision) -> Whitened:
+        """Lambda = I + precision of a sum of messages, (L,)."""
+        lags, B, P = tuple(int(4 * m + 1) for m in self.most), self.functions, self.mean.weights(self.inputs)
+        waves, border, corner = np.split(precision, [len(precision) - P * (B + P), len(precision) - P * P])
+        return Whitened(Gram(waves.reshape(lags)), self.scale, border.reshape(B, P), corner.reshape(P, P))
+
+    def belief(self, eta, precision) -> Belief:
+        operator = self.operator(precision)
+        return factored(eta, operator.without_prior()) if self.size <= MOST_FACTORED else believed(eta, operator)
+
+    def moments(self, belief: FourierBelief, X) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of b(x)'v at the rows of X (n, D), (n,) each, or (n, C) of C processes."""
+        means = belief.mean.reshape(-1, self.size)
+        found = self.values(X, np.vstack([means, *(one.root for one in belief.probed())]))
+        mean, variance = found[: len(means)].T, np.mean(found[len(means) :] ** 2, axis=0)
+        if belief.mean.ndim == 1:
+            return mean[:, 0], variance
+        return mean, np.repeat(variance[:, None], len(means), axis=1)
+
+    def told(self, original) -> dict:
+        return {
+            "waves": list(self.shape),
+            "tolerance": self.tolerance,
+            "box": original(np.array([self.low, self.high])).tolist(),
+            "message_bytes": 8 * (self.numbers + self.size),
+        }
+
+    # --- Stored ---
+
+    def to_arrays(self) -> tuple[Arrays, dict]:
+        grid = {"step": self.step, "most": self.most, "low": self.low, "high": self.high}
+        return {f"fourier_{name}": array for name, array in grid.items()}, {"tolerance": self.tolerance}
+
+    @classmethod
+    def from_arrays(cls, arrays, facts, kernel, mean, residual) -> "Fourier":
+        grid = {name: arrays[f"fourier_{name}"] for name in ("step", "most", "low", "high")}
+        return cls(**grid, tolerance=facts["tolerance"], kernel=kernel, mean=mean, residual=residual)
+
+    @classmethod
+    def check_arrays(cls, arrays, facts, inputs, where) -> None:
+        check_fields(facts, {"tolerance": POSITIVE}, where)
+        for name in ("step", "most", "low", "high"):
+            if f"fourier_{name}" not in arrays:
+                raise damaged(where, f"an array fourier_{name}", "none")
+        check_array(arrays["fourier_step"], where, "fourier_step", shape=(inputs,), positive=True)
+        check_array(arrays["fourier_most"], where, "fourier_most", shape=(inputs,), dtype=np.int64, positive=True)
+        for name in ("fourier_low", "fourier_high"):
+            check_array(arrays[name], where, name, shape=(inputs,))
+
+    def check(self, where) -> None:
+        extent = self.high - self.low
+        if not (np.all(extent >= 0) and np.all(self.step * extent < 1.0)):
+            raise damaged(where, "waves longer than the box in fourier_step", f"{self.step * extent} of them in it")
+        said = np.sum(self.scale**2)
+        variance = self.kernel.diagonal(np.zeros((1, self.inputs)))[0]
+        if not abs(said - variance) <= self.tolerance * variance:
+            raise damaged(where, f"waves with the variance {variance:g} of the kernel in fourier_most", f"{said:g}")

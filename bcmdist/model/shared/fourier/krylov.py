@@ -1,0 +1,85 @@
+"""Systems and roots of a symmetric positive definite A that is only known by its products."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import eigh_tridiagonal
+
+Product = Callable[[np.ndarray], np.ndarray]
+
+# Steps of the Lanczos process between two looks at how far it has come.
+LOOK_EVERY = 20
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What conjugate gradients have come to."""
+
+    x: np.ndarray
+    residual: float
+    """|b - A x|, computed anew"""
+    steps: int
+
+
+def conjugate_gradients(product: Product, precondition: Product, b, *, residual, most) -> Solution:
+    """x with |b - A x| <= residual, or the nearest after `most` steps (Golub & Van Loan 2013, alg. 11.5.1).
+
+    Parameters
+    ----------
+    product, precondition : A and an approximate inverse, as functions of (S,)
+    """
+    x, r, step = np.zeros_like(b), b.copy(), 0
+    p = z = precondition(r)
+    rz = r @ z
+    while np.linalg.norm(r) > residual and step < most:
+        Ap = product(p)
+        length = rz / (p @ Ap)
+        x += length * p
+        r -= length * Ap
+        z = precondition(r)
+        rz, before = r @ z, rz
+        p = z + (rz / before) * p
+        step += 1
+    return Solution(x, float(np.linalg.norm(b - product(x))), step)
+
+
+def inverse_roots(product: Product, z, *, change, most) -> tuple[np.ndarray, np.ndarray]:
+    """A^-1/2 z (K, S) and z'log(A) z (K,) of K vectors z (K, S), by the Lanczos process of each (Druskin & Knizhnerman
+    1989; Ubaru, Chen & Saad 2017), in the precision of z.
+
+    Until some further steps change A^-1/2 z by no more than a share `change` of its length, or `most` were made.
+
+    Parameters
+    ----------
+    product : A as a function of (K, S)
+    """
+    K, S = z.shape
+    length = np.linalg.norm(z, axis=1)
+    Q, diagonal, beside = np.empty((most, K, S), z.dtype), np.empty((most, K)), np.ones((most, K))
+    q, last, found = z / length[:, None], np.zeros_like(z), np.zeros_like(z)
+    for j in range(most):
+        Q[j] = q
+        r = product(q) - (beside[j - 1][:, None].astype(z.dtype) * last if j else 0.0)
+        diagonal[j] = np.einsum("ks,ks->k", q, r)
+        r -= diagonal[j][:, None].astype(z.dtype) * q
+        beside[j] = np.linalg.norm(r, axis=1)
+        done = j + 1 == most or bool(np.any(beside[j] <= np.finfo(z.dtype).eps * diagonal[: j + 1].max()))
+        if done or (j + 1) % LOOK_EVERY == 0:
+            before, (found, logs) = found, _of_tridiagonal(Q[: j + 1], diagonal[: j + 1], beside[:j], length)
+            moved, size = np.linalg.norm(found - before, axis=1), np.linalg.norm(found, axis=1)
+            if done or np.all(moved <= change * size):
+                break
+        last, q = q, r / beside[j][:, None].astype(z.dtype)
+    return found, logs
+
+
+def _of_tridiagonal(Q, diagonal, beside, length):
+    """Of T = Q'A Q, tridiagonal: |z| Q T^-1/2 e_1 and |z|^2 e_1'log(T) e_1, vector by vector."""
+    found, logs = np.empty(Q.shape[1:], Q.dtype), np.empty(len(length))
+    for k, size in enumerate(length):
+        values, vectors = eigh_tridiagonal(diagonal[:, k], beside[:, k])
+        values = np.maximum(values, np.finfo(Q.dtype).eps * values[-1])
+        found[k] = (size * (vectors @ (vectors[0] / np.sqrt(values)))).astype(Q.dtype) @ Q[:, k]
+        logs[k] = size**2 * (vectors[0] ** 2 @ np.log(values))
+    return found, logs

@@ -1,0 +1,50 @@
+"""Sums of waves over rows that lie anywhere, and values of waves there, by finufft (Barnett, Magland & af Klinteberg
+2019): the cost of a fast Fourier transform and of spreading each row over some neighbours on its grid.
+
+The only door to finufft. One thread each: workers run as many tasks at a time as they have threads, and plans are made
+and destroyed by whoever uses them.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bcmdist.errors import MissingExtra
+
+# Of each transform, relative to its largest values: rows of one message are summed with no less digits than this.
+TOLERANCE = 1e-12
+
+
+def wave_sums(phases: Sequence[np.ndarray], strengths, most) -> np.ndarray:
+    """Sums over rows of strengths times exp(-i k.phase), for |k_d| <= most_d.
+
+    Parameters
+    ----------
+    phases : of each axis (n,), within [-pi, pi]
+    strengths : (n,) or (K, n), complex
+    most : (D,)
+
+    Returns
+    -------
+    (2 most_1 + 1, ...) or (K, 2 most_1 + 1, ...), complex, from -most to most
+    """
+    modes = tuple(int(2 * m + 1) for m in most)
+    kind = getattr(_finufft(), f"nufft{len(modes)}d1")
+    return kind(*phases, strengths, modes, eps=TOLERANCE, isign=-1, nthreads=1)
+
+
+def wave_values(phases: Sequence[np.ndarray], weights) -> np.ndarray:
+    """Sums over k of weights times exp(i k.phase) at rows: (K, 2 most_1 + 1, ...) complex -> (K, n) complex."""
+    kind = getattr(_finufft(), f"nufft{len(phases)}d2")
+    return kind(*phases, weights, eps=TOLERANCE, isign=1, nthreads=1).reshape(len(weights), -1)
+
+
+def _finufft():
+    try:
+        import finufft  # optional
+    except ImportError as error:
+        raise MissingExtra(
+            "expert fourier: expected the package finufft, which is not installed; pip install 'bcmdist[fourier]', on "
+            "workers too"
+        ) from error
+    return finufft

@@ -1,0 +1,376 @@
+"""The expert `fourier` whole: it says what dense regression on its waves says, however it has heard the rows."""
+
+import json
+import shutil
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bcmdist import GBCM, Settings, sample_posterior
+from bcmdist.api.plan.plan import plan
+from bcmdist.committee.ingest.options import IngestOptions
+from bcmdist.data.dataset import open_data
+from bcmdist.data.observations import Observations, unweighted
+from bcmdist.data.partition import partitions
+from bcmdist.errors import InvalidData, InvalidOption, MissingExtra, ModelDamaged, ModelsDiffer
+from bcmdist.model.likelihoods import Bernoulli, Poisson
+from bcmdist.model.shared.fourier import features, nufft
+from bcmdist.model.shared.fourier.belief import FourierBelief
+from bcmdist.model.soundness import sound_model
+from oracles import laplace_prediction, linear_regression
+from problems import assert_same_committee
+
+pytest.importorskip("finufft", reason="expert fourier: pip install 'bcmdist[fourier]'")
+
+GIVEN = {"kernel.variance": 1.5, "kernel.lengthscale": 0.7, "likelihood.noise_variance": 0.05}
+WAVES = Settings(
+    kernel="matern52", learn=False, set=GIVEN, expert="fourier", rows_per_expert=50, tolerance=0.01, mean="constant"
+)
+OF_KERNEL = {name: value for name, value in GIVEN.items() if name.startswith("kernel")}
+CLASSES = replace(WAVES, task="classification", set=OF_KERNEL)
+
+
+@pytest.fixture
+def many(monkeypatch):
+    """Beliefs by products, as if there were too many weights to factor their precision."""
+    monkeypatch.setattr(features, "MOST_FACTORED", 10)
+
+
+@pytest.fixture
+def fitted(wave, tmp_path):
+    """A committee of five partitions, and the path of its data."""
+    return GBCM.fit(wave[0], WAVES, model=tmp_path / "model"), wave[0]
+
+
+@pytest.fixture
+def prepared(wave, tmp_path):
+    """A committee that has heard nothing yet, and the path of its data."""
+    return GBCM.prepare(wave[0], WAVES, model=tmp_path / "prepared"), wave[0]
+
+
+def columns(gbcm, X):
+    """Waves and mean at X from what is stored alone, cosines and sines apart, as one would write them down."""
+    arrays, facts = gbcm.model.to_arrays()
+    assert (facts["shared"], facts["residual"], facts["mean"]) == ("fourier", "waves", "constant")
+    scaled = (X - arrays["x_mean"]) / arrays["x_scale"]
+    h, most = arrays["fourier_step"], arrays["fourier_most"]
+    k = np.stack(np.meshgrid(*[np.arange(-m, m + 1) for m in most], indexing="ij"), -1).reshape(-1, len(h))
+    scale = np.sqrt(np.prod(h) * gbcm.model.shared.kernel.spectral_density(h * k))
+    angle = 2 * np.pi * scaled @ (h * k).T
+    return np.hstack([scale * np.cos(angle), scale * np.sin(angle), np.full((len(X), 1), 5.0)])
+
+
+def dense(gbcm, X, y, new):
+    """Mean and covariance of f at new rows, in original units."""
+    noise = GIVEN["likelihood.noise_variance"]
+    mean, covariance = linear_regression(columns(gbcm, X), (y - y.mean()) / y.std(), noise, columns(gbcm, new))
+    return y.mean() + y.std() * mean, y.var() * covariance
+
+
+def exact(gbcm, X, y, new):
+    """Mean and standard deviation of f by the Gaussian process itself."""
+    model = gbcm.model
+    k, A, B = model.shared.kernel, model.scaling.inputs(X), model.scaling.inputs(new)
+    K = k.cross(A, A) + 25.0 + GIVEN["likelihood.noise_variance"] * np.eye(len(A))
+    Ks = k.cross(B, A) + 25.0
+    variance = k.diagonal(B) + 25.0 - np.einsum("ij,ji->i", Ks, np.linalg.solve(K, Ks.T))
+    return y.mean() + y.std() * (Ks @ np.linalg.solve(K, (y - y.mean()) / y.std())), y.std() * np.sqrt(variance)
+
+
+def test_predictions_are_those_of_dense_regression(fitted, wave, rng):
+    gbcm, (_, X, y) = fitted[0], wave
+    new = rng.uniform(-2, 2, (40, 2))
+    mean, covariance = dense(gbcm, X, y, new)
+    found = gbcm.predict(new)
+    np.testing.assert_allclose(found["mean"], mean, atol=1e-8)
+    np.testing.assert_allclose(found["variance"], np.diag(covariance), atol=1e-8)
+    np.testing.assert_allclose(found["observation_variance"], np.diag(covariance) + 0.05 * y.var(), atol=1e-8)
+    joint = gbcm.predict_joint(new)
+    np.testing.assert_allclose(joint[0], mean, atol=1e-8)
+    np.testing.assert_allclose(joint[1], covariance, atol=1e-8)
+    assert gbcm.sample(new, size=3).shape == (3, 40)
+    assert "waves" in gbcm.info()
+
+
+@pytest.mark.parametrize(("kernel", "tolerance", "most"), [("matern52", 1e-3, 0.05), ("se", 1e-6, 2e-3)])
+def test_predictions_come_near_those_of_the_gaussian_process(wave, rng, kernel, tolerance, most):
+    """To a share of their standard deviations, which falls with the tolerance."""
+    path, X, y = wave
+    new = rng.uniform(-2, 2, (40, 2))
+    gbcm = GBCM.fit(path, replace(WAVES, kernel=kernel, tolerance=tolerance))
+    mean, sd = exact(gbcm, X, y, new)
+    found = gbcm.predict(new)
+    assert np.abs(found["mean"] - mean).max() <= most * sd.min()
+    assert gbcm.model.shared.size <= features.MOST_FACTORED  # so that variances are no estimates
+    np.testing.assert_allclose(np.sqrt(found["variance"]), sd, rtol=2 * most)
+
+
+def test_of_many_weights_means_are_solved_for_and_variances_probed(wave, many, rng):
+    path, X, y = wave
+    gbcm, new = GBCM.fit(path, WAVES), rng.uniform(-2, 2, (40, 2))
+    assert isinstance(gbcm.committee.posterior, FourierBelief)
+    mean, covariance = dense(gbcm, X, y, new)
+    sd, found, told = np.sqrt(np.diag(covariance)), gbcm.predict(new), gbcm.info()["waves"]
+    assert told["mean_error"] <= 1.1e-4
+    assert np.all(np.abs(found["mean"] - mean) <= told["mean_error"] * sd + 1e-8)
+    assert np.abs(found["variance"] / sd**2 - 1.0).max() <= 4.0 * told["variance_error"]
+    assert gbcm.score(path)["rmse"] == pytest.approx(np.sqrt(np.mean((dense(gbcm, X, y, X)[0] - y) ** 2)), abs=1e-4)
+    for ask in (lambda: gbcm.predict_joint(new), lambda: gbcm.sample(new, size=2)):
+        with pytest.raises(InvalidOption, match=r"few enough weights to factor .* without covariances"):
+            ask()
+
+
+def test_info_of_many_weights_agrees_with_a_factor(fitted, many):
+    one, other = fitted[0].info(), GBCM.load(fitted[0].url).info()
+    assert one["log_evidence"] == pytest.approx(
+        other["log_evidence"], abs=5.0 * other["waves"]["log_evidence_error"] + 1
+    )
+    assert one["p_eff"] == pytest.approx(other["p_eff"], rel=0.1)
+
+
+def test_info_says_what_it_is(fitted, wave):
+    found, shared = fitted[0].info(), fitted[0].model.shared
+    waves, X = found["waves"], wave[1]
+    assert (found["expert"], found["query"], found["jitter"]) == ("fourier", shared.functions, 0.0)
+    assert np.prod(waves["waves"]) == found["query"]
+    assert waves["tolerance"] == 0.01
+    low, high = np.array(waves["box"])
+    extent = np.ptp(X, axis=0)
+    np.testing.assert_allclose(low, X.min(axis=0) - 0.05 * extent, rtol=1e-9)
+    np.testing.assert_allclose(high, X.max(axis=0) + 0.05 * extent, rtol=1e-9)
+    message = fitted[0].committee.total
+    assert waves["message_bytes"] == message.eta.nbytes + message.precision.nbytes
+    assert "effective degrees of freedom are seen through" in found["advice"]
+    assert "--query" not in found["advice"]
+
+
+def test_log_evidence_is_that_of_the_waves(fitted, wave):
+    gbcm, (_, X, y) = fitted[0], wave
+    V = columns(gbcm, X)
+    S = V @ V.T + 0.05 * np.eye(len(y))
+    z = (y - y.mean()) / y.std()
+    evidence = -0.5 * (z @ np.linalg.solve(S, z) + np.linalg.slogdet(S)[1] + len(y) * np.log(2 * np.pi))
+    assert gbcm.info()["log_evidence"] == pytest.approx(evidence - len(y) * np.log(y.std()), abs=1e-6)
+
+
+def test_degrees_of_freedom_are_counted(fitted, wave):
+    V = columns(fitted[0], wave[1])
+    K = V @ V.T
+    expected = np.trace(K @ np.linalg.inv(K + 0.05 * np.eye(240)))
+    assert fitted[0].effective_parameters()["data"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_stored_model_is_the_same(fitted, rng):
+    gbcm, new = fitted[0], rng.uniform(-2, 2, (9, 2))
+    again = GBCM.load(gbcm.url)
+    assert again.model.shared.kind == "fourier"
+    for name, value in gbcm.predict(new).items():
+        np.testing.assert_array_equal(again.predict(new)[name], value)
+
+
+def test_a_cluster_says_the_same(fitted, wave, cluster, tmp_path):
+    gbcm = GBCM.fit(wave[0], WAVES, model=tmp_path / "dask", runtime=cluster)
+    assert_same_committee(gbcm.committee, fitted[0].committee, 1e-9)
+    assert gbcm.score(wave[0], runtime=cluster)["rmse"] == pytest.approx(fitted[0].score(wave[0])["rmse"], abs=1e-9)
+
+
+def only(gbcm, path, keep, place):
+    """The same prepared model in another directory, which hears some partitions only."""
+    shutil.copytree(gbcm.url, place)
+    return GBCM.load(place).absorb([partitions(open_data(path), 50)[k] for k in keep])
+
+
+def test_hearing_a_source_is_fitting(prepared, fitted):
+    gbcm, path = prepared
+    heard, report = gbcm.ingest(gbcm.source(path))
+    assert report.partitions == 5
+    assert_same_committee(heard.committee, fitted[0].committee)
+
+
+def test_forgetting_is_never_having_heard(prepared, fitted, tmp_path):
+    gbcm, path = fitted
+    gone = [entry.key for entry in gbcm.ledger if "[50:" in entry.key or "[200:" in entry.key]
+    after = gbcm.forget(gone)
+    assert_same_committee(after.committee, only(*prepared, [0, 2, 3], tmp_path / "rest").committee, 1e-8)
+    back = after.absorb(partitions(open_data(path), 50)).reweight({gone[0]: 2.0}).reweight({gone[0]: 1.0})
+    assert_same_committee(back.committee, gbcm.committee, 1e-8)
+    assert np.abs(gbcm.forget([entry.key for entry in gbcm.ledger]).committee.total.precision).max() == 0.0
+
+
+def test_merging_is_hearing_both(prepared, fitted, tmp_path):
+    one, other = only(*prepared, [0, 3], tmp_path / "one"), only(*prepared, [1, 2, 4], tmp_path / "other")
+    assert_same_committee(one.merge(other, tmp_path / "both").committee, fitted[0].committee, 1e-8)
+
+
+def test_a_window_is_hearing_its_rows_only(prepared, wave, tmp_path):
+    gbcm, path = only(*prepared, [3, 4], tmp_path / "rest"), prepared[1]
+    late, _ = prepared[0].ingest(prepared[0].source(path), IngestOptions(window=90))
+    assert [entry.key for entry in late.ledger] == [entry.key for entry in gbcm.ledger]
+    assert_same_committee(late.committee, gbcm.committee, 1e-8)
+
+
+def test_old_rows_fade(prepared, wave):
+    late, _ = prepared[0].ingest(prepared[0].source(prepared[1]), IngestOptions(half_life=100.0))
+    counts = np.repeat([late.weights[entry.key] for entry in late.ledger], [entry.rows for entry in late.ledger])
+    _, X, _ = wave
+    V = late.model.shared.design(late.model.scaling.inputs(X))
+    expected = (V.T * (counts / 0.05)) @ V
+    operator = late.model.shared.operator(late.committee.total.precision)
+    assert np.abs(operator.without_prior() - expected).max() <= 1e-8 * np.abs(expected).max()
+
+
+def test_different_waves_cannot_be_merged(prepared, fitted, tmp_path):
+    other = GBCM.prepare(fitted[1], replace(WAVES, tolerance=0.02), model=tmp_path / "other")
+    with pytest.raises(ModelsDiffer, match="they differ in fourier_step, fourier_most, tolerance"):
+        fitted[0].merge(other, tmp_path / "both")
+
+
+@pytest.mark.parametrize("rows", [240, 60])
+@pytest.mark.parametrize("weights", ["few", "many"])
+def test_classes_are_those_of_the_dense_laplace_approximation(classes, rng, rows, weights, monkeypatch):
+    """In one pass where one expert hears all, else in the limit of the passes."""
+    if weights == "many":
+        monkeypatch.setattr("bcmdist.experts.fourier.MOST_FACTORED", 10)
+    path, X, y = classes
+    new = rng.uniform(-2, 2, (40, 2))
+    gbcm = GBCM.fit(path, replace(CLASSES, rows_per_expert=rows, passes="1"))
+    if rows < 240:
+        gbcm = gbcm.refine(tolerance=1e-9)
+        assert len(gbcm.info()["passes"]) > 2
+    V, Vs = columns(gbcm, X), columns(gbcm, new)
+    obs = unweighted(y.astype(float))
+    mean, variance = laplace_prediction(V @ V.T, Vs @ V.T, (Vs**2).sum(axis=1), Bernoulli(), obs)
+    found = gbcm.predict(new)
+    np.testing.assert_allclose(found["mean"], mean, atol=1e-6)
+    np.testing.assert_allclose(found["variance"], variance, atol=1e-6)
+
+
+def test_counts_are_those_of_the_dense_laplace_approximation(make_data, rng):
+    X = rng.uniform(-2, 2, (200, 1))
+    exposure = rng.uniform(0.5, 3.0, 200)
+    y = rng.poisson(exposure * np.exp(1.0 + np.sin(2 * X[:, 0])))
+    path, new = make_data(X=X, y=y, exposure=exposure), rng.uniform(-2, 2, (20, 1))
+    gbcm = GBCM.fit(
+        path, replace(CLASSES, task="counts", likelihood="poisson", passes="auto", rows_per_expert=70)
+    ).refine(tolerance=1e-9)
+    V, Vs = columns(gbcm, X), columns(gbcm, new)
+    obs = gbcm.model.scaling.observations(
+        Observations(y.astype(float), np.ones(200), exposure), gbcm.model.likelihood.units
+    )
+    assert isinstance(gbcm.model.likelihood, Poisson)
+    mean, variance = laplace_prediction(V @ V.T, Vs @ V.T, (Vs**2).sum(axis=1), gbcm.model.likelihood, obs)
+    found = gbcm.predict(new)
+    shift = gbcm.model.scaling.original("mean", np.zeros(1), gbcm.model.likelihood.units)
+    np.testing.assert_allclose(found["mean"], shift + mean, atol=1e-6)
+    np.testing.assert_allclose(found["variance"], variance, atol=1e-6)
+
+
+def test_three_classes_share_a_precision(make_data, rng, many):
+    X = rng.uniform(-2, 2, (150, 2))
+    y = (X[:, 0] > -0.7) * 1 + (X[:, 1] > 0.5)
+    path = make_data(X=X, y=y)
+    gbcm = GBCM.fit(path, replace(CLASSES, set=GIVEN))
+    assert gbcm.model.likelihood.name == "onehot"
+    assert gbcm.score(path)["accuracy"] > 0.85
+
+
+def test_hyperparameters_are_learned_as_for_bcm(wave):
+    learned = Settings(kernel="matern52", rows_per_expert=50, effort="quick")
+    one = GBCM.prepare(wave[0], replace(learned, expert="fourier"))
+    other = GBCM.prepare(wave[0], replace(learned, query=30))
+    assert one.info()["hyperparameters"] == other.info()["hyperparameters"]
+
+
+def test_rows_outside_the_box_are_refused(fitted, make_data, tmp_path):
+    gbcm = fitted[0]
+    beyond = make_data("beyond.zarr", X=np.array([[0.0, 0.0], [0.0, 9.0]]), y=np.zeros(2))
+    for ask in (
+        lambda: gbcm.partial_fit(beyond),
+        lambda: gbcm.predict(np.array([[9.0, 0.0]])),
+        lambda: gbcm.predict_zarr(beyond, tmp_path / "out.zarr"),
+    ):
+        with pytest.raises(InvalidData, match=r"in the box that the model was made for, column \d from"):
+            ask()
+    assert GBCM.load(gbcm.url).commit == gbcm.commit
+
+
+def test_data_far_from_the_origin_are_predicted(make_data, tmp_path, rng):
+    import zarr
+
+    X = np.array([1e4, -5e3]) + rng.uniform(-2, 2, (120, 2))
+    path = make_data(X=X, y=np.sin(X[:, 0]))
+    gbcm = GBCM.fit(path, WAVES)
+    assert gbcm.predict_zarr(path, tmp_path / "out.zarr") == 120
+    np.testing.assert_allclose(zarr.open_group(tmp_path / "out.zarr")["mean"][:], gbcm.predict(X)["mean"], rtol=1e-10)
+
+
+REFUSED = [
+    ({"partition": "spatial"}, "expert: expected bcm with spatial partitions, .*; give --partition chunks, or leave"),
+    ({"approximation": "ep", "task": "classification"}, "approximation ep: expected .*; take --approximation laplace"),
+    ({"likelihood": "softmax", "task": "classification"}, "likelihood softmax: .*; take --likelihood onehot"),
+    ({"objective": "committee", "learn": True, "set": {}}, "expected bcm with the objective committee, .*--objective"),
+    ({"query": 100}, "query: expected --tolerance with fourier, .* got 100; give that instead"),
+    ({"linearise": "running", "task": "classification"}, "linearise: expected own with fourier, got running"),
+    ({"precision": "mixed"}, "precision: expected double"),
+    ({"kernel": "rq"}, "kernel: expected one with a spectral density .*, got rq; give another --kernel"),
+    ({"tolerance": 0.0}, "tolerance: expected a share of the variance from 1e-09 to 1, got 0"),
+    ({"expert": "sor"}, "tolerance: expected the expert fourier with it, got sor; leave it out"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), REFUSED)
+def test_what_it_cannot_do_is_refused_at_once(settings, message):
+    with pytest.raises(InvalidOption, match=message):
+        replace(WAVES, **settings)
+
+
+def test_what_a_fitted_one_cannot_do_is_refused(fitted, tmp_path):
+    gbcm, path = fitted
+    for ask in (gbcm.evidence_gradient, gbcm.calibration):
+        with pytest.raises(InvalidOption, match=r"model: expected values at query points .* fit with the expert bcm"):
+            ask()
+    with pytest.raises(InvalidOption, match="hmc: expected the expert bcm, whose evidence has a gradient"):
+        sample_posterior(path, Settings(kernel="se", expert="fourier"), model=tmp_path / "chains")
+
+
+def test_a_plan_is_refused(wave):
+    with pytest.raises(InvalidOption, match="--plan: expected an expert whose work is products of matrices"):
+        plan(wave[0], WAVES)
+
+
+def test_four_inputs_are_refused_before_anything_is_read(make_data, rng, tmp_path):
+    path = make_data(X=rng.standard_normal((60, 4)), y=np.zeros(60))
+    with pytest.raises(InvalidOption, match=r"expected at most 3 inputs, got 4, which would take about .* weights"):
+        GBCM.fit(path, Settings(expert="fourier"), model=tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def test_partitions_are_large_unless_asked_otherwise():
+    assert Settings(expert="fourier").rows_per_expert == 250_000
+    assert Settings().rows_per_expert == 1000
+    assert Settings(expert="fourier", rows_per_expert=70).rows_per_expert == 70
+
+
+def test_a_missing_package_is_said(fitted, monkeypatch):
+    monkeypatch.setitem(sys.modules, "finufft", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'bcmdist\[fourier\]'"):
+        nufft.wave_sums([np.zeros(1)], np.ones(1, complex), [2])
+
+
+DAMAGES = [
+    (lambda a, f: ({n: x for n, x in a.items() if n != "fourier_step"}, f), "expected an array fourier_step"),
+    (lambda a, f: (a | {"fourier_step": -a["fourier_step"]}, f), "positive numbers in fourier_step"),
+    (lambda a, f: (a | {"fourier_step": 2 * a["fourier_step"]}, f), "fourier_step"),
+    (lambda a, f: (a | {"fourier_most": a["fourier_most"] // 4}, f), "waves with the variance"),
+    (lambda a, f: (a, f | {"tolerance": "none"}), "tolerance"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), DAMAGES)
+def test_a_model_that_cannot_be_is_refused(prepared, change, message):
+    arrays, facts = prepared[0].model.to_arrays()
+    arrays, facts = change(arrays, json.loads(json.dumps(facts)))
+    with pytest.raises(ModelDamaged, match=message):
+        sound_model(arrays, facts, "model: commit 1")
