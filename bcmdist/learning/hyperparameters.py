@@ -27,7 +27,7 @@ AUTO_KERNEL = "auto"
 # evaluations passes over all rows twice.
 POLISH_STEPS = 10
 MOVING_STEPS = 5
-# Iterations that move query points and hyper-parameters together, where rows are kept apart: these cost less.
+# Iterations in hyper-parameters, and query points together with them, where rows are kept apart: these cost less.
 TOGETHER_STEPS = {"quick": 30, "normal": 100, "thorough": 300}
 # Jitter of query points that move, as a share: they may come close to each other.
 MOVING_JITTER = 1e-8
@@ -154,12 +154,14 @@ def _class_evidence(blocks, reference, mean, likelihood, classes, runtime):
     return evidence
 
 
-def polished(objective, query, kernel_name, likelihood, query_method, found, log) -> tuple[Query, Likelihood]:
+def polished(
+    objective, query, kernel_name, likelihood, query_method, found, log, *, steps=POLISH_STEPS
+) -> tuple[Query, Likelihood]:
     """Query set and likelihood at which the evidence of the whole committee is higher; adds to what was found."""
     if query_method == "optimised":
         objective.points = improved_points(objective, query.kernel, likelihood, query.points, MOVING_STEPS)
     known, inputs = CachedObjective(objective, log), query.points.shape[1]
-    best = polish(known, kernel_name, query.kernel, likelihood, inputs=inputs, steps=POLISH_STEPS)
+    best = polish(known, kernel_name, query.kernel, likelihood, inputs=inputs, steps=steps)
     found["evaluations"] += best.evaluations
     found["at_bounds"] = best.at_bounds
     return _prepared(objective, query, best.kernel), best.likelihood
@@ -169,10 +171,11 @@ def polished_apart(
     objective, query, kernel_name, likelihood, query_method, effort, found, log
 ) -> tuple[Query, Likelihood]:
     """As `polished`, of experts that keep rows apart: where query points move, hyper-parameters do so with them."""
+    steps = TOGETHER_STEPS[effort]
     if query_method != "optimised":
-        return polished(objective, query, kernel_name, likelihood, query_method, found, log)
+        return polished(objective, query, kernel_name, likelihood, query_method, found, log, steps=steps)
     start = Point(kernel_name, query.kernel, likelihood, -math.inf)
-    best, objective.points, evaluations = climbed_together(objective, start, query.inputs, TOGETHER_STEPS[effort])
+    best, objective.points, evaluations = climbed_together(objective, start, query.inputs, steps)
     found["evaluations"] += evaluations
     found["at_bounds"] = at_bounds(best)
     return _prepared(objective, query, best.kernel), best.likelihood

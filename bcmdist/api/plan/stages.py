@@ -12,7 +12,7 @@ from bcmdist.experts.residual import RESIDUALS
 from bcmdist.learning.blocks.blocks import FIRST_BLOCK, LEARNING_BLOCK, ROUGH_ROUNDS, THINNING
 from bcmdist.learning.contest import CONTENDERS
 from bcmdist.learning.experts import EXPERTS
-from bcmdist.learning.hyperparameters import AUTO_KERNEL, AUTO_MEAN, POLISH_STEPS, wanted_kernel
+from bcmdist.learning.hyperparameters import AUTO_KERNEL, AUTO_MEAN, POLISH_STEPS, TOGETHER_STEPS, wanted_kernel
 from bcmdist.learning.judges import JUDGED
 from bcmdist.learning.query_selection import KMEANS_ITERATIONS
 from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, MEAN_STEPS, START_LENGTHSCALES
@@ -120,7 +120,9 @@ def steps(case: Planned) -> Iterator[Step]:
     yield from _training(case)
     if case.settings.objective == "committee":
         told = _message(case, own=False)
-        yield Step("polish", case.parts, told + 3 * told, case.expert_rows, rounds=POLISH_STEPS, read=case.expert_rows)
+        apart = not RESIDUALS[EXPERTS[case.settings.expert].residual].couples
+        rounds = TOGETHER_STEPS[case.settings.effort] if apart else POLISH_STEPS
+        yield Step("polish", case.parts, told + 3 * told, case.expert_rows, rounds=rounds, read=case.expert_rows)
     if case.spatial:
         yield Step("cells", case.parts, Work(), case.expert_rows, rounds=2, read=case.expert_rows)
     yield Step("experts", case.parts, _message(case), case.expert_rows, read=case.expert_rows)
