@@ -183,8 +183,8 @@ RESIDUALS: Registry[Kind] = Registry("residual")
 RESIDUALS.add("none", Nothing())
 RESIDUALS.add("diagonal", Variances())
 RESIDUALS.add("block", Blocks())
-RESIDUALS.add("augmented", Augmented())
 RESIDUALS.add("waves", Waves())
+RESIDUALS.add("augmented", Augmented())
 
 
 def kind_of(shared: Shared) -> Kind:
