@@ -1,6 +1,7 @@
 """The scripts on the GBCM paper compute what their tables and pictures say."""
 
 import numpy as np
+import paper000_networks as networks
 import paper001_figure1 as figure1
 import paper001_figure2 as figure2
 import paper001_table1 as table1
@@ -158,3 +159,13 @@ def test_methods_of_the_thesis_that_need_no_learning(rng):
 
     np.testing.assert_allclose(mackey.linear(X, plane(X), new), plane(new), atol=1e-9)
     np.testing.assert_allclose(mackey.neighbours(X, plane(X), new), plane(new), atol=1e-9)
+
+
+def test_networks_are_compared_on_made_data_where_there_are_no_files(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("BCMDIST_DATA", str(tmp_path))
+    assert networks.load("kin40k") is None
+    data = networks.made(120, np.random.default_rng(0))
+    found = networks.run("friedman", data, (8,), quick=True)
+    assert set(found) == {"FITC", "FITC, network", "mixture", "cells"}
+    assert all(nmse < 0.3 for of_method in found.values() for nmse, _ in of_method.values())
+    assert "m = 8" in capsys.readouterr().out
