@@ -299,7 +299,7 @@ def test_a_name_that_nobody_registered():
         Settings(expert="wavse")
     with pytest.raises(InvalidOption, match="expert: expected a name of its own, 'bcm' is that of"):
         register_expert("bcm", weights_of(partial(draw, share=1.0)), residual="none")
-    with pytest.raises(InvalidOption, match=r"residual: expected one of none, diagonal, block, waves, got 'some'"):
+    with pytest.raises(InvalidOption, match=r"residual: expected one of none, diagonal, block, .*got 'some'"):
         register_expert("toy_some", weights_of(partial(draw, share=1.0)), residual="some")
 
 
