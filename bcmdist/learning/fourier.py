@@ -15,6 +15,7 @@ import numpy as np
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.known import Known
 from bcmdist.model.kernels import Kernel, parse_kernel
+from bcmdist.model.shared.fourier import nufft
 from bcmdist.model.shared.fourier.features import Fourier
 
 MOST_INPUTS, MOST_WEIGHTS = 3, 1_000_000
@@ -52,7 +53,11 @@ def waves(known: Known) -> Fourier:
 
 
 def refuse_early(kernel: str, inputs: int, tolerance: float) -> None:
-    """Raise `InvalidOption` for a kernel without a spectral density, and for too many inputs, before data are read."""
+    """Raise `InvalidOption` for a kernel without a spectral density, and for too many inputs, before data are read.
+
+    `MissingExtra` where the package for transforms is not there.
+    """
+    nufft.needed()
     made = parse_kernel(kernel, inputs=inputs)
     made.spectral_density(np.zeros((1, inputs)))
     if inputs > MOST_INPUTS:

@@ -384,3 +384,10 @@ def test_a_model_that_cannot_be_is_refused(prepared, change, message):
     arrays, facts = change(arrays, json.loads(json.dumps(facts)))
     with pytest.raises(ModelDamaged, match=message):
         sound_model(arrays, facts, "model: commit 1")
+
+
+def test_without_its_package_it_is_refused_before_data_are_read(fitted, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "finufft", None)
+    with pytest.raises(MissingExtra, match=r"expected the package finufft.*pip install 'bcmdist\[fourier\]'"):
+        GBCM.fit(fitted[1], Settings(expert="fourier"), model=tmp_path / "other")
+    assert not (tmp_path / "other").exists()

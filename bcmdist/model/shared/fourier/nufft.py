@@ -39,6 +39,11 @@ def wave_values(phases: Sequence[np.ndarray], weights) -> np.ndarray:
     return kind(*phases, weights, eps=TOLERANCE, isign=1, nthreads=1).reshape(len(weights), -1)
 
 
+def needed() -> None:
+    """Raise `MissingExtra` where finufft is not installed."""
+    _finufft()
+
+
 def _finufft():
     try:
         import finufft  # optional
