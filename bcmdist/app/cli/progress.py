@@ -5,12 +5,13 @@ import time
 
 BAR = 30  # characters
 REFRESH_SECONDS = 0.1
+MANY = ("learn", "judge", "gaps", "train")
 
 
 class ProgressBar:
     """Prints to stderr; call it as `Progress` of a runtime.
 
-    Learning runs many short sums, which are counted and not drawn one by one.
+    Sums that learning makes many of are counted and not drawn one by one.
     """
 
     def __init__(self):
@@ -30,11 +31,11 @@ class ProgressBar:
         if self.terminal and (finished or now - self.drawn > REFRESH_SECONDS):
             self.drawn = now
             self._draw(label, done, total, now)
-        if finished and label != "learn":
+        if finished and label not in MANY:
             self._line(label, total, now)
 
     def _draw(self, label, done, total, now):
-        if label == "learn":
+        if label in MANY:
             print(f"\r{label:12} evaluation {self.counts.get(label, 0)}", end="", file=sys.stderr, flush=True)
             return
         filled = "#" * (BAR * done // total)

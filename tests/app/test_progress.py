@@ -1,0 +1,25 @@
+"""What a user sees of the sums of a fit."""
+
+import pytest
+
+from bcmdist.app.cli.progress import MANY, ProgressBar
+
+
+@pytest.mark.parametrize("label", MANY)
+def test_sums_that_learning_makes_many_of_fill_no_screen(label, capsys):
+    bar = ProgressBar()
+    for _ in range(500):
+        bar(label, 0, 3)
+        bar(label, 3, 3)
+    assert capsys.readouterr().err == ""
+    bar.terminal = True
+    for _ in range(2):
+        bar(label, 3, 3)
+    assert capsys.readouterr().err == f"\r{label:12} evaluation 501\r{label:12} evaluation 502"
+
+
+def test_other_stages_have_a_line_each(capsys):
+    bar = ProgressBar()
+    for done in range(4):
+        bar("experts", done, 3)
+    assert capsys.readouterr().err.startswith("experts      3 partitions in 0.0 s")
