@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 from bcmdist import GBCM, Settings, sample_posterior
 from bcmdist.api.plan.plan import plan
@@ -19,6 +20,13 @@ from problems import assert_same_committee
 
 ASKED = Settings(expert="mnnmix", units=12, networks=3, rows_per_expert=50, effort="quick")
 UNTRAINED = replace(ASKED, learn=False, set={"kernel.lengthscale": 0.7, "likelihood.noise_variance": 0.05})
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_blas_thread():
+    """As workers have: where rounding differs, what is learned does too, within what learning leaves open."""
+    with threadpool_limits(1, user_api="blas"):
+        yield
 
 
 @pytest.fixture(scope="module")
