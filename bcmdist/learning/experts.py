@@ -55,7 +55,7 @@ class Training:
 
     train: Trainer
     messages: Callable[[Any], float]
-    """how many messages about its rows take as long, of `Settings`"""
+    """how many messages about its rows, of each model, take as long, of `Settings`"""
     rows: int = 0
     """of a uniform sample that it looks at, at most; 0 where it sums over all rows of the data"""
     block: int = 0

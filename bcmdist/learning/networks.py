@@ -174,9 +174,8 @@ def _identity(objective, start, steps):
 
 
 def messages(settings) -> float:
-    """How many messages about a network take as long as training, about."""
-    count = settings.networks if settings.expert == "mnnmix" else 1
-    return MESSAGES * EVALUATIONS * STEPS[settings.effort] * count * settings.learn
+    """How many messages about a network take as long as training it, about."""
+    return MESSAGES * EVALUATIONS * STEPS[settings.effort] * settings.learn
 
 
 def trained(shared: Networks, likelihood: OneProcess, ground: Ground) -> tuple[Networks, OneProcess]:

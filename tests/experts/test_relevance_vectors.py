@@ -10,6 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from bcmdist import GBCM, Settings
 from bcmdist.api.fit import prepare
+from bcmdist.api.plan import plan as plan_module
 from bcmdist.data.dataset import open_data
 from bcmdist.data.observations import unweighted
 from bcmdist.data.partition import partitions
@@ -351,3 +352,11 @@ def test_sums_at_a_mode_are_those_of_weighted_rows(rng):
     saturated = site_sums(Phi, 800.0 * np.ones(40), likelihood, obs)
     assert np.all(np.isfinite(saturated.cross))
     assert np.isfinite(saturated.square)
+
+
+def test_a_plan_offers_fewer_functions_by_the_option_that_says_how_many(wave, monkeypatch):
+    monkeypatch.setattr(plan_module, "WORTHWHILE", -1e9)
+    monkeypatch.setattr(plan_module, "WORDS", 9)
+    said = plan_module.plan(wave[0], replace(LEARNED, query=30, rvm_lengthscale="adapted")).advice
+    assert "--query 15" in said
+    assert "--rvm" not in said

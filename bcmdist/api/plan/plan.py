@@ -226,13 +226,12 @@ def _others(look, rates) -> Iterator[tuple[str, Planned, Rates]]:
     settings = look.settings
     if settings.learn:
         points = settings.query_method.replace("optimised", "kmeans")
-        given = replace(settings, learn=False, objective="local", query_method=points)
+        given = replace(settings, learn=False, objective="local", query_method=points, rvm_lengthscale="kernel")
         yield "--no-learn", replace(look, settings=given), rates
         if settings.effort != "quick":
             yield "--effort quick", replace(look, settings=replace(settings, effort="quick")), rates
     if look.query > 1:
-        option = next(iter(EXPERTS[settings.expert].options), "query")
-        yield f"--{option} {look.query // 2}", replace(look, query=look.query // 2), rates
+        yield f"--{EXPERTS[settings.expert].count} {look.query // 2}", replace(look, query=look.query // 2), rates
     rows = settings.rows_per_expert // 2
     if rows and look.parts > 1:
         smaller = replace(settings, rows_per_expert=rows)

@@ -155,7 +155,7 @@ def _training(case) -> Iterator[Step]:
         rows = min(training.rows or case.rows, case.rows)
         blocks = -(-rows // (training.block or case.settings.rows_per_expert))
         told = work.message_apart(rows / blocks, case.query, exact=True)
-        rounds = training.messages(case.settings)
+        rounds = expert.models(case.settings) * training.messages(case.settings)
         yield Step("train", blocks, told, rows / blocks, rounds=rounds, kept=True)
 
 
