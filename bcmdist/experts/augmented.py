@@ -15,7 +15,7 @@ import numpy as np
 from bcmdist import linalg
 from bcmdist.experts.factor import Rotated
 from bcmdist.experts.low_rank import LowRank
-from bcmdist.experts.rest import Kind, Residual
+from bcmdist.experts.rest import Kept, Residual
 from bcmdist.model.shared.interface import refuse_negative
 from bcmdist.runtime import memory
 
@@ -58,7 +58,7 @@ class Spanned(Residual):
         return LowRank(np.zeros(len(self.B)), np.hstack([self.B, A]))
 
 
-class Augmented(Kind):
+class Augmented(Kept):
     """Rows share what the support rows of their partition say; new points keep all that v leaves of them."""
 
     couples = False
@@ -77,18 +77,6 @@ class Augmented(Kind):
     def own_prior(self, shared, V, X) -> tuple[LowRank, Spanned]:
         residual = self.residual(shared, V, X)
         return residual.plus(V), residual
-
-    def variance(self, shared, V, X) -> np.ndarray:
-        residual = shared.residual_variance(V, X)
-        refuse_negative(residual, shared.kernel.diagonal(X))
-        return np.maximum(residual, 0.0)
-
-    def joint_lower(self, shared, V, X) -> np.ndarray:
-        covariance = shared.residual_lower(V, shared.kernel.cross(X, X))
-        variance = np.diag(covariance).copy()
-        refuse_negative(variance, shared.kernel.diagonal(X))
-        covariance[np.diag_indices_from(covariance)] = np.maximum(variance, 0.0)
-        return covariance
 
     def expert_bytes(self, rows, shared, *, kernels, laplace, classes, coupled) -> float:
         return 2 * memory.apart_expert_bytes(rows, shared, kernels=kernels, laplace=laplace)

@@ -22,11 +22,11 @@ from bcmdist.errors import InvalidOption
 from bcmdist.experts.augmented import Augmented
 from bcmdist.experts.factor import Scales, Triangular
 from bcmdist.experts.low_rank import LowRank
-from bcmdist.experts.rest import Kind, Residual
+from bcmdist.experts.rest import Kept, Kind, Residual, left_variance
 from bcmdist.model.kernels import cross_lower
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.fourier.features import PREDICTED_ROWS
-from bcmdist.model.shared.interface import Shared, refuse_negative
+from bcmdist.model.shared.interface import Shared
 from bcmdist.runtime import memory
 
 
@@ -97,7 +97,7 @@ class Diagonal(Residual):
         return LowRank(self.variances, A)
 
 
-class Blocks(Kind):
+class Blocks(Kept):
     """Rows of a partition share what is left: the Bayesian committee machine, or PITC."""
 
     couples = True
@@ -109,18 +109,6 @@ class Blocks(Kind):
         K = shared.kernel.cross(X, X)
         prior = prior_covariance(K, shared.mean, X)
         return prior, Block(shared.residual_lower(V, K))
-
-    def variance(self, shared, V, X) -> np.ndarray:
-        residual = shared.residual_variance(V, X)
-        refuse_negative(residual, shared.kernel.diagonal(X))
-        return np.maximum(residual, 0.0)
-
-    def joint_lower(self, shared, V, X) -> np.ndarray:
-        covariance = shared.residual_lower(V, shared.kernel.cross(X, X))
-        variance = np.diag(covariance).copy()
-        refuse_negative(variance, shared.kernel.diagonal(X))
-        covariance[np.diag_indices_from(covariance)] = np.maximum(variance, 0.0)
-        return covariance
 
     def expert_bytes(self, rows, shared, *, kernels, laplace, classes, coupled) -> int:
         return memory.expert_bytes(rows, shared, kernels=kernels, laplace=laplace, classes=classes, coupled=coupled)
@@ -146,9 +134,7 @@ class Variances(Apart):
     """Each row has what the kernel's variance leaves to it (FITC)."""
 
     def variance(self, shared, V, X) -> np.ndarray:
-        residual = shared.residual_variance(V, X)
-        refuse_negative(residual, shared.kernel.diagonal(X))
-        return np.maximum(residual, 0.0)
+        return left_variance(shared, V, X)
 
     def expert_bytes(self, rows, shared, *, kernels, laplace, classes, coupled) -> int:
         return memory.apart_expert_bytes(rows, shared, kernels=kernels, laplace=laplace)

@@ -6,7 +6,7 @@ import numpy as np
 
 from bcmdist.experts.factor import Factor
 from bcmdist.experts.low_rank import LowRank
-from bcmdist.model.shared.interface import Shared
+from bcmdist.model.shared.interface import Shared, refuse_negative
 from bcmdist.runtime import memory
 
 
@@ -77,3 +77,24 @@ class Kind(ABC):
     def prediction_bytes(self, rows, shared, *, kernels) -> float:
         """Peak bytes of predicting a block of so many rows (`runtime.memory`)."""
         return memory.prediction_bytes(rows, shared, kernels=kernels)
+
+
+class Kept(Kind):
+    """New points keep all that v leaves of them, as the kernel has it."""
+
+    def variance(self, shared, V, X) -> np.ndarray:
+        return left_variance(shared, V, X)
+
+    def joint_lower(self, shared, V, X) -> np.ndarray:
+        covariance = shared.residual_lower(V, shared.kernel.cross(X, X))
+        variance = np.diag(covariance).copy()
+        refuse_negative(variance, shared.kernel.diagonal(X))
+        covariance[np.diag_indices_from(covariance)] = np.maximum(variance, 0.0)
+        return covariance
+
+
+def left_variance(shared: Shared, V, X) -> np.ndarray:
+    """What v leaves of the kernel's variance at rows X (n, D) with design V (n, S), (n,), at least 0."""
+    residual = shared.residual_variance(V, X)
+    refuse_negative(residual, shared.kernel.diagonal(X))
+    return np.maximum(residual, 0.0)
