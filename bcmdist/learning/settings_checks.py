@@ -146,7 +146,7 @@ def _refuse_expert(settings):
             f"points leave, got {name}; give --partition chunks, or leave out --expert"
         )
     if settings.objective == "committee":
-        EXPERTS[name].refuse_climbing(name, wanted)
+        kind.refuse_climbing(name, wanted)
 
 
 def _refuse_options(settings, name, kind):

@@ -66,7 +66,7 @@ class NetworkTrial:
         """The network before the rows of a partition."""
         scaling, network = load_scaling(self.scaling), self.network()
         X, obs = scaling.inputs(rows.X), scaling.observations(rows.obs, self.likelihood.units)
-        name = (self.inner, self.scale, self.mean, rows.digest)
+        name = (self.scaling, self.inner, self.scale, self.mean, rows.digest)
         return Case(network, self.likelihood, X, obs, get_or_make(_designs, name, lambda: network.design(X)))
 
 
