@@ -200,26 +200,22 @@ class GBCM:
         `mean` and `variance` of the latent f, (n,), or (n, C) of C classes; for classes `probability` (n, C) and
         `label`; otherwise `observation_mean`, `observation_variance`, `lower95` and `upper95` of a new observation,
         of `exposure` or `trials` where the likelihood has them (1 by default), and `quantile0.9` for a level 0.9 among
-        `quantiles`. `method` as in `predict_zarr`. `X_variance`, (n, D) or (n, D, D), in squared units of X: of normal
-        errors of the inputs, over which `inputs` ("exact", "taylor" or "montecarlo") averages; see
-        `bcmdist.prediction.uncertain`. Raises `InvalidData`, `InvalidDtype`, `InvalidOption`.
+        `quantiles`. `method` as in `predict_zarr`. `X_variance`, (n, D) or (n, D, D): of normal errors of the inputs,
+        averaged over by `inputs` (`uncertain.ways.WAYS`). Raises `InvalidData`, `InvalidDtype`, `InvalidOption`.
         """
-        how = {"exposure": exposure, "trials": trials, "quantiles": quantiles, "X_variance": X_variance}
-        how["inputs"] = inputs
-        return in_memory.predict(self.snapshot, X, method=self.chosen_method(method), **how)
+        how = {"exposure": exposure, "trials": trials, "quantiles": quantiles, "method": method}
+        return in_memory.predict(self.snapshot, X, X_variance=X_variance, inputs=inputs, **how)
 
     def predict_zarr(self, source, out, *, x=None, method=None, inputs=None, runtime: Runtime | None = None) -> int:
         """Predict at every row of a Zarr data set into a new Zarr group; the number of rows.
 
         `x`: name of the input array, that of the training data by default; `method`: "committee", or "local" with the
-        rows around each new point, or one that was registered, as recorded at fit by default; `inputs`: how to average
-        over inputs of which an array X_variance beside them tells how uncertain they are, as of `predict`. Raises
-        `DataExists`, `DataNotFound`, `InvalidData`, `WorkerCannotRead`.
+        rows around each new point, or one that was registered, as recorded at fit by default; `inputs` as of
+        `predict`, where X_variance is beside X. Raises `DataExists`, `DataNotFound`, `InvalidData`, `WorkerCannotRead`.
         """
         with self.snapshot.held() as snapshot:
             data = datasets.open_new_rows(snapshot, source, x=x, y=None)
-            method = self.chosen_method(method)
-            return datasets.predict_zarr(snapshot, data, out, method, runtime or SerialRuntime(), inputs)
+            return datasets.predict_zarr(snapshot, data, out, method, inputs, runtime or SerialRuntime())
 
     def score(self, source, *, x=None, y=None, method=None, inputs=None, runtime: Runtime | None = None) -> dict:
         """`rows`, and scores of predictions against the targets of a Zarr data set, as named by `Scores.summary`."""
@@ -230,8 +226,7 @@ class GBCM:
         """The totals behind `score`, which add; `x` and `y` are names of the arrays, those in training by default."""
         with self.snapshot.held() as snapshot:
             data = datasets.open_new_rows(snapshot, source, x=x, y=y or self.model.y_name)
-            method = self.chosen_method(method)
-            return datasets.scores(snapshot, data, method, runtime or SerialRuntime(), inputs)
+            return datasets.scores(snapshot, data, method, inputs, runtime or SerialRuntime())
 
     def predict_joint(self, X) -> tuple[np.ndarray, np.ndarray]:
         """Mean (n,) and covariance (n, n) of the latent f at the rows of X (n, D), in original units."""

@@ -18,7 +18,7 @@ from bcmdist.errors import InvalidOption
 from bcmdist.prediction.fitted import fitted_of
 from bcmdist.prediction.limits import refuse_large_prediction
 from bcmdist.prediction.local.arrange import in_cells
-from bcmdist.prediction.predictors import PREDICTORS
+from bcmdist.prediction.predictors import PREDICTORS, chosen_method
 from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.prediction.tasks import Check, Predict, PredictInCells, Score, predict_rows, with_class_names
 from bcmdist.prediction.uncertain.ways import chosen_way
@@ -38,8 +38,9 @@ def open_new_rows(snapshot: Snapshot, source, *, x=None, y) -> Dataset:
     return data
 
 
-def predict_zarr(snapshot: Snapshot, data, out, method, runtime, inputs=None) -> int:
+def predict_zarr(snapshot: Snapshot, data, out, method, inputs, runtime) -> int:
     """Predict at every row of a data set into a new Zarr group; the number of rows."""
+    method = chosen_method(snapshot, method)
     predictor = PREDICTORS[method]
     way = way_of(snapshot, data, predictor, inputs)
     middle, unknown = snapshot.model.scaling.x_mean[None], unweighted(np.full(1, np.nan))
@@ -86,9 +87,9 @@ def way_of(snapshot: Snapshot, data: Dataset, predictor, inputs: str | None) -> 
     return None
 
 
-def scores(snapshot: Snapshot, data, method, runtime, inputs=None) -> Scores:
+def scores(snapshot: Snapshot, data, method, inputs, runtime) -> Scores:
     """Totals of the scores of predictions against the targets of a data set."""
-    predictor = PREDICTORS[method]
+    predictor = PREDICTORS[chosen_method(snapshot, method)]
     way = way_of(snapshot, data, predictor, inputs)
     _refuse(snapshot, data, predictor, runtime)
     task = Score(snapshot.reference, predictor, way)

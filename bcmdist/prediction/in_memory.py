@@ -8,7 +8,7 @@ from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import InvalidOption
 from bcmdist.prediction.joint import joint_latent, one_belief, sample_latent
 from bcmdist.prediction.new_rows import new_inputs, new_observations, new_variance
-from bcmdist.prediction.predictors import PREDICTORS
+from bcmdist.prediction.predictors import PREDICTORS, chosen_method
 from bcmdist.prediction.tasks import predict_rows, with_class_names
 from bcmdist.prediction.uncertain.ways import Around, chosen_way
 
@@ -31,7 +31,7 @@ def predict(
             f"quantiles: expected levels between 0 and 1 of numbers, got {list(quantiles)} of a "
             f"{model.likelihood.name} model; correct or leave them out"
         )
-    kind = PREDICTORS[method]
+    kind = PREDICTORS[chosen_method(snapshot, method)]
     around = None
     if X_variance is not None:
         around = Around(new_variance(model, X_variance, len(X)), chosen_way(kind, snapshot, inputs))
