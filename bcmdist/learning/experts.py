@@ -78,6 +78,8 @@ class ExpertKind:
     """that it can do with; any where there are none"""
     likelihoods: tuple[str, ...] = ()
     """that it can do with; any where there are none"""
+    methods: tuple[str, ...] = ()
+    """by which rows may be chosen for it; any where there are none"""
     options: tuple[str, ...] = ()
     """fields of `Settings` that few experts read"""
     count: str = "query"
@@ -130,6 +132,14 @@ class ExpertKind:
         if self.kernels and asked not in ("auto", *self.kernels):
             raise InvalidOption(
                 f"kernel: expected {' or '.join(self.kernels)} with the expert {name}, got {asked}; give one of these"
+            )
+
+    def refuse_method(self, name: str, method: str) -> None:
+        """Raise `InvalidOption` for a way to choose rows that this expert, of some name, cannot do with."""
+        if self.methods and method not in self.methods:
+            raise InvalidOption(
+                f"query_method: expected {' or '.join(self.methods)} with the expert {name}, which chooses among rows "
+                f"at random, got {method}; leave it out"
             )
 
     def refuse_likelihood(self, name: str, likelihood: Likelihood) -> None:
@@ -234,7 +244,8 @@ register_expert(
     kernel="se",
     kernels=("se", "se-iso"),
     likelihoods=("gaussian", "bernoulli", "probit"),
-    options=("rvm_update", "rvm_dictionary", "rvm_lengthscale"),
+    methods=("kmeans", "random"),
+    options=("rvm_update", "rvm_dictionary", "rvm_lengthscale", "rvm_classes"),
 )
 EXPERTS.add(
     "fourier",

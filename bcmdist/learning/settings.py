@@ -98,6 +98,10 @@ class Settings:
     rvm_lengthscale: Literal["kernel", "adapted"] = "kernel"
     """lengthscales of the bumps of rvm: those that were learned for the kernel; or adapted to the evidence of all rows,
     from there on, which takes up to some hundreds of quick passes over them"""
+    rvm_classes: Literal["laplace", "naive", "cavity"] = "laplace"
+    """what rows of two classes say to rvm, which keeps bumps by it: that at the joint mode; or by mean field, naive, or
+    with the cavities of expectation propagation, both of which take some .4 ms a row and pass (messages about what is
+    kept are Laplace's)"""
     tolerance: float = 0.001
     """by how much the covariance of the waves of fourier may differ from the kernel's, as a share of the variance"""
 
