@@ -78,9 +78,9 @@ class PredictRequest:
     """path or URL of a Zarr group, or a file that `import` reads"""
     out: Annotated[str, "PRED.zarr"]
     """new Zarr group for the predictions, or a .csv or .parquet file"""
-    method: Literal["committee", "local"] | str | None = None
-    """from the committee alone, with the rows around each new point, or as another package adds [default: local where
-    cells were fitted]"""
+    method: Literal["committee", "local", "augmented"] | str | None = None
+    """from the committee alone, with the rows around each new point, with a bump at each beside relevance vectors, or
+    as another package adds [default: local where cells were fitted, augmented of rvm_star, else committee]"""
     x: str | None = None
     """name of the input array [default: as in training]"""
     exposure: Annotated[str | None, "NAME"] = None
@@ -100,9 +100,9 @@ class ScoreRequest:
     """model directory"""
     data: str
     """path or URL of a Zarr group"""
-    method: Literal["committee", "local"] | str | None = None
-    """from the committee alone, with the rows around each new point, or as another package adds [default: local where
-    cells were fitted]"""
+    method: Literal["committee", "local", "augmented"] | str | None = None
+    """from the committee alone, with the rows around each new point, with a bump at each beside relevance vectors, or
+    as another package adds [default: local where cells were fitted, augmented of rvm_star, else committee]"""
     x: str | None = None
     """name of the input array [default: as in training]"""
     y: str | None = None

@@ -179,8 +179,8 @@ def _refuse_options(settings, name, kind):
         )
     if not kind.tells_errors(settings) and settings.noise != "auto":
         raise InvalidOption(
-            f"noise: expected auto with {name}, which is trained on the rows that would tell how errors are spread, "
-            f"got {settings.noise}; leave it out, or take --expert {FIRST}"
+            f"noise: expected auto with {name}, of which rows that are left out do not tell how errors are spread, got "
+            f"{settings.noise}; leave it out, or take --expert {FIRST}"
         )
     if not kind.running and settings.linearise != "own":
         raise InvalidOption(f"linearise: expected own with {name}, got {settings.linearise}; leave it out")

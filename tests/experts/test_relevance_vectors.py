@@ -295,7 +295,7 @@ def test_blocks_do_for_all_updates(wave, update):
     ("option", "value"), [("rvm_update", "em"), ("rvm_dictionary", 9), ("rvm_lengthscale", "adapted")]
 )
 def test_options_of_its_own_are_refused_with_others(option, value):
-    with pytest.raises(InvalidOption, match=f"{option}: expected the expert rvm with it, got bcm"):
+    with pytest.raises(InvalidOption, match=f"{option}: expected the expert rvm.* with it, got bcm"):
         Settings(**{option: value})
     with pytest.raises(InvalidOption, match="rvm_dictionary: expected at least 1, got 0"):
         Settings(expert="rvm", rvm_dictionary=0)
