@@ -78,9 +78,9 @@ class PredictRequest:
     """path or URL of a Zarr group, or a file that `import` reads"""
     out: Annotated[str, "PRED.zarr"]
     """new Zarr group for the predictions, or a .csv or .parquet file"""
-    method: Literal["committee", "local"] | str | None = None
-    """from the committee alone, with the rows around each new point, or as another package adds [default: local where
-    cells were fitted]"""
+    method: Literal["committee", "local", "augmented"] | str | None = None
+    """from the committee alone, with the rows around each new point, with a bump at each beside relevance vectors, or
+    as another package adds [default: local where cells were fitted, augmented of rvm_star, else committee]"""
     inputs: Literal["exact", "taylor", "montecarlo"] | None = None
     """how to average over uncertain inputs, of which an array X_variance (N, D) or (N, D, D) tells [default: exact
     where the kernel can, else montecarlo]"""
@@ -103,9 +103,9 @@ class ScoreRequest:
     """model directory"""
     data: str
     """path or URL of a Zarr group"""
-    method: Literal["committee", "local"] | str | None = None
-    """from the committee alone, with the rows around each new point, or as another package adds [default: local where
-    cells were fitted]"""
+    method: Literal["committee", "local", "augmented"] | str | None = None
+    """from the committee alone, with the rows around each new point, with a bump at each beside relevance vectors, or
+    as another package adds [default: local where cells were fitted, augmented of rvm_star, else committee]"""
     inputs: Literal["exact", "taylor", "montecarlo"] | None = None
     """how to average over uncertain inputs, of which an array X_variance (N, D) or (N, D, D) tells [default: exact
     where the kernel can, else montecarlo]"""

@@ -241,9 +241,9 @@ def merge(one: Snapshot, other: Snapshot, model) -> Snapshot:
         store.copy_blobs(snapshot.store, {entry.sites for entry in snapshot.ledger if entry.sites})
     base = one if one.ledger else other
     surveyed = {e.key: e for snapshot in (one, other) for e in snapshot.store.get_segment(snapshot.facts.surveyed)}
-    facts = base.facts.changed(cells=Cells(), method="committee", local_calibration=None)  # halos lie in its directory
+    facts = base.facts.changed(cells=Cells(), local_calibration=None)  # halos lie in its directory
     if base.facts.method == "local":
-        facts = facts.changed(spread=None)  # of errors of local prediction
+        facts = facts.changed(method="committee", spread=None)  # of errors of local prediction
     arrays = [snapshot.facts.cells.array for snapshot in (one, other) if heard_in_cells(snapshot)]
     if arrays:
         facts = facts.changed(cells=Cells(array=arrays[0]))  # by which its rows are known

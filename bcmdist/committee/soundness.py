@@ -81,7 +81,7 @@ FIT = {
     "job": TEXT,
     "data": TEXT.perhaps,
     "evaluations": COUNT.perhaps,
-    "method": one_of(("committee", "local")).perhaps,
+    "method": one_of(("committee", "local", "augmented")).perhaps,
     "fading": maybe(fields(FADING)),
     "skipped": every(TEXT).perhaps,
     "cells": maybe(fields(CELLS)),

@@ -9,7 +9,7 @@ from bcmdist.data.slices import SLICED
 from bcmdist.errors import BcmdistWarning, InvalidOption, UnsupportedTarget
 from bcmdist.experts.precision import refuse_single
 from bcmdist.learning.experts import EXPERTS
-from bcmdist.learning.settings_checks import TWO_CLASSES
+from bcmdist.learning.settings_checks import TWO_CLASSES, refuse_unread
 from bcmdist.learning.survey import MOST_CLASSES
 from bcmdist.model.likelihoods import LIKELIHOODS, Likelihood, make_likelihood, tasks
 
@@ -50,10 +50,7 @@ def choose_likelihood(data, surveyed, settings, schema) -> tuple[Likelihood, tup
     two = binary or (labels is not None and len(labels) == 2)
     name = settings.likelihood or (tasks(task)[task][0] if task != "classification" or two else MANY_CLASSES)
     likely = make_likelihood(name, TWO_CLASSES)
-    if settings.rvm_lengthscale == "adapted" and not likely.exact:
-        raise InvalidOption(
-            f"{data.url}: expected measurements with --rvm-lengthscale adapted, got the likelihood {name}; leave it out"
-        )
+    refuse_unread(settings, likely)
     single, per_class = likely.single, likely.per_class
     refuse_single(settings.precision, EXPERTS[settings.expert].residual, likely)
     EXPERTS[settings.expert].refuse_likelihood(settings.expert, likely)

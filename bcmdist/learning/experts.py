@@ -9,6 +9,7 @@
     mnnmix  those of several networks, which are mixed
     rvm     weights of bumps around rows, of which those are kept that raise the evidence of all rows: the relevance
             vector machine; and nothing else
+    rvm_star  the same of measurements, with a bump more at each new point, so that variances grow away from the others
     fourier weights of waves on a grid of frequencies, of up to three inputs (`bcmdist.learning.fourier`)
 
 A new one is a function that makes the shared variables from what is known when a fit has settled its hyper-parameters
@@ -78,6 +79,8 @@ class ExpertKind:
     """that it can do with; any where there are none"""
     likelihoods: tuple[str, ...] = ()
     """that it can do with; any where there are none"""
+    methods: tuple[str, ...] = ()
+    """by which rows may be chosen for it; any where there are none"""
     options: tuple[str, ...] = ()
     """fields of `Settings` that few experts read"""
     count: str = "query"
@@ -90,6 +93,8 @@ class ExpertKind:
     """what it cannot do, as soon as that is known"""
     drawn: Callable[[Any], int] = lambda _: 0
     """rows that functions are made of, of `Settings`, where they are more than as many"""
+    method: str = "committee"
+    """by which new points are predicted unless asked otherwise (`bcmdist.prediction.predictors`)"""
     values: bool = False
     """whether it shares values at query points, so that the evidence of its committee can be climbed in these"""
 
@@ -122,14 +127,22 @@ class ExpertKind:
             )
 
     def tells_errors(self, settings) -> bool:
-        """Whether rows that are left out of the messages tell how large errors will be."""
-        return not (settings.learn and self.training and self.training.memorises)
+        """Whether rows that are left out of the messages tell how large errors will be, of predictions from these."""
+        return self.method == ExpertKind.method and not (settings.learn and self.training and self.training.memorises)
 
     def refuse_kernel(self, name: str, asked: str) -> None:
         """Raise `InvalidOption` for a kernel that this expert, of some name, cannot do with."""
         if self.kernels and asked not in ("auto", *self.kernels):
             raise InvalidOption(
                 f"kernel: expected {' or '.join(self.kernels)} with the expert {name}, got {asked}; give one of these"
+            )
+
+    def refuse_method(self, name: str, method: str) -> None:
+        """Raise `InvalidOption` for a way to choose rows that this expert, of some name, cannot do with."""
+        if self.methods and method not in self.methods:
+            raise InvalidOption(
+                f"query_method: expected {' or '.join(self.methods)} with the expert {name}, which chooses among rows "
+                f"at random, got {method}; leave it out"
             )
 
     def refuse_likelihood(self, name: str, likelihood: Likelihood) -> None:
@@ -225,16 +238,29 @@ NETWORKS: dict[str, Any] = {
 }
 register_expert("mnn", networks.drawn, options=("units",), **NETWORKS)
 register_expert("mnnmix", networks.drawn, options=("units", "networks"), **NETWORKS)
+BUMPS: dict[str, Any] = {
+    "residual": "none",
+    "training": Training(relevance.settled, lambda _: 1.0),
+    "drawn": lambda settings: settings.rvm_dictionary or 0,
+    "kernel": "se",
+    "kernels": ("se", "se-iso"),
+    "methods": ("kmeans", "random"),
+}
+BUMP_OPTIONS = ("rvm_update", "rvm_dictionary", "rvm_lengthscale")
 register_expert(
     "rvm",
     weights_of(relevance.drawn),
-    residual="none",
-    training=Training(relevance.settled, lambda _: 1.0),
-    drawn=lambda settings: settings.rvm_dictionary or 0,
-    kernel="se",
-    kernels=("se", "se-iso"),
     likelihoods=("gaussian", "bernoulli", "probit"),
-    options=("rvm_update", "rvm_dictionary", "rvm_lengthscale"),
+    options=(*BUMP_OPTIONS, "rvm_classes"),
+    **BUMPS,
+)
+register_expert(
+    "rvm_star",
+    weights_of(relevance.drawn),
+    likelihoods=("gaussian",),
+    options=BUMP_OPTIONS,
+    method="augmented",
+    **BUMPS,
 )
 EXPERTS.add(
     "fourier",

@@ -150,6 +150,7 @@ def _prepare(data, surveyed, settings, runtime, store, stages):
             rows_per_expert=settings.rows_per_expert,
             seconds=stages.seconds,
             expert=settings.expert,
+            method=EXPERTS[settings.expert].method,
             noise=settings.noise if EXPERTS[settings.expert].tells_errors(settings) else None,
             **found,
         )

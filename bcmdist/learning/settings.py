@@ -72,7 +72,8 @@ class Settings:
     (the rest of each row on its own), rrgp_star (of the rest, what as many rows of a partition as there are query
     points say of its other rows), sor (nothing); and nothing else either: mnn (a network of hidden units, whose
     inner weights are trained on up to 100,000 rows), mnnmix (a mixture of such networks), rvm (weights of bumps around
-    --query rows, of which are kept those that raise the evidence of all rows), fourier (weights of waves, up to 3
+    --query rows, of which are kept those that raise the evidence of all rows), rvm_star (and one bump more at each new
+    point: variances grow away from the others; predictions read all rows again), fourier (weights of waves, up to 3
     inputs: millions of rows a second); or one that another package adds; all learn hyper-parameters as bcm does"""
     query_from: Annotated[str | None, "NEW.zarr"] = None
     """where predictions will be wanted: path or URL of a data set, or a directory of them; some of its inputs go into
@@ -98,6 +99,10 @@ class Settings:
     rvm_lengthscale: Literal["kernel", "adapted"] = "kernel"
     """lengthscales of the bumps of rvm: those that were learned for the kernel; or adapted to the evidence of all rows,
     from there on, which takes up to some hundreds of quick passes over them"""
+    rvm_classes: Literal["laplace", "naive", "cavity"] = "laplace"
+    """what rows of two classes say to rvm, which keeps bumps by it: that at the joint mode; or by mean field, naive, or
+    with the cavities of expectation propagation, both of which take some .4 ms a row and pass (messages about what is
+    kept are Laplace's)"""
     tolerance: float = 0.001
     """by how much the covariance of the waves of fourier may differ from the kernel's, as a share of the variance"""
 

@@ -134,12 +134,14 @@ def _refuse_expert(settings):
     name, kind, wanted = settings.expert, EXPERTS[settings.expert], _wanted(settings)
     residual = kind.residual
     kind.refuse_kernel(name, settings.kernel)
+    kind.refuse_method(name, settings.query_method)
     _refuse_options(settings, name, kind)
     if settings.approximation == "ep":
         refuse_uncoupled(residual, "approximation ep", "take --approximation laplace")
     if wanted:
         refuse_classes_together(residual, wanted)
         kind.refuse_likelihood(name, wanted)
+        refuse_unread(settings, wanted)
     if name != FIRST and settings.partition == "spatial":
         raise InvalidOption(
             f"expert: expected {FIRST} with spatial partitions, whose local experts keep blocks of what its query "
@@ -147,6 +149,19 @@ def _refuse_expert(settings):
         )
     if settings.objective == "committee":
         kind.refuse_climbing(name, wanted)
+
+
+def refuse_unread(settings, likelihood: Likelihood) -> None:
+    """Raise `InvalidOption` where relevance vectors are given an option that they do not read with a likelihood."""
+    if settings.rvm_lengthscale == "adapted" and not likelihood.exact:
+        raise InvalidOption(
+            f"rvm_lengthscale: expected measurements with adapted, got the likelihood {likelihood.name}; leave it out"
+        )
+    if settings.rvm_classes != "laplace" and likelihood.exact:
+        raise InvalidOption(
+            f"rvm_classes: expected classes with {settings.rvm_classes}, got the likelihood {likelihood.name}, whose "
+            "rows say the same in all ways; leave it out"
+        )
 
 
 def _refuse_options(settings, name, kind):
@@ -164,8 +179,8 @@ def _refuse_options(settings, name, kind):
         )
     if not kind.tells_errors(settings) and settings.noise != "auto":
         raise InvalidOption(
-            f"noise: expected auto with {name}, which is trained on the rows that would tell how errors are spread, "
-            f"got {settings.noise}; leave it out, or take --expert {FIRST}"
+            f"noise: expected auto with {name}, of which rows that are left out do not tell how errors are spread, got "
+            f"{settings.noise}; leave it out, or take --expert {FIRST}"
         )
     if not kind.running and settings.linearise != "own":
         raise InvalidOption(f"linearise: expected own with {name}, got {settings.linearise}; leave it out")

@@ -1,6 +1,6 @@
 """The interface of predictors: what turns the belief of a committee into f at new points.
 
-The committee alone and the committee with the rows around each point are two; others are added by
+The committee alone, with the rows around each point, and with a bump there are three; others are added by
 `bcmdist.register_predictor` (`bcmdist.prediction.predictors`). Whoever predicts chooses one once, by its name, and
 asks it from then on: on the client the class, whether it can and what it takes, on workers an object of it for f.
 """

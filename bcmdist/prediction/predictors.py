@@ -2,6 +2,7 @@
 
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.registry import Registry
+from bcmdist.prediction.augmented import Augmented
 from bcmdist.prediction.fitted import Fitted
 from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.local.neighbours import LocallyFitted
@@ -9,6 +10,7 @@ from bcmdist.prediction.local.neighbours import LocallyFitted
 PREDICTORS: Registry[type[Predictor]] = Registry("method")
 PREDICTORS.add("committee", Fitted)
 PREDICTORS.add("local", LocallyFitted)
+PREDICTORS.add("augmented", Augmented)
 
 
 def register_predictor(name: str, predictor: type[Predictor]) -> None:

@@ -18,7 +18,8 @@ from bcmdist.errors import InvalidOption, ModelsDiffer
 from bcmdist.learning import first_commit
 from bcmdist.learning.relevance import learners
 from bcmdist.learning.relevance.classes import site_sums
-from bcmdist.learning.relevance.learners import Problem, posterior
+from bcmdist.learning.relevance.forms import NOTHING, Marginals, Weighed, sites
+from bcmdist.learning.relevance.learners import Problem, State, posterior
 from bcmdist.learning.relevance.settle import dictionary
 from bcmdist.learning.relevance.sums import sums_of
 from bcmdist.learning.relevance.updates import UPDATES
@@ -202,6 +203,9 @@ REFUSED = [
     ),
     ({"rvm_update": "slow"}, "rvm_update: expected one of fast, em, mackay, direct, got 'slow'"),
     ({"partition": "spatial"}, "expert: expected bcm with spatial partitions"),
+    ({"query_method": "pivoted"}, "query_method: expected kmeans or random with the expert rvm, .* got pivoted"),
+    ({"likelihood": "gaussian", "rvm_classes": "cavity"}, "rvm_classes: expected classes with cavity, got .* gaussian"),
+    ({"rvm_classes": "tap"}, "rvm_classes: expected one of laplace, naive, cavity, got 'tap'"),
 ]
 
 
@@ -212,12 +216,12 @@ def test_what_it_cannot_do_is_refused_at_once(settings, message):
 
 
 def test_what_the_data_do_not_allow_is_refused(classes, wave):
-    with pytest.raises(InvalidOption, match=r"expected measurements with --rvm-lengthscale adapted, got .* bernoulli"):
+    with pytest.raises(InvalidOption, match="rvm_lengthscale: expected measurements with adapted, got the"):
         GBCM.fit(classes[0], replace(LEARNED, rvm_lengthscale="adapted"))
     with pytest.raises(InvalidOption, match="with the expert rvm, got onehot"):
         GBCM.fit(wave[0], replace(LEARNED, task="classification", likelihood="onehot"))
-    with pytest.raises(InvalidOption, match="query_method: expected kmeans or random with relevance vectors"):
-        GBCM.fit(wave[0], replace(LEARNED, query_method="pivoted"))
+    with pytest.raises(InvalidOption, match="rvm_classes: expected classes with naive, got the likelihood gaussian"):
+        GBCM.fit(wave[0], replace(LEARNED, rvm_classes="naive"))
     with pytest.raises(InvalidOption, match="query_from: expected an expert that shares values at query points"):
         GBCM.fit(wave[0], replace(LEARNED, query_from=wave[0]))
 
@@ -291,7 +295,7 @@ def test_blocks_do_for_all_updates(wave, update):
     ("option", "value"), [("rvm_update", "em"), ("rvm_dictionary", 9), ("rvm_lengthscale", "adapted")]
 )
 def test_options_of_its_own_are_refused_with_others(option, value):
-    with pytest.raises(InvalidOption, match=f"{option}: expected the expert rvm with it, got bcm"):
+    with pytest.raises(InvalidOption, match=f"{option}: expected the expert rvm.* with it, got bcm"):
         Settings(**{option: value})
     with pytest.raises(InvalidOption, match="rvm_dictionary: expected at least 1, got 0"):
         Settings(expert="rvm", rvm_dictionary=0)
@@ -316,6 +320,30 @@ def test_classes_are_at_the_joint_mode_of_all_rows(classes, update):
     s, q = (1.0 / np.diag(Sigma) - 1.0)[:B], (v / np.diag(Sigma))[:B]
     best = learners.best_alpha(s, q)  # of weights whose precision is 1 as they are scaled
     assert np.all(learners.share(best, s, q) - learners.share(1.0, s, q) < 0.01)
+
+
+@pytest.mark.parametrize("form", ["naive", "cavity"])
+def test_classes_by_other_forms_stand_still(classes, form, cluster, tmp_path):
+    """No precision of the functions kept gains where the sites of all rows stand still (as above, of these sites)."""
+    path, X, y = classes
+    settings = replace(CLASSES, likelihood="probit", rvm_classes=form)
+    gbcm = GBCM.prepare(path, settings)
+    Phi, rows = columns(gbcm, X), unweighted(y.astype(float))
+    whole, weighed = State(np.arange(Phi.shape[1]), np.ones(Phi.shape[1]), 1.0), NOTHING
+    for _ in range(60):
+        found = posterior(site_sums(Phi, *sites(form, gbcm.model.likelihood, rows, weighed.marginals(Phi))), whole)
+        weighed = Weighed(whole.active, found.mean, np.ones(Phi.shape[1]), found.covariance)
+    B = gbcm.model.shared.functions
+    assert B < 25
+    s, q = (1.0 / found.variance - 1.0)[:B], (found.mean / found.variance)[:B]
+    assert np.all(learners.share(learners.best_alpha(s, q), s, q) - learners.share(1.0, s, q) < 0.01)
+    on_workers = GBCM.prepare(path, settings, model=tmp_path / "c", runtime=cluster)
+    assert on_workers.info()["relevance_vectors"]["rows"] == gbcm.info()["relevance_vectors"]["rows"]
+    np.testing.assert_allclose(on_workers.model.shared.scale, gbcm.model.shared.scale, rtol=1e-4)
+    plain = GBCM.prepare(path, replace(settings, rvm_classes="laplace"))
+    assert plain.model.shared.scale.shape != gbcm.model.shared.scale.shape or np.any(
+        plain.model.shared.scale != gbcm.model.shared.scale
+    )
 
 
 def test_classes_are_told_apart(classes, rng, cluster, tmp_path):
@@ -346,10 +374,11 @@ def test_sums_at_a_mode_are_those_of_weighted_rows(rng):
     likelihood = Bernoulli()
     h = likelihood.curvature(obs, f)
     expected = sums_of(Phi, f + likelihood.score(obs, f) / h, h)
-    found = site_sums(Phi, f, likelihood, obs)
+    found = site_sums(Phi, h, h * f + likelihood.score(obs, f))
     for name in ("gram", "cross", "square", "rows", "log_weight"):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-10, atol=1e-12)
-    saturated = site_sums(Phi, 800.0 * np.ones(40), likelihood, obs)
+    far = Marginals(800.0 * np.ones(40), np.ones(40), np.ones(40))
+    saturated = site_sums(Phi, *sites("laplace", likelihood, obs, far))
     assert np.all(np.isfinite(saturated.cross))
     assert np.isfinite(saturated.square)
 

@@ -1,9 +1,9 @@
-"""Relevance vectors of two classes by Laplace's approximation at the joint mode of all rows (Tipping 2001; SYSTEMS T25,
-with V^c = 0).
+"""Relevance vectors of two classes: from sites of all rows (Tipping 2001; SYSTEMS T25).
 
-At f = Phi w a row is as a measurement of weight h = -d2 log p/df2 and target f + h^-1 dlog p/df. The sums of such rows
-tell precisions and weights, as for measurements of noise variance 1; there rows are linearised anew, a pass each time,
-until the weights stand still. Then w is the mode, Phi'dlog p/df = A w, and L the evidence of Laplace's approximation.
+At f = Phi w a row is as a measurement of weight Om and target nu / Om; `forms` tells which. The sums of such rows tell
+precisions and weights, as for measurements of noise variance 1; there rows are looked at anew, a pass each time, until
+the weights stand still. By the first form, Laplace's approximation, w then is the joint mode of all rows,
+Phi'dlog p/df = A w, and L its evidence.
 """
 
 import warnings
@@ -14,6 +14,7 @@ import numpy as np
 from bcmdist import linalg
 from bcmdist.errors import BcmdistWarning
 from bcmdist.learning.ground import Ground
+from bcmdist.learning.relevance.forms import NOTHING, Weighed, sites
 from bcmdist.learning.relevance.learners import Problem, State, posterior
 from bcmdist.learning.relevance.sums import Functions, Sums, functions_of
 from bcmdist.learning.relevance.updates import UPDATES
@@ -39,35 +40,38 @@ class SiteSums:
     functions: Functions
     likelihood: Likelihood
     classes: tuple[float, ...] | None
-    weights: BlobReference
-    """(B + P,)"""
+    form: str
+    weighed: BlobReference
+    """of a `Weighed`"""
 
     def __call__(self, part, rows) -> Sums:
         scaling = load_scaling(self.functions.scaling)
         obs = scaling.observations(class_numbers(rows.obs, self.classes), self.likelihood.units)
         Phi = self.functions.design(rows.X)
-        return site_sums(Phi, Phi @ load_array(self.weights), self.likelihood, obs)
+        at = Weighed.from_array(load_array(self.weighed)).marginals(Phi)
+        return site_sums(Phi, *sites(self.form, self.likelihood, obs, at))
 
 
-def site_sums(Phi, f, likelihood, obs) -> Sums:
-    """Of rows with functions Phi (n, M), linearised at f (n,); h is nowhere divided by where that matters."""
-    h, score = likelihood.curvature(obs, f), likelihood.score(obs, f)
-    pulled, least = h * f + score, np.maximum(h, LEAST_WEIGHT)
-    gram = linalg.gram(np.asfortranarray(Phi * np.sqrt(h)[:, None]))
-    return Sums(gram, Phi.T @ pulled, float(np.sum(pulled**2 / least)), len(f), float(np.log(least).sum()))
+def site_sums(Phi, omega, nu) -> Sums:
+    """Of rows with functions Phi (n, M) and sites Om and nu (n,); Om is nowhere divided by where that matters."""
+    least = np.maximum(omega, LEAST_WEIGHT)
+    gram = linalg.gram(np.asfortranarray(Phi * np.sqrt(omega)[:, None]))
+    return Sums(gram, Phi.T @ nu, float(np.sum(nu**2 / least)), len(nu), float(np.log(least).sum()))
 
 
-def at_the_mode(tried: Weights, likelihood, ground: Ground, start: State | None) -> tuple[Problem, State]:
-    """The sums of all rows at the mode under the state that they tell, and this."""
-    weights, arrays = np.zeros(tried.size), tried.basis.to_arrays()
+def standing_still(tried: Weights, likelihood, ground: Ground, start: State | None) -> tuple[Problem, State]:
+    """The sums of all rows at weights that stand still under the state that they tell, and this."""
+    weights, weighed, arrays = np.zeros(tried.size), NOTHING, tried.basis.to_arrays()
     for _ in range(MOST_PASSES):
-        with ground.transient(arrays | {"weights": weights}) as references:
+        with ground.transient(arrays | {"weighed": weighed.to_array()}) as references:
             functions = functions_of(tried, ground.scaling, {name: references[name] for name in arrays})
-            sums = ground.sum(SiteSums(functions, likelihood, ground.classes, references["weights"]))
+            how = (ground.options["rvm_classes"], references["weighed"])
+            sums = ground.sum(SiteSums(functions, likelihood, ground.classes, *how))
         problem = Problem(sums, tried.size - tried.functions, keep_noise=True, least=LEAST_SHARE)
         start = state = UPDATES[ground.options["rvm_update"]](problem, 1.0, start)
-        moved = np.zeros(tried.size)
-        moved[state.active] = posterior(sums, state).mean
+        found, moved = posterior(sums, state), np.zeros(tried.size)
+        moved[state.active] = found.mean
+        weighed = Weighed(state.active, found.mean, 1.0 / state.alpha, found.covariance)
         step, weights = moved - weights, moved
         change = float(np.sqrt(step @ sums.gram @ step))
         if change <= STILL:

@@ -10,10 +10,9 @@ from typing import cast
 
 import numpy as np
 
-from bcmdist.errors import InvalidOption
 from bcmdist.learning.ground import Ground
 from bcmdist.learning.known import Known
-from bcmdist.learning.relevance.classes import at_the_mode
+from bcmdist.learning.relevance.classes import standing_still
 from bcmdist.learning.relevance.learners import Problem, State, posterior
 from bcmdist.learning.relevance.lengthscales import climbed, summed
 from bcmdist.learning.relevance.updates import UPDATES
@@ -30,18 +29,7 @@ NEXT_TO_NOTHING = 1e-6
 
 
 def drawn(known: Known) -> tuple[Radial, float]:
-    """Bumps around sampled rows, drawn at random.
-
-    Raises
-    ------
-    InvalidOption
-        They are to be chosen in another way.
-    """
-    if known.method not in ("kmeans", "random"):
-        raise InvalidOption(
-            f"query_method: expected kmeans or random with relevance vectors, which are chosen among rows at random, "
-            f"got {known.method}; leave it out"
-        )
+    """Bumps around sampled rows, drawn at random."""
     assert known.row is not None
     return dictionary(known.sample, known.row, known.kernel, known.options["rvm_dictionary"] or known.count)
 
@@ -78,7 +66,7 @@ def grown(whole: Weights, likelihood, ground: Ground) -> tuple[Weights, Problem,
     in the model then; one pass over the rows each time. This is the subspace EM of section 2.4 of the thesis (SYSTEMS
     T8) for whole blocks of functions and any learner.
     """
-    held, learn = whole.mean.weights(whole.inputs), measured if likelihood.exact else at_the_mode
+    held, learn = whole.mean.weights(whole.inputs), measured if likelihood.exact else standing_still
     kept, start = np.arange(0), None
     for block in np.array_split(np.arange(whole.functions), -(-whole.functions // ground.count)):
         names = np.sort(np.concatenate([kept, block]))

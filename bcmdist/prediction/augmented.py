@@ -1,0 +1,171 @@
+"""A bump at each new point beside relevance vectors, so that variances grow away from these (RVM*; Quinonero-Candela
+2004, section 2.5.1; SYSTEMS T9).
+
+    f(x) = b(x)'v + w phi(x),   w ~ N(0, var y),   phi the bump around the new point x*,  phi(x*) = 1
+
+With m and v what the committee says of b(x*)'v, Lambda its precision, Psi the noise of the rows and V their design:
+
+    m* = m + e q / (1/var y + s),    v* = v + e^2 / (1/var y + s)
+    s = d - c' Lambda^-1 c,   q = h - c'E(v),   e = 1 - b(x*)' Lambda^-1 c
+
+from three sums over all rows that were heard, which are read again for each batch of new points:
+
+    c = V' Psi^-1 phi,   d = phi' Psi^-1 phi,   h = phi' Psi^-1 y
+"""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import cast
+
+import numpy as np
+
+from bcmdist import linalg
+from bcmdist.committee.passes import heard_partitions
+from bcmdist.committee.snapshot import Snapshot
+from bcmdist.data.observations import Observations
+from bcmdist.data.partition import Partition
+from bcmdist.data.rows import read_all
+from bcmdist.errors import BcmdistError, DataChanged, DataNotFound, InvalidOption
+from bcmdist.model.model import Model
+from bcmdist.model.shared.belief import Belief
+from bcmdist.model.shared.radial import Radial
+from bcmdist.model.shared.weights import Weights
+from bcmdist.model.targets import model_rows
+from bcmdist.prediction.fitted import fitted_of
+from bcmdist.prediction.interface import Predictor
+from bcmdist.prediction.limits import MemoryNeed
+from bcmdist.runtime.memory import FLOAT
+from bcmdist.storage.commits import Reference
+
+# New points for which all rows are read once, and rows that are summed over at a time.
+NEW_ROWS, ROWS = 4096, 1024
+COPIES = 4  # of a matrix of so many rows and new points, while bumps are computed
+TARGET_VARIANCE = 1.0  # of targets as they are scaled
+# Rows that weigh no more have faded, as in local prediction.
+FADED = 1e-100
+WAY_OUT = "restore them, or give --method committee, whose variances are small far from relevance vectors"
+
+
+@dataclass(frozen=True)
+class BumpSums:
+    """What rows say of a bump at each of m new points."""
+
+    cross: np.ndarray
+    """c, (S, m)"""
+    square: np.ndarray
+    """d, (m,)"""
+    pull: np.ndarray
+    """h, (m,)"""
+
+    def __add__(self, other: "BumpSums") -> "BumpSums":
+        return BumpSums(self.cross + other.cross, self.square + other.square, self.pull + other.pull)
+
+
+def bump_sums(V, phi, y, noise) -> BumpSums:
+    """Of rows with design V (n, S), bumps phi (n, m), targets y (n,) and noise variances (n,)."""
+    weighed = phi / noise[:, None]
+    return BumpSums(V.T @ weighed, np.einsum("ij,ij->j", phi, weighed), y @ weighed)
+
+
+def with_bumps(V, belief: Belief, sums: BumpSums) -> tuple[np.ndarray, np.ndarray]:
+    """m* and v* at new points with design V (m, S), (m,) each."""
+    A = linalg.solve_lower(belief.factor, np.array(V.T, order="F"))
+    C = linalg.solve_lower(belief.factor, np.array(sums.cross, order="F"))
+    s = np.maximum(sums.square - np.einsum("ij,ij->j", C, C), 0.0)
+    q = sums.pull - belief.mean @ sums.cross
+    e = 1.0 - np.einsum("ij,ij->j", A, C)
+    known = 1.0 / TARGET_VARIANCE + s
+    return V @ belief.mean + e * q / known, np.einsum("ij,ij->j", A, A) + e**2 / known
+
+
+@dataclass(frozen=True)
+class Augmented(Predictor):
+    """The committee and the rows that it has heard."""
+
+    model: Model
+    belief: Belief
+    parts: tuple[Partition, ...]
+    """that were heard"""
+    digests: dict[str, str]
+    """of their rows as they were heard, by key"""
+    calibration: None = None
+
+    @classmethod
+    def refuse(cls, snapshot) -> None:
+        """Another model than relevance vectors of measurements, or one whose rows are gone."""
+        shared, likelihood = snapshot.model.shared, snapshot.model.likelihood
+        bumps = isinstance(shared, Weights) and isinstance(shared.basis, Radial)
+        if not (bumps and likelihood.normal):
+            raise InvalidOption(
+                "method: expected relevance vectors of measurements (--expert rvm or rvm_star) for a bump at each new "
+                f"point, got the expert {snapshot.facts.expert} with {likelihood.name}; use --method committee"
+            )
+        _heard(snapshot)
+
+    @classmethod
+    def memory(cls, snapshot) -> MemoryNeed:
+        need = FLOAT * NEW_ROWS * (COPIES * ROWS + 4 * snapshot.model.shared.size)
+        return MemoryNeed(need, "bumps at new points", "give workers more memory, or use --method committee")
+
+    @classmethod
+    def of_snapshot(cls, snapshot) -> "Augmented":
+        digests = {entry.key: entry.digest for entry in snapshot.ledger}
+        fitted = fitted_of(snapshot)
+        return cls(fitted.model, fitted.belief, tuple(_heard(snapshot)), digests)
+
+    @classmethod
+    def of_commit(cls, reference) -> "Augmented":
+        return _loaded(reference)
+
+    def latent(self, X) -> tuple[np.ndarray, np.ndarray]:
+        blocks = [self._block(X[a : a + NEW_ROWS]) for a in range(0, max(len(X), 1), NEW_ROWS)]
+        mean, variance = zip(*blocks, strict=True)
+        return np.concatenate(mean), np.concatenate(variance)
+
+    def _block(self, X):
+        shared, nothing = self.model.shared, np.zeros(len(X))
+        sums = BumpSums(np.zeros((shared.size, len(X))), nothing, nothing)
+        for Z, obs in self._rows():
+            sums += self._sums(X, Z, obs)
+        return with_bumps(shared.design(X), self.belief, sums)
+
+    def _rows(self):
+        """Scaled inputs (n, D) and observations of some rows at a time, of all that were heard."""
+        for part, rows in read_all(self.parts):
+            if rows.digest != self.digests[part.key]:
+                raise DataChanged(
+                    f"{part.key}: expected the rows that were heard ({self.digests[part.key][:12]}), which a bump at "
+                    f"each new point is summed over, read others ({rows.digest[:12]}); {WAY_OUT}"
+                )
+            Z, obs = model_rows(self.model, part, rows)
+            for start in range(0, len(Z), ROWS):
+                some = slice(start, start + ROWS)
+                yield Z[some], replace(obs[some], weight=part.weight * obs.weight[some])
+
+    def _sums(self, X, Z, obs: Observations) -> BumpSums:
+        shared, likelihood = self.model.shared, self.model.likelihood
+        kept = cast(Radial, cast(Weights, shared).basis)
+        bumps = replace(kept, centres=X, rows=np.zeros(len(X)))
+        return bump_sums(shared.design(Z), bumps.features(Z), likelihood.targets(obs), likelihood.noise(obs))
+
+
+def _heard(snapshot):
+    """The partitions that a snapshot has heard and that have not faded.
+
+    Raises
+    ------
+    DataNotFound
+        They are gone.
+    """
+    try:
+        return [part for part in heard_partitions(snapshot) if part.weight > FADED]
+    except BcmdistError as error:
+        raise DataNotFound(
+            f"{snapshot.url}: expected the rows that it has heard, over which a bump at each new point is summed: "
+            f"{error}; {WAY_OUT}"
+        ) from error
+
+
+@lru_cache(maxsize=1)
+def _loaded(reference: Reference) -> Augmented:
+    return Augmented.of_snapshot(Snapshot.load(reference.url, commit=reference.number))

@@ -1,0 +1,242 @@
+"""RVM*: relevance vectors with a bump more at each new point, from sums over all rows that were heard."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from click.testing import CliRunner
+from threadpoolctl import threadpool_limits
+
+from bcmdist import GBCM, Mixture, Settings
+from bcmdist.app.cli.main import cli
+from bcmdist.data.writing import write_dataset
+from bcmdist.errors import DataChanged, DataNotFound, InvalidOption, MemoryLimit
+from bcmdist.prediction import augmented
+from bcmdist.runtime.serial import SerialRuntime
+
+GIVEN = {"kernel.variance": 1.0, "kernel.lengthscale": 0.8, "likelihood.noise_variance": 0.01}
+STAR = Settings(expert="rvm_star", kernel="se", learn=False, set=GIVEN, query=150, rows_per_expert=50)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_blas_thread():
+    """As workers have: where rounding differs, what is learned does too, within what learning leaves open."""
+    with threadpool_limits(1, user_api="blas"):
+        yield
+
+
+@pytest.fixture(params=["serial", "dask"])
+def runtime(request):
+    return SerialRuntime() if request.param == "serial" else request.getfixturevalue("cluster")
+
+
+@pytest.fixture
+def fitted(wave, tmp_path):
+    return GBCM.fit(wave[0], STAR, model=tmp_path / "model")
+
+
+@pytest.fixture
+def new(rng):
+    """Among the rows, and away from them, (40, 2)."""
+    return np.vstack([rng.uniform(-2, 2, (25, 2)), rng.uniform(-6, 6, (15, 2))])
+
+
+def centralised(gbcm, X, y, new, weight=1.0):
+    """Mean and variance of f at each new point, (m,) each: a dense Gaussian process of all bumps, with one around the
+    point, of the prior variance of the targets (thesis, section 2.5.1)."""
+    arrays, _ = gbcm.model.to_arrays()
+    noise = float(gbcm.model.likelihood.noise_variance[0])
+    scale, mean = gbcm.model.scaling.y_scale, gbcm.model.scaling.y_mean
+    Z, Zs = ((A - arrays["x_mean"]) / arrays["x_scale"] for A in (X, new))
+
+    def bumps(A, centres):
+        gaps = (A[:, None] - centres) / arrays["basis_lengthscale"]
+        return np.exp(-0.5 * (gaps**2).sum(axis=2))
+
+    def columns(A):
+        kept = bumps(A, arrays["basis_centres"]) * arrays["weight_scale"]
+        return np.hstack([kept, gbcm.model.shared.mean.design(A)])
+
+    found = []
+    for z in Zs:
+        F, f = (np.hstack([columns(A), bumps(A, z[None])]) for A in (Z, z[None]))
+        S = F @ F.T + np.diag(noise / np.broadcast_to(weight, len(Z)))
+        k = F @ f[0]
+        found.append((k @ np.linalg.solve(S, (y - mean) / scale), f[0] @ f[0] - k @ np.linalg.solve(S, k)))
+    m, v = np.array(found).T
+    return mean + scale * m, scale**2 * v
+
+
+def test_it_is_the_centralised_process_with_one_basis_function_more(fitted, wave, new):
+    _, X, y = wave
+    mean, variance = centralised(fitted, X, y, new)
+    for model in (fitted, GBCM.load(fitted.url)):
+        said = model.predict(new)
+        np.testing.assert_allclose(said["mean"], mean, atol=1e-10 * y.std())
+        np.testing.assert_allclose(said["variance"], variance, atol=1e-10 * y.var())
+
+
+def test_variances_grow_to_that_of_the_targets_away_from_the_rows(fitted, wave):
+    _, X, y = wave
+    steps = np.linspace(0.0, 1.0, 9)[:, None]
+    far = X.max(axis=0) + 20.0 * steps  # along a ray, at last 20 lengthscales away from all bumps
+    star, plain = fitted.predict(far), fitted.predict(far, method="committee")
+    left = star["variance"] - plain["variance"]  # of the bumps; the mean has a variance of its own
+    assert np.all(np.diff(left) > -1e-10 * y.var())
+    assert left[-1] == pytest.approx(y.var(), rel=1e-9)
+    assert left[0] < 0.9 * y.var()
+    near = fitted.predict(X)["variance"]
+    assert np.all(near >= fitted.predict(X, method="committee")["variance"] * (1 - 1e-9))
+    assert np.all(near < 0.05 * y.var())
+    np.testing.assert_allclose(star["mean"][-1], plain["mean"][-1], rtol=1e-9)
+
+
+def test_relevance_vectors_are_those_of_rvm(fitted, wave, new):
+    plain = GBCM.fit(wave[0], replace(STAR, expert="rvm"))
+    info = fitted.info()
+    assert (info["expert"], info["method"]) == ("rvm_star", "augmented")
+    assert info["relevance_vectors"] == plain.info()["relevance_vectors"]
+    assert info["errors"] is None  # those of rows left out are of other predictions
+    np.testing.assert_array_equal(fitted.predict(new, method="committee")["mean"], plain.predict(new)["mean"])
+    np.testing.assert_allclose(plain.predict(new, method="augmented")["mean"], fitted.predict(new)["mean"], rtol=1e-12)
+
+
+def test_data_sets_are_predicted_and_scored(fitted, wave, new, runtime, tmp_path):
+    target = 3.0 + 2.0 * np.sin(2 * new[:, 0]) + new[:, 1]
+    path = tmp_path / "new.zarr"
+    write_dataset(path, {"X": new, "y": target}, rows_per_chunk=15)
+    assert fitted.predict_zarr(path, tmp_path / "p.zarr", runtime=runtime) == 40
+    written, said = zarr.open_group(tmp_path / "p.zarr", mode="r"), fitted.predict(new)
+    assert written.attrs["method"] == "augmented"
+    for name in ("mean", "variance", "lower95"):
+        np.testing.assert_allclose(written[name][:], said[name], rtol=1e-9, atol=1e-12)
+    score = fitted.score(path, runtime=runtime)
+    variance, gap = said["observation_variance"], target - said["mean"]
+    assert score["mnlp"] == pytest.approx(0.5 * np.mean(gap**2 / variance + np.log(2 * np.pi * variance)), rel=1e-9)
+    assert score["mnlp"] < fitted.score(path, method="committee", runtime=runtime)["mnlp"]
+
+
+def test_no_prediction_depends_on_the_others(fitted, new, monkeypatch):
+    whole = fitted.predict(new)
+    monkeypatch.setattr(augmented, "NEW_ROWS", 7)
+    monkeypatch.setattr(augmented, "ROWS", 11)
+    pieces = fitted.predict(new)
+    for name in whole:
+        np.testing.assert_allclose(pieces[name], whole[name], rtol=1e-9, atol=1e-12)
+    assert fitted.predict(new[:1])["mean"] == pytest.approx(whole["mean"][0], rel=1e-12)
+
+
+def test_rows_come_and_go_exactly(fitted, wave, new, make_data, rng):
+    _, X, y = wave
+    X2 = rng.uniform(-2, 2, (30, 2))
+    y2 = 3.0 + 2.0 * np.sin(2 * X2[:, 0]) + X2[:, 1] + 0.1 * rng.standard_normal(30)
+    more = make_data("more.zarr", X=X2, y=y2)
+    both = fitted.partial_fit(more)
+    keep = np.r_[0:50, 100:240]
+    kept = fitted.newest().forget([entry.key for entry in both.ledger if "wave.zarr/X[50:100]" in entry.key])
+    expected = [(both, X, y), (kept, X[keep], y[keep])]
+    for model, rows, targets in expected:
+        rows, targets = np.vstack([rows, X2]), np.append(targets, y2)
+        mean, variance = centralised(model, rows, targets, new)
+        np.testing.assert_allclose(model.predict(new)["mean"], mean, atol=1e-9)
+        np.testing.assert_allclose(model.predict(new)["variance"], variance, atol=1e-9)
+
+
+def test_merged_models_hear_the_rows_of_both(wave, make_data, rng, new, tmp_path):
+    path, X, y = wave
+    one = GBCM.prepare(path, STAR, model=tmp_path / "one")
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    X2 = rng.uniform(-2, 2, (30, 2))
+    y2 = 3.0 + 2.0 * np.sin(2 * X2[:, 0]) + X2[:, 1] + 0.1 * rng.standard_normal(30)
+    two = GBCM.load(tmp_path / "two").partial_fit(make_data("more.zarr", X=X2, y=y2))
+    both = one.partial_fit(path).merge(two, tmp_path / "both")
+    assert both.info()["method"] == "augmented"
+    mean, variance = centralised(both, np.vstack([X, X2]), np.append(y, y2), new)
+    np.testing.assert_allclose(both.predict(new)["mean"], mean, atol=1e-9)
+    np.testing.assert_allclose(both.predict(new)["variance"], variance, atol=1e-9)
+
+
+def test_partitions_may_count_less(fitted, wave, new):
+    _, X, y = wave
+    half = fitted.reweight({entry.key: 0.5 for entry in fitted.ledger if "[0:50]" in entry.key})
+    mean, variance = centralised(half, X, y, new, weight=np.where(np.arange(240) < 50, 0.5, 1.0))
+    np.testing.assert_allclose(half.predict(new)["mean"], mean, atol=1e-9)
+    np.testing.assert_allclose(half.predict(new)["variance"], variance, atol=1e-9)
+
+
+def test_a_model_that_has_heard_nothing_knows_the_prior(wave, new):
+    _, _, y = wave
+    prepared = GBCM.prepare(wave[0], STAR)
+    left = prepared.predict(new)["variance"] - prepared.predict(new, method="committee")["variance"]
+    np.testing.assert_allclose(left, y.var(), rtol=1e-9)
+
+
+# --- What it refuses ---
+
+
+def test_rows_that_are_gone_or_others(fitted, wave, new, runtime, tmp_path):
+    path, X, y = wave
+    write_dataset(tmp_path / "new.zarr", {"X": new}, rows_per_chunk=15)
+    shutil.move(path, tmp_path / "away.zarr")
+    said = "expected the rows that it has heard, .* restore them, or give --method committee"
+    with pytest.raises(DataNotFound, match=said):
+        fitted.predict(new)
+    with pytest.raises(DataNotFound, match=said):
+        fitted.predict_zarr(tmp_path / "new.zarr", tmp_path / "p.zarr", runtime=runtime)
+    assert not Path(tmp_path, "p.zarr").exists()
+    assert np.all(np.isfinite(fitted.predict(new, method="committee")["mean"]))
+    write_dataset(path, {"X": X, "y": y + 1.0}, rows_per_chunk=50)
+    with pytest.raises(DataChanged, match=r"expected the rows that were heard .* or give --method committee"):
+        fitted.predict_zarr(tmp_path / "new.zarr", tmp_path / "p.zarr", runtime=runtime)
+
+
+def test_models_without_bumps_have_none_to_add(wave, classes, new):
+    bcm = GBCM.fit(wave[0], replace(STAR, expert="bcm", query=20))
+    with pytest.raises(InvalidOption, match="got the expert bcm with gaussian; use --method committee"):
+        bcm.predict(new, method="augmented")
+    probit = GBCM.fit(classes[0], Settings(expert="rvm", kernel="se", query=30, effort="quick"))
+    with pytest.raises(InvalidOption, match="got the expert rvm with bernoulli; use --method committee"):
+        probit.predict(new, method="augmented")
+    with pytest.raises(InvalidOption, match="likelihood: expected gaussian with the expert rvm_star, got bernoulli"):
+        GBCM.fit(classes[0], replace(STAR, set={}))
+
+
+REFUSED = [
+    ({"likelihood": "probit"}, "likelihood: expected gaussian with the expert rvm_star, got probit"),
+    ({"partition": "spatial"}, "expert: expected bcm with spatial partitions"),
+    ({"noise": "varying"}, "noise: expected auto with rvm_star"),
+    ({"rvm_classes": "cavity"}, "rvm_classes: expected the expert rvm with it, got rvm_star"),
+    ({"query_method": "pivoted"}, "query_method: expected kmeans or random with the expert rvm_star"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), REFUSED)
+def test_what_it_cannot_do_is_refused_at_once(settings, message):
+    with pytest.raises(InvalidOption, match=message):
+        replace(Settings(expert="rvm_star"), **settings)
+
+
+def test_what_would_not_fit(fitted, new):
+    with pytest.raises(MemoryLimit, match="bumps at new points: expected to need at most"):
+        fitted.predict_zarr(wave_of(fitted), "nowhere.zarr", runtime=SerialRuntime(allowed_bytes=1e7))
+    with pytest.raises(InvalidOption, match="expected committee, as members of a mixture predict, got 'augmented'"):
+        Mixture([fitted]).score(wave_of(fitted), method="augmented")
+
+
+def wave_of(gbcm):
+    return gbcm.facts["data"]
+
+
+def test_the_command_line(wave, tmp_path):
+    model, common = str(tmp_path / "m"), ["--serial", "--json"]
+    fit = ["fit", wave[0], "--model", model, "--expert", "rvm_star", "--query", "60", "--effort", "quick", *common]
+    done = CliRunner().invoke(cli, fit)
+    assert done.exit_code == 0, done.output
+    done = CliRunner().invoke(cli, ["score", model, wave[0], *common])
+    assert json.loads(done.stdout)["method"] == "augmented"
+    done = CliRunner().invoke(cli, ["score", model, wave[0], "--method", "committee", *common])
+    assert json.loads(done.stdout)["method"] == "committee"
