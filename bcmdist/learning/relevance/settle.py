@@ -10,7 +10,6 @@ from typing import cast
 
 import numpy as np
 
-from bcmdist.errors import InvalidOption
 from bcmdist.learning.ground import Ground
 from bcmdist.learning.known import Known
 from bcmdist.learning.relevance.classes import at_the_mode
@@ -30,18 +29,7 @@ NEXT_TO_NOTHING = 1e-6
 
 
 def drawn(known: Known) -> tuple[Radial, float]:
-    """Bumps around sampled rows, drawn at random.
-
-    Raises
-    ------
-    InvalidOption
-        They are to be chosen in another way.
-    """
-    if known.method not in ("kmeans", "random"):
-        raise InvalidOption(
-            f"query_method: expected kmeans or random with relevance vectors, which are chosen among rows at random, "
-            f"got {known.method}; leave it out"
-        )
+    """Bumps around sampled rows, drawn at random."""
     assert known.row is not None
     return dictionary(known.sample, known.row, known.kernel, known.options["rvm_dictionary"] or known.count)
 
