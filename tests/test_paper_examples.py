@@ -7,13 +7,17 @@ import paper001_figure2 as figure2
 import paper001_table1 as table1
 import paper003_robot_arm as arm
 import paper004_mackey_glass as mackey
+import paper004_tables as tables
 import pytest
 from scipy.special import logsumexp, ndtr
+from scipy.stats import multivariate_normal, norm
 
 from bcmdist import GBCM, Settings
 from bcmdist.app.demo import AMPLITUDES, WIDTH, make_map, make_rows
 from bcmdist.data.observations import unweighted
 from bcmdist.model.likelihoods import Bernoulli, Gaussian
+from bcmdist.model.mean import Mean
+from bcmdist.model.shared.query import prepare
 from oracles import full_gp, laplace
 from problems import make_kernel
 
@@ -169,3 +173,62 @@ def test_networks_are_compared_on_made_data_where_there_are_no_files(monkeypatch
     assert set(found) == {"FITC", "FITC, network", "mixture", "cells"}
     assert all(nmse < 0.3 for of_method in found.values() for nmse, _ in of_method.values())
     assert "m = 8" in capsys.readouterr().out
+
+
+@pytest.fixture
+def reduced(rng):
+    """A reduced-rank process of five support points that is far from certain, and what its rows are."""
+    X, Xs, kernel = rng.uniform(-2, 2, (40, 2)), rng.uniform(-3, 3, (9, 2)), make_kernel("se")
+    y, ys = np.sin(X).sum(axis=1) + 0.1 * rng.standard_normal(40), np.sin(Xs).sum(axis=1)
+    query = prepare(X[:5], kernel=kernel, mean=Mean("zero"), residual="none", jitters=(0.0,))
+    return tables.Reduced(query, Gaussian(0.04), X, y, Xs, ys)
+
+
+def degenerate(kernel, support, noise, X, y, x):
+    """Mean and variance of an observation at x (1, D), and the log evidence, under K_NM K_MM^-1 K_MN + noise."""
+    inner = np.linalg.inv(kernel.cross(support, support))
+    K, Ks = kernel.cross(X, support), kernel.cross(x, support)
+    C, cross = K @ inner @ K.T + noise * np.eye(len(y)), K @ inner @ Ks.T
+    pull = np.linalg.solve(C, cross)
+    variance = noise + Ks @ inner @ Ks.T - cross.T @ pull
+    return (pull.T @ y).item(), variance.item(), multivariate_normal(np.zeros(len(y)), C).logpdf(y)
+
+
+def test_the_ways_to_predict_are_those_of_the_thesis(reduced):
+    """Its own; and with a support point at each new point, one at a time."""
+    one, kernel, support = reduced, reduced.query.kernel, reduced.query.points
+    told = {"plain": one.predicted("none"), "*": one.augmented()[:2]}
+    for k, x in enumerate(one.Xs[:, None]):
+        for way, points in (("plain", support), ("*", np.vstack([support, x]))):
+            mean, variance, evidence = degenerate(kernel, points, 0.04, one.X, one.y, x)
+            # Of a support set with near points: its covariance has a condition of some 1e4.
+            assert told[way][0][k] == pytest.approx(mean, abs=1e-9)
+            assert told[way][1][k] == pytest.approx(variance, abs=1e-9)
+            if way == "plain":
+                assert one.committee()[1].log_evidence == pytest.approx(evidence, abs=1e-8)
+
+
+def test_variances_of_nystroem_may_be_negative(reduced):
+    """As eq. 3.39 has them: the prior of a new point is the exact one, and that of the rows is not."""
+    one = reduced
+    K, k = one.query.design(one.X), one.query.kernel.cross(one.X, one.Xs)
+    C = K @ K.T + 0.04 * np.eye(40)
+    expected = one.query.kernel.diagonal(one.Xs) - np.einsum("ij,ij->j", k, np.linalg.solve(C, k))
+    np.testing.assert_allclose(one.augmented()[2], expected, atol=1e-9)
+    assert expected.min() < 0
+
+
+def test_losses_are_means_over_rows(rng):
+    mean, variance, y = rng.standard_normal(7), rng.uniform(0.1, 1, 7), rng.standard_normal(7)
+    squared, absolute, density = tables.losses(mean, variance, y)
+    assert squared == pytest.approx(np.mean((y - mean) ** 2))
+    assert absolute == pytest.approx(np.mean(np.abs(y - mean)))
+    assert density == pytest.approx(-norm(mean, np.sqrt(variance)).logpdf(y).mean())
+
+
+@pytest.mark.parametrize(("count", "rows"), [(1, 50), (3, 16)])
+def test_sets_of_rows_share_none(count, rows):
+    X = np.arange(100.0)[:, None]
+    parts = tables.disjoint(X, X[:, 0], rows, count)
+    seen = np.concatenate([np.concatenate([one.y, one.ys]) for one in parts])
+    assert (len(parts), len(seen), len(np.unique(seen))) == (count, 2 * rows * count, 2 * rows * count)

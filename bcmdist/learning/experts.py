@@ -32,7 +32,7 @@ from bcmdist.experts.residual import RESIDUALS
 from bcmdist.learning import fourier, networks
 from bcmdist.learning.ground import Ground
 from bcmdist.learning.known import Known
-from bcmdist.learning.query_selection import select_points
+from bcmdist.learning.query_selection import QUERY_METHODS, select_points
 from bcmdist.learning.relevance import settle as relevance
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.interface import Shared
@@ -79,8 +79,6 @@ class ExpertKind:
     """that it can do with; any where there are none"""
     likelihoods: tuple[str, ...] = ()
     """that it can do with; any where there are none"""
-    methods: tuple[str, ...] = ()
-    """by which rows may be chosen for it; any where there are none"""
     options: tuple[str, ...] = ()
     """fields of `Settings` that few experts read"""
     count: str = "query"
@@ -95,8 +93,12 @@ class ExpertKind:
     """rows that functions are made of, of `Settings`, where they are more than as many"""
     method: str = "committee"
     """by which new points are predicted unless asked otherwise (`bcmdist.prediction.predictors`)"""
-    values: bool = False
-    """whether it shares values at query points, so that the evidence of its committee can be climbed in these"""
+    climbs: str = ""
+    """residual of the committee about the same query points whose evidence can be climbed for it, if any"""
+    methods: tuple[str, ...] = QUERY_METHODS
+    """ways to choose query points, or what stands for them, that it can do with"""
+    places: bool = True
+    """whether it may heed where predictions will be wanted"""
 
     def sample(self, settings) -> int:
         """Rows of a uniform sample that it needs, at most."""
@@ -118,12 +120,25 @@ class ExpertKind:
         ----------
         likelihood : None where it is not known yet
         """
-        apart = not RESIDUALS[self.residual].couples
-        if not self.values or (apart and likelihood and not likelihood.normal):
+        apart = bool(self.climbs) and not RESIDUALS[self.climbs].couples
+        if not self.climbs or (apart and likelihood and not likelihood.normal):
             with_it = f" with {likelihood.name}" if likelihood else ""
             raise InvalidOption(
-                f"expert: expected {FIRST} with the objective committee, or fitc or sor with normal errors, got "
-                f"{name}{with_it}; give --objective local, or leave out --expert"
+                f"expert: expected {FIRST} with the objective committee, or fitc, sor or rrgp_star with normal errors, "
+                f"got {name}{with_it}; give --objective local, or leave out --expert"
+            )
+
+    def refuse_points(self, name: str, method: str, query_from: str | None) -> None:
+        """Raise `InvalidOption` for a way to choose query points, or places to heed, that this expert does not know."""
+        if method not in self.methods:
+            raise InvalidOption(
+                f"query_method: expected {' or '.join(self.methods)} with {name}, which has no query points, "
+                f"got {method}; leave it out, or take --expert {FIRST}"
+            )
+        if query_from is not None and not self.places:
+            raise InvalidOption(
+                f"query_from: expected an expert that shares values at query points, got {name}; leave it out, or take "
+                f"--expert {FIRST}"
             )
 
     def tells_errors(self, settings) -> bool:
@@ -135,14 +150,6 @@ class ExpertKind:
         if self.kernels and asked not in ("auto", *self.kernels):
             raise InvalidOption(
                 f"kernel: expected {' or '.join(self.kernels)} with the expert {name}, got {asked}; give one of these"
-            )
-
-    def refuse_method(self, name: str, method: str) -> None:
-        """Raise `InvalidOption` for a way to choose rows that this expert, of some name, cannot do with."""
-        if self.methods and method not in self.methods:
-            raise InvalidOption(
-                f"query_method: expected {' or '.join(self.methods)} with the expert {name}, which chooses among rows "
-                f"at random, got {method}; leave it out"
             )
 
     def refuse_likelihood(self, name: str, likelihood: Likelihood) -> None:
@@ -201,11 +208,15 @@ def own_options() -> dict[str, list[str]]:
     return {option: [name for name in EXPERTS if option in EXPERTS[name].options] for option in fields}
 
 
+def query_points(known: Known) -> np.ndarray:
+    """Query points chosen from the sample, (Q, D)."""
+    seen = {"targets": known.targets, "noise": known.noise, "rows": known.rows, "places": known.places}
+    return select_points(known.sample, known.count, kernel=known.kernel, method=known.method, seed=known.seed, **seen)
+
+
 def query_values(known: Known) -> Query:
     """Values at query points, chosen from the sample."""
-    seen = {"targets": known.targets, "noise": known.noise, "rows": known.rows, "places": known.places}
-    points = select_points(known.sample, known.count, kernel=known.kernel, method=known.method, seed=known.seed, **seen)
-    return prepare(points, kernel=known.kernel, mean=known.mean, residual=known.residual)
+    return prepare(query_points(known), kernel=known.kernel, mean=known.mean, residual=known.residual)
 
 
 def weights_of(basis: Callable[[Known], tuple[Basis, np.ndarray | float]]) -> Maker:
@@ -224,10 +235,11 @@ def weights_of(basis: Callable[[Known], tuple[Basis, np.ndarray | float]]) -> Ma
     return make
 
 
-register_expert(FIRST, query_values, residual="block", values=True)
-register_expert("fitc", query_values, residual="diagonal", values=True)
-register_expert("sor", query_values, residual="none", values=True)
-register_expert("rrgp_star", query_values, residual="augmented")
+register_expert(FIRST, query_values, residual="block", climbs="block")
+register_expert("fitc", query_values, residual="diagonal", climbs="diagonal")
+register_expert("sor", query_values, residual="none", climbs="none")
+register_expert("rrgp_star", query_values, residual="augmented", climbs="none")
+POINTLESS: dict[str, Any] = {"methods": ("kmeans",), "places": False}  # the default, which is not read
 NETWORKS: dict[str, Any] = {
     "residual": "none",
     "training": Training(networks.trained, networks.messages, networks.ROWS, networks.BLOCK, memorises=True),
@@ -235,6 +247,7 @@ NETWORKS: dict[str, Any] = {
     "likelihoods": ("gaussian",),
     "count": "units",
     "running": False,
+    **POINTLESS,
 }
 register_expert("mnn", networks.drawn, options=("units",), **NETWORKS)
 register_expert("mnnmix", networks.drawn, options=("units", "networks"), **NETWORKS)
@@ -244,7 +257,8 @@ BUMPS: dict[str, Any] = {
     "drawn": lambda settings: settings.rvm_dictionary or 0,
     "kernel": "se",
     "kernels": ("se", "se-iso"),
-    "methods": ("kmeans", "random"),
+    "methods": ("kmeans", "random"),  # both at random among rows
+    "places": False,
 }
 BUMP_OPTIONS = ("rvm_update", "rvm_dictionary", "rvm_lengthscale")
 register_expert(
@@ -272,5 +286,6 @@ EXPERTS.add(
         running=False,
         rows=WAVE_ROWS,
         refuse=fourier.refuse_early,
+        **POINTLESS,
     ),
 )

@@ -36,11 +36,6 @@ def waves(known: Known) -> Fourier:
     InvalidOption
         They would be too many, or the kernel has no spectral density.
     """
-    if known.places is not None:
-        raise InvalidOption(
-            "query_from: expected an expert that shares values at query points, got fourier; leave it out, or take "
-            "--expert bcm"
-        )
     tolerance = known.options["tolerance"]
     extent, share = known.high - known.low, tolerance / (2 * len(known.low))
     reach = np.array([_reach(kernel, share) for kernel in _along(known.kernel, len(extent))])

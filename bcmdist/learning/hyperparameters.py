@@ -1,36 +1,24 @@
-"""Hyper-parameters of a fit: given, or learned from blocks of rows, from rows left out, from the whole committee."""
+"""Hyper-parameters of a fit: given, or learned from blocks of rows and from rows left out."""
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 from bcmdist.errors import NotPositiveDefinite
 from bcmdist.learning.blocks.blocks import Blocks
-from bcmdist.learning.evidence.apart_objective import climbed_together
 from bcmdist.learning.evidence.cached import CachedObjective
 from bcmdist.learning.evidence.local_tasks import ClassEvidence
-from bcmdist.learning.evidence.objectives import LocalObjective, improved_points
+from bcmdist.learning.evidence.objectives import LocalObjective
 from bcmdist.learning.experts import EXPERTS
 from bcmdist.learning.judges import Bench
-from bcmdist.learning.point import Point, at_bounds
 from bcmdist.learning.rescaling import rescale
-from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, learn, polish, with_given
+from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, learn, with_given
 from bcmdist.model.kernels import Kernel, kernel_parts, parse_kernel
 from bcmdist.model.likelihoods import Likelihood
-from bcmdist.model.shared.query import Query, prepare
 from bcmdist.runtime import memory
 
 # The mean that is decided on, and the one that may take the place of a constant one.
 AUTO_MEAN, LINEAR = "auto", "linear"
 AUTO_KERNEL = "auto"
-# Iterations that climb the evidence of the whole committee, and those that move query points: each of their
-# evaluations passes over all rows twice.
-POLISH_STEPS = 10
-MOVING_STEPS = 5
-# Iterations in hyper-parameters, and query points together with them, where rows are kept apart: these cost less.
-TOGETHER_STEPS = {"quick": 30, "normal": 100, "thorough": 300}
-# Jitter of query points that move, as a share: they may come close to each other.
-MOVING_JITTER = 1e-8
 # The softmax evidence costs about 30 times as much per row: fewer and smaller blocks, for two parameters.
 RESCALE_BLOCK = 500
 RESCALE_BLOCKS = 2
@@ -152,38 +140,6 @@ def _class_evidence(blocks, reference, mean, likelihood, classes, runtime):
         return runtime.sum(task, small, label="learn")
 
     return evidence
-
-
-def polished(
-    objective, query, kernel_name, likelihood, query_method, found, log, *, steps=POLISH_STEPS
-) -> tuple[Query, Likelihood]:
-    """Query set and likelihood at which the evidence of the whole committee is higher; adds to what was found."""
-    if query_method == "optimised":
-        objective.points = improved_points(objective, query.kernel, likelihood, query.points, MOVING_STEPS)
-    known, inputs = CachedObjective(objective, log), query.points.shape[1]
-    best = polish(known, kernel_name, query.kernel, likelihood, inputs=inputs, steps=steps)
-    found["evaluations"] += best.evaluations
-    found["at_bounds"] = best.at_bounds
-    return _prepared(objective, query, best.kernel), best.likelihood
-
-
-def polished_apart(
-    objective, query, kernel_name, likelihood, query_method, effort, found, log
-) -> tuple[Query, Likelihood]:
-    """As `polished`, of experts that keep rows apart: where query points move, hyper-parameters do so with them."""
-    steps = TOGETHER_STEPS[effort]
-    if query_method != "optimised":
-        return polished(objective, query, kernel_name, likelihood, query_method, found, log, steps=steps)
-    start = Point(kernel_name, query.kernel, likelihood, -math.inf)
-    best, objective.points, evaluations = climbed_together(objective, start, query.inputs, steps)
-    found["evaluations"] += evaluations
-    found["at_bounds"] = at_bounds(best)
-    return _prepared(objective, query, best.kernel), best.likelihood
-
-
-def _prepared(objective, query, kernel):
-    jitters = (objective.jitter,)  # of the objective: another one would be another committee
-    return prepare(objective.points, kernel=kernel, mean=query.mean, residual=query.residual, jitters=jitters)
 
 
 def first_mean(settings) -> str:

@@ -21,7 +21,6 @@ from scipy.optimize import minimize
 
 from bcmdist import linalg
 from bcmdist.committee.committee import Committee
-from bcmdist.errors import InvalidOption
 from bcmdist.learning.evidence.network_tasks import NetworkGradient, NetworkMessage, NetworkTrial
 from bcmdist.learning.ground import Ground
 from bcmdist.learning.known import Known
@@ -49,11 +48,6 @@ def drawn(known: Known) -> Networks:
 
     What their outputs vary together is what the kernel does at the rows of the sample, in the mean.
     """
-    if known.places is not None:
-        raise InvalidOption(
-            "query_from: expected an expert that shares values at query points, got hidden units; leave it out, or "
-            "take --expert bcm"
-        )
     rng, widths = np.random.default_rng(known.seed), inner_widths(known.kernel, known.sample.shape[1])
     count = known.options.get("networks", 1)
     inner = rng.standard_normal((count, known.count, len(widths))) * widths

@@ -3,8 +3,9 @@
 One pass over the data checks every row; nothing is written before it has passed.
 """
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 import numpy as np
@@ -12,29 +13,20 @@ import numpy as np
 from bcmdist.committee.facts import Cells
 from bcmdist.data.cell_tree import grow
 from bcmdist.data.dataset import Dataset, read_schema
+from bcmdist.data.observations import Observations
 from bcmdist.data.partition import Partition, partitions
 from bcmdist.data.schema import Schema, with_two_classes
 from bcmdist.data.slices import share_between
 from bcmdist.experts.limits import expert_fits, refuse_expert_of
-from bcmdist.experts.residual import kind_of
 from bcmdist.learning.blocks.blocks import LEARNING_BLOCK, Blocks, CellBlocks, SampleBlocks
 from bcmdist.learning.choices import MANY_CLASSES, choose_likelihood, warn_of_data, warn_of_roles, warn_of_slices
-from bcmdist.learning.evidence.apart_objective import ApartObjective
-from bcmdist.learning.evidence.objectives import CommitteeObjective
-from bcmdist.learning.experts import EXPERTS, ExpertKind
+from bcmdist.learning.experts import EXPERTS, ExpertKind, query_points
 from bcmdist.learning.ground import Ground
-from bcmdist.learning.hyperparameters import (
-    LINEAR,
-    MOVING_JITTER,
-    find_hyperparameters,
-    first_kernel,
-    first_mean,
-    may_slope,
-    polished,
-    polished_apart,
-)
+from bcmdist.learning.hyperparameters import LINEAR, find_hyperparameters, first_kernel, first_mean, may_slope
 from bcmdist.learning.known import Known
 from bcmdist.learning.labels import used_as_labels
+from bcmdist.learning.point import Point
+from bcmdist.learning.polishing import polished
 from bcmdist.learning.query_selection import (
     LEAST_QUERY,
     MOST_QUERY,
@@ -153,12 +145,13 @@ def prepare_model(
         kernel_name, kernel, likelihood, mean, found = _learned(case, reference, store, place)
     with place.stages("query"):
         shared = _shared(case, kernel, likelihood, Mean(mean), found)
+    ground = _ground(case, reference, store, place, found)
     if training := case.expert.training:
         with place.stages("train"):
-            shared, likelihood = training.train(shared, likelihood, _ground(case, reference, store, place, found))
+            shared, likelihood = training.train(shared, likelihood, ground)
     if settings.objective == "committee":
         with place.stages("polish"):
-            shared, likelihood = _polished(case, shared, kernel_name, likelihood, reference, store, place, found)
+            shared, likelihood = _polished(case, shared, kernel_name, likelihood, ground, place.log)
     cells = None
     if settings.partition == "spatial":
         with place.stages("cells"):
@@ -242,18 +235,17 @@ def _sampled(case, place) -> Blocks | None:
     return SampleBlocks(X, obs, case.data.companions, place.rows_url, size=size)
 
 
-def _polished(case, shared, kernel_name, likelihood, reference, store, place, found) -> tuple[Shared, Likelihood]:
+def _polished(case, shared, kernel_name, likelihood, ground, log) -> tuple[Shared, Likelihood]:
     """Query points and likelihood at which the evidence of the whole committee is higher."""
-    query, method = cast(Query, shared), case.settings.query_method  # settings refuse others
-    where = {"points": query.points, "store": store, "scaling": reference}
-    where |= {"mean": query.mean.name, "classes": case.classes}
-    told = (found, place.log)
-    if kind_of(query).couples:
-        objective = CommitteeObjective(case.runtime, case.parts, jitter=query.jitter_share, **where)
-        return polished(objective, query, kernel_name, likelihood, method, *told)
-    jitter = max(query.jitter_share, MOVING_JITTER)
-    apart = ApartObjective(case.runtime, case.parts, jitter=jitter, residual=query.residual, **where)
-    return polished_apart(apart, query, kernel_name, likelihood, method, case.settings.effort, *told)
+    query, settings = cast(Query, shared), case.settings  # settings refuse others
+
+    def choose(kernel, likelihood, turn):
+        known = _known(case, kernel, likelihood, query.mean, ground.count)
+        return query_points(replace(known, seed=settings.seed + turn))
+
+    start = Point(kernel_name, query.kernel, likelihood, -math.inf)
+    how = {"residual": case.expert.climbs, "method": settings.query_method, "choose": choose, "log": log}
+    return polished(query, start, ground, **how)
 
 
 def _ground(case, reference, store, place, found) -> Ground:
@@ -272,36 +264,45 @@ def _ground(case, reference, store, place, found) -> Ground:
 def _shared(case, kernel, likelihood, mean, found) -> Shared:
     """What experts share; notes how many of it were asked for."""
     settings, data = case.settings, case.data
-    obs = case.scaling.observations(class_numbers(case.surveyed.sample.obs, case.classes), likelihood.units)
-    noise, count = likelihood.noise(obs), query_wanted(settings, data)
+    count = query_wanted(settings, data)
     if count == "auto":
         weights, residual = mean.weights(data.inputs), case.expert.residual
         fits = expert_fits(case.parts, weights, kernel, case.runtime, likelihood, residual=residual)
+        noise = likelihood.noise(_observed(case, likelihood))
         count, found["degrees_estimated"] = automatic_count(case.inputs, noise, data.rows, kernel, fits)
     found["query_asked"] = count
     places = wanted_inputs(settings, data, max(SAMPLE_LEAST, SAMPLE_PER_QUERY * count), case.runtime)
-    made = case.expert.shared(
-        Known(
-            sample=case.inputs,
-            targets=working_targets(likelihood, obs, mean, case.inputs),
-            noise=noise,
-            rows=data.rows,
-            kernel=kernel,
-            mean=mean,
-            count=count,
-            method=settings.query_method.replace("optimised", "kmeans"),
-            seed=settings.seed,
-            residual=case.expert.residual,
-            low=case.scaling.inputs(case.surveyed.x.low),
-            high=case.scaling.inputs(case.surveyed.x.high),
-            places=None if places is None else case.scaling.inputs(places),
-            row=case.surveyed.sample.row,
-            options=case.expert.own(settings),
-        )
-    )
+    known = _known(case, kernel, likelihood, mean, count)
+    made = case.expert.shared(replace(known, places=None if places is None else case.scaling.inputs(places)))
     if settings.query_method in STOPPING:
         found["query_asked"] = made.functions
     return made
+
+
+def _known(case, kernel, likelihood, mean, count) -> Known:
+    """What the sample says at some hyper-parameters."""
+    obs = _observed(case, likelihood)
+    return Known(
+        sample=case.inputs,
+        targets=working_targets(likelihood, obs, mean, case.inputs),
+        noise=likelihood.noise(obs),
+        rows=case.data.rows,
+        kernel=kernel,
+        mean=mean,
+        count=count,
+        method=case.settings.query_method,
+        seed=case.settings.seed,
+        residual=case.expert.residual,
+        low=case.scaling.inputs(case.surveyed.x.low),
+        high=case.scaling.inputs(case.surveyed.x.high),
+        row=case.surveyed.sample.row,
+        options=case.expert.own(case.settings),
+    )
+
+
+def _observed(case, likelihood) -> Observations:
+    """Those of the sample, in the units of the model."""
+    return case.scaling.observations(class_numbers(case.surveyed.sample.obs, case.classes), likelihood.units)
 
 
 def _labels(case, kernel):

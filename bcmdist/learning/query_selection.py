@@ -3,17 +3,18 @@
 Every method has one interface: rows sampled from the data, in scaled units, and what they say of the latent f,
 go in; points come out. "kmeans" and "random" look at the inputs alone, "pivoted" at the prior too, "evidence" and
 "sggp" at the targets as well. "kmeans" also looks at places where predictions will be wanted, and of few inputs at gaps
-between rows.
+between rows. Others are where the evidence of the whole committee begins to be climbed (`bcmdist.learning.polishing`).
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from bcmdist import linalg
 from bcmdist.committee.committee import POINTS_PER_DEGREE
 from bcmdist.errors import InvalidOption
-from bcmdist.learning.greedy import Given, greedy_evidence, greedy_posterior
+from bcmdist.learning.greedy import LEAST_GAP, Given, greedy_evidence, greedy_posterior
 from bcmdist.learning.uncovered import gap_places
 from bcmdist.model.kernels import Kernel, metric
 from bcmdist.model.likelihoods import Likelihood
@@ -83,8 +84,10 @@ def select_points(
     if not np.any(kernel.diagonal(sample) > 0):
         raise InvalidOption("kernel: expected a positive variance at some rows, it is zero at all; choose another one")
     share = linalg.DUPLICATE_SHARE if noise is None else duplicate_share(sample, kernel, noise, rows or len(sample))
-    if places is not None and method != PLACED:
-        raise InvalidOption(f"query method: expected {PLACED} with places, got {method!r}; leave out one of them")
+    if places is not None and method not in PLACED:
+        raise InvalidOption(
+            f"query method: expected {' or '.join(PLACED)} with places, got {method!r}; leave out one of them"
+        )
     places = sample[:0] if places is None else places
     return CHOOSERS[method](sample, targets, count, kernel, noise, share, seed, places)
 
@@ -143,10 +146,10 @@ def _evidence(sample, targets, count, kernel, noise, share, seed, places):
     return sample[greedy_evidence(sample, targets, count, kernel, noise, seed, share=share)[0]]
 
 
-def _posterior(sample, targets, count, kernel, noise, share, seed, places):
+def _posterior(sample, targets, count, kernel, noise, share, seed, places, *, gap=LEAST_GAP):
     """Greedily the row that raises the posterior most, until more would hardly; see `greedy_posterior`."""
     _refuse_no_targets("sggp", targets, noise)
-    return sample[greedy_posterior(sample, targets, count, kernel, noise, seed, share=share)[0]]
+    return sample[greedy_posterior(sample, targets, count, kernel, noise, seed, share=share, gap=gap)[0]]
 
 
 def _refuse_no_targets(method, targets, noise):
@@ -162,11 +165,17 @@ CHOOSERS: dict[str, Callable] = {
     "pivoted": _pivoted,
     "evidence": _evidence,
     "sggp": _posterior,
+    "optimised": _kmeans,
+    "hpev-sgev": _evidence,
+    "hpev-sggp": partial(_posterior, gap=0.0),  # as many as are asked for: evidences of as many are compared
 }
-TARGETED = ("evidence", "sggp")  # which look at targets
+# Methods that climb the evidence of the whole committee, and those that choose about as they do where they begin.
+BEGUN = {"optimised": "kmeans", "hpev-sgev": "evidence", "hpev-sggp": "sggp"}
+ALTERNATED = ("hpev-sgev", "hpev-sggp")  # which choose again once hyper-parameters have climbed
+TARGETED = ("evidence", "sggp", *ALTERNATED)  # which look at targets
 STOPPING = ("sggp",)  # which may have enough with fewer than were asked for
 QUERY_METHODS = tuple(CHOOSERS)
-PLACED = "kmeans"  # whose points need be no rows
+PLACED = ("kmeans", "optimised")  # whose points need be no rows
 
 
 def has_working_targets(likelihood: Likelihood) -> bool:

@@ -35,11 +35,14 @@ class Settings:
     query: Annotated[int | Literal["auto"] | None, "Q|auto"] = None
     """query points Q, at most [default: 500; spatial, many rows of few inputs: 1000]; auto: about two for each degree
     of freedom, as far as memory allows"""
-    query_method: Literal["kmeans", "random", "pivoted", "evidence", "sggp", "optimised"] = "kmeans"
+    query_method: Literal["kmeans", "random", "pivoted", "evidence", "sggp", "optimised", "hpev-sgev", "hpev-sggp"] = (
+        "kmeans"
+    )
     """k-means centres, with few inputs also in gaps between rows; or rows: random, of largest prior variance given the
     others, best for the evidence (SGEV), or, sggp, for the posterior of their own model until more would hardly raise
-    it; optimised, with --objective committee: k-means centres moved to raise its evidence (fitc and sor: together with
-    the hyper-parameters)"""
+    it; with --objective committee also optimised: k-means centres moved to raise its evidence (fitc and sor: together
+    with the hyper-parameters); hpev-sgev, hpev-sggp: as evidence and sggp, as many as asked for, and again at the
+    hyper-parameters that its evidence then has, in turns (random with it is HPEV-rand of that thesis)"""
     rows_per_expert: int | None = None
     """rows of a partition, about [default: 1000, since an expert takes time with their cube; fourier: 250000]"""
     partition: Literal["chunks", "spatial"] = "chunks"

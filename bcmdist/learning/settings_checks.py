@@ -7,14 +7,12 @@ from bcmdist.experts.precision import refuse_single
 from bcmdist.experts.residual import refuse_classes_together, refuse_uncoupled
 from bcmdist.learning.experts import EXPERTS, FIRST, own_options
 from bcmdist.learning.option_fields import choices_of, fits, said, types_of
-from bcmdist.learning.query_selection import PLACED, TARGETED, has_working_targets
+from bcmdist.learning.query_selection import BEGUN, PLACED, TARGETED, has_working_targets
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import LIKELIHOODS, Likelihood, make_likelihood, tasks
 from bcmdist.model.model import FIRST_PRECISION
 
 TWO_CLASSES = 2  # as many as a likelihood of classes must do with before they are known
-
-CENTRES = (PLACED, "optimised")  # which begins there
 
 LEAST_TOLERANCE = 1e-9  # the transforms of waves have twelve digits
 
@@ -113,14 +111,14 @@ def _refuse_learning(settings):
         raise InvalidOption(f"objective: expected learning, got {objective} with no-learn; leave out one")
     if objective == "committee":
         _refuse_committee_objective(settings)
-    if settings.query_method == "optimised" and objective != "committee":
+    if settings.query_method in BEGUN and objective != "committee":
         raise InvalidOption(
-            f"query_method: expected objective committee with optimised, got {objective}; give --objective "
-            "committee, or another method"
+            f"query_method: expected objective committee with {settings.query_method}, got {objective}; give "
+            f"--objective committee, or --query-method {BEGUN[settings.query_method]}"
         )
-    if settings.query_from is not None and settings.query_method not in CENTRES:
+    if settings.query_from is not None and settings.query_method not in PLACED:
         raise InvalidOption(
-            f"query_from: expected query_method {' or '.join(CENTRES)}, whose points need be no rows, got "
+            f"query_from: expected query_method {' or '.join(PLACED)}, whose points need be no rows, got "
             f"{settings.query_method}, which chooses among training rows; leave out one of them"
         )
     if settings.rvm_lengthscale == "adapted" and not settings.learn:
@@ -134,7 +132,7 @@ def _refuse_expert(settings):
     name, kind, wanted = settings.expert, EXPERTS[settings.expert], _wanted(settings)
     residual = kind.residual
     kind.refuse_kernel(name, settings.kernel)
-    kind.refuse_method(name, settings.query_method)
+    kind.refuse_points(name, settings.query_method, settings.query_from)
     _refuse_options(settings, name, kind)
     if settings.approximation == "ep":
         refuse_uncoupled(residual, "approximation ep", "take --approximation laplace")

@@ -126,7 +126,7 @@ def test_pseudo_inputs_raise_the_evidence(make_data, expert, rng, tmp_path):
 
 
 def test_other_errors_are_refused(classes, wave):
-    told = "expected bcm with the objective committee, or fitc or sor with normal errors, got fitc with bernoulli"
+    told = "with the objective committee, or fitc, sor or rrgp_star with normal errors, got fitc with bernoulli"
     with pytest.raises(InvalidOption, match=told):
         replace(OPTIMISED, likelihood="bernoulli")
     with pytest.raises(InvalidOption, match=told):

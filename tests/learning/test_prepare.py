@@ -10,8 +10,8 @@ from bcmdist import GBCM, SerialRuntime, Settings
 from bcmdist.committee.facts import Facts
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import BcmdistWarning, InvalidOption, MemoryLimit, ModelExists, NotPositiveDefinite
-from bcmdist.learning import contest, hyperparameters, judges, search
-from bcmdist.learning.evidence.committee_tasks import TrialGradient
+from bcmdist.learning import contest, judges, polishing, search
+from bcmdist.learning.evidence.committee_tasks import TrialGradient, TrialGradients
 from bcmdist.learning.evidence.local_tasks import LocalEvidence
 from bcmdist.learning.point import Point, prior_center, theta_of
 from bcmdist.model.likelihoods import Gaussian, OneHot
@@ -34,7 +34,7 @@ class Counting(SerialRuntime):
         self.lives, self.evaluations = lives, 0
 
     def sum(self, task, parts, *, label):
-        if isinstance(task, LocalEvidence | TrialGradient):
+        if isinstance(task, LocalEvidence | TrialGradient | TrialGradients):
             if self.evaluations == self.lives:
                 raise Killed
             self.evaluations += 1
@@ -52,8 +52,8 @@ def killed(path, settings, model, lives):
 
 
 def assert_same_model(a, b):
-    np.testing.assert_array_equal(a.model.query.kernel.theta, b.model.query.kernel.theta)
-    np.testing.assert_array_equal(a.model.query.points, b.model.query.points)
+    np.testing.assert_array_equal(a.model.shared.kernel.theta, b.model.shared.kernel.theta)
+    np.testing.assert_array_equal(a.model.shared.points, b.model.shared.points)
     for name, value in a.model.likelihood.parameters.items():
         np.testing.assert_array_equal(value, b.model.likelihood.parameters[name])
     for fact in ("kernels_tried", "at_bounds", "settled", "evaluations"):
@@ -62,8 +62,15 @@ def assert_same_model(a, b):
 
 @pytest.mark.parametrize(
     "settings",
-    [SETTINGS, SPATIAL, replace(SETTINGS, objective="subset"), replace(SETTINGS, objective="committee")],
-    ids=["chunks", "spatial", "subset", "committee"],
+    [
+        SETTINGS,
+        SPATIAL,
+        replace(SETTINGS, objective="subset"),
+        replace(SETTINGS, objective="committee"),
+        replace(SETTINGS, objective="committee", query_method="hpev-sgev"),
+        replace(SETTINGS, objective="committee", query_method="hpev-sggp", expert="sor"),
+    ],
+    ids=["chunks", "spatial", "subset", "committee", "hpev", "hpev sor"],
 )
 @pytest.mark.slow
 def test_a_killed_preparation_resumes_where_it_was(wave, tmp_path, settings):
@@ -177,13 +184,13 @@ def test_points_that_were_moved_raise_it_further(wave):
 def test_the_committee_that_was_polished_is_the_one_that_is_fitted(wave, monkeypatch):
     """Its evidence is what was climbed, less the prior of the hyper-parameters, which is at most one."""
     polished = []
-    original = hyperparameters.polish
+    original = polishing.polish
 
     def kept(*args, **options):
         polished.append(original(*args, **options))
         return polished[-1]
 
-    monkeypatch.setattr(hyperparameters, "polish", kept)
+    monkeypatch.setattr(polishing, "polish", kept)
     gbcm = GBCM.fit(wave[0], replace(SETTINGS, query=12, objective="committee"))
     (learned,) = polished
     point = Point("se", learned.kernel, learned.likelihood, 0.0)
@@ -246,6 +253,11 @@ def test_objectives_are_the_same_on_both_runtimes(wave, cluster, objective):
         ({"objective": "committee", "partition": "spatial"}, "objective: expected local or subset with spatial cells"),
         ({"objective": "committee", "likelihood": "softmax"}, "objective: expected local or subset with softmax"),
         ({"query_method": "optimised"}, "query_method: expected objective committee with optimised, got local; give"),
+        (
+            {"query_method": "hpev-sgev"},
+            "committee with hpev-sgev, got local; give --objective committee, or --query-method evidence",
+        ),
+        ({"query_method": "hpev-sggp", "objective": "subset"}, "got subset; give .* or --query-method sggp"),
     ],
 )
 def test_objectives_that_do_not_go_with_other_options_are_refused(changes, message):

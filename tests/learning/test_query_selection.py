@@ -76,7 +76,7 @@ def test_points_follow_the_lengthscales(rng):
 
 def test_what_a_method_lacks_is_named(rng):
     sample, kernel = rng.standard_normal((5, 1)), make_kernel("se", inputs=1)
-    with pytest.raises(InvalidOption, match="expected one of kmeans, random, pivoted, evidence, sggp, got 'grid'"):
+    with pytest.raises(InvalidOption, match=r"expected one of kmeans, random, pivoted, evidence, sggp, .*, got 'grid'"):
         select_points(sample, 2, kernel=kernel, method="grid")
     with pytest.raises(InvalidOption, match="evidence: expected targets and their noise, got none; give them, or"):
         select_points(sample, 2, kernel=kernel, method="evidence")

@@ -59,10 +59,10 @@ def test_what_is_no_place_is_refused_before_work_begins(inputs, tmp_path, rng):
 
 
 def test_other_methods_of_choosing_are_refused():
-    for method in ("random", "pivoted", "evidence"):
+    for method in ("random", "pivoted", "evidence", "sggp"):
         with pytest.raises(InvalidOption, match=f"query_from: expected query_method kmeans or .*, got {method}, wh"):
             asked("d.zarr", query_method=method)
-    with pytest.raises(InvalidOption, match="expected kmeans with places, got 'random'"):
+    with pytest.raises(InvalidOption, match="expected kmeans or optimised with places, got 'random'"):
         select_points(np.eye(3), 2, kernel=make_kernel("se", 3), method="random", places=np.ones((1, 3)))
 
 

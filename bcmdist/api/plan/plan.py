@@ -28,7 +28,7 @@ from bcmdist.learning.experts import EXPERTS
 from bcmdist.learning.first_commit import same_fit
 from bcmdist.learning.hyperparameters import first_kernel, first_mean
 from bcmdist.learning.prepare import QUERY, case_of, query_wanted, survey
-from bcmdist.learning.query_selection import select_points
+from bcmdist.learning.query_selection import BEGUN, select_points
 from bcmdist.learning.settings import Settings
 from bcmdist.model.kernels import kernel_parts, parse_kernel
 from bcmdist.model.mean import Mean
@@ -225,7 +225,7 @@ def _others(look, rates) -> Iterator[tuple[str, Planned, Rates]]:
     """Other ways to fit: in words, as planned, and the rates at which."""
     settings = look.settings
     if settings.learn:
-        points = settings.query_method.replace("optimised", "kmeans")
+        points = BEGUN.get(settings.query_method, settings.query_method)
         given = replace(settings, learn=False, objective="local", query_method=points, rvm_lengthscale="kernel")
         yield "--no-learn", replace(look, settings=given), rates
         if settings.effort != "quick":

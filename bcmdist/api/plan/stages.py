@@ -12,8 +12,9 @@ from bcmdist.experts.residual import RESIDUALS
 from bcmdist.learning.blocks.blocks import FIRST_BLOCK, LEARNING_BLOCK, ROUGH_ROUNDS, THINNING
 from bcmdist.learning.contest import CONTENDERS
 from bcmdist.learning.experts import EXPERTS
-from bcmdist.learning.hyperparameters import AUTO_KERNEL, AUTO_MEAN, POLISH_STEPS, TOGETHER_STEPS, wanted_kernel
+from bcmdist.learning.hyperparameters import AUTO_KERNEL, AUTO_MEAN, wanted_kernel
 from bcmdist.learning.judges import JUDGED
+from bcmdist.learning.polishing import most_steps
 from bcmdist.learning.query_selection import KMEANS_ITERATIONS
 from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, MEAN_STEPS, START_LENGTHSCALES
 from bcmdist.learning.settings import Settings
@@ -120,8 +121,8 @@ def steps(case: Planned) -> Iterator[Step]:
     yield from _training(case)
     if case.settings.objective == "committee":
         told = _message(case, own=False)
-        apart = not RESIDUALS[EXPERTS[case.settings.expert].residual].couples
-        rounds = TOGETHER_STEPS[case.settings.effort] if apart else POLISH_STEPS
+        couples = RESIDUALS[EXPERTS[case.settings.expert].climbs].couples
+        rounds = most_steps(case.settings.query_method, case.settings.effort, couples=couples)
         yield Step("polish", case.parts, told + 3 * told, case.expert_rows, rounds=rounds, read=case.expert_rows)
     if case.spatial:
         yield Step("cells", case.parts, Work(), case.expert_rows, rounds=2, read=case.expert_rows)

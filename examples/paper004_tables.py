@@ -1,0 +1,251 @@
+"""Tables of J. Quinonero-Candela's thesis "Learning with Uncertainty" (2004): relevance vectors against Gaussian
+processes (2.3 Boston, 2.4 KIN40K), and support sets of reduced-rank Gaussian processes (3.1 KIN40K).
+
+    python paper004_tables.py DIRECTORY [2.3] [2.4] [3.1] [--repeats N]
+    python paper004_tables.py --quick
+
+DIRECTORY holds uci_boston.npz (X, y) and kin40k.npz (X_train, y_train, X_test, y_test). Boston is ten-fold, KIN40K up
+to ten disjoint sets of 2000 rows to learn from and 2000 to predict, with 512 support points. --quick: a few generated
+rows.
+
+Losses are of targets of unit variance: squared, absolute, - log density. Our KIN40K is scaled so; the thesis's is not,
+and what it prints is shown in our units: divided by `UNIT`. Its table 3.1 gives - log densities that are too high by
+log(2 pi) / 2, as 2.4 does not: of errors of variance .0036 it is -1.39 at best, not -.42 (shown less that).
+
+What the thesis leaves open: the "carefully selected" hyper-parameters of SGGP and SGEV are those of HPEV-rand here; all
+methods begin where the evidence of the exact process on blocks of rows has its maximum. It climbs to convergence,
+then chooses again; here turns are of ten iterations, and one that ends lower is forgotten. Three ways to predict:
+
+    plain       the reduced-rank process itself (eq. 3.27)
+    *           augmented by each new point, one at a time (3.29 with its variance corrected)
+    rrgp_star   augmented by all support points jointly, as a committee needs it
+"""
+
+import argparse
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from bcmdist import GBCM, Settings
+from bcmdist.committee.committee import Committee
+from bcmdist.data.observations import unweighted
+from bcmdist.experts.expert import expert_message
+from bcmdist.learning.experts import EXPERTS
+from bcmdist.learning.query_selection import select_points
+from bcmdist.model.likelihoods import Gaussian
+from bcmdist.model.shared.query import Query, prepare
+from bcmdist.prediction.latent import predict_latent
+
+# Standard deviation of the targets that the thesis's KIN40K must have had: with it the exact process of table 2.4 has
+# the thesis's absolute error there.
+UNIT = 0.21
+RELEVANCE = {
+    "2.3": {"rvm": (0.138, 0.259, 0.469), "rvm_star": (0.135, 0.253, 0.408), "process": (0.092, 0.209, 0.219)},
+    "2.4": {
+        "rvm": (0.0043, 0.0482, -1.2162),
+        "rvm_star": (0.004, 0.0467, -1.3295),
+        "process": (0.0024, 0.0334, -1.7446),
+    },
+}
+# - log evidence a row; then, of the plain and the augmented process: absolute, squared, - log density.
+SUPPORT = {
+    "SGGP": (np.nan, 0.0481, 0.0048, -0.3525, 0.0460, 0.0045, -0.4613),
+    "SGEV": (-1.1555, 0.0484, 0.0049, -0.3446, 0.0463, 0.0045, -0.4562),
+    "HPEV-rand": (-1.0978, 0.0503, 0.0047, -0.3694, 0.0486, 0.0045, -0.4269),
+    "HPEV-SGEV": (-1.3234, 0.0425, 0.0036, -0.4218, 0.0404, 0.0033, -0.5918),
+    "HPEV-SGGP": (-1.3274, 0.0425, 0.0036, -0.4217, 0.0405, 0.0033, -0.5920),
+}
+METHODS = {"HPEV-rand": "random", "HPEV-SGEV": "hpev-sgev", "HPEV-SGGP": "hpev-sggp"}
+
+
+@dataclass(frozen=True)
+class Split:
+    """Rows to learn from, and rows to predict."""
+
+    X: np.ndarray
+    y: np.ndarray
+    Xs: np.ndarray
+    ys: np.ndarray
+
+
+def losses(mean, variance, y) -> np.ndarray:
+    """Squared, absolute, - log density of normal predictions, (3,)."""
+    error = y - mean
+    density = 0.5 * np.log(2.0 * np.pi * variance) + 0.5 * error**2 / variance
+    return np.array([np.mean(error**2), np.mean(np.abs(error)), np.mean(density)])
+
+
+def folds(X, y, count):
+    """Splits of a cross-validation, with targets of unit variance."""
+    fold = np.random.default_rng(0).permutation(len(y)) % count
+    unit = (y - y.mean()) / y.std()
+    return [Split(X[fold != k], unit[fold != k], X[fold == k], unit[fold == k]) for k in range(count)]
+
+
+def disjoint(X, y, rows, count):
+    """Disjoint splits of as many rows to learn from as to predict."""
+    parts = np.random.default_rng(0).permutation(len(y))[: 2 * rows * count].reshape(count, 2, rows)
+    return [Split(X[a], y[a], X[b], y[b]) for a, b in parts]
+
+
+# --- Relevance vectors against Gaussian processes ---
+
+
+def by_model(gbcm, split) -> np.ndarray:
+    """Losses of a model as it stands: no widths of errors that rows left out have told."""
+    found, noise = gbcm.predict(split.Xs), gbcm.model.likelihood.noise_variance[0] * gbcm.model.scaling.y_scale**2
+    return losses(found["mean"], found["variance"] + noise, split.ys)
+
+
+def relevance(split, effort) -> dict[str, np.ndarray]:
+    """Losses, and the number of functions, by method."""
+    rows, found = len(split.y), {}
+    how = {"kernel": "se", "mean": "constant", "query": rows, "rows_per_expert": rows, "effort": effort}
+    ways = {name: {"expert": name, "rvm_lengthscale": "adapted"} for name in ("rvm", "rvm_star") if name in EXPERTS}
+    for name, own in {**ways, "process": {}}.items():
+        gbcm = GBCM.fit((split.X, split.y), Settings(**how, **own))
+        found[name] = np.append(by_model(gbcm, split), gbcm.info()["query"])
+    return found
+
+
+def relevance_table(name, found, unit) -> list[str]:
+    """Lines: averages over splits, and the thesis's figures in units of ours."""
+    heads = ("squared", "absolute", "-log d.", "functions", "thesis: sq.", "abs.", "-log d.")
+    lines = [f"{name:10}" + "".join(f"{head:>12}" for head in heads)]
+    for method in found[0]:
+        ours = np.mean([one[method] for one in found], axis=0)
+        squared, absolute, density = RELEVANCE[name][method]
+        of_thesis = (squared / unit**2, absolute / unit, density - np.log(unit))
+        lines.append("{:10}{:12.4f}{:12.4f}{:12.4f}{:12.0f}{:12.4f}{:12.4f}{:12.4f}".format(method, *ours, *of_thesis))
+    return lines
+
+
+# --- Support sets of reduced-rank processes ---
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """A reduced-rank process: support points with their prior, the noise, and the rows and new points in its units."""
+
+    query: Query
+    likelihood: Gaussian
+    X: np.ndarray
+    y: np.ndarray
+    Xs: np.ndarray
+    ys: np.ndarray
+
+    def committee(self, residual="none") -> tuple[Query, Committee]:
+        """The shared variables, and the committee of one expert that has heard all rows."""
+        shared = replace(self.query, residual=residual)
+        return shared, Committee(expert_message(shared, self.likelihood, self.X, unweighted(self.y)))
+
+    def predicted(self, residual) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of observations."""
+        shared, committee = self.committee(residual)
+        mean, variance = predict_latent(shared, committee.posterior, self.Xs)
+        return mean, variance + self.likelihood.noise_variance
+
+    def augmented(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Mean and variance of observations by eq. 3.29 (SYSTEMS T13), and the variance of f without v v'/c (3.39).
+
+        Q = V V' + s2 I,  v = k - V v*,  m = k'(Q + v v'/c)^-1 y,  var = s2 + k** - k'(Q + v v'/c)^-1 k
+        """
+        noise, kernel = float(self.likelihood.noise_variance[0]), self.query.kernel
+        V, Vs, k = self.query.design(self.X), self.query.design(self.Xs), kernel.cross(self.X, self.Xs)
+        inner = cho_factor(noise * np.eye(V.shape[1]) + V.T @ V)
+
+        def solve(B):
+            return (B - V @ cho_solve(inner, V.T @ B)) / noise
+
+        v, prior = k - V @ Vs.T, kernel.diagonal(self.Xs)
+        c = np.maximum(prior - np.einsum("ij,ij->i", Vs, Vs), 1e-10 * prior)
+        u, a, w = solve(v), solve(self.y), solve(k)
+        share = np.einsum("ij,ij->j", k, u) / (c + np.einsum("ij,ij->j", v, u))
+        nystrom = prior - np.einsum("ij,ij->j", k, w)
+        return k.T @ a - share * (u.T @ self.y), noise + nystrom + share * np.einsum("ij,ij->j", k, u), nystrom
+
+
+def by_evidence(split, method, support, effort) -> Reduced:
+    """Support points and hyper-parameters that the evidence of the reduced-rank process has chosen."""
+    how = {"query": support, "rows_per_expert": len(split.y), "kernel": "se", "mean": "zero", "effort": effort}
+    gbcm = GBCM.fit((split.X, split.y), Settings(expert="sor", objective="committee", query_method=method, **how))
+    scaling = gbcm.model.scaling
+    y, ys = ((targets - scaling.y_mean) / scaling.y_scale for targets in (split.y, split.ys))
+    inputs = scaling.inputs(split.X), y, scaling.inputs(split.Xs), ys
+    return Reduced(gbcm.model.shared, gbcm.model.likelihood, *inputs)
+
+
+def chosen(one: Reduced, method) -> Reduced:
+    """Other support points, chosen greedily at these hyper-parameters, as many."""
+    known = {"targets": one.y[:, None], "noise": np.full(len(one.y), one.likelihood.noise_variance[0])}
+    points = select_points(one.X, one.query.functions, kernel=one.query.kernel, method=method, **known)
+    return replace(one, query=prepare(points, kernel=one.query.kernel, mean=one.query.mean, residual="none"))
+
+
+def support(split, count, effort) -> tuple[dict[str, np.ndarray], str]:
+    """By method - log evidence a row, then losses of the three ways to predict, (10,); and what Nystroem says."""
+    models = {name: by_evidence(split, method, count, effort) for name, method in METHODS.items()}
+    models |= {name: chosen(models["HPEV-rand"], f"hpev-{name.lower()}") for name in ("SGGP", "SGEV")}
+    found = {}
+    for name in SUPPORT:
+        one = models[name]
+        *star, nystrom = one.augmented()
+        ways = (one.predicted("none"), star, one.predicted("augmented"))
+        evidence = -one.committee()[1].log_evidence / len(one.y)
+        found[name] = np.concatenate([[evidence], *(losses(*way, one.ys) for way in ways)])
+    told = f"{np.sum(nystrom < 0)} of {len(nystrom)} variances of f are negative, down to {nystrom.min():.2g}"
+    return found, f"Nystroem (3.39), support of {name}: {told}"
+
+
+def support_table(found, unit) -> list[str]:
+    """Lines: averages over splits, and below each the thesis's figures in units of ours."""
+    heads = [f"{way} {head}" for way in ("plain", "*", "rrgp_star") for head in ("sq.", "abs.", "-log d.")]
+    lines = [f"{'3.1':12}{'-evidence':>10}" + "".join(f"{head:>18}" for head in heads)]
+    for method, of_thesis in SUPPORT.items():
+        ours = np.mean([one[method] for one in found], axis=0)
+        evidence, *rest = of_thesis
+        theirs = [evidence - np.log(unit)]
+        for mae, mse, density in (rest[:3], rest[3:]):
+            theirs += [mse / unit**2, mae / unit, density - np.log(unit) - 0.5 * np.log(2.0 * np.pi)]
+        for name, (first, *values) in ((method, ours), ("  thesis", theirs)):
+            lines.append(f"{name:12}{first:10.4f}" + "".join(f"{value:18.4f}" for value in values))
+    return lines
+
+
+def arm(rows):
+    """Rows that stand for KIN40K: how far the end of a folded arm is, of eight angles, and a little noise."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((rows, 8))
+    y = np.hypot(np.cos(0.5 * X.cumsum(axis=1)).sum(axis=1), np.sin(0.5 * X.cumsum(axis=1)).sum(axis=1))
+    return X, (y - y.mean()) / y.std() + 0.05 * rng.standard_normal(rows)
+
+
+def main(directory, tables, repeats, quick):
+    rows, points, effort = (200, 32, "quick") if quick else (2000, 512, "normal")
+    if quick:
+        boston = robot = arm(2 * rows)
+    else:
+        boston = [np.load(directory / "uci_boston.npz")[name].astype(float) for name in "Xy"]
+        kin = np.load(directory / "kin40k.npz")
+        robot = [np.concatenate([kin[f"{n}_train"], kin[f"{n}_test"]]).astype(float) for n in "Xy"]
+    parts = disjoint(*robot, rows, repeats)
+    for name, splits, unit in (("2.3", folds(*boston, 10)[:repeats], 1.0), ("2.4", parts, UNIT)):
+        if name in tables:
+            print(*relevance_table(name, [relevance(one, effort) for one in splits], unit), sep="\n", flush=True)
+    if "3.1" in tables:
+        found, told = zip(*(support(one, points, effort) for one in parts), strict=True)
+        print(*support_table(found, UNIT), *told, sep="\n")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("directory", nargs="?", type=Path)
+    parser.add_argument("tables", nargs="*", help="which [default: all]")
+    parser.add_argument("--repeats", type=int, default=10, help="splits of each")
+    parser.add_argument("--quick", action="store_true", help="generated rows, few, once")
+    asked = parser.parse_args()
+    if not (asked.directory or asked.quick):
+        parser.error("expected a directory with uci_boston.npz and kin40k.npz, or --quick; give one")
+    main(asked.directory, asked.tables or [*RELEVANCE, "3.1"], 1 if asked.quick else asked.repeats, asked.quick)
