@@ -201,7 +201,7 @@ REFUSED = [
         "likelihood: expected gaussian or bernoulli or probit with the expert rvm, got poisson",
     ),
     ({"rvm_update": "slow"}, "rvm_update: expected one of fast, em, mackay, direct, got 'slow'"),
-    ({"partition": "spatial"}, "expert: expected bcm with spatial partitions"),
+    ({"partition": "spatial"}, "expert: expected bcm or fourier with spatial partitions"),
 ]
 
 

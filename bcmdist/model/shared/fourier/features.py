@@ -189,15 +189,15 @@ class Fourier(Shared):
 
     def _images(self, most):
         """Shifts n / h, n != 0, by which lags up to `most` (D,) either way come round and are felt, (N, D)."""
-        least, found = IMAGE_SHARE * self.kernel.diagonal(np.zeros((1, self.inputs)))[0], np.zeros((0, self.inputs))
-        for ring in itertools.count(1):
+        here, rings, felt = np.zeros((1, self.inputs)), [np.zeros((0, self.inputs))], np.ones(1, bool)
+        while felt.any():
+            ring = len(rings)
             numbers = np.array(list(itertools.product(range(-ring, ring + 1), repeat=self.inputs)))
             shifts = numbers[np.abs(numbers).max(axis=1) == ring] / self.step
             nearest = np.maximum(np.abs(shifts) - most, 0.0)
-            felt = shifts[self.kernel.cross(nearest, np.zeros((1, self.inputs)))[:, 0] > least]
-            if not len(felt):
-                return found
-            found = np.vstack([found, felt])
+            felt = self.kernel.cross(nearest, here)[:, 0] > IMAGE_SHARE * self.kernel.diagonal(here)
+            rings.append(shifts[felt])
+        return np.vstack(rings)
 
     # --- Messages ---
 
