@@ -53,7 +53,8 @@ class Outlook(ABC):
 
     @abstractmethod
     def known(self, A, k) -> np.ndarray:
-        """a' Lambda^-1 a of the k-th belief, of rows or sums of rows a whose columns are A (n, K): (n,). May overwrite A."""
+        """a' Lambda^-1 a of the k-th belief, of rows or sums of rows a whose columns are A (n, K): (n,). May overwrite
+        A."""
 
 
 @singledispatch

@@ -9,7 +9,6 @@ The period 1/h of the waves is longer than the box of the rows, so that rows at 
 is not that of the kernel outside the box, and rows there are refused.
 """
 
-import itertools
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -23,6 +22,7 @@ from bcmdist.model.shared.belief import Belief, factored
 from bcmdist.model.shared.fourier.belief import FourierBelief, believed
 from bcmdist.model.shared.fourier.nufft import wave_sums, wave_values
 from bcmdist.model.shared.fourier.operator import Whitened
+from bcmdist.model.shared.fourier.periods import comes_round
 from bcmdist.model.shared.fourier.toeplitz import Gram, cas_sums, exponential_weights, flipped
 from bcmdist.model.shared.interface import Arrays, Shared
 from bcmdist.storage.fields import POSITIVE, check_array, check_fields, damaged
@@ -31,11 +31,6 @@ from bcmdist.storage.fields import POSITIVE, check_array, check_fields, damaged
 MOST_FACTORED = 2000
 # Rows whose waves are written at a time, and those that are predicted together.
 BLOCK_ROWS, PREDICTED_ROWS = 1024, 2**15
-
-# Lags whose covariances are looked at together.
-BLOCK_LAGS = 2**13
-# Of the variance: what comes round from so far that its covariance is less is not felt.
-IMAGE_SHARE = 1e-10
 
 
 @dataclass(frozen=True)
@@ -174,30 +169,14 @@ class Fourier(Shared):
     def beyond(self, lags) -> np.ndarray:
         """cov(f, f' | v) less that of the kernel between rows that differ by lags (N, D), (N,).
 
-            sum_{n != 0} k(lag + n / h) - sum_k D_k^2 cos(2 pi h k.lag)
+            sum_{n != 0} k(lag - n / h) - sum_k D_k^2 cos(2 pi h k.lag)
 
         What waves leave is the part of higher frequencies of the periodic covariance that they are waves of, which
         differs from the kernel by what comes round; without that part what is left would not be a covariance.
         """
         weights = (self.scale**2).reshape(1, *self.shape).astype(complex)
         phases = [np.ascontiguousarray(2.0 * np.pi * h * lag) for h, lag in zip(self.step, lags.T, strict=True)]
-        found = -wave_values(phases, weights)[0].real
-        images = self._images(np.abs(lags).max(axis=0, initial=0.0))
-        for a in range(0, len(lags) if len(images) else 0, BLOCK_LAGS):
-            found[a : a + BLOCK_LAGS] += self.kernel.cross(lags[a : a + BLOCK_LAGS], images).sum(axis=1)
-        return found
-
-    def _images(self, most):
-        """Shifts n / h, n != 0, by which lags up to `most` (D,) either way come round and are felt, (N, D)."""
-        here, rings, felt = np.zeros((1, self.inputs)), [np.zeros((0, self.inputs))], np.ones(1, bool)
-        while felt.any():
-            ring = len(rings)
-            numbers = np.array(list(itertools.product(range(-ring, ring + 1), repeat=self.inputs)))
-            shifts = numbers[np.abs(numbers).max(axis=1) == ring] / self.step
-            nearest = np.maximum(np.abs(shifts) - most, 0.0)
-            felt = self.kernel.cross(nearest, here)[:, 0] > IMAGE_SHARE * self.kernel.diagonal(here)
-            rings.append(shifts[felt])
-        return np.vstack(rings)
+        return comes_round(self.kernel, self.step, lags) - wave_values(phases, weights)[0].real
 
     # --- Messages ---
 
