@@ -25,7 +25,8 @@ from bcmdist.experts.low_rank import LowRank
 from bcmdist.experts.rest import Kept, Kind, Residual, left_variance
 from bcmdist.model.kernels import cross_lower
 from bcmdist.model.likelihoods import Likelihood
-from bcmdist.model.shared.fourier.features import PREDICTED_ROWS
+from bcmdist.model.shared.fourier.belief import PROBES
+from bcmdist.model.shared.fourier.features import MOST_FACTORED, PREDICTED_ROWS
 from bcmdist.model.shared.interface import Shared
 from bcmdist.runtime import memory
 
@@ -162,7 +163,12 @@ class Waves(Apart):
         return memory.wave_bytes(rows, shared)
 
     def prediction_bytes(self, rows, shared, *, kernels) -> float:
-        return memory.wave_prediction_bytes(max(rows, PREDICTED_ROWS), shared)
+        return memory.wave_prediction_bytes(PREDICTED_ROWS, shared)
+
+    def local_bytes(self, around, rows, shared, *, kernels, classes) -> float:
+        columns = classes + (shared if shared <= MOST_FACTORED else PROBES)
+        near = memory.local_bytes(around, min(rows, PREDICTED_ROWS), columns, kernels=kernels, classes=classes)
+        return near + self.prediction_bytes(rows, shared, kernels=kernels)
 
 
 RESIDUALS: Registry[Kind] = Registry("residual")

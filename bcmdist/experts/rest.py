@@ -78,6 +78,10 @@ class Kind(ABC):
         """Peak bytes of predicting a block of so many rows (`runtime.memory`)."""
         return memory.prediction_bytes(rows, shared, kernels=kernels)
 
+    def local_bytes(self, around, rows, shared, *, kernels, classes) -> float:
+        """Peak bytes of predicting so many rows with the rows around each (`runtime.memory`)."""
+        return memory.local_bytes(around, rows, shared, kernels=kernels, classes=classes)
+
 
 class Kept(Kind):
     """New points keep all that v leaves of them, as the kernel has it."""

@@ -48,6 +48,7 @@ Trainer = Callable[[Any, Any, Ground], tuple[Shared, Likelihood]]
 
 ROWS = 1000  # of whose matrix the other experts take the cube
 WAVE_ROWS = 250_000  # a transform takes the time of some 50,000
+WAVE_ROWS_IN_CELLS = 16_000  # what a cell of them costs is its local expert, and its halo looked for among all
 
 
 @dataclass(frozen=True)
@@ -83,10 +84,14 @@ class ExpertKind:
     """fields of `Settings` that few experts read"""
     count: str = "query"
     """that of `Settings` which says how many functions, or from which that follows"""
+    local: bool = False
+    """whether the rows around a new point add to what its committee says there (`--partition spatial`)"""
     running: bool = True
     """whether rows may be linearised at the belief so far"""
     rows: int = ROWS
     """of a partition, about, by default"""
+    cell_rows: int = ROWS
+    """of one in the order of cells, about, by default"""
     refuse: Refusal | None = None
     """what it cannot do, as soon as that is known"""
     drawn: Callable[[Any], int] = lambda _: 0
@@ -235,7 +240,7 @@ def weights_of(basis: Callable[[Known], tuple[Basis, np.ndarray | float]]) -> Ma
     return make
 
 
-register_expert(FIRST, query_values, residual="block", climbs="block")
+register_expert(FIRST, query_values, residual="block", climbs="block", local=True)
 register_expert("fitc", query_values, residual="diagonal", climbs="diagonal")
 register_expert("sor", query_values, residual="none", climbs="none")
 register_expert("rrgp_star", query_values, residual="augmented", climbs="none")
@@ -284,7 +289,9 @@ EXPERTS.add(
         options=("tolerance",),
         count="tolerance",
         running=False,
+        local=True,
         rows=WAVE_ROWS,
+        cell_rows=WAVE_ROWS_IN_CELLS,
         refuse=fourier.refuse_early,
         **POINTLESS,
     ),

@@ -44,7 +44,8 @@ class Settings:
     with the hyper-parameters); hpev-sgev, hpev-sggp: as evidence and sggp, as many as asked for, and again at the
     hyper-parameters that its evidence then has, in turns (random with it is HPEV-rand of that thesis)"""
     rows_per_expert: int | None = None
-    """rows of a partition, about [default: 1000, since an expert takes time with their cube; fourier: 250000]"""
+    """rows of a partition, about [default: 1000, since an expert takes time with their cube; fourier: 250000, in cells
+    16000]"""
     partition: Literal["chunks", "spatial"] = "chunks"
     """rows as they are stored, or cells of rows that are near in the learned metric, which are copied into their order
     and give local prediction"""
@@ -119,7 +120,7 @@ class Settings:
         from bcmdist.learning.settings_checks import refuse, usual_rows  # quick start
 
         if self.rows_per_expert is None:
-            object.__setattr__(self, "rows_per_expert", usual_rows(self.expert))
+            object.__setattr__(self, "rows_per_expert", usual_rows(self.expert, self.partition))
         if self.passes is not None:
             object.__setattr__(self, "passes", str(self.passes))
         refuse(self)

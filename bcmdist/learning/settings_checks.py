@@ -38,9 +38,10 @@ def refuse(settings) -> None:
         parse_kernel(settings.kernel, inputs=1)
 
 
-def usual_rows(expert: str) -> int:
+def usual_rows(expert: str, partition: str) -> int:
     """Rows of a partition where nobody says how many."""
-    return EXPERTS[expert].rows
+    kind = EXPERTS[expert]
+    return kind.cell_rows if partition == "spatial" else kind.rows
 
 
 def refuse_seed(seed) -> None:
@@ -140,10 +141,11 @@ def _refuse_expert(settings):
         refuse_classes_together(residual, wanted)
         kind.refuse_likelihood(name, wanted)
         refuse_unread(settings, wanted)
-    if name != FIRST and settings.partition == "spatial":
+    if settings.partition == "spatial" and not kind.local:
+        local = " or ".join(one for one in EXPERTS if EXPERTS[one].local)
         raise InvalidOption(
-            f"expert: expected {FIRST} with spatial partitions, whose local experts keep blocks of what its query "
-            f"points leave, got {name}; give --partition chunks, or leave out --expert"
+            f"expert: expected {local} with spatial partitions, to which the rows around a new point add, got {name}; "
+            "give --partition chunks, or one of these"
         )
     if settings.objective == "committee":
         kind.refuse_climbing(name, wanted)

@@ -42,17 +42,17 @@ def committee_memory(shared) -> MemoryNeed:
 
 def local_memory(snapshot) -> MemoryNeed:
     """Of the local experts of a partition."""
-    query, around, likelihood = snapshot.model.query, snapshot.facts.cells.around, snapshot.model.likelihood
-    need = memory.local_bytes(
+    shared, around, likelihood = snapshot.model.shared, snapshot.facts.cells.around, snapshot.model.likelihood
+    need = kind_of(shared).local_bytes(
         around,
         snapshot.facts.rows_per_expert,
-        query.size,
-        kernels=kernel_parts(query.kernel),
+        shared.size,
+        kernels=kernel_parts(shared.kernel),
         classes=likelihood.copies,
     )
     return MemoryNeed(
         need,
-        what=f"local experts of {around} rows and {query.size} shared variables",
+        what=f"local experts of {around} rows and {shared.size} shared variables",
         remedy="predict with --method committee, fit with a lower --effort or --partition chunks, or give workers more "
         "memory",
     )

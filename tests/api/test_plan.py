@@ -29,6 +29,7 @@ from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.leave_one_out import left_out_of_committee
 from bcmdist.prediction.local.expert import local_expert, predict_local
+from bcmdist.prediction.local.outlook import outlook
 
 FIT = Settings(learn=False, kernel="se", query=30, rows_per_expert=60)
 N, Q, K = 240, 160, 40
@@ -114,8 +115,9 @@ def test_local_experts_take_what_is_counted(rows, counted):
     query, X, obs, likelihood = rows
     belief = Committee(expert_message(query, likelihood, X, obs)).posterior
     counted |= dict.fromkeys(counted, 0.0)
-    expert = local_expert(query, likelihood, X, query.design(X), obs, belief)
-    predict_local(query, belief, expert, X[:K])
+    seen = outlook(query, belief)
+    expert = local_expert(seen, likelihood, X, seen.columns(X), obs)
+    predict_local(seen, expert, X[:K], seen.columns(X[:K]))
     same(counted, work.local_expert(N, K, Q, exact=True))
 
 

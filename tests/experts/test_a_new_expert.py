@@ -270,7 +270,10 @@ def test_the_running_belief_may_linearise(classes, expert):
 
 
 REFUSED = [
-    ({"partition": "spatial"}, "expert: expected bcm with spatial partitions, .*; give --partition chunks, or leave"),
+    (
+        {"partition": "spatial"},
+        "expert: expected bcm or fourier with spatial partitions, .*; give --partition chunks",
+    ),
     ({"approximation": "ep", "task": "classification"}, "approximation ep: expected .*; take --approximation laplace"),
     ({"likelihood": "softmax", "task": "classification"}, "likelihood softmax: .*; take --likelihood onehot"),
     ({"objective": "committee", "learn": True, "set": {}}, "expected bcm with the objective committee, .*--objective"),

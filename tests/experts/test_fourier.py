@@ -317,7 +317,6 @@ def test_data_far_from_the_origin_are_predicted(make_data, tmp_path, rng):
 
 
 REFUSED = [
-    ({"partition": "spatial"}, "expert: expected bcm with spatial partitions, .*; give --partition chunks, or leave"),
     ({"approximation": "ep", "task": "classification"}, "approximation ep: expected .*; take --approximation laplace"),
     ({"likelihood": "softmax", "task": "classification"}, "likelihood softmax: .*; take --likelihood onehot"),
     ({"objective": "committee", "learn": True, "set": {}}, "expected bcm with the objective committee, .*--objective"),

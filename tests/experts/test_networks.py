@@ -256,7 +256,10 @@ REFUSED = [
     ({"noise": "varying"}, "noise: expected auto with mnnmix, which is trained on the rows .*, got varying; leave it"),
     ({"linearise": "running"}, "linearise: expected own with mnnmix, got running"),
     ({"approximation": "ep"}, "approximation ep: expected an expert that couples .*; take --approximation laplace"),
-    ({"partition": "spatial"}, "expert: expected bcm with spatial partitions, .*; give --partition chunks, or leave"),
+    (
+        {"partition": "spatial"},
+        "expert: expected bcm or fourier with spatial partitions, .*; give --partition chunks",
+    ),
     ({"objective": "committee"}, "expected bcm with the objective committee, .*--objective"),
     ({"precision": "mixed"}, "precision: expected double with residual none, got mixed"),
     ({"query_method": "pivoted"}, "query_method: expected kmeans with mnnmix, which has no query points, got pivoted"),

@@ -202,7 +202,7 @@ REFUSED = [
         "likelihood: expected gaussian or bernoulli or probit with the expert rvm, got poisson",
     ),
     ({"rvm_update": "slow"}, "rvm_update: expected one of fast, em, mackay, direct, got 'slow'"),
-    ({"partition": "spatial"}, "expert: expected bcm with spatial partitions"),
+    ({"partition": "spatial"}, "expert: expected bcm or fourier with spatial partitions"),
     ({"likelihood": "gaussian", "rvm_classes": "cavity"}, "rvm_classes: expected classes with cavity, got .* gaussian"),
     ({"rvm_classes": "tap"}, "rvm_classes: expected one of laplace, naive, cavity, got 'tap'"),
     ({"query_method": "pivoted"}, "query_method: expected kmeans or random with rvm, .*, got pivoted"),

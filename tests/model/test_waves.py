@@ -7,39 +7,16 @@ import pytest
 from scipy.linalg import expm, logm
 
 from bcmdist.errors import InvalidData, InvalidOption
-from bcmdist.learning.fourier import refuse_early, waves
-from bcmdist.learning.known import Known
+from bcmdist.learning.fourier import refuse_early
 from bcmdist.model.kernels import parse_kernel
-from bcmdist.model.mean import Mean
 from bcmdist.model.shared.fourier import belief as beliefs
 from bcmdist.model.shared.fourier import features
 from bcmdist.model.shared.fourier.belief import PROBES, believed
 from bcmdist.model.shared.fourier.krylov import conjugate_gradients, inverse_roots
 from bcmdist.model.shared.fourier.toeplitz import Gram
-from problems import make_kernel
+from problems import make_kernel, make_waves
 
 pytest.importorskip("finufft", reason="expert fourier: pip install 'bcmdist[fourier]'")
-
-
-def make_waves(kernel, inputs, *, tolerance=1e-3, mean="constant", extent=1.0):
-    low = -extent * np.linspace(1.0, 0.5, inputs)
-    return waves(
-        Known(
-            sample=np.zeros((0, inputs)),
-            targets=None,
-            noise=np.ones(0),
-            rows=0,
-            kernel=kernel,
-            mean=Mean(mean),
-            count=0,
-            method="",
-            seed=0,
-            residual="waves",
-            low=low,
-            high=-low,
-            options={"tolerance": tolerance},
-        )
-    )
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.latent import predict_latent
 from bcmdist.prediction.leave_one_out import left_out, left_out_of_committee
 from bcmdist.prediction.local.expert import local_expert, predict_local
+from bcmdist.prediction.local.outlook import outlook
 from problems import make_kernel, regression_problem
 
 
@@ -43,8 +44,9 @@ def test_a_row_left_out_of_a_local_expert_is_one_it_never_saw(likelihood, rng):
 
     def local(rows, Xs):
         belief = Committee(expert_message(query, likelihood, p.X[rows], obs[rows])).posterior
-        expert = local_expert(query, likelihood, p.X[rows], query.design(p.X[rows]), obs[rows], belief)
-        return predict_local(query, belief, expert, Xs)
+        seen = outlook(query, belief)
+        expert = local_expert(seen, likelihood, p.X[rows], seen.columns(p.X[rows]), obs[rows])
+        return predict_local(seen, expert, Xs, seen.columns(Xs))
 
     m, v = local(np.arange(60), p.X)
     mean, variance = left_out(m, v, likelihood.score(obs, m), likelihood.curvature(obs, m))

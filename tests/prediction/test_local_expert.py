@@ -16,6 +16,7 @@ from bcmdist.model.shared.belief import Factored
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.latent import BLOCK_ROWS, predict_latent
 from bcmdist.prediction.local.expert import Site, local_expert, predict_local
+from bcmdist.prediction.local.outlook import outlook
 from oracles import full_gp, laplace
 from problems import Problem, make_kernel, regression_problem, split
 from some_likelihoods import SOFTMAX
@@ -61,8 +62,9 @@ def fitted(p, likelihood, *, kernel=None, mean="zero", blocks=BLOCKS, passes=1, 
 def local(p, query, likelihood, belief, rows, Xs=None):
     """Mean and variance with the local expert of some rows."""
     rows = np.arange(60)[rows]
-    expert = local_expert(query, likelihood, p.X[rows], query.design(p.X[rows]), p.obs[rows], belief)
-    return predict_local(query, belief, expert, p.Xs if Xs is None else Xs)
+    seen, Xs = outlook(query, belief), p.Xs if Xs is None else Xs
+    expert = local_expert(seen, likelihood, p.X[rows], seen.columns(p.X[rows]), p.obs[rows])
+    return predict_local(seen, expert, Xs, seen.columns(Xs))
 
 
 def design(query, X):
@@ -308,10 +310,11 @@ def test_nothing_is_overwritten(problem):
     query, belief = fitted(problem, NOISE)
     V = query.design(problem.X)
     kept = [np.array(a) for a in (V, belief.mean, belief.factor)]
-    expert = local_expert(query, NOISE, problem.X, V, problem.obs, belief)
+    seen, B = outlook(query, belief), query.design(problem.Xs)
+    expert = local_expert(seen, NOISE, problem.X, V, problem.obs)
     inside = [np.array(a) for a in (expert.V, expert.pull, expert.sites[0].factor)]
-    first = predict_local(query, belief, expert, problem.Xs)
-    np.testing.assert_array_equal(first, predict_local(query, belief, expert, problem.Xs))
+    first = predict_local(seen, expert, problem.Xs, B)
+    np.testing.assert_array_equal(first, predict_local(seen, expert, problem.Xs, B))
     for now, before in zip([V, belief.mean, belief.factor], kept, strict=True):
         np.testing.assert_array_equal(now, before)
     for now, before in zip([expert.V, expert.pull, expert.sites[0].factor], inside, strict=True):

@@ -42,6 +42,8 @@ class Shared(ABC):
     """what the variables of the process are, for messages: "query points" """
     exhaustive: ClassVar[bool]
     """whether fewer of them than were asked for are left because they determine the others"""
+    nested: ClassVar[bool] = False
+    """whether the first of them alone are what as many would be: values at the first points"""
     advised: ClassVar[str] = "set --query to {} or more"
     """what to do where they limit a fit, {} being a number of them that would not"""
     kernel: Kernel

@@ -34,6 +34,7 @@ class Query(Shared):
     kind: ClassVar[str] = "query"
     noun: ClassVar[str] = "query points"
     exhaustive: ClassVar[bool] = True
+    nested: ClassVar[bool] = True
     points: np.ndarray
     """Query inputs in scaled units, (Q, D)"""
     kernel: Kernel

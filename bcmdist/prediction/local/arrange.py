@@ -139,7 +139,7 @@ def _with_halos(snapshot, runtime, stages):
     parts = _whole(snapshot)
     table = runtime.sum(Centroids(snapshot.reference), parts, label="centroids")
     with np.errstate(invalid="ignore"):
-        centroids = table[:, :-1] / table[:, -1:] / metric(snapshot.model.query.kernel, snapshot.model.inputs)
+        centroids = table[:, :-1] / table[:, -1:] / metric(snapshot.model.shared.kernel, snapshot.model.inputs)
     with snapshot.store.transient({"centroids": centroids}) as references:
         names = runtime.sum(Halo(snapshot.reference, **references), parts, label="halos").by_partition
     empty = snapshot.store.put_arrays({"": np.zeros(0, np.int64)})[""]

@@ -16,12 +16,10 @@ import numpy as np
 
 from bcmdist import linalg
 from bcmdist.experts.expert import find_mode
-from bcmdist.model.kernels import cross_lower
 from bcmdist.model.likelihoods import Likelihood
-from bcmdist.model.shared.belief import Belief
 from bcmdist.model.shared.interface import refuse_negative
-from bcmdist.model.shared.query import Query
 from bcmdist.prediction.latent import BLOCK_ROWS
+from bcmdist.prediction.local.outlook import Outlook
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ class LocalExpert:
     X: np.ndarray
     """(n, D), scaled"""
     V: np.ndarray
-    """whitened design, (n, S)"""
+    """columns of `Outlook`, as the whitened design, (n, K)"""
     sites: tuple[Site, ...]
     """one for all processes, or one each"""
     pull: np.ndarray
@@ -68,15 +66,14 @@ class LocalExpert:
         return self.V.nbytes + self.X.nbytes + sum(site.factor.nbytes for site in self.sites)
 
 
-def local_expert(query: Query, likelihood: Likelihood, X, V, obs, belief: Belief) -> LocalExpert:
-    """The rows X (n, D), n >= 1, scaled, whitened as V (n, S), with targets `obs`, under a committee's belief.
+def local_expert(seen: Outlook, likelihood: Likelihood, X, V, obs) -> LocalExpert:
+    """The rows X (n, D), n >= 1, scaled, with columns V (n, K) and targets `obs`, under a committee's belief.
 
     Raises
     ------
     LaplaceNotConverged, NotPositiveDefinite
     """
-    Lam = query.residual_lower(V, cross_lower(query.kernel, X))
-    prior_mean = V @ belief.mean.T
+    Lam, prior_mean = seen.left_lower(V, X), seen.mean(V)
     if likelihood.exact:
         Lam[np.diag_indices_from(Lam)] += likelihood.noise(obs)
         L = linalg.cholesky(Lam, name="cov(y | query) of a local expert")
@@ -92,30 +89,28 @@ def _linearised(Lam, w):
     return Site(root, linalg.cholesky(B, name="I + w^1/2 cov(f | query) w^1/2"))
 
 
-def predict_local(query: Query, belief: Belief, expert: LocalExpert, X) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of the latent f at the rows of X (n, D), scaled: (n,), or (n, C) for C processes.
+def predict_local(seen: Outlook, expert: LocalExpert, X, B) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance of the latent f at the rows of X (n, D), scaled, with columns B: (n,), or (n, C) for C
+    processes.
 
     mean = b'm + c'T (y - V m),   variance = k - b_q'b_q - c'T c + a' Lambda^-1 a  with a = b - V'T c
     """
-    blocks = [_block(query, belief, expert, X[a : a + BLOCK_ROWS]) for a in range(0, max(len(X), 1), BLOCK_ROWS)]
+    starts = range(0, max(len(X), 1), BLOCK_ROWS)
+    blocks = [_block(seen, expert, X[a : a + BLOCK_ROWS], B[a : a + BLOCK_ROWS]) for a in starts]
     mean, variance = zip(*blocks, strict=True)
     return np.concatenate(mean), np.concatenate(variance)
 
 
-def _block(query, belief, expert, X):
-    B, Q = query.design(X), len(query.points)
-    c = query.kernel.cross(expert.X, X)
-    c -= expert.V[:, :Q] @ B[:, :Q].T
-    mean = B @ belief.mean.T + c.T @ expert.pull
-    prior = query.residual_variance(B, X)
-    factors = [belief.factor] if belief.factor.ndim == 2 else belief.factor
+def _block(seen, expert, X, B):
+    c = seen.left_cross(expert.V, expert.X, B, X)
+    mean = seen.mean(B) + c.T @ expert.pull
+    prior = seen.left_variance(B, X)
     variances = []
-    for site, factor in zip(expert.sites, factors, strict=True):
+    for k, site in enumerate(expert.sites):
         Tc, explained = site.times(c)
         residual = prior - explained
-        refuse_negative(residual, query.kernel.diagonal(X))
-        A = linalg.solve_right_transposed(factor, np.asfortranarray(B - Tc.T @ expert.V))
-        variances.append(np.maximum(residual, 0.0) + np.einsum("ij,ij->i", A, A))
+        refuse_negative(residual, seen.shared.kernel.diagonal(X))
+        variances.append(np.maximum(residual, 0.0) + seen.known(B - Tc.T @ expert.V, k))
     if mean.ndim == 1:
         return mean, variances[0]
     return mean, np.stack(variances * (mean.shape[1] // len(variances)), axis=1)

@@ -25,6 +25,7 @@ from bcmdist.prediction.limits import MemoryNeed, local_memory
 from bcmdist.prediction.local.expert import LocalExpert, local_expert, predict_local
 from bcmdist.prediction.local.halos import Arrangement, load_arrangement
 from bcmdist.prediction.local.halving import halving_losses
+from bcmdist.prediction.local.outlook import outlook
 from bcmdist.prediction.local.soundness import check_halo, check_halos
 from bcmdist.prediction.spread import Spread
 from bcmdist.prediction.spread_of import load_spread
@@ -55,19 +56,24 @@ class Neighbours:
     def __init__(self, model: Model, belief: Belief, arrangement: Arrangement, halos, heard, store: ModelStore):
         self.model, self.belief, self.arrangement = model, belief, arrangement
         self.halos, self.heard, self.store = halos, heard, store
+        self.seen = outlook(model.shared, belief)
         self._kept = least_recently_used(LOCAL_BYTES, _expert_bytes)
 
     def latent(self, X) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of f at scaled inputs X (n, D), as `predict_latent` gives them."""
-        cells, query = self.arrangement.tree.route(X), self.model.query
-        mean, variance = (np.repeat(one, len(X), axis=0) for one in predict_latent(query, self.belief, X[:1]))
-        for cell, expert in self._experts(np.unique(cells)):
-            here = cells == cell
-            mean[here], variance[here] = (
-                predict_latent(query, self.belief, X[here])
-                if expert is None
-                else predict_local(query, self.belief, expert, X[here])
-            )
+        cells, shared = self.arrangement.tree.route(X), self.model.shared
+        mean, variance = (np.repeat(one, len(X), axis=0) for one in predict_latent(shared, self.belief, X[:1]))
+        order = np.argsort(cells, kind="stable")
+        for some in (order[a : a + self.seen.block_rows] for a in range(0, len(X), self.seen.block_rows)):
+            B = self.seen.columns(X[some])
+            for cell, expert in self._experts(np.unique(cells[some])):
+                mine = cells[some] == cell
+                here = some[mine]
+                mean[here], variance[here] = (
+                    predict_latent(shared, self.belief, X[here])
+                    if expert is None
+                    else predict_local(self.seen, expert, X[here], B[mine])
+                )
         return mean, variance
 
     def jumps(self, cell, X, start) -> np.ndarray:
@@ -78,24 +84,30 @@ class Neighbours:
         ----------
         X : scaled inputs of the rows from `start` on that hold both cells
         """
-        edges, unit = self.arrangement.edges, metric(self.model.query.kernel, self.model.inputs)
+        edges, unit = self.arrangement.edges, metric(self.model.shared.kernel, self.model.inputs)
         here, there = (X[edges[c] - start : edges[c + 1] - start] for c in (cell, cell + 1))
         experts = [expert for _, expert in self._experts(np.array([cell, cell + 1]))]
         if not len(here) or not len(there) or None in experts:
             return np.zeros(0)
         gap = squared_distance(here, there, unit)
         border = 0.5 * (here + there[gap.argmin(axis=1)])[np.argsort(gap.min(axis=1))[:BORDER_POINTS]]
-        (a, v), (b, w) = (predict_local(self.model.query, self.belief, e, border) for e in experts if e)
+        columns = self.seen.columns(border)
+        (a, v), (b, w) = (predict_local(self.seen, e, border, columns) for e in experts if e)
         return np.array([((a - b) ** 2 / (0.5 * (v + w))).mean()])
 
     def halving_losses(self, cell) -> np.ndarray:
-        """How much worse the rows of a cell that were heard are predicted with half of the query points, (k,)."""
+        """How much worse the rows of a cell that were heard are predicted with half of the query points, (k,).
+
+        None of shared variables that halves make no sense of.
+        """
+        if not self.model.shared.nested:
+            return np.zeros(0)
         ((_, expert),) = self._experts(np.array([cell]))
         owner = int(self.arrangement.partition_of(np.array([cell]))[0])
         core = np.flatnonzero(np.isin(self._rows(cell, owner), self.arrangement.core(cell)))
         if expert is None or not len(core):
             return np.zeros(0)
-        return halving_losses(expert, self.belief, len(self.model.query.points), core)
+        return halving_losses(expert, self.belief, self.model.shared.functions, core)
 
     def _experts(self, cells) -> Iterator[tuple[int, LocalExpert | None]]:
         """Local experts of cells; those of one partition share what they read."""
@@ -131,12 +143,12 @@ class Neighbours:
         return np.where(inside, self.heard[piece, 2], 0.0)
 
     def _read(self, rows) -> tuple[np.ndarray, np.ndarray, Observations]:
-        """Scaled inputs (n, D), design (n, S) and observations of rows of the arrangement, ascending."""
+        """Scaled inputs (n, D), columns (n, K) and observations of rows of the arrangement, ascending."""
         X, obs = read_rows(self.arrangement.data, rows)
         obs = replace(obs, weight=obs.weight * self._weights(rows))
         obs = model_observations(self.model, Partition(self.arrangement.data, int(rows[0]), int(rows[-1]) + 1), obs)
         scaled = self.model.scaling.inputs(X)
-        return scaled, self.model.query.design(scaled), obs
+        return scaled, self.seen.columns(scaled), obs
 
     def _expert(self, read, together, rows):
         if not len(rows):
@@ -145,7 +157,7 @@ class Neighbours:
             read, together = self._read(rows), rows
         (X, V, obs), some = read, np.searchsorted(together, rows)
         own = np.asfortranarray(V[some])
-        return local_expert(self.model.query, self.model.likelihood, X[some], own, obs[some], self.belief)
+        return local_expert(self.seen, self.model.likelihood, X[some], own, obs[some])
 
 
 def _expert_bytes(expert: LocalExpert | None) -> int:

@@ -65,7 +65,7 @@ class Halo:
 
     def __call__(self, part, rows) -> Names:
         model, arrangement = load_model(self.model), load_arrangement(self.model)
-        unit, number = metric(model.query.kernel, model.inputs), arrangement.number(part)
+        unit, number = metric(model.shared.kernel, model.inputs), arrangement.number(part)
         near = self._near(arrangement, number)
         candidates = np.concatenate([_scaled_inputs(p, self.model) for p in near]) / unit
         where = np.concatenate([np.arange(p.start, p.stop) for p in near])

@@ -58,7 +58,7 @@ class LeaveOut:
         model = load_fitted(self.model).model
         mean, variance = load_neighbours(self.model).latent(X)
         site = model.likelihood.score(obs, mean), model.likelihood.curvature(obs, mean)
-        prior = model.query.kernel.diagonal(X) + (model.query.mean.design(X) ** 2).sum(axis=1)
+        prior = model.shared.kernel.diagonal(X) + (model.shared.mean.design(X) ** 2).sum(axis=1)
         return left_out(mean, variance, *(part.weight * one for one in site), prior=prior)
 
     def _by_committee(self, part, X, obs, some) -> tuple[np.ndarray, np.ndarray]:

@@ -22,6 +22,7 @@ from bcmdist.model.shared.belief import Belief, factored
 from bcmdist.model.shared.fourier.belief import FourierBelief, believed
 from bcmdist.model.shared.fourier.nufft import wave_sums, wave_values
 from bcmdist.model.shared.fourier.operator import Whitened
+from bcmdist.model.shared.fourier.periods import comes_round
 from bcmdist.model.shared.fourier.toeplitz import Gram, cas_sums, exponential_weights, flipped
 from bcmdist.model.shared.interface import Arrays, Shared
 from bcmdist.storage.fields import POSITIVE, check_array, check_fields, damaged
@@ -164,6 +165,18 @@ class Fourier(Shared):
         pairs = wave_values(self.phases(X), grids[::2] + 1j * grids[1::2])
         found = np.stack([pairs.real, pairs.imag], axis=1).reshape(-1, len(X))[: len(v)]
         return found + v[:, B:] @ self.mean.design(X).T
+
+    def beyond(self, lags) -> np.ndarray:
+        """cov(f, f' | v) less that of the kernel between rows that differ by lags (N, D), (N,).
+
+            sum_{n != 0} k(lag - n / h) - sum_k D_k^2 cos(2 pi h k.lag)
+
+        What waves leave is the part of higher frequencies of the periodic covariance that they are waves of, which
+        differs from the kernel by what comes round; without that part what is left would not be a covariance.
+        """
+        weights = (self.scale**2).reshape(1, *self.shape).astype(complex)
+        phases = [np.ascontiguousarray(2.0 * np.pi * h * lag) for h, lag in zip(self.step, lags.T, strict=True)]
+        return comes_round(self.kernel, self.step, lags) - wave_values(phases, weights)[0].real
 
     # --- Messages ---
 
