@@ -25,7 +25,8 @@ from bcmdist.data.outputs import taken_meanwhile
 from bcmdist.data.schema import NO_INPUT, Schema, dimensions, unused_columns, warn_of_columns
 from bcmdist.data.tables.importing import import_file
 from bcmdist.data.tables.roles import Roles
-from bcmdist.data.tables.tables import READERS, ending
+from bcmdist.data.tables.tables import ending
+from bcmdist.data.tables.tables import is_table as is_file
 from bcmdist.data.tables.writing import WRITERS, write_table
 from bcmdist.data.values import unpacked
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption
@@ -36,11 +37,6 @@ PIECE_ROWS = 65_536
 # Of columns, after what names the rows.
 ORDER = ("label", "probability", "observation_mean", "observation_variance", "lower95", "upper95", "mean", "variance")
 TIME_UNITS = re.compile(r"(days|hours|minutes|seconds|milliseconds|microseconds) since (.+)")
-
-
-def is_file(data) -> bool:
-    """Whether data are a file that `import_file` reads."""
-    return "://" not in str(data) and ending(data) in READERS
 
 
 def is_table(out) -> bool:
