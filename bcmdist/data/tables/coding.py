@@ -176,6 +176,10 @@ class Coding:
         found = [code.numbers(columns[code.name], where, **how) for code in self.codes]
         return found[0] if len(found) == 1 else np.concatenate(found, axis=1)
 
+    def told(self) -> dict[str, str]:
+        """What columns are that are not just numbers, by name, in words."""
+        return {code.name: code.said() for code in self.codes if code != Number(code.name)}
+
     def to_json(self) -> dict:
         """What `from_json` reads."""
         codes = [{"kind": code.kind} | _plain(asdict(code)) for code in self.codes]  # type: ignore[call-overload]
@@ -202,6 +206,15 @@ def from_json(found: Any, where) -> Coding:
         raise DataDamaged(
             f"{where}: expected what its columns were coded by, got {found!r:.80} ({error}); restore it from a copy"
         ) from error
+
+
+def is_coding(found: Any) -> bool:
+    """Whether a value of JSON is one that `from_json` reads."""
+    try:
+        from_json(found, "coding")
+    except DataDamaged:
+        return False
+    return True
 
 
 def _code(said) -> Code:

@@ -12,7 +12,9 @@ import numpy as np
 from bcmdist.data.tables.column import DATES, Column
 from bcmdist.errors import InvalidData
 
-ISO = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}([.,]\d{1,9})?)?)?\s?(?P<zone>Z|[+-]\d{2}(:?\d{2})?)?", re.ASCII)
+ISO = re.compile(
+    r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}([.,]\d{1,9})?)?)?\s?(?P<zone>Z|[+-]\d{2}(:?\d{2})?)?", re.ASCII
+)
 # Of texts that people take for dates, and that mean one thing here and another there.
 DAY_FIRST = re.compile(r"\d{1,2}[./-]\d{1,2}[./-](\d{4}|\d{2})\b.*", re.ASCII)
 EPOCH, DAY = datetime(1970, 1, 1, tzinfo=UTC), timedelta(days=1)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bcmdist.data.schema import few
 from bcmdist.data.tables.coding import Coding, Number
 from bcmdist.data.tables.column import NUMBERS
 from bcmdist.data.tables.columns import FILL, Target, all_whole, names_of_rows, numbers_of, target_of
@@ -126,9 +125,7 @@ def _mask_of(column, file):
 def _codes(looks, inputs, roles, file):
     """A code for each input; those of which it cannot be told are named, all of them."""
     indicate = roles.missing == "indicate"
-    found = {
-        name: looks[name].code(file, cycles=roles.cyclic.get(name, ()), indicate=indicate) for name in inputs
-    }
+    found = {name: looks[name].code(file, cycles=roles.cyclic.get(name, ()), indicate=indicate) for name in inputs}
     odd = [name for name, code in found.items() if code is None]
     if odd:
         more = f" and {len(odd) - 8} more" * (len(odd) > 8)
@@ -206,13 +203,3 @@ def _refuse_gap(X, plan, file, start):
         f"{file}: expected a finite number (up to {LARGEST:g}), a date or a level in each row of {owner!r}, got nan at "
         f"row {start + row} ({count} such values); {remedy}"
     )
-
-
-def told(plan: Plan) -> dict[str, str]:
-    """What inputs are that are not just numbers, by name, in words."""
-    return {code.name: code.said() for code in plan.coding.codes if code != Number(code.name)}
-
-
-def shown(told: dict[str, str]) -> str:
-    """The same in a line."""
-    return few(f"{name}: {what}" for name, what in told.items())

@@ -15,7 +15,7 @@ from bcmdist.data.dataset import COMPANIONS
 from bcmdist.data.schema import Schema, few, warn
 from bcmdist.data.tables import arrays
 from bcmdist.data.tables.column import Arrays
-from bcmdist.data.tables.encoded import Plan, encoded, plan, told
+from bcmdist.data.tables.encoded import Plan, encoded, plan
 from bcmdist.data.tables.roles import Roles, warn_of_roles, warn_of_unused
 from bcmdist.data.tables.tables import Named, open_table
 from bcmdist.data.writing import ROWS_PER_CHUNK, write_dataset, write_pieces
@@ -131,7 +131,7 @@ def _write_table(table: Named, file, url, roles, split, how):
     if dropped:
         warn(f"{file}: {dropped} rows left out: they have gaps (--missing drop)")
     figures = _figures(written, len(schema.columns), schema, roles, pieces.names, made.unused)
-    return figures | {"coded": told(made)} | ({"dropped": dropped} if roles.missing == "drop" else {})
+    return figures | {"coded": made.coding.told()} | ({"dropped": dropped} if roles.missing == "drop" else {})
 
 
 class _Pieces:
@@ -209,9 +209,7 @@ def _chosen_rows(n, mask, split, file, known):
         test = int(split.holdout * n)
         return {"test": order[:test], "train": order[test:], "all": order}[split.part]
     if mask is None:
-        raise DataNotFound(
-            f"{file}: expected a mask {split.mask!r}, found {', '.join(known)}; name one of these"
-        )
+        raise DataNotFound(f"{file}: expected a mask {split.mask!r}, found {', '.join(known)}; name one of these")
     mask = np.atleast_2d(mask)
     if mask.dtype.kind not in "fiub":
         raise InvalidDtype(

@@ -163,8 +163,8 @@ class Look:
             )
         if len(self.zones) > 1:
             raise InvalidData(
-                f"{where}: expected times with a zone in all rows of {self.name!r} or in none, got both; write the zone "
-                "in every row (Z for UTC), or in none"
+                f"{where}: expected times with a zone in all rows of {self.name!r} or in none, got both; write the "
+                "zone in every row (Z for UTC), or in none"
             )
         return Date(self.name, self.zones == {True}, self.form, cycles, self.mean if indicated else None)
 
