@@ -15,6 +15,7 @@ from typing import Any
 
 from bcmdist.api.files import is_file, predicted
 from bcmdist.api.gbcm import GBCM
+from bcmdist.api.imported import fitted, ingested, scored
 from bcmdist.api.mixture import Mixture
 from bcmdist.api.opened import opened, refuse_mixture
 from bcmdist.api.plan.plan import plan
@@ -73,7 +74,14 @@ def begun(request) -> AbstractContextManager[Work]:
 @begun.register
 @contextlib.contextmanager
 def _fit(request: FitRequest) -> Iterator[Work]:
-    settings, started = request.settings, time.perf_counter()
+    started = time.perf_counter()
+    with fitted(request) as said, _fitting(said, started) as work:
+        yield work
+
+
+@contextlib.contextmanager
+def _fitting(request: FitRequest, started) -> Iterator[Work]:
+    settings = request.settings
     wanted_partitions(settings, open_data(request.data, x=settings.x, y=settings.y))
     how: Callable = GBCM.prepare if request.prepare_only else GBCM.fit
     if request.hyperparameters == "hmc":
@@ -97,7 +105,14 @@ def _ingest(request: IngestRequest) -> Iterator[Work]:
     stream = {} if request.take_over is None else {"idle_seconds": request.take_over}
     with (
         GBCM.held(request.model) as before,
-        contextlib.closing(before.source(request.source, watch=watch, **stream)) as source,
+        ingested(
+            before.model,
+            request.model,
+            request.source,
+            unseen=request.unseen,
+            stays=lambda: before.newest().commit > before.commit,
+        ) as rows,
+        contextlib.closing(before.source(rows, watch=watch, **stream)) as source,
     ):
         source.lag(None)  # is it there?
 
@@ -122,7 +137,7 @@ def _ingest(request: IngestRequest) -> Iterator[Work]:
 def _predict(request: PredictRequest) -> Iterator[Work]:
     with opened(request.model) as fitted:
         method, x, inputs = fitted.chosen_method(request.method), request.x, request.inputs
-        member = (fitted.members[0] if isinstance(fitted, Mixture) else fitted).model
+        member = _member(fitted).model
         columns = {"exposure": request.exposure, "trials": request.trials}
         roles = {role: name for role, name in columns.items() if name is not None}
         refuse_existing(request.out)
@@ -130,7 +145,8 @@ def _predict(request: PredictRequest) -> Iterator[Work]:
             if x is not None:
                 raise InvalidOption(f"{request.data}: expected a data set with --x, got a file; leave it out")
             x = "X"  # where it is imported
-        with predicted(member, request.data, request.out, x=x, roles=roles, id=request.id) as files:
+        how = {"roles": roles, "id": request.id, "unseen": request.unseen}
+        with predicted(member, request.data, request.out, x=x, **how) as files:
             open_data(files.data, x=x or member.x_name, y=None, schema=member.schema)
 
             def work(runtime):
@@ -155,8 +171,18 @@ def scoring(request: ScoreRequest) -> Iterator[tuple[str, Callable[[Any], Scores
     """The method that is scored, and the work that gives the totals of its scores, which pictures need."""
     with opened(request.model) as fitted:
         method = fitted.chosen_method(request.method)
-        how = {"x": request.x, "y": request.y, "method": method, "inputs": request.inputs}
-        yield method, lambda runtime: fitted.scores(request.data, **how, runtime=runtime)
+        with scored(
+            _member(fitted).model, request.model, request.data, x=request.x, y=request.y, unseen=request.unseen
+        ) as (data, names):
+            yield (
+                method,
+                lambda runtime: fitted.scores(data, **names, method=method, inputs=request.inputs, runtime=runtime),
+            )
+
+
+def _member(fitted: GBCM | Mixture) -> GBCM:
+    """One committee of those that a model holds; all have the same columns."""
+    return fitted.members[0] if isinstance(fitted, Mixture) else fitted
 
 
 def score_figures(method: str, scores: Scores) -> dict:

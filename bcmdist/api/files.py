@@ -23,9 +23,11 @@ from bcmdist.data.dataset import read_schema
 from bcmdist.data.groups import open_group
 from bcmdist.data.outputs import taken_meanwhile
 from bcmdist.data.schema import NO_INPUT, Schema, dimensions, unused_columns, warn_of_columns
+from bcmdist.data.tables.coding import plain
 from bcmdist.data.tables.importing import import_file
 from bcmdist.data.tables.roles import Roles
-from bcmdist.data.tables.tables import READERS, ending
+from bcmdist.data.tables.tables import ending
+from bcmdist.data.tables.tables import is_table as is_file
 from bcmdist.data.tables.writing import WRITERS, write_table
 from bcmdist.data.values import unpacked
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption
@@ -36,11 +38,6 @@ PIECE_ROWS = 65_536
 # Of columns, after what names the rows.
 ORDER = ("label", "probability", "observation_mean", "observation_variance", "lower95", "upper95", "mean", "variance")
 TIME_UNITS = re.compile(r"(days|hours|minutes|seconds|milliseconds|microseconds) since (.+)")
-
-
-def is_file(data) -> bool:
-    """Whether data are a file that `import_file` reads."""
-    return "://" not in str(data) and ending(data) in READERS
 
 
 def is_table(out) -> bool:
@@ -78,7 +75,7 @@ class Files:
 
 
 @contextlib.contextmanager
-def predicted(model: Model, data, out, *, x=None, roles: dict, id=None) -> Iterator[Files]:
+def predicted(model: Model, data, out, *, x=None, roles: dict, id=None, unseen=None) -> Iterator[Files]:
     """Data sets to predict with, where `data` may be a file, which is imported, and `out` a table.
 
     Parameters
@@ -86,13 +83,16 @@ def predicted(model: Model, data, out, *, x=None, roles: dict, id=None) -> Itera
     x : name of the input array of a data set; as in training by default
     roles : columns of a file by what they are: weight, exposure, trials
     id : column of a file that names the rows
+    unseen : error or other, for levels of a file that were not there in training; as in training by default
 
     Raises
     ------
     InvalidOption; of files as `import_file`
     """
-    if (roles or id) and not is_file(data):
-        raise InvalidOption(f"{data}: expected a file with --id, --exposure or --trials, got no file; leave them out")
+    if (roles or id or unseen) and not is_file(data):
+        raise InvalidOption(
+            f"{data}: expected a file with --id, --exposure, --trials or --unseen, got no file; leave them out"
+        )
     for name in roles.keys() - set(model.likelihood.companions):
         raise InvalidOption(
             f"--{name}: expected a likelihood that reads it, {model.likelihood.name} does not; leave it out"
@@ -109,7 +109,7 @@ def predicted(model: Model, data, out, *, x=None, roles: dict, id=None) -> Itera
         os.makedirs(place, exist_ok=remote)
         if is_file(data):
             rows = f"{place}/rows.zarr"
-            unused = _imported(model, data, rows, roles, id)
+            unused = _imported(model, data, rows, roles, id, unseen)
             data = rows
         yield Files(data, f"{place}/predictions.zarr" if is_table(out) else out, unused, out)
     finally:
@@ -122,11 +122,13 @@ def _unused(data, x, model):
     return dict.fromkeys(unused_columns(found, model.schema), NO_INPUT)
 
 
-def _imported(model, file, url, roles, id):
+def _imported(model, file, url, roles, id, unseen):
     for name in {"exposure", "trials"} & set(model.likelihood.companions) - roles.keys():
         text = f"{file}: predictions are of an observation with {name} 1; say --{name} NAME where a column tells it"
         warnings.warn(BcmdistWarning(text), stacklevel=5)
-    taken = Roles(model.y_name, target=False, companions=roles, id=id, inputs=model.schema.columns)
+    coding = model.schema.coding or (plain(model.schema.columns) if model.schema.columns else None)
+    target = dict(coding.roles).get("y", model.y_name) if coding else model.y_name
+    taken = Roles(target, target=False, companions=roles, id=id, coding=coding, unseen=unseen)
     figures = import_file(file, url, roles=taken)
     if figures["inputs"] != model.inputs:
         raise InvalidData(

@@ -14,6 +14,7 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from bcmdist.committee.ingest.options import IngestOptions
+from bcmdist.data.tables.options import TableOptions
 from bcmdist.errors import InvalidOption, InvalidRequest
 from bcmdist.learning.option_fields import fits, has_fields, said, words
 from bcmdist.learning.settings import Settings
@@ -26,10 +27,11 @@ class FitRequest:
 
     places: ClassVar[tuple[str, ...]] = ("data", "model")
     data: str
-    """path or URL of a Zarr group"""
+    """path or URL of a Zarr group, or a table (.csv, .parquet), whose target --y names"""
     model: Annotated[str, "DIR"]
     """model directory, new or of the same unfinished fit"""
     settings: Settings = field(default_factory=Settings)
+    table: TableOptions = field(default_factory=TableOptions)
     hyperparameters: Literal["evidence", "hmc"] = "evidence"
     """learned: those of the largest evidence; or samples (Hamiltonian Monte Carlo) with a committee for each"""
     samples: int = 50
@@ -60,11 +62,14 @@ class IngestRequest:
     model: str
     """model directory"""
     source: str
-    """path or URL of a Zarr group, of a directory of them, or of a stream"""
+    """path or URL of a Zarr group, of a directory of them, or of a stream; or a table with the columns of training"""
     options: IngestOptions = field(default_factory=IngestOptions)
     """its `stop` is not stored"""
     take_over: Annotated[float | None, "SECONDS"] = None
     """of a stream: take entries that another process has left unacknowledged for so long [default: 30]"""
+    unseen: Literal["error", "other"] | None = None
+    """of a file: levels that were not there in training are refused, or a level of their own [default: as in
+    training]"""
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,9 @@ class PredictRequest:
     """of a file: column with the trials of the successes to predict"""
     id: Annotated[str | None, "NAME"] = None
     """of a file: column that names the rows"""
+    unseen: Literal["error", "other"] | None = None
+    """of a file: levels that were not there in training are refused, or a level of their own [default: as in
+    training]"""
 
 
 @dataclass(frozen=True)
@@ -102,7 +110,7 @@ class ScoreRequest:
     model: str
     """model directory"""
     data: str
-    """path or URL of a Zarr group"""
+    """path or URL of a Zarr group, or a table with the columns of training"""
     method: Literal["committee", "local", "augmented"] | str | None = None
     """from the committee alone, with the rows around each new point, with a bump at each beside relevance vectors, or
     as another package adds [default: local where cells were fitted, augmented of rvm_star, else committee]"""
@@ -112,7 +120,10 @@ class ScoreRequest:
     x: str | None = None
     """name of the input array [default: as in training]"""
     y: str | None = None
-    """name of the target array [default: as in training]"""
+    """name of the target array, or of the column of a file [default: as in training]"""
+    unseen: Literal["error", "other"] | None = None
+    """of a file: levels that were not there in training are refused, or a level of their own [default: as in
+    training]"""
 
 
 Request = FitRequest | IngestRequest | PredictRequest | ScoreRequest

@@ -6,7 +6,8 @@ import numpy as np
 import zarr
 
 from bcmdist.data.checks.checked_store import safe_name
-from bcmdist.data.schema import CLASSES, Schema, dimensions, refuse_repeated
+from bcmdist.data.schema import CLASSES, CODING, Schema, dimensions, refuse_repeated
+from bcmdist.data.tables.coding import from_json
 from bcmdist.data.values import since, unpacked
 from bcmdist.errors import BcmdistError, DataDamaged, InvalidDtype
 from bcmdist.storage.urls import answering
@@ -29,7 +30,8 @@ def schema_of(url, group, X, y) -> Schema:
     if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
         raise DataDamaged(f"{url}: expected a list of names in the attribute {CLASSES!r} of y, got {listed!r}; correct")
     refuse_repeated(listed, f"{url}: {CLASSES}", of="class")
-    return Schema(columns, tuple(listed))
+    coded = X.attrs.get(CODING)
+    return Schema(columns, tuple(listed), None if coded is None else from_json(coded, f"{url}: {CODING}"))
 
 
 def _column_names(array, values, where):

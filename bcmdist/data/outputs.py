@@ -58,6 +58,15 @@ def new_output(url) -> Iterator[str]:
         raise
 
 
+def discard(url) -> None:
+    """Remove an output that nobody needs."""
+    where = absolute_url(url)
+    if on_objects(where):
+        open_objects(where).remove_all()
+    elif "://" not in where:
+        _remove(where)
+
+
 def _remove(place):
     """Until nothing is there: threads that were writing chunks when one of them failed may go on for a while."""
     for _ in range(REMOVALS):

@@ -15,11 +15,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bcmdist.data.tables.coding import Coding
 from bcmdist.data.values import LARGEST_INTEGER, as_float
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidDtype
 
 # Attribute of the targets: names of the classes 0 to C - 1.
 CLASSES = "classes"
+# Attribute of the inputs: how the columns of a table became them.
+CODING = "coding"
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,8 @@ class Schema:
     """of the inputs, (D,)"""
     classes: tuple[str, ...] = ()
     """of the classes 0 to C - 1"""
+    coding: Coding | None = None
+    """how the columns of a table became the inputs, where they came from one"""
 
     def __post_init__(self):
         object.__setattr__(self, "columns", tuple(map(str, self.columns)))

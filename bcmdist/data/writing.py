@@ -6,7 +6,7 @@ all of a data set, a manifest lists its chunks (`manifest`).
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from bcmdist.data.coordinates import schema_of
 from bcmdist.data.dataset import ALL_STORED, COMPANIONS, ROWS_COMPLETE
 from bcmdist.data.groups import absolute_url, chunk_keys, group_store
 from bcmdist.data.outputs import new_output
-from bcmdist.data.schema import CLASSES, UNNAMED, Schema, few, frame_names, in_order, is_text
+from bcmdist.data.schema import CLASSES, CODING, UNNAMED, Schema, few, frame_names, in_order, is_text
 from bcmdist.data.values import PLAIN, as_float, packing_of
 from bcmdist.errors import InvalidData, InvalidDtype
 from bcmdist.storage.paths import room_for
@@ -52,9 +52,68 @@ def write_dataset(
                 array = create_array(group, name, column.shape, column.dtype, rows_per_chunk, "row")
                 with room_for(place, column.nbytes):
                     array[...] = column
-            _name_columns(group, schema.columns)
-            if schema.classes:
-                group["y"].update_attributes({CLASSES: list(schema.classes)})
+            _describe(group, schema)
+
+
+def write_pieces(
+    url, pieces: Iterable[Mapping[str, np.ndarray]], *, empty, rows_per_chunk=ROWS_PER_CHUNK, attributes=None, schema
+) -> int:
+    """Write pieces of row-wise arrays, one after the other, as a data set; its rows. As `write_dataset`, and in memory
+    are some pieces at a time.
+
+    Parameters
+    ----------
+    empty : what to say where there is no row
+
+    Raises
+    ------
+    DataExists, InvalidData
+    """
+    rows = 0
+    with new_output(url) as place:
+        known = {ALL_STORED: True, MANIFEST: {}}
+        with recorded(group_store(place), "w-", attributes=(attributes or {}) | known) as group:
+            for columns in _in_whole_chunks(pieces, rows_per_chunk):
+                if rows == 0:
+                    for name, column in columns.items():
+                        create_array(group, name, column.shape, column.dtype, rows_per_chunk, "row")
+                    group.update_attributes({MANIFEST: dict.fromkeys(columns, 0)})
+                for name, column in columns.items():
+                    array: Any = group[name].with_config(EMPTY_TOO)  # type: ignore[union-attr]
+                    if rows:
+                        array.resize((rows + len(column), *column.shape[1:]))
+                    with room_for(place, column.nbytes):
+                        array[rows:] = column
+                rows += len(columns["X"])
+            if rows == 0:
+                raise InvalidData(empty)
+            _describe(group, schema)
+    return rows
+
+
+def _in_whole_chunks(pieces, rows_per_chunk):
+    """The rows of pieces in others that end where chunks do, but for the last one."""
+    kept: list[Mapping[str, np.ndarray]] = []
+    for piece in pieces:
+        kept.append(piece)
+        rows = sum(len(one["X"]) for one in kept)
+        whole = rows - rows % rows_per_chunk
+        if whole:
+            joined = {name: np.concatenate([one[name] for one in kept]) for name in piece}
+            yield {name: values[:whole] for name, values in joined.items()}
+            kept = [{name: values[whole:] for name, values in joined.items()}]
+    rest = {name: np.concatenate([one[name] for one in kept]) for name in (kept[0] if kept else ())}
+    if rest and len(rest["X"]):
+        yield rest
+
+
+def _describe(group, schema):
+    """Write down what a schema says of X and y."""
+    _name_columns(group, schema.columns)
+    if schema.coding:
+        group["X"].update_attributes({CODING: schema.coding.to_json()})
+    if schema.classes:
+        group["y"].update_attributes({CLASSES: list(schema.classes)})
 
 
 def append_rows(url, X, y, *, rows_per_chunk=ROWS_PER_CHUNK, **companions) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from bcmdist.data.cell_tree import CellTree
 from bcmdist.data.schema import UNNAMED, Schema
+from bcmdist.data.tables.coding import from_json
 from bcmdist.errors import InvalidOption
 from bcmdist.model.kernels import Kernel, parse_kernel
 from bcmdist.model.likelihoods import Likelihood, make_likelihood
@@ -96,6 +97,8 @@ class Model:
             "columns": self.schema.columns,
             "class_names": self.schema.classes,
         }
+        if self.schema.coding:
+            facts["coding"] = self.schema.coding.to_json()
         if self.precision != FIRST_PRECISION:
             facts["precision"] = self.precision
         return arrays, facts | own
@@ -116,9 +119,14 @@ def from_arrays(arrays, facts) -> Model:
         facts["y"],
         classes and tuple(classes),
         CellTree(*(arrays[name] for name in CELL_ARRAYS)) if CELL_ARRAYS[0] in arrays else None,
-        Schema(facts.get("columns", ()), facts.get("class_names", ())),
+        _schema(facts),
         facts.get("precision", FIRST_PRECISION),
     )
+
+
+def _schema(facts):
+    coding = facts.get("coding")
+    return Schema(facts.get("columns", ()), facts.get("class_names", ()), coding and from_json(coding, "model"))
 
 
 def described(kernel: Kernel, likelihood: Likelihood) -> dict:

@@ -9,6 +9,7 @@ import itertools
 
 import numpy as np
 
+from bcmdist.data.tables.coding import from_json, is_coding
 from bcmdist.errors import BcmdistError
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import LIKELIHOODS, make_likelihood
@@ -40,6 +41,7 @@ SCALE = Kind(
 LIKELIHOOD = Kind(
     "the name of a likelihood that is known here", lambda value: isinstance(value, str) and value in LIKELIHOODS
 )
+CODING = Kind("how columns were coded, as `coding.Coding` writes it", is_coding)
 MODEL = {
     "kernel": TEXT,
     "kernel_parameters": each(every(POSITIVE)),
@@ -57,6 +59,7 @@ MODEL = {
     "classes": maybe(every(NUMBER)),
     "columns": every(TEXT).perhaps,
     "class_names": every(TEXT).perhaps,
+    "coding": CODING.perhaps,
 }
 
 
@@ -114,6 +117,9 @@ def _check_names(facts, inputs, where):
     columns, names = facts.get("columns", []), facts.get("class_names", [])
     if len(columns) not in (0, inputs) or len(set(columns)) < len(columns):
         raise damaged(where, f"{inputs} different names as columns", shown(columns))
+    coding = facts.get("coding")
+    if coding and from_json(coding, where).inputs != tuple(columns):
+        raise damaged(where, f"the code of columns that become {shown(columns)} as coding", shown(coding))
     numbers = facts.get("classes") or (0, 1)
     if names and (not LIKELIHOODS[facts["likelihood"]].categorical or not set(numbers) <= set(range(len(names)))):
         raise damaged(where, f"names of the classes {shown(numbers)} as class_names", shown(names))

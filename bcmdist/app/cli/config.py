@@ -38,6 +38,8 @@ def read_config(ctx, _, path) -> None:
 
 def _other_than(option, value):
     """What an option takes, in words, where a value of TOML is none of it."""
+    if option.multiple and option.name != "set":
+        return None if isinstance(value, list) and all(isinstance(one, str) for one in value) else "a list of texts"
     if option.multiple:
         return None if isinstance(value, dict) else "a table of numbers by name"
     if option.is_flag:

@@ -94,7 +94,10 @@ def _option(field, hint, text, changed):
     how: dict[str, Any] = {"help": f"{text[:1].upper()}{text[1:]}.", "metavar": called(hint)}
     if str in types and choices_of(hint):
         how["metavar"] = f"[{'|'.join(choices_of(hint))}|NAME]"
-    if dict in {getattr(one, "__origin__", one) for one in types}:
+    origins = {getattr(one, "__origin__", one) for one in types}
+    if list in origins:
+        how |= {"multiple": True, "callback": lambda _, __, values: list(values)}
+    elif dict in origins:
         how |= {"multiple": True, "callback": _assigned}
     elif field.default is MISSING:
         how["required"] = True

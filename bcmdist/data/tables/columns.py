@@ -1,67 +1,62 @@
-"""Columns of files as the numbers, labels and names of rows that data sets hold, or an error that names the cell."""
+"""Columns of files that are no inputs, as data sets hold them: targets, labels, companions and names of rows; or an
+error that names the cell."""
 
 import re
+from dataclasses import dataclass
 
 import numpy as np
 
 from bcmdist.data.schema import class_codes
-from bcmdist.data.tables.tables import NUMBERS, TEXTS, Column, as_written, is_number
+from bcmdist.data.tables.column import CATEGORIES, NUMBERS, TEXTS, Column, as_texts, described
+from bcmdist.data.tables.look import Look
 from bcmdist.data.values import LARGEST, as_float
 from bcmdist.errors import InvalidData, InvalidDtype
 
-# Of a text that readers of tables take for a number.
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 # Classes of text, at most: more are names of rows.
 MOST_LABELS = 1000
 # What is no name of one row.
 _MANY = (list, dict, tuple, set, np.ndarray)
+WHOLE = re.compile(r"0|-?[1-9]\d{0,17}", re.ASCII)
 FILL = "fill or drop these rows"
 NO_TARGET = "fill or drop these rows, or give --no-target where they are to be predicted"
 
 
-def _is_plain(text):
-    return text == "" or NUMBER.fullmatch(text)
-
-
-def described(column: Column, is_number=_is_plain) -> str:
-    """What a column that is no number holds, in words; `is_number` tells which of its texts are not odd."""
-    if column.kind != TEXTS:
-        return f"{column.kind} in {column.name!r}"
-    odd = np.flatnonzero([not is_number(value) for value in column.values])
-    if not len(odd):
-        return f"texts in {column.name!r} (numbers, as texts or beyond 64 bits)"
-    many = f"{len(odd)} of {len(column.values)} cells" if len(odd) < len(column.values) else "all cells"
-    return f"texts in {column.name!r} ({many}, the first {column.values[odd[0]]!r} at row {odd[0]})"
-
-
-def numbers_of(column: Column, file) -> np.ndarray:
-    """Finite float64 numbers of a column, (n,)."""
+def numbers_of(column: Column, file, *, start=0, gaps=False) -> np.ndarray:
+    """Finite float64 numbers of a piece of a column, (n,); with `gaps` nan where nothing is."""
     if column.kind != NUMBERS:
-        raise InvalidDtype(f"{file}: expected numbers, got {described(column)}; correct them, or code them as numbers")
-    values = as_float(column.values, f"{file}: {column.name!r}")
-    refuse_gaps(values, file, repr(column.name))
+        raise InvalidDtype(
+            f"{file}: expected numbers, got {described(column, start=start)}; correct them, or code them as numbers"
+        )
+    values = as_float(column.values, f"{file}: {column.name!r}", start=start)
+    refuse_gaps(values, file, repr(column.name), start=start, also_nan=not gaps)
     return values
 
 
-def refuse_gaps(values, file, name, remedy=FILL) -> None:
-    bad = np.argwhere(~((values <= LARGEST) & (values >= -LARGEST)))  # without copies of the numbers
+def refuse_gaps(values, file, name, remedy=FILL, *, start=0, also_nan=True) -> None:
+    """Raise `InvalidData` where values are no finite numbers, or infinite ones."""
+    bad = ~((values <= LARGEST) & (values >= -LARGEST))  # without copies of the numbers
+    bad = np.argwhere(bad if also_nan else bad & ~np.isnan(values))
     if len(bad):
         raise InvalidData(
             f"{file}: expected a finite number (up to {LARGEST:g}) in each row of {name}, got "
-            f"{values[tuple(bad[0])]} at row {bad[0, 0]} ({len(bad)} such values); {remedy}"
+            f"{values[tuple(bad[0])]} at row {start + bad[0, 0]} ({len(bad)} such values); {remedy}"
         )
 
 
-def names_of_rows(column: Column, file) -> np.ndarray:
-    """Numbers or texts (n,) of a column that names rows."""
-    if column.missing is not None and column.missing.any():
-        row = np.flatnonzero(column.missing)[0]
+# --- Names of rows ---
+
+
+def names_of_rows(column: Column, file, *, start=0) -> np.ndarray:
+    """Whole numbers or texts (n,) of a column that names rows."""
+    if column.gaps.any():
+        row = start + np.flatnonzero(column.gaps)[0]
         raise InvalidData(f"{file}: expected a name in each row of {column.name!r}, none at row {row}; fill it")
-    values = as_written(file, column)
+    values = column.values
     if values.dtype.kind in "iu":
         return values
     try:
-        if values.ndim != 1 or values.dtype.kind in "cV" or any(isinstance(value, _MANY) for value in values.flat):
+        odd = any(isinstance(value, _MANY) for value in values.flat) or column.kind.startswith("values of type list")
+        if values.ndim != 1 or values.dtype.kind in "cV" or odd:
             raise TypeError(column.kind)
         values.astype(np.dtypes.StringDType())  # raises where they are no Unicode text
         return values.astype(str)
@@ -71,35 +66,77 @@ def names_of_rows(column: Column, file) -> np.ndarray:
         ) from error
 
 
-def target_of(column: Column, file) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Targets (n,), and the names of their classes where they are texts."""
-    if column.kind == NUMBERS:
-        values = column.values
-        if values.dtype.kind != "b":
-            refuse_gaps(as_float(values, f"{file}: {column.name!r}"), file, repr(column.name), NO_TARGET)
-        return values, ()
-    if column.missing is not None and column.missing.any():
-        row = np.flatnonzero(column.missing)[0]
-        raise InvalidData(f"{file}: expected a label in each row of {column.name!r}, none at row {row}; {NO_TARGET}")
-    if column.kind not in (TEXTS, "categories") or not all(isinstance(value, str) for value in column.values):
-        raise InvalidDtype(
-            f"{file}: expected numbers or labels in {column.name!r}, got {described(column)}; code them as numbers"
+def all_whole(column: Column) -> bool:
+    """Whether names of rows are whole numbers, also where they were read as they are written."""
+    return column.values.dtype.kind in "iu" or (
+        column.kind == TEXTS and all(WHOLE.fullmatch(text) for text in column.values.tolist())
+    )
+
+
+# --- Targets ---
+
+
+@dataclass(frozen=True)
+class Target:
+    """How the target of a table becomes numbers."""
+
+    classes: tuple[str, ...] = ()
+    """names of its classes, sorted, where it is texts"""
+    dtype: np.dtype | type = float
+    """of its numbers"""
+
+    def numbers(self, column: Column, file, *, start=0, gaps=False) -> np.ndarray:
+        """Targets (n,) of a piece, those of classes as their numbers; with `gaps` nan where nothing is."""
+        if not self.classes:
+            if column.kind != NUMBERS:
+                raise InvalidDtype(
+                    f"{file}: expected numbers in {column.name!r}, got {described(column, start=start)}; correct them"
+                )
+            values = as_float(column.values, f"{file}: {column.name!r}", start=start)
+            refuse_gaps(values, file, repr(column.name), NO_TARGET, start=start, also_nan=not gaps)
+            return values
+        known = {name: float(k) for k, name in enumerate(self.classes)} | {"": np.nan}
+        return np.array([known[text] for text in as_texts(column).tolist()])
+
+
+def target_of(look: Look, file, *, gaps=False) -> Target:
+    """What was seen of a target; with `gaps` some may be missing.
+
+    Raises
+    ------
+    InvalidData, InvalidDtype
+    """
+    name = look.name
+    if look.kinds <= {NUMBERS}:
+        return Target((), look.dtype if look.dtype is not None and not look.gaps else np.dtype(float))
+    if look.gaps and not gaps:
+        raise InvalidData(
+            f"{file}: expected a label in each row of {name!r}, none at row {look.first_gap}; {NO_TARGET}"
         )
-    numeric = [is_number(value) for value in column.values]
-    if any(numeric):
+    if not look.kinds <= {TEXTS, CATEGORIES}:
         raise InvalidDtype(
-            f"{file}: expected numbers, or labels that are none, in {column.name!r}, got both: "
-            f"{described(column, is_number)}; correct these cells"
+            f"{file}: expected numbers or labels in {name!r}, got {look.described()}; code them as numbers"
         )
-    return labels_of(column.values, file, column.name)
+    if look.odd < look.seen:
+        raise InvalidDtype(
+            f"{file}: expected numbers, or labels that are none, in {name!r}, got both: {look.described()}; correct "
+            "these cells"
+        )
+    _refuse_many(len(look.levels), file, name)
+    return Target(class_codes(list(look.levels), f"{file}: {name}")[1], np.dtype(np.int64))
 
 
 def labels_of(values, file, name) -> tuple[np.ndarray, tuple[str, ...]]:
     """Numbers (n,) of text labels, and their names."""
     codes, classes = class_codes(values, f"{file}: {name}")
-    if len(classes) > MOST_LABELS:
-        raise InvalidDtype(
-            f"{file}: expected numbers, or at most {MOST_LABELS} different labels, in {name!r}, got {len(classes)} "
-            f"different texts; name another target with --y"
-        )
+    _refuse_many(len(classes), file, name)
     return codes, classes
+
+
+def _refuse_many(count, file, name):
+    if count > MOST_LABELS:
+        many = f"more than {MOST_LABELS}" if count == MOST_LABELS + 1 else count
+        raise InvalidDtype(
+            f"{file}: expected numbers, or at most {MOST_LABELS} different labels, in {name!r}, got {many} different "
+            "texts; name another target with --y"
+        )

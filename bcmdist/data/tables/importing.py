@@ -1,20 +1,29 @@
-"""Files into data sets: .npz, .npy, .csv and .parquet become a Zarr group with X and y, and with the names of both.
+"""Files into data sets: tables and arrays become a Zarr group with X and y, with the names of both and how they were
+coded.
 
-What a column is, `roles` knows. A part of the rows can be held out by a seeded permutation or by a stored mask; `row`
-says where a row stood in the file.
+What a column is, `roles` and `look` know. A part of the rows can be held out by a seeded permutation or by a stored
+mask; `row` says where a row stood in the file. Tables are read twice, piece by piece; arrays of an .npz at once.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from bcmdist.data.dataset import COMPANIONS
-from bcmdist.data.tables.roles import Roles, Selected, select
-from bcmdist.data.writing import ROWS_PER_CHUNK, write_dataset
+from bcmdist.data.schema import Schema, few, warn
+from bcmdist.data.tables import arrays
+from bcmdist.data.tables.column import Arrays
+from bcmdist.data.tables.encoded import Plan, encoded, plan
+from bcmdist.data.tables.roles import Roles, warn_of_roles, warn_of_unused
+from bcmdist.data.tables.tables import Named, open_table
+from bcmdist.data.writing import ROWS_PER_CHUNK, write_dataset, write_pieces
 from bcmdist.errors import DataNotFound, InvalidData, InvalidDtype, InvalidOption
 
 PARTS = ("train", "test", "all")
+# Of a part in the order of its permutation, which is in memory at once; larger ones are written in the file's order.
+PERMUTED_BYTES = 2**28
 
 
 @dataclass(frozen=True)
@@ -40,19 +49,26 @@ class Split:
         if self.holdout is not None and not 0 < self.holdout < 1:
             raise InvalidOption(f"holdout: expected a fraction between 0 and 1, got {self.holdout}; correct it")
 
+    @property
+    def keeps_all(self) -> bool:
+        """Whether rows are as they are in the file."""
+        return self.holdout is None and self.mask is None
 
-def import_file(file, url, *, y="y", roles=None, split=None, rows_per_chunk=ROWS_PER_CHUNK) -> dict:
+
+def import_file(file, url, *, y="y", roles=None, split=None, rows_per_chunk=ROWS_PER_CHUNK, attributes=None) -> dict:
     """Write the rows of a file as a data set.
 
     Parameters
     ----------
     y : name of the target; `roles` (`Roles`) says more
     split : Split
+    attributes : of the group, beside those it gets
 
     Returns
     -------
     dict with `rows`, `inputs`, `part`, `out`, `columns` (names of the inputs), `target`, `classes` (names, of text
-    targets), `roles` and `unused` (why columns are not used, by name)
+    targets), `roles`, `unused` (why columns are not used, by name), `coded` (columns that are not just numbers, in
+    words) and `dropped` (rows with gaps that were left out)
 
     Raises
     ------
@@ -61,53 +77,140 @@ def import_file(file, url, *, y="y", roles=None, split=None, rows_per_chunk=ROWS
     split, roles = split or Split(), roles or Roles(y)
     if rows_per_chunk < 1:
         raise InvalidOption(f"rows-per-chunk: expected at least 1, got {rows_per_chunk}; give a positive number")
-    whole = select(Path(file), roles, mask=split.mask, part=split.part)
+    found = open_table(file, roles.separator)
+    named = {"source": Path(file).name} | ({"coordinates": roles.id} if roles.id else {}) | (attributes or {})
+    how = {"rows_per_chunk": rows_per_chunk, "attributes": named}
+    write = _write_arrays if isinstance(found, Arrays) else _write_table
+    figures = write(found, file, url, roles, split, how)
+    return {"part": split.part, "out": str(url)} | figures
+
+
+# --- Arrays ---
+
+
+def _write_arrays(found, file, url, roles, split, how):
+    said = list(roles.said.values())[:1] or ["--missing"] * (roles.missing != "error" and roles.coding is None)
+    if said:
+        raise InvalidOption(f"{file}: expected a table with {said[0]}, got arrays; leave it out, or save a .csv")
+    whole = arrays.select(found, file, roles, mask=split.mask, part=split.part)
     if len(whole.columns["X"]) == 0:
         raise InvalidData(f"{file}: expected at least one row, found none; add rows")
-    columns = _part(whole, split, file)
+    if whole.own_split and not split.keeps_all:
+        raise InvalidOption(f"{file}: brings its own split; leave out --holdout and --mask")
+    columns = whole.columns | {"row": np.arange(len(whole.columns["X"]))}
+    if not whole.own_split:
+        known = [*whole.unused, *whole.columns]
+        rows = _chosen_rows(len(columns["X"]), whole.masks.get(split.mask), split, file, known)
+        columns = {name: column[rows] for name, column in columns.items()} if rows is not None else columns
     if len(columns["X"]) == 0:
-        raise InvalidData(f"{file}: expected rows in the {split.part} part, there are none; change the split")
-    attributes = {"source": Path(file).name} | ({"coordinates": roles.id} if roles.id else {})
-    write_dataset(url, columns, rows_per_chunk=rows_per_chunk, attributes=attributes, schema=whole.schema)
+        raise InvalidData(_no_rows(file, split))
+    write_dataset(url, columns, schema=whole.schema, **how)
+    return _figures(len(columns["X"]), columns["X"].shape[1], whole.schema, roles, columns, whole.unused)
+
+
+# --- Tables ---
+
+
+def _write_table(table: Named, file, url, roles, split, how):
+    made = plan(table, roles, mask=split.mask, count=not split.keeps_all)
+    if made.rows == 0:
+        raise InvalidData(f"{file}: expected at least one row, found none; add rows")
+    rows = None
+    if split.keeps_all:
+        _chosen_rows(0, None, split, file, ())  # a part of nothing
+    else:
+        rows = _chosen_rows(made.rows, made.mask, split, file, table.names)
+    if not roles.inputs:
+        warn_of_roles(made.coding.columns, file)
+    warn_of_unused(made.unused, file)
+    _warn_of_zones(made, file)
+    schema = Schema(made.coding.inputs, made.target.classes if made.target else (), made.coding)
+    pieces = _Pieces(encoded(table, made), rows, 8 * len(made.coding.inputs))
+    written = write_pieces(url, pieces, empty=_no_rows(file, split), schema=schema, **how)
+    dropped = pieces.read - pieces.kept if rows is None else len(pieces.wanted) - written
+    if dropped:
+        warn(f"{file}: {dropped} rows left out: they have gaps (--missing drop)")
+    figures = _figures(written, len(schema.columns), schema, roles, pieces.names, made.unused)
+    return figures | {"coded": made.coding.told()} | ({"dropped": dropped} if roles.missing == "drop" else {})
+
+
+class _Pieces:
+    """Pieces of rows of which only some are wanted, `wanted` (k,), in that order where they are few."""
+
+    def __init__(self, pieces: Iterator[dict[str, np.ndarray]], wanted, row_bytes):
+        self.pieces, self.wanted, self.kept, self.read = pieces, wanted, 0, 0
+        self.names: tuple[str, ...] = ()
+        self.permuted = wanted is not None and len(wanted) * row_bytes <= PERMUTED_BYTES
+
+    def __iter__(self):
+        if not self.permuted:
+            yield from self._some()
+            return
+        some = list(self._some())
+        whole = {name: np.concatenate([piece[name] for piece in some]) for name in (some[0] if some else ())}
+        if whole:
+            place = np.full(self.read, -1)
+            place[whole["row"]] = np.arange(len(whole["row"]))
+            order = place[self.wanted]
+            yield {name: values[order[order >= 0]] for name, values in whole.items()}
+
+    def _some(self):
+        chosen = None
+        if self.wanted is not None:
+            chosen = np.zeros(int(self.wanted.max(initial=-1)) + 1, bool)
+            chosen[self.wanted] = True
+        for piece in self.pieces:
+            rows = piece["row"]
+            self.names, self.kept = tuple(piece), self.kept + len(rows)
+            self.read = max(self.read, int(rows.max(initial=-1)) + 1)
+            if chosen is not None:
+                some = (rows < len(chosen)) & chosen[np.minimum(rows, len(chosen) - 1)]
+                piece = {name: values[some] for name, values in piece.items()}
+            yield piece
+
+
+def _warn_of_zones(made: Plan, file):
+    if made.roles.coding is None:
+        naive = [code.name for code in made.coding.codes if code.kind == "date" and not code.zoned]  # type: ignore[attr-defined]
+        if naive:
+            warn(f"{file}: times in {few(map(repr, naive))} say no time zone; they are taken for UTC")
+
+
+# --- Both ---
+
+
+def _no_rows(file, split):
+    if split.keeps_all:
+        return f"{file}: expected at least one row without gaps, found none; add rows, or say --missing indicate"
+    return f"{file}: expected rows in the {split.part} part, there are none; change the split"
+
+
+def _figures(rows, inputs, schema, roles, written, unused):
     return {
-        "rows": len(columns["X"]),
-        "inputs": columns["X"].shape[1],
-        "part": split.part,
-        "out": str(url),
-        "columns": list(whole.schema.columns),
-        "target": roles.y if "y" in columns else None,
-        "classes": list(whole.schema.classes),
-        "roles": {name: roles.companions.get(name, name) for name in COMPANIONS if name in columns}
+        "rows": rows,
+        "inputs": inputs,
+        "columns": list(schema.columns),
+        "target": roles.y if "y" in written else None,
+        "classes": list(schema.classes),
+        "roles": {name: roles.companions.get(name, name) for name in COMPANIONS if name in written}
         | ({"id": roles.id} if roles.id else {}),
-        "unused": whole.unused,
+        "unused": unused,
     }
 
 
-def _part(whole: Selected, split, file):
-    """The wanted part of the columns, and where its rows stood."""
-    columns = whole.columns | {"row": np.arange(len(whole.columns["X"]))}
-    if split.holdout is None and split.mask is None:
-        if split.part != "all" and not whole.own_split:
+def _chosen_rows(n, mask, split, file, known):
+    """Numbers of the rows that are wanted of `n`, in their order; None for all of them."""
+    if split.keeps_all:
+        if split.part != "all":
             raise InvalidOption(f"{file}: part {split.part!r} needs --holdout or --mask; the file has no split")
-        return columns
-    if whole.own_split:
-        raise InvalidOption(f"{file}: brings its own split; leave out --holdout and --mask")
-    rows = _chosen_rows(whole, split, file)
-    return {name: column[rows] for name, column in columns.items()}
-
-
-def _chosen_rows(whole, split, file):
-    n = len(whole.columns["X"])
+        return None
     if split.mask is None:
         order = np.random.default_rng(split.seed).permutation(n)
         test = int(split.holdout * n)
         return {"test": order[:test], "train": order[test:], "all": order}[split.part]
-    if split.mask not in whole.masks:
-        raise DataNotFound(
-            f"{file}: expected a mask {split.mask!r}, found {', '.join([*whole.unused, *whole.columns])}; name one of "
-            "these"
-        )
-    mask = np.atleast_2d(whole.masks[split.mask])
+    if mask is None:
+        raise DataNotFound(f"{file}: expected a mask {split.mask!r}, found {', '.join(known)}; name one of these")
+    mask = np.atleast_2d(mask)
     if mask.dtype.kind not in "fiub":
         raise InvalidDtype(
             f"{file}: expected numbers in the mask {split.mask!r}, got texts; write 1 at test rows, else 0"
@@ -118,4 +221,4 @@ def _chosen_rows(whole, split, file):
             f"{mask.shape}; correct --mask-row"
         )
     chosen = mask[split.mask_row] == 1
-    return {"test": chosen, "train": ~chosen, "all": np.ones(n, bool)}[split.part]
+    return np.flatnonzero({"test": chosen, "train": ~chosen, "all": np.ones(n, bool)}[split.part])

@@ -1,0 +1,267 @@
+"""Coding: what the columns of a table are as numbers, and the same again for whatever table comes later.
+
+    soil   day          age            soil=clay  soil=loam  day      age   age missing
+    clay   2026-01-02   31      ->     1          0          20455.0  31.0  0
+    loam   2026-01-03                  0          1          20456.0  40.2  1
+
+A code tells of one column of the table which inputs it becomes, and computes them. A `Coding` is the codes of all,
+in order; it is made from a first look at a table (`look`), stored as JSON with the data set and the model, and a plain
+function of columns from there on.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal, Protocol
+
+import numpy as np
+
+from bcmdist.data.tables.column import NUMBERS, Column, as_texts, described
+from bcmdist.data.tables.dates import PERIODS, days, turns
+from bcmdist.data.values import LARGEST, as_float
+from bcmdist.errors import DataDamaged, InvalidData, InvalidDtype
+
+
+class Code(Protocol):
+    """A column of a table as inputs. Classes are frozen dataclasses of JSON values."""
+
+    kind: ClassVar[str]
+    name: str
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the inputs, (k,)."""
+
+    def numbers(self, column: Column, where, *, start=0, unseen="error") -> np.ndarray:
+        """Inputs (n, k) of a piece of a table; nan where a value is missing that the code has nothing for.
+
+        Parameters
+        ----------
+        start : number of its first row, for errors
+        unseen : what to make of a level that is not known: "error", or "other"
+        """
+
+    def said(self) -> str:
+        """What it is, in words."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """Numbers as they are; gaps are filled with the mean where there were gaps, and an indicator says so."""
+
+    kind: ClassVar[str] = "number"
+    name: str
+    mean: float | None = None
+    """fills gaps; None: gaps stay gaps"""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return _with_indicator((self.name,), self.name, self.mean is not None)
+
+    def numbers(self, column, where, *, start=0, unseen="error") -> np.ndarray:
+        if column.kind != NUMBERS:
+            _refuse_others(column, where, "numbers", start)
+        values = as_float(column.values, f"{where}: {column.name!r}", start=start)
+        _refuse_infinite(values, column.name, where, start)
+        return _filled(values[:, None], np.isnan(values), self.mean)
+
+    def said(self) -> str:
+        return "numbers" + _gaps_said(self.mean)
+
+
+@dataclass(frozen=True)
+class Category:
+    """One input for each level, 1 where the row has it. A level that is not known is none of them: as far from each as
+    can be said. So is a gap, which its indicator tells from that."""
+
+    kind: ClassVar[str] = "category"
+    name: str
+    levels: tuple[str, ...]
+    """as texts, sorted"""
+    gaps: bool = False
+    """whether gaps have an indicator; else they stay gaps"""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return _with_indicator(tuple(f"{self.name}={level}" for level in self.levels), self.name, self.gaps)
+
+    def numbers(self, column, where, *, start=0, unseen="error") -> np.ndarray:
+        texts = as_texts(column)
+        place = {level: k for k, level in enumerate(self.levels)}
+        places = np.array([place.get(text, -1) for text in texts.tolist()], dtype=int)
+        strange = np.flatnonzero((places < 0) & ~column.gaps)
+        if len(strange) and unseen == "error":
+            shown = ", ".join(map(repr, self.levels[:8])) + ", ..." * (len(self.levels) > 8)
+            raise InvalidData(
+                f"{where}: expected a level of training in {self.name!r} ({shown}), got {texts[strange[0]]!r} at row "
+                f"{start + strange[0]} ({len(strange)} such rows); correct it, say --unseen other to take it for a "
+                "level of its own, or fit again with such rows"
+            )
+        found = (places[:, None] == np.arange(len(self.levels))).astype(float)
+        return _filled(found, column.gaps, 0.0 if self.gaps else None)
+
+    def said(self) -> str:
+        return f"category of {len(self.levels)} levels" + (", gaps indicated" if self.gaps else "")
+
+
+@dataclass(frozen=True)
+class Date:
+    """UTC days since 1970, and where on their way round a day, a week or a year they are."""
+
+    kind: ClassVar[str] = "date"
+    name: str
+    zoned: bool = False
+    """whether times say their zone; else they are taken for UTC"""
+    form: str = ""
+    """format of texts, as `strptime` reads it; ISO 8601 where empty"""
+    cycles: tuple[Literal["day", "week", "year"], ...] = ()
+    mean: float | None = None
+    """days that fill gaps; None: gaps stay gaps"""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        around = [f"{self.name}:{cycle}_{part}" for cycle in self.cycles for part in ("sin", "cos")]
+        return _with_indicator((self.name, *around), self.name, self.mean is not None)
+
+    def numbers(self, column, where, *, start=0, unseen="error") -> np.ndarray:
+        if column.kind == NUMBERS and not column.gaps.all():
+            _refuse_others(column, where, "dates", start)
+        found = days(column, where, form=self.form, zoned=self.zoned, start=start)
+        around = [turns(found, cycle) for cycle in self.cycles]
+        filled = found if self.mean is None else np.where(np.isnan(found), self.mean, found)
+        return _filled(np.column_stack([filled, *around]), np.isnan(found), 0.0 if self.mean is not None else None)
+
+    def said(self) -> str:
+        zone = "UTC days of times with a zone" if self.zoned else "days of times without a zone, taken for UTC"
+        return zone + "".join(f", {cycle} as a circle" for cycle in self.cycles) + _gaps_said(self.mean)
+
+
+CODES: dict[str, type] = {code.kind: code for code in (Number, Category, Date)}
+
+
+@dataclass(frozen=True)
+class Coding:
+    """Codes of the columns that are inputs, in order, and what else has to be known to read such a table again."""
+
+    codes: tuple[Code, ...]
+    missing: Literal["error", "drop", "indicate"] = "error"
+    """rows with gaps: refused, left out, or filled and indicated"""
+    unseen: Literal["error", "other"] = "error"
+    """levels that are not known: refused, or none of those that are"""
+    roles: tuple[tuple[str, str], ...] = ()
+    """columns by what they are: ("y", "price"), ("weight", "w")"""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns of the table."""
+        return tuple(code.name for code in self.codes)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the inputs, (D,)."""
+        return tuple(name for code in self.codes for name in code.inputs)
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """Names of the columns whose values are levels, whatever they look like."""
+        return tuple(code.name for code in self.codes if code.kind == Category.kind)
+
+    def numbers(self, columns: Mapping[str, Column], where, *, start=0, unseen=None) -> np.ndarray:
+        """Inputs (n, D) of a piece of a table whose first row is `start`; nan where a row has a gap that stays one.
+
+        Raises
+        ------
+        InvalidData, InvalidDtype
+        """
+        how = {"start": start, "unseen": unseen or self.unseen}
+        found = [code.numbers(columns[code.name], where, **how) for code in self.codes]
+        return found[0] if len(found) == 1 else np.concatenate(found, axis=1)
+
+    def told(self) -> dict[str, str]:
+        """What columns are that are not just numbers, by name, in words."""
+        return {code.name: code.said() for code in self.codes if code != Number(code.name)}
+
+    def to_json(self) -> dict:
+        """What `from_json` reads."""
+        codes = [{"kind": code.kind} | _plain(asdict(code)) for code in self.codes]  # type: ignore[call-overload]
+        return {"columns": codes, "missing": self.missing, "unseen": self.unseen, "roles": dict(self.roles)}
+
+
+def from_json(found: Any, where) -> Coding:
+    """The coding that `to_json` has written.
+
+    Raises
+    ------
+    DataDamaged
+        It is none.
+    """
+    try:
+        codes = tuple(_code(said) for said in found["columns"])
+        coding = Coding(codes, found["missing"], found["unseen"], tuple(found["roles"].items()))
+        if not codes or not all(isinstance(text, str) for pair in coding.roles for text in pair):
+            raise TypeError("no columns, or roles that are no texts")
+        if coding.missing not in ("error", "drop", "indicate") or coding.unseen not in ("error", "other"):
+            raise ValueError("an option that is not known")
+        return coding
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DataDamaged(
+            f"{where}: expected what its columns were coded by, got {found!r:.80} ({error}); restore it from a copy"
+        ) from error
+
+
+def is_coding(found: Any) -> bool:
+    """Whether a value of JSON is one that `from_json` reads."""
+    try:
+        from_json(found, "coding")
+    except DataDamaged:
+        return False
+    return True
+
+
+def _code(said) -> Code:
+    said = {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
+    code = CODES[said.pop("kind")](**said)
+    texts = [code.name, getattr(code, "form", ""), *getattr(code, "levels", ()), *getattr(code, "cycles", ())]
+    mean = getattr(code, "mean", None)
+    if not all(isinstance(text, str) for text in texts) or not set(getattr(code, "cycles", ())) <= set(PERIODS):
+        raise TypeError("a name, level or cycle that can be none")
+    if not (mean is None or (isinstance(mean, int | float) and abs(mean) <= LARGEST)):
+        raise TypeError(f"a mean {mean!r}")
+    return code
+
+
+def plain(columns) -> Coding:
+    """Columns that are numbers as they are."""
+    return Coding(tuple(Number(name) for name in columns))
+
+
+def _plain(fields):
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
+
+
+def _with_indicator(inputs, name, indicated):
+    return (*inputs, f"{name} missing") if indicated else inputs
+
+
+def _gaps_said(mean):
+    return "" if mean is None else f", gaps filled with {mean:.6g} and indicated"
+
+
+def _filled(values, gaps, filling):
+    """Values (n, k) with gaps left as nan, or filled and with an indicator beside them, (n, k + 1)."""
+    if filling is None:
+        return np.where(gaps[:, None], np.nan, values) if gaps.any() else values
+    return np.column_stack([np.where(np.isnan(values), filling, values), gaps])
+
+
+def _refuse_infinite(values, name, where, start):
+    bad = np.flatnonzero((values > LARGEST) | (values < -LARGEST))
+    if len(bad):
+        raise InvalidData(
+            f"{where}: expected a finite number (up to {LARGEST:g}) in each row of {name!r}, got {values[bad[0]]} at "
+            f"row {start + bad[0]} ({len(bad)} such values); fill or drop these rows"
+        )
+
+
+def _refuse_others(column, where, wanted, start):
+    """Raise `InvalidDtype` of a column that is not what it was in training, with its first odd cell."""
+    raise InvalidDtype(f"{where}: expected {wanted} in the inputs, got {described(column, start=start)}; correct them")

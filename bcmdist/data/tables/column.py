@@ -1,0 +1,111 @@
+"""Columns of a table: numbers, texts, categories, dates, or something else that has a name."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+NUMBERS, TEXTS, CATEGORIES, DATES = "numbers", "texts", "categories", "dates"
+# Of a text that readers of tables take for a number.
+PLAIN_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+NAMELESS = "values without a name in the first line (row names, say)"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a file, or a piece of it."""
+
+    name: str
+    values: np.ndarray
+    """(n,): numbers, texts, datetime64 in UTC, or whatever the file holds"""
+    kind: str = NUMBERS
+    """one of those above, or what else it holds, in words"""
+    missing: np.ndarray | None = None
+    """where it holds nothing, (n,)"""
+    zone: str = ""
+    """of dates: the time zone that they were stored with; empty where with none"""
+
+    @property
+    def gaps(self) -> np.ndarray:
+        """Where it holds nothing, (n,)."""
+        return np.zeros(len(self.values), bool) if self.missing is None else self.missing
+
+
+Table = dict[str, Column]
+
+
+class Arrays(dict[str, np.ndarray]):
+    """Arrays of any shapes by name, which are no table."""
+
+
+def of_numpy(name, values) -> Column:
+    """An array (n,) as a column."""
+    if values.ndim != 1:
+        return Column(name, values, f"values of shape {values.shape[1:]}")
+    if values.dtype.kind in "fiub" and values.dtype.itemsize <= 8:
+        return Column(name, values, NUMBERS, np.isnan(values) if values.dtype.kind == "f" else None)
+    if values.dtype.kind == "M":
+        return Column(name, values, DATES, np.isnat(values))
+    if values.dtype.kind in "US":
+        texts = np.strings.decode(values, "utf-8") if values.dtype.kind == "S" else values
+        return trimmed(Column(name, texts.astype(object), TEXTS, np.zeros(len(values), bool)))
+    return Column(name, values, f"values of type {values.dtype}")
+
+
+def trimmed(column: Column) -> Column:
+    """Texts without blanks around them; where nothing is left, nothing is there."""
+    if column.kind != TEXTS:
+        return column
+    values = np.array([value.strip() for value in column.values], dtype=object)
+    return replace(column, values=values, missing=column.gaps | (values == ""))
+
+
+def sliced(column: Column, rows: slice) -> Column:
+    """Some rows of a column."""
+    missing = None if column.missing is None else column.missing[rows]
+    return replace(column, values=column.values[rows], missing=missing)
+
+
+def is_number(text) -> bool:
+    """Whether a text is one of a number, as Python reads them."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def as_texts(column: Column) -> np.ndarray:
+    """Values as texts (n,) that do not depend on how a file stores them: 3 and 3.0 are "3"; "" where nothing is."""
+    values = column.values
+    if values.dtype.kind == "f":
+        whole = np.isfinite(values) & (values == np.floor(values)) & (np.abs(values) < 2**53)
+        texts = [str(int(v)) if w else repr(float(v)) for v, w in zip(values.tolist(), whole.tolist(), strict=True)]
+    else:
+        texts = [str(value).strip() for value in values.tolist()]
+    found = np.array(texts, dtype=object)
+    found[column.gaps] = ""
+    return found
+
+
+def is_plain(text) -> bool:
+    """Whether a text is nothing, or a number to readers of tables."""
+    return text == "" or PLAIN_NUMBER.fullmatch(text) is not None
+
+
+def described(column: Column, known: Callable[[str], bool] = is_plain, *, start=0) -> str:
+    """What a column that is no number holds, in words; `known` tells which of its texts are not odd."""
+    if column.kind != TEXTS:
+        return f"{column.kind} in {column.name!r}"
+    odd = np.flatnonzero([not known(value) for value in column.values.tolist()])
+    first = column.values[odd[0]] if len(odd) else ""
+    return odd_texts(column.name, len(odd), len(column.values), first, start + odd[0] if len(odd) else 0)
+
+
+def odd_texts(name, odd, cells, first, row) -> str:
+    """So many odd cells of a column of texts, in words."""
+    if not odd:
+        return f"texts in {name!r} (numbers, as texts or beyond 64 bits)"
+    many = f"{odd} of {cells} cells" if odd < cells else "all cells"
+    return f"texts in {name!r} ({many}, the first {first!r} at row {row})"

@@ -1,0 +1,124 @@
+"""Texts with a separator between cells (.csv), piece by piece. The door to pandas, with `writing`.
+
+The separator is told from the first line where nobody says it, and a comma in numbers from the first rows where the
+separator is another mark. Blanks around cells do not count.
+"""
+
+import re
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from bcmdist.data.tables.column import NAMELESS, NUMBERS, TEXTS, Column, Table, is_number, trimmed
+from bcmdist.errors import InvalidData, InvalidOption
+
+SEPARATORS = (",", ";", "\t", "|")
+# Rows from which is told whether numbers have a comma.
+FIRST_ROWS = 1000
+COMMA_NUMBER, POINT_NUMBER = re.compile(r"[+-]?\d*,\d+"), re.compile(r"[+-]?\d*\.\d+")
+
+
+class Delimited:
+    """A file of lines, the first of them with names; found to be one."""
+
+    kinds = None  # which only the cells tell
+
+    def __init__(self, file: Path, separator: str | None = None):
+        import pandas
+
+        if separator is not None and len(separator) != 1:
+            raise InvalidOption(f"--separator: expected one character, got {separator!r}; give one")
+        self.file, self.pandas = file, pandas
+        self.separator = separator or self._separator()
+        self.names, self.nameless = self._header()
+        self.decimal = "," if self.separator != "," and self._has_commas() else "."
+
+    def _cells(self, separator, **options):
+        """Cells as they are written."""
+        how = {"dtype": str, "skipinitialspace": separator != "\t", "keep_default_na": False, "header": None}
+        return self.pandas.read_csv(self.file, sep=separator, **how, **options)
+
+    def _separator(self):
+        """The first mark that stands between names."""
+        for mark in SEPARATORS:
+            if self._cells(mark, nrows=1).shape[1] > 1:
+                return mark
+        return ","
+
+    def _header(self) -> tuple[tuple[str, ...], set[str]]:
+        """Names in the first line as they stand there, where pandas renames those that are repeated; and which of them
+        were not there."""
+        said = [str(name).strip() for name in self._cells(self.separator, nrows=1).iloc[0]]
+        names = [name or f"column{k}" for k, name in enumerate(said)]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InvalidData(
+                f"{self.file}: expected a name of its own for each column, {twice!r} is there twice; rename one"
+            )
+        if all(is_number(name.replace(",", ".")) for name in names):
+            raise InvalidData(
+                f"{self.file}: expected names of columns in its first line, got {', '.join(names)[:60]}; put a line of "
+                "names there"
+            )
+        return tuple(names), set(names) - set(said)
+
+    def _has_commas(self):
+        """Whether numbers are written with a comma: some of the first cells are, and none with a point."""
+        cells = self._cells(self.separator, skiprows=1, nrows=FIRST_ROWS).to_numpy().ravel()
+        texts = [str(cell).strip() for cell in cells]
+        return any(map(COMMA_NUMBER.fullmatch, texts)) and not any(map(POINT_NUMBER.fullmatch, texts))
+
+    def pieces(self, rows, *, texts=()) -> Iterator[Table]:
+        # Without `index_col` a first column that the header lacks would become row names.
+        how = {"index_col": False, "skipinitialspace": self.separator != "\t", "low_memory": False}
+        how |= {"header": 0, "names": list(self.names), "dtype": dict.fromkeys(texts, str)}
+        with _strict():
+            reader = self.pandas.read_csv(self.file, sep=self.separator, decimal=self.decimal, chunksize=rows, **how)
+        with reader:
+            while True:
+                with _strict():
+                    frame = next(reader, None)
+                if frame is None:
+                    return
+                yield {name: self._column(name, frame[name]) for name in self.names}
+
+    def _column(self, name, series):
+        column = of_series(self.pandas, name, series)
+        return replace(column, kind=NAMELESS) if name in self.nameless else trimmed(column)
+
+
+def _strict():
+    """A line with more cells than the header has names is an error, among others."""
+    return warnings.catch_warnings(action="error")
+
+
+def of_series(pandas, name, series) -> Column:
+    """A column of a data frame."""
+    types, missing = pandas.api.types, series.isna().to_numpy()
+    if isinstance(series.dtype, pandas.CategoricalDtype):
+        return Column(name, series.astype(object).to_numpy(), "categories", missing)
+    if types.is_bool_dtype(series.dtype) or (types.is_numeric_dtype(series.dtype) and series.dtype.kind in "fiu"):
+        if series.dtype.kind in "iub" and not missing.any():
+            return Column(name, series.to_numpy(dtype=getattr(series.dtype, "numpy_dtype", None)), NUMBERS, missing)
+        return Column(name, series.to_numpy(dtype=float, na_value=np.nan), NUMBERS, missing)
+    if all(isinstance(value, bool) for value in series[~missing]):  # with gaps, or there is nothing else
+        values = [np.nan if gone else value for value, gone in zip(series, missing, strict=True)]
+        return Column(name, np.array(values, dtype=float), NUMBERS, missing)
+    if all(isinstance(value, str) for value in series[~missing]):
+        return Column(name, series.to_numpy(dtype=object, na_value=""), TEXTS, missing)
+    if types.is_datetime64_any_dtype(series.dtype):
+        return Column(name, *_instants(series, missing))
+    found = {type(value).__name__ for value in series[~missing].iloc[:1000]}
+    kind = "whole numbers beyond 64 bits" if found == {"int"} else f"values of type {', '.join(sorted(found))}"
+    return Column(name, series.to_numpy(dtype=object), kind, missing)
+
+
+def _instants(series, missing):
+    """Datetime64 in UTC (n,), and what else a column of dates has."""
+    zone = getattr(series.dtype, "tz", None)
+    if zone is not None:
+        series = series.dt.tz_convert("UTC").dt.tz_localize(None)
+    return series.to_numpy(dtype="M8[us]"), "dates", missing, "" if zone is None else str(zone)
