@@ -37,7 +37,7 @@ from bcmdist.storage.ledger import Entry
 
 @dataclass(frozen=True)
 class GBCM:
-    """A committee at one commit of a model directory; immutable: `absorb` gives the next; runtimes: serial by default."""
+    """A committee at one commit of a model directory; immutable: `absorb` gives the next. Serial by default."""
 
     snapshot: Snapshot
 

@@ -24,7 +24,7 @@ def learning_curve(path, curve, *, majority_share, test_rows=None) -> None:
         )
         error = 1.96 * np.sqrt(right_share * (1.0 - right_share) / test_rows) if test_rows else None
         left.errorbar(rows, right_share, yerr=error, fmt="o-", color=LINE, capsize=2, markersize=4)
-        left.set(xscale="log", xlabel="rows seen", ylabel="accuracy (with 95 % intervals)" if test_rows else "accuracy")
+        left.set(xlabel="rows seen", ylabel="accuracy (with 95 % intervals)" if test_rows else "accuracy")
         if len(curve):
             spread = 0.0 if error is None else error
             left.set_ylim(*paper.limits(right_share - spread, right_share + spread))
@@ -32,7 +32,9 @@ def learning_curve(path, curve, *, majority_share, test_rows=None) -> None:
                 left.axhline(majority_share, color=QUIET, linestyle="--", label="larger class")
                 left.legend()
         right.plot(rows, loss, "o-", color=LINE, markersize=4)
-        right.set(xscale="log", xlabel="rows seen", ylabel="log loss (nats)")
+        right.set(xlabel="rows seen", ylabel="log loss (nats)")
+        for axes in (left, right):
+            paper.logarithmic(axes, x=True)
         paper.save(figure, path)
 
 
@@ -49,7 +51,8 @@ def commits(points, *, title, names) -> Any:
     for one, column, name in zip(axes, (1, 3), names, strict=True):
         error = 1.96 * table[:, column + 1]
         one.errorbar(table[:, 0], table[:, column], yerr=error, fmt="o-", color=LINE, capsize=2, markersize=4)
-        one.set(xscale="log", xlabel="rows heard", ylabel=f"{name} (with 95 % intervals)")
+        one.set(xlabel="rows heard", ylabel=f"{name} (with 95 % intervals)")
+        paper.logarithmic(one, x=True)
     return figure
 
 

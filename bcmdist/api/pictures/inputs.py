@@ -16,6 +16,7 @@ CELLS = 40  # of a map, along each input; of a curve some more
 CURVE_POINTS = 200
 SPREAD = 2.0  # standard deviations of an input that a map goes from its mean, where no rows are given
 SHOWN_ROWS = 500
+LINEAR = "The prior mean is linear: an input may matter by that, too, whatever its lengthscale."
 
 
 # --- How much each matters ---
@@ -34,6 +35,8 @@ def relevance(subject: Subject, lost: Losses | None = None) -> Any:
     by = lost.mean if lost is not None else np.max([part.share for part in parts], axis=0)
     order = np.argsort(-by, kind="stable")[:MOST_COLUMNS]
     title = f"Relevance of {len(order)} of {len(names)} inputs, the largest first"
+    if parts and subject.snapshot.model.shared.mean.name == "linear":
+        title += f". {LINEAR}"
     height = 1.6 + 0.28 * len(order) * max(1, len(parts))
     figure, axes = paper.sheet(title, width=9.0, height=height, ncols=bool(parts) + (lost is not None), squeeze=False)
     if parts:
@@ -79,8 +82,9 @@ def plane(subject: Subject) -> Any:
     said = predict(subject.snapshot, X, method=subject.method)
     fields = _classes(model, said) if "label" in said else _numbers(model, said)
     names = paper.shortened(column_names(model))
+    full = column_names(model)
     rest = "" if model.inputs == 2 else f"; the other {model.inputs - 2} inputs at their means"
-    title = f"Predictions of {target_name(subject)} along {names[axes_of[0]]} and {names[axes_of[1]]}{rest}"
+    title = f"Predictions of {target_name(subject)} along {full[axes_of[0]]} and {full[axes_of[1]]}{rest}"
     figure, axes = paper.sheet(title, width=9.0, height=4.0, ncols=2, sharey=True)
     for one, (name, values, colours) in zip(axes, fields, strict=True):
         image = one.pcolormesh(a, b, values.reshape(CELLS, CELLS), cmap=colours, shading="nearest", rasterized=True)
@@ -115,7 +119,9 @@ def _curve(subject, x):
     model = subject.snapshot.model
     said = predict(subject.snapshot, x[:, None], method=subject.method)
     name = paper.shortened(column_names(model))[0]
-    figure, axes = paper.sheet(f"Predictions of {target_name(subject)} along {name}", width=7.0, height=4.2)
+    figure, axes = paper.sheet(
+        f"Predictions of {target_name(subject)} along {column_names(model)[0]}", width=7.0, height=4.2
+    )
     if "label" in said:
         for number, label in enumerate(model.class_labels):
             axes.plot(x, said["probability"][:, number], label=paper.shortened([str(label)])[0])
@@ -125,7 +131,7 @@ def _curve(subject, x):
         axes.plot(x, said["observation_mean"], color=LINE, label="mean")
         if subject.rows is not None:
             axes.plot(subject.rows.X[:SHOWN_ROWS, 0], subject.rows.y[:SHOWN_ROWS], ".", color="0.3", markersize=3)
-        axes.set(ylabel=target_name(subject))
+        axes.set(ylabel=paper.plain(target_name(subject)))
     axes.set(xlabel=name)
     axes.legend(fontsize="small")
     return figure

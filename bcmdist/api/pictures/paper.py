@@ -12,10 +12,11 @@ from bcmdist.errors import InvalidOption, MissingExtra
 
 HOW_TO_GET = "pictures need matplotlib: pip install 'bcmdist[plot]'"
 LINE, QUIET, BAND = "#1f5fa8", "0.6", "#c9dcf2"
+MANY_DECADES = 300.0  # a range over which only powers of ten are named
 RESOLUTION = 120  # dots an inch
-TITLE_WIDTH = 11.5  # characters of a title in an inch, about
-# Names may hold dollars, which are no formulas; texts of an SVG stay texts.
-STYLE: Any = {"text.parse_math": False, "svg.fonttype": "none", "axes.titlesize": "medium", "font.size": 9.0}
+TITLE_WIDTH = 14  # characters of a title in an inch, about
+# Texts of an SVG stay texts.
+STYLE: Any = {"svg.fonttype": "none", "axes.titlesize": "medium", "font.size": 9.0}
 
 
 def _matplotlib():
@@ -63,7 +64,25 @@ def sheet(title, *, width, height, **grid) -> tuple[Any, Any]:
 
 def wrapped(text, width) -> str:
     """A text in lines of so many inches."""
-    return "\n".join(textwrap.wrap(str(text), int(TITLE_WIDTH * width)))
+    return "\n".join(textwrap.wrap(plain(text), int(TITLE_WIDTH * width)))
+
+
+def plain(text) -> str:
+    """A text whose dollars are no formulas, and without control characters."""
+    return "".join(c if c.isprintable() else " " for c in str(text)).replace("$", r"\$")
+
+
+def logarithmic(axes, *, x=False, y=False) -> None:
+    """Logarithmic scales with plain numbers at 1, 2 and 5 times powers of ten, or at these where there are many."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    for axis, rescale, wanted in ((axes.xaxis, axes.set_xscale, x), (axes.yaxis, axes.set_yscale, y)):
+        if wanted:
+            rescale("log")
+            low, high = axis.get_view_interval()
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < MANY_DECADES * low else (1.0,)))
+            axis.set_major_formatter("{x:g}")
+            axis.set_minor_formatter(NullFormatter())
 
 
 def save(figure, path) -> None:
@@ -81,8 +100,8 @@ def svg(figure) -> str:
 
 
 def shortened(names: Iterable[str], most=28) -> list[str]:
-    """Names that axes have room for."""
-    return [name if len(name) <= most else f"{name[: most - 3]}..." for name in names]
+    """Names that axes have room for; `plain`."""
+    return [plain(name if len(name) <= most else f"{name[: most - 3]}...") for name in names]
 
 
 def limits(*values, margin=0.08) -> tuple[float, float]:

@@ -27,6 +27,7 @@ def _numbers(subject):
     mean, y = rows.columns["observation_mean"], rows.y
     name = target_name(subject)
     title = f"Observed against predicted {name}: {subject.told}"
+    name = paper.plain(name)
     figure, (left, right) = paper.sheet(title, width=9.5, height=4.4, ncols=2)
     seen = rows.columns["seen"]
     logarithmic = y.min() > 0 and mean.min() > 0 and y.max() > WIDE * np.quantile(y, 0.01)
@@ -39,8 +40,7 @@ def _numbers(subject):
         if not seen.all():
             left.plot(mean[~seen], y[~seen], "^", color="0.6", markersize=3, label="censored: at least that")
             left.legend(fontsize="small")
-        if logarithmic:
-            left.set(xscale="log", yscale="log")
+    paper.logarithmic(left, x=logarithmic, y=logarithmic)
     ends = [max(mean.min(), y.min()), min(mean.max(), y.max())]
     left.plot(ends, ends, color=QUIET, linestyle="--")
     left.set(xlabel=f"predicted mean of {name}", ylabel=f"observed {name}")
@@ -64,8 +64,7 @@ def _draw_errors(axes, mean, where, *, log):
         axes.plot(place, high, "_--", color=LINE)
     axes.set_ylabel("error in predicted standard deviations (normal score)")
     axes.set_ylim(-LARGEST_SCORE - 0.2, LARGEST_SCORE + 0.2)
-    if log:
-        axes.set_xscale("log")
+    paper.logarithmic(axes, x=log)
     axes.legend(fontsize="small", loc="lower right")
 
 

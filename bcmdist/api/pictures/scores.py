@@ -39,10 +39,11 @@ def reliability_diagram(scores) -> Any:
     top.plot([0, 1], [0, 1], color=QUIET, linestyle="--", label="as predicted")
     bars = np.maximum([seen - low, high - seen], 0.0)
     top.errorbar(expected, seen, yerr=bars, fmt="o-", color=LINE, capsize=2, markersize=4, label="observed, 95 %")
-    top.set(ylabel=f"observed share of {judged}", ylim=(-0.02, 1.02))
+    first = np.flatnonzero(filled)[0] / CALIBRATION_BINS
+    top.set(ylabel=f"observed share of {judged}", ylim=(min(first, low.min()) - 0.02, 1.02))
     top.legend(loc="upper left")
     bottom.bar((np.arange(CALIBRATION_BINS) + 0.5) / CALIBRATION_BINS, rows, width=0.9 / CALIBRATION_BINS, color=LINE)
-    bottom.set(xlabel=f"predicted probability of {judged}", ylabel="rows a bin", xlim=(0, 1), yscale="log")
+    bottom.set(xlabel=f"predicted probability of {judged}", ylabel="rows a bin", xlim=(first, 1), yscale="log")
     bottom.set_ylim(bottom=0.7)
     return figure
 
@@ -57,7 +58,8 @@ def calibration_picture(scores) -> Any:
     left.axhspan(max(0.0, 1.0 - noise), 1.0 + noise, color=BAND, label="95 % of bins, if as predicted")
     left.bar((np.arange(pit.BINS) + 0.5) / pit.BINS, shares * pit.BINS, width=0.9 / pit.BINS, color=LINE, zorder=2)
     left.set(xlabel=_place_label(t), ylabel="density of rows", xlim=(0, 1))
-    left.legend(loc="lower center", fontsize="small")
+    left.set_ylim(top=1.2 * left.get_ylim()[1])
+    left.legend(loc="upper center", fontsize="small")
     levels, held = central(shares)
     right.axhline(0.0, color=QUIET, linestyle="--")
     error = ERRORS * np.sqrt(held * (1.0 - held) / n)

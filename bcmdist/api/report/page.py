@@ -7,7 +7,7 @@ from collections.abc import Iterable
 # What a browser is told not to do, whatever a name in the page looks like.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
+body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 68rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; border-bottom: 1px solid #ddd; }
 table { border-collapse: collapse; margin: .6rem 0; font-size: .92em; } .wide { overflow-x: auto; }
 th, td { padding: .2rem .7rem; border-bottom: 1px solid #e4e4e4; text-align: right; white-space: nowrap; }
@@ -24,11 +24,17 @@ def text(value) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "&ndash;"
     if isinstance(value, float):
-        shown = f"{value:.4g}" if abs(value) < 1e4 or math.isinf(value) else f"{value:,.0f}"
-        return shown.replace("inf", "&infin;").replace("-", "&minus;")
+        return number(value).replace("-", "&minus;")
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return html.escape("".join(c if c.isprintable() else " " for c in str(value)))
+
+
+def number(value) -> str:
+    """A number to four digits, in full where it is large."""
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    return f"{value:.4g}" if abs(value) < 1e4 or abs(value) >= 1e12 else f"{value:,.0f}"
 
 
 def page(title, parts: Iterable[str]) -> str:

@@ -6,6 +6,8 @@ from bcmdist.prediction.scoring.judged import Judged
 
 # Whole numbers that a target takes, at most, to be taken for labels or counts; and rows of each, at least. Arbitrary.
 FEW_VALUES, ROWS_OF_EACH = 20, 5
+# Share of targets that are the largest, or the smallest, from which on that is said. Arbitrary.
+CAPPED_SHARE = 0.02
 # What is better by less than this share is called as good.
 AS_GOOD = 0.02
 # Figures by which models are compared with baselines, the first that is there, and whether more is better.
@@ -37,6 +39,17 @@ def of_targets(task: str, y) -> str | None:
         return None
     shown = ", ".join(f"{value:g}" for value in values[:8]) + (", ..." if len(values) > 8 else "")
     return f"these targets look like classes or counts: they take {len(values)} whole values only ({shown})"
+
+
+def of_capped_targets(y) -> str | None:
+    """That many of the targets of a regression, (n,), are the largest or smallest one."""
+    for end, word in ((np.max(y), "largest"), (np.min(y), "smallest")):
+        share = np.mean(y == end)
+        if share >= CAPPED_SHARE and len(np.unique(y)) > FEW_VALUES:
+            return (
+                f"{share:.1%} of targets are the {word} one, {end:,.6g}: they look cut off there, as no error is normal"
+            )
+    return None
 
 
 def of_same_rows(same: bool) -> str | None:

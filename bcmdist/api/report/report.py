@@ -125,6 +125,7 @@ def found_of(snapshot: Snapshot, source, runtime: Runtime, *, train=None, x=None
         remarks.of_few_rows(rows),
         remarks.of_baselines(scores, beside),
         remarks.of_targets(snapshot.model.likelihood.task, rows.y),
+        remarks.of_capped_targets(rows.y) if "crps" in rows.columns else None,
         *advised(snapshot),
     ]
     losses = shuffled_losses(snapshot, rows, subject.method)
@@ -157,9 +158,7 @@ def _page(found):
             page.figure(paper.svg(scores.calibration(found.subject.judged.scores()))),
             page.paragraph("The same rows, in ten groups by how uncertain their predictions were:"),
             page.table(*by_deviation(found.subject.judged)),
-            page.paragraph(f"± is the standard error of a share of so many rows. {DISCRETE}", note=True)
-            if "deviance" in found.subject.judged.columns
-            else page.paragraph("± is the standard error of a share of so many rows.", note=True),
+            page.paragraph(f"± is the standard error of a share of so many rows. {_note(model.likelihood)}", note=True),
             page.heading("Observed and predicted"),
             page.figure(paper.svg(residuals.residuals(found.subject))),
             page.heading("Which inputs matter"),
@@ -169,6 +168,13 @@ def _page(found):
             page.paragraph(f"Written by bcmdist {__version__}.", note=True),
         ],
     )
+
+
+def _note(likelihood):
+    """What else one must know of intervals."""
+    if "event" in likelihood.companions:
+        return "Of a censored row the probability counts that is left to the interval."
+    return DISCRETE if likelihood.events else ""
 
 
 DISCRETE = (
@@ -227,10 +233,11 @@ def _relevance(found):
     head = ["input", "lost when shuffled (nats a row)"]
     head += [f"{part.name}, units of the input" for part in parts] + [f"{part.name}, scaled" for part in parts]
     shared = " All inputs share one scaled lengthscale." if parts and all(part.shared for part in parts) else ""
+    linear = f" {inputs.LINEAR}" if parts and snapshot.model.shared.mean.name == "linear" else ""
     note = (
         f"Lost when shuffled: how much less likely observations become, mean of {found.losses.rows:,} rows, when the "
         "column is shuffled among them; of inputs that say the same each loses little. A lengthscale is the distance "
-        f"along an input over which the function changes.{shared}"
+        f"along an input over which the function changes.{shared}{linear}"
     )
     drawn = page.figure(paper.svg(inputs.relevance(found.subject, found.losses)))
     return drawn + page.table(head, rows) + page.paragraph(note, note=True)

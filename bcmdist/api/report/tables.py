@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from bcmdist.api.report.page import number
 from bcmdist.prediction.scoring import pit
 from bcmdist.prediction.scoring.judged import Judged
 
@@ -36,13 +37,13 @@ def _numbers(rows):
     error = rows.y - rows.columns["observation_mean"]
     held = {level: pit.covered(where, level) for level in (0.5, 0.95)}
     censored = not where.seen.all()
-    for number, some in enumerate(groups(spread), start=1):
+    for decile, some in enumerate(groups(spread), start=1):
         seen = some[where.seen[some]]
         rms = float(np.sqrt(np.mean(error[seen] ** 2))) if len(seen) else float("nan")
-        cells: list = [number, len(some), float(np.sqrt(np.mean(spread[some] ** 2))), rms]
+        cells: list = [decile, len(some), float(np.sqrt(np.mean(spread[some] ** 2))), rms]
         cells += [with_error(held[level][some].mean(), level, len(some)) for level in held]
         table.append([*cells, f"{1.0 - where.seen[some].mean():.0%}"] if censored else cells)
-    root = "root mean square error" + (" (of rows that ended)" if censored else "")
+    root = "root mean square error" + (", ended" if censored else "")
     names = ["decile", "rows", "predicted deviation", root, "50 % intervals hold", "95 % intervals hold"]
     return [*names, "censored"] if censored else names, table
 
@@ -50,10 +51,10 @@ def _numbers(rows):
 def _classes(rows):
     p = rows.columns["probability"]
     right, best, table = p.argmax(axis=1) == rows.y, p.max(axis=1), []
-    for number, some in enumerate(groups(deviation(rows)), start=1):
+    for decile, some in enumerate(groups(deviation(rows)), start=1):
         expected = float(best[some].mean())
         share = with_error(right[some].mean(), expected, len(some))
-        table.append([number, len(some), float(deviation(rows)[some].mean()), f"{expected:.1%}", share])
+        table.append([decile, len(some), float(deviation(rows)[some].mean()), f"{expected:.1%}", share])
     return ["decile", "rows", "predicted deviation", "likeliest class expected right", "was right"], table
 
 
@@ -84,12 +85,12 @@ def _number_cells(rows, worst, labels):
     found = [(float(rows.y[k]), float(column["observation_mean"][k])) for k in worst]
     spread = deviation(rows)
     cells = [
-        [y, mean, f"{low:.4g} to {high:.4g}", (y - mean) / float(spread[k]), -float(column["log_density"][k])]
+        [y, mean, f"{number(low)} to {number(high)}", (y - mean) / float(spread[k]), -float(column["log_density"][k])]
         for k, (y, mean), (low, high) in zip(worst, found, wide, strict=True)
     ]
     for row, k in zip(cells, worst, strict=True):
         if not column["seen"][k]:
-            row[0] = f"over {row[0]:.4g} (censored)"
+            row[0] = f"over {number(row[0])} (censored)"
     return ["observed", "predicted", "95 % interval", "deviations off", "negative log density"], cells
 
 

@@ -31,13 +31,14 @@ def _of_numbers(t: dict[str, Any]) -> list[str]:
     n, pit = float(t["rows"]), t["pit"] / t["rows"]
     held = {level: float(_middle(pit, level)) for level in TOLERATED}
     off = {level: _sign(share - level, TOLERATED[level], level, n) for level, share in held.items()}
-    said = ", ".join(f"of {level:.0%} {share:.0%}" for level, share in held.items())
-    found = [f"{_KINDS[off[0.5], off[0.9]]}: central intervals hold {said} of rows"]
+    said = ", ".join(f"{share:.0%} of rows lie in the middle {level:.0%}" for level, share in held.items())
+    kind = _KINDS[off[0.5], off[0.9]]
     above = float(pit[BINS // 2 :].sum())
-    lean = _sign(above - 0.5, TOLERATED_LEAN, 0.5, n)
-    if lean:
-        found.append(f"predictions lean: {above:.0%} of observations lie above the predicted median")
-    return found
+    if not _sign(above - 0.5, TOLERATED_LEAN, 0.5, n):
+        return [f"{kind}: {said} of their predicted distributions"]
+    kind = kind if any(off.values()) else "intervals are as wide as they should be"
+    lean = f"predictions lean: {above:.0%} of observations lie above the predicted median"
+    return [f"{kind}: {said} of their predicted distributions", lean]
 
 
 # Of the signs of what is off at 50 and at 90 %.
