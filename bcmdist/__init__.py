@@ -42,8 +42,9 @@ experts : partition -> message
 committee : message -> belief, and a committee's life: snapshot, passes, ingestion, forgetting, merging
 prediction : belief -> new points -> observations -> scores
 learning : everything before the first message: what is asked, survey, hyper-parameters, query points
-api : what users import: GBCM, fitting, plans, requests and how they are carried out, mixtures, tables in and out
-app : the ways in from outside: command line, jobs, pictures
+api : what users import: GBCM, fitting, plans, requests and how they are carried out, mixtures, tables in and out,
+    pictures, reports
+app : the ways in from outside: command line, jobs
 
 Where do I add ...
 ------------------
@@ -56,6 +57,7 @@ a predictor : a class after prediction/interface.py, and `register_predictor`
 a score : a total over rows, which adds, and its figure, in prediction/scoring/scores.py
 an option : a field, with its help under it, of learning/settings.py, committee/ingest/options.py or api/requests.py;
     command line, configuration files, jobs and JSON follow; what it does not go with, in learning/settings_checks.py
+a picture : a function of a subject that gives a figure, and its name in api/pictures/pictures.py
 a command : a file in app/cli, and its name in app/cli/main.py; what jobs and services are to do as well is a request
     in api/requests.py, carried out in api/carry_out.py
 

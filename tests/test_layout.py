@@ -32,7 +32,7 @@ DOORS = {
     "dask": "bcmdist.runtime.dask",
     "distributed": "bcmdist.runtime.dask",
     "finufft": "bcmdist.model.shared.fourier.nufft",
-    "matplotlib": "bcmdist.app.pictures",
+    "matplotlib": "bcmdist.api.pictures.paper",
     "obstore": "bcmdist.storage.s3",
     "pyarrow": "bcmdist.data",
     "redis": "bcmdist.data.redis",

@@ -99,6 +99,11 @@ def errors(snapshot: Snapshot) -> dict | None:
 ADVISERS: tuple[Callable[[Snapshot], str | None], ...] = (of_query, of_solution, of_repeats, of_labels, of_errors)
 
 
+def advised(snapshot: Snapshot) -> list[str]:
+    """What each adviser who has something to say says."""
+    return [said for adviser in ADVISERS if (said := adviser(snapshot))]
+
+
 def advice(snapshot: Snapshot) -> str:
     """All advice, as sentences."""
-    return ". ".join(said for adviser in ADVISERS if (said := adviser(snapshot)))
+    return ". ".join(advised(snapshot))

@@ -1,11 +1,8 @@
 """The facade: what a user does with a committee, each verb in a line or two.
 
-    with DaskRuntime() as runtime:
-        gbcm = GBCM.fit("train.zarr", Settings(query=500), model="model", runtime=runtime)
-    prediction = gbcm.predict(X)
+    prediction = GBCM.fit("train.zarr", Settings(query=500), model="model").predict(X)
 
-`prepare` settles everything before the first message, `absorb` hears partitions, `refine` makes further
-passes; `fit` is all of them. `forget`, `reweight` and `merge` undo, weigh and join what was heard.
+`fit` is `prepare`, `absorb` and `refine`; `forget`, `reweight` and `merge` undo, weigh and join what was heard.
 """
 
 import contextlib
@@ -16,6 +13,8 @@ import numpy as np
 
 from bcmdist.api import fit
 from bcmdist.api.info import info
+from bcmdist.api.pictures import pictures
+from bcmdist.api.report.report import report
 from bcmdist.committee import fading, passes, revision
 from bcmdist.committee.committee import Committee
 from bcmdist.committee.ingest.options import IngestOptions, IngestReport
@@ -38,10 +37,7 @@ from bcmdist.storage.ledger import Entry
 
 @dataclass(frozen=True)
 class GBCM:
-    """A committee with its model and ledger, as of one commit of a model directory.
-
-    Made by `fit`, `prepare` or `load`; immutable: `absorb` returns the next one. Runtimes are serial by default.
-    """
+    """A committee at one commit of a model directory; immutable: `absorb` gives the next. Serial by default."""
 
     snapshot: Snapshot
 
@@ -52,9 +48,8 @@ class GBCM:
         """Fit a committee to a data set.
 
         `source`: path or URL of a Zarr group, or (X, y) with X (N, D), also a data frame, and y (N,), also texts;
-        `settings`: `Settings`; `model`: path of the model directory, a temporary one by default. The same fit, if
-        unfinished, is continued. Raises children of `BcmdistError` before anything is written, where data, settings
-        or cluster cannot be used.
+        `model`: path of the model directory, a temporary one by default. The same fit, if unfinished, is continued.
+        Raises children of `BcmdistError` before anything is written, where data, settings or cluster cannot be used.
         """
         return cls(fit.fit(source, settings or Settings(), model, runtime or SerialRuntime()))
 
@@ -137,11 +132,9 @@ class GBCM:
     def absorb(self, parts: list[Partition], *, same_rows="warn", runtime: Runtime | None = None) -> "GBCM":
         """Hear partitions, and commit; those in the ledger already are left out.
 
-        `same_rows`: "warn", "refuse" or "allow" rows that were heard under another key, and would count twice.
-
-        Raises `DataChanged` where rows are not those that were surveyed when the model was prepared, `InvalidData`
-        where partitions have other columns than the training data, or share rows with what was heard; and
-        `UnsupportedTarget`, `MemoryLimit`, `WorkerCannotRead`, `WorkerLost`, `LaplaceNotConverged`.
+        `same_rows`: "warn", "refuse" or "allow" rows that were heard under another key, and would count twice. Raises
+        `DataChanged` where rows are not those that were surveyed, `InvalidData` where partitions have other columns
+        than the training data, or share rows with what was heard; `UnsupportedTarget`, `MemoryLimit`, `WorkerLost`, ...
         """
         return GBCM(fit.absorb(self.snapshot, parts, runtime or SerialRuntime(), same_rows=same_rows))
 
@@ -156,7 +149,6 @@ class GBCM:
         """Hear the rows of another source with arrays of the same names; partitions heard before are left out.
 
         `source`: path or URL of a Zarr group, of a directory of them, or of a stream; `same_rows` as in `absorb`.
-
         Raises as `absorb`; `ChunkConflict` where a partition that was heard holds other rows now, `SameRows` as asked.
         """
         with contextlib.closing(self.source(source)) as opened:
@@ -209,9 +201,9 @@ class GBCM:
     def predict_zarr(self, source, out, *, x=None, method=None, inputs=None, runtime: Runtime | None = None) -> int:
         """Predict at every row of a Zarr data set into a new Zarr group; the number of rows.
 
-        `x`: name of the input array, that of the training data by default; `method`: "committee", or "local" with the
-        rows around each new point, or one that was registered, as recorded at fit by default; `inputs` as of
-        `predict`, where X_variance is beside X. Raises `DataExists`, `DataNotFound`, `InvalidData`, `WorkerCannotRead`.
+        `x`: name of the input array, as in training by default; `method`: "committee", "local" with the rows around
+        each new point, or a registered one, as at fit by default; `inputs` as of
+        `predict`, where X_variance is beside X. Raises `DataExists`, `DataNotFound`, `InvalidData`.
         """
         with self.snapshot.held() as snapshot:
             data = datasets.open_new_rows(snapshot, source, x=x, y=None)
@@ -237,6 +229,16 @@ class GBCM:
         return in_memory.sample(self.snapshot, X, size=size, seed=seed, allowed_bytes=SerialRuntime().allowed_bytes)
 
     # --- Diagnosis ---
+
+    def plot(self, out, *, what=None, data=None, x=None, y=None, method=None, runtime: Runtime | None = None) -> str:
+        """Write a picture of what it has learned, or of how far it can be trusted; see `pictures.plot`."""
+        how = {"what": what, "data": data, "x": x, "y": y, "method": method}
+        return pictures.plot(self.snapshot, out, runtime or SerialRuntime(), **how)
+
+    def report(self, source, out, *, train=None, x=None, y=None, method=None, runtime: Runtime | None = None) -> dict:
+        """Write a page about predictions of a data set with targets; see `report.report`."""
+        how = {"train": train, "x": x, "y": y, "method": method}
+        return report(self.snapshot, source, out, runtime or SerialRuntime(), **how)
 
     def effective_parameters(self, *, runtime: Runtime | None = None) -> dict[str, float]:
         """Degrees of freedom of the data and as seen through the query set; see `diagnosis`."""

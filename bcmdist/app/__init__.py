@@ -1,1 +1,1 @@
-"""The ways in from outside: command line, jobs, pictures."""
+"""The ways in from outside: command line, jobs."""

@@ -13,7 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from bcmdist.api.gbcm import GBCM
-from bcmdist.app import pictures
+from bcmdist.api.pictures import paper
+from bcmdist.api.pictures.curves import learning_curve
+from bcmdist.api.pictures.scores import score_picture
 from bcmdist.data.dataset import open_data
 from bcmdist.data.groups import open_group
 from bcmdist.data.partition import partitions
@@ -22,6 +24,7 @@ from bcmdist.errors import DataExists, InvalidOption
 from bcmdist.learning.settings import Settings
 from bcmdist.learning.settings_checks import refuse_seed
 from bcmdist.prediction.scoring.scores import class_scores
+from bcmdist.prediction.scoring.verdicts import verdict
 from bcmdist.storage.urls import refuse_secrets
 
 INPUTS = 5
@@ -104,7 +107,8 @@ def run(out, runtime, *, sizes, sigma, seed) -> dict:
         score_seconds += time.perf_counter() - tick
         curve.append({"rows": gbcm.committee.total.rows, **{n: scores[n] for n in ("accuracy", "log_loss")}})
     tick = time.perf_counter()
-    noisy = gbcm.score(test, runtime=runtime)
+    scored = gbcm.scores(test, runtime=runtime)
+    noisy = scored.summary()
     gbcm.predict_zarr(test, out / "predictions.zarr", runtime=runtime)
     predict_seconds = time.perf_counter() - tick
     seconds = time.perf_counter() - start
@@ -125,6 +129,8 @@ def run(out, runtime, *, sizes, sigma, seed) -> dict:
         "accuracy_noisy": noisy["accuracy"],
         "log_loss": noisy["log_loss"],
         "ece": noisy["ece"],
+        "trust": verdict(scored),
+        "test_rows": int(scored.totals["rows"]),
         "p_eff": gbcm.committee.degrees_of_freedom,
         "curve": curve,
         "sigma": sigma,
@@ -150,9 +156,11 @@ def draw(out, figures) -> list[str]:
     MissingExtra
         matplotlib is not installed.
     """
+    paper.available()
     curve, reliability = str(out / "learning_curve.png"), str(out / "reliability.png")
-    pictures.learning_curve(curve, figures["curve"], majority_share=figures["majority_share"])
+    told = {name: figures.get(name) for name in ("majority_share", "test_rows")}
+    learning_curve(curve, figures["curve"], **told)
     probability = open_group(out / "predictions.zarr")["probability"][...]  # type: ignore[index]
     scores = class_scores(open_group(out / "test.zarr")["y"][...], {"probability": probability})  # type: ignore[index]
-    pictures.reliability_diagram(reliability, scores)
+    score_picture(reliability, scores)
     return [curve, reliability]

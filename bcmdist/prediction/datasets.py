@@ -19,8 +19,9 @@ from bcmdist.prediction.fitted import fitted_of
 from bcmdist.prediction.limits import refuse_large_prediction
 from bcmdist.prediction.local.arrange import in_cells
 from bcmdist.prediction.predictors import PREDICTORS, chosen_method
+from bcmdist.prediction.scoring.judged import Judged
 from bcmdist.prediction.scoring.scores import Scores
-from bcmdist.prediction.tasks import Check, Predict, PredictInCells, Score, predict_rows, with_class_names
+from bcmdist.prediction.tasks import Check, Judge, Predict, PredictInCells, Score, predict_rows, with_class_names
 from bcmdist.prediction.uncertain.ways import chosen_way
 from bcmdist.storage.commits import record_digest
 
@@ -90,13 +91,27 @@ def way_of(snapshot: Snapshot, data: Dataset, predictor, inputs: str | None) -> 
 def scores(snapshot: Snapshot, data, method, inputs, runtime) -> Scores:
     """Totals of the scores of predictions against the targets of a data set."""
     predictor = PREDICTORS[chosen_method(snapshot, method)]
-    way = way_of(snapshot, data, predictor, inputs)
-    _refuse(snapshot, data, predictor, runtime)
-    task = Score(snapshot.reference, predictor, way)
-    if not predictor.in_cells or way:
-        return runtime.sum(task, _as_stored(data), label="score")
+    task = Score(snapshot.reference, predictor, way_of(snapshot, data, predictor, inputs))
+    return _over_rows(task, snapshot, data, runtime, label="score")
+
+
+def judged(snapshot: Snapshot, data, method, runtime, *, most: int) -> Judged:
+    """Rows of a data set, in its order, beside their predictions: all of them, or of more than `most` about so many,
+    always the same ones."""
+    predictor = PREDICTORS[chosen_method(snapshot, method)]
+    way = way_of(snapshot, data, predictor, None)
+    task = Judge(snapshot.reference, predictor, min(1.0, most / data.rows), way)
+    found = _over_rows(task, snapshot, data, runtime, label="judge")
+    return found[np.argsort(found.number)]
+
+
+def _over_rows(task, snapshot, data, runtime, *, label):
+    """Sum of a task with a predictor over the rows of a data set."""
+    _refuse(snapshot, data, task.predictor, runtime)
+    if not task.predictor.in_cells or task.way:
+        return runtime.sum(task, _as_stored(data), label=label)
     with in_cells(snapshot, data, runtime) as (parts, _):
-        return runtime.sum(task, parts, label="score")
+        return runtime.sum(task, parts, label=label)
 
 
 def _refuse(snapshot, data, predictor, runtime):

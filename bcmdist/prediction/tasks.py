@@ -17,8 +17,10 @@ from bcmdist.prediction.fitted import load_fitted
 from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.latent import marginal
 from bcmdist.prediction.observation import observe, predictive, unit_deviance
+from bcmdist.prediction.scoring.judged import Judged, nothing
 from bcmdist.prediction.scoring.pit import pit_ranges
-from bcmdist.prediction.scoring.scores import Scores, class_scores, event_scores, real_scores
+from bcmdist.prediction.scoring.ranking import scattered
+from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.prediction.uncertain.ways import Around
 from bcmdist.storage.commits import Reference
 
@@ -63,23 +65,53 @@ def score_rows(fitted: Predictor, X, obs, number, around: Around | None = None) 
 
     `number`: of the rows in their data set, (n,).
     """
+    return judge_rows(fitted, X, obs, number, around).scores()
+
+
+@dataclass(frozen=True)
+class Judge:
+    """The rows of a partition beside their predictions under a fitted model: about a share of them, by their numbers
+    in the data set, so that any partitioning of it gives the same."""
+
+    fitted: Reference
+    predictor: type[Predictor]
+    share: float
+    way: str | None = None
+    """as of `Score`"""
+
+    def __call__(self, part, rows) -> Judged:
+        fitted = self.predictor.of_commit(self.fitted)
+        number = row_numbers(part) if fitted.in_cells and not self.way else np.arange(part.start, part.stop)
+        some = scattered(number) <= np.uint64(min(self.share * 2.0**64, 2.0**64 - 2.0**11))  # the next below 2^64
+        obs = model_observations(fitted.model, part, rows.obs)
+        if not some.any():
+            return nothing(fitted.model.inputs)
+        around = _around(rows, self.way)
+        return judge_rows(fitted, rows.X[some], obs[some], number[some], around and around[some])
+
+
+def judge_rows(fitted: Predictor, X, obs, number, around: Around | None = None) -> Judged:
+    """Rows of X and observations in the units of the model beside what is predicted for them, in original units."""
     model, scaling, units = fitted.model, fitted.model.scaling, fitted.model.likelihood.units
     inputs = model.scaling.inputs(X)
     (mean, variance), errors = _latent(fitted, inputs, around), _errors(fitted, inputs)
     seen = predictive_of(fitted, mean, variance, obs, **errors)
     if model.likelihood.categorical:
-        return class_scores(obs.y, seen)
+        own = np.take_along_axis(seen["probability"], obs.y.astype(int)[:, None], axis=1)[:, 0]
+        with np.errstate(divide="ignore"):
+            return Judged(number, X, obs, seen | {"y": obs.y, "log_density": np.log(own)})
     likelihood = cast(OneProcess, model.likelihood)
     said = predictive(likelihood, mean, variance, obs, **errors)
     densities = likelihood.densities(replace(obs, weight=np.ones(len(obs))))  # of a censored row there is none
-    log_density = said.log_density(obs) + densities * scaling.log_jacobian(units)
-    where, y = pit_ranges(likelihood, said, obs), scaling.targets(obs.y, units)
-    named = {name: scaling.original(name, values, units) for name, values in seen.items()}
+    found = {"log_density": said.log_density(obs) + densities * scaling.log_jacobian(units)}
+    found |= vars(pit_ranges(likelihood, said, obs))
     if likelihood.events:
-        deviance = unit_deviance(likelihood, obs, seen["observation_mean"])
-        return event_scores(replace(obs, y=y), named, log_density, deviance, where, number=number)
-    error = said.crps(obs.y) * scaling.length(units)
-    return real_scores(y, named, log_density, where, train_mean=scaling.training_mean(units), crps=error)
+        found["deviance"] = unit_deviance(likelihood, obs, seen["observation_mean"])
+    else:
+        found["crps"] = said.crps(obs.y) * scaling.length(units)
+    named = {name: scaling.original(name, values, units) for name, values in seen.items()}
+    found["y"] = scaling.targets(obs.y, units)
+    return Judged(number, X, obs, named | found, scaling.training_mean(units))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from bcmdist.app import pictures
+from bcmdist.api.pictures.curves import learning_curve
+from bcmdist.api.pictures.scores import score_picture
 from bcmdist.app.demo import AMPLITUDES, DEFAULT_SEED, WIDTH, draw, make_map, make_rows, new_directory
 from bcmdist.errors import MissingExtra
 from bcmdist.prediction.scoring.scores import class_scores
@@ -42,12 +43,10 @@ def test_without_matplotlib_one_line_says_how_to_get_it(monkeypatch, tmp_path):
 def test_pictures_are_written(tmp_path, rng):
     pytest.importorskip("matplotlib")
     curve = [{"rows": 1000 * k, "accuracy": 0.9, "log_loss": 0.1 / k} for k in (1, 2, 4)]
-    pictures.learning_curve(tmp_path / "a.png", curve, majority_share=0.6)
+    learning_curve(tmp_path / "a.png", curve, majority_share=0.6)
     p = rng.uniform(size=500)
     two, three = np.column_stack([1 - p, p]), rng.dirichlet(np.ones(3), 500)
-    pictures.reliability_diagram(
-        tmp_path / "b.png", class_scores((rng.uniform(size=500) < p) * 1, {"probability": two})
-    )
-    pictures.reliability_diagram(tmp_path / "c.png", class_scores(rng.integers(0, 3, 500), {"probability": three}))
+    score_picture(tmp_path / "b.png", class_scores((rng.uniform(size=500) < p) * 1, {"probability": two}))
+    score_picture(tmp_path / "c.png", class_scores(rng.integers(0, 3, 500), {"probability": three}))
     for name in ("a.png", "b.png", "c.png"):
         assert (tmp_path / name).stat().st_size > 5000

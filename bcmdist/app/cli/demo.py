@@ -21,8 +21,8 @@ def demo(rows, sigma, out, seed, make_runtime, as_json) -> dict:
     Example: bcmdist demo --rows 20000 --sigma 0.5 --out demo
     """
     started = time.perf_counter()
-    from bcmdist.app import demo as demos  # quick start
-    from bcmdist.app import pictures
+    from bcmdist.api.pictures import paper  # quick start
+    from bcmdist.app import demo as demos
     from bcmdist.errors import MissingExtra
 
     sizes = demos.DemoSizes(rows)
@@ -37,7 +37,7 @@ def demo(rows, sigma, out, seed, make_runtime, as_json) -> dict:
         figures["pictures"] = demos.draw(directory, figures)
     except MissingExtra:
         figures["pictures"] = []
-        click.echo(pictures.HOW_TO_GET, err=True)
+        click.echo(paper.HOW_TO_GET, err=True)
     figures["seconds"] = time.perf_counter() - started
     figures["rows_per_second"] = figures["rows"] / figures["seconds"]
     curve = figures["curve"]

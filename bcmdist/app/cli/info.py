@@ -34,13 +34,13 @@ def info(model, commit, history, ledger, p_eff_data, calibration, picture, as_js
     """
     from bcmdist.api.gbcm import GBCM  # quick start
     from bcmdist.api.opened import refuse_mixture
-    from bcmdist.app import pictures
+    from bcmdist.api.pictures import curves, paper
     from bcmdist.prediction.arrivals import drift
 
     if commit is not None or history or ledger or p_eff_data or calibration or picture:
         refuse_mixture(model, "look into")
     if picture:
-        pictures.check(picture)
+        paper.check(picture)
     gbcm = _load(model) if commit is None else _held(GBCM.held(model, commit=commit))
     figures = gbcm.info()
     if p_eff_data:
@@ -58,6 +58,6 @@ def info(model, commit, history, ledger, p_eff_data, calibration, picture, as_js
             raise InvalidOption(
                 f"{model}: expected partitions that were ingested, it has heard none; leave out --picture"
             )
-        pictures.drift_picture(picture, table)
+        curves.drift_picture(picture, table)
         figures["picture"] = picture
     return report(figures, as_json)

@@ -1,4 +1,5 @@
-"""The command line `bcmdist`: demo, import, fit, predict, score, info, ingest, forget, merge, prune, doctor.
+"""The command line `bcmdist`: demo, import, fit, predict, score, info, plot, report, ingest, forget, merge, prune,
+doctor.
 
 Every command takes `--json` (one object on stdout; progress and logs go to stderr). Exit codes:
 0 done, 1 refused or failed, 2 usage, 141 nobody reads the output. Heavy packages are imported by the commands that use
@@ -25,7 +26,9 @@ from bcmdist.app.cli.info import info
 from bcmdist.app.cli.ingest import ingest
 from bcmdist.app.cli.options import Command
 from bcmdist.app.cli.output import note_warning, one_line
+from bcmdist.app.cli.plot import plot
 from bcmdist.app.cli.predict import predict
+from bcmdist.app.cli.report import report
 from bcmdist.app.cli.revision import forget, merge, prune
 from bcmdist.app.cli.score import score
 from bcmdist.errors import BcmdistError, BcmdistWarning
@@ -91,5 +94,20 @@ def cli() -> None:
     """Gaussian processes for data that do not fit one machine: a Bayesian committee on Dask."""
 
 
-for command in (demo, import_, fit, predict, score, info, ingest, forget, merge, prune, doctor, *jobs.COMMANDS):
+for command in (
+    demo,
+    import_,
+    fit,
+    predict,
+    score,
+    info,
+    plot,
+    report,
+    ingest,
+    forget,
+    merge,
+    prune,
+    doctor,
+    *jobs.COMMANDS,
+):
     cli.add_command(command)

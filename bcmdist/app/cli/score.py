@@ -19,15 +19,16 @@ def score(picture, make_runtime, as_json, **options) -> dict:
     Example: bcmdist score model test.zarr
     """
     from bcmdist.api.carry_out import score_figures, scoring  # quick start
-    from bcmdist.app import pictures
+    from bcmdist.api.pictures import paper
+    from bcmdist.api.pictures.scores import score_picture
 
     with scoring(request_of(ScoreRequest, options)) as (method, work):
         if picture:
-            pictures.check(picture)
+            paper.check(picture)
         with make_runtime() as runtime:
             scores = work(runtime)
     figures = score_figures(method, scores)
     if picture:
-        pictures.score_picture(picture, scores)
+        score_picture(picture, scores)
         figures["picture"] = picture
     return report(figures, as_json)

@@ -50,7 +50,7 @@ class Comparable:
 
 def comparable(y, event, predicted, number, *, most=None) -> Comparable:
     """Rows to be ordered, (n,) each, by their numbers in the data set; at most `most`, `KEPT_ROWS` by default."""
-    return _of_least_priority(most or KEPT_ROWS, _scattered(number), np.column_stack([y, event, predicted]))
+    return _of_least_priority(most or KEPT_ROWS, scattered(number), np.column_stack([y, event, predicted]))
 
 
 def _of_least_priority(most, priority, rows):
@@ -59,7 +59,7 @@ def _of_least_priority(most, priority, rows):
     return Comparable(most, priority[keep], rows[keep])
 
 
-def _scattered(number):
+def scattered(number) -> np.ndarray:
     """Whole numbers (n,) as uint64 that look drawn at random, one to one (splitmix64; Steele, Lea & Flood 2014)."""
     z = np.asarray(number).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

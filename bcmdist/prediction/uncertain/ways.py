@@ -33,6 +33,10 @@ class Around:
     """of each input, (n, D), or covariances, (n, D, D), in original units"""
     way: str
 
+    def __getitem__(self, rows) -> "Around":
+        """Of some rows."""
+        return Around(self.variance[rows], self.way)
+
     def latent(self, predictor: Predictor, X) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of f at scaled inputs X (n, D), known up to these."""
         return WAYS[self.way](predictor, X, covariances(self.variance, predictor.model.scaling))

@@ -1,0 +1,89 @@
+"""Pictures along the rows that were heard: the learning curve of the demo, that of commits, and drift."""
+
+from typing import Any
+
+import numpy as np
+
+from bcmdist.api.pictures import paper
+from bcmdist.api.pictures.paper import LINE, QUIET
+from bcmdist.storage.ledger import NUMBERS_NOTED
+
+SMOOTHED = 20  # stretches of arrivals in a picture of drift, about
+
+
+def learning_curve(path, curve, *, majority_share, test_rows=None) -> None:
+    """Write accuracy and log loss against rows seen (GBCM paper, figure 2); axes show what changes.
+
+    `test_rows`: on which each point was scored, for 95 % intervals.
+    """
+    with paper.styled():
+        title = f"Learning curve against noise-free labels; the larger class alone: {majority_share:.1%} right"
+        figure, (left, right) = paper.sheet(title, width=9.0, height=3.8, ncols=2)
+        rows, right_share, loss = (
+            np.array([point[name] for point in curve], dtype=float) for name in ("rows", "accuracy", "log_loss")
+        )
+        error = 1.96 * np.sqrt(right_share * (1.0 - right_share) / test_rows) if test_rows else None
+        left.errorbar(rows, right_share, yerr=error, fmt="o-", color=LINE, capsize=2, markersize=4)
+        left.set(xlabel="rows seen", ylabel="accuracy (with 95 % intervals)" if test_rows else "accuracy")
+        if len(curve):
+            spread = 0.0 if error is None else error
+            left.set_ylim(*paper.limits(right_share - spread, right_share + spread))
+            if left.get_ylim()[0] <= majority_share:
+                left.axhline(majority_share, color=QUIET, linestyle="--", label="larger class")
+                left.legend()
+        right.plot(rows, loss, "o-", color=LINE, markersize=4)
+        right.set(xlabel="rows seen", ylabel="log loss (nats)")
+        for axes in (left, right):
+            paper.logarithmic(axes, x=True)
+        paper.save(figure, path)
+
+
+def commits(points, *, title, names) -> Any:
+    """A figure of scores of commits against the rows that these had heard.
+
+    Parameters
+    ----------
+    points : (n, 5): rows, and two means with their standard errors
+    names : of the two
+    """
+    table = np.asarray(points, dtype=float)
+    figure, axes = paper.sheet(title, width=9.0, height=3.8, ncols=2)
+    for one, column, name in zip(axes, (1, 3), names, strict=True):
+        error = 1.96 * table[:, column + 1]
+        one.errorbar(table[:, 0], table[:, column], yerr=error, fmt="o-", color=LINE, capsize=2, markersize=4)
+        one.set(xlabel="rows heard", ylabel=f"{name} (with 95 % intervals)")
+        paper.logarithmic(one, x=True)
+    return figure
+
+
+def drift_picture(path, table) -> None:
+    """Write how well partitions were predicted before they were heard; `table` as of `drift`."""
+    with paper.styled():
+        paper.save(drift(table), path)
+
+
+def drift(table) -> Any:
+    """A figure of how well partitions were predicted before they were heard, in the order of their arrival.
+
+    Parameters
+    ----------
+    table : (n, 2 or 3), what was noted of them (`bcmdist.prediction.arrivals.drift.arrivals`)
+    """
+    title = f"{len(table):,} partitions that arrived, each predicted before it was heard"
+    figure, (left, right) = paper.sheet(title, width=9.0, height=3.8, ncols=2)
+    number = np.arange(1, len(table) + 1)
+    numbers = table.shape[1] == len(NUMBERS_NOTED)
+    share = "share of rows in their 95 % intervals" if numbers else "accuracy"
+    for axes, values, name in (
+        (left, table[:, 0], "log score (nats a row; more is better)"),
+        (right, table[:, 1], share),
+    ):
+        axes.plot(number, values, ".", color="0.7", label="one partition")
+        width = max(1, len(table) // SMOOTHED)
+        smooth = np.convolve(values, np.ones(width) / width, mode="valid")
+        axes.plot(number[width - 1 :], smooth, color=LINE, label=f"mean of the last {width}")
+        axes.set(xlabel="partition, by arrival", ylabel=name)
+    if numbers:
+        right.axhline(0.95, color=QUIET, linestyle="--", label="as predicted")
+    right.legend(fontsize="small")
+    return figure

@@ -1,0 +1,152 @@
+"""Pictures of the inputs: how much each matters, and what is predicted along two of them."""
+
+from typing import Any
+
+import numpy as np
+
+from bcmdist.api.pictures import paper
+from bcmdist.api.pictures.paper import BAND, LINE
+from bcmdist.api.pictures.subject import Subject, target_name
+from bcmdist.api.relevance import Losses, column_names, lengthscales, shuffled_losses
+from bcmdist.errors import InvalidOption
+from bcmdist.prediction.in_memory import predict
+
+MOST_COLUMNS = 30  # that a picture names
+CELLS = 40  # of a map, along each input; of a curve some more
+CURVE_POINTS = 200
+SPREAD = 2.0  # standard deviations of an input that a map goes from its mean, where no rows are given
+SHOWN_ROWS = 500
+LINEAR = "The prior mean is linear: an input may matter by that, too, whatever its lengthscale."
+
+
+# --- How much each matters ---
+
+
+def relevance(subject: Subject, lost: Losses | None = None) -> Any:
+    """A figure of lengthscales by column and, where rows are given, of what is lost when a column is shuffled."""
+    names, parts = column_names(subject.snapshot.model), lengthscales(subject.snapshot)
+    if subject.rows is not None and lost is None:
+        lost = shuffled_losses(subject.snapshot, subject.rows, subject.method)
+    if not parts and lost is None:
+        raise InvalidOption(
+            f"--what relevance: expected a kernel with lengthscales, {subject.snapshot.facts.expert} has none; give "
+            "--data TEST.zarr to see what predictions lose when a column is shuffled"
+        )
+    by = lost.mean if lost is not None else np.max([part.share for part in parts], axis=0)
+    order = np.argsort(-by, kind="stable")[:MOST_COLUMNS]
+    title = f"Relevance of {len(order)} of {len(names)} inputs, the largest first"
+    if parts and subject.snapshot.model.shared.mean.name == "linear":
+        title += f". {LINEAR}"
+    height = 1.6 + 0.28 * len(order) * max(1, len(parts))
+    figure, axes = paper.sheet(title, width=9.0, height=height, ncols=bool(parts) + (lost is not None), squeeze=False)
+    if parts:
+        _draw_lengthscales(axes[0, 0], [names[k] for k in order], parts, order)
+    if lost is not None:
+        place = np.arange(len(order))
+        axes[0, -1].barh(place, lost.mean[order], xerr=1.96 * lost.error[order], color=LINE, ecolor="0.3", capsize=2)
+        axes[0, -1].set_yticks(place, paper.shortened(names[k] for k in order))
+        axes[0, -1].set(xlabel=f"lost when the column is shuffled\n(nats a row, 95 % intervals; {lost.rows:,} rows)")
+        axes[0, -1].invert_yaxis()
+    return figure
+
+
+def _draw_lengthscales(axes, names, parts, order):
+    width = 0.8 / len(parts)
+    for number, part in enumerate(parts):
+        place = np.arange(len(order)) + number * width
+        bars = axes.barh(place, part.share[order], height=0.9 * width, label=part.name)
+        axes.bar_label(bars, [f" {value:.3g}" for value in part.original[order]], fontsize="small")
+    axes.set_yticks(np.arange(len(order)) + 0.5 * (len(parts) - 1) * width, paper.shortened(names))
+    shared = " (all inputs share one)" if all(part.shared for part in parts) else ""
+    axes.set(xlabel=f"1 / lengthscale of scaled inputs, beside the largest{shared};\nlengthscales in the inputs' units")
+    axes.set_xlim(0.0, 1.25)
+    axes.invert_yaxis()
+    if len(parts) > 1:
+        axes.legend(fontsize="small")
+
+
+# --- What is predicted along them ---
+
+
+def plane(subject: Subject) -> Any:
+    """A figure of predictions along the two inputs of shortest lengthscale, the others at their means; of one input a
+    curve."""
+    model = subject.snapshot.model
+    axes_of = _two(subject)
+    low, high = _range(subject)
+    if model.inputs == 1:
+        return _curve(subject, np.linspace(low[0], high[0], CURVE_POINTS))
+    a, b = (np.linspace(low[k], high[k], CELLS) for k in axes_of)
+    X = np.tile(model.scaling.x_mean, (CELLS * CELLS, 1))
+    X[:, axes_of] = np.column_stack([v.ravel() for v in np.meshgrid(a, b)])
+    said = predict(subject.snapshot, X, method=subject.method)
+    fields = _classes(model, said) if "label" in said else _numbers(model, said)
+    names = paper.shortened(column_names(model))
+    full = column_names(model)
+    rest = "" if model.inputs == 2 else f"; the other {model.inputs - 2} inputs at their means"
+    title = f"Predictions of {target_name(subject)} along {full[axes_of[0]]} and {full[axes_of[1]]}{rest}"
+    figure, axes = paper.sheet(title, width=9.0, height=4.0, ncols=2, sharey=True)
+    for one, (name, values, colours) in zip(axes, fields, strict=True):
+        image = one.pcolormesh(a, b, values.reshape(CELLS, CELLS), cmap=colours, shading="nearest", rasterized=True)
+        figure.colorbar(image, ax=one, label=name)
+        one.set(xlabel=names[axes_of[0]])
+        if subject.rows is not None and model.inputs == 2:
+            X = subject.rows.X[:SHOWN_ROWS]
+            one.plot(X[:, 0], X[:, 1], ".", color="0.2", markersize=1.5)
+    axes[0].set(ylabel=names[axes_of[1]])
+    return figure
+
+
+def _numbers(model, said):
+    deviation = np.sqrt(said["observation_variance"])
+    return [("predicted mean", said["observation_mean"], "viridis"), ("predicted deviation", deviation, "magma")]
+
+
+def _classes(model, said):
+    p, labels = said["probability"], model.class_labels
+    if len(labels) == 2:
+        return [
+            (f"probability of {paper.shortened([str(labels[1])])[0]}", p[:, 1], "RdBu_r"),
+            ("deviation of the latent function", np.sqrt(said["variance"]).reshape(len(p), -1).max(axis=1), "magma"),
+        ]
+    return [
+        ("number of the likeliest class", p.argmax(axis=1).astype(float), "tab20"),
+        ("its probability", p.max(axis=1), "viridis"),
+    ]
+
+
+def _curve(subject, x):
+    model = subject.snapshot.model
+    said = predict(subject.snapshot, x[:, None], method=subject.method)
+    name = paper.shortened(column_names(model))[0]
+    figure, axes = paper.sheet(
+        f"Predictions of {target_name(subject)} along {column_names(model)[0]}", width=7.0, height=4.2
+    )
+    if "label" in said:
+        for number, label in enumerate(model.class_labels):
+            axes.plot(x, said["probability"][:, number], label=paper.shortened([str(label)])[0])
+        axes.set(ylabel="probability", ylim=(-0.02, 1.02))
+    else:
+        axes.fill_between(x, said["lower95"], said["upper95"], color=BAND, label="95 % of observations")
+        axes.plot(x, said["observation_mean"], color=LINE, label="mean")
+        if subject.rows is not None:
+            axes.plot(subject.rows.X[:SHOWN_ROWS, 0], subject.rows.y[:SHOWN_ROWS], ".", color="0.3", markersize=3)
+        axes.set(ylabel=paper.plain(target_name(subject)))
+    axes.set(xlabel=name)
+    axes.legend(fontsize="small")
+    return figure
+
+
+def _two(subject):
+    """The inputs of a map: those of shortest lengthscale, or the first ones."""
+    parts = lengthscales(subject.snapshot)
+    share = np.max([part.share for part in parts], axis=0) if parts else np.ones(subject.snapshot.model.inputs)
+    return np.sort(np.argsort(-share, kind="stable")[:2])
+
+
+def _range(subject):
+    """From where to where a map goes, (D,) each."""
+    if subject.rows is not None:
+        return np.quantile(subject.rows.X, (0.01, 0.99), axis=0)
+    scaling = subject.snapshot.model.scaling
+    return scaling.x_mean - SPREAD * scaling.x_scale, scaling.x_mean + SPREAD * scaling.x_scale

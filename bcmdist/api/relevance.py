@@ -1,0 +1,83 @@
+"""Which inputs matter: by what the kernel has learned, and by what predictions lose without them.
+
+A lengthscale says over which distance along an input the function changes, while the others stay; short ones matter.
+It is known of any rows, but only of kernels that have one for each input, and two inputs that say the same share their
+part. What is lost when a column is shuffled among rows (Breiman 2001) is known of every model, from rows with targets.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bcmdist.committee.snapshot import Snapshot
+from bcmdist.prediction.predictors import PREDICTORS
+from bcmdist.prediction.scoring.judged import Judged
+from bcmdist.prediction.tasks import judge_rows
+
+# Rows that are predicted with a shuffled column: of all columns together, where each takes a local expert or not, and
+# the fewest and the most of one. Arbitrary: some seconds.
+SHUFFLED_ROWS, SHUFFLED_LOCALLY = 60_000, 3_000
+FEWEST, MOST = 100, 2_000
+# A row loses no more: of normal errors a far one would decide all of them. Arbitrary.
+LARGEST_LOSS = 20.0
+
+
+def column_names(model) -> list[str]:
+    """What the inputs are called: as in the training data, or X[0], X[1], ... as elsewhere."""
+    return list(model.schema.columns) or [f"X[{k}]" for k in range(model.inputs)]
+
+
+@dataclass(frozen=True)
+class Lengthscales:
+    """Of one part of a kernel, for each input."""
+
+    name: str
+    """of the parameter"""
+    scaled: np.ndarray
+    """in units of the scaled inputs, (D,)"""
+    original: np.ndarray
+    """in units of the inputs, (D,)"""
+
+    @property
+    def shared(self) -> bool:
+        """Whether all inputs have one and the same."""
+        return bool(np.ptp(self.scaled) == 0.0)
+
+    @property
+    def share(self) -> np.ndarray:
+        """1 / lengthscale beside the largest, (D,)."""
+        return self.scaled.min() / self.scaled
+
+
+def lengthscales(snapshot: Snapshot) -> list[Lengthscales]:
+    """Those of all parts of a model's kernel that have them; none of models whose shared variables have no kernel."""
+    kernel, scale = snapshot.model.shared.kernel, snapshot.model.scaling.x_scale
+    values = [(name, kernel.parameters[name]) for name in kernel.lengthscales]
+    spread = [(name, np.broadcast_to(value, scale.shape)) for name, value in values]
+    return [Lengthscales(f"kernel.{name}", value, value * scale) for name, value in spread]
+
+
+@dataclass(frozen=True)
+class Losses:
+    """What predictions lose, in nats a row, when a column is shuffled among rows: (D,) each."""
+
+    mean: np.ndarray
+    error: np.ndarray
+    """standard error"""
+    rows: int
+    """that were predicted"""
+
+
+def shuffled_losses(snapshot: Snapshot, rows: Judged, method, *, seed=0) -> Losses:
+    """Of the log density of observations, each column after the other; of some of the rows, chosen by `seed`."""
+    rng, D = np.random.default_rng(seed), rows.X.shape[1]
+    predictor = PREDICTORS[method].of_snapshot(snapshot)
+    budget = SHUFFLED_LOCALLY if predictor.in_cells else SHUFFLED_ROWS
+    some = rows[np.sort(rng.permutation(len(rows))[: min(MOST, max(FEWEST, budget // D))])]
+    lost = np.empty((D, len(some)))
+    for k in range(D):
+        X = some.X.copy()
+        X[:, k] = rng.permutation(X[:, k])
+        found = judge_rows(predictor, X, some.obs, some.number).columns["log_density"]
+        lost[k] = np.clip(some.columns["log_density"] - found, -LARGEST_LOSS, LARGEST_LOSS)
+    return Losses(lost.mean(axis=1), lost.std(axis=1) / np.sqrt(max(1, len(some) - 1)), len(some))

@@ -1,0 +1,216 @@
+"""Simple baselines on the same rows: what a model must beat to be worth its while.
+
+They learn from some of the training rows, or of a data set that is given: the mean, linear least squares, and the mean
+of the nearest neighbours. Numbers are predicted with normal errors of the deviation that training rows show; classes by
+shares; counts by rates per exposure, and lifetimes by the time until an event, time at risk over events.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bcmdist.committee.snapshot import Snapshot
+from bcmdist.data.dataset import Dataset, open_data
+from bcmdist.data.observations import Observations
+from bcmdist.data.partition import Partition
+from bcmdist.data.rows import read_rows
+from bcmdist.errors import BcmdistError
+from bcmdist.model.targets import model_observations
+from bcmdist.prediction.observation import unit_deviance
+from bcmdist.prediction.scoring.judged import Judged
+from bcmdist.prediction.scoring.ranking import comparable
+from bcmdist.prediction.scoring.scores import class_scores
+
+MOST_ROWS = 10_000  # that baselines learn from
+NEIGHBOURS = 10
+LEFT_OUT = 2000  # training rows whose errors say how wide those of neighbours are
+BLOCK = 2**22  # distances that are held at a time
+MOST_WORK = 4e10  # multiplications of all distances; beyond, neighbours are sought among fewer rows
+# Predicted rates and times are not below this share of their mean, and shares of classes not below this. Arbitrary.
+LEAST_SHARE = 0.05
+LEAST_PROBABILITY = 1e-3
+
+
+@dataclass(frozen=True)
+class Training:
+    """Rows that baselines learn from."""
+
+    X: np.ndarray
+    """scaled, (n, D)"""
+    obs: Observations
+    """in the units of the model"""
+    y: np.ndarray
+    """in original units; of classes their numbers"""
+    told: str
+    """which rows these are, in words"""
+
+
+def training_data(snapshot: Snapshot, train) -> Dataset | str:
+    """The data set that baselines learn from: `train`, or that of the fit; in words why there is none.
+
+    Raises
+    ------
+    DataNotFound, InvalidData
+        `train` cannot be used.
+    """
+    model = snapshot.model
+    url = train or snapshot.facts.data
+    if url is None:
+        return "the model does not say which rows it was fitted to; give --train TRAIN.zarr"
+    try:
+        return open_data(url, x=model.x_name, y=model.y_name, schema=model.schema)
+    except BcmdistError:
+        if train:
+            raise
+        return f"the rows that the model was fitted to are not at {url} any more; give --train TRAIN.zarr"
+
+
+def training_rows(snapshot: Snapshot, data: Dataset, *, named, seed=0) -> Training:
+    """Some rows of a data set, chosen by `seed`.
+
+    Raises
+    ------
+    InvalidData, UnsupportedTarget
+    """
+    model = snapshot.model
+    rows = np.sort(np.random.default_rng(seed).choice(data.rows, min(data.rows, MOST_ROWS), replace=False))
+    X, obs = read_rows(data, rows)
+    obs = model_observations(model, Partition(data, 0, data.rows), obs)
+    y = obs.y if model.likelihood.categorical else model.scaling.targets(obs.y, model.likelihood.units)
+    told = f"{len(rows):,} of the {data.rows:,} rows of {named}"
+    return Training(model.scaling.inputs(X), obs, y, told)
+
+
+def baselines(snapshot: Snapshot, training: Training, rows: Judged) -> dict[str, dict[str, float]]:
+    """Scores of each baseline on rows, by the names that scores of the model have."""
+    likelihood = snapshot.model.likelihood
+    kind = _classes if likelihood.categorical else _events if likelihood.events else _numbers
+    X = snapshot.model.scaling.inputs(rows.X)
+    score = kind(snapshot, training, rows)
+    return {name: score(*learn(training, X, score.targets)) for name, learn in LEARNERS.items()}
+
+
+# --- How they learn: of training rows and new inputs, averages there, and of training rows that were left out ---
+
+Learned = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""averages (m, T) at new inputs and (k, T) at training rows left out, and which these are, (k,)"""
+
+
+def _mean(training: Training, X, targets) -> Learned:
+    every = np.arange(len(targets))
+    mean = targets.mean(axis=0)
+    return np.tile(mean, (len(X), 1)), np.tile(mean, (len(every), 1)), every
+
+
+def _linear(training: Training, X, targets) -> Learned:
+    """Least squares with a constant; of training rows left out by the leverage of each (Allen's PRESS)."""
+    design, new = (np.column_stack([np.ones(len(Z)), Z]) for Z in (training.X, X))
+    weights = np.linalg.lstsq(design, targets, rcond=None)[0]
+    U, s, _ = np.linalg.svd(design, full_matrices=False)
+    leverage = (U[:, s > s[0] * 1e-10] ** 2).sum(axis=1).clip(max=0.99)
+    fitted = design @ weights
+    return new @ weights, targets - (targets - fitted) / (1.0 - leverage)[:, None], np.arange(len(targets))
+
+
+def _nearest(training: Training, X, targets) -> Learned:
+    few = max(NEIGHBOURS + 1, int(MOST_WORK / (len(X) + LEFT_OUT) / X.shape[1]))
+    known, values = training.X[:few], targets[:few]
+    out = np.arange(min(LEFT_OUT, len(known)))
+    return (
+        values[nearest(known, X, NEIGHBOURS)].mean(axis=1),
+        values[nearest(known, known[out], NEIGHBOURS, but=out)].mean(axis=1),
+        out,
+    )
+
+
+LEARNERS: dict[str, Callable[..., Learned]] = {
+    "mean": _mean,
+    "linear least squares": _linear,
+    "nearest neighbours": _nearest,
+}
+
+
+def nearest(known, X, k, *, but=None) -> np.ndarray:
+    """Which of the rows `known` (n, D) are the k nearest to each of X (m, D), (m, k); `but` one for each, (m,)."""
+    k = min(k, len(known) - (but is not None))
+    found, squares = np.empty((len(X), k), np.int64), (known**2).sum(axis=1)
+    step = max(1, BLOCK // len(known))
+    for start in range(0, len(X), step):
+        some = slice(start, start + step)
+        distance = squares - 2.0 * X[some] @ known.T  # but for |x|^2, which is the same of all
+        if but is not None:
+            distance[np.arange(len(distance)), but[some]] = np.inf
+        found[some] = np.argpartition(distance, k - 1, axis=1)[:, :k]
+    return found
+
+
+# --- How they are scored ---
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """Scores of averages of targets (n, T)."""
+
+    targets: np.ndarray
+    score: Callable[..., dict[str, float]]
+
+    def __call__(self, new, left_out, which) -> dict[str, float]:
+        return self.score(new, left_out, which)
+
+
+def _numbers(snapshot, training, rows):
+    y = rows.y
+
+    def score(new, left_out, which):
+        error = y - new[:, 0]
+        variance = max(np.mean((training.y[which] - left_out[:, 0]) ** 2), np.finfo(float).tiny)
+        squares = np.mean(error**2)
+        spread = np.mean((y - rows.train_mean) ** 2)
+        return {
+            "rmse": float(np.sqrt(squares)),
+            "nmse": float(squares / spread) if spread > 0 else float("nan"),
+            "mae": float(np.abs(error).mean()),
+            "mnlp": float(0.5 * np.log(2.0 * np.pi * variance) + 0.5 * squares / variance),
+        }
+
+    return _Scored(training.y[:, None], score)
+
+
+def _classes(snapshot, training, rows):
+    C = rows.columns["probability"].shape[1]
+
+    def score(new, *_):
+        p = np.maximum(new, LEAST_PROBABILITY)
+        p /= p.sum(axis=1, keepdims=True)
+        found = class_scores(rows.y, {"probability": p}).summary()
+        return {name: found[name] for name in ("accuracy", "log_loss", "brier", "auc")}
+
+    return _Scored((training.y[:, None] == np.arange(C)).astype(float), score)
+
+
+def _events(snapshot, training, rows):
+    """Averages of a target and of what it is divided by: exposure, trials, or events."""
+    likelihood, model = snapshot.model.likelihood, snapshot.model
+    timed = "event" in likelihood.companions
+    size = training.obs.event if timed else training.obs.exposure * np.maximum(training.obs.trials, 1.0)
+    overall = training.obs.y.sum() / max(size.sum(), 1.0 if timed else np.finfo(float).tiny)
+    obs: Any = rows.obs
+
+    def score(new, *_):
+        rate = np.maximum(new[:, 0], 0.0) / np.maximum(new[:, 1], LEAST_SHARE * size.mean())
+        rate = np.clip(rate, LEAST_SHARE * overall, None)
+        trials = np.maximum(obs.trials, 1.0)
+        if "trials" in likelihood.companions:
+            rate = np.clip(rate, LEAST_PROBABILITY, 1.0 - LEAST_PROBABILITY)
+        mean = rate if timed else rate * obs.exposure * trials
+        said = model.scaling.original("observation_mean", mean, likelihood.units)
+        ranked = comparable(rows.y / (obs.exposure * trials), obs.event, mean / (obs.exposure * trials), rows.number)
+        return {
+            "deviance": float(unit_deviance(likelihood, replace(obs, weight=np.ones(len(obs))), mean).mean()),
+            "concordance": ranked.concordance(len(rows))[0],
+            "mae": float(np.abs(rows.y - said).mean()),
+        }
+
+    return _Scored(np.column_stack([training.obs.y, size]), score)

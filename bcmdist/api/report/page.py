@@ -1,0 +1,76 @@
+"""Pages: HTML that stands alone. Nothing is loaded from elsewhere and no program runs; all texts are escaped."""
+
+import html
+import math
+from collections.abc import Iterable
+
+# What a browser is told not to do, whatever a name in the page looks like.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 68rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; border-bottom: 1px solid #ddd; }
+table { border-collapse: collapse; margin: .6rem 0; font-size: .92em; } .wide { overflow-x: auto; }
+th, td { padding: .2rem .7rem; border-bottom: 1px solid #e4e4e4; text-align: right; white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; } th { background: #f4f6f9; font-weight: 600; }
+tr.best td { background: #eef5ec; } .note { color: #666; font-size: .9em; }
+figure { margin: .8rem 0; } svg { max-width: 100%; height: auto; }
+@media print { body { max-width: none; } }
+"""
+NOTE, OURS = ' class="note"', ' class="best"'
+
+
+def text(value) -> str:
+    """Any value as HTML: numbers to four digits, what does not exist as a dash, control characters as spaces."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "&ndash;"
+    if isinstance(value, float):
+        return number(value).replace("-", "&minus;")
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return html.escape("".join(c if c.isprintable() else " " for c in str(value)))
+
+
+def number(value) -> str:
+    """A number to four digits, in full where it is large."""
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    return f"{value:.4g}" if abs(value) < 1e4 or abs(value) >= 1e12 else f"{value:,.0f}"
+
+
+def page(title, parts: Iterable[str]) -> str:
+    """A whole page of parts that are HTML."""
+    head = (
+        f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{html.escape(POLICY)}">'
+        f'<meta name="viewport" content="width=device-width"><title>{text(title)}</title><style>{STYLE}</style>'
+    )
+    body = "\n".join([f"<h1>{text(title)}</h1>", *parts])
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
+
+
+def heading(title) -> str:
+    """The title of a section."""
+    return f"<h2>{text(title)}</h2>"
+
+
+def paragraph(words, *, note=False) -> str:
+    """A paragraph, or a note in small print."""
+    return f"<p{NOTE if note else ''}>{text(words)}</p>"
+
+
+def sentences(found: Iterable[str]) -> str:
+    """A list of sentences."""
+    return "<ul>" + "".join(f"<li>{text(one[:1].upper() + one[1:])}.</li>" for one in found) + "</ul>"
+
+
+def table(names, rows, *, first_best=False) -> str:
+    """A table; `first_best`: the first row is that of the model."""
+    head = "".join(f"<th>{text(name)}</th>" for name in names)
+    marks = [OURS if first_best and k == 0 else "" for k in range(len(rows))]
+    cells = ["".join(f"<td>{text(cell)}</td>" for cell in row) for row in rows]
+    body = "".join(f"<tr{mark}>{row}</tr>" for mark, row in zip(marks, cells, strict=True))
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def figure(svg, caption="") -> str:
+    """A picture, which is an element of the page."""
+    return f"<figure>{svg}</figure>" + (paragraph(caption, note=True) if caption else "")

@@ -1,0 +1,63 @@
+"""Remarks on a model from rows with targets: what a reader should know before believing it."""
+
+import numpy as np
+
+from bcmdist.prediction.scoring.judged import Judged
+
+# Whole numbers that a target takes, at most, to be taken for labels or counts; and rows of each, at least. Arbitrary.
+FEW_VALUES, ROWS_OF_EACH = 20, 5
+# Share of targets that are the largest, or the smallest, from which on that is said. Arbitrary.
+CAPPED_SHARE = 0.02
+# What is better by less than this share is called as good.
+AS_GOOD = 0.02
+# Figures by which models are compared with baselines, the first that is there, and whether more is better.
+COMPARED = {"rmse": False, "log_loss": False, "deviance": False}
+CALLED = {"rmse": "root mean square error", "log_loss": "log loss", "deviance": "deviance"}
+
+
+def of_baselines(scores: dict, baselines: dict[str, dict[str, float]]) -> str | None:
+    """How much better than the best baseline a model is, or that it is not."""
+    name = next(name for name in COMPARED if name in scores)
+    others = {other: found[name] for other, found in baselines.items() if np.isfinite(found[name])}
+    if not others or not np.isfinite(scores[name]):
+        return None
+    best = min(others, key=others.__getitem__)
+    ours, theirs = scores[name], others[best]
+    told = f"the {CALLED[name]} is {ours:.4g}, {theirs:.4g} of the best simple baseline ({best})"
+    if ours > theirs * (1.0 + AS_GOOD):
+        return f"worse than a simple baseline: {told}; do not use it before you know why"
+    if ours > theirs * (1.0 - AS_GOOD):
+        return f"no better than a simple baseline: {told}"
+    return f"better than simple baselines: {told}, {1.0 - ours / theirs:.0%} less"
+
+
+def of_targets(task: str, y) -> str | None:
+    """That targets of a regression, (n,), look like something else."""
+    values = np.unique(y)
+    few = len(values) <= FEW_VALUES and len(y) >= ROWS_OF_EACH * len(values)
+    if task != "regression" or not few or np.any(values != np.floor(values)) or len(values) < 2:
+        return None
+    shown = ", ".join(f"{value:g}" for value in values[:8]) + (", ..." if len(values) > 8 else "")
+    return f"these targets look like classes or counts: they take {len(values)} whole values only ({shown})"
+
+
+def of_capped_targets(y) -> str | None:
+    """That many of the targets of a regression, (n,), are the largest or smallest one."""
+    for end, word in ((np.max(y), "largest"), (np.min(y), "smallest")):
+        share = np.mean(y == end)
+        if share >= CAPPED_SHARE and len(np.unique(y)) > FEW_VALUES:
+            return (
+                f"{share:.1%} of targets are the {word} one, {end:,.6g}: they look cut off there, as no error is normal"
+            )
+    return None
+
+
+def of_same_rows(same: bool) -> str | None:
+    """That the rows are those of training."""
+    return "these rows are those that the model was fitted to: every figure here flatters it" if same else None
+
+
+def of_few_rows(rows: Judged) -> str | None:
+    """That so few rows say little."""
+    n = len(rows)
+    return f"{n} rows say little: shares are known to about {0.5 / np.sqrt(n):.0%} only" if n < 100 else None

@@ -1,0 +1,261 @@
+"""The report: one page about how far predictions of a data set can be trusted, and why.
+
+rows of the data set -> predictions -> scores beside baselines, calibration, relevance, worst rows -> words
+"""
+
+import contextlib
+import os
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bcmdist import __version__
+from bcmdist.api.advice import advised
+from bcmdist.api.pictures import inputs, paper, residuals, scores
+from bcmdist.api.pictures.pictures import subject_of
+from bcmdist.api.pictures.subject import Subject
+from bcmdist.api.relevance import Losses, column_names, lengthscales, shuffled_losses
+from bcmdist.api.report import page, remarks
+from bcmdist.api.report.baselines import baselines, training_data, training_rows
+from bcmdist.api.report.tables import by_deviation, worst_rows
+from bcmdist.committee.snapshot import Snapshot
+from bcmdist.errors import InvalidOption
+from bcmdist.prediction import datasets
+from bcmdist.prediction.predictors import chosen_method
+from bcmdist.prediction.scoring.verdicts import verdict
+from bcmdist.runtime.interface import Runtime
+
+ENDINGS = (".html", ".htm")
+# Figures of scores that a table shows, where they are there, and what they are called.
+SHOWN = {
+    "rmse": "RMSE",
+    "nmse": "NMSE",
+    "accuracy": "accuracy",
+    "log_loss": "log loss",
+    "brier": "Brier score",
+    "auc": "AUC",
+    "deviance": "deviance",
+    "concordance": "concordance",
+    "mae": "MAE",
+    "mnlp": "MNLP (nats)",
+}
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a page tells."""
+
+    subject: Subject
+    scores: dict
+    baselines: dict[str, dict[str, float]]
+    learned_from: str
+    """which rows baselines have learned from, or why there are none"""
+    losses: Losses
+    remarks: list[str]
+
+
+def report(snapshot: Snapshot, source, out, runtime: Runtime, *, train=None, x=None, y=None, method=None) -> dict:
+    """Write a page about predictions of a data set with targets; its figures, JSON-ready.
+
+    Parameters
+    ----------
+    source : path or URL of a data set that the model has not heard; of more than `MOST_ROWS` rows about so many
+    out : a new or old file whose name ends in .html
+    train : path or URL of the data set that baselines learn from; by default the one that the model was fitted to
+    x, y : names of its arrays, as in training by default
+    method : how to predict, as recorded at fit by default
+
+    Returns
+    -------
+    `report`, `rows`, `scores`, `baselines`, `trust` and `remarks`
+
+    Raises
+    ------
+    InvalidOption, MissingExtra
+        Before any work: the page could not be written, or nothing drawn.
+    DataNotFound, InvalidData, UnsupportedTarget, MemoryLimit, WorkerCannotRead
+    """
+    refuse(snapshot, source, out, train=train, x=x, y=y, method=method)
+    found = found_of(snapshot, source, runtime, train=train, x=x, y=y, method=method)
+    with paper.styled():
+        _write(out, _page(found))
+    return {
+        "report": str(out),
+        "rows": len(found.subject.judged),
+        "method": found.subject.method,
+        "scores": found.scores,
+        "baselines": found.baselines,
+        "learned_from": found.learned_from,
+        "trust": found.remarks[0],
+        "remarks": found.remarks,
+    }
+
+
+def refuse(snapshot: Snapshot, source, out, *, train=None, x=None, y=None, method=None) -> None:
+    """Refuse what can be refused before any work; see `report`."""
+    paper.available()
+    if Path(out).suffix.lower() not in ENDINGS or "://" in str(out):
+        raise InvalidOption(f"report: expected a file whose name ends in .html, got {out}; choose another --out")
+    if not Path(out).absolute().parent.is_dir():
+        raise InvalidOption(f"report: expected a directory at {Path(out).absolute().parent}, found none; make it")
+    chosen_method(snapshot, method)
+    datasets.open_new_rows(snapshot, source, x=x, y=y or snapshot.model.y_name)
+    training_data(snapshot, train)
+
+
+def found_of(snapshot: Snapshot, source, runtime: Runtime, *, train=None, x=None, y=None, method=None) -> Found:
+    """What there is to tell; as `report`."""
+    subject = subject_of(snapshot, runtime, data=source, x=x, y=y, method=method)
+    rows = subject.judged
+    totals = rows.scores()
+    scores = totals.summary()
+    data = training_data(snapshot, train)
+    beside: dict[str, dict[str, float]] = {}
+    if isinstance(data, str):
+        told = data
+    else:
+        training = training_rows(snapshot, data, named=_name(data.url))
+        told = f"learned from {training.told}"
+        beside = baselines(snapshot, training, rows)
+    said = [
+        verdict(totals),
+        remarks.of_same_rows(_same(snapshot.facts.data, source)),
+        remarks.of_few_rows(rows),
+        remarks.of_baselines(scores, beside),
+        remarks.of_targets(snapshot.model.likelihood.task, rows.y),
+        remarks.of_capped_targets(rows.y) if "crps" in rows.columns else None,
+        *advised(snapshot),
+    ]
+    losses = shuffled_losses(snapshot, rows, subject.method)
+    return Found(subject, scores, beside, told, losses, [one for one in said if one])
+
+
+def _same(one, other):
+    return one is not None and "://" not in str(other) and os.path.realpath(one) == os.path.realpath(other)
+
+
+def _name(url):
+    return str(url).rstrip("/").rpartition("/")[2]
+
+
+# --- The page ---
+
+
+def _page(found):
+    model = found.subject.snapshot.model
+    title = f"How far {_name(found.subject.snapshot.url)} can be trusted on {found.subject.data}"
+    return page.page(
+        title,
+        [
+            page.paragraph(_head(found), note=True),
+            page.heading("In words"),
+            page.sentences(found.remarks),
+            page.heading("Scores beside simple baselines, on the same rows"),
+            _scores(found),
+            page.heading("Can its uncertainty be trusted?"),
+            page.figure(paper.svg(scores.calibration(found.subject.judged.scores()))),
+            page.paragraph("The same rows, in ten groups by how uncertain their predictions were:"),
+            page.table(*by_deviation(found.subject.judged)),
+            page.paragraph(f"± is the standard error of a share of so many rows. {_note(model.likelihood)}", note=True),
+            page.heading("Observed and predicted"),
+            page.figure(paper.svg(residuals.residuals(found.subject))),
+            page.heading("Which inputs matter"),
+            _relevance(found),
+            page.heading("The rows that were predicted worst"),
+            _worst(found, column_names(model)),
+            page.paragraph(f"Written by bcmdist {__version__}.", note=True),
+        ],
+    )
+
+
+def _note(likelihood):
+    """What else one must know of intervals."""
+    if "event" in likelihood.companions:
+        return "Of a censored row the probability counts that is left to the interval."
+    return DISCRETE if likelihood.events else ""
+
+
+DISCRETE = (
+    "Intervals of counts hold their limits, so they hold more than was asked for where counts are small; the picture "
+    "above, which divides counts among bins, is free of that."
+)
+
+
+def _head(found):
+    snapshot, subject = found.subject.snapshot, found.subject
+    model = snapshot.model
+    return (
+        f"{subject.told}, judged by commit {snapshot.commit} of {snapshot.url}: {snapshot.committee.total.rows:,} rows "
+        f"heard in {len(snapshot.ledger):,} partitions; expert {snapshot.facts.expert}, kernel {model.kernel_name}, "
+        f"likelihood {model.likelihood.name}, method {subject.method}."
+    )
+
+
+def _scores(found):
+    ours = {name: found.scores[name] for name in SHOWN if name in found.scores}
+    names = [name for name in ours if not found.baselines or any(name in one for one in found.baselines.values())]
+    rows = [[f"this model ({found.subject.method})", *(ours[name] for name in names)]]
+    rows += [[name, *(one.get(figure) for figure in names)] for name, one in found.baselines.items()]
+    told = f"Baselines: {found.learned_from}. {MEANING[_kind(ours)]}"
+    return page.table(["", *(SHOWN[name] for name in names)], rows, first_best=True) + page.paragraph(told, note=True)
+
+
+def _kind(figures):
+    return next(name for name in MEANING if name in figures)
+
+
+MEANING = {
+    "rmse": "Less is better. NMSE: of the mean squared deviation from the training mean. MNLP: mean negative log "
+    "density of an observation; of baselines with normal errors of the deviation that rows left out of them show. "
+    "Nearest neighbours: the mean of ten.",
+    "accuracy": "More accuracy and AUC are better, less log loss and Brier score. Baselines give shares: of all "
+    "training rows, of least squares on each class (cut to be shares), of ten nearest neighbours.",
+    "deviance": "Less deviance and MAE are better, more concordance. Baselines predict means: of all training rows, "
+    "of least squares, of ten nearest neighbours; of counts as rates, of lifetimes by time at risk over events.",
+}
+
+
+def _relevance(found):
+    snapshot, names = found.subject.snapshot, column_names(found.subject.snapshot.model)
+    order = np.argsort(-found.losses.mean, kind="stable")
+    parts = lengthscales(snapshot)
+    rows = [
+        [
+            names[k],
+            f"{found.losses.mean[k]:.3g} ± {found.losses.error[k]:.2g}",
+            *(float(part.original[k]) for part in parts),
+            *(float(part.scaled[k]) for part in parts),
+        ]
+        for k in order
+    ]
+    head = ["input", "lost when shuffled (nats a row)"]
+    head += [f"{part.name}, units of the input" for part in parts] + [f"{part.name}, scaled" for part in parts]
+    shared = " All inputs share one scaled lengthscale." if parts and all(part.shared for part in parts) else ""
+    linear = f" {inputs.LINEAR}" if parts and snapshot.model.shared.mean.name == "linear" else ""
+    note = (
+        f"Lost when shuffled: how much less likely observations become, mean of {found.losses.rows:,} rows, when the "
+        "column is shuffled among them; of inputs that say the same each loses little. A lengthscale is the distance "
+        f"along an input over which the function changes.{shared}{linear}"
+    )
+    drawn = page.figure(paper.svg(inputs.relevance(found.subject, found.losses)))
+    return drawn + page.table(head, rows) + page.paragraph(note, note=True)
+
+
+def _worst(found, names):
+    order = np.argsort(-found.losses.mean, kind="stable")
+    labels = found.subject.snapshot.model.class_labels
+    note = "Those that the model found least likely: look for errors of measurement, or for what no column tells."
+    return page.paragraph(note, note=True) + page.table(*worst_rows(found.subject.judged, names, order, labels))
+
+
+def _write(out, text):
+    """All of it or nothing."""
+    partial = f"{out}.{uuid.uuid4().hex[:8]}.partial"
+    try:
+        Path(partial).write_text(text, encoding="utf-8")
+        os.replace(partial, out)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(partial)

@@ -1,0 +1,104 @@
+"""Tables of a report: groups of rows by predicted deviation, and the rows that were predicted worst."""
+
+import numpy as np
+
+from bcmdist.api.report.page import number
+from bcmdist.prediction.scoring import pit
+from bcmdist.prediction.scoring.judged import Judged
+
+GROUPS = 10
+WORST = 10
+MOST_INPUTS = 6  # that are shown of a row
+
+Table = tuple[list[str], list[list]]
+"""names of columns, and rows of cells"""
+
+
+def by_deviation(rows: Judged) -> Table:
+    """Deciles of rows by their predicted deviation: what was predicted of each group, and what has come."""
+    return _classes(rows) if "label" in rows.columns else _numbers(rows)
+
+
+def deviation(rows: Judged) -> np.ndarray:
+    """Of an observation as it was predicted, (n,); of classes that of the likeliest, sqrt(p (1 - p))."""
+    if "label" in rows.columns:
+        p = rows.columns["probability"].max(axis=1)
+        return np.sqrt(p * (1.0 - p))
+    return np.sqrt(rows.columns["observation_variance"])
+
+
+def groups(values) -> list[np.ndarray]:
+    """Places of values (n,), ascending, in up to ten groups as large as each other."""
+    return [some for some in np.array_split(np.argsort(values, kind="stable"), GROUPS) if len(some)]
+
+
+def _numbers(rows):
+    spread, where, table = deviation(rows), rows.where, []
+    error = rows.y - rows.columns["observation_mean"]
+    held = {level: pit.covered(where, level) for level in (0.5, 0.95)}
+    censored = not where.seen.all()
+    for decile, some in enumerate(groups(spread), start=1):
+        seen = some[where.seen[some]]
+        rms = float(np.sqrt(np.mean(error[seen] ** 2))) if len(seen) else float("nan")
+        cells: list = [decile, len(some), float(np.sqrt(np.mean(spread[some] ** 2))), rms]
+        cells += [with_error(held[level][some].mean(), level, len(some)) for level in held]
+        table.append([*cells, f"{1.0 - where.seen[some].mean():.0%}"] if censored else cells)
+    root = "root mean square error" + (", ended" if censored else "")
+    names = ["decile", "rows", "predicted deviation", root, "50 % intervals hold", "95 % intervals hold"]
+    return [*names, "censored"] if censored else names, table
+
+
+def _classes(rows):
+    p = rows.columns["probability"]
+    right, best, table = p.argmax(axis=1) == rows.y, p.max(axis=1), []
+    for decile, some in enumerate(groups(deviation(rows)), start=1):
+        expected = float(best[some].mean())
+        share = with_error(right[some].mean(), expected, len(some))
+        table.append([decile, len(some), float(deviation(rows)[some].mean()), f"{expected:.1%}", share])
+    return ["decile", "rows", "predicted deviation", "likeliest class expected right", "was right"], table
+
+
+def with_error(share, expected, rows) -> str:
+    """A share of rows, with the standard error that it would have if it were as expected."""
+    return f"{share:.1%} ± {np.sqrt(expected * (1.0 - expected) / rows):.1%}"
+
+
+def worst_rows(rows: Judged, names, order, labels) -> Table:
+    """Rows that the model found least likely, the worst first, with their most relevant inputs.
+
+    Parameters
+    ----------
+    names : of all inputs; order : of the inputs, the most relevant first; labels : of the classes
+    """
+    worst = np.argsort(rows.columns["log_density"], kind="stable")[:WORST]
+    shown = list(order[:MOST_INPUTS])
+    describe = _class_cells if "label" in rows.columns else _number_cells
+    head, cells = describe(rows, worst, labels)
+    inputs = [[float(v) for v in rows.X[row, shown]] for row in worst]
+    table = [[int(rows.number[row]), *some, *x] for row, some, x in zip(worst, cells, inputs, strict=True)]
+    return ["row", *head, *(names[k] for k in shown)], table
+
+
+def _number_cells(rows, worst, labels):
+    column = rows.columns
+    wide = [(float(column["lower95"][k]), float(column["upper95"][k])) for k in worst]
+    found = [(float(rows.y[k]), float(column["observation_mean"][k])) for k in worst]
+    spread = deviation(rows)
+    cells = [
+        [y, mean, f"{number(low)} to {number(high)}", (y - mean) / float(spread[k]), -float(column["log_density"][k])]
+        for k, (y, mean), (low, high) in zip(worst, found, wide, strict=True)
+    ]
+    for row, k in zip(cells, worst, strict=True):
+        if not column["seen"][k]:
+            row[0] = f"over {number(row[0])} (censored)"
+    return ["observed", "predicted", "95 % interval", "deviations off", "negative log density"], cells
+
+
+def _class_cells(rows, worst, labels):
+    p = rows.columns["probability"]
+    names = list(map(str, labels))
+    cells = []
+    for k in worst:
+        true, said = int(rows.y[k]), int(p[k].argmax())
+        cells.append([names[true], names[said], f"{p[k, true]:.2%}", f"{p[k, said]:.2%}"])
+    return ["true class", "predicted class", "probability of the true one", "of the predicted one"], cells

@@ -1,0 +1,39 @@
+"""The command report."""
+
+import click
+
+from bcmdist.api.requests import ScoreRequest, request_of
+from bcmdist.app.cli import output
+from bcmdist.app.cli.fields import options_of
+from bcmdist.app.cli.options import Command, json_option, runtime_options
+
+
+@click.command(cls=Command)
+@options_of(ScoreRequest, arguments=("model", "data"))
+@click.option("--out", metavar="FILE.html", required=True, help="Page to write; it stands alone.")
+@click.option(
+    "--train",
+    metavar="TRAIN.zarr",
+    help="Data set that simple baselines learn from [default: the one that MODEL was fitted to].",
+)
+@runtime_options
+@json_option
+def report(out, train, make_runtime, as_json, **options) -> dict:
+    """Write a page about how far MODEL can be trusted on DATA: scores, baselines, calibration, relevance, worst rows.
+
+    Example: bcmdist report model test.zarr --out report.html
+    """
+    asked = request_of(ScoreRequest, options)
+    from bcmdist.api.gbcm import GBCM  # quick start
+    from bcmdist.api.opened import refuse_mixture
+    from bcmdist.api.report.report import refuse
+
+    refuse_mixture(asked.model, "report on")
+    how = {"train": train, "x": asked.x, "y": asked.y, "method": asked.method}
+    with GBCM.held(asked.model) as gbcm:
+        refuse(gbcm.snapshot, asked.data, out, **how)
+        with make_runtime() as runtime:
+            figures = gbcm.report(asked.data, out, **how, runtime=runtime)
+    shown = {name: figures[name] for name in ("report", "rows", "method", "learned_from")}
+    words = {f"remark {number}": said for number, said in enumerate(figures["remarks"], start=1)}
+    return output.report(figures, as_json, shown | words)

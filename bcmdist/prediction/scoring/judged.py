@@ -1,0 +1,78 @@
+"""Rows beside what was said of them, one by one: from these come the totals of scores, and what pictures show of rows.
+
+Rows of a partition join those of another by `+`; no rows at all are the identity.
+"""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from bcmdist.data.observations import Observations, joined
+from bcmdist.prediction.scoring.pit import Places
+from bcmdist.prediction.scoring.scores import Scores, class_scores, event_scores, real_scores
+
+
+@dataclass(frozen=True)
+class Judged:
+    """n rows in original units, with predictions and what these cost; the fields of none are empty."""
+
+    number: np.ndarray
+    """of the rows in their data set, (n,)"""
+    X: np.ndarray
+    """(n, D)"""
+    obs: Observations | None
+    """in the units of the model"""
+    columns: dict[str, np.ndarray] = field(default_factory=dict)
+    """(n,) or (n, C) by name: `y`, of classes their numbers; what was predicted, and `log_density`; of numbers `low`,
+    `high` and `seen` of `Places`, and `crps` of measurements or `deviance` of counts and lifetimes"""
+    train_mean: float = float("nan")
+    """of the training targets"""
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    def __add__(self, other: "Judged") -> "Judged":
+        if not len(self) or not len(other):
+            return self if len(self) else other
+        assert self.obs is not None
+        assert other.obs is not None
+        number, X = (np.concatenate(pair) for pair in ((self.number, other.number), (self.X, other.X)))
+        columns = {name: np.concatenate([values, other.columns[name]]) for name, values in self.columns.items()}
+        return Judged(number, X, joined(self.obs, other.obs), columns, self.train_mean)
+
+    def __getitem__(self, rows) -> "Judged":
+        """Some rows, by their places here."""
+        columns = {name: values[rows] for name, values in self.columns.items()}
+        return Judged(self.number[rows], self.X[rows], self.obs and self.obs[rows], columns, self.train_mean)
+
+    @property
+    def y(self) -> np.ndarray:
+        """Targets, (n,)."""
+        return self.columns.get("y", np.empty(0))
+
+    @property
+    def observed(self) -> Observations:
+        """Targets, with companions in the units of the model."""
+        assert self.obs is not None
+        return replace(self.obs, y=self.y)
+
+    @property
+    def where(self) -> Places:
+        """Where numbers lie in the distributions that were predicted for them."""
+        return Places(self.columns["low"], self.columns["high"], self.columns["seen"])
+
+    def scores(self) -> Scores:
+        """Totals over the rows."""
+        column = self.columns
+        if "probability" in column and "low" not in column:
+            return class_scores(self.y, column)
+        if "deviance" in column:
+            costs = column["log_density"], column["deviance"]
+            return event_scores(self.observed, column, *costs, self.where, number=self.number)
+        found: dict = {"train_mean": self.train_mean, "crps": column["crps"]}
+        return real_scores(self.y, column, column["log_density"], self.where, **found)
+
+
+def nothing(inputs: int) -> Judged:
+    """No rows of so many inputs."""
+    return Judged(np.empty(0, np.int64), np.empty((0, inputs)), None)
