@@ -32,13 +32,14 @@ EMPTY_TOO: Any = {"write_empty_chunks": True}
 
 
 def write_dataset(
-    url, columns: Mapping[str, np.ndarray], *, rows_per_chunk=ROWS_PER_CHUNK, attributes=None, schema=UNNAMED
+    url, columns: Mapping[str, np.ndarray], *, rows_per_chunk=ROWS_PER_CHUNK, attributes=None, schema=UNNAMED, y="y"
 ) -> None:
-    """Write row-wise arrays of equal length as a data set, with the names of its columns X and of the classes in y.
+    """Write row-wise arrays of equal length as a data set, with the names of its columns X and of the classes in `y`.
 
     Parameters
     ----------
     attributes : of the group
+    y : name of the targets, which classes are of
 
     Raises
     ------
@@ -54,7 +55,7 @@ def write_dataset(
                     array[...] = column
             _name_columns(group, schema.columns)
             if schema.classes:
-                group["y"].update_attributes({CLASSES: list(schema.classes)})
+                group[y].update_attributes({CLASSES: list(schema.classes)})
 
 
 def append_rows(url, X, y, *, rows_per_chunk=ROWS_PER_CHUNK, **companions) -> None:

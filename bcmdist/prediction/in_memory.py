@@ -6,6 +6,7 @@ import numpy as np
 
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import InvalidOption
+from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.joint import joint_latent, one_belief, sample_latent
 from bcmdist.prediction.new_rows import new_inputs, new_observations
 from bcmdist.prediction.predictors import PREDICTORS
@@ -19,7 +20,13 @@ def predict(snapshot: Snapshot, X, *, method, exposure=None, trials=None, quanti
     ------
     InvalidData, InvalidDtype, InvalidOption
     """
-    model = snapshot.model
+    predictor = PREDICTORS[method].of_snapshot(snapshot)
+    return predict_by(predictor, X, exposure=exposure, trials=trials, quantiles=quantiles)
+
+
+def predict_by(predictor: Predictor, X, *, exposure=None, trials=None, quantiles=()) -> dict[str, np.ndarray]:
+    """As `predict`, by a predictor that is kept between calls."""
+    model = predictor.model
     X = new_inputs(model, X)
     obs = new_observations(model, len(X), exposure=exposure, trials=trials)
     bad = [q for q in quantiles if not 0 < q < 1]
@@ -28,7 +35,6 @@ def predict(snapshot: Snapshot, X, *, method, exposure=None, trials=None, quanti
             f"quantiles: expected levels between 0 and 1 of numbers, got {list(quantiles)} of a "
             f"{model.likelihood.name} model; correct or leave them out"
         )
-    predictor = PREDICTORS[method].of_snapshot(snapshot)
     return with_class_names(model, predict_rows(predictor, X, obs, tuple(quantiles)))
 
 
