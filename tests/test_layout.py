@@ -31,12 +31,14 @@ DOORS = {
     "click": "bcmdist.app",
     "dask": "bcmdist.runtime.dask",
     "distributed": "bcmdist.runtime.dask",
+    "fastapi": "bcmdist.app.service",
     "finufft": "bcmdist.model.shared.fourier.nufft",
     "matplotlib": "bcmdist.api.pictures.paper",
     "obstore": "bcmdist.storage.s3",
     "pyarrow": "bcmdist.data",
     "redis": "bcmdist.data.redis",
     "sklearn": "bcmdist.learning",
+    "uvicorn": "bcmdist.app.service.server",
     "zarr": "bcmdist.data",
 }
 REASONS = ("# quick start", "# optional")

@@ -32,13 +32,14 @@ EMPTY_TOO: Any = {"write_empty_chunks": True}
 
 
 def write_dataset(
-    url, columns: Mapping[str, np.ndarray], *, rows_per_chunk=ROWS_PER_CHUNK, attributes=None, schema=UNNAMED
+    url, columns: Mapping[str, np.ndarray], *, rows_per_chunk=ROWS_PER_CHUNK, attributes=None, schema=UNNAMED, y="y"
 ) -> None:
-    """Write row-wise arrays of equal length as a data set, with the names of its columns X and of the classes in y.
+    """Write row-wise arrays of equal length as a data set, with the names of its columns X and of the classes in `y`.
 
     Parameters
     ----------
     attributes : of the group
+    y : name of the targets, which classes are of
 
     Raises
     ------
@@ -52,7 +53,7 @@ def write_dataset(
                 array = create_array(group, name, column.shape, column.dtype, rows_per_chunk, "row")
                 with room_for(place, column.nbytes):
                     array[...] = column
-            _describe(group, schema)
+            _describe(group, schema, y)
 
 
 def write_pieces(
@@ -107,13 +108,13 @@ def _in_whole_chunks(pieces, rows_per_chunk):
         yield rest
 
 
-def _describe(group, schema):
+def _describe(group, schema, y="y"):
     """Write down what a schema says of X and y."""
     _name_columns(group, schema.columns)
     if schema.coding:
         group["X"].update_attributes({CODING: schema.coding.to_json()})
     if schema.classes:
-        group["y"].update_attributes({CLASSES: list(schema.classes)})
+        group[y].update_attributes({CLASSES: list(schema.classes)})
 
 
 def append_rows(url, X, y, *, rows_per_chunk=ROWS_PER_CHUNK, **companions) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import InvalidOption
+from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.joint import joint_latent, one_belief, sample_latent
 from bcmdist.prediction.new_rows import new_inputs, new_observations, new_variance
 from bcmdist.prediction.predictors import PREDICTORS, chosen_method
@@ -22,7 +23,20 @@ def predict(
     ------
     InvalidData, InvalidDtype, InvalidOption
     """
-    model = snapshot.model
+    predictor, around = PREDICTORS[chosen_method(snapshot, method)], None
+    if X_variance is not None:
+        around = Around(new_variance(snapshot.model, X_variance, len(X)), chosen_way(predictor, snapshot, inputs))
+    elif inputs is not None:
+        raise InvalidOption(f"inputs: expected X_variance with {inputs!r}, got none; give it, or leave out inputs")
+    how = {"exposure": exposure, "trials": trials, "quantiles": quantiles}
+    return predict_by(predictor.of_snapshot(snapshot), X, around=around, **how)
+
+
+def predict_by(
+    predictor: Predictor, X, *, exposure=None, trials=None, quantiles=(), around: Around | None = None
+) -> dict[str, np.ndarray]:
+    """As `predict`, by a predictor that is kept between calls."""
+    model = predictor.model
     X = new_inputs(model, X)
     obs = new_observations(model, len(X), exposure=exposure, trials=trials)
     bad = [q for q in quantiles if not 0 < q < 1]
@@ -31,13 +45,7 @@ def predict(
             f"quantiles: expected levels between 0 and 1 of numbers, got {list(quantiles)} of a "
             f"{model.likelihood.name} model; correct or leave them out"
         )
-    kind = PREDICTORS[chosen_method(snapshot, method)]
-    around = None
-    if X_variance is not None:
-        around = Around(new_variance(model, X_variance, len(X)), chosen_way(kind, snapshot, inputs))
-    elif inputs is not None:
-        raise InvalidOption(f"inputs: expected X_variance with {inputs!r}, got none; give it, or leave out inputs")
-    return with_class_names(model, predict_rows(kind.of_snapshot(snapshot), X, obs, tuple(quantiles), around))
+    return with_class_names(model, predict_rows(predictor, X, obs, tuple(quantiles), around))
 
 
 def predict_joint(snapshot: Snapshot, X, *, allowed_bytes) -> tuple[np.ndarray, np.ndarray]:

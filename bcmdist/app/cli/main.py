@@ -1,5 +1,5 @@
 """The command line `bcmdist`: demo, import, fit, predict, score, info, plot, report, ingest, forget, merge, prune,
-doctor.
+serve, tokens, doctor.
 
 Every command takes `--json` (one object on stdout; progress and logs go to stderr). Exit codes:
 0 done, 1 refused or failed, 2 usage, 141 nobody reads the output. Heavy packages are imported by the commands that use
@@ -31,6 +31,7 @@ from bcmdist.app.cli.predict import predict
 from bcmdist.app.cli.report import report
 from bcmdist.app.cli.revision import forget, merge, prune
 from bcmdist.app.cli.score import score
+from bcmdist.app.cli.serve import serve, tokens
 from bcmdist.errors import BcmdistError, BcmdistWarning
 from bcmdist.runtime.signals import heeded, interruptible
 from bcmdist.storage.urls import without_users
@@ -94,20 +95,6 @@ def cli() -> None:
     """Gaussian processes for data that do not fit one machine: a Bayesian committee on Dask."""
 
 
-for command in (
-    demo,
-    import_,
-    fit,
-    predict,
-    score,
-    info,
-    plot,
-    report,
-    ingest,
-    forget,
-    merge,
-    prune,
-    doctor,
-    *jobs.COMMANDS,
-):
+COMMANDS = (demo, import_, fit, predict, score, info, plot, report, ingest, forget, merge, prune, serve, tokens, doctor)
+for command in (*COMMANDS, *jobs.COMMANDS):
     cli.add_command(command)

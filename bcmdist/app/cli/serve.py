@@ -1,0 +1,114 @@
+"""The commands serve and tokens."""
+
+import click
+
+from bcmdist.app.cli.options import Command, json_option
+from bcmdist.app.cli.output import report
+from bcmdist.errors import MissingExtra
+
+SCOPES = ("read", "ingest", "admin")
+
+
+@click.command(cls=Command)
+@click.argument("folder", metavar="MODELS_DIR")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0: any that is free.")
+@click.option("--token-file", metavar="FILE", help="Tokens of `bcmdist tokens add`; without, whoever asks may do all.")
+@click.option("--tls-cert", metavar="FILE.pem", help="Certificate, with those that it rests on.")
+@click.option("--tls-key", metavar="FILE.pem", help="Its key.")
+@click.option("--allowed-host", "allowed", multiple=True, metavar="NAME", help="Further name of this service.")
+@click.option("--max-body", type=click.IntRange(1), default=2**24, show_default=True, metavar="BYTES")
+@click.option("--max-rows", type=click.IntRange(1), default=100_000, show_default=True, help="Of one request.")
+@click.option("--max-seconds", type=float, default=60.0, show_default=True, help="Until a request is answered.")
+@click.option("--max-body-seconds", type=float, default=20.0, show_default=True, help="Until it has arrived.")
+@click.option("--max-rate", type=float, default=200.0, show_default=True, help="Requests a second of one asker.")
+def serve(
+    folder,
+    host,
+    port,
+    token_file,
+    tls_cert,
+    tls_key,
+    allowed,
+    max_body,
+    max_rows,
+    max_seconds,
+    max_body_seconds,
+    max_rate,
+) -> None:
+    """Serve the models of a directory over HTTP: predictions, and rows to hear, each once.
+
+    Listens on this machine only, unless there are tokens and TLS. SIGTERM ends it, when all requests are answered.
+    Rows of requests are kept in MODELS_DIR/.rows. See /openapi.json for what can be asked.
+
+    Example: bcmdist serve models --port 8080 --token-file tokens.json
+    """
+    try:
+        from bcmdist.app.service.limits import Limits  # optional
+        from bcmdist.app.service.server import serve as run
+    except ImportError as error:
+        raise MissingExtra(
+            f"serve: expected the package {error.name}, it is not installed; `pip install 'bcmdist[serve]'`"
+        ) from error
+    limits = Limits(
+        body_bytes=max_body,
+        rows=max_rows,
+        answer_seconds=max_seconds,
+        body_seconds=max_body_seconds,
+        per_second=max_rate,
+    )
+    where = {"host": host, "port": port, "tls_cert": tls_cert, "tls_key": tls_key}
+    run(folder, **where, token_file=token_file, allowed=allowed, limits=limits)
+
+
+@click.group()
+def tokens() -> None:
+    """Make, list and remove tokens of `bcmdist serve`; a file keeps their hashes only.
+
+    Example: bcmdist tokens add tokens.json NAME --scope read --scope ingest --days 90
+    """
+
+
+@tokens.command("add", cls=Command)
+@click.argument("file")
+@click.argument("name")
+@click.option("--scope", "scopes", multiple=True, required=True, type=click.Choice(SCOPES), help="What it is good for.")
+@click.option("--days", type=click.FloatRange(min=0), help="Until it expires [default: never].")
+@json_option
+def add(file, name, scopes, days, as_json) -> dict:
+    """Make a token, which is shown this once.
+
+    Example: bcmdist tokens add tokens.json NAME --scope read
+    """
+    from bcmdist.app.service.tokens import add_token  # quick start
+
+    return report({"name": name, "token": add_token(file, name, scopes, days=days)}, as_json)
+
+
+@tokens.command("list", cls=Command)
+@click.argument("file")
+@json_option
+def list_(file, as_json) -> dict:
+    """List tokens by name.
+
+    Example: bcmdist tokens list tokens.json
+    """
+    from bcmdist.app.service.tokens import read_tokens  # quick start
+
+    known = {one.name: {"scopes": list(one.scopes), "expires": one.expires} for one in read_tokens(file)}
+    return report({"tokens": known}, as_json)
+
+
+@tokens.command("remove", cls=Command)
+@click.argument("file")
+@click.argument("name")
+@json_option
+def remove(file, name, as_json) -> dict:
+    """Refuse a token from now on, also in a service that runs.
+
+    Example: bcmdist tokens remove tokens.json NAME
+    """
+    from bcmdist.app.service.tokens import remove_token  # quick start
+
+    remove_token(file, name)
+    return report({"removed": name}, as_json)

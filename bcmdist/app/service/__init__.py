@@ -1,0 +1,1 @@
+"""The service: predictions, and rows to hear, over HTTP."""

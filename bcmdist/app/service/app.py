@@ -1,0 +1,56 @@
+"""The application: routes behind the gate."""
+
+import contextlib
+from collections.abc import AsyncIterator, Iterable
+
+import anyio
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from bcmdist import __version__
+from bcmdist.app.service import page, routes
+from bcmdist.app.service.answers import Refused, problem
+from bcmdist.app.service.gate import LOOPBACK, Gate
+from bcmdist.app.service.service import Service
+from bcmdist.app.service.tokens import Tokens
+
+SHOWN = 5  # of what is wrong in a body, at most
+NAMES = {404: "NotFound", 405: "MethodNotAllowed", 408: "Timeout", 413: "TooLarge"}
+
+
+def make_app(service: Service, *, tokens: Tokens | None = None, hosts: Iterable[str] = LOOPBACK) -> Gate:
+    """The ASGI application of a service, which it closes in the end."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        await anyio.to_thread.run_sync(service.close)
+
+    app = FastAPI(title="bcmdist", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
+    app.state.service = service
+    app.include_router(routes.router)
+    app.include_router(page.router)
+    app.add_exception_handler(Refused, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _unknown)
+    return Gate(app, tokens=tokens, hosts=hosts, limits=service.limits, metrics=service.metrics)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refused)
+    return error.answer()
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    """What is wrong in a request, by its place; nothing of what came is repeated."""
+    assert isinstance(error, RequestValidationError)
+    found = [f"{'.'.join(map(str, one['loc']))[:100]}: {one['msg']}" for one in error.errors()[:SHOWN]]
+    return problem(422, "InvalidRequest", f"{'; '.join(found)}; correct it, see /openapi.json")
+
+
+async def _unknown(request: Request, error: Exception) -> Response:
+    """What no route says."""
+    assert isinstance(error, HTTPException)
+    name = NAMES.get(error.status_code, "InvalidRequest")
+    return problem(error.status_code, name, str(error.detail), error.headers)

@@ -1,0 +1,87 @@
+"""What requests hold, and what answers do, as the OpenAPI document tells of it."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Row = Annotated[list[float], Field(min_length=1, max_length=100_000, fail_fast=True)]
+Column = Annotated[list[float], Field(min_length=1, fail_fast=True)]
+Level = Annotated[float, Field(gt=0.0, lt=1.0)]
+
+
+class Body(BaseModel):
+    """Of a request: numbers are numbers, and all names are known."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Points(Body):
+    """New points to predict at."""
+
+    X: Annotated[list[Row], Field(min_length=1, fail_fast=True)]
+    """(n, D), in original units"""
+    columns: Annotated[list[str], Field(max_length=100_000)] | None = None
+    """names of the columns of X; as in training by default"""
+    method: Annotated[str, Field(max_length=100)] | None = None
+    """committee or local; as recorded at fit by default"""
+    exposure: float | Column | None = None
+    """of the counts to predict"""
+    trials: float | Column | None = None
+    """of the successes to predict"""
+    quantiles: Annotated[list[Level], Field(max_length=99)] = []
+    """levels of quantiles of a new observation"""
+    intervals: Annotated[list[Level], Field(max_length=49)] = []
+    """masses of central intervals of a new observation"""
+
+
+class NewRows(Body):
+    """Rows to hear."""
+
+    X: Annotated[list[Row], Field(min_length=1, fail_fast=True)]
+    """(n, D), in original units"""
+    y: Annotated[list[float | str], Field(min_length=1, fail_fast=True)]
+    """(n,), numbers, or names of classes"""
+    columns: Annotated[list[str], Field(max_length=100_000)] | None = None
+    """names of the columns of X; as in training by default"""
+    weight: Column | None = None
+    exposure: Column | None = None
+    trials: Column | None = None
+    event: Column | None = None
+
+
+class Problem(BaseModel):
+    """Why there is no other answer."""
+
+    error: str
+    message: str
+
+
+class Predictions(BaseModel):
+    """Predictions by name, a value for each point, or one for each class."""
+
+    model: str
+    commit: str
+    method: str
+    rows: int
+    predictions: dict[str, list[Any]]
+
+
+class Kept(BaseModel):
+    """Rows that were committed; the same for the same request."""
+
+    model: str
+    rows: int
+    partitions: int
+    digest: str
+
+
+class Listed(BaseModel):
+    """Models that are served."""
+
+    models: list[dict[str, Any]]
+
+
+class Figures(BaseModel):
+    """What is known, by name."""
+
+    model_config = ConfigDict(extra="allow")

@@ -1,0 +1,110 @@
+"""The catalogue: the models of a directory by name, loaded when they appear, and renewed when they change."""
+
+import logging
+import os
+import re
+import threading
+
+from bcmdist.app.service.answers import Refused
+from bcmdist.app.service.served import Served
+from bcmdist.errors import BcmdistError, DataNotFound, InvalidOption
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+ROWS = ".rows"  # rows of requests, in a folder for each model
+RENEW_SECONDS = 0.5
+log = logging.getLogger("bcmdist.serve")
+
+
+class Catalogue:
+    """Models of a directory; each of its folders that holds commits is one, links are not followed.
+
+    Raises
+    ------
+    DataNotFound, InvalidOption
+    """
+
+    def __init__(self, folder):
+        if "://" in str(folder):
+            raise InvalidOption(f"MODELS_DIR: expected a directory on a disk, got {folder}; serve a copy of it")
+        self.folder = os.path.realpath(folder)
+        if not os.path.isdir(self.folder):
+            raise DataNotFound(f"MODELS_DIR: expected a directory of models, {folder} is none; check the path")
+        self._served: dict[str, Served] = {}
+        self.unreadable: dict[str, str] = {}
+        """why models cannot be served, or renewed, by name: the class of the error"""
+        self._closing = threading.Event()
+        self.look()
+        self._thread = threading.Thread(target=self._renew, name="renewal of models", daemon=True)
+        self._thread.start()
+
+    def __getitem__(self, name: str) -> Served:
+        """The model of a name.
+
+        Raises
+        ------
+        Refused
+            400 where it is no name, 404 where there is no such model, 503 where it cannot be read.
+        """
+        if not NAME.fullmatch(name):
+            raise Refused(
+                400,
+                "InvalidOption",
+                "model: expected a name of letters, digits and . _ - that begins with a letter or digit, got another; "
+                "GET /models lists those that there are",
+            )
+        try:
+            return self._served[name]
+        except KeyError:
+            pass
+        if name in self.unreadable:
+            raise Refused(503, self.unreadable[name], f"model: expected {name} to be readable, it is not; mend it")
+        raise Refused(
+            404, "ModelNotFound", f"model: expected one of those that GET /models lists, {name} is not; name one"
+        )
+
+    def __iter__(self):
+        return iter(sorted(self._served.items()))
+
+    def look(self) -> None:
+        """Load models that have appeared, leave those that have gone, and renew the others."""
+        found = set(self._found())
+        for name in self._served.keys() - found:
+            self._served.pop(name).close()
+        self.unreadable = {name: why for name, why in self.unreadable.items() if name in found}
+        for name in sorted(found):
+            try:
+                self._load(name)
+                self.unreadable.pop(name, None)
+            except (BcmdistError, OSError) as error:
+                if self.unreadable.get(name) != type(error).__name__:
+                    log.warning("model %s cannot be loaded: %s", name, type(error).__name__)
+                self.unreadable[name] = type(error).__name__
+
+    def _found(self):
+        with os.scandir(self.folder) as entries:
+            for entry in entries:
+                whole = entry.is_dir(follow_symlinks=False) and NAME.fullmatch(entry.name)
+                if whole and {"commits", "mixture.json"} & set(os.listdir(entry.path)):
+                    yield entry.name
+
+    def _load(self, name):
+        if name not in self._served:
+            self._served[name] = Served(name, f"{self.folder}/{name}", f"{self.folder}/{ROWS}/{name}")
+            log.info("model %s is served", name)
+        elif self._served[name].renew():
+            log.info("model %s was renewed", name)
+
+    def _renew(self):
+        while not self._closing.wait(RENEW_SECONDS):
+            try:
+                self.look()
+            except Exception as error:  # the next look may find more
+                log.warning("models cannot be looked at: %s", type(error).__name__)
+
+    def close(self) -> None:
+        """Commit what waits, and let go of all models."""
+        self._closing.set()
+        self._thread.join()
+        for _, served in self:
+            served.close()
+        self._served.clear()

@@ -1,0 +1,120 @@
+"""What is loaded of a model directory: one commit of a committee, or a mixture, ready to be asked."""
+
+import contextlib
+import threading
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from bcmdist.api.gbcm import GBCM
+from bcmdist.api.mixture import Mixture, is_mixture
+from bcmdist.api.opened import refuse_mixture
+from bcmdist.errors import InvalidOption
+from bcmdist.prediction.in_memory import predict_by
+from bcmdist.prediction.interface import Predictor
+from bcmdist.prediction.predictors import PREDICTORS
+
+
+class Loaded(ABC):
+    """One state of a model, which stays as it is; kept from pruning until it is closed."""
+
+    fitted: GBCM | Mixture
+    state: str
+    """what tells it from other states of its directory"""
+
+    @abstractmethod
+    def predict(self, X, *, method, **how) -> tuple[str, dict[str, np.ndarray]]:
+        """The method that was taken, and predictions by the names of `GBCM.predict`; any thread may ask."""
+
+    @property
+    @abstractmethod
+    def committee(self) -> GBCM:
+        """The committee that hears rows; `InvalidOption` of a mixture."""
+
+    @property
+    @abstractmethod
+    def member(self) -> GBCM:
+        """A committee that tells of all of them what inputs and targets are."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class OneCommittee(Loaded):
+    """A commit, with what was worked out for its predictions."""
+
+    def __init__(self, gbcm: GBCM, lease: contextlib.ExitStack):
+        self.fitted, self.state, self._lease = gbcm, str(gbcm.commit), lease
+        self._predictors: dict[str, Predictor] = {}
+        self._making = threading.Lock()
+        self._predictor(gbcm.chosen_method())  # before anybody waits for it
+
+    def _predictor(self, method):
+        with self._making:
+            if method not in self._predictors:
+                self._predictors[method] = PREDICTORS[method].of_snapshot(self.committee.snapshot)
+            return self._predictors[method]
+
+    def predict(self, X, *, method, **how) -> tuple[str, dict[str, np.ndarray]]:
+        method = self.committee.chosen_method(method)
+        return method, predict_by(self._predictor(method), X, **how)
+
+    @property
+    def committee(self) -> GBCM:
+        assert isinstance(self.fitted, GBCM)
+        return self.fitted
+
+    member = committee
+
+    def close(self) -> None:
+        self._lease.close()
+
+
+class Members(Loaded):
+    """A mixture, which never changes; its members are loaded when they are needed."""
+
+    def __init__(self, mixture: Mixture):
+        self.fitted = self.mixture = mixture
+        self.state = f"mixture of {len(mixture.members)}"
+        self._first = mixture.members[0]
+
+    def predict(self, X, *, method, quantiles, **companions) -> tuple[str, dict[str, np.ndarray]]:
+        given = [name for name, value in companions.items() if value is not None]
+        if given:
+            raise InvalidOption(f"{given[0]}: expected none for a mixture of committees; leave it out")
+        return self.mixture.chosen_method(method), self.mixture.predict(X, quantiles=quantiles)
+
+    @property
+    def committee(self) -> GBCM:
+        refuse_mixture(self.mixture.url, "ingest into")
+        raise AssertionError("a mixture is refused")
+
+    @property
+    def member(self) -> GBCM:
+        return self._first
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def load(url) -> Loaded:
+    """The newest state of a model directory.
+
+    Raises
+    ------
+    ModelNotFound, ModelDamaged, VersionMismatch
+    """
+    if is_mixture(url):
+        return Members(Mixture.load(url))
+    with contextlib.ExitStack() as lease:
+        gbcm = lease.enter_context(GBCM.held(url))
+        return OneCommittee(gbcm, lease.pop_all())
+
+
+def hold(gbcm: GBCM) -> Loaded:
+    """A commit that was just made."""
+    with contextlib.ExitStack() as lease:
+        held: Any = lease.enter_context(gbcm.snapshot.held())
+        return OneCommittee(GBCM(held), lease.pop_all())

@@ -1,0 +1,134 @@
+"""What can be asked over HTTP of models."""
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+
+import anyio
+from fastapi import APIRouter, Depends, Header, Request, Response, Security
+from fastapi.security import HTTPBearer
+
+from bcmdist.app.service.answers import Refused, encoded, refused
+from bcmdist.app.service.asking import predict as predicted
+from bcmdist.app.service.asking import submit
+from bcmdist.app.service.bodies import Figures, Kept, Listed, NewRows, Points, Predictions, Problem
+from bcmdist.app.service.metrics import CONTENT_TYPE
+from bcmdist.app.service.service import Service
+from bcmdist.errors import BcmdistError
+
+bearer = HTTPBearer(auto_error=False, description="A token of `bcmdist tokens add`.")
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    status: {"model": Problem} for status in (400, 401, 403, 404, 408, 409, 413, 422, 429, 500, 501, 503, 504, 507)
+}
+router = APIRouter(responses=PROBLEMS)
+
+
+def allowed(scope: str) -> Any:
+    """A dependency: whoever asks has a scope."""
+
+    async def check(request: Request, _: Annotated[Any, Security(bearer)]) -> None:
+        if not request.scope["token"].allows(scope):
+            raise Refused(403, "Forbidden", f"token: expected one with the scope {scope}, got another; ask for one")
+
+    return Depends(check)
+
+
+async def service_of(request: Request) -> Service:
+    """The service that is asked."""
+    return request.app.state.service
+
+
+Asked = Annotated[Service, Depends(service_of)]
+READ, INGEST, ADMIN = allowed("read"), allowed("ingest"), allowed("admin")
+
+
+async def in_time(service: Service, work: Callable[[], Awaitable[Any]]) -> Any:
+    """What comes of work, with errors in words for outside.
+
+    Raises
+    ------
+    Refused
+    """
+    try:
+        with anyio.fail_after(service.limits.answer_seconds):
+            return await work()
+    except TimeoutError as error:
+        raise Refused(
+            504, "Timeout", "expected an answer in time, it takes longer; ask again, with the same key for rows"
+        ) from error
+    except (BcmdistError, OSError) as error:
+        answer = refused(error)
+        if answer.status >= 500:
+            service.log_error(error)
+        raise answer from error
+
+
+async def in_thread(service: Service, function: Callable, *arguments) -> Any:
+    """The result of a function that computes, of which only so many run at a time."""
+    run = anyio.to_thread.run_sync
+    return await in_time(service, lambda: run(function, *arguments, abandon_on_cancel=True, limiter=service.computing))
+
+
+@router.get("/health", response_model=Figures)
+async def health() -> Response:
+    """Whether the service answers."""
+    return encoded({"status": "ok"})
+
+
+@router.get("/ready", response_model=Figures)
+async def ready(service: Asked) -> Response:
+    """Whether models can be asked."""
+    if service.closing:
+        raise Refused(503, "Closing", "expected a service that goes on, it is ending; ask another one", Retry_After="5")
+    return encoded({"status": "ready"})
+
+
+@router.get("/metrics", dependencies=[READ], responses={200: {"content": {"text/plain": {}}}}, response_class=Response)
+async def metrics(service: Asked) -> Response:
+    """What was counted, in Prometheus' text format."""
+    return Response(await in_thread(service, service.metrics_text), media_type=CONTENT_TYPE)
+
+
+@router.get("/models", dependencies=[READ], response_model=Listed)
+async def models(service: Asked) -> Response:
+    """Models that are served."""
+    return encoded(await in_thread(service, service.listed))
+
+
+@router.get("/models/{name}", dependencies=[READ], response_model=Figures)
+async def model(name: str, service: Asked) -> Response:
+    """What a model is and what it has heard."""
+    return encoded(await in_thread(service, service.told, name))
+
+
+@router.get("/models/{name}/history", dependencies=[READ], response_model=Figures)
+async def history(name: str, service: Asked) -> Response:
+    """The commits of a model."""
+    return encoded(await in_thread(service, service.history, name))
+
+
+@router.post("/models/{name}/predict", dependencies=[READ], response_model=Predictions)
+async def predict(name: str, points: Points, service: Asked) -> Response:
+    """Predict at new points."""
+    served = service.catalogue[name]
+    found = await in_thread(service, lambda: predicted(served, points, most_rows=service.limits.rows))
+    service.metrics.count("bcmdist_predicted_rows_total", found.answer["rows"], model=name)
+    service.metrics.count("bcmdist_predict_compute_seconds_total", found.seconds, model=name)
+    return encoded(found.answer, headers={"Server-Timing": f"model;dur={1e3 * found.seconds:.3f}"})
+
+
+@router.post("/models/{name}/rows", dependencies=[INGEST], response_model=Kept)
+async def rows(
+    name: str,
+    new: NewRows,
+    service: Asked,
+    idempotency_key: Annotated[str, Header(min_length=1, max_length=200, pattern=r"^[!-~]+$")],
+) -> Response:
+    """Let a model hear rows, once; answered when they are committed, and again under the same Idempotency-Key."""
+    served = service.catalogue[name]
+    kept, before, done = await in_thread(
+        service, lambda: submit(served, idempotency_key, new, most_rows=service.limits.rows)
+    )
+    await in_time(service, lambda: service.committed(done))
+    if not before:
+        service.metrics.count("bcmdist_ingested_rows_total", kept["rows"], model=name)
+    return encoded({"model": name, **kept}, headers={"Idempotent-Replayed": "true" if before else "false"})

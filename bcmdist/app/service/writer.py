@@ -1,0 +1,83 @@
+"""The writer of a model: one thread that commits the rows of requests, those that wait for it together.
+
+On retry a request stands in the queue twice, and counts once; a duplicate likewise; with the loss of the process the
+queue is lost: nobody in it had an answer, so that its senders ask again.
+"""
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+
+from bcmdist.app.service.inbox import Received
+
+# Requests that are committed together at most: as long as that may take, nobody else is committed.
+MOST_TOGETHER = 64
+
+
+class Writer:
+    """Hears the rows of requests in their order.
+
+    Parameters
+    ----------
+    hear : commits the rows of some requests, all or some of them; called again with each of those alone that it fails
+        with together, so that one does not spoil the others
+    """
+
+    def __init__(self, name: str, hear: Callable[[Sequence[Received]], None]):
+        self._hear = hear
+        self._queue: queue.SimpleQueue[tuple[Received, Future] | None] = queue.SimpleQueue()
+        self._waiting, self._lock = 0, threading.Lock()
+        self._thread = threading.Thread(target=self._run, name=f"writer of {name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Rows that are not committed yet."""
+        return self._waiting
+
+    def submit(self, request: Received) -> Future:
+        """A future that is done once the rows are committed, or that fails as `hear` does."""
+        done: Future = Future()
+        self._count(request.rows)
+        self._queue.put((request, done))
+        return done
+
+    def close(self) -> None:
+        """Commit what waits."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _count(self, rows):
+        with self._lock:
+            self._waiting += rows
+
+    def _run(self):
+        closing = False
+        while not closing:
+            batch = [self._queue.get()]
+            while len(batch) < MOST_TOGETHER and not self._queue.empty():
+                batch.append(self._queue.get())
+            closing = None in batch
+            self._commit([one for one in batch if one is not None])
+
+    def _commit(self, batch):
+        """Those of a batch together, else one by one."""
+        if not batch:
+            return
+        try:
+            self._hear([request for request, _ in batch])
+        except Exception as error:
+            if len(batch) > 1:
+                for one in batch:
+                    self._commit([one])
+                return
+            failed: Exception | None = error
+        else:
+            failed = None
+        for request, done in batch:
+            self._count(-request.rows)
+            if failed is None:
+                done.set_result(None)
+            else:
+                done.set_exception(failed)
