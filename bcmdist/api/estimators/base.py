@@ -1,0 +1,118 @@
+"""What all estimators share: their hyper-parameters, how they hear rows, and the committee that they hold.
+
+scikit-learn wants a class for each kind of target, with the options of its constructor as attributes; all that they do
+is done by the facade, which is imported when the first one is fitted.
+"""
+
+from typing import ClassVar, Self
+
+import numpy as np
+
+from bcmdist.api.estimators.rows import ordered
+from bcmdist.api.estimators.scikit import BaseEstimator, check_is_fitted, check_random_state, validate_data
+from bcmdist.errors import InvalidOption
+from bcmdist.learning.option_fields import said
+from bcmdist.learning.settings import Settings
+
+LARGEST_SEED = 2**32 - 1  # of `Settings`
+
+
+class Estimator(BaseEstimator):
+    """A committee as an estimator; `GBCMRegressor` has the parameters."""
+
+    task: ClassVar[str]
+    """of `Settings`"""
+
+    def __init__(
+        self,
+        *,
+        kernel="auto",
+        mean="auto",
+        likelihood=None,
+        expert="bcm",
+        query=None,
+        rows_per_expert=None,
+        partition="chunks",
+        passes=None,
+        noise="auto",
+        effort="normal",
+        options=None,
+        random_state=0,
+        runtime=None,
+    ):
+        self.kernel = kernel
+        self.mean = mean
+        self.likelihood = likelihood
+        self.expert = expert
+        self.query = query
+        self.rows_per_expert = rows_per_expert
+        self.partition = partition
+        self.passes = passes
+        self.noise = noise
+        self.effort = effort
+        self.options = options
+        self.random_state = random_state
+        self.runtime = runtime
+
+    # --- Hearing ---
+
+    def _settings(self) -> Settings:
+        """What a fit is asked for.
+
+        Raises
+        ------
+        InvalidOption
+        """
+        options = dict(self.options or {})
+        named = {name: value for name, value in self.get_params(deep=False).items() if name in said(Settings)}
+        odd = [name for name in options if name not in said(Settings) or name in named or name in ("task", "seed")]
+        if odd:
+            raise InvalidOption(
+                f"options: expected further fields of bcmdist.Settings, got {odd[0]!r}; correct it, or give it as a "
+                "parameter of the estimator"
+            )
+        return Settings(task=self.task, seed=_seed(self.random_state), **named, **options)
+
+    def _fitted(self, arrays, classes=()) -> Self:
+        """Fit to the rows of `arrays` by name, X (n, D), y (n,) and companions (n,)."""
+        from bcmdist.api.gbcm import GBCM  # quick start
+
+        settings = self._settings()
+        given = self._given(ordered(arrays, settings.partition_rows), classes)
+        self.gbcm_ = GBCM.fit(given, settings)
+        return self
+
+    def _more(self, arrays, classes=()) -> Self:
+        """Hear further rows."""
+        self.gbcm_ = self.gbcm_.partial_fit(self._given(arrays, classes))
+        return self
+
+    def _given(self, arrays, classes=()):
+        from bcmdist.api.given import Given, Named  # quick start
+
+        X, y = arrays["X"], arrays["y"]
+        names = getattr(self, "feature_names_in_", None)
+        companions = {name: values for name, values in arrays.items() if name not in ("X", "y")}
+        return Given(X if names is None else Named(X, tuple(names)), y, companions, classes)
+
+    # --- Predicting ---
+
+    def _predictions(self, X, **how) -> dict[str, np.ndarray]:
+        """Those of the facade at the rows of X (n, D)."""
+        X = self._new(X)
+        return self.gbcm_.predict(X, **how)
+
+    def _new(self, X):
+        """New rows, checked against those of training, with their names."""
+        from bcmdist.api.given import Named  # quick start
+
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=np.float64)
+        names = getattr(self, "feature_names_in_", None)
+        return X if names is None else Named(X, tuple(names))
+
+
+def _seed(random_state) -> int:
+    if random_state is None or not isinstance(random_state, (int, np.integer)):
+        return int(check_random_state(random_state).randint(LARGEST_SEED, dtype=np.uint32))
+    return int(random_state)
