@@ -1,7 +1,6 @@
 """Fitting: the sentence chunk -> partition -> expert -> message -> committee -> prediction, carried out."""
 
 import contextlib
-from dataclasses import replace
 
 from bcmdist.api.places import placed, places
 from bcmdist.committee import passes, revision
@@ -50,7 +49,7 @@ def prepare(source, settings: Settings, model, runtime: Runtime) -> tuple[Snapsh
     data = open_data(source, x=settings.x, y=settings.y)
     asked = (data, settings, model, runtime)
     commit = first_commit.resumed(*asked) or first_commit.prepared(*asked)
-    return replace(from_commit(open_store(model), commit), keep=keep), data
+    return from_commit(open_store(model), commit).kept(*keep), data
 
 
 def absorb(snapshot: Snapshot, parts, runtime: Runtime, *, same_rows="warn") -> Snapshot:
@@ -87,7 +86,7 @@ def partial_fit(snapshot: Snapshot, source, runtime: Runtime, *, same_rows="warn
     keep, url = placed(source)
     with contextlib.closing(source_of(snapshot, url)) as opened:
         heard, _ = ingest_source(snapshot, opened, IngestOptions(same_rows=same_rows), runtime)
-    return replace(heard, keep=(*heard.keep, *keep))
+    return heard.kept(*keep)
 
 
 def forget(snapshot: Snapshot, keys, runtime: Runtime) -> Snapshot:

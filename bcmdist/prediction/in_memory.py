@@ -71,11 +71,9 @@ def sample_observations(snapshot: Snapshot, X, *, size, seed, allowed_bytes, exp
     """
     model = snapshot.model
     likelihood, units = cast(OneProcess, model.likelihood), model.likelihood.units
-    rng, allowed_bytes = np.random.default_rng(seed), SerialRuntime().allowed_bytes
-    belief, inputs = one_belief(model, snapshot.committee), new_inputs(model, X)
-    f = sample_latent(
-        model.shared, belief, model.scaling.inputs(inputs), size=size, seed=rng, allowed_bytes=allowed_bytes
-    )
+    inputs, rng = new_inputs(model, X), np.random.default_rng(seed)
+    how = {"size": size, "seed": rng, "allowed_bytes": allowed_bytes}
+    f = sample_latent(model.shared, one_belief(model, snapshot.committee), model.scaling.inputs(inputs), **how)
     if likelihood.normal:
         said = predict(snapshot, X, method="committee")
         noise = np.sqrt(said["observation_variance"] - said["variance"])

@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from bcmdist.api.estimators.rows import ordered
-from bcmdist.api.estimators.scikit import BaseEstimator, check_is_fitted, check_random_state, validate_data
+from bcmdist.api.estimators.scikit import BaseEstimator, check_is_fitted, check_random_state, clone, validate_data
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.option_fields import said
 from bcmdist.learning.settings import Settings
@@ -94,6 +94,35 @@ class Estimator(BaseEstimator):
         names = getattr(self, "feature_names_in_", None)
         companions = {name: values for name, values in arrays.items() if name not in ("X", "y")}
         return Given(X if names is None else Named(X, tuple(names)), y, companions, classes)
+
+    # --- Travelling ---
+
+    def __getstate__(self):
+        """Parameters and, of a fitted one, files of the model by name (`bcmdist.api.carried`); a client by its address."""
+        from bcmdist.api.carried import packed  # quick start
+        from bcmdist.api.running import address_of  # quick start
+
+        state = dict(super().__getstate__())
+        if "gbcm_" in state:
+            state["gbcm_"] = packed(state["gbcm_"].snapshot)
+        if state.get("runtime") is not None:
+            state["runtime"] = address_of(state["runtime"])
+        return state
+
+    def __setstate__(self, state):
+        from bcmdist.api.carried import unpacked  # quick start
+        from bcmdist.api.gbcm import GBCM  # quick start
+
+        state = dict(state)
+        if "gbcm_" in state:
+            state["gbcm_"] = GBCM(unpacked(state["gbcm_"]))
+        super().__setstate__(state)
+
+    def __sklearn_clone__(self):
+        """A new one with the same parameters; a client stays the same one."""
+        parameters = self.get_params(deep=False)
+        runtime = parameters.pop("runtime")
+        return type(self)(**{name: clone(value, safe=False) for name, value in parameters.items()}, runtime=runtime)
 
     # --- Predicting ---
 

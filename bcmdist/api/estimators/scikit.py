@@ -3,7 +3,7 @@
 from bcmdist.errors import MissingExtra
 
 try:
-    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
     from sklearn.utils import check_random_state
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, validate_data
@@ -19,5 +19,6 @@ __all__ = [
     "check_classification_targets",
     "check_is_fitted",
     "check_random_state",
+    "clone",
     "validate_data",
 ]
