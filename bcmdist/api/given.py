@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from bcmdist.api.lazy import blocks, is_lazy
 from bcmdist.data.dataset import COMPANIONS
-from bcmdist.data.schema import Schema, as_table, class_codes, frame_names, is_text
-from bcmdist.data.writing import write_dataset
+from bcmdist.data.schema import CLASSES, Schema, as_table, class_codes, frame_names, is_text
+from bcmdist.data.writing import append_rows, update_attributes, write_dataset
 from bcmdist.errors import InvalidData, InvalidDtype, InvalidOption
 from bcmdist.storage.scratch import Scratch
 
@@ -36,9 +37,9 @@ class Given:
     """Rows, as somebody has given them."""
 
     X: Any
-    """(N, D), an array or a data frame"""
+    """(N, D), an array or a data frame, or a dask collection of either"""
     y: Any
-    """(N,), numbers or texts"""
+    """(N,), numbers or texts; lazy where X is"""
     companions: Mapping[str, Any] = field(default_factory=dict)
     """weight, exposure, trials or event, (N,)"""
     classes: tuple[str, ...] = ()
@@ -51,17 +52,26 @@ class Given:
         ------
         InvalidData, InvalidDtype, InvalidOption
         """
-        arrays, schema = self._arrays()
+        refuse_companions(self.companions)
         scratch = Scratch()
         url = str(Path(scratch.path, "data.zarr"))
-        write_dataset(url, arrays, schema=schema)
+        if is_lazy(self.X):
+            self._append(url)
+        else:
+            arrays, schema = self._arrays()
+            write_dataset(url, arrays, schema=schema)
         return scratch, url
+
+    def _append(self, url):
+        """Write blocks as they are computed."""
+        for block in blocks(self.X, {"y": self.y, **self.companions}):
+            if len(block["X"]):
+                append_rows(url, **block)
+        if self.classes:
+            update_attributes(url, "y", {CLASSES: list(self.classes)})
 
     def _arrays(self):
         """Arrays by name, and their names."""
-        odd = [name for name in self.companions if name not in COMPANIONS]
-        if odd:
-            raise InvalidOption(f"rows: expected companions among {', '.join(COMPANIONS)}, got {odd[0]}; leave it out")
         _refuse_other_rows(self.X, self.y)
         columns, X, y, classes = frame_names(self.X), as_table(self.X), np.asarray(self.y), self.classes
         if is_text(y):
@@ -74,6 +84,13 @@ class Given:
         if len(set(lengths.values())) > 1:
             raise InvalidData(f"rows: expected as many of each, got {lengths}; give the same rows")
         return arrays, Schema(columns, classes)
+
+
+def refuse_companions(companions) -> None:
+    """Raise `InvalidOption` where something stands beside the targets that nobody reads."""
+    odd = [name for name in companions if name not in COMPANIONS]
+    if odd:
+        raise InvalidOption(f"rows: expected companions among {', '.join(COMPANIONS)}, got {odd[0]!r}; leave it out")
 
 
 def _refuse_other_rows(X, y):

@@ -2,12 +2,18 @@
 
 import contextlib
 import functools
+import multiprocessing
+import os
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from bcmdist.errors import InvalidOption
 from bcmdist.runtime.interface import Runtime
 from bcmdist.runtime.serial import SerialRuntime
+
+# Rows from which on a cluster of one's own is started: some fifty experts take as long as that; arbitrary.
+WORTH_ROWS = 50_000
 
 Where = Any
 """None for a loop in this process, a `Runtime`, the address of a Dask scheduler, or a Dask client"""
@@ -31,6 +37,31 @@ def running(runtime: Where) -> Iterator[Runtime]:
 
         with DaskRuntime(address_of(runtime)) as ours:
             yield ours
+
+
+@contextlib.contextmanager
+def running_for(runtime: Where, rows: int) -> Iterator[Runtime]:
+    """As `running`; None also stands for a cluster of this machine's own, where so many rows are worth it."""
+    if runtime is None and worth_a_cluster(rows):
+        from bcmdist.runtime.dask.cluster import DaskRuntime  # quick start
+
+        with DaskRuntime() as ours:
+            yield ours
+    else:
+        with running(runtime) as place:
+            yield place
+
+
+def worth_a_cluster(rows: int) -> bool:
+    """Whether processes should share the work.
+
+    1. Not below `WORTH_ROWS`: to start them takes some seconds, as do the experts of that many rows.
+    2. Not on one core, and not in a process that somebody has started to share his work.
+    3. Not in a script: each process would run it again, but for what it guards by `if __name__ == "__main__"`, which
+       nobody is asked to know. A notebook or a prompt has no file; scripts name a runtime.
+    """
+    several = (os.cpu_count() or 1) > 1 and multiprocessing.parent_process() is None
+    return rows >= WORTH_ROWS and several and not hasattr(sys.modules["__main__"], "__file__")
 
 
 def address_of(runtime: Where) -> str:

@@ -8,8 +8,9 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from bcmdist.api.estimators.rows import ordered
+from bcmdist.api.estimators.rows import ordered, refuse_texts
 from bcmdist.api.estimators.scikit import BaseEstimator, check_is_fitted, check_random_state, clone, validate_data
+from bcmdist.api.lazy import empty, is_lazy, mapped
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.option_fields import said
 from bcmdist.learning.settings import Settings
@@ -73,18 +74,32 @@ class Estimator(BaseEstimator):
             )
         return Settings(task=self.task, seed=_seed(self.random_state), **named, **options)
 
+    def _checked(self, X, y, *, first, **how):
+        """X (n, D) and y (n,), of a first fit or beside those of one; dask collections as they are."""
+        refuse_texts(X)
+        if is_lazy(X):
+            validate_data(self, empty(X), reset=first, skip_check_array=True)
+            return X, y
+        return validate_data(self, X, y, dtype=np.float64, reset=first, **how)
+
     def _fitted(self, arrays, classes=()) -> Self:
         """Fit to the rows of `arrays` by name, X (n, D), y (n,) and companions (n,)."""
         from bcmdist.api.gbcm import GBCM  # quick start
+        from bcmdist.api.running import running_for  # quick start
 
         settings = self._settings()
         given = self._given(ordered(arrays, settings.partition_rows), classes)
-        self.gbcm_ = GBCM.fit(given, settings)
+        with running_for(self.runtime, len(given.y)) as runtime:
+            self.gbcm_ = GBCM.fit(given, settings, runtime=runtime)
         return self
 
     def _more(self, arrays, classes=()) -> Self:
         """Hear further rows."""
-        self.gbcm_ = self.gbcm_.partial_fit(self._given(arrays, classes))
+        from bcmdist.api.running import running_for  # quick start
+
+        given = self._given(arrays, classes)
+        with running_for(self.runtime, len(given.y)) as runtime:
+            self.gbcm_ = self.gbcm_.partial_fit(given, runtime=runtime)
         return self
 
     def _given(self, arrays, classes=()):
@@ -93,12 +108,14 @@ class Estimator(BaseEstimator):
         X, y = arrays["X"], arrays["y"]
         names = getattr(self, "feature_names_in_", None)
         companions = {name: values for name, values in arrays.items() if name not in ("X", "y")}
-        return Given(X if names is None else Named(X, tuple(names)), y, companions, classes)
+        if names is not None and not is_lazy(X):
+            X = Named(X, tuple(names))
+        return Given(X, y, companions, classes)
 
     # --- Travelling ---
 
     def __getstate__(self):
-        """Parameters and, of a fitted one, files of the model by name (`bcmdist.api.carried`); a client by its address."""
+        """Parameters and, where it is fitted, the model as bytes (`bcmdist.api.carried`); a client by its address."""
         from bcmdist.api.carried import packed  # quick start
         from bcmdist.api.running import address_of  # quick start
 
@@ -136,9 +153,22 @@ class Estimator(BaseEstimator):
         from bcmdist.api.given import Named  # quick start
 
         check_is_fitted(self)
+        refuse_texts(X)
         X = validate_data(self, X, reset=False, dtype=np.float64)
         names = getattr(self, "feature_names_in_", None)
         return X if names is None else Named(X, tuple(names))
+
+    def _lazily(self, predict, X, width, dtype=float):
+        """Predictions (N,) or (N, width) at the rows of a dask collection, lazily."""
+        check_is_fitted(self)
+        validate_data(self, empty(X), reset=False, skip_check_array=True)
+        return mapped(predict, X, width, dtype)
+
+    def _html_repr(self):
+        from bcmdist.api.display import health_html  # quick start
+
+        found = super()._html_repr()
+        return found + health_html(self.gbcm_.snapshot) if hasattr(self, "gbcm_") else found
 
 
 def _seed(random_state) -> int:

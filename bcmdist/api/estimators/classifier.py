@@ -6,7 +6,8 @@ import numpy as np
 
 from bcmdist.api.estimators.base import Estimator
 from bcmdist.api.estimators.rows import weighted
-from bcmdist.api.estimators.scikit import ClassifierMixin, check_classification_targets, validate_data
+from bcmdist.api.estimators.scikit import ClassifierMixin, check_classification_targets
+from bcmdist.api.lazy import is_lazy
 from bcmdist.errors import InvalidData
 
 
@@ -35,13 +36,13 @@ class GBCMClassifier(ClassifierMixin, Estimator):
         """
         if not hasattr(self, "gbcm_"):
             return self._classified(X, y, sample_weight, classes)
-        X, y = validate_data(self, X, y, dtype=np.float64, reset=False)
+        X, y = self._checked(X, np.asarray(y) if is_lazy(y) else y, first=False)
         arrays = weighted({"X": X, "y": self._codes(y)}, sample_weight)
         return self._more(arrays, tuple(map(str, self.classes_)))
 
     def _classified(self, X, y, sample_weight, classes):
         """Fitted to first rows, of these classes or those that are there."""
-        X, y = validate_data(self, X, y, dtype=np.float64)
+        X, y = self._checked(X, np.asarray(y) if is_lazy(y) else y, first=True)
         check_classification_targets(y)
         self.classes_ = np.unique(y if classes is None else classes)
         arrays = weighted({"X": X, "y": self._codes(y)}, sample_weight)
@@ -64,11 +65,16 @@ class GBCMClassifier(ClassifierMixin, Estimator):
 
     def predict_proba(self, X) -> np.ndarray:
         """Probabilities of the classes at rows X (n, D): (n, C)."""
+        if is_lazy(X):
+            return self._lazily(self.predict_proba, X, len(self.classes_))
         return self._predictions(X)["probability"]
 
     def predict(self, X) -> np.ndarray:
         """The most probable class at rows X (n, D): (n,)."""
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        if is_lazy(X):
+            return self._lazily(self.predict, X, None, self.classes_.dtype)
+        probability = self.predict_proba(X)
+        return self.classes_[probability.argmax(axis=1)]
 
     def _codes(self, y):
         """Numbers (n,) of labels."""

@@ -8,6 +8,7 @@ from scipy.special import xlogy
 
 from bcmdist.api.estimators.numbers import COVERAGE, NumberEstimator
 from bcmdist.api.estimators.rows import checked_column, weighted
+from bcmdist.api.lazy import is_lazy
 from bcmdist.errors import BcmdistWarning, UnsupportedTarget
 
 
@@ -60,6 +61,8 @@ class GBCMCountRegressor(NumberEstimator):
 
     def _counted(self, X, y, sample_weight, exposure, *, first):
         arrays = self._rows(X, y, first=first)
+        if is_lazy(X):
+            return weighted(arrays | ({} if exposure is None else {"exposure": exposure}), sample_weight)
         if exposure is not None:
             arrays["exposure"] = checked_column(exposure, len(arrays["y"]), "exposure")
         if np.any(arrays["y"] < 0):

@@ -7,6 +7,7 @@ import numpy as np
 from bcmdist.api.estimators.numbers import COVERAGE, NumberEstimator
 from bcmdist.api.estimators.rows import checked_column, weighted
 from bcmdist.api.estimators.scikit import check_is_fitted
+from bcmdist.api.lazy import is_lazy
 from bcmdist.errors import InvalidData
 
 
@@ -54,6 +55,8 @@ class GBCMLifetimeRegressor(NumberEstimator):
 
     def _timed(self, X, y, sample_weight, event, *, first):
         arrays = self._rows(X, y, first=first)
+        if is_lazy(X):
+            return weighted(arrays | ({} if event is None else {"event": event}), sample_weight)
         if event is not None:
             arrays["event"] = checked_column(event, len(arrays["y"]), "event")
             if not set(np.unique(arrays["event"])) <= {0.0, 1.0}:

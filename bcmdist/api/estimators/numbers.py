@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from bcmdist.api.estimators.base import Estimator
-from bcmdist.api.estimators.scikit import RegressorMixin, check_random_state, validate_data
+from bcmdist.api.estimators.scikit import RegressorMixin, check_random_state
+from bcmdist.api.lazy import is_lazy
 from bcmdist.errors import InvalidOption
 
 COVERAGE = 0.95
@@ -17,18 +18,27 @@ class NumberEstimator(RegressorMixin, Estimator):
 
     def _rows(self, X, y, *, first) -> dict[str, np.ndarray]:
         """Checked rows by name, of a first fit or beside the rows of one."""
-        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, reset=first)
+        X, y = self._checked(X, y, first=first, y_numeric=True)
         return {"X": X, "y": y}
 
     def _numbers(self, X, return_std, quantiles, **companions) -> Any:
         """Means (n,); with standard deviations (n,); or quantiles (n, k)."""
         if return_std and quantiles is not None:
             raise InvalidOption("predict: expected one of return_std and quantiles, got both; leave out one of them")
+        if is_lazy(X):
+            more = [return_std or None, quantiles, *companions.values()]
+            return self._blockwise(X, any(value is not None for value in more))
         if quantiles is not None:
             return self._quantiles(X, quantiles, **companions)
         found = self._predictions(X, **companions)
         mean = found["observation_mean"]
         return (mean, np.sqrt(found["observation_variance"])) if return_std else mean
+
+    def _blockwise(self, X, more):
+        """Means, lazily."""
+        if more:
+            raise InvalidOption("predict: expected means only of a dask collection, got more; predict its blocks")
+        return self._lazily(self.predict, X, None)
 
     def _interval(self, X, coverage, **companions) -> np.ndarray:
         """Central intervals that hold new observations with a probability, (n, 2)."""

@@ -6,12 +6,29 @@ Rows are repeated where weights are whole numbers, so this holds to the last dig
 likelihood has them: they divide the variance of normal noise, and multiply other log likelihoods.
 """
 
+from typing import Any
+
 import numpy as np
 
+from bcmdist.api.lazy import is_lazy
+from bcmdist.data.schema import few
 from bcmdist.errors import InvalidData
 
 # So many times the rows are at most made of whole weights; more are heard as the likelihood has them.
 MOST_REPEATS = 10
+
+
+def refuse_texts(X) -> None:
+    """Raise `InvalidData` where columns of a data frame hold something else than numbers, naming them."""
+    kinds: Any = getattr(X, "dtypes", None)
+    if not hasattr(kinds, "items"):  # no data frame of pandas
+        return
+    odd = [name for name, kind in kinds.items() if getattr(kind, "kind", "O") not in "fiub"]
+    if odd:
+        raise InvalidData(
+            f"X: expected numbers, got others in {few(map(repr, odd))}; encode them before, in a Pipeline with "
+            "OneHotEncoder or OrdinalEncoder, or drop them"
+        )
 
 
 def checked_column(values, rows, name) -> np.ndarray:
@@ -43,6 +60,8 @@ def weighted(arrays: dict[str, np.ndarray], sample_weight) -> dict[str, np.ndarr
     """
     if sample_weight is None:
         return arrays
+    if is_lazy(arrays["X"]):  # how many there are is not known yet
+        return arrays | {"weight": sample_weight}
     weight = checked_column(sample_weight, len(arrays["X"]), "sample_weight")
     if np.any(weight < 0):
         raise InvalidData(f"sample_weight: expected no negative weights, got {weight.min():g}; correct them")
@@ -59,7 +78,7 @@ def ordered(arrays: dict[str, np.ndarray], most: int) -> dict[str, np.ndarray]:
 
     More rows stay as they are: neighbours in the data are neighbours in partitions.
     """
-    if len(arrays["X"]) > most:
+    if is_lazy(arrays["X"]) or len(arrays["X"]) > most:
         return arrays
     order = np.lexsort([*(values for name, values in arrays.items() if name != "X"), *arrays["X"].T[::-1]])
     return {name: values[order] for name, values in arrays.items()}
