@@ -71,6 +71,10 @@ from importlib.machinery import ModuleSpec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bcmdist.api.estimators.classifier import GBCMClassifier as GBCMClassifier
+    from bcmdist.api.estimators.counts import GBCMCountRegressor as GBCMCountRegressor
+    from bcmdist.api.estimators.lifetimes import GBCMLifetimeRegressor as GBCMLifetimeRegressor
+    from bcmdist.api.estimators.regressor import GBCMRegressor as GBCMRegressor
     from bcmdist.api.gbcm import GBCM as GBCM
     from bcmdist.api.mixture import Mixture as Mixture
     from bcmdist.api.sampling import sample_posterior as sample_posterior
@@ -95,6 +99,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "GBCMLifetimeRegressor": "bcmdist.api.estimators.lifetimes",
+    "GBCMCountRegressor": "bcmdist.api.estimators.counts",
+    "GBCMClassifier": "bcmdist.api.estimators.classifier",
+    "GBCMRegressor": "bcmdist.api.estimators.regressor",
     "GBCM": "bcmdist.api.gbcm",
     "Settings": "bcmdist.learning.settings",
     "BcmdistError": "bcmdist.errors",
@@ -122,6 +130,10 @@ __all__ = [
     "HMC",
     "BcmdistError",
     "DaskRuntime",
+    "GBCMClassifier",
+    "GBCMCountRegressor",
+    "GBCMLifetimeRegressor",
+    "GBCMRegressor",
     "IngestOptions",
     "Mixture",
     "SerialRuntime",

@@ -1,13 +1,14 @@
 """Fitting: the sentence chunk -> partition -> expert -> message -> committee -> prediction, carried out."""
 
-from dataclasses import replace
+import contextlib
 
-from bcmdist.api.places import places
+from bcmdist.api.places import placed, places
 from bcmdist.committee import passes, revision
 from bcmdist.committee.cells import heard_in_cells
 from bcmdist.committee.facts import Facts
 from bcmdist.committee.ingest.loop import ingest
 from bcmdist.committee.ingest.options import IngestOptions, IngestReport
+from bcmdist.committee.ingest.source import source_of
 from bcmdist.committee.snapshot import Snapshot, from_commit
 from bcmdist.data.dataset import Dataset, open_data
 from bcmdist.data.partition import partitions, refuse_overlap
@@ -48,7 +49,7 @@ def prepare(source, settings: Settings, model, runtime: Runtime) -> tuple[Snapsh
     data = open_data(source, x=settings.x, y=settings.y)
     asked = (data, settings, model, runtime)
     commit = first_commit.resumed(*asked) or first_commit.prepared(*asked)
-    return replace(from_commit(open_store(model), commit), keep=keep), data
+    return from_commit(open_store(model), commit).kept(*keep), data
 
 
 def absorb(snapshot: Snapshot, parts, runtime: Runtime, *, same_rows="warn") -> Snapshot:
@@ -78,6 +79,14 @@ def ingest_source(
         snapshot, report = ingest(snapshot, source, runtime, wishes, watch=ArrivalWatch(snapshot))
         snapshot = calibrated(snapshot, runtime, since=before)
         return measured(snapshot, runtime, read=False), report
+
+
+def partial_fit(snapshot: Snapshot, source, runtime: Runtime, *, same_rows="warn") -> Snapshot:
+    """Hear the rows of a place, or those given, which are kept for as long as the model."""
+    keep, url = placed(source)
+    with contextlib.closing(source_of(snapshot, url)) as opened:
+        heard, _ = ingest_source(snapshot, opened, IngestOptions(same_rows=same_rows), runtime)
+    return heard.kept(*keep)
 
 
 def forget(snapshot: Snapshot, keys, runtime: Runtime) -> Snapshot:

@@ -14,7 +14,9 @@ import numpy as np
 from bcmdist.api import fit
 from bcmdist.api.info import info
 from bcmdist.api.pictures import pictures
+from bcmdist.api.places import asked, targets_of
 from bcmdist.api.report.report import report
+from bcmdist.api.running import Where, runs
 from bcmdist.committee import fading, passes, revision
 from bcmdist.committee.committee import Committee
 from bcmdist.committee.ingest.options import IngestOptions, IngestReport
@@ -23,13 +25,11 @@ from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition
 from bcmdist.data.sources.open import Source
 from bcmdist.learning.evidence.gradient import evidence_gradient
-from bcmdist.learning.settings import Settings
 from bcmdist.model.model import Model
 from bcmdist.prediction import datasets, in_memory
 from bcmdist.prediction.diagnosis import diagnosis
 from bcmdist.prediction.predictors import chosen_method
 from bcmdist.prediction.scoring.scores import Scores
-from bcmdist.runtime.interface import Runtime
 from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.storage.commits import ModelStore
 from bcmdist.storage.ledger import Entry
@@ -41,22 +41,25 @@ class GBCM:
 
     snapshot: Snapshot
 
-    # --- Making one ---
-
     @classmethod
-    def fit(cls, source, settings=None, *, model=None, runtime: Runtime | None = None) -> "GBCM":
-        """Fit a committee to a data set.
+    @runs
+    def fit(cls, source, y=None, settings=None, *, companions=None, model=None, runtime: Where = None) -> "GBCM":
+        """Fit a committee to a data set: `GBCM.fit(path, settings)`, or `GBCM.fit(X, y, settings)`.
 
-        `source`: path or URL of a Zarr group, or (X, y) with X (N, D), also a data frame, and y (N,), also texts;
-        `model`: path of the model directory, a temporary one by default. The same fit, if unfinished, is continued.
-        Raises children of `BcmdistError` before anything is written, where data, settings or cluster cannot be used.
+        `source`: path or URL of a Zarr group; or X (N, D), also a data frame, with y (N,), also texts, and `companions`
+        by name, such as weight (N,); `settings`: `Settings`; `model`: path of the model directory, a temporary one by
+        default; `runtime`: a `Runtime`, Dask client or address, serial by default. The same fit, if unfinished, is
+        continued. Raises children of `BcmdistError` before anything is written, where these cannot be used.
         """
-        return cls(fit.fit(source, settings or Settings(), model, runtime or SerialRuntime()))
+        source, settings = asked(source, y, settings, companions)
+        return cls(fit.fit(source, settings, model, runtime))
 
     @classmethod
-    def prepare(cls, source, settings=None, *, model=None, runtime: Runtime | None = None) -> "GBCM":
+    @runs
+    def prepare(cls, source, y=None, settings=None, *, companions=None, model=None, runtime: Where = None) -> "GBCM":
         """Settle scaling, hyper-parameters and query set, and commit an empty committee; otherwise as `fit`."""
-        return cls(fit.prepare(source, settings or Settings(), model, runtime or SerialRuntime())[0])
+        source, settings = asked(source, y, settings, companions)
+        return cls(fit.prepare(source, settings, model, runtime)[0])
 
     @classmethod
     def load(cls, model, *, commit=None) -> "GBCM":
@@ -73,8 +76,6 @@ class GBCM:
     def newest(self) -> "GBCM":
         """The committee of the same directory at its newest commit."""
         return GBCM(self.snapshot.newest())
-
-    # --- What it is ---
 
     @property
     def model(self) -> Model:
@@ -127,58 +128,60 @@ class GBCM:
         """What the model is and what it has heard, JSON-ready."""
         return info(self.snapshot)
 
-    # --- Hearing ---
-
-    def absorb(self, parts: list[Partition], *, same_rows="warn", runtime: Runtime | None = None) -> "GBCM":
+    @runs
+    def absorb(self, parts: list[Partition], *, same_rows="warn", runtime: Where = None) -> "GBCM":
         """Hear partitions, and commit; those in the ledger already are left out.
 
         `same_rows`: "warn", "refuse" or "allow" rows that were heard under another key, and would count twice. Raises
         `DataChanged` where rows are not those that were surveyed, `InvalidData` where partitions have other columns
         than the training data, or share rows with what was heard; `UnsupportedTarget`, `MemoryLimit`, `WorkerLost`, ...
         """
-        return GBCM(fit.absorb(self.snapshot, parts, runtime or SerialRuntime(), same_rows=same_rows))
+        return GBCM(fit.absorb(self.snapshot, parts, runtime, same_rows=same_rows))
 
+    @runs
     def ingest(
-        self, source: Source, wishes: IngestOptions | None = None, *, runtime: Runtime | None = None
+        self, source: Source, wishes: IngestOptions | None = None, *, runtime: Where = None
     ) -> tuple["GBCM", IngestReport]:
         """Hear what a source delivers, once each, and commit on the way; see `bcmdist.committee.ingest.loop`."""
-        snapshot, tally = fit.ingest_source(self.snapshot, source, wishes, runtime or SerialRuntime())
+        snapshot, tally = fit.ingest_source(self.snapshot, source, wishes, runtime)
         return GBCM(snapshot), tally
 
-    def partial_fit(self, source, *, same_rows="warn", runtime: Runtime | None = None) -> "GBCM":
+    @runs
+    def partial_fit(self, source, y=None, *, companions=None, same_rows="warn", runtime: Where = None) -> "GBCM":
         """Hear the rows of another source with arrays of the same names; partitions heard before are left out.
 
-        `source`: path or URL of a Zarr group, of a directory of them, or of a stream; `same_rows` as in `absorb`.
+        `source`: path or URL of a Zarr group, of a directory of them, or of a stream; or rows X (n, D) with y (n,) and
+        `companions` as in `fit`; `same_rows` as in `absorb`.
+
         Raises as `absorb`; `ChunkConflict` where a partition that was heard holds other rows now, `SameRows` as asked.
         """
-        with contextlib.closing(self.source(source)) as opened:
-            return self.ingest(opened, IngestOptions(same_rows=same_rows), runtime=runtime)[0]
+        source, _ = asked(source, y, None, companions)
+        return GBCM(fit.partial_fit(self.snapshot, source, runtime, same_rows=same_rows))
 
     def source(self, url, *, watch=False, **options) -> Source:
         """A source of rows for this model; `watch`: one that may grow; further options of `open_source`."""
         return source_of(self.snapshot, url, watch=watch, **options)
 
-    def refine(self, *, runtime: Runtime | None = None, most: int | None = None, tolerance=passes.TOLERANCE) -> "GBCM":
+    @runs
+    def refine(self, *, runtime: Where = None, most: int | None = None, tolerance=passes.TOLERANCE) -> "GBCM":
         """Make further passes until the committee stops moving (SYSTEMS I.5); see `passes.refine`."""
         with self.snapshot.going_on() as snapshot:
-            return GBCM(fit.refine(snapshot, runtime or SerialRuntime(), most=most, tolerance=tolerance))
+            return GBCM(fit.refine(snapshot, runtime, most=most, tolerance=tolerance))
 
-    # --- Second thoughts ---
-
-    def forget(self, keys, *, runtime: Runtime | None = None) -> "GBCM":
+    @runs
+    def forget(self, keys, *, runtime: Where = None) -> "GBCM":
         """Withdraw what partitions have said; see `revision.forget`."""
-        return GBCM(fit.forget(self.snapshot, keys, runtime or SerialRuntime()))
+        return GBCM(fit.forget(self.snapshot, keys, runtime))
 
-    def reweight(self, weights, *, runtime: Runtime | None = None) -> "GBCM":
+    @runs
+    def reweight(self, weights, *, runtime: Where = None) -> "GBCM":
         """Change how much partitions count, by key; see `revision.reweight`."""
         with self.snapshot.going_on() as snapshot:
-            return GBCM(revision.reweight(snapshot, weights, runtime or SerialRuntime()))
+            return GBCM(revision.reweight(snapshot, weights, runtime))
 
     def merge(self, other: "GBCM", model) -> "GBCM":
         """The committee that has heard what both have, in a new model directory; see `revision.merge`."""
         return GBCM(revision.merge(self.snapshot, other.snapshot, model))
-
-    # --- Predicting ---
 
     def chosen_method(self, method=None) -> str:
         """The given method, or the one recorded at fit; `InvalidOption` where the model lacks what it needs."""
@@ -198,7 +201,8 @@ class GBCM:
         how = {"exposure": exposure, "trials": trials, "quantiles": quantiles, "method": method}
         return in_memory.predict(self.snapshot, X, X_variance=X_variance, inputs=inputs, **how)
 
-    def predict_zarr(self, source, out, *, x=None, method=None, inputs=None, runtime: Runtime | None = None) -> int:
+    @runs
+    def predict_zarr(self, source, out, *, x=None, method=None, inputs=None, runtime: Where = None) -> int:
         """Predict at every row of a Zarr data set into a new Zarr group; the number of rows.
 
         `x`: name of the input array, as in training by default; `method`: "committee", "local" with the rows around
@@ -207,18 +211,27 @@ class GBCM:
         """
         with self.snapshot.held() as snapshot:
             data = datasets.open_new_rows(snapshot, source, x=x, y=None)
-            return datasets.predict_zarr(snapshot, data, out, method, inputs, runtime or SerialRuntime())
+            return datasets.predict_zarr(snapshot, data, out, method, inputs, runtime)
 
-    def score(self, source, *, x=None, y=None, method=None, inputs=None, runtime: Runtime | None = None) -> dict:
-        """`rows`, and scores of predictions against the targets of a Zarr data set, as named by `Scores.summary`."""
-        scores = self.scores(source, x=x, y=y, method=method, inputs=inputs, runtime=runtime)
+    @runs
+    def score(
+        self, source, y=None, *, companions=None, x=None, method=None, inputs=None, runtime: Where = None
+    ) -> dict:
+        """`rows`, and scores of predictions against targets, as named by `Scores.summary`: of a Zarr data set, or of
+        rows X (n, D) with y (n,)."""
+        scores = self.scores(source, y, companions=companions, x=x, method=method, inputs=inputs, runtime=runtime)
         return {"rows": int(scores.totals["rows"]), **scores.summary()}
 
-    def scores(self, source, *, x=None, y=None, method=None, inputs=None, runtime: Runtime | None = None) -> Scores:
-        """The totals behind `score`, which add; `x` and `y` are names of the arrays, those in training by default."""
-        with self.snapshot.held() as snapshot:
-            data = datasets.open_new_rows(snapshot, source, x=x, y=y or self.model.y_name)
-            return datasets.scores(snapshot, data, method, inputs, runtime or SerialRuntime())
+    @runs
+    def scores(
+        self, source, y=None, *, companions=None, x=None, method=None, inputs=None, runtime: Where = None
+    ) -> Scores:
+        """The totals behind `score`, which add; `x`, and `y` of a data set, are names of its arrays, those in training
+        by default."""
+        rows = targets_of(source, y, companions, self.model.y_name)
+        with self.snapshot.held() as snapshot, rows as (url, name):
+            data = datasets.open_new_rows(snapshot, url, x=x, y=name)
+            return datasets.scores(snapshot, data, method, inputs, runtime)
 
     def predict_joint(self, X) -> tuple[np.ndarray, np.ndarray]:
         """Mean (n,) and covariance (n, n) of the latent f at the rows of X (n, D), in original units."""
@@ -228,27 +241,29 @@ class GBCM:
         """Joint samples of the latent f at the rows of X (n, D): (size, n), in original units."""
         return in_memory.sample(self.snapshot, X, size=size, seed=seed, allowed_bytes=SerialRuntime().allowed_bytes)
 
-    # --- Diagnosis ---
-
-    def plot(self, out, *, what=None, data=None, x=None, y=None, method=None, runtime: Runtime | None = None) -> str:
+    @runs
+    def plot(self, out, *, what=None, data=None, x=None, y=None, method=None, runtime: Where = None) -> str:
         """Write a picture of what it has learned, or of how far it can be trusted; see `pictures.plot`."""
         how = {"what": what, "data": data, "x": x, "y": y, "method": method}
-        return pictures.plot(self.snapshot, out, runtime or SerialRuntime(), **how)
+        return pictures.plot(self.snapshot, out, runtime, **how)
 
-    def report(self, source, out, *, train=None, x=None, y=None, method=None, runtime: Runtime | None = None) -> dict:
+    @runs
+    def report(self, source, out, *, train=None, x=None, y=None, method=None, runtime: Where = None) -> dict:
         """Write a page about predictions of a data set with targets; see `report.report`."""
         how = {"train": train, "x": x, "y": y, "method": method}
-        return report(self.snapshot, source, out, runtime or SerialRuntime(), **how)
+        return report(self.snapshot, source, out, runtime, **how)
 
-    def effective_parameters(self, *, runtime: Runtime | None = None) -> dict[str, float]:
+    @runs
+    def effective_parameters(self, *, runtime: Where = None) -> dict[str, float]:
         """Degrees of freedom of the data and as seen through the query set; see `diagnosis`."""
         with self.snapshot.held() as snapshot:
-            return diagnosis.effective_parameters(snapshot, runtime or SerialRuntime())
+            return diagnosis.effective_parameters(snapshot, runtime)
 
-    def evidence_gradient(self, *, runtime: Runtime | None = None) -> dict[str, np.ndarray]:
+    @runs
+    def evidence_gradient(self, *, runtime: Where = None) -> dict[str, np.ndarray]:
         """Gradient of `committee.log_evidence` in the log hyper-parameters, by name; see `evidence.gradient`."""
         with self.snapshot.held() as snapshot:
-            return evidence_gradient(snapshot, runtime or SerialRuntime())
+            return evidence_gradient(snapshot, runtime)
 
     def calibration(self, *, seed=0) -> dict:
         """How often f lies in the intervals reported, under the model's Gaussian process; see `diagnosis`."""

@@ -1,41 +1,65 @@
-"""Where the data and the model of a fit lie: arrays in memory, and models without a path, in scratch directories."""
+"""Where the data and the model of a fit lie: rows in memory, and models without a path, in scratch directories."""
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from bcmdist.data.schema import Schema, as_table, class_codes, frame_names, is_text
-from bcmdist.data.writing import write_dataset
-from bcmdist.errors import InvalidData, InvalidDtype
+from bcmdist.api.given import Given
+from bcmdist.errors import InvalidOption
+from bcmdist.learning.settings import Settings
 from bcmdist.storage.scratch import Scratch
+
+
+def asked(source, y, settings, companions) -> tuple[Any, Settings]:
+    """What is to be heard, a place or rows, and how: of the arguments (source, settings), or (X, y, settings).
+
+    Raises
+    ------
+    InvalidOption
+    """
+    if isinstance(y, Settings):
+        y, settings = None, y
+    if isinstance(source, tuple):
+        source = Given(*source)
+    if y is not None:
+        source = Given(source, y, companions or {})
+    elif companions:
+        raise InvalidOption("companions: expected rows X and y that they stand beside, got a place; store them there")
+    return source, settings or Settings()
 
 
 def places(source, model) -> tuple[tuple[Scratch, ...], Any, Any]:
     """What must be kept alive, the data's URL and the model's path, scratch ones where not given."""
-    keep = []
-    if isinstance(source, tuple):
-        keep.append(Scratch())
-        path = Path(keep[-1].path, "data.zarr")
-        X, y = source
-        _refuse_other_rows(X, y)
-        columns, X, y = frame_names(X), as_table(X), np.asarray(y)
-        y, classes = class_codes(y, "y") if is_text(y) else (y, ())
-        if X.dtype.kind not in "fiub" or y.dtype.kind not in "fiub":
-            raise InvalidDtype(f"X, y: expected real numbers, got {X.dtype} and {y.dtype}; convert them to float64")
-        write_dataset(path, {"X": X, "y": y}, schema=Schema(columns, classes))
-        source = path
+    keep, source = placed(source)
     if model is None:
-        keep.append(Scratch())
+        keep = (*keep, Scratch())
         model = Path(keep[-1].path, "model")
-    return tuple(keep), source, model
+    return keep, source, model
 
 
-def _refuse_other_rows(X, y):
-    """Raise `InvalidData` where labels of rows say that y stands in another order than X."""
-    ours: Any = getattr(X, "index", None)
-    theirs: Any = getattr(y, "index", None)
-    if not (hasattr(ours, "symmetric_difference") and hasattr(theirs, "symmetric_difference")):  # no data frames
-        return
-    if len(ours) == len(theirs) and not ours.equals(theirs) and not len(ours.symmetric_difference(theirs)):
-        raise InvalidData("X, y: expected the same rows in the same order, their labels differ; give y.loc[X.index]")
+def placed(source) -> tuple[tuple[Scratch, ...], Any]:
+    """What must be kept alive, and the URL of rows."""
+    if not isinstance(source, Given):
+        return (), source
+    scratch, url = source.written()
+    return (scratch,), url
+
+
+@contextlib.contextmanager
+def targets_of(source, y, companions, names) -> Iterator[tuple[Any, str]]:
+    """URL of rows with targets, and the name of these: `y` if it is a text, of a place; else they are `y`.
+
+    Parameters
+    ----------
+    names : of the arrays of the targets in training
+    """
+    if y is None or isinstance(y, str):
+        source, _ = asked(source, None, None, companions)
+        name = y or names
+    else:
+        source, _ = asked(source, y, None, companions)
+        name = "y"
+    keep, url = placed(source)
+    yield url, "y" if keep else name
+    del keep

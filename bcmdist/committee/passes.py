@@ -25,7 +25,7 @@ from bcmdist.model.model import Model
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import BlobReference
 from bcmdist.storage.fields import damaged
-from bcmdist.storage.ledger import RUNNING, Entry
+from bcmdist.storage.ledger import RUNNING, Entry, has_place
 
 # A pass is the last when no prediction moves by more than this share of its standard deviation. Newton
 # doubles the digits with each pass, so that the error left is about its square.
@@ -197,9 +197,18 @@ def absorb_in_turn(snapshot: Snapshot, parts, runtime) -> Snapshot:
 
 def heard_partitions(snapshot: Snapshot) -> list[Partition]:
     """The partitions of the ledger, with the weights at which they count."""
-    counts, keys = weights(snapshot.facts.fading, snapshot.ledger), [entry.key for entry in snapshot.ledger]
-    parts = from_keys(keys, y=snapshot.model.y_name, schema=snapshot.model.schema)
-    pairs = zip(parts, snapshot.ledger, strict=True)
+    return _partitions(snapshot, snapshot.ledger)
+
+
+def readable_partitions(snapshot: Snapshot) -> list[Partition]:
+    """Those of them whose rows have a place (`has_place`)."""
+    return _partitions(snapshot, [entry for entry in snapshot.ledger if has_place(entry.key)])
+
+
+def _partitions(snapshot, entries):
+    counts = weights(snapshot.facts.fading, snapshot.ledger)
+    parts = from_keys([entry.key for entry in entries], y=snapshot.model.y_name, schema=snapshot.model.schema)
+    pairs = zip(parts, entries, strict=True)
     return [replace(part, weight=counts[entry.key], sites=entry.sites) for part, entry in pairs]
 
 

@@ -73,6 +73,10 @@ class Snapshot:
         """The same directory at its newest commit."""
         return replace(Snapshot.load(self.url), keep=self.keep)
 
+    def kept(self, *things) -> "Snapshot":
+        """The same, for which these stay alive: scratch directories."""
+        return replace(self, keep=(*self.keep, *things))
+
     @contextlib.contextmanager
     def held(self) -> Iterator["Snapshot"]:
         """While it is used piece by piece: pruning keeps its commit meanwhile, and what is not committed yet."""

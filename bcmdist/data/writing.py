@@ -249,6 +249,12 @@ def write_rows(url, start, columns: Mapping[str, np.ndarray]) -> None:
             array[start : start + len(values)] = np.array(names)[values.astype(int)] if names else values
 
 
+def update_attributes(url, name, attributes) -> None:
+    """Change attributes of an array of a group."""
+    array: Any = zarr.open_group(group_store(url), mode="r+")[name]
+    array.update_attributes(attributes)
+
+
 def create_array(group, name, shape, dtype, rows_per_chunk, row, across="column") -> zarr.Array:
     """An empty array of a group, in chunks of whole rows; `row` and `across` name its dimensions."""
     names = [row, across, *(f"axis{k}" for k in range(2, len(shape)))][: len(shape)]

@@ -7,7 +7,7 @@ where rows left out gain by it (`bcmdist.prediction.recalibration`).
 import math
 from dataclasses import asdict
 
-from bcmdist.committee.passes import heard_partitions
+from bcmdist.committee.passes import readable_partitions
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import CommitConflict
 from bcmdist.model.model import named_parameters
@@ -58,7 +58,9 @@ def _recalibrated(snapshot, runtime, since):
         return snapshot
     if not moved and not (_many(rows, before["rows"]) if before else _passed(rows, since)):
         return snapshot
-    parts = some_of(heard_partitions(snapshot), CALIBRATION_ROWS)
+    parts = some_of(readable_partitions(snapshot), CALIBRATION_ROWS)
+    if not parts:
+        return snapshot
     task = LeftOutByCommittee(snapshot.reference, BlobReference(snapshot.url, at) if at else None)
     left_out = runtime.sum(task, parts, label="calibrate")
     found = fit_recalibration(left_out, snapshot.model.likelihood, _learned(snapshot))

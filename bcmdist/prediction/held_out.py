@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bcmdist.committee.committee import Committee
-from bcmdist.committee.passes import heard_partitions
+from bcmdist.committee.passes import readable_partitions
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition
 from bcmdist.data.rows import Rows
@@ -88,7 +88,9 @@ class HeldOut:
 
 
 def some_of(parts: list[Partition], rows) -> list[Partition]:
-    """Partitions of about so many rows together, evenly spread; one at least."""
+    """Partitions of about so many rows together, evenly spread; one at least where there are any."""
+    if not parts:
+        return []
     count = max(1, min(len(parts), round(rows / max(part.rows for part in parts))))
     return [parts[k] for k in np.linspace(0, len(parts) - 1, count).round().astype(int)]
 
@@ -99,7 +101,7 @@ def without_some(snapshot: Snapshot, runtime) -> tuple[list[Partition], Committe
     What the whole of such a partition has said is withdrawn, which is exact, and the rest is heard again. No
     partitions where there are too few rows to hold one out.
     """
-    spread = some_of(heard_partitions(snapshot), CALIBRATION_ROWS * HELD_OUT_EVERY)
+    spread = some_of(readable_partitions(snapshot), CALIBRATION_ROWS * HELD_OUT_EVERY)
     chosen = [part for part in spread if held_out_count(part)]
     if not chosen:
         return [], snapshot.committee

@@ -1,11 +1,13 @@
 """Predictions and samples at new rows in memory, in original units."""
 
 import functools
+from typing import cast
 
 import numpy as np
 
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import InvalidOption
+from bcmdist.model.likelihoods import OneProcess
 from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.joint import joint_latent, one_belief, sample_latent
 from bcmdist.prediction.new_rows import new_inputs, new_observations, new_variance
@@ -72,6 +74,29 @@ def sample(snapshot: Snapshot, X, *, size, seed, allowed_bytes) -> np.ndarray:
     how = {"size": size, "seed": seed, "allowed_bytes": allowed_bytes}
     samples = sample_latent(model.shared, belief, _scaled(model, X), **how)
     return model.scaling.original("mean", samples, model.likelihood.units)
+
+
+def sample_observations(snapshot: Snapshot, X, *, size, seed, allowed_bytes, exposure=None) -> np.ndarray:
+    """New observations at the rows of X (n, D): (size, n), of joint samples of f; numbers, not classes.
+
+    Normal noise has the variance that predictions say; else observations follow the likelihood given f.
+
+    Raises
+    ------
+    InvalidData, InvalidOption, MemoryLimit
+    """
+    model = snapshot.model
+    likelihood, units = cast(OneProcess, model.likelihood), model.likelihood.units
+    inputs, rng = new_inputs(model, X), np.random.default_rng(seed)
+    how = {"size": size, "seed": rng, "allowed_bytes": allowed_bytes}
+    f = sample_latent(model.shared, one_belief(model, snapshot.committee), model.scaling.inputs(inputs), **how)
+    if likelihood.normal:
+        said = predict(snapshot, X, method="committee")
+        noise = np.sqrt(said["observation_variance"] - said["variance"])
+        return model.scaling.original("mean", f, units) + noise * rng.standard_normal(f.shape)
+    obs = model.scaling.observations(new_observations(model, len(inputs), exposure=exposure), units)
+    drawn = likelihood.distribution(obs, f.T).rvs(random_state=rng).T
+    return model.scaling.original("observation_mean", drawn, units)
 
 
 def _scaled(model, X):

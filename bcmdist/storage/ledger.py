@@ -50,6 +50,11 @@ class Entry:
 ARRIVAL = [*Entry.__dataclass_fields__].index("arrival")  # where what is noted begins in a line
 
 
+def has_place(key) -> bool:
+    """Whether a key names a path or URL, where rows can be read: those of a portable model name none."""
+    return key.startswith("/") or "://" in key
+
+
 def named_range(key) -> tuple[str, int, int]:
     """Array, start and stop that a key names."""
     match = KEY.fullmatch(key)

@@ -22,7 +22,7 @@ from bcmdist.data.groups import absolute_url, open_group
 from bcmdist.data.partition import Partition, Span
 from bcmdist.data.reorder.external_sort import Shuffle
 from bcmdist.data.reorder.tasks import Gather, Router, Scatter, run_name
-from bcmdist.data.writing import create_dataset, write_array
+from bcmdist.data.writing import create_dataset, update_attributes, write_array
 from bcmdist.errors import DataDamaged, DataExists, DiskFull, InvalidOption
 from bcmdist.storage.commits import ModelStore, open_store
 from bcmdist.storage.ledger import Entry
@@ -101,6 +101,12 @@ def restore(shuffle: Shuffle, out, rows: int, rows_per_chunk: int, runtime) -> N
     DiskFull, DataDamaged
     """
     _gather(Gather(shuffle, out, None), rows, rows_per_chunk, runtime, label="restore")
+
+
+def copy_reordered(place, out) -> None:
+    """A copy of a reordered data set that does not tell where its rows stood before."""
+    shutil.copytree(place, out)
+    update_attributes(out, "edges", {"entries": []})
 
 
 def _scatter(task, scratch, runtime, parts):

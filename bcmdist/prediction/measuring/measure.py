@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from bcmdist.committee.passes import heard_partitions
+from bcmdist.committee.passes import readable_partitions
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import CommitConflict
 from bcmdist.model.kernels import metric
@@ -65,7 +65,7 @@ def _left_out(snapshot, runtime):
     """The ledger with the residuals of rows that are left out, of what a fit has heard: what arrived may be gone."""
     facts, local = snapshot.facts, snapshot.facts.method == "local"
     fit = {entry.key for entry in snapshot.ledger if not entry.arrival}
-    heard = [part for part in heard_partitions(snapshot) if part.key in fit and part.weight > FADED]
+    heard = [part for part in readable_partitions(snapshot) if part.key in fit and part.weight > FADED]
     parts = [part for part in heard if not local or named_range(part.key)[0] == facts.cells.array]
     if not parts:
         return snapshot.ledger

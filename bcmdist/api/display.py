@@ -1,0 +1,47 @@
+"""How a fitted estimator shows itself in a notebook: a few lines on the health of its fit."""
+
+from html import escape
+
+from bcmdist.api.info import info
+from bcmdist.committee.snapshot import Snapshot
+from bcmdist.prediction.spread_of import residuals_known
+
+STYLE = "font-family: sans-serif; font-size: 0.85em; border-collapse: collapse; margin-top: 0.4em"
+CELL = "text-align: left; padding: 0.1em 0.8em 0.1em 0"
+
+
+def health(snapshot: Snapshot) -> dict[str, str]:
+    """What to look at before predictions are trusted, in words by name."""
+    told = info(snapshot)
+    shown = {
+        "rows": f"{told['rows']:,} in {told['partitions']:,} partitions",
+        "kernel": f"{told['kernel']}, mean {told['mean']}, likelihood {told['likelihood']}, expert {told['expert']}",
+        "query points": f"{told['query']:,} for {told['p_eff']:.3g} degrees of freedom",
+    }
+    if (coverage := covered(snapshot)) is not None:
+        shown["rows left out"] = (
+            f"{coverage:.1%} of {_left_out(snapshot).count:,} within 1.96 deviations, which intervals allow for"
+        )
+    return shown | {"advice": told["advice"]}
+
+
+def covered(snapshot: Snapshot) -> float | None:
+    """Share of the rows left out that lie within 1.96 standard deviations; None where none were."""
+    found = _left_out(snapshot)
+    if not found.count:
+        return None
+    _, z, _ = found.together()
+    return float((abs(z) < 1.96).mean())
+
+
+def _left_out(snapshot):
+    return residuals_known(snapshot.facts, snapshot.ledger, snapshot.facts.method)
+
+
+def health_html(snapshot: Snapshot) -> str:
+    """That as a table of HTML."""
+    rows = (
+        f'<tr><th style="{CELL}">{escape(name)}</th><td style="{CELL}">{escape(text)}</td></tr>'
+        for name, text in health(snapshot).items()
+    )
+    return f'<table style="{STYLE}">{"".join(rows)}</table>'

@@ -1,0 +1,177 @@
+"""What all estimators share: their hyper-parameters, how they hear rows, and the committee that they hold.
+
+scikit-learn wants a class for each kind of target, with the options of its constructor as attributes; all that they do
+is done by the facade, which is imported when the first one is fitted.
+"""
+
+from typing import ClassVar, Self
+
+import numpy as np
+
+from bcmdist.api.estimators.rows import ordered, refuse_texts
+from bcmdist.api.estimators.scikit import BaseEstimator, check_is_fitted, check_random_state, clone, validate_data
+from bcmdist.api.lazy import empty, is_lazy, mapped
+from bcmdist.errors import InvalidOption
+from bcmdist.learning.option_fields import said
+from bcmdist.learning.settings import Settings
+
+LARGEST_SEED = 2**32 - 1  # of `Settings`
+
+
+class Estimator(BaseEstimator):
+    """A committee as an estimator; `GBCMRegressor` has the parameters."""
+
+    task: ClassVar[str]
+    """of `Settings`"""
+
+    def __init__(
+        self,
+        *,
+        kernel="auto",
+        mean="auto",
+        likelihood=None,
+        expert="bcm",
+        query=None,
+        rows_per_expert=None,
+        partition="chunks",
+        passes=None,
+        noise="auto",
+        effort="normal",
+        options=None,
+        random_state=0,
+        runtime=None,
+    ):
+        self.kernel = kernel
+        self.mean = mean
+        self.likelihood = likelihood
+        self.expert = expert
+        self.query = query
+        self.rows_per_expert = rows_per_expert
+        self.partition = partition
+        self.passes = passes
+        self.noise = noise
+        self.effort = effort
+        self.options = options
+        self.random_state = random_state
+        self.runtime = runtime
+
+    # --- Hearing ---
+
+    def _settings(self) -> Settings:
+        """What a fit is asked for.
+
+        Raises
+        ------
+        InvalidOption
+        """
+        options = dict(self.options or {})
+        named = {name: value for name, value in self.get_params(deep=False).items() if name in said(Settings)}
+        odd = [name for name in options if name not in said(Settings) or name in named or name in ("task", "seed")]
+        if odd:
+            raise InvalidOption(
+                f"options: expected further fields of bcmdist.Settings, got {odd[0]!r}; correct it, or give it as a "
+                "parameter of the estimator"
+            )
+        return Settings(task=self.task, seed=_seed(self.random_state), **named, **options)
+
+    def _checked(self, X, y, *, first, **how):
+        """X (n, D) and y (n,), of a first fit or beside those of one; dask collections as they are."""
+        refuse_texts(X)
+        if is_lazy(X):
+            validate_data(self, empty(X), reset=first, skip_check_array=True)
+            return X, y
+        return validate_data(self, X, y, dtype=np.float64, reset=first, **how)
+
+    def _fitted(self, arrays, classes=()) -> Self:
+        """Fit to the rows of `arrays` by name, X (n, D), y (n,) and companions (n,)."""
+        from bcmdist.api.gbcm import GBCM  # quick start
+        from bcmdist.api.running import running_for  # quick start
+
+        settings = self._settings()
+        given = self._given(ordered(arrays, settings.partition_rows), classes)
+        with running_for(self.runtime, len(given.y)) as runtime:
+            self.gbcm_ = GBCM.fit(given, settings, runtime=runtime)
+        return self
+
+    def _more(self, arrays, classes=()) -> Self:
+        """Hear further rows."""
+        from bcmdist.api.running import running_for  # quick start
+
+        given = self._given(arrays, classes)
+        with running_for(self.runtime, len(given.y)) as runtime:
+            self.gbcm_ = self.gbcm_.partial_fit(given, runtime=runtime)
+        return self
+
+    def _given(self, arrays, classes=()):
+        from bcmdist.api.given import Given, Named  # quick start
+
+        X, y = arrays["X"], arrays["y"]
+        names = getattr(self, "feature_names_in_", None)
+        companions = {name: values for name, values in arrays.items() if name not in ("X", "y")}
+        if names is not None and not is_lazy(X):
+            X = Named(X, tuple(names))
+        return Given(X, y, companions, classes)
+
+    # --- Travelling ---
+
+    def __getstate__(self):
+        """Parameters and, where it is fitted, the model as bytes (`bcmdist.api.carried`); a client by its address."""
+        from bcmdist.api.carried import packed  # quick start
+        from bcmdist.api.running import address_of  # quick start
+
+        state = dict(super().__getstate__())
+        if "gbcm_" in state:
+            state["gbcm_"] = packed(state["gbcm_"].snapshot)
+        if state.get("runtime") is not None:
+            state["runtime"] = address_of(state["runtime"])
+        return state
+
+    def __setstate__(self, state):
+        from bcmdist.api.carried import unpacked  # quick start
+        from bcmdist.api.gbcm import GBCM  # quick start
+
+        state = dict(state)
+        if "gbcm_" in state:
+            state["gbcm_"] = GBCM(unpacked(state["gbcm_"]))
+        super().__setstate__(state)
+
+    def __sklearn_clone__(self):
+        """A new one with the same parameters; a client stays the same one."""
+        parameters = self.get_params(deep=False)
+        runtime = parameters.pop("runtime")
+        return type(self)(**{name: clone(value, safe=False) for name, value in parameters.items()}, runtime=runtime)
+
+    # --- Predicting ---
+
+    def _predictions(self, X, **how) -> dict[str, np.ndarray]:
+        """Those of the facade at the rows of X (n, D)."""
+        X = self._new(X)
+        return self.gbcm_.predict(X, **how)
+
+    def _new(self, X):
+        """New rows, checked against those of training, with their names."""
+        from bcmdist.api.given import Named  # quick start
+
+        check_is_fitted(self)
+        refuse_texts(X)
+        X = validate_data(self, X, reset=False, dtype=np.float64)
+        names = getattr(self, "feature_names_in_", None)
+        return X if names is None else Named(X, tuple(names))
+
+    def _lazily(self, predict, X, width, dtype=float):
+        """Predictions (N,) or (N, width) at the rows of a dask collection, lazily."""
+        check_is_fitted(self)
+        validate_data(self, empty(X), reset=False, skip_check_array=True)
+        return mapped(predict, X, width, dtype)
+
+    def _html_repr(self):
+        from bcmdist.api.display import health_html  # quick start
+
+        found = super()._html_repr()
+        return found + health_html(self.gbcm_.snapshot) if hasattr(self, "gbcm_") else found
+
+
+def _seed(random_state) -> int:
+    if random_state is None or not isinstance(random_state, (int, np.integer)):
+        return int(check_random_state(random_state).randint(LARGEST_SEED, dtype=np.uint32))
+    return int(random_state)

@@ -1,0 +1,88 @@
+"""Classes as targets."""
+
+from typing import Self
+
+import numpy as np
+
+from bcmdist.api.estimators.base import Estimator
+from bcmdist.api.estimators.rows import weighted
+from bcmdist.api.estimators.scikit import ClassifierMixin, check_classification_targets
+from bcmdist.api.lazy import is_lazy
+from bcmdist.errors import InvalidData
+
+
+class GBCMClassifier(ClassifierMixin, Estimator):
+    """Classification by a Bayesian committee machine, of two classes or more.
+
+    Parameters as of `GBCMRegressor`; `likelihood` None means bernoulli of two classes and onehot of more, or say
+    "softmax", "probit", "svm".
+
+    Attributes
+    ----------
+    classes_ : (C,) labels, numbers or texts, in the order of the columns of `predict_proba`
+    gbcm_, n_features_in_, feature_names_in_ : as of `GBCMRegressor`
+    """
+
+    task = "classification"
+
+    def fit(self, X, y, sample_weight=None) -> Self:
+        """Learn hyper-parameters from rows X (n, D) with labels y (n,), and hear them."""
+        return self._classified(X, y, sample_weight, None)
+
+    def partial_fit(self, X, y, classes=None, sample_weight=None) -> Self:
+        """Hear further rows; the first ones as `fit` does, whose hyper-parameters and query points stay.
+
+        `classes`: all there are; the first rows must have some of each.
+        """
+        if not hasattr(self, "gbcm_"):
+            return self._classified(X, y, sample_weight, classes)
+        X, y = self._checked(X, np.asarray(y) if is_lazy(y) else y, first=False)
+        arrays = weighted({"X": X, "y": self._codes(y)}, sample_weight)
+        return self._more(arrays, tuple(map(str, self.classes_)))
+
+    def _classified(self, X, y, sample_weight, classes):
+        """Fitted to first rows, of these classes or those that are there."""
+        X, y = self._checked(X, np.asarray(y) if is_lazy(y) else y, first=True)
+        check_classification_targets(y)
+        self.classes_ = np.unique(y if classes is None else classes)
+        arrays = weighted({"X": X, "y": self._codes(y)}, sample_weight)
+        there = np.unique(arrays["y"])
+        if len(there) < 2:
+            raise InvalidData(
+                f"y: expected at least two classes, got one class ({self.classes_[there[0]]!r}) in {len(y)} rows with "
+                "weight; give rows of others, too"
+            )
+        if len(there) < len(self.classes_):
+            missing = self.classes_[np.setdiff1d(np.arange(len(self.classes_)), there)[0]]
+            if classes is not None:
+                raise InvalidData(
+                    f"y: expected rows of all classes in the first call, which learns, got none of {missing!r}; give "
+                    "more rows there"
+                )
+            self.classes_ = self.classes_[there]
+            arrays["y"] = np.searchsorted(there, arrays["y"])
+        return self._fitted(arrays, tuple(map(str, self.classes_)))
+
+    def predict_proba(self, X) -> np.ndarray:
+        """Probabilities of the classes at rows X (n, D): (n, C)."""
+        if is_lazy(X):
+            return self._lazily(self.predict_proba, X, len(self.classes_))
+        return self._predictions(X)["probability"]
+
+    def predict(self, X) -> np.ndarray:
+        """The most probable class at rows X (n, D): (n,)."""
+        if is_lazy(X):
+            return self._lazily(self.predict, X, None, self.classes_.dtype)
+        probability = self.predict_proba(X)
+        return self.classes_[probability.argmax(axis=1)]
+
+    def _codes(self, y):
+        """Numbers (n,) of labels."""
+        codes = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
+        odd = np.flatnonzero(self.classes_[codes] != y)
+        if len(odd):
+            known = ", ".join(map(repr, self.classes_[:8].tolist()))
+            raise InvalidData(
+                f"y: expected classes among {known}, got {y[odd[0]]!r} at row {odd[0]}; correct it, or fit anew"
+            )
+        return codes

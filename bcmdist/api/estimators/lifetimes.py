@@ -1,0 +1,69 @@
+"""Lifetimes as targets, which may be right-censored."""
+
+from typing import Any, Self
+
+import numpy as np
+
+from bcmdist.api.estimators.numbers import COVERAGE, NumberEstimator
+from bcmdist.api.estimators.rows import checked_column, weighted
+from bcmdist.api.estimators.scikit import check_is_fitted
+from bcmdist.api.lazy import is_lazy
+from bcmdist.errors import InvalidData
+
+
+class GBCMLifetimeRegressor(NumberEstimator):
+    """Regression of lifetimes by a Bayesian committee machine: P(T > t) = exp(-(t / exp(f(x)))^shape).
+
+    Parameters as of `GBCMRegressor`; `likelihood` None means weibull, or say "exponential". `event` says of each row
+    whether its lifetime ended (1) or went on when it was last seen (0, right-censored); it is an argument of `fit` and
+    `score`, which pipelines and searches pass where it was requested (`set_fit_request(event=True)`).
+    """
+
+    task = "lifetimes"
+
+    def fit(self, X, y, sample_weight=None, event=None) -> Self:
+        """Learn hyper-parameters from rows X (n, D) with times y (n,), and hear them."""
+        return self._fitted(self._timed(X, y, sample_weight, event, first=True))
+
+    def partial_fit(self, X, y, sample_weight=None, event=None) -> Self:
+        """Hear further rows; the first ones as `fit` does, whose hyper-parameters and query points stay."""
+        if not hasattr(self, "gbcm_"):
+            return self.fit(X, y, sample_weight, event)
+        return self._more(self._timed(X, y, sample_weight, event, first=False))
+
+    def predict(self, X, return_std=False, quantiles=None) -> Any:
+        """Mean lifetimes at rows X (n, D): (n,).
+
+        With `return_std` also their standard deviations (n,); with `quantiles` those of k levels (n, k) alone, of which
+        .5 is the median.
+        """
+        return self._numbers(X, return_std, quantiles)
+
+    def predict_interval(self, X, coverage=COVERAGE) -> np.ndarray:
+        """Lower and upper end of intervals that hold new lifetimes with probability `coverage`: (n, 2)."""
+        return self._interval(X, coverage)
+
+    def sample_y(self, X, n_samples=1, random_state=0) -> np.ndarray:
+        """Lifetimes drawn at rows X (n, D), jointly: (n, n_samples)."""
+        return self._samples(X, n_samples, random_state)
+
+    def score(self, X, y, event=None) -> float:
+        """Concordance: of pairs whose order is known, the share that is predicted in that order; .5 by chance."""
+        check_is_fitted(self)
+        arrays = self._timed(X, y, None, event, first=False)
+        return float(self.gbcm_.scores(self._given(arrays)).summary()["concordance"])
+
+    def _timed(self, X, y, sample_weight, event, *, first):
+        arrays = self._rows(X, y, first=first)
+        if is_lazy(X):
+            return weighted(arrays | ({} if event is None else {"event": event}), sample_weight)
+        if event is not None:
+            arrays["event"] = checked_column(event, len(arrays["y"]), "event")
+            if not set(np.unique(arrays["event"])) <= {0.0, 1.0}:
+                raise InvalidData("event: expected 1 where a lifetime ended and 0 where not, got others; correct them")
+        return weighted(arrays, sample_weight)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = True
+        return tags

@@ -1,0 +1,77 @@
+"""What estimators of numbers share: means, deviations and quantiles of new observations."""
+
+from typing import Any
+
+import numpy as np
+
+from bcmdist.api.estimators.base import Estimator
+from bcmdist.api.estimators.scikit import RegressorMixin, check_random_state
+from bcmdist.api.lazy import is_lazy
+from bcmdist.errors import InvalidOption
+
+COVERAGE = 0.95
+LARGEST_SEED = 2**32 - 1
+
+
+class NumberEstimator(RegressorMixin, Estimator):
+    """Predictions of numbers, of rows that may have companions."""
+
+    def _rows(self, X, y, *, first) -> dict[str, np.ndarray]:
+        """Checked rows by name, of a first fit or beside the rows of one."""
+        X, y = self._checked(X, y, first=first, y_numeric=True)
+        return {"X": X, "y": y}
+
+    def _numbers(self, X, return_std, quantiles, **companions) -> Any:
+        """Means (n,); with standard deviations (n,); or quantiles (n, k)."""
+        if return_std and quantiles is not None:
+            raise InvalidOption("predict: expected one of return_std and quantiles, got both; leave out one of them")
+        if is_lazy(X):
+            more = [return_std or None, quantiles, *companions.values()]
+            return self._blockwise(X, any(value is not None for value in more))
+        if quantiles is not None:
+            return self._quantiles(X, quantiles, **companions)
+        found = self._predictions(X, **companions)
+        mean = found["observation_mean"]
+        return (mean, np.sqrt(found["observation_variance"])) if return_std else mean
+
+    def _blockwise(self, X, more):
+        """Means, lazily."""
+        if more:
+            raise InvalidOption("predict: expected means only of a dask collection, got more; predict its blocks")
+        return self._lazily(self.predict, X, None)
+
+    def _interval(self, X, coverage, **companions) -> np.ndarray:
+        """Central intervals that hold new observations with a probability, (n, 2)."""
+        if not 0 < coverage < 1:
+            raise InvalidOption(f"coverage: expected a number between 0 and 1, got {coverage!r}; give one such as .95")
+        return self._quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2], **companions)
+
+    def _quantiles(self, X, levels, **companions):
+        levels = tuple(float(level) for level in np.atleast_1d(levels))
+        found = self._predictions(X, quantiles=levels, **companions)
+        return np.column_stack([found[f"quantile{level:g}"] for level in levels])
+
+    def _samples(self, X, n_samples, random_state, **companions) -> np.ndarray:
+        """Joint samples of new observations, (n, n_samples)."""
+        from bcmdist.prediction.in_memory import sample_observations  # quick start
+        from bcmdist.runtime.serial import SerialRuntime  # quick start
+
+        X, snapshot = self._new(X), self._joint("sample_y")
+        seed = int(check_random_state(random_state).randint(LARGEST_SEED, dtype=np.uint32))
+        how = {"size": n_samples, "seed": seed, "allowed_bytes": SerialRuntime().allowed_bytes}
+        return sample_observations(snapshot, X, **how, **companions).T
+
+    def _joint(self, what):
+        """The state of the committee, of which there are joint predictions.
+
+        Raises
+        ------
+        InvalidOption
+            Predictions are local.
+        """
+        if self.gbcm_.chosen_method() != "committee":
+            raise InvalidOption(
+                f"{what}: expected predictions of the committee, those with the rows around each point have no joint "
+                "form; fit with partition='chunks'"
+            )
+        return self.gbcm_.snapshot

@@ -1,0 +1,84 @@
+"""Rows of a fit as scikit-learn means them: a weight is how often a row is there.
+
+    fit(X, y, sample_weight=k) = fit(X.repeat(k), y.repeat(k)),    k = 0, 1, 2, ...
+
+Rows are repeated where weights are whole numbers, so this holds to the last digit. Other weights are heard as the
+likelihood has them: they divide the variance of normal noise, and multiply other log likelihoods.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from bcmdist.api.lazy import is_lazy
+from bcmdist.data.schema import few
+from bcmdist.errors import InvalidData
+
+# So many times the rows are at most made of whole weights; more are heard as the likelihood has them.
+MOST_REPEATS = 10
+
+
+def refuse_texts(X) -> None:
+    """Raise `InvalidData` where columns of a data frame hold something else than numbers, naming them."""
+    kinds: Any = getattr(X, "dtypes", None)
+    if not hasattr(kinds, "items"):  # no data frame of pandas
+        return
+    odd = [name for name, kind in kinds.items() if getattr(kind, "kind", "O") not in "fiub"]
+    if odd:
+        raise InvalidData(
+            f"X: expected numbers, got others in {few(map(repr, odd))}; encode them before, in a Pipeline with "
+            "OneHotEncoder or OrdinalEncoder, or drop them"
+        )
+
+
+def checked_column(values, rows, name) -> np.ndarray:
+    """Finite numbers of each of so many rows, (rows,).
+
+    Raises
+    ------
+    InvalidData
+    """
+    try:
+        column = np.asarray(values, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise InvalidData(f"{name}: expected a number for each row, got others ({error}); convert them") from error
+    if column.shape != (rows,):
+        raise InvalidData(f"{name}: expected shape ({rows},), a number for each row, got {column.shape}; give these")
+    if not np.all(np.isfinite(column)):
+        row = int(np.flatnonzero(~np.isfinite(column))[0])
+        raise InvalidData(f"{name}: expected finite numbers, got {column[row]} at row {row}; fill or drop it")
+    return column
+
+
+def weighted(arrays: dict[str, np.ndarray], sample_weight) -> dict[str, np.ndarray]:
+    """Arrays (n, ...) by name with each row as often as its weight says, or with a column `weight`.
+
+    Raises
+    ------
+    InvalidData
+        Weights are negative, or none is positive.
+    """
+    if sample_weight is None:
+        return arrays
+    if is_lazy(arrays["X"]):  # how many there are is not known yet
+        return arrays | {"weight": sample_weight}
+    weight = checked_column(sample_weight, len(arrays["X"]), "sample_weight")
+    if np.any(weight < 0):
+        raise InvalidData(f"sample_weight: expected no negative weights, got {weight.min():g}; correct them")
+    if not np.any(weight > 0):
+        raise InvalidData("sample_weight: expected a positive weight, got zero of every row; give rows that count")
+    if np.all(weight == np.floor(weight)) and weight.sum() <= MOST_REPEATS * len(weight):
+        return {name: np.repeat(values, weight.astype(int), axis=0) for name, values in arrays.items()}
+    there = weight > 0
+    return {name: values[there] for name, values in arrays.items()} | {"weight": weight[there]}
+
+
+def ordered(arrays: dict[str, np.ndarray], most: int) -> dict[str, np.ndarray]:
+    """Rows of one expert, at most `most`, in an order of their own: that in which they came says nothing then.
+
+    More rows stay as they are: neighbours in the data are neighbours in partitions.
+    """
+    if is_lazy(arrays["X"]) or len(arrays["X"]) > most:
+        return arrays
+    order = np.lexsort([*(values for name, values in arrays.items() if name != "X"), *arrays["X"].T[::-1]])
+    return {name: values[order] for name, values in arrays.items()}
