@@ -56,9 +56,9 @@ def log_evidence(model: Model, facts: Facts, ledger, committee) -> float | None:
     """log p of all targets in their own unit, in nats, so that families and data in other units can be compared.
 
     To what the committee says of scaled targets every density adds the Jacobian -log y_scale. None where a ledger of
-    before they were counted does not say how many there are. Of models side by side, the mean over these.
+    before they were counted does not say how many there are. Of models that are mixed, the mean over these.
     """
-    said = committee.log_evidence / max(1, len(model.shared.members))
+    said = committee.log_evidence / (max(1, len(model.shared.members)) if model.shared.mixture else 1)
     jacobian = model.scaling.log_jacobian(model.likelihood.units)
     counts = weights(facts.fading, ledger)
     known = [e.rows if e.densities is None and model.likelihood.exact else e.densities for e in ledger]
@@ -110,7 +110,7 @@ def refine(snapshot: Snapshot, runtime, *, most: int | None = None, tolerance=TO
     if likelihood.exact or likelihood.needs_calibration or snapshot.facts.linearise == RUNNING or not snapshot.ledger:
         return snapshot
     parts = heard_partitions(snapshot)
-    values, halvings = _balanced(snapshot.committee.posterior.mean), 0
+    values, halvings = _balanced(snapshot.committee.posterior.mean, likelihood), 0
     at = snapshot.facts.linearised_at
     previous = snapshot.store.get_array(at) if at else None
     done = snapshot.facts.passes
@@ -134,7 +134,7 @@ def refine(snapshot: Snapshot, runtime, *, most: int | None = None, tolerance=TO
         done = (*done, Pass(number, change, evidence, halvings))
         snapshot = snapshot.successor(committee, entries, rewrite=True, stages=stages, passes=done, **facts)
         parts = heard_partitions(snapshot)
-        values, previous, halvings = _balanced(moved), values, 0
+        values, previous, halvings = _balanced(moved, likelihood), values, 0
     if most is None and not within(done[-1], tolerance):
         warnings.warn(
             BcmdistWarning(
@@ -169,13 +169,14 @@ def _next_pass(snapshot, parts, values, runtime, *, label):
 NO_OBJECTIVE = {"objective": None, "linearised_at": None}
 
 
-def _balanced(values):
-    """Shared values of C processes, (C, S), made to sum to zero over processes, as they do at the joint mode.
+def _balanced(values, likelihood):
+    """Shared values of C processes, (C, S), made to sum to zero over processes, as they do at the joint mode; as they
+    are where processes know nothing of each other.
 
     There every row's scores sum to zero over classes, and with one kernel for all so do the values. Messages
     that keep classes apart find this direction only slowly, and nothing else depends on it.
     """
-    return values if values.ndim == 1 else values - values.mean(axis=0)
+    return values if values.ndim == 1 or likelihood.apart else values - values.mean(axis=0)
 
 
 def absorb_in_turn(snapshot: Snapshot, parts, runtime) -> Snapshot:

@@ -53,7 +53,7 @@ def expert_message(shared: Shared, likelihood: Likelihood, X, obs: Observations)
     if len(X) == 0:
         return zero_message(shared, likelihood)
     if shared.members:
-        return stacked([expert_message(one.shared, likelihood, X, one.heard(obs)) for one in shared.members])
+        return stacked([expert_message(one.shared, likelihood.each, X, one.heard(obs)) for one in shared.members])
     V, kind = shared.design(X), _kind(shared, likelihood)
     if likelihood.exact:
         return gaussian_message(V, kind.residual(shared, V, X), likelihood.targets(obs), likelihood.noise(obs))
@@ -74,6 +74,9 @@ def conditional_message(shared: Shared, likelihood: Likelihood, X, obs: Observat
     ----------
     mean : (S,), or (C, S) for C processes
     """
+    if shared.members:
+        each, own = likelihood.each, zip(shared.members, mean, strict=True)
+        return _side_by_side([conditional_message(one.shared, each, X, one.heard(obs), v) for one, v in own])
     V = shared.design(X)
     Lam = _kind(shared, likelihood).residual(shared, V, X)
     prior_mean = V @ mean.T
@@ -81,6 +84,11 @@ def conditional_message(shared: Shared, likelihood: Likelihood, X, obs: Observat
     objective = log_joint(obs, likelihood, f, prior_mean)
     step = None if likelihood.log_concave else step_message(V, Lam, obs, likelihood, f)
     return Linearised(_linearised_message(V, Lam, obs, likelihood, f), objective, step)
+
+
+def _side_by_side(each):
+    """What members say of log-concave rows, each given shared values of its own."""
+    return Linearised(stacked([one.message for one in each]), sum(one.objective for one in each), None)
 
 
 @singledispatch
@@ -118,7 +126,7 @@ def _linearised_message(V, Lam, obs, likelihood, f):
 def zero_message(shared: Shared, likelihood: Likelihood) -> Message:
     """What is said before any row is heard, in the shape that messages of this likelihood have."""
     if shared.members:
-        return stacked([zero_message(one.shared, likelihood) for one in shared.members])
+        return stacked([zero_message(one.shared, likelihood.each) for one in shared.members])
     S, C = shared.size, likelihood.processes
     if not likelihood.per_class or likelihood.coupled:
         return zero(C * S)

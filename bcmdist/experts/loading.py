@@ -14,7 +14,8 @@ def load_values(reference: BlobReference, model: Model) -> np.ndarray:
     """Shared values given which rows are linearised, (S,), or (C, S) for C processes."""
     values, shared, processes = load_array(reference), model.shared, model.likelihood.processes
     stored = zero_message(shared, model.likelihood).eta.shape
-    shape = (processes, shared.size) if processes > 1 else (shared.size,)
+    each = shared.size // max(1, len(shared.members))
+    shape = (processes, each) if processes > 1 else (shared.size,)
     where = f"{reference.url}: blob {reference.digest[:12]}"
     check_array(values, where, "shared values", shape=shape if values.shape == shape else stored)
     return values.reshape(shape)

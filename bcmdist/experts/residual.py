@@ -192,7 +192,7 @@ def prior_covariance(K, mean, X) -> np.ndarray:
 
 def refuse_classes_together(residual: str, likelihood: Likelihood) -> None:
     """Raise `InvalidOption` for several processes whose modes are searched together, which takes such a matrix."""
-    if likelihood.processes > 1 and not likelihood.exact:
+    if likelihood.processes > 1 and not (likelihood.exact or likelihood.apart):
         refuse_uncoupled(residual, f"likelihood {likelihood.name}", "take --likelihood onehot")
 
 

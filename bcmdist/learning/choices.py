@@ -48,7 +48,8 @@ def choose_likelihood(data, surveyed, settings, schema) -> tuple[Likelihood, tup
             f"({', '.join(schema.classes[:5])}), got {task}; give it, or numbers"
         )
     two = binary or (labels is not None and len(labels) == 2)
-    name = settings.likelihood or (tasks(task)[task][0] if task != "classification" or two else MANY_CLASSES)
+    many = task == "classification" and not two
+    name = settings.likelihood or (EXPERTS[settings.expert].many if many else tasks(task)[task][0])
     likely = make_likelihood(name, TWO_CLASSES)
     refuse_unread(settings, likely)
     single, per_class = likely.single, likely.per_class

@@ -80,6 +80,8 @@ class ExpertKind:
     """that it can do with; any where there are none"""
     likelihoods: tuple[str, ...] = ()
     """that it can do with; any where there are none"""
+    many: str = "onehot"
+    """likelihood of more than two classes that it takes by default"""
     options: tuple[str, ...] = ()
     """fields of `Settings` that few experts read"""
     count: str = "query"
@@ -159,6 +161,12 @@ class ExpertKind:
 
     def refuse_likelihood(self, name: str, likelihood: Likelihood) -> None:
         """Raise `InvalidOption` for a likelihood that this expert, of some name, cannot do with."""
+        if likelihood.apart and likelihood.name not in self.likelihoods:
+            able = [one for one in EXPERTS if likelihood.name in EXPERTS[one].likelihoods]
+            raise InvalidOption(
+                f"likelihood: expected the expert {' or '.join(able)} with {likelihood.name}, got {name}; give "
+                f"--expert {able[0]}, or --likelihood onehot"
+            )
         if self.likelihoods and likelihood.name not in self.likelihoods:
             raise InvalidOption(
                 f"likelihood: expected {' or '.join(self.likelihoods)} with the expert {name}, got {likelihood.name}; "
@@ -269,7 +277,8 @@ BUMP_OPTIONS = ("rvm_update", "rvm_dictionary", "rvm_lengthscale")
 register_expert(
     "rvm",
     weights_of(relevance.drawn),
-    likelihoods=("gaussian", "bernoulli", "probit"),
+    likelihoods=("gaussian", "bernoulli", "probit", "one_against_rest"),
+    many="one_against_rest",
     options=(*BUMP_OPTIONS, "rvm_classes"),
     **BUMPS,
 )

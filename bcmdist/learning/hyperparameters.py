@@ -77,7 +77,7 @@ def find_hyperparameters(
         "decisions": [decision.to_json() for decision in learned.decisions],
     }
     kernel, mean = learned.kernel, LINEAR if learned.linear else mean
-    if likelihood is not wanted and not wanted.needs_calibration:  # it has an evidence, without a gradient
+    if likelihood is not wanted and not (wanted.needs_calibration or wanted.apart):  # its evidence has no gradient
         kernel = rescale(_class_evidence(objective.parts, reference, mean, wanted, classes, runtime), kernel)
     return learned.kernel_name, kernel, learned.likelihood if likelihood is wanted else wanted, mean, found
 

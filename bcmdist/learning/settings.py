@@ -24,8 +24,8 @@ class Settings:
     0 and 1, else regression]"""
     likelihood: Annotated[str | None, "NAME"] = None
     """by name: gaussian student_t gamma inverse_gaussian; bernoulli probit svm softmax softmax_coupled softmax_fisher
-    onehot; negative_binomial poisson; weibull exponential; binomial; or one that another package adds [default: the
-    first of the task's; onehot for more than two classes]"""
+    onehot one_against_rest; negative_binomial poisson; weibull exponential; binomial; or one that another package adds
+    [default: the first of the task's; onehot for more than two classes, one_against_rest with rvm]"""
     kernel: Annotated[str, "NAME|auto"] = "auto"
     """by name: se matern12 matern32 matern52 rq arcsine linear poly2 poly3 constant, or one that another package adds;
     -iso for one lengthscale; + and *; auto: the best of several"""

@@ -28,7 +28,7 @@ def predict_latent(shared: Shared, belief: Belief, X) -> tuple[np.ndarray, np.nd
     var(f | v) is what the model's residual says: with "none" it is zero by definition of the model (SoR, weights of a
     basis), whose variance therefore vanishes where no basis function reaches.
 
-    Of members side by side, mean and variance of the equal mixture of what each says.
+    Of members side by side, mean and variance of the equal mixture of what each says, or what each says of its class.
 
     Parameters
     ----------
@@ -41,8 +41,15 @@ def predict_latent(shared: Shared, belief: Belief, X) -> tuple[np.ndarray, np.nd
         variance is their covariance (n, C, C)
     """
     if shared.members:
-        return mixed(predict_latent(one.shared, belief[k], X) for k, one in enumerate(shared.members))
+        each = [predict_latent(one.shared, belief[k], X) for k, one in enumerate(shared.members)]
+        return mixed(each) if shared.mixture else _of_classes(each)
     return _moments(belief, shared, X)
+
+
+def _of_classes(said) -> tuple[np.ndarray, np.ndarray]:
+    """Means and variances (n, C) from those of each class, (n,) each."""
+    means, variances = zip(*said, strict=True)
+    return np.column_stack(means), np.column_stack(variances)
 
 
 @singledispatch

@@ -7,7 +7,7 @@ Phi'dlog p/df = A w, and L its evidence.
 """
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from bcmdist import linalg
 from bcmdist.errors import BcmdistWarning
 from bcmdist.learning.ground import Ground
 from bcmdist.learning.relevance.forms import NOTHING, Weighed, sites
-from bcmdist.learning.relevance.learners import Problem, State, posterior
+from bcmdist.learning.relevance.learners import Posterior, Problem, State, posterior
 from bcmdist.learning.relevance.sums import Functions, Sums, functions_of
 from bcmdist.learning.relevance.updates import UPDATES
 from bcmdist.model.likelihoods import Likelihood
@@ -27,9 +27,15 @@ from bcmdist.storage.loading import load_array
 
 # A pass is the last where it moves f by no more, in units of what the rows tell of it; and passes at most.
 STILL, MOST_PASSES = 1e-4, 50
+# Passes that move further than the last one shorten the step by this factor, others lengthen it, within the limits:
+# rows that are sure of their class do not resist where others pull, and whole steps may turn back for ever.
+SHORTER, LONGER, LEAST_STEP = 0.5, 1.5, 1.0 / 64.0
 # Smallest precision as a share of what rows know of a function alone: under a flatter prior experts, who know some of
 # the rows only, do not find their own modes (on MNIST, of 3500 rows each). Arbitrary.
 LEAST_SHARE = 1e-6
+# Smallest precision of a weight, which logits are sums of: where classes do not overlap the evidence grows with them
+# without end, and beyond hundreds rows say nothing that can be told from rounding. Arbitrary.
+LEAST_PRECISION = 1e-4
 LEAST_WEIGHT = 1e-12  # of a row, below which its share in constants is that of such a one
 
 
@@ -43,10 +49,14 @@ class SiteSums:
     form: str
     weighed: BlobReference
     """of a `Weighed`"""
+    own: int | None = None
+    """class that stands against the rest"""
 
     def __call__(self, part, rows) -> Sums:
         scaling = load_scaling(self.functions.scaling)
         obs = scaling.observations(class_numbers(rows.obs, self.classes), self.likelihood.units)
+        if self.own is not None:
+            obs = replace(obs, y=(obs.y == self.own) * 1.0)
         Phi = self.functions.design(rows.X)
         at = Weighed.from_array(load_array(self.weighed)).marginals(Phi)
         return site_sums(Phi, *sites(self.form, self.likelihood, obs, at))
@@ -59,23 +69,35 @@ def site_sums(Phi, omega, nu) -> Sums:
     return Sums(gram, Phi.T @ nu, float(np.sum(nu**2 / least)), len(nu), float(np.log(least).sum()))
 
 
-def standing_still(tried: Weights, likelihood, ground: Ground, start: State | None) -> tuple[Problem, State]:
-    """The sums of all rows at weights that stand still under the state that they tell, and this."""
-    weights, weighed, arrays = np.zeros(tried.size), NOTHING, tried.basis.to_arrays()
+def weighed_at(weights, state: State, found: Posterior) -> Weighed:
+    """What is believed of weights (B + P,) that are on the way to a posterior: its variances, at these."""
+    some = np.union1d(state.active, np.flatnonzero(weights))
+    places, prior, covariance = np.searchsorted(some, state.active), np.zeros(len(some)), np.zeros((len(some),) * 2)
+    prior[places], covariance[np.ix_(places, places)] = 1.0 / state.alpha, found.covariance
+    return Weighed(some, weights[some], prior, covariance)
+
+
+def standing_still(tried: Weights, likelihood, ground: Ground, start: State | None, own=None) -> tuple[Problem, State]:
+    """The sums of all rows at weights that stand still under the state that they tell, and this.
+
+    `own`: the class that stands against the rest, of more than two.
+    """
+    weights, weighed, arrays, share, last = np.zeros(tried.size), NOTHING, tried.basis.to_arrays(), 1.0, np.inf
     for _ in range(MOST_PASSES):
         with ground.transient(arrays | {"weighed": weighed.to_array()}) as references:
             functions = functions_of(tried, ground.scaling, {name: references[name] for name in arrays})
-            how = (ground.options["rvm_classes"], references["weighed"])
+            how = (ground.options["rvm_classes"], references["weighed"], own)
             sums = ground.sum(SiteSums(functions, likelihood, ground.classes, *how))
-        problem = Problem(sums, tried.size - tried.functions, keep_noise=True, least=LEAST_SHARE)
+        problem = Problem(sums, tried.size - tried.functions, keep_noise=True, least=LEAST_SHARE, floor=LEAST_PRECISION)
         start = state = UPDATES[ground.options["rvm_update"]](problem, 1.0, start)
-        found, moved = posterior(sums, state), np.zeros(tried.size)
-        moved[state.active] = found.mean
-        weighed = Weighed(state.active, found.mean, 1.0 / state.alpha, found.covariance)
-        step, weights = moved - weights, moved
+        found, step = posterior(sums, state), -weights
+        step[state.active] += found.mean
         change = float(np.sqrt(step @ sums.gram @ step))
         if change <= STILL:
             break
+        share = max(SHORTER * share, LEAST_STEP) if change > last else min(LONGER * share, 1.0)
+        weights, last = weights + share * step, change
+        weighed = weighed_at(weights, state, found)
     else:
         text = (
             f"relevance vectors: expected weights to stand still, after {MOST_PASSES} passes they move by {change:.1e}"

@@ -75,6 +75,12 @@ class Problem:
     keep_noise: bool = False
     least: float = LEAST_SHARE
     """smallest precision, as a share of what the data know of the function alone"""
+    floor: float = 0.0
+    """smallest precision, whatever they know"""
+
+    def least_alpha(self, noise) -> np.ndarray:
+        """Smallest precisions of all functions at a noise variance, (M,)."""
+        return np.maximum(self.least * np.diag(self.sums.gram) / noise, self.floor)
 
     @property
     def free(self) -> int:
@@ -121,7 +127,7 @@ def best_alpha(s, q, least=0.0) -> np.ndarray:
 
 def bounded(problem: Problem, state: State) -> State:
     """With the precisions that are smaller than the data can bear raised."""
-    least = problem.least * np.diag(problem.sums.gram)[state.active] / state.noise
+    least = problem.least_alpha(state.noise)[state.active]
     alpha = np.where(state.active < problem.free, np.maximum(state.alpha, least), state.alpha)
     return State(state.active, alpha, state.noise)
 

@@ -24,6 +24,7 @@ from bcmdist.learning.relevance.learners import (
 
 # Share of a function that those in the model leave, below which rounding tells what they leave.
 LEAST_LEFT = 1e-9
+LEAST_KNOWN = 1e-100  # of a function by all rows, the square of which is a number; rows of classes may say less
 MOST_ROUNDS = 10_000
 # Changes between two looks at the noise, with all computed anew: so many at first, or a share of the functions in the
 # model; fewer where they gain other than they seem to, by a share of it. Functions that nearly determine each other
@@ -110,11 +111,11 @@ def best_change(problem: Problem, sight: Sight) -> tuple[int, float, float]:
     state, G, free = sight.state, problem.sums.gram, problem.free
     inside = state.active[state.active < free]
     m, now = len(inside), np.full(free, np.inf)
-    said = LEAST_LEFT * np.diag(G)[:free] / state.noise >= sight.S  # by those in the model
+    said = np.maximum(LEAST_LEFT * np.diag(G)[:free] / state.noise, LEAST_KNOWN) >= sight.S  # by those in the model
     s, q = np.where(said, 1.0, sight.S), np.where(said, 0.0, sight.Q)
     now[inside] = state.alpha[:m]
     s[inside], q[inside] = (one[:m] for one in apart(state.alpha, sight.mean, np.diag(sight.covariance)))
-    best = best_alpha(s, q, problem.least * np.diag(G)[:free] / state.noise)
+    best = best_alpha(s, q, problem.least_alpha(state.noise)[:free])
     gain = _shares(best, s, q) - _shares(now, s, q)
     j = int(gain.argmax())
     return j, float(best[j]), float(gain[j])

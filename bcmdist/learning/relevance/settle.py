@@ -6,6 +6,7 @@ scales, so that experts hear the same once more, in a small share of the time, a
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -18,6 +19,7 @@ from bcmdist.learning.relevance.lengthscales import climbed, summed
 from bcmdist.learning.relevance.updates import UPDATES
 from bcmdist.model.kernels import SquaredExponential
 from bcmdist.model.likelihoods import Likelihood
+from bcmdist.model.shared.dictionaries import side_by_side
 from bcmdist.model.shared.interface import Shared
 from bcmdist.model.shared.radial import Radial
 from bcmdist.model.shared.weights import Weights
@@ -50,7 +52,11 @@ def dictionary(sample, rows, kernel, count) -> tuple[Radial, float]:
 
 
 def settled(shared: Shared, likelihood, ground: Ground) -> tuple[Shared, Likelihood]:
-    """The functions that the evidence of all rows keeps, and the noise of measurements, unless it was given."""
+    """The functions that the evidence of all rows keeps, and the noise of measurements, unless it was given; of classes
+    that stand against the rest those of each."""
+    if likelihood.apart:
+        each = [grown(cast(Weights, shared), likelihood.each, ground, own=c) for c in range(likelihood.processes)]
+        return side_by_side([relevant(tried, state) for tried, _, state in each]), likelihood
     tried, problem, state = grown(cast(Weights, shared), likelihood, ground)
     if not likelihood.exact:
         return relevant(tried, state), likelihood
@@ -59,14 +65,14 @@ def settled(shared: Shared, likelihood, ground: Ground) -> tuple[Shared, Likelih
     return relevant(tried, state), replace(likelihood, noise_variance=np.array([state.noise]))
 
 
-def grown(whole: Weights, likelihood, ground: Ground) -> tuple[Weights, Problem, State]:
+def grown(whole: Weights, likelihood, ground: Ground, *, own: int | None = None) -> tuple[Weights, Problem, State]:
     """Some functions of a dictionary, their sums, and which of them are in the model.
 
     Of a dictionary that is larger than sums may be, some functions at a time are tried, each once, together with those
     in the model then; one pass over the rows each time. This is the subspace EM of section 2.4 of the thesis (SYSTEMS
     T8) for whole blocks of functions and any learner.
     """
-    held, learn = whole.mean.weights(whole.inputs), measured if likelihood.exact else standing_still
+    held, learn = whole.mean.weights(whole.inputs), measured if likelihood.exact else partial(standing_still, own=own)
     kept, start = np.arange(0), None
     for block in np.array_split(np.arange(whole.functions), -(-whole.functions // ground.count)):
         names = np.sort(np.concatenate([kept, block]))

@@ -15,6 +15,7 @@ Its task, units (`model.units`), parameters with their bounds, columns and score
 """
 
 from bcmdist.data.registry import Registry, load_plugins
+from bcmdist.model.likelihoods.against_rest import OneAgainstRest
 from bcmdist.model.likelihoods.classes import SVM, Bernoulli, Probit, TwoClass, logistic_average
 from bcmdist.model.likelihoods.counts import Binomial, NegativeBinomial, Poisson
 from bcmdist.model.likelihoods.gaussian import Gaussian, StudentT
@@ -34,6 +35,7 @@ __all__ = [
     "InverseGaussian",
     "Likelihood",
     "NegativeBinomial",
+    "OneAgainstRest",
     "OneHot",
     "OneProcess",
     "Poisson",
@@ -106,5 +108,6 @@ for _likelihood in (
     SoftmaxFisher,
     SoftmaxCoupled,
     OneHot,
+    OneAgainstRest,
 ):
     register_likelihood(_likelihood)

@@ -142,6 +142,17 @@ class Likelihood(ABC):
         return self.single and not self.categorical
 
     @property
+    def each(self) -> "Likelihood":
+        """That of each process on its own, of a class against the rest, where processes know nothing of each other;
+        elsewhere itself."""
+        return self
+
+    @property
+    def apart(self) -> bool:
+        """True where processes are models of their own, each with the likelihood `each`."""
+        return self.each is not self
+
+    @property
     def copies(self) -> int:
         """How many of an expert's matrices there are: one that all processes share, or one for each."""
         return 1 if self.exact else self.processes

@@ -7,7 +7,8 @@ and w are the basis and the weights of the mean. What v does not explain is r, w
 k(x, x) - b_g(x)'b_g(x); what experts do with it has a name, `residual` (`bcmdist.experts.residual`).
 
 Several models may stand side by side, `members`: each hears all rows on its own, with a share of v of its own, and
-predictions are their equal mixture. Most kinds have none: all of v is one model.
+predictions are their equal mixture, or each is about the process of a class. Most kinds have none: all of v is one
+model.
 
 A new kind is one class, added to `kinds.KINDS` under a name of its own. A basis alone is less: see `weights`.
 """
@@ -44,6 +45,8 @@ class Shared(ABC):
     """whether fewer of them than were asked for are left because they determine the others"""
     nested: ClassVar[bool] = False
     """whether the first of them alone are what as many would be: values at the first points"""
+    mixture: ClassVar[bool] = True
+    """whether predictions mix what members say; else each says what its class is, against the rest"""
     advised: ClassVar[str] = "set --query to {} or more"
     """what to do where they limit a fit, {} being a number of them that would not"""
     kernel: Kernel
@@ -157,12 +160,15 @@ class Member:
     """One of the models that stand side by side."""
 
     shared: Shared
-    noise: float
+    noise: float = 1.0
     """its noise variances, as a share of those of the likelihood of all; their mean is 1"""
+    own: int | None = None
+    """its class, which stands against the rest; None where it hears what all hear"""
 
     def heard(self, obs: Observations) -> Observations:
-        """Rows as this one hears them: of weight w where all others would say w times this share."""
-        return replace(obs, weight=obs.weight / self.noise)
+        """Rows as this one hears them: of weight w where all others would say w times this share; 1 for its class."""
+        y = obs.y if self.own is None else (obs.y == self.own) * 1.0
+        return replace(obs, y=y, weight=obs.weight / self.noise)
 
 
 def refuse_negative(residual, prior) -> None:

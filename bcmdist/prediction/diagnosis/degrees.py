@@ -43,8 +43,8 @@ def degrees_share(shared, likelihood, X, obs, belief) -> float:
     Of members side by side, the mean over these.
     """
     if shared.members:
-        each = enumerate(shared.members)
-        return float(np.mean([degrees_share(one.shared, likelihood, X, one.heard(obs), belief[k]) for k, one in each]))
+        each, own = likelihood.each, enumerate(shared.members)
+        return float(np.mean([degrees_share(one.shared, each, X, one.heard(obs), belief[k]) for k, one in own]))
     V = shared.design(X)
     Lam = kind_of(shared).residual(shared, V, X)
     if likelihood.exact:

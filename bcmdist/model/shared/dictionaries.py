@@ -1,0 +1,126 @@
+"""Relevance vectors of each class side by side: as many models as there are classes, with functions of their own.
+
+    f_c(x) = sum_j w_cj phi_cj(x),     w_cj ~ N(0, s_cj^2),     for each of C classes
+
+Each hears all rows as its class against the rest, and says what it believes of f_c. All have room for as many
+functions; those that a class has fewer than the others have the scale 0, and say nothing.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, cast
+
+import numpy as np
+
+from bcmdist.model.kernels import Kernel
+from bcmdist.model.mean import Mean
+from bcmdist.model.shared.interface import Arrays, Member, Shared
+from bcmdist.model.shared.radial import Radial
+from bcmdist.model.shared.weights import Weights
+from bcmdist.storage.fields import check_array, damaged
+
+CENTRES, LENGTHSCALE, ROWS, SCALE = "class_centres", "class_lengthscale", "class_rows", "class_scale"
+
+
+@dataclass(frozen=True)
+class Dictionaries(Shared):
+    """Bumps of C classes, up to B for each."""
+
+    kind: ClassVar[str] = "dictionaries"
+    noun: ClassVar[str] = "basis functions of a class"
+    exhaustive: ClassVar[bool] = False
+    mixture: ClassVar[bool] = False
+    centres: np.ndarray
+    """in scaled units, (C, B, D)"""
+    lengthscale: np.ndarray
+    """(D,)"""
+    rows: np.ndarray
+    """numbers of the rows in the training data that the centres are, (C, B)"""
+    scale: np.ndarray
+    """prior standard deviations of the weights, (C, B); 0 where a class has fewer functions"""
+    kernel: Kernel
+    mean: Mean
+    residual: str = "none"
+    jitter: float = 0.0
+
+    @property
+    def fewer(self) -> str:
+        return Radial.fewer
+
+    @property
+    def inputs(self) -> int:
+        return self.centres.shape[2]
+
+    @property
+    def functions(self) -> int:
+        return self.scale.size
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        return self._members
+
+    @cached_property
+    def _members(self):
+        prior = (self.kernel, self.mean, self.residual)
+        each = enumerate(zip(self.centres, self.rows, self.scale, strict=True))
+        return tuple(Member(Weights(Radial(Z, self.lengthscale, rows), s, *prior), own=c) for c, (Z, rows, s) in each)
+
+    def fill(self, X, V) -> None:
+        B = self.scale.shape[1]
+        for c, member in enumerate(self.members):
+            member.shared.fill(X, V[:, c * B : (c + 1) * B])
+
+    def summary(self, mean) -> dict:
+        """Relevance vectors of each class, in the order of the classes; otherwise as of one class."""
+        having = [np.flatnonzero(scale) for scale in self.scale]
+        each = list(zip(having, self.rows, self.scale, mean, strict=True))
+        return {
+            "relevance_vectors": {
+                "number": [len(some) for some in having],
+                "rows": [[int(row) for row in rows[some]] for some, rows, _, _ in each],
+                "weights": [(scale * v[: len(scale)])[some].tolist() for some, _, scale, v in each],
+            }
+        }
+
+    def to_arrays(self) -> tuple[Arrays, dict]:
+        arrays = {CENTRES: self.centres, LENGTHSCALE: self.lengthscale, ROWS: self.rows, SCALE: self.scale}
+        return arrays, {}
+
+    @classmethod
+    def from_arrays(cls, arrays, facts, kernel, mean, residual) -> "Dictionaries":
+        bumps = arrays[CENTRES], arrays[LENGTHSCALE], arrays[ROWS]
+        return cls(*bumps, arrays[SCALE], kernel, mean, residual, facts["jitter"])
+
+    @classmethod
+    def check_arrays(cls, arrays, facts, inputs, where) -> None:
+        for name in (CENTRES, LENGTHSCALE, ROWS, SCALE):
+            if name not in arrays:
+                raise damaged(where, f"an array {name}", "none")
+        if arrays[SCALE].ndim != 2 or 0 in arrays[SCALE].shape:
+            raise damaged(where, f"classes with functions in {SCALE}", f"shape {arrays[SCALE].shape}")
+        C, B = arrays[SCALE].shape
+        check_array(arrays[CENTRES], where, CENTRES, shape=(C, B, inputs))
+        check_array(arrays[LENGTHSCALE], where, LENGTHSCALE, shape=(inputs,), positive=True)
+        check_array(arrays[ROWS], where, ROWS, shape=(C, B))
+        check_array(arrays[SCALE], where, SCALE, shape=(C, B))
+
+    def check(self, where) -> None:
+        if np.any(self.scale < 0.0):
+            raise damaged(where, f"scales of at least 0 in {SCALE}", f"{self.scale.min():g}")
+
+
+def side_by_side(models: list[Weights]) -> Dictionaries:
+    """The weights of bumps of each class, all of the same lengthscales, kernel and mean."""
+    first, most = models[0], max(one.functions for one in models)
+
+    def padded(array, count):
+        return np.concatenate([array, np.zeros((most - count, *array.shape[1:]))])
+
+    bases = [cast(Radial, one.basis) for one in models]
+    arrays = (
+        np.stack([padded(basis.centres, basis.functions) for basis in bases]),
+        bases[0].lengthscale,
+        np.stack([padded(basis.rows, basis.functions) for basis in bases]),
+        np.stack([padded(one.scale, one.functions) for one in models]),
+    )
+    return Dictionaries(*arrays, first.kernel, first.mean, first.residual)
