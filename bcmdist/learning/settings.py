@@ -61,8 +61,8 @@ class Settings:
     set: Annotated[dict[str, float | list[float]], "NAME=VALUE"] = field(default_factory=dict)
     """with --no-learn: a hyper-parameter as `info` prints it, in units of the scaled data"""
     objective: Literal["local", "committee", "subset"] = "local"
-    """learn from blocks of rows on their own; from there on from the whole committee (PITC); or from one random subset
-    of the rows of --effort"""
+    """learn from blocks of rows on their own; from there on from the whole committee (PITC; of rrgp_star the
+    reduced-rank process that it augments); or from one random subset of the rows of --effort"""
     effort: Literal["quick", "normal", "thorough"] = "normal"
     """how long to learn, and from how many rows"""
     seed: int = 0

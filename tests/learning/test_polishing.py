@@ -11,6 +11,7 @@ from bcmdist.data.dataset import open_data
 from bcmdist.data.observations import unweighted
 from bcmdist.data.partition import partitions
 from bcmdist.errors import InvalidOption
+from bcmdist.learning import polishing
 from bcmdist.learning.evidence.apart_objective import ApartObjective
 from bcmdist.learning.evidence.objectives import CommitteeObjective
 from bcmdist.learning.point import Point, prior_center, theta_of
@@ -148,7 +149,20 @@ def test_the_augmented_expert_takes_the_points_of_what_it_augments(fast):
     assert plain.predict(far)["variance"] < 1e-3 * star.predict(far)["variance"]
 
 
-@pytest.mark.parametrize("expert", ["sor", "bcm"])
+def test_few_random_points_do_not_end_in_noise(make_data, rng, monkeypatch):
+    """HPEV-rand: what the exact process calls noise is far less than what so few points leave."""
+    X = rng.standard_normal((200, 8))
+    angles = 0.2 * X.cumsum(axis=1)
+    y = np.hypot(np.cos(angles).sum(axis=1), np.sin(angles).sum(axis=1))
+    settings = replace(ASKED, expert="sor", query_method="random", query=32, rows_per_expert=200)
+    path = make_data("arm.zarr", X=X, y=y / y.std() + 0.05 * rng.standard_normal(200))
+    found = GBCM.fit(path, settings)
+    assert found.score(path)["nmse"] < 0.1
+    monkeypatch.setattr(polishing, "NOISE_FACTORS", (1.0,))
+    assert found.info()["log_evidence"] > GBCM.fit(path, settings).info()["log_evidence"]
+
+
+@pytest.mark.parametrize("expert", ["sor", pytest.param("bcm", marks=pytest.mark.slow)])
 def test_the_cluster_takes_the_same_turns(fast, cluster, expert):
     settings = replace(ASKED, expert=expert, query_method="hpev-sgev")
     here, there = (GBCM.fit(fast, settings, runtime=runtime) for runtime in (SerialRuntime(), cluster))
