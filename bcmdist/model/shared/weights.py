@@ -105,8 +105,8 @@ class Weights(Shared):
     def fill(self, X, V) -> None:
         np.multiply(self.basis.features(X), self.scale, out=V)
 
-    def summary(self, mean) -> dict:
-        return self.basis.summary(self.scale * mean[..., : self.functions])
+    def summary(self, belief, original) -> dict:
+        return self.basis.summary(self.scale * belief.mean[..., : self.functions])
 
     def to_arrays(self) -> tuple[dict[str, np.ndarray], dict[str, str]]:
         arrays = {f"{PREFIX}{name}": array for name, array in self.basis.to_arrays().items()}
