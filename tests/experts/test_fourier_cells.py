@@ -111,7 +111,7 @@ def test_a_cluster_says_the_same(fitted, cluster, tmp_path):
 
 def test_forgotten_rows_are_no_neighbours(fitted, tmp_path):
     """What is left is the committee, and the rows around, of the others alone."""
-    gbcm, path, X, y, new = fitted
+    gbcm, path, _, y, new = fitted
     own = GBCM.fit(path, CELLS, model=tmp_path / "own")
     after = own.forget([entry.key for entry in own.ledger[:2]])
     assert after.committee.total.rows < 900
