@@ -42,7 +42,7 @@ def info(snapshot: Snapshot) -> dict:
         "passes": [entry.to_json() for entry in facts.passes],
         "converged": passes.converged(facts),
         "jitter": shared.jitter,
-        "waves": _waves(snapshot),
+        "waves": None,
         "shared_lengthscales": _shared_lengthscales(shared.kernel),
         "kernels_tried": facts.kernels_tried,
         "decisions": facts.decisions or [],
@@ -56,7 +56,7 @@ def info(snapshot: Snapshot) -> dict:
         "cells": _cells(snapshot),
         "seconds_by_stage": facts.seconds,
         "model": snapshot.url,
-        **shared.summary(snapshot.committee.posterior.mean),
+        **shared.summary(snapshot.committee.posterior, model.scaling.original_inputs),
     }
 
 
@@ -64,12 +64,6 @@ def _shared_lengthscales(kernel):
     """By name, how many inputs have one and the same lengthscale: all those of a kernel, where they are several."""
     values = {f"kernel.{name}": kernel.parameters[name] for name in kernel.lengthscales}
     return {name: len(value) for name, value in values.items() if len(value) > 1 and np.ptp(value) == 0.0}
-
-
-def _waves(snapshot):
-    """Of an expert about waves: how many of each axis, their box, and what is known of the belief to what error."""
-    told = snapshot.model.shared.told(snapshot.model.scaling.original_inputs)
-    return told and told | snapshot.committee.posterior.told
 
 
 def _cells(snapshot):

@@ -34,6 +34,7 @@ from bcmdist.learning.ground import Ground
 from bcmdist.learning.known import Known
 from bcmdist.learning.query_selection import QUERY_METHODS, select_points
 from bcmdist.learning.relevance import settle as relevance
+from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.interface import Shared
 from bcmdist.model.shared.query import Query, prepare
@@ -42,6 +43,8 @@ from bcmdist.model.shared.weights import Basis, Weights
 Maker = Callable[[Known], Shared]
 Refusal = Callable[[str, int, float], None]
 """Raises `InvalidOption` for the expression of a kernel, a number of inputs, and a tolerance."""
+Affordable = Callable[[Kernel, np.ndarray, np.ndarray, float], bool]
+"""Of a kernel, the least and largest values of inputs, (D,) each, in scaled units, and a tolerance."""
 # Shared variables and likelihood at which the evidence of the rows is higher than where they begin.
 Trainer = Callable[[Any, Any, Ground], tuple[Shared, Likelihood]]
 
@@ -96,6 +99,8 @@ class ExpertKind:
     """of one in the order of cells, about, by default"""
     refuse: Refusal | None = None
     """what it cannot do, as soon as that is known"""
+    affordable: Affordable | None = None
+    """whether its shared variables can stand for a kernel; all where there is none"""
     drawn: Callable[[Any], int] = lambda _: 0
     """rows that functions are made of, of `Settings`, where they are more than as many"""
     method: str = "committee"
@@ -302,6 +307,7 @@ EXPERTS.add(
         rows=WAVE_ROWS,
         cell_rows=WAVE_ROWS_IN_CELLS,
         refuse=fourier.refuse_early,
+        affordable=fourier.affordable,
         **POINTLESS,
     ),
 )

@@ -9,10 +9,11 @@ half of it for what comes round from the next period, half for frequencies that 
 """
 
 import math
+import warnings
 
 import numpy as np
 
-from bcmdist.errors import InvalidOption
+from bcmdist.errors import BcmdistWarning, InvalidOption
 from bcmdist.learning.known import Known
 from bcmdist.model.kernels import Kernel, parse_kernel
 from bcmdist.model.shared.fourier import nufft
@@ -26,25 +27,57 @@ MARGIN, LEAST_EXTENT = 0.05, 0.01
 TYPICAL_EXTENT = 6.0
 # Frequencies of one input that are looked at, and halvings on the way to where a kernel has fallen.
 MOST_FREQUENCIES, HALVINGS = 2**22, 60
+# Up to which an error is loosened, by steps of such a factor, where learning has come to a kernel of too many weights.
+LOOSEST, LOOSENED = 0.5, 2.0
 
 
 def waves(known: Known) -> Fourier:
     """Weights of waves for the box of all rows, at the error that was asked for.
+
+    Where hyper-parameters that were learned ask for too many, at a larger one, with a warning.
 
     Raises
     ------
     InvalidOption
         They would be too many, or the kernel has no spectral density.
     """
-    tolerance = known.options["tolerance"]
-    extent, share = known.high - known.low, tolerance / (2 * len(known.low))
-    reach = np.array([_reach(kernel, share) for kernel in _along(known.kernel, len(extent))])
-    margin = np.maximum(MARGIN * extent, LEAST_EXTENT * reach)
-    step = 1.0 / (extent + 2.0 * margin + reach)
-    most = _highest(known.kernel, step, share)
+    tolerance, place = known.options["tolerance"], (known.kernel, known.low, known.high)
+    if known.learned:
+        tolerance = _loosened(*place, tolerance)
+    step, most, margin = _grid(*place, tolerance)
     refuse_many(most, tolerance)
     low, high = known.low - margin, known.high + margin
     return Fourier(step, most, low, high, tolerance, known.kernel, known.mean, known.residual)
+
+
+def affordable(kernel: Kernel, low, high, tolerance) -> bool:
+    """Whether waves in the box of rows from `low` to `high` (D,) can stand for a kernel at an error."""
+    return _count(_grid(kernel, low, high, tolerance)[1]) <= MOST_WEIGHTS
+
+
+def _grid(kernel, low, high, tolerance):
+    """Steps and numbers of frequencies along each input, and the margin of the box, (D,) each."""
+    extent, share = high - low, tolerance / (2 * len(low))
+    reach = np.array([_reach(one, share) for one in _along(kernel, len(extent))])
+    margin = np.maximum(MARGIN * extent, LEAST_EXTENT * reach)
+    step = 1.0 / (extent + 2.0 * margin + reach)
+    return step, _highest(kernel, step, share), margin
+
+
+def _loosened(kernel, low, high, asked):
+    """The error that was asked for, or the next one that is affordable."""
+    tolerance = asked
+    while tolerance < LOOSEST and not affordable(kernel, low, high, tolerance):
+        tolerance = min(LOOSENED * tolerance, LOOSEST)
+    if tolerance > asked:
+        warnings.warn(
+            BcmdistWarning(
+                f"expert fourier: the kernel that was learned takes more than {MOST_WEIGHTS} weights for a tolerance "
+                f"of {asked:g}: {tolerance:g} in its place; give a smoother --kernel for less"
+            ),
+            stacklevel=2,
+        )
+    return tolerance
 
 
 def refuse_early(kernel: str, inputs: int, tolerance: float) -> None:

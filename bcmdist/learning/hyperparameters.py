@@ -25,7 +25,7 @@ RESCALE_BLOCKS = 2
 
 
 def find_hyperparameters(
-    settings, blocks, near, reference, spread, likelihood, classes, runtime, log, *, sloping
+    settings, blocks, near, reference, spread, likelihood, classes, runtime, log, *, sloping, affordable
 ) -> tuple[str, Kernel, Likelihood, str, dict[str, Any]]:
     """Kernel name, kernel, likelihood and mean, learned or given, and what was found on the way.
 
@@ -37,6 +37,7 @@ def find_hyperparameters(
     spread : (D,) what the inputs as they were given were divided by
     log : path of the evaluations that are known already
     sloping : whether a linear mean may take the place of the constant one
+    affordable : a function of a kernel, whether shared variables can stand for it
 
     Raises
     ------
@@ -66,6 +67,7 @@ def find_hyperparameters(
             spread=spread,
             judges_for=ground.judges_on(bench) if bench else None,
             trend=ground.trend,
+            affordable=affordable,
         )
     except NotPositiveDefinite as error:
         raise NotPositiveDefinite(f"{error}; the last failure: {(remembered.reasons or ['none'])[-1]}") from error

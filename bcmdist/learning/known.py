@@ -39,5 +39,7 @@ class Known:
     """where predictions will be wanted, (m, D)"""
     row: np.ndarray | None = None
     """where each row of the sample stands in the data, (n,)"""
+    learned: bool = False
+    """whether hyper-parameters were learned: what they ask for came out late"""
     options: Mapping[str, Any] = field(default_factory=dict)
     """the expert's own, by the names of `Settings`"""

@@ -18,6 +18,7 @@ from bcmdist.data.partition import Partition, partitions
 from bcmdist.data.schema import Schema, with_two_classes
 from bcmdist.data.slices import share_between
 from bcmdist.experts.limits import expert_fits, refuse_expert_of
+from bcmdist.learning.affordable import Affordable
 from bcmdist.learning.blocks.blocks import LEARNING_BLOCK, Blocks, CellBlocks, SampleBlocks
 from bcmdist.learning.choices import MANY_CLASSES, choose_likelihood, warn_of_data, warn_of_roles, warn_of_slices
 from bcmdist.learning.experts import EXPERTS, ExpertKind, query_points
@@ -130,6 +131,11 @@ class Case:
         return EXPERTS[self.settings.expert]
 
     @property
+    def box(self) -> tuple[np.ndarray, np.ndarray]:
+        """Least and largest values of inputs, (D,) each, scaled."""
+        return self.scaling.inputs(self.surveyed.x.low), self.scaling.inputs(self.surveyed.x.high)
+
+    @property
     def effort(self) -> Effort:
         return EFFORTS[self.settings.effort]
 
@@ -191,8 +197,8 @@ def case_of(data, surveyed, settings, runtime) -> Case:
 
 def _learned(case, reference, store, place):
     """Name of the kernel, kernel, likelihood and mean, and what learning found."""
-    near = _neighbourhoods(case, reference, store, place)
-    return find_hyperparameters(
+    near, affordable = _neighbourhoods(case, reference, store, place), Affordable(case.settings, *case.box)
+    learned = find_hyperparameters(
         case.settings,
         near or _sampled(case, place),
         near,
@@ -203,7 +209,10 @@ def _learned(case, reference, store, place):
         case.runtime,
         place.log,
         sloping=case.sloping,
+        affordable=affordable,
     )
+    affordable.warn(taken=learned[0])
+    return learned
 
 
 def _neighbourhoods(case, reference, store, place) -> CellBlocks | None:
@@ -296,6 +305,7 @@ def _known(case, kernel, likelihood, mean, count) -> Known:
         low=case.scaling.inputs(case.surveyed.x.low),
         high=case.scaling.inputs(case.surveyed.x.high),
         row=case.surveyed.sample.row,
+        learned=settings.learn,
         options=case.expert.own(case.settings),
     )
 

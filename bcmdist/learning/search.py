@@ -165,6 +165,7 @@ def learn(
     spread=None,
     judges_for: Callable[[Kernel], Judges] | None = None,
     trend: Objective | None = None,
+    affordable: Callable[[Kernel], bool] = lambda _: True,
 ) -> Learned:
     """Maximise an objective over the parameters of a kernel and a likelihood.
 
@@ -175,6 +176,7 @@ def learn(
     spread : (D,) what the inputs as they were given were divided by: one lengthscale for these is tried too
     judges_for : where the rows depend on the metric: those who decide by rows left out; else the evidence does
     trend : the objective over the rows of the moment under a linear mean, which may take the place of the constant one
+    affordable : whether a kernel may be taken; where none may, all may
 
     Raises
     ------
@@ -195,7 +197,7 @@ def learn(
     places = {p.name: [best, expanded(p, inputs)] for p in sorted(points, key=_objective) if p.name != best.name}
     others = [search.climb(_begun(search, n, at), effort.isotropic_steps) for n, at in places.items()]
     tried = _best_by_name([best, *others])
-    best, *others = sorted([best, *others], key=_objective, reverse=True)
+    best, *others = _affordable(sorted([best, *others], key=_objective, reverse=True), affordable)
     if judges_for is None:
         decided = _kernel_by_evidence(best, others)
         best, linear, of_mean = _mean_by_evidence(search, best, trend)
@@ -213,6 +215,11 @@ def learn(
 
     won = contest(judges, best, [*others, *plain], climbed)
     return _concluded(search, won, tried, linear, of_mean)
+
+
+def _affordable(points, affordable):
+    """Those of points whose kernels may be taken; all where none may."""
+    return [point for point in points if affordable(point.kernel)] or points
 
 
 def _concluded(search, won: Judged, tried, linear, of_mean):

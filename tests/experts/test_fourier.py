@@ -14,7 +14,8 @@ from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.data.dataset import open_data
 from bcmdist.data.observations import Observations, unweighted
 from bcmdist.data.partition import partitions
-from bcmdist.errors import InvalidData, InvalidOption, MissingExtra, ModelDamaged, ModelsDiffer
+from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption, MissingExtra, ModelDamaged, ModelsDiffer
+from bcmdist.learning import fourier
 from bcmdist.model.likelihoods import Bernoulli, Poisson
 from bcmdist.model.shared.fourier import features, nufft
 from bcmdist.model.shared.fourier.belief import FourierBelief
@@ -291,6 +292,32 @@ def test_hyperparameters_are_learned_as_for_bcm(wave):
     one = GBCM.prepare(wave[0], replace(learned, expert="fourier"))
     other = GBCM.prepare(wave[0], replace(learned, query=30))
     assert one.info()["hyperparameters"] == other.info()["hyperparameters"]
+
+
+def test_kernels_that_waves_cannot_afford_are_left_out(wave, monkeypatch):
+    """Before anything is decided, and named."""
+    monkeypatch.setattr(fourier, "MOST_WEIGHTS", 3000)
+    learned = Settings(rows_per_expert=50, effort="quick", expert="fourier")
+    with pytest.warns(BcmdistWarning, match=r"kernel: matern12.* left out, .*for a tolerance of 0.001; raise"):
+        gbcm = GBCM.prepare(wave[0], learned)
+    found = gbcm.info()
+    assert found["waves"]["tolerance"] == 0.001
+    assert found["query"] <= 3000
+    assert "matern12" in found["kernels_tried"]
+    assert found["kernel"] != "matern12"
+    assert all(decision["taken"] != "matern12" for decision in found["decisions"])
+
+
+def test_nothing_is_refused_once_it_is_learned(wave, monkeypatch):
+    """A kernel that was asked for is had at a larger error, with a warning; given hyper-parameters are refused."""
+    monkeypatch.setattr(fourier, "MOST_WEIGHTS", 1000)
+    rough = Settings(kernel="matern12", rows_per_expert=50, effort="quick", expert="fourier", tolerance=0.01)
+    with pytest.warns(BcmdistWarning, match=r"more than 1000 weights for a tolerance of 0\.01: 0\.\d+ in its place"):
+        gbcm = GBCM.prepare(wave[0], rough)
+    assert 0.01 < gbcm.info()["waves"]["tolerance"] <= 0.5
+    assert gbcm.info()["query"] <= 1000
+    with pytest.raises(InvalidOption, match=r"expected at most 1000 weights, .*raise --tolerance"):
+        GBCM.prepare(wave[0], replace(WAVES, kernel="matern12"))
 
 
 def test_rows_outside_the_box_are_refused(fitted, make_data, tmp_path):

@@ -77,6 +77,18 @@ def test_auto_takes_the_rougher_kernel_for_rough_data(rng):
     assert found.tried["matern12"] > found.tried["se"]
 
 
+def test_a_kernel_that_may_not_be_taken_is_tried_only(rng):
+    """Where none may, the best one is taken all the same: whoever shares variables then makes do."""
+    X, y = sample(rng, parse_kernel("matern12-iso", inputs=2), 120, 0.001)
+    how = {"inputs": 2, "effort": EFFORTS["quick"]}
+    for may, taken in (({"se", "matern52"}, {"se", "matern52"}), (set(), {"matern12"})):
+        found = learn(
+            always(objective_of(X, y)), "auto", Gaussian(0.5), **how, affordable=lambda k, may=may: k.expression in may
+        )
+        assert max(found.tried, key=lambda name: found.tried[name]) == "matern12"
+        assert found.kernel_name in taken
+
+
 def test_many_inputs_that_do_not_matter(rng):
     """A single start with 20 lengthscales is lost here; the isotropic stage comes first."""
     X = rng.standard_normal((300, 20))

@@ -99,8 +99,9 @@ class Shared(ABC):
         """Why fewer of them than were asked for are enough, before that number; None where they are not."""
         return "which determine the others of" if self.exhaustive else None
 
-    def summary(self, mean) -> dict:
-        """What `info` tells beside their number, JSON-ready, where they are believed to be `mean`, (..., S)."""
+    def summary(self, belief: Belief, original: Callable[[np.ndarray], np.ndarray]) -> dict:
+        """What `info` tells beside their number, by name, JSON-ready, where somebody has a belief in them; `original`
+        turns scaled inputs (n, D) into those of the data."""
         return {}
 
     @property
@@ -132,10 +133,6 @@ class Shared(ABC):
     def belief(self, eta, precision) -> Belief:
         """N(Lambda^-1 eta, Lambda^-1), Lambda = I + precision, from those of a sum of messages (`Message`)."""
         return factored(eta, precision)
-
-    def told(self, original: Callable[[np.ndarray], np.ndarray]) -> dict | None:
-        """What else `info` says of them, JSON-ready; `original` turns scaled inputs (n, D) into those of the data."""
-        return None
 
     def residual_lower(self, V, K) -> np.ndarray:
         """Lower triangle of cov(f | v) = K - V V' for K = k(X, X); overwrites that of K.

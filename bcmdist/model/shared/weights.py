@@ -127,8 +127,8 @@ class Weights(Shared):
         pairs = said.pairs * np.outer(s, s)
         return expected_design(said.single * s, pairs, said.inputs * s[:, None], prior, self.mean, u, S)
 
-    def summary(self, mean) -> dict:
-        return self.basis.summary(self.scale * mean[..., : self.functions])
+    def summary(self, belief, original) -> dict:
+        return self.basis.summary(self.scale * belief.mean[..., : self.functions])
 
     def to_arrays(self) -> tuple[dict[str, np.ndarray], dict[str, str]]:
         arrays = {f"{PREFIX}{name}": array for name, array in self.basis.to_arrays().items()}

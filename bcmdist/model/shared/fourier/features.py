@@ -199,13 +199,15 @@ class Fourier(Shared):
             return mean[:, 0], variance
         return mean, np.repeat(variance[:, None], len(means), axis=1)
 
-    def told(self, original) -> dict:
-        return {
+    def summary(self, belief, original) -> dict[str, dict]:
+        """How many of each axis, their box, and what is known of the belief to what error."""
+        waves = {
             "waves": list(self.shape),
             "tolerance": self.tolerance,
             "box": original(np.array([self.low, self.high])).tolist(),
             "message_bytes": 8 * (self.numbers + self.size),
         }
+        return {"waves": waves | belief.told}
 
     # --- Stored ---
 
