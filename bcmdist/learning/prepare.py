@@ -166,6 +166,7 @@ def prepare_model(
     found |= {"between_partitions": case.sliced, "companions": data.companions}
     found |= {"repeats": {"share": surveyed.repeats.share, "deviation": surveyed.repeats.deviation}}
     found |= {"labels": _labels(case, kernel)}
+    found |= {"whole_targets": None if surveyed.labels is None else len(surveyed.labels)}
     names = (settings.x, settings.y)
     about = (*names, case.classes, cells, case.schema, settings.precision)
     return Model(case.scaling, shared, likelihood, kernel_name, *about), found
