@@ -104,9 +104,8 @@ def of_errors(snapshot: Snapshot) -> str | None:
     wide = scales >= WIDE * most
     if wide.any():
         times = np.sqrt(weights[wide] @ scales[wide] ** 2 / weights[wide].sum()) / most
-        found.append(
-            f"{_NOISE if kind == 'normal' else ''}errors are heavier than {kind}: {weights[wide].sum():.0%} of rows are {times:.2g} times as wide"
-        )
+        share = f"{weights[wide].sum():.0%} of rows are {times:.2g} times as wide"
+        found.append(f"{_NOISE if kind == 'normal' else ''}errors are heavier than {kind}: {share}")
     return "; ".join(found) or None
 
 

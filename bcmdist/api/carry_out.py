@@ -25,7 +25,6 @@ from bcmdist.data.outputs import refuse_existing
 from bcmdist.errors import InvalidOption, InvalidRequest
 from bcmdist.learning.wanted import wanted_partitions
 from bcmdist.prediction.scoring.scores import Scores
-from bcmdist.prediction.scoring.verdicts import verdict
 from bcmdist.runtime.signals import noting
 
 Work = Callable[[Any], dict]
@@ -160,4 +159,4 @@ def scoring(request: ScoreRequest) -> Iterator[tuple[str, Callable[[Any], Scores
 
 def score_figures(method: str, scores: Scores) -> dict:
     """Figures of the command `score`."""
-    return {"rows": int(scores.totals["rows"]), "method": method, **scores.summary(), "trust": verdict(scores)}
+    return {"rows": int(scores.totals["rows"]), "method": method, **scores.summary()}

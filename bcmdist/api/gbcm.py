@@ -132,9 +132,8 @@ class GBCM:
     def absorb(self, parts: list[Partition], *, same_rows="warn", runtime: Runtime | None = None) -> "GBCM":
         """Hear partitions, and commit; those in the ledger already are left out.
 
-        `same_rows`: "warn", "refuse" or "allow" rows that were heard under another key, and would count twice. Raises
-        `DataChanged` where rows are not those that were surveyed, `InvalidData` where partitions have other columns
-        than the training data, or share rows with what was heard; `UnsupportedTarget`, `MemoryLimit`, `WorkerLost`, ...
+        `same_rows`: "warn", "refuse" or "allow" rows heard under another key, which would count twice. `DataChanged`
+        where rows are not as surveyed, `InvalidData` where columns differ or rows overlap; `WorkerLost`, say.
         """
         return GBCM(fit.absorb(self.snapshot, parts, runtime or SerialRuntime(), same_rows=same_rows))
 
@@ -228,13 +227,13 @@ class GBCM:
 
     def plot(self, out, *, what=None, data=None, x=None, y=None, method=None, runtime: Runtime | None = None) -> str:
         """Write a picture of what it has learned, or of how far it can be trusted; see `pictures.plot`."""
-        how = {"what": what, "data": data, "x": x, "y": y, "method": method}
-        return pictures.plot(self.snapshot, out, runtime or SerialRuntime(), **how)
+        runtime = runtime or SerialRuntime()
+        return pictures.plot(self.snapshot, out, runtime, what=what, data=data, x=x, y=y, method=method)
 
     def report(self, source, out, *, train=None, x=None, y=None, method=None, runtime: Runtime | None = None) -> dict:
         """Write a page about predictions of a data set with targets; see `report.report`."""
-        how = {"train": train, "x": x, "y": y, "method": method}
-        return report(self.snapshot, source, out, runtime or SerialRuntime(), **how)
+        runtime = runtime or SerialRuntime()
+        return report(self.snapshot, source, out, runtime, train=train, x=x, y=y, method=method)
 
     def effective_parameters(self, *, runtime: Runtime | None = None) -> dict[str, float]:
         """Degrees of freedom of the data and as seen through the query set; see `diagnosis`."""

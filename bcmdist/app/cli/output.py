@@ -60,7 +60,7 @@ def readable(value) -> str:
     if isinstance(value, float):
         return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
     if isinstance(value, dict):
-        return ", ".join(f"{n} {readable(v)}" for n, v in value.items() if not is_nothing(v))
+        return ", ".join(f"{n} {readable(v)}" for n, v in value.items() if not is_nothing(v) and v == v)  # nan is not
     if isinstance(value, list):
         return ("; " if any(isinstance(v, dict) for v in value) else " ").join(readable(v) for v in value)
     if isinstance(value, bool):
@@ -81,14 +81,16 @@ def in_words(figures) -> dict:
         for name, value in figures["hyperparameters"].items()
     }
     said = "; ".join(map(_decision, figures["decisions"])) or None
-    told = figures | {"hyperparameters": values, "decisions": said, "errors": _errors(figures.get("errors"))}
+    sentences = filter(None, figures.get("advice", "").split(". "))
+    words = {"columns": ", ".join(figures.get("columns", ())), "advice": Lines(sentences)}
+    told = figures | words | {"hyperparameters": values, "decisions": said, "errors": _errors(figures.get("errors"))}
     return {name: value for name, value in told.items() if name != "shared_lengthscales"}
 
 
 def _commit(commit):
     """A commit in a line."""
     heard = [f"{commit[name]:,} {name}" for name in ("rows", "partitions") if commit.get(name) is not None]
-    read = [f"{source} read to {readable(place)}" for source, place in commit["offsets"].items()]
+    read = [f"{source} read to {readable(place)}" for source, place in commit["offsets"].items() if source]
     when = f" of {commit['date'].replace('T', ' ').removesuffix('+00:00')} UTC" if commit.get("date") else ""
     return ", ".join([f"commit {commit['number']}{when}: {' in '.join(heard)}", *read])
 
