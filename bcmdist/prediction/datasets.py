@@ -7,20 +7,22 @@ import numpy as np
 from bcmdist import __version__
 from bcmdist.committee.cells import refuse_cells_on_objects
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.data.dataset import Dataset, check_names, describe, open_data
+from bcmdist.data.dataset import VARIANCE, Dataset, check_names, describe, open_data
 from bcmdist.data.observations import unweighted
 from bcmdist.data.outputs import new_output
 from bcmdist.data.partition import Partition, aligned_partitions
 from bcmdist.data.predictions import LARGEST_OUTPUT_CHUNK, create_predictions, output_names
 from bcmdist.data.reorder.external_sort import Shuffle
 from bcmdist.data.reorder.reorder import restore
+from bcmdist.errors import InvalidOption
 from bcmdist.prediction.fitted import fitted_of
 from bcmdist.prediction.limits import refuse_large_prediction
 from bcmdist.prediction.local.arrange import in_cells
-from bcmdist.prediction.predictors import PREDICTORS
+from bcmdist.prediction.predictors import PREDICTORS, chosen_method
 from bcmdist.prediction.scoring.judged import Judged
 from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.prediction.tasks import Check, Judge, Predict, PredictInCells, Score, predict_rows, with_class_names
+from bcmdist.prediction.uncertain.ways import chosen_way
 from bcmdist.storage.commits import record_digest
 
 
@@ -31,15 +33,17 @@ def open_new_rows(snapshot: Snapshot, source, *, x=None, y) -> Dataset:
     ------
     DataNotFound, InvalidData
     """
-    data = open_data(source, x=x or snapshot.model.x_name, y=y, schema=snapshot.model.schema)
+    data = open_data(source, x=x or snapshot.model.x_name, y=y, schema=snapshot.model.schema, uncertain=True)
     snapshot.refuse_unlike([Partition(data, 0, data.rows)])
     check_names(data, snapshot.model.schema)
     return data
 
 
-def predict_zarr(snapshot: Snapshot, data, out, method, runtime) -> int:
+def predict_zarr(snapshot: Snapshot, data, out, method, inputs, runtime) -> int:
     """Predict at every row of a data set into a new Zarr group; the number of rows."""
+    method = chosen_method(snapshot, method)
     predictor = PREDICTORS[method]
+    way = way_of(snapshot, data, predictor, inputs)
     middle, unknown = snapshot.model.scaling.x_mean[None], unweighted(np.full(1, np.nan))
     example = with_class_names(snapshot.model, predict_rows(fitted_of(snapshot), middle, unknown))
     classes = {"classes": snapshot.model.class_labels, "names": snapshot.model.schema.classes}
@@ -55,8 +59,8 @@ def predict_zarr(snapshot: Snapshot, data, out, method, runtime) -> int:
     with new_output(out) as place:
         chunk = create_predictions(place, data, example, attributes, **classes)
         runtime.check_same(functools.partial(output_names, place), url=out)
-        if not predictor.in_cells:
-            task = Predict(snapshot.reference, predictor, place)
+        if not predictor.in_cells or way:
+            task = Predict(snapshot.reference, predictor, place, way)
             return runtime.sum(task, aligned_partitions(data, chunk), label="predict")
         with in_cells(snapshot, data, runtime) as (parts, scratch):
             shuffle = Shuffle(f"{scratch}/predictions")
@@ -66,15 +70,36 @@ def predict_zarr(snapshot: Snapshot, data, out, method, runtime) -> int:
     return data.rows
 
 
-def scores(snapshot: Snapshot, data, method, runtime) -> Scores:
+def way_of(snapshot: Snapshot, data: Dataset, predictor, inputs: str | None) -> str | None:
+    """How uncertain inputs of a data set are averaged over, as asked for; None where they are certain.
+
+    Raises
+    ------
+    InvalidOption
+        As `chosen_way`, or a way was asked for where nothing says how uncertain they are.
+    """
+    if data.variance:
+        return chosen_way(predictor, snapshot, inputs)
+    if inputs is not None:
+        raise InvalidOption(
+            f"inputs: expected an array {VARIANCE.format(data.x)} beside {data.x}, with the variances of inputs (N, D) "
+            f"or covariances (N, D, D), got none in {data.url}; add it, or leave out --inputs"
+        )
+    return None
+
+
+def scores(snapshot: Snapshot, data, method, inputs, runtime) -> Scores:
     """Totals of the scores of predictions against the targets of a data set."""
-    return _over_rows(Score(snapshot.reference, PREDICTORS[method]), snapshot, data, runtime, label="score")
+    predictor = PREDICTORS[chosen_method(snapshot, method)]
+    task = Score(snapshot.reference, predictor, way_of(snapshot, data, predictor, inputs))
+    return _over_rows(task, snapshot, data, runtime, label="score")
 
 
 def judged(snapshot: Snapshot, data, method, runtime, *, most: int) -> Judged:
     """Rows of a data set, in its order, beside their predictions: all of them, or of more than `most` about so many,
     always the same ones."""
-    task = Judge(snapshot.reference, PREDICTORS[method], min(1.0, most / data.rows))
+    predictor = PREDICTORS[chosen_method(snapshot, method)]
+    task = Judge(snapshot.reference, predictor, way_of(snapshot, data, predictor, None), min(1.0, most / data.rows))
     found = _over_rows(task, snapshot, data, runtime, label="judge")
     return found[np.argsort(found.number)]
 
@@ -82,7 +107,7 @@ def judged(snapshot: Snapshot, data, method, runtime, *, most: int) -> Judged:
 def _over_rows(task, snapshot, data, runtime, *, label):
     """Sum of a task with a predictor over the rows of a data set."""
     _refuse(snapshot, data, task.predictor, runtime)
-    if not task.predictor.in_cells:
+    if not task.predictor.in_cells or task.way:
         return runtime.sum(task, _as_stored(data), label=label)
     with in_cells(snapshot, data, runtime) as (parts, _):
         return runtime.sum(task, parts, label=label)

@@ -55,7 +55,7 @@ def test_some_rows_are_the_same_of_any_partitioning(wave):
     path, *_ = wave
     model = GBCM.fit(path, Settings(**QUICK))
     data = open_data(path)
-    task = Judge(model.snapshot.reference, PREDICTORS["committee"], 0.25)
+    task = Judge(model.snapshot.reference, PREDICTORS["committee"], share=0.25)
     found = [SerialRuntime().sum(task, partitions(data, size), label="judge") for size in (50, 120, 240)]
     assert 30 <= len(found[0]) <= 90  # 60 expected, 6.7 standard deviation
     for other in found[1:]:

@@ -22,7 +22,7 @@ def of_places(low, high=None):
         (lambda z: z, "intervals can be trusted"),
         (lambda z: 0.6 * z, "under-confident: intervals are wider"),
         (lambda z: 1.6 * z, "over-confident: intervals are too narrow"),
-        (lambda z: z + 0.5, "intervals are as wide as they should be"),
+        (lambda z: z + 0.25, "intervals are as wide as they should be"),
         (lambda z: np.where(np.abs(z) < 1.2, 0.6, 1.8) * z, "errors have heavier tails"),
         (lambda z: 1.25 * np.sign(z) * np.minimum(np.abs(z), 1.2) ** 0.5, "errors have lighter tails"),
     ],
