@@ -14,7 +14,7 @@ import sys
 
 import numpy as np
 
-from bcmdist.app.pictures import HOW_TO_GET
+from bcmdist.api.pictures.paper import HOW_TO_GET
 from bcmdist.committee.published import rules
 from bcmdist.errors import MissingExtra
 from bcmdist.model.kernels import parse_kernel

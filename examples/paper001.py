@@ -8,7 +8,7 @@ import contextlib
 import tempfile
 from pathlib import Path
 
-from bcmdist.app.pictures import HOW_TO_GET
+from bcmdist.api.pictures.paper import HOW_TO_GET
 
 
 def options(description):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bcmdist.committee.committee import query_advice
+from bcmdist.committee.committee import query_advice, query_limits
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.prediction.spread_of import residuals_known, spread_of_snapshot
 
@@ -17,6 +17,9 @@ TOLD_SHARE = 0.05
 TOLD_ERROR = 1e-3
 # Errors so many times as wide as most are worth a word.
 WIDE = 2.0
+# Whole values that targets take, at most, to be taken for labels or counts; and rows of each, at least. Arbitrary.
+FEW_VALUES, ROWS_OF_EACH = 20, 5
+_NOISE = "your noise is not Gaussian (intervals allow for it): "
 
 
 def of_query(snapshot: Snapshot) -> str:
@@ -27,6 +30,31 @@ def of_query(snapshot: Snapshot) -> str:
     loss = facts.halving_loss if facts.method == "local" else None
     how = {"of": shared.noun, "advised": shared.advised, "fewer": shared.fewer, "loss": loss}
     return query_advice(snapshot.degrees_of_freedom, functions, asked, facts.degrees_estimated, **how)
+
+
+def of_learning_again(snapshot: Snapshot) -> str | None:
+    """What need not be done again where the query set limits a fit whose hyper-parameters were learned."""
+    facts, shared = snapshot.facts, snapshot.model.shared
+    asked = facts.query_asked if shared.fewer else shared.functions
+    limited = query_limits(snapshot.degrees_of_freedom, shared.functions, asked)
+    if facts.degrees_estimated is not None or not facts.evaluations or not limited or "--query" not in shared.advised:
+        return None
+    given = f"--no-learn --kernel '{snapshot.model.kernel_name}' --mean {shared.mean.name}"
+    return (
+        f"another --model with more of them need not learn again: {given}, and --set with each of the hyperparameters"
+    )
+
+
+def of_targets(snapshot: Snapshot) -> str | None:
+    """Targets of a regression that look like something else."""
+    count = snapshot.facts.whole_targets or 0
+    many = snapshot.committee.total.rows >= ROWS_OF_EACH * count
+    if not many or not 2 < count <= FEW_VALUES or snapshot.model.likelihood.task != "regression":
+        return None
+    return (
+        f"these targets look like classes or counts, they take {count} whole values only: if that is what they are, "
+        "--task classification or --task counts says so"
+    )
 
 
 def of_solution(snapshot: Snapshot) -> str | None:
@@ -76,7 +104,8 @@ def of_errors(snapshot: Snapshot) -> str | None:
     wide = scales >= WIDE * most
     if wide.any():
         times = np.sqrt(weights[wide] @ scales[wide] ** 2 / weights[wide].sum()) / most
-        found.append(f"errors are heavier than {kind}: {weights[wide].sum():.0%} of rows are {times:.2g} times as wide")
+        share = f"{weights[wide].sum():.0%} of rows are {times:.2g} times as wide"
+        found.append(f"{_NOISE if kind == 'normal' else ''}errors are heavier than {kind}: {share}")
     return "; ".join(found) or None
 
 
@@ -96,7 +125,15 @@ def errors(snapshot: Snapshot) -> dict | None:
     }
 
 
-ADVISERS: tuple[Callable[[Snapshot], str | None], ...] = (of_query, of_solution, of_repeats, of_labels, of_errors)
+ADVISERS: tuple[Callable[[Snapshot], str | None], ...] = (
+    of_query,
+    of_learning_again,
+    of_solution,
+    of_targets,
+    of_repeats,
+    of_labels,
+    of_errors,
+)
 
 
 def advised(snapshot: Snapshot) -> list[str]:

@@ -26,7 +26,6 @@ from bcmdist.data.outputs import refuse_existing
 from bcmdist.errors import InvalidOption, InvalidRequest
 from bcmdist.learning.wanted import wanted_partitions
 from bcmdist.prediction.scoring.scores import Scores
-from bcmdist.prediction.scoring.verdicts import verdict
 from bcmdist.runtime.signals import noting
 
 Work = Callable[[Any], dict]
@@ -188,4 +187,4 @@ def _member(fitted: GBCM | Mixture) -> GBCM:
 
 def score_figures(method: str, scores: Scores) -> dict:
     """Figures of the command `score`."""
-    return {"rows": int(scores.totals["rows"]), "method": method, **scores.summary(), "trust": verdict(scores)}
+    return {"rows": int(scores.totals["rows"]), "method": method, **scores.summary()}

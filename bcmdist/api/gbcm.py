@@ -132,9 +132,8 @@ class GBCM:
     def absorb(self, parts: list[Partition], *, same_rows="warn", runtime: Where = None) -> "GBCM":
         """Hear partitions, and commit; those in the ledger already are left out.
 
-        `same_rows`: "warn", "refuse" or "allow" rows that were heard under another key, and would count twice. Raises
-        `DataChanged` where rows are not those that were surveyed, `InvalidData` where partitions have other columns
-        than the training data, or share rows with what was heard; `UnsupportedTarget`, `MemoryLimit`, `WorkerLost`, ...
+        `same_rows`: "warn", "refuse" or "allow" rows heard under another key, which would count twice. `DataChanged`
+        where rows are not as surveyed, `InvalidData` where columns differ or rows overlap; `WorkerLost`, say.
         """
         return GBCM(fit.absorb(self.snapshot, parts, runtime, same_rows=same_rows))
 
@@ -206,8 +205,8 @@ class GBCM:
         """Predict at every row of a Zarr data set into a new Zarr group; the number of rows.
 
         `x`: name of the input array, as in training by default; `method`: "committee", "local" with the rows around
-        each new point, or a registered one, as at fit by default; `inputs` as of
-        `predict`, where X_variance is beside X. Raises `DataExists`, `DataNotFound`, `InvalidData`.
+        each new point, or a registered one, as at fit by default; `inputs` as of `predict`, where X_variance is beside
+        X. Raises `DataExists`, `DataNotFound`, `InvalidData`, `WorkerCannotRead`.
         """
         with self.snapshot.held() as snapshot:
             data = datasets.open_new_rows(snapshot, source, x=x, y=None)

@@ -75,6 +75,12 @@ LEAST_HALVED = 100
 # seen through it (SYSTEMS I.8: twice sufficed in a toy problem, once did not).
 POINTS_PER_DEGREE = 2.0
 
+
+def query_limits(degrees_of_freedom, points, asked) -> bool:
+    """Whether more points than were asked for could see more."""
+    return points >= asked and POINTS_PER_DEGREE * degrees_of_freedom > points
+
+
 # Why fewer points than were asked for say as much.
 DETERMINED = "which determine the others of"
 ADVISED = "set --query to {} or more"
@@ -107,6 +113,11 @@ def query_advice(
     if wanted <= points:
         return f"{seen}: enough"
     more = advised.format(int(np.ceil(wanted / 100) * 100))
+    if estimated is not None and loss is None:  # more points always see more: whether it pays, rows have to say
+        return (
+            f"{seen}: more than was estimated; `bcmdist report` on rows that were not heard tells whether it is good "
+            "enough as it is"
+        )
     if loss is None or points < LEAST_HALVED:
         return f"{seen}: the query set limits the fit; {more}"
     with_half = f"with half of them rows left out are predicted worse by {loss['nats']:.2g} nats a row"

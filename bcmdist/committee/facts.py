@@ -115,6 +115,8 @@ class Facts:
     """`bcmdist.learning.repeats.Repeats`: share of rows, and standard deviation of their targets"""
     labels: dict[str, int] | None = None
     """how many values inputs have that the kernel uses as labels, by name"""
+    whole_targets: int | None = None
+    """how many values targets take, where all are whole numbers and not very many"""
     objective: float | None = None
     """log joint density there"""
     withdrawn_error: float | None = None

@@ -100,6 +100,7 @@ FIT = {
     "halving_loss": maybe(fields({"nats": NUMBER, "error": NOT_NEGATIVE})),
     "repeats": maybe(fields({"share": NOT_NEGATIVE, "deviation": NOT_NEGATIVE})),
     "labels": each(COUNT).perhaps,
+    "whole_targets": COUNT.perhaps,
     "noise": maybe(one_of(("auto", "constant", "varying"))),
     "spread": maybe(fields(SPREAD)),
     "networks": maybe(fields(NETWORKS)),

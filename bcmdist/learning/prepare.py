@@ -165,6 +165,7 @@ def prepare_model(
     found |= {"between_partitions": case.sliced, "companions": data.companions}
     found |= {"repeats": {"share": surveyed.repeats.share, "deviation": surveyed.repeats.deviation}}
     found |= {"labels": _labels(case, kernel)}
+    found |= {"whole_targets": None if surveyed.labels is None else len(surveyed.labels)}
     names = (settings.x, settings.y)
     about = (*names, case.classes, cells, case.schema, settings.precision)
     return Model(case.scaling, shared, likelihood, kernel_name, *about), found
@@ -305,7 +306,7 @@ def _known(case, kernel, likelihood, mean, count) -> Known:
         low=case.scaling.inputs(case.surveyed.x.low),
         high=case.scaling.inputs(case.surveyed.x.high),
         row=case.surveyed.sample.row,
-        learned=settings.learn,
+        learned=case.settings.learn,
         options=case.expert.own(case.settings),
     )
 

@@ -91,6 +91,9 @@ class LocalStorage:
         finally:
             self.disk.close(handle)
 
+    def stored_at(self, name) -> float:
+        return os.stat(os.path.join(self.url, name)).st_mtime
+
     def names(self, folder) -> list[str]:
         return sorted(n for n in self._listed(folder) if not n.startswith(TEMPORARY))
 

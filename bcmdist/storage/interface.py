@@ -16,6 +16,9 @@ class Storage(Protocol):
     def get(self, name: str) -> bytes:
         """The bytes; FileNotFoundError where there are none."""
 
+    def stored_at(self, name: str) -> float:
+        """When a name was put, in seconds since 1970 UTC; FileNotFoundError where there is none."""
+
     def names(self, folder: str) -> list[str]:
         """Sorted last parts of the names in a folder."""
 

@@ -85,6 +85,10 @@ class ObjectStorage:
         with answering(self.url):
             return bytes(obstore.get(self.store, name).bytes())
 
+    def stored_at(self, name) -> float:
+        with answering(self.url):
+            return obstore.head(self.store, name)["last_modified"].timestamp()
+
     def names(self, folder) -> list[str]:
         with answering(self.url):
             found = obstore.list_with_delimiter(self.store, folder or None)

@@ -4,8 +4,8 @@ import numpy as np
 
 from bcmdist.prediction.scoring.judged import Judged
 
-# Whole numbers that a target takes, at most, to be taken for labels or counts; and rows of each, at least. Arbitrary.
-FEW_VALUES, ROWS_OF_EACH = 20, 5
+# Values that targets take, at least, to be numbers of which one may be the end. Arbitrary.
+SEVERAL_VALUES = 20
 # Share of targets that are the largest, or the smallest, from which on that is said. Arbitrary.
 CAPPED_SHARE = 0.02
 # What is better by less than this share is called as good.
@@ -31,21 +31,11 @@ def of_baselines(scores: dict, baselines: dict[str, dict[str, float]]) -> str | 
     return f"better than simple baselines: {told}, {1.0 - ours / theirs:.0%} less"
 
 
-def of_targets(task: str, y) -> str | None:
-    """That targets of a regression, (n,), look like something else."""
-    values = np.unique(y)
-    few = len(values) <= FEW_VALUES and len(y) >= ROWS_OF_EACH * len(values)
-    if task != "regression" or not few or np.any(values != np.floor(values)) or len(values) < 2:
-        return None
-    shown = ", ".join(f"{value:g}" for value in values[:8]) + (", ..." if len(values) > 8 else "")
-    return f"these targets look like classes or counts: they take {len(values)} whole values only ({shown})"
-
-
 def of_capped_targets(y) -> str | None:
     """That many of the targets of a regression, (n,), are the largest or smallest one."""
     for end, word in ((np.max(y), "largest"), (np.min(y), "smallest")):
         share = np.mean(y == end)
-        if share >= CAPPED_SHARE and len(np.unique(y)) > FEW_VALUES:
+        if share >= CAPPED_SHARE and len(np.unique(y)) > SEVERAL_VALUES:
             return (
                 f"{share:.1%} of targets are the {word} one, {end:,.6g}: they look cut off there, as no error is normal"
             )

@@ -124,7 +124,6 @@ def found_of(snapshot: Snapshot, source, runtime: Runtime, *, train=None, x=None
         remarks.of_same_rows(_same(snapshot.facts.data, source)),
         remarks.of_few_rows(rows),
         remarks.of_baselines(scores, beside),
-        remarks.of_targets(snapshot.model.likelihood.task, rows.y),
         remarks.of_capped_targets(rows.y) if "crps" in rows.columns else None,
         *advised(snapshot),
     ]

@@ -23,10 +23,21 @@ def report(figures, as_json, text=None) -> dict:
         warned = click.get_current_context().meta.get(WARNINGS)
         click.echo(json.dumps(finite(figures | ({"warnings": warned} if warned else {}))))
         return figures
-    width = max(len(name) for name in figures)
-    for name, value in (text or in_words(figures)).items():
-        click.echo(f"{name:{width}}  {one_line(readable(value))}")
+    told = {name: value for name, value in (text or in_words(figures)).items() if not is_nothing(value)}
+    width = max((len(name) for name in told), default=0)
+    for name, value in told.items():
+        for number, line in enumerate(value if isinstance(value, Lines) else [readable(value)]):
+            click.echo(f"{'' if number else name:{width}}  {one_line(line)}")
     return figures
+
+
+class Lines(tuple[str, ...]):
+    """Texts that are printed below each other."""
+
+
+def is_nothing(value) -> bool:
+    """Whether there is nothing to print of a value: it does not exist, or is empty."""
+    return value is None or (isinstance(value, str | list | tuple | dict) and not value)
 
 
 def one_line(text) -> str:
@@ -44,17 +55,24 @@ def finite(value) -> Any:
 
 
 def readable(value) -> str:
+    if isinstance(value, float) and math.isnan(value):
+        return "not known"
     if isinstance(value, float):
         return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
     if isinstance(value, dict):
-        return ", ".join(f"{n} {readable(v)}" for n, v in value.items())
+        return ", ".join(f"{n} {readable(v)}" for n, v in value.items() if not is_nothing(v) and v == v)  # nan is not
     if isinstance(value, list):
-        return " ".join(readable(v) for v in value)
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+        return ("; " if any(isinstance(v, dict) for v in value) else " ").join(readable(v) for v in value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def in_words(figures) -> dict:
-    """Figures for a table: shared lengthscales are one, and decisions and what is known of errors are sentences."""
+    """Figures for a table: shared lengthscales are one, decisions and what is known of errors are sentences, and of
+    the history each commit has its line."""
+    lines = {name: Lines(map(write, figures[name])) for name, write in LISTED.items() if name in figures}
+    figures = figures | lines
     if "decisions" not in figures:  # of no fit, or of a mixture
         return figures
     shared = figures["shared_lengthscales"]
@@ -63,8 +81,27 @@ def in_words(figures) -> dict:
         for name, value in figures["hyperparameters"].items()
     }
     said = "; ".join(map(_decision, figures["decisions"])) or None
-    told = figures | {"hyperparameters": values, "decisions": said, "errors": _errors(figures.get("errors"))}
+    sentences = filter(None, figures.get("advice", "").split(". "))
+    words = {"columns": ", ".join(figures.get("columns", ())), "advice": Lines(sentences)}
+    told = figures | words | {"hyperparameters": values, "decisions": said, "errors": _errors(figures.get("errors"))}
     return {name: value for name, value in told.items() if name != "shared_lengthscales"}
+
+
+def _commit(commit):
+    """A commit in a line."""
+    heard = [f"{commit[name]:,} {name}" for name in ("rows", "partitions") if commit.get(name) is not None]
+    read = [f"{source} read to {readable(place)}" for source, place in commit["offsets"].items() if source]
+    when = f" of {commit['date'].replace('T', ' ').removesuffix('+00:00')} UTC" if commit.get("date") else ""
+    return ", ".join([f"commit {commit['number']}{when}: {' in '.join(heard)}", *read])
+
+
+def _entry(entry):
+    """A partition that was heard, in a line."""
+    counts = "" if entry["weight"] == 1.0 else f", counts {readable(entry['weight'])} times"
+    return f"{entry['key']}: {entry['rows']:,} rows{counts}"
+
+
+LISTED = {"history": _commit, "ledger": _entry}
 
 
 def _errors(told):

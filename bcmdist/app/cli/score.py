@@ -21,6 +21,7 @@ def score(picture, make_runtime, as_json, **options) -> dict:
     from bcmdist.api.carry_out import score_figures, scoring  # quick start
     from bcmdist.api.pictures import paper
     from bcmdist.api.pictures.scores import score_picture
+    from bcmdist.prediction.scoring.verdicts import verdict
 
     with scoring(request_of(ScoreRequest, options)) as (method, work):
         if picture:
@@ -31,4 +32,4 @@ def score(picture, make_runtime, as_json, **options) -> dict:
     if picture:
         score_picture(picture, scores)
         figures["picture"] = picture
-    return report(figures, as_json)
+    return report(figures, as_json, figures | {"trust": verdict(scores)})

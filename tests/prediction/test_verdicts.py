@@ -1,0 +1,65 @@
+"""Verdicts: right predictions are trusted, and each way of being wrong is called by its name."""
+
+import numpy as np
+import pytest
+from scipy.stats import norm, poisson
+
+from bcmdist.prediction.scoring.pit import Places, histogram
+from bcmdist.prediction.scoring.scores import Scores, class_scores
+from bcmdist.prediction.scoring.verdicts import verdict
+
+N = 4000
+
+
+def of_places(low, high=None):
+    where = Places(low, low if high is None else high, np.ones(len(low), bool))
+    return verdict(Scores({"rows": np.array(len(low)), "pit": histogram(where)}))
+
+
+@pytest.mark.parametrize(
+    ("draw", "said"),
+    [
+        (lambda z: z, "intervals can be trusted"),
+        (lambda z: 0.6 * z, "under-confident: intervals are wider"),
+        (lambda z: 1.6 * z, "over-confident: intervals are too narrow"),
+        (lambda z: z + 0.25, "intervals are as wide as they should be"),
+        (lambda z: np.where(np.abs(z) < 1.2, 0.6, 1.8) * z, "errors have heavier tails"),
+        (lambda z: 1.25 * np.sign(z) * np.minimum(np.abs(z), 1.2) ** 0.5, "errors have lighter tails"),
+    ],
+)
+def test_numbers(draw, said, rng):
+    assert of_places(norm.cdf(draw(rng.standard_normal(N)))).startswith(said)
+
+
+def test_a_lean_is_told(rng):
+    assert "predictions lean: 69% of observations lie above" in of_places(norm.cdf(rng.standard_normal(N) + 0.5))
+    assert "lean" not in of_places(rng.random(N))
+
+
+def test_small_counts_that_are_predicted_right_are_trusted(rng):
+    """Their intervals hold far more than was asked for, since limits belong to them."""
+    y = rng.poisson(0.7, N)
+    assert of_places(poisson.cdf(y - 1, 0.7), poisson.cdf(y, 0.7)).startswith("intervals can be trusted")
+
+
+def test_what_chance_does_is_not_told(rng):
+    assert of_places(norm.cdf(0.8 * rng.standard_normal(30))).startswith("intervals can be trusted")
+
+
+@pytest.mark.parametrize(
+    ("slope", "said"), [(1.0, "probabilities can be trusted"), (2.5, "under-confident"), (0.4, "over-confident")]
+)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_classes(slope, said, classes, rng):
+    """True log odds are `slope` times those that were predicted."""
+    logits = 1.2 * rng.standard_normal((N, classes))
+    predicted, true = (_softmax(s * logits) for s in (1.0, slope))
+    y = (true.cumsum(axis=1) < rng.random((N, 1))).sum(axis=1)
+    told = verdict(class_scores(y, {"probability": predicted}))
+    assert told.startswith(said)
+    assert ("it came true in" in told) == (slope != 1.0)
+
+
+def _softmax(logits):
+    p = np.exp(logits)
+    return p / p.sum(axis=1, keepdims=True)
