@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 
 from bcmdist import __version__
 from bcmdist.app.service import page, routes
-from bcmdist.app.service.answers import Refused, problem
+from bcmdist.app.service.answers import Refused, problem, refused
 from bcmdist.app.service.gate import LOOPBACK, Gate
 from bcmdist.app.service.service import Service
 from bcmdist.app.service.tokens import Tokens
@@ -34,7 +34,13 @@ def make_app(service: Service, *, tokens: Tokens | None = None, hosts: Iterable[
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _unknown)
+    app.add_exception_handler(Exception, _wrong)
     return Gate(app, tokens=tokens, hosts=hosts, limits=service.limits, metrics=service.metrics)
+
+
+async def _wrong(request: Request, error: Exception) -> Response:
+    """What we did not foresee; the gate logs where it comes from."""
+    return refused(error).answer()
 
 
 async def _refused(request: Request, error: Exception) -> Response:

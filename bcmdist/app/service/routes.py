@@ -10,7 +10,7 @@ from fastapi.security import HTTPBearer
 from bcmdist.app.service.answers import Refused, encoded, refused
 from bcmdist.app.service.asking import predict as predicted
 from bcmdist.app.service.asking import submit
-from bcmdist.app.service.bodies import Figures, Kept, Listed, NewRows, Points, Predictions, Problem
+from bcmdist.app.service.bodies import Figures, Job, Jobs, Kept, Listed, NewRows, Points, Predictions, Problem
 from bcmdist.app.service.metrics import CONTENT_TYPE
 from bcmdist.app.service.service import Service
 from bcmdist.errors import BcmdistError
@@ -132,3 +132,27 @@ async def rows(
     if not before:
         service.metrics.count("bcmdist_ingested_rows_total", kept["rows"], model=name)
     return encoded({"model": name, **kept}, headers={"Idempotent-Replayed": "true" if before else "false"})
+
+
+@router.get("/jobs", dependencies=[READ], response_model=Jobs)
+async def jobs(service: Asked) -> Response:
+    """How jobs stand, oldest first."""
+    return encoded({"jobs": await in_thread(service, service.work.listed)})
+
+
+@router.post("/jobs", dependencies=[ADMIN], response_model=Figures, status_code=202)
+async def submit_job(asked: Job, service: Asked) -> Response:
+    """Submit a request to fit, ingest, predict or score, with names of models and data sets."""
+    return encoded(await in_thread(service, service.work.submit, asked.model_dump()), 202)
+
+
+@router.get("/jobs/{id}", dependencies=[READ], response_model=Figures)
+async def job(id: str, service: Asked) -> Response:
+    """How a job stands."""
+    return encoded(await in_thread(service, service.work.status, id))
+
+
+@router.delete("/jobs/{id}", dependencies=[ADMIN], response_model=Figures)
+async def cancel_job(id: str, service: Asked) -> Response:
+    """Stop a job; what it has committed stays."""
+    return encoded(await in_thread(service, service.work.cancel, id))
