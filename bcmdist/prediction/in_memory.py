@@ -8,24 +8,34 @@ from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import InvalidOption
 from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.joint import joint_latent, one_belief, sample_latent
-from bcmdist.prediction.new_rows import new_inputs, new_observations
-from bcmdist.prediction.predictors import PREDICTORS
+from bcmdist.prediction.new_rows import new_inputs, new_observations, new_variance
+from bcmdist.prediction.predictors import PREDICTORS, chosen_method
 from bcmdist.prediction.tasks import predict_rows, with_class_names
+from bcmdist.prediction.uncertain.ways import Around, chosen_way
 
 
-def predict(snapshot: Snapshot, X, *, method, exposure=None, trials=None, quantiles=()) -> dict[str, np.ndarray]:
+def predict(
+    snapshot: Snapshot, X, *, method, exposure=None, trials=None, quantiles=(), X_variance=None, inputs=None
+) -> dict[str, np.ndarray]:
     """Predictions at the rows of X (n, D), by the names of `GBCM.predict`.
 
     Raises
     ------
     InvalidData, InvalidDtype, InvalidOption
     """
-    predictor = PREDICTORS[method].of_snapshot(snapshot)
-    return predict_by(predictor, X, exposure=exposure, trials=trials, quantiles=quantiles)
+    kind, way = PREDICTORS[chosen_method(snapshot, method)], None
+    if X_variance is not None:
+        way = chosen_way(kind, snapshot, inputs)
+    elif inputs is not None:
+        raise InvalidOption(f"inputs: expected X_variance with {inputs!r}, got none; give it, or leave out inputs")
+    how = {"exposure": exposure, "trials": trials, "quantiles": quantiles}
+    return predict_by(kind.of_snapshot(snapshot), X, X_variance=X_variance, way=way, **how)
 
 
-def predict_by(predictor: Predictor, X, *, exposure=None, trials=None, quantiles=()) -> dict[str, np.ndarray]:
-    """As `predict`, by a predictor that is kept between calls."""
+def predict_by(
+    predictor: Predictor, X, *, exposure=None, trials=None, quantiles=(), X_variance=None, way=None
+) -> dict[str, np.ndarray]:
+    """As `predict`, by a predictor that is kept between calls; `way` to average over uncertain inputs, if they are."""
     model = predictor.model
     X = new_inputs(model, X)
     obs = new_observations(model, len(X), exposure=exposure, trials=trials)
@@ -35,7 +45,8 @@ def predict_by(predictor: Predictor, X, *, exposure=None, trials=None, quantiles
             f"quantiles: expected levels between 0 and 1 of numbers, got {list(quantiles)} of a "
             f"{model.likelihood.name} model; correct or leave them out"
         )
-    return with_class_names(model, predict_rows(predictor, X, obs, tuple(quantiles)))
+    around = None if X_variance is None else Around(new_variance(model, X_variance, len(X)), way)
+    return with_class_names(model, predict_rows(predictor, X, obs, tuple(quantiles), around))
 
 
 def predict_joint(snapshot: Snapshot, X, *, allowed_bytes) -> tuple[np.ndarray, np.ndarray]:
