@@ -43,7 +43,7 @@ committee : message -> belief, and a committee's life: snapshot, passes, ingesti
 prediction : belief -> new points -> observations -> scores
 learning : everything before the first message: what is asked, survey, hyper-parameters, query points
 api : what users import: GBCM, fitting, plans, requests and how they are carried out, mixtures, tables in and out
-app : the ways in from outside: command line, jobs, pictures
+app : the ways in from outside: command line, jobs, pictures, the service
 
 Where do I add ...
 ------------------
