@@ -44,7 +44,7 @@ prediction : belief -> new points -> observations -> scores
 learning : everything before the first message: what is asked, survey, hyper-parameters, query points
 api : what users import: GBCM, fitting, plans, requests and how they are carried out, mixtures, tables in and out,
     pictures, reports
-app : the ways in from outside: command line, jobs
+app : the ways in from outside: command line, jobs, the service
 
 Where do I add ...
 ------------------

@@ -16,8 +16,8 @@ from typing import Any
 from bcmdist.api.carry_out import carry_out
 from bcmdist.api.requests import Request, from_json
 from bcmdist.app.claim import Claim, Superseded
-from bcmdist.app.cli.output import finite
 from bcmdist.app.failures import described
+from bcmdist.app.finite import finite
 from bcmdist.app.journal import Journal, open_job
 from bcmdist.app.watch import Watch, WatchedRuntime
 from bcmdist.errors import BcmdistError, BcmdistWarning, SchedulerUnreachable

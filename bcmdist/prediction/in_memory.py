@@ -25,19 +25,19 @@ def predict(
     ------
     InvalidData, InvalidDtype, InvalidOption
     """
-    predictor, around = PREDICTORS[chosen_method(snapshot, method)], None
+    kind, way = PREDICTORS[chosen_method(snapshot, method)], None
     if X_variance is not None:
-        around = Around(new_variance(snapshot.model, X_variance, len(X)), chosen_way(predictor, snapshot, inputs))
+        way = chosen_way(kind, snapshot, inputs)
     elif inputs is not None:
         raise InvalidOption(f"inputs: expected X_variance with {inputs!r}, got none; give it, or leave out inputs")
     how = {"exposure": exposure, "trials": trials, "quantiles": quantiles}
-    return predict_by(predictor.of_snapshot(snapshot), X, around=around, **how)
+    return predict_by(kind.of_snapshot(snapshot), X, X_variance=X_variance, way=way, **how)
 
 
 def predict_by(
-    predictor: Predictor, X, *, exposure=None, trials=None, quantiles=(), around: Around | None = None
+    predictor: Predictor, X, *, exposure=None, trials=None, quantiles=(), X_variance=None, way=None
 ) -> dict[str, np.ndarray]:
-    """As `predict`, by a predictor that is kept between calls."""
+    """As `predict`, by a predictor that is kept between calls; `way` to average over uncertain inputs, if they are."""
     model = predictor.model
     X = new_inputs(model, X)
     obs = new_observations(model, len(X), exposure=exposure, trials=trials)
@@ -47,6 +47,7 @@ def predict_by(
             f"quantiles: expected levels between 0 and 1 of numbers, got {list(quantiles)} of a "
             f"{model.likelihood.name} model; correct or leave them out"
         )
+    around = None if X_variance is None else Around(new_variance(model, X_variance, len(X)), way)
     return with_class_names(model, predict_rows(predictor, X, obs, tuple(quantiles), around))
 
 

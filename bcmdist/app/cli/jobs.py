@@ -10,8 +10,9 @@ from bcmdist.api.requests import REQUESTS, Request, located, request_of
 from bcmdist.app.cli.fit import fit
 from bcmdist.app.cli.ingest import ingest
 from bcmdist.app.cli.options import Command, chosen_place, json_option
-from bcmdist.app.cli.output import finite, one_line, readable, report
+from bcmdist.app.cli.output import one_line, readable, report
 from bcmdist.app.cli.predict import predict
+from bcmdist.app.finite import finite
 
 FOLLOW_SECONDS = 0.5
 
@@ -22,7 +23,7 @@ def _default_directory() -> str:
     return os.path.join(state, "bcmdist", "jobs")
 
 
-_jobs_option = click.option(
+jobs_option = click.option(
     "--jobs",
     "directory",
     envvar="BCMDIST_JOBS",
@@ -66,7 +67,7 @@ def _submitting(command, kind):
         report({"id": journal.id, **_brief(journal), "scheduler": scheduler, "jobs": journal.storage.url}, as_json)
 
     text = command.help.replace("Example: bcmdist", "Example: bcmdist submit") + " --scheduler tcp://HOST:8786"
-    return Command(command.name, params=[*command.params, *_params(_jobs_option)], callback=callback, help=text)
+    return Command(command.name, params=[*command.params, *_params(jobs_option)], callback=callback, help=text)
 
 
 for name, command in {"fit": fit, "ingest": ingest, "predict": predict}.items():
@@ -86,7 +87,7 @@ def _machine(address):
 
 
 @click.command("jobs", cls=Command)
-@_jobs_option
+@jobs_option
 @json_option
 def list_jobs(directory, as_json) -> None:
     """List jobs, oldest first.
@@ -107,7 +108,7 @@ def list_jobs(directory, as_json) -> None:
 
 @click.command(cls=Command)
 @click.argument("job", metavar="ID")
-@_jobs_option
+@jobs_option
 @json_option
 def status(job, directory, as_json) -> None:
     """Tell how a job stands: its state, progress, speed, workers lost, and its result or error.
@@ -123,7 +124,7 @@ def status(job, directory, as_json) -> None:
 @click.command(cls=Command)
 @click.argument("job", metavar="ID")
 @click.option("--follow", is_flag=True, help="Go on until the job has ended.")
-@_jobs_option
+@jobs_option
 @json_option
 def logs(job, follow, directory, as_json) -> None:
     """Print what happened to a job, one line per event.
@@ -154,7 +155,7 @@ def _line(event):
 
 @click.command(cls=Command)
 @click.argument("job", metavar="ID")
-@_jobs_option
+@jobs_option
 @json_option
 def cancel(job, directory, as_json) -> None:
     """Stop a job; what it has committed stays, and `resume` continues from there.
@@ -171,7 +172,7 @@ def cancel(job, directory, as_json) -> None:
 @click.command(cls=Command)
 @click.argument("job", metavar="ID")
 @click.option("--scheduler", metavar="ADDRESS", help="Of the cluster that is to continue it [default: as before].")
-@_jobs_option
+@jobs_option
 @json_option
 def resume(job, scheduler, directory, as_json) -> None:
     """Continue a job that was interrupted, cancelled or failed, from what it has committed.

@@ -1,10 +1,10 @@
 """How commands print what they have found: one JSON object, or a table."""
 
 import json
-import math
-from typing import Any
 
 import click
+
+from bcmdist.app.finite import finite
 
 WARNINGS = "bcmdist.warnings"
 
@@ -43,15 +43,6 @@ def is_nothing(value) -> bool:
 def one_line(text) -> str:
     """A text whose control characters are escaped: paths may hold newlines, and what a terminal obeys."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
-
-
-def finite(value) -> Any:
-    """JSON has no nan: figures that do not exist, such as the AUC of one class, become null."""
-    if isinstance(value, dict):
-        return {name: finite(v) for name, v in value.items()}
-    if isinstance(value, list):
-        return [finite(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def readable(value) -> str:

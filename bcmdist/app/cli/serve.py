@@ -2,6 +2,7 @@
 
 import click
 
+from bcmdist.app.cli.jobs import jobs_option
 from bcmdist.app.cli.options import Command, json_option
 from bcmdist.app.cli.output import report
 from bcmdist.errors import MissingExtra
@@ -17,24 +18,16 @@ SCOPES = ("read", "ingest", "admin")
 @click.option("--tls-cert", metavar="FILE.pem", help="Certificate, with those that it rests on.")
 @click.option("--tls-key", metavar="FILE.pem", help="Its key.")
 @click.option("--allowed-host", "allowed", multiple=True, metavar="NAME", help="Further name of this service.")
-@click.option("--max-body", type=click.IntRange(1), default=2**24, show_default=True, metavar="BYTES")
-@click.option("--max-rows", type=click.IntRange(1), default=100_000, show_default=True, help="Of one request.")
-@click.option("--max-seconds", type=float, default=60.0, show_default=True, help="Until a request is answered.")
-@click.option("--max-body-seconds", type=float, default=20.0, show_default=True, help="Until it has arrived.")
-@click.option("--max-rate", type=float, default=200.0, show_default=True, help="Requests a second of one asker.")
+@click.option("--max-body", "body_bytes", type=int, default=2**24, show_default=True, metavar="BYTES")
+@click.option("--max-rows", "rows", type=int, default=100_000, show_default=True, help="Of one request.")
+@click.option("--max-seconds", "answer_seconds", type=float, default=60.0, show_default=True, help="Until an answer.")
+@click.option("--max-body-seconds", "body_seconds", type=float, default=20.0, show_default=True, help="Of sending it.")
+@click.option("--max-rate", "per_second", type=float, default=200.0, show_default=True, help="Requests a second each.")
+@click.option("--scheduler", metavar="ADDRESS", help="Of the Dask cluster that does jobs.")
+@click.option("--data", metavar="DIR", help="Data sets and outputs that jobs may name.")
+@jobs_option
 def serve(
-    folder,
-    host,
-    port,
-    token_file,
-    tls_cert,
-    tls_key,
-    allowed,
-    max_body,
-    max_rows,
-    max_seconds,
-    max_body_seconds,
-    max_rate,
+    folder, body_bytes, rows, answer_seconds, body_seconds, per_second, scheduler, data, directory, **where
 ) -> None:
     """Serve the models of a directory over HTTP: predictions, and rows to hear, each once.
 
@@ -45,20 +38,14 @@ def serve(
     """
     try:
         from bcmdist.app.service.limits import Limits  # optional
+        from bcmdist.app.service.server import Listening
         from bcmdist.app.service.server import serve as run
     except ImportError as error:
         raise MissingExtra(
             f"serve: expected the package {error.name}, it is not installed; `pip install 'bcmdist[serve]'`"
         ) from error
-    limits = Limits(
-        body_bytes=max_body,
-        rows=max_rows,
-        answer_seconds=max_seconds,
-        body_seconds=max_body_seconds,
-        per_second=max_rate,
-    )
-    where = {"host": host, "port": port, "tls_cert": tls_cert, "tls_key": tls_key}
-    run(folder, **where, token_file=token_file, allowed=allowed, limits=limits)
+    limits = Limits(body_bytes, rows, body_seconds, answer_seconds, per_second)
+    run(folder, Listening(**where), limits, jobs=directory, data=data, scheduler=scheduler)
 
 
 @click.group()

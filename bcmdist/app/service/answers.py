@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import Response
 
 from bcmdist import errors
-from bcmdist.app.cli.output import finite
+from bcmdist.app.finite import finite
 from bcmdist.errors import BcmdistError
 
 # By class of an error, those before their parents; all others are ours to mend.
@@ -23,7 +23,6 @@ STATUS: dict[type[Exception], int] = {
     errors.InvalidOption: 422,
     errors.InvalidRequest: 422,
     errors.UnsafeData: 422,
-    errors.DataNotFound: 404,
     errors.ModelNotFound: 404,
     errors.JobNotFound: 404,
     errors.DataExists: 409,

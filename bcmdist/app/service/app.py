@@ -1,6 +1,7 @@
 """The application: routes behind the gate."""
 
 import contextlib
+import re
 from collections.abc import AsyncIterator, Iterable
 
 import anyio
@@ -10,7 +11,7 @@ from starlette.exceptions import HTTPException
 
 from bcmdist import __version__
 from bcmdist.app.service import page, routes
-from bcmdist.app.service.answers import Refused, problem
+from bcmdist.app.service.answers import Refused, problem, refused
 from bcmdist.app.service.gate import LOOPBACK, Gate
 from bcmdist.app.service.service import Service
 from bcmdist.app.service.tokens import Tokens
@@ -34,7 +35,13 @@ def make_app(service: Service, *, tokens: Tokens | None = None, hosts: Iterable[
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _unknown)
+    app.add_exception_handler(Exception, _wrong)
     return Gate(app, tokens=tokens, hosts=hosts, limits=service.limits, metrics=service.metrics)
+
+
+async def _wrong(request: Request, error: Exception) -> Response:
+    """What we did not foresee; the gate logs where it comes from."""
+    return refused(error).answer()
 
 
 async def _refused(request: Request, error: Exception) -> Response:
@@ -45,12 +52,22 @@ async def _refused(request: Request, error: Exception) -> Response:
 async def _invalid(request: Request, error: Exception) -> Response:
     """What is wrong in a request, by its place; nothing of what came is repeated."""
     assert isinstance(error, RequestValidationError)
+    status = 400 if any(one["loc"][0] == "path" for one in error.errors()) else 422
     found = [f"{'.'.join(map(str, one['loc']))[:100]}: {one['msg']}" for one in error.errors()[:SHOWN]]
-    return problem(422, "InvalidRequest", f"{'; '.join(found)}; correct it, see /openapi.json")
+    return problem(status, "InvalidRequest", f"{'; '.join(found)}; correct it, see /openapi.json")
 
 
 async def _unknown(request: Request, error: Exception) -> Response:
     """What no route says."""
     assert isinstance(error, HTTPException)
-    name = NAMES.get(error.status_code, "InvalidRequest")
-    return problem(error.status_code, name, str(error.detail), error.headers)
+    name, headers = NAMES.get(error.status_code, "InvalidRequest"), error.headers
+    if error.status_code == 405:  # routes know their own methods only
+        headers = {"Allow": ", ".join(sorted(_methods(request)))}
+    return problem(error.status_code, name, str(error.detail), headers)
+
+
+def _methods(request) -> set[str]:
+    """What can be asked of a path."""
+    known = request.app.openapi()["paths"]
+    paths = [path for path in known if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", path), request.url.path)]
+    return {method.upper() for path in paths for method in known[path]} or {"GET"}

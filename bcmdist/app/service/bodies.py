@@ -1,6 +1,6 @@
 """What requests hold, and what answers do, as the OpenAPI document tells of it."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -47,6 +47,21 @@ class NewRows(Body):
     exposure: Column | None = None
     trials: Column | None = None
     event: Column | None = None
+
+
+class Job(BaseModel):
+    """A request as jobs store it: what is asked for, and the fields of that by name."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    request: Literal["fit", "ingest", "predict", "score"]
+    model: Annotated[str, Field(max_length=100)]
+
+
+class Jobs(BaseModel):
+    """Jobs, oldest first."""
+
+    jobs: list[dict[str, Any]]
 
 
 class Problem(BaseModel):

@@ -12,7 +12,7 @@ from bcmdist.errors import BcmdistError, DataNotFound, InvalidOption
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 ROWS = ".rows"  # rows of requests, in a folder for each model
 RENEW_SECONDS = 0.5
-log = logging.getLogger("bcmdist.serve")
+log = logging.getLogger("bcmdist.app.service")
 
 
 class Catalogue:

@@ -23,7 +23,8 @@ from bcmdist.app.service.metrics import Metrics
 from bcmdist.app.service.tokens import EVERYTHING, Token, Tokens
 
 Message = MutableMapping[str, Any]
-Receive, Send = Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
 
 OPEN = ("/", "/page.js", "/page.css", "/health", "/ready", "/favicon.ico")  # nothing of models
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -38,7 +39,7 @@ HEADERS = [
         b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     ),
 ]
-log = logging.getLogger("bcmdist.serve")
+log = logging.getLogger("bcmdist.app.service")
 
 
 class Gate:

@@ -32,8 +32,7 @@ class Limits:
     def __post_init__(self):
         for name, value in vars(self).items():
             if not value > 0:
-                option = name.replace("_", "-")
-                raise InvalidOption(f"--max-{option}: expected a positive number, got {value}; give one")
+                raise InvalidOption(f"limits: expected a positive number as {name}, got {value}; give one")
 
 
 class Rate:

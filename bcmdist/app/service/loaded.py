@@ -80,8 +80,8 @@ class Members(Loaded):
         self.state = f"mixture of {len(mixture.members)}"
         self._first = mixture.members[0]
 
-    def predict(self, X, *, method, quantiles, **companions) -> tuple[str, dict[str, np.ndarray]]:
-        given = [name for name, value in companions.items() if value is not None]
+    def predict(self, X, *, method, quantiles=(), **how) -> tuple[str, dict[str, np.ndarray]]:
+        given = [name for name, value in how.items() if value is not None]
         if given:
             raise InvalidOption(f"{given[0]}: expected none for a mixture of committees; leave it out")
         return self.mixture.chosen_method(method), self.mixture.predict(X, quantiles=quantiles)

@@ -4,13 +4,15 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 import anyio
-from fastapi import APIRouter, Depends, Header, Request, Response, Security
+from fastapi import APIRouter, Depends, Header, Path, Request, Response, Security
 from fastapi.security import HTTPBearer
 
+from bcmdist.app.journal import ID
 from bcmdist.app.service.answers import Refused, encoded, refused
 from bcmdist.app.service.asking import predict as predicted
 from bcmdist.app.service.asking import submit
-from bcmdist.app.service.bodies import Figures, Kept, Listed, NewRows, Points, Predictions, Problem
+from bcmdist.app.service.bodies import Figures, Job, Jobs, Kept, Listed, NewRows, Points, Predictions, Problem
+from bcmdist.app.service.catalogue import NAME
 from bcmdist.app.service.metrics import CONTENT_TYPE
 from bcmdist.app.service.service import Service
 from bcmdist.errors import BcmdistError
@@ -38,6 +40,8 @@ async def service_of(request: Request) -> Service:
 
 
 Asked = Annotated[Service, Depends(service_of)]
+Name = Annotated[str, Path(pattern=f"^{NAME.pattern}$", description="one of those that GET /models lists")]
+JobId = Annotated[str, Path(pattern=f"^{ID.pattern}$")]
 READ, INGEST, ADMIN = allowed("read"), allowed("ingest"), allowed("admin")
 
 
@@ -95,19 +99,19 @@ async def models(service: Asked) -> Response:
 
 
 @router.get("/models/{name}", dependencies=[READ], response_model=Figures)
-async def model(name: str, service: Asked) -> Response:
+async def model(name: Name, service: Asked) -> Response:
     """What a model is and what it has heard."""
     return encoded(await in_thread(service, service.told, name))
 
 
 @router.get("/models/{name}/history", dependencies=[READ], response_model=Figures)
-async def history(name: str, service: Asked) -> Response:
+async def history(name: Name, service: Asked) -> Response:
     """The commits of a model."""
     return encoded(await in_thread(service, service.history, name))
 
 
 @router.post("/models/{name}/predict", dependencies=[READ], response_model=Predictions)
-async def predict(name: str, points: Points, service: Asked) -> Response:
+async def predict(name: Name, points: Points, service: Asked) -> Response:
     """Predict at new points."""
     served = service.catalogue[name]
     found = await in_thread(service, lambda: predicted(served, points, most_rows=service.limits.rows))
@@ -118,7 +122,7 @@ async def predict(name: str, points: Points, service: Asked) -> Response:
 
 @router.post("/models/{name}/rows", dependencies=[INGEST], response_model=Kept)
 async def rows(
-    name: str,
+    name: Name,
     new: NewRows,
     service: Asked,
     idempotency_key: Annotated[str, Header(min_length=1, max_length=200, pattern=r"^[!-~]+$")],
@@ -132,3 +136,27 @@ async def rows(
     if not before:
         service.metrics.count("bcmdist_ingested_rows_total", kept["rows"], model=name)
     return encoded({"model": name, **kept}, headers={"Idempotent-Replayed": "true" if before else "false"})
+
+
+@router.get("/jobs", dependencies=[READ], response_model=Jobs)
+async def jobs(service: Asked) -> Response:
+    """How jobs stand, oldest first."""
+    return encoded({"jobs": await in_thread(service, service.work.listed)})
+
+
+@router.post("/jobs", dependencies=[ADMIN], response_model=Figures, status_code=202)
+async def submit_job(asked: Job, service: Asked) -> Response:
+    """Submit a request to fit, ingest, predict or score, with names of models and data sets."""
+    return encoded(await in_thread(service, service.work.submit, asked.model_dump()), 202)
+
+
+@router.get("/jobs/{id}", dependencies=[READ], response_model=Figures)
+async def job(id: JobId, service: Asked) -> Response:
+    """How a job stands."""
+    return encoded(await in_thread(service, service.work.status, id))
+
+
+@router.delete("/jobs/{id}", dependencies=[ADMIN], response_model=Figures)
+async def cancel_job(id: JobId, service: Asked) -> Response:
+    """Stop a job; what it has committed stays."""
+    return encoded(await in_thread(service, service.work.cancel, id))

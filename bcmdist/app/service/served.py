@@ -5,6 +5,7 @@ commit, our own or that of another process, drops no request.
 """
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -16,9 +17,10 @@ from bcmdist.app.service.writer import Writer
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.data.partition import Partition
 from bcmdist.data.sources.delivery import Delivery
-from bcmdist.errors import ModelNotFound
 from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.storage.commits import open_store
+
+log = logging.getLogger("bcmdist.app.service")
 
 
 class Waiting:
@@ -47,7 +49,7 @@ class Served:
 
     def __init__(self, name: str, url: str, rows_url: str):
         self.name, self.url = name, url
-        self._lock = threading.Lock()
+        self._lock, self._changing = threading.Lock(), threading.Lock()
         self._users: dict[Loaded, int] = {}
         """requests that go on, by the state they began with"""
         self._newest = load(url)
@@ -95,12 +97,17 @@ class Served:
         ------
         ModelNotFound, ModelDamaged, VersionMismatch, StorageUnreachable
         """
-        with self.using() as loaded:
-            number = _number(loaded)
-        if not number or open_store(self.url).head() <= number:
+        if not self._changing.acquire(blocking=False):  # a commit of ours is on its way, and is taken then
             return False
-        self._take(load(self.url))
-        return True
+        try:
+            with self.using() as loaded:
+                number = _number(loaded)
+            if not number or open_store(self.url).head() <= number:
+                return False
+            self._take(load(self.url))
+            return True
+        finally:
+            self._changing.release()
 
     def submit(self, key: str, X, y, **companions) -> tuple[dict, bool, Future]:
         """Keep the rows of a request, and let the model hear them.
@@ -125,19 +132,19 @@ class Served:
 
     def _hear(self, requests) -> None:
         """Commit the rows of requests, those that are not in the ledger yet."""
-        with self.using() as loaded:
-            before = loaded.committee
-        parts = [part for request in requests for part in request.parts]
-        with SerialRuntime() as runtime:
-            source = Waiting(self.inbox.url, list(dict.fromkeys(parts)))
+        parts = list(dict.fromkeys(part for request in requests for part in request.parts))
+        with self._changing, self.using() as loaded, SerialRuntime() as runtime:
+            source, options = Waiting(self.inbox.url, parts), IngestOptions(same_rows="allow")
             try:
-                after, _ = before.ingest(source, IngestOptions(same_rows="allow"), runtime=runtime)
-            except ModelNotFound:  # pruned since: another process is far ahead
-                source = Waiting(self.inbox.url, list(dict.fromkeys(parts)))
-                after, _ = before.newest().ingest(source, IngestOptions(same_rows="allow"), runtime=runtime)
-        for request in requests:
-            self.inbox.mark_heard(request)
-        self._take(hold(after))
+                after, _ = loaded.committee.ingest(source, options, runtime=runtime)
+            except Exception as error:
+                after = loaded.committee.newest()
+                if not {part.key for part in parts} <= {entry.key for entry in after.ledger}:
+                    raise
+                log.warning("model %s has heard rows, what follows failed: %s", self.name, type(error).__name__)
+            for request in requests:
+                self.inbox.mark_heard(request)
+            self._take(hold(after))
 
     def close(self) -> None:
         """Commit what waits, and let go of the model."""

@@ -3,6 +3,7 @@
 import logging
 import socket
 import sys
+from dataclasses import dataclass
 
 import uvicorn
 
@@ -17,49 +18,72 @@ from bcmdist.runtime.signals import noting
 STOP_SECONDS = 30  # that requests have to end
 
 
-def refuse_open(host, token_file, tls_cert, tls_key) -> None:
-    """Raise `InvalidOption` where somebody elsewhere could ask without a token, or be overheard."""
-    if bool(tls_cert) != bool(tls_key):
-        raise InvalidOption("--tls-cert, --tls-key: expected both or none, got one; give the certificate and its key")
-    if host not in LOOPBACK and not (token_file and tls_cert):
-        raise InvalidOption(
-            f"--host: expected 127.0.0.1 without tokens and TLS, got {host}; give --token-file, --tls-cert and "
-            "--tls-key, or listen on 127.0.0.1"
-        )
+@dataclass(frozen=True)
+class Listening:
+    """Where a service listens, and to whom.
+
+    Raises
+    ------
+    InvalidOption
+        Somebody elsewhere could ask without a token, or be overheard.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    """0: any that is free"""
+    token_file: str | None = None
+    """None: whoever asks may do all"""
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    allowed: tuple[str, ...] = ()
+    """further names of this service"""
+
+    def __post_init__(self):
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise InvalidOption("--tls-cert, --tls-key: expected both or none, got one; give certificate and key")
+        if self.host not in LOOPBACK and not (self.token_file and self.tls_cert):
+            raise InvalidOption(
+                f"--host: expected 127.0.0.1 without tokens and TLS, got {self.host}; give --token-file, --tls-cert "
+                "and --tls-key, or listen on 127.0.0.1"
+            )
+
+    @property
+    def names(self) -> set[str]:
+        """Hosts under which it may be asked."""
+        return {*LOOPBACK, self.host.lower(), *map(str.lower, self.allowed)}
 
 
-def serve(
-    folder, *, host="127.0.0.1", port=8080, token_file=None, tls_cert=None, tls_key=None, allowed=(), limits: Limits
-) -> None:
-    """Serve models until a signal ends it; what waits is committed then.
+def serve(folder, where: Listening, limits: Limits, **work) -> None:
+    """Serve the models of a directory until a signal ends it; what waits is committed then.
+
+    Parameters
+    ----------
+    work : where jobs are kept, and what they may name: as of `Service`
 
     Raises
     ------
     DataNotFound, InvalidOption
     """
-    refuse_open(host, token_file, tls_cert, tls_key)
-    tokens = Tokens(token_file) if token_file else None
-    listening = _bound(host, port)
-    with listening:
+    tokens = Tokens(where.token_file) if where.token_file else None
+    with _bound(where.host, where.port) as listening:
         _log_to_stderr()
-        service = Service(folder, limits)
-        app = make_app(service, tokens=tokens, hosts={*LOOPBACK, host.lower(), *map(str.lower, allowed)})
+        app = make_app(Service(folder, limits, **work), tokens=tokens, hosts=where.names)
         config = uvicorn.Config(
             app,
             log_config=None,
             access_log=False,
             server_header=False,
             lifespan="on",
-            ssl_certfile=tls_cert,
-            ssl_keyfile=tls_key,
+            ssl_certfile=where.tls_cert,
+            ssl_keyfile=where.tls_key,
             limit_concurrency=limits.connections,
             timeout_graceful_shutdown=STOP_SECONDS,
             h11_max_incomplete_event_size=2**15,
             http="h11",
             ws="none",
         )
-        scheme = "https" if tls_cert else "http"
-        logging.getLogger("bcmdist.serve").info("listening on %s://%s:%d", scheme, host, listening.getsockname()[1])
+        scheme, port = "https" if where.tls_cert else "http", listening.getsockname()[1]
+        logging.getLogger("bcmdist.app.service").info("listening on %s://%s:%d", scheme, where.host, port)
         with noting([]):  # signals, which the server passes on when it has ended
             uvicorn.Server(config).run(sockets=[listening])
 
@@ -85,7 +109,7 @@ def _bound(host, port):
 
 
 def _log_to_stderr():
-    log = logging.getLogger("bcmdist.serve")
+    log = logging.getLogger("bcmdist.app.service")
     if not log.handlers:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))

@@ -7,12 +7,14 @@ from concurrent.futures import Future
 
 import anyio
 
-from bcmdist.app.cli.output import finite
+from bcmdist.api.requests import absolute
+from bcmdist.app.finite import finite
 from bcmdist.app.service.catalogue import Catalogue
 from bcmdist.app.service.limits import Limits
 from bcmdist.app.service.metrics import Metrics
+from bcmdist.app.service.work import Work
 
-log = logging.getLogger("bcmdist.serve")
+log = logging.getLogger("bcmdist.app.service")
 
 
 class Service:
@@ -23,9 +25,10 @@ class Service:
     DataNotFound, InvalidOption
     """
 
-    def __init__(self, folder, limits: Limits):
+    def __init__(self, folder, limits: Limits, *, jobs: str, data: str | None = None, scheduler: str | None = None):
         self.limits, self.metrics, self.closing = limits, Metrics(), False
         self.catalogue = Catalogue(folder)
+        self.work = Work(absolute(jobs), self.catalogue.folder, data and os.path.realpath(data), scheduler)
         self.computing = anyio.CapacityLimiter(max(2, os.cpu_count() or 1))
 
     def listed(self) -> dict:

@@ -1,0 +1,105 @@
+"""Jobs over HTTP: requests with names in place of paths, submitted to the scheduler that the service knows.
+
+Who asks names models and data sets, and never learns where they lie, nor the address of the scheduler: whoever reaches
+that can run code.
+"""
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bcmdist.api.carry_out import check
+from bcmdist.api.requests import FitRequest, Request, from_json, named_places
+from bcmdist.app import jobs
+from bcmdist.app.finite import finite
+from bcmdist.app.journal import open_job
+from bcmdist.app.service.answers import Refused, without_places
+from bcmdist.app.service.catalogue import NAME
+from bcmdist.errors import DataNotFound, InvalidOption, JobRefused
+from bcmdist.runtime.dask.scheduler import SchedulerMachine
+
+HIDDEN = ("coordinator", "scheduler")
+
+
+@dataclass(frozen=True)
+class Work:
+    """Where jobs are kept, and what they may name."""
+
+    jobs: str
+    """directory of all jobs"""
+    models: str
+    data: str | None = None
+    """directory of data sets and outputs; None: nothing can be submitted"""
+    scheduler: str | None = None
+    """address; None: likewise"""
+    machine: Callable[[str], AbstractContextManager[Any]] = SchedulerMachine
+
+    def submit(self, asked: dict) -> dict:
+        """Submit a request, JSON of `bcmdist.api.requests` with names as places; how its job stands.
+
+        Raises
+        ------
+        InvalidRequest, InvalidOption, JobRefused, SchedulerUnreachable; what `check` refuses
+        """
+        if self.data is None or self.scheduler is None:
+            raise JobRefused(
+                "jobs: expected a service that was started with --scheduler and --data, this one was not; submit "
+                "elsewhere"
+            )
+        request = self._placed(from_json(asked))
+        try:
+            check(request)
+        except DataNotFound as error:
+            raise Refused(404, "DataNotFound", without_places(str(error))) from error
+        with self.machine(self.scheduler) as machine:
+            journal = jobs.submit(self.jobs, request, machine)
+        return self._shown(jobs.status(journal))
+
+    def listed(self) -> list[dict]:
+        """How all jobs stand, oldest first."""
+        return [self._shown(one) for one in jobs.listed(self.jobs)]
+
+    def status(self, job: str) -> dict:
+        """How a job stands; `JobNotFound` where there is none."""
+        return self._shown(jobs.status(open_job(self.jobs, job)))
+
+    def cancel(self, job: str) -> dict:
+        """Stop a job, and how it stands then."""
+        journal = open_job(self.jobs, job)
+        jobs.cancel(journal)
+        return self._shown(jobs.status(journal))
+
+    def _placed(self, request: Request) -> Request:
+        """With paths in place of names."""
+        places = {name: self._path(name, value) for name, value in named_places(request).items()}
+        if isinstance(request, FitRequest) and request.settings.query_from is not None:
+            known = self._path("query_from", request.settings.query_from)
+            return replace(request, **places, settings=replace(request.settings, query_from=known))
+        return replace(request, **places)
+
+    def _path(self, name, value):
+        root = self.models if name == "model" else self.data
+        path = f"{root}/{value}"
+        if not NAME.fullmatch(value) or os.path.realpath(path) != os.path.join(os.path.realpath(str(root)), value):
+            raise InvalidOption(
+                f"{name}: expected a name of letters, digits and . _ - in the service's directory, got another; give "
+                "the name of a model, of a data set, or of a new output"
+            )
+        return path
+
+    def _shown(self, figures):
+        return finite({name: self._named(value) for name, value in figures.items() if name not in HIDDEN})
+
+    def _named(self, value):
+        """What is told of a job, with names in place of paths."""
+        if isinstance(value, dict):
+            return {name: self._named(one) for name, one in value.items()}
+        if isinstance(value, list):
+            return [self._named(one) for one in value]
+        if not isinstance(value, str):
+            return value
+        for root in filter(None, (self.models, self.data)):
+            value = value.replace(f"{root}/", "")
+        return without_places(value)

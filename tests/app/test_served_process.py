@@ -1,0 +1,135 @@
+"""The command serve as a process of its own: killed twice among clients that retry, and ended in peace."""
+
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+from processes import LONG, Commands, free_port, wait_until
+
+from bcmdist import GBCM
+from problems import assert_same_committee
+from services import asked, fitted, httpx, new_rows, send
+
+REQUESTS, KILLED_AT = 10, (2, 6)
+START = "listening on"
+
+
+class Server:
+    """`bcmdist serve` on loopback."""
+
+    def __init__(self, folder, *options):
+        self.folder, self.port = folder, free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = folder.parent / "serve.log"
+        self.command = [sys.executable, "-m", "bcmdist", "serve", str(folder), "--port", str(self.port), *options]
+        self.start()
+
+    def start(self):
+        environment = Commands(self.folder.parent).environment
+        begun = self.log.read_text().count(START) if self.log.exists() else 0
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(self.command, env=environment, stderr=log)
+        wait_until(lambda: self.log.read_text().count(START) > begun, f"a server: {self.log.read_text()[-500:]}")
+
+    def end(self, number=signal.SIGTERM):
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.process.wait(timeout=LONG)
+
+
+@pytest.fixture
+def models(tmp_path):
+    fitted(tmp_path / "models")
+    shutil.copytree(tmp_path / "models", tmp_path / "peer")
+    return tmp_path / "models"
+
+
+@pytest.fixture
+def server(models):
+    server = Server(models)
+    yield server
+    server.end(signal.SIGKILL)
+
+
+def insist(http, number):
+    """Send rows until there is an answer; a server that is gone comes again."""
+    deadline = time.monotonic() + LONG
+    while time.monotonic() < deadline:
+        try:
+            answer = send(http, new_rows(number), f"request-{number}")
+        except httpx.TransportError:
+            time.sleep(0.05)
+            continue
+        if answer.status_code < 500:
+            return answer
+    return pytest.fail("no answer")
+
+
+@pytest.mark.slow
+def test_a_server_that_is_killed_loses_and_doubles_nothing(server, models, tmp_path):
+    before, answers, uncommitted = GBCM.load(models / "wave"), {}, []
+
+    def send_all():
+        with httpx.Client(base_url=server.url, timeout=LONG) as http:
+            for number in range(REQUESTS):
+                answers[number] = insist(http, number)
+                answers[number, "again"] = insist(http, number)
+
+    sender = threading.Thread(target=send_all, daemon=True)
+    sender.start()
+    for number in KILLED_AT:
+        wait_until(lambda number=number: kept(models) > number, "rows that are kept")
+        server.end(signal.SIGKILL)
+        uncommitted.append(30 * kept(models) - (GBCM.load(models / "wave").committee.total.rows - 120))
+        server.start()
+    assert any(uncommitted), "both were killed when all was committed already"
+    sender.join(2 * LONG)
+    assert server.end() == 0
+    assert {answer.status_code for answer in answers.values()} == {200}
+    assert all(answers[n].json() == answers[n, "again"].json() for n in range(REQUESTS))
+    after = GBCM.load(models / "wave")
+    assert after.committee.total.rows == before.committee.total.rows + 30 * REQUESTS
+    with asked(tmp_path / "peer") as client:
+        peaceful = [send(client, new_rows(number), f"k{number}") for number in range(REQUESTS)]
+    assert {answer.status_code for answer in peaceful} == {200}
+    assert [a.json() for a in peaceful] == [answers[n].json() for n in range(REQUESTS)]
+    assert_same_committee(after.committee, GBCM.load(tmp_path / "peer" / "wave").committee)
+
+
+def kept(models):
+    """Requests whose rows are kept, heard or not."""
+    return len(list(models.glob(".rows/wave/*.zarr")))
+
+
+def test_a_server_is_asked_and_ends_when_it_is_told_to(server, models):
+    """What was sent before is committed and answered."""
+    told = {}
+    with httpx.Client(base_url=server.url, timeout=LONG) as http:
+        points = {"X": [[0.5, 1.0], [0.0, 0.0]]}
+        answer = http.post("/models/wave/predict", json=points)
+        expected = GBCM.load(models / "wave").predict(np.array(points["X"]))
+        np.testing.assert_allclose(answer.json()["predictions"]["mean"], expected["mean"], rtol=1e-10)
+        assert http.get("/").headers["Content-Type"].startswith("text/html")
+        sender = threading.Thread(target=lambda: told.update(last=send(http, new_rows(), "last")))
+        sender.start()
+        wait_until(lambda: kept(models), "rows that are kept")
+        code = server.end()
+        sender.join(LONG)
+    assert code == 0
+    assert told["last"].status_code == 200
+    assert GBCM.load(models / "wave").committee.total.rows == 150
+    assert str(models) not in server.log.read_text()
+
+
+def test_an_address_that_is_taken_is_refused(server, models):
+    command = [sys.executable, "-m", "bcmdist", "serve", str(models), "--port", str(server.port)]
+    done = subprocess.run(
+        command, env=Commands(models.parent).environment, capture_output=True, text=True, timeout=LONG
+    )
+    assert done.returncode == 1
+    assert f"expected an address that is free, 127.0.0.1 {server.port} is not" in done.stderr

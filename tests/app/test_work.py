@@ -1,0 +1,110 @@
+"""Jobs over HTTP: names in, names out, carried out beside a scheduler as any other."""
+
+import socket
+from dataclasses import replace
+
+import pytest
+
+from bcmdist import GBCM, SerialRuntime
+from bcmdist.app import jobs
+from bcmdist.app.coordinator import coordinate
+from bcmdist.app.journal import open_job
+from bcmdist.data.writing import write_dataset
+from services import asked, fitted
+
+FIT = {
+    "request": "fit",
+    "data": "train.zarr",
+    "model": "made",
+    "settings": {"learn": False, "query": 20, "rows_per_expert": 30, "kernel": "se"},
+}
+
+
+class ThisMachine:
+    """A scheduler's machine that is this process."""
+
+    def __init__(self, address):
+        self.address = address
+
+    def run(self, function, *arguments):
+        if function is not jobs.spawn:
+            return function(*arguments)
+        coordinate(open_job(*arguments), lambda address, watch: SerialRuntime(progress=watch.progress))
+        return socket.gethostname(), 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
+@pytest.fixture
+def client(tmp_path, rng):
+    """Of a service with a scheduler, a model `wave`, and a data set train.zarr."""
+    fitted(tmp_path / "models")
+    X = rng.uniform(-2, 2, (90, 2))
+    write_dataset(tmp_path / "data" / "train.zarr", {"X": X, "y": X[:, 0]}, rows_per_chunk=30)
+    work = {"data": str(tmp_path / "data"), "scheduler": "tcp://127.0.0.1:8786"}
+    with asked(tmp_path / "models", work=work) as client:
+        client.service.work = replace(client.service.work, machine=ThisMachine)
+        yield client
+
+
+def test_a_fit_is_submitted_watched_and_served(client, tmp_path):
+    submitted = client.post("/jobs", json=FIT)
+    assert submitted.status_code == 202, submitted.text
+    told = client.get(f"/jobs/{submitted.json()['id']}").json()
+    assert (told["state"], told["model"], told["data"]) == ("finished", "made", "train.zarr")
+    assert told["result"]["rows"] == 90
+    assert [one["id"] for one in client.get("/jobs").json()["jobs"]] == [told["id"]]
+    for answer in (submitted, client.get("/jobs")):
+        assert str(tmp_path) not in answer.text
+        assert "8786" not in answer.text
+    client.service.catalogue.look()
+    assert client.get("/models/made").json()["rows"] == 90
+    cancelled = client.request("DELETE", f"/jobs/{told['id']}")
+    assert (cancelled.status_code, cancelled.json()["error"]) == (409, "JobRefused")
+
+
+def test_an_ingestion_is_a_job_too(client, tmp_path):
+    answer = client.post("/jobs", json={"request": "ingest", "model": "wave", "source": "train.zarr"})
+    assert answer.status_code == 202
+    assert GBCM.load(tmp_path / "models" / "wave").committee.total.rows == 120 + 90
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "text"),
+    [
+        ({"data": "../models/wave"}, 422, "data: expected a name"),
+        ({"data": "/etc"}, 422, "data: expected a name"),
+        ({"data": "s3://bucket/a"}, 422, "data: expected a name"),
+        ({"data": "link.zarr"}, 422, "data: expected a name"),
+        ({"data": "none.zarr"}, 404, "data: expected a Zarr group at ..., found none"),
+        ({"model": ".rows"}, 422, "model: expected a name"),
+        ({"settings": {"query_from": "/etc"}}, 422, "query_from: expected a name"),
+        ({"settings": {"nonsense": 1}}, 422, "request: expected fields of fit.settings"),
+        ({"request": "nonsense"}, 422, "Input should be 'fit'"),
+        ({"settings": {"query": -1}}, 422, "query"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_and_leaves_no_job(client, tmp_path, change, code, text):
+    (tmp_path / "data" / "link.zarr").symlink_to(tmp_path / "data" / "train.zarr")
+    answer = client.post("/jobs", json=FIT | change)
+    assert answer.status_code == code
+    assert text in answer.json()["message"]
+    assert str(tmp_path) not in answer.text
+    assert client.get("/jobs").json() == {"jobs": []}
+
+
+@pytest.mark.parametrize("job", ["20260101-000000-aaaa", "..%2Fx", "%00", "x" * 300])
+def test_jobs_that_are_not_there(client, job):
+    for method in ("GET", "DELETE"):
+        assert client.request(method, f"/jobs/{job}").status_code in (400, 404)
+
+
+def test_without_a_scheduler_nothing_is_submitted(tmp_path):
+    with asked(tmp_path) as client:
+        answer = client.post("/jobs", json=FIT)
+        assert client.get("/jobs").json() == {"jobs": []}
+    assert (answer.status_code, answer.json()["error"]) == (409, "JobRefused")

@@ -1,0 +1,75 @@
+"""Services for tests: models of a few rows behind the real application, asked without a network."""
+
+import asyncio
+import contextlib
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+
+from bcmdist import GBCM, Settings
+
+pytest.importorskip("fastapi", reason="the service: pip install 'bcmdist[serve]'")
+httpx = pytest.importorskip("httpx", reason="the service: pip install 'bcmdist[test]'")
+
+from bcmdist.app.service.app import make_app  # noqa: E402
+from bcmdist.app.service.limits import Limits  # noqa: E402
+from bcmdist.app.service.service import Service  # noqa: E402
+
+QUICK = {"query": 20, "learn": False, "kernel": "se", "rows_per_expert": 60}
+HERE = "http://127.0.0.1"
+NO_WORK = MappingProxyType({})
+
+
+def fitted(folder, name="wave", *, rows=120, task="regression", **settings):
+    """A small model in a directory of models."""
+    rng = np.random.default_rng(5)
+    X = rng.uniform(-2, 2, (rows, 2))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(rows)
+    if task != "regression":
+        y = (y > 0).astype(float)
+    return GBCM.fit((X, y), Settings(**QUICK, task=task, **settings), model=folder / name)
+
+
+class Client:
+    """Asks an application, one request after the other."""
+
+    def __init__(self, app, runner):
+        self.app, self._run = app, runner.run
+        self.http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=HERE)
+
+    @property
+    def service(self):
+        return self.app.app.state.service
+
+    def request(self, method, url, **options):
+        return self._run(self.http.request(method, url, **options))
+
+    def get(self, url, **options):
+        return self.request("GET", url, **options)
+
+    def post(self, url, **options):
+        return self.request("POST", url, **options)
+
+
+@contextlib.contextmanager
+def asked(folder, *, limits=None, work=NO_WORK, **options):
+    """A client of a service of the models of a directory, which is closed afterwards."""
+    service = Service(folder, limits or Limits(), jobs=str(folder / ".jobs"), **work)
+    try:
+        with asyncio.Runner() as runner:
+            yield Client(make_app(service, **options), runner)
+    finally:
+        service.close()
+
+
+def new_rows(seed=0, rows=30):
+    """JSON of rows to hear."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, (rows, 2))
+    return {"X": X.tolist(), "y": (np.sin(2 * X[:, 0]) + X[:, 1]).tolist()}
+
+
+def send(client, rows, key, name="wave", **headers):
+    """The answer to rows under an idempotency key."""
+    return client.post(f"/models/{name}/rows", json=rows, headers={"Idempotency-Key": key, **headers})
