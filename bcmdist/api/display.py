@@ -10,6 +10,16 @@ STYLE = "font-family: sans-serif; font-size: 0.85em; border-collapse: collapse; 
 CELL = "text-align: left; padding: 0.1em 0.8em 0.1em 0"
 
 
+def summary(snapshot: Snapshot) -> str:
+    """A few words on a committee."""
+    model = snapshot.model
+    rows, functions = snapshot.committee.total.rows, model.shared.functions
+    return (
+        f"rows={rows}, expert={snapshot.facts.expert!r}, kernel={model.kernel_name!r}, "
+        f"likelihood={model.likelihood.name!r}, query={functions}"
+    )
+
+
 def health(snapshot: Snapshot) -> dict[str, str]:
     """What to look at before predictions are trusted, in words by name."""
     told = info(snapshot)

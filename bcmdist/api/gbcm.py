@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcmdist.api import fit
+from bcmdist.api.carried import write_portable
+from bcmdist.api.display import health_html, summary
 from bcmdist.api.info import info
 from bcmdist.api.pictures import pictures
 from bcmdist.api.places import asked, targets_of
@@ -40,6 +42,12 @@ class GBCM:
     """A committee at one commit of a model directory; immutable: `absorb` gives the next. Serial by default."""
 
     snapshot: Snapshot
+
+    def __repr__(self):
+        return f"GBCM({summary(self.snapshot)})"
+
+    def _repr_html_(self):
+        return health_html(self.snapshot)
 
     @classmethod
     @runs
@@ -72,6 +80,13 @@ class GBCM:
         """As `load`, and kept from pruning while this is open."""
         with Snapshot.opened(model, commit=commit) as snapshot:
             yield cls(snapshot)
+
+    def save(self, model) -> "GBCM":
+        """The same in a new model directory, for a move: rows that were in memory are named, but cannot be read again.
+
+        Raises `ModelExists`.
+        """
+        return GBCM(write_portable(self.snapshot, model))
 
     def newest(self) -> "GBCM":
         """The committee of the same directory at its newest commit."""

@@ -6,7 +6,7 @@ An array is cut along its rows, a data frame as its partitions are.
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -78,6 +78,8 @@ class _Task:
 
     function: Callable
     name: str
+
+    __name__: ClassVar[str] = "bcmdist"
 
     def __call__(self, X):
         return self.function(X)

@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from bcmdist.api.estimators.rows import ordered, refuse_texts
-from bcmdist.api.estimators.scikit import BaseEstimator, check_is_fitted, check_random_state, clone, validate_data
+from bcmdist.api.estimators.scikit import BaseEstimator, check_is_fitted, check_random_state, validate_data
 from bcmdist.api.lazy import empty, is_lazy, mapped
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.option_fields import said
@@ -136,10 +136,14 @@ class Estimator(BaseEstimator):
         super().__setstate__(state)
 
     def __sklearn_clone__(self):
-        """A new one with the same parameters; a client stays the same one."""
-        parameters = self.get_params(deep=False)
-        runtime = parameters.pop("runtime")
-        return type(self)(**{name: clone(value, safe=False) for name, value in parameters.items()}, runtime=runtime)
+        """As scikit-learn does it, but that a client, which has no copy, stays the same one."""
+        runtime, self.runtime = self.runtime, None
+        try:
+            made = super().__sklearn_clone__()
+        finally:
+            self.runtime = runtime
+        made.runtime = runtime
+        return made
 
     # --- Predicting ---
 

@@ -49,14 +49,14 @@ class GBCMClassifier(ClassifierMixin, Estimator):
         there = np.unique(arrays["y"])
         if len(there) < 2:
             raise InvalidData(
-                f"y: expected at least two classes, got one class ({self.classes_[there[0]]!r}) in {len(y)} rows with "
+                f"y: expected at least two classes, got one class ({self.classes_[there[0]]!s}) in {len(y)} rows with "
                 "weight; give rows of others, too"
             )
         if len(there) < len(self.classes_):
             missing = self.classes_[np.setdiff1d(np.arange(len(self.classes_)), there)[0]]
             if classes is not None:
                 raise InvalidData(
-                    f"y: expected rows of all classes in the first call, which learns, got none of {missing!r}; give "
+                    f"y: expected rows of all classes in the first call, which learns, got none of {missing!s}; give "
                     "more rows there"
                 )
             self.classes_ = self.classes_[there]
@@ -83,6 +83,6 @@ class GBCMClassifier(ClassifierMixin, Estimator):
         if len(odd):
             known = ", ".join(map(repr, self.classes_[:8].tolist()))
             raise InvalidData(
-                f"y: expected classes among {known}, got {y[odd[0]]!r} at row {odd[0]}; correct it, or fit anew"
+                f"y: expected classes among {known}, got {y[odd[0]]!s} at row {odd[0]}; correct it, or fit anew"
             )
         return codes

@@ -1,6 +1,7 @@
 """How commands print what they have found: one JSON object, or a table."""
 
 import json
+import math
 
 import click
 

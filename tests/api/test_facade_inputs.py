@@ -1,0 +1,149 @@
+"""What the facade and the estimators take: arrays, data frames, dask collections; a loop here, or a Dask client."""
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from scipy import sparse
+
+from bcmdist import GBCM, GBCMClassifier, GBCMRegressor, Settings
+from bcmdist.api import running
+from bcmdist.errors import InvalidData, InvalidDtype, InvalidOption
+from problems import GIVEN, GIVEN_CLASSES
+
+pd = pytest.importorskip("pandas", reason="tables: pip install 'bcmdist[tables]'")
+QUICK = {"kernel": "se-iso", "mean": "constant", "noise": "constant", "effort": "quick"}
+
+
+@pytest.fixture(autouse=True)
+def _no_threads():
+    """Those that dask would start stay."""
+    with dask.config.set(scheduler="synchronous"):
+        yield
+
+
+def refuses(*args, **kwargs):
+    """A scheduler for what must not be computed."""
+    raise AssertionError("computed")
+
+
+def test_arrays_are_taken_everywhere(wave, make_data):
+    _, X, y = wave
+    path = make_data("one_chunk.zarr", rows_per_chunk=4096, X=X, y=y)  # as rows in memory are cut
+    by_path, given = GBCM.fit(path, GIVEN), GBCM.fit(X, y, GIVEN)
+    for name, values in by_path.predict(X).items():
+        np.testing.assert_array_equal(given.predict(X)[name], values)
+    assert given.score(X, y) == given.score(path)
+    more = given.partial_fit(X + 1e-3, y)
+    assert more.info()["rows"] == 480
+    assert GBCM.fit((X, y), GIVEN).info()["rows"] == 240
+
+
+def test_companions_stand_beside_them(wave):
+    _, X, y = wave
+    count = np.round(np.exp(y / 2))
+    gbcm = GBCM.fit(X, count, Settings(task="counts", learn=False), companions={"exposure": np.full(240, 2.0)})
+    assert gbcm.facts["companions"] == ["exposure"]
+    with pytest.raises(InvalidOption, match=r"companions among weight, exposure, trials, event, got 'weights'"):
+        GBCM.fit(X, y, GIVEN, companions={"weights": y})
+    with pytest.raises(InvalidOption, match=r"expected rows X and y that they stand beside, got a place"):
+        GBCM.fit("somewhere.zarr", GIVEN, companions={"weight": y})
+
+
+def test_rows_that_do_not_match_are_refused(wave):
+    _, X, y = wave
+    with pytest.raises(InvalidData, match=r"expected as many of each, got \{'X': 240, 'y': 239\}"):
+        GBCM.fit(X, y[1:], GIVEN)
+    with pytest.raises(InvalidDtype, match=r"expected real numbers, got y of complex128"):
+        GBCM.fit(X, y + 0j, GIVEN)
+
+
+def test_names_of_a_frame_stay(wave):
+    _, X, y = wave
+    frame = pd.DataFrame(X, columns=["east", "north"])
+    estimator = GBCMRegressor(**QUICK).fit(frame, y)
+    assert list(estimator.feature_names_in_) == ["east", "north"]
+    assert estimator.gbcm_.info()["columns"] == ["east", "north"]
+    other = frame[["north", "east"]]
+    with pytest.raises(ValueError, match="same order"):  # as scikit-learn has it
+        estimator.predict(other)
+    np.testing.assert_array_equal(estimator.gbcm_.predict(other)["mean"], estimator.predict(frame))  # by name
+
+
+def test_what_is_no_number_is_named(wave):
+    _, X, y = wave
+    frame = pd.DataFrame(X, columns=["east", "north"]).assign(town="Ulm")
+    with pytest.raises(InvalidData, match=r"expected numbers, got others in 'town'; encode them before"):
+        GBCMRegressor().fit(frame, y)
+    with pytest.raises(TypeError, match=r"dense data is required. Use '.toarray\(\)'"):
+        GBCMRegressor().fit(sparse.csr_array(X), y)
+
+
+def test_dask_arrays_stay_lazy(wave):
+    _, X, y = wave
+    lazy, target = da.from_array(X, chunks=(100, 1)), da.from_array(y, chunks=70)
+    estimator = GBCMRegressor(**QUICK).fit(lazy, target)
+    assert estimator.gbcm_.info()["rows"] == 240
+    with dask.config.set(scheduler=refuses):
+        found = estimator.predict(lazy)
+    assert found.shape == (240,)
+    # Blocks are multiplied with other shapes than the whole.
+    np.testing.assert_allclose(found.compute(), estimator.predict(X), rtol=1e-10)
+    same = GBCM.fit(X, y, GIVEN).predict(X)["mean"]
+    np.testing.assert_array_equal(GBCM.fit(lazy, target, GIVEN).predict(X)["mean"], same)
+    with pytest.raises(InvalidOption, match=r"expected means only of a dask collection"):
+        estimator.predict(lazy, return_std=True)
+    with pytest.raises(InvalidData, match=r"y: expected 100 rows in block 0, as in X, got 70"):
+        GBCM.fit(lazy, target[:70], GIVEN)
+
+
+def test_dask_frames_keep_names_and_labels(classes):
+    dd = pytest.importorskip("dask.dataframe", exc_type=ImportError)
+    _, X, y = classes
+    frame, labels = pd.DataFrame(X, columns=["a", "b"]), pd.Series(np.where(y > 0, "yes", "no"))
+    lazy = dd.from_pandas(frame, npartitions=3)
+    estimator = GBCMClassifier(**QUICK).fit(lazy, dd.from_pandas(labels, npartitions=3))
+    assert list(estimator.feature_names_in_) == ["a", "b"]
+    with dask.config.set(scheduler=refuses):
+        probability, label = estimator.predict_proba(lazy), estimator.predict(lazy)
+    np.testing.assert_allclose(probability.compute(), estimator.predict_proba(frame), rtol=1e-10)
+    np.testing.assert_array_equal(label.compute(), estimator.predict(frame))
+
+
+def test_a_client_is_a_runtime(wave, cluster, one_blas_thread):
+    from sklearn.base import clone
+
+    _, X, y = wave
+    client = cluster._client
+    estimator = clone(GBCMRegressor(runtime=client, **QUICK))
+    assert estimator.runtime is client
+    np.testing.assert_allclose(estimator.fit(X, y).predict(X), GBCMRegressor(**QUICK).fit(X, y).predict(X), rtol=1e-6)
+    assert estimator.__getstate__()["runtime"] == client.scheduler.address
+    assert client.status == "running"
+    a = GBCM.fit(X, y, GIVEN, runtime=client.scheduler.address).predict(X)
+    np.testing.assert_allclose(a["mean"], GBCM.fit(X, y, GIVEN).predict(X)["mean"], rtol=1e-9)
+
+
+@pytest.fixture
+def one_blas_thread():
+    """Of this process, as workers have."""
+    import threadpoolctl
+
+    with threadpoolctl.threadpool_limits(1, user_api="blas"):
+        yield
+
+
+def test_a_cluster_of_its_own_is_for_many_rows_at_a_prompt(monkeypatch):
+    assert not running.worth_a_cluster(10**7)  # this is a script
+    monkeypatch.delattr("__main__.__file__", raising=False)
+    monkeypatch.setattr(running.os, "cpu_count", lambda: 4)
+    assert running.worth_a_cluster(running.WORTH_ROWS)
+    assert not running.worth_a_cluster(running.WORTH_ROWS - 1)
+    monkeypatch.setattr(running.os, "cpu_count", lambda: 1)
+    assert not running.worth_a_cluster(10**7)
+
+
+def test_classes_of_arrays_are_scored(classes):
+    path, X, y = classes
+    gbcm = GBCM.fit(X, y, GIVEN_CLASSES)
+    assert gbcm.score(X, y)["accuracy"] == gbcm.score(path)["accuracy"]
