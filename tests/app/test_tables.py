@@ -152,7 +152,7 @@ def test_a_table_is_ingested_once(table, tmp_path):
         (["--y", "no"], "DataNotFound", "expected a column 'no'"),
         (["--y", "price", "--cyclic", "day=moon"], "InvalidOption", "expected day, week, year, got 'moon'"),
         (["--y", "price", "--cyclic", "day"], "InvalidOption", "--cyclic: expected COLUMN=VALUE, got 'day'"),
-        (["--y", "price", "--x", "Z"], "InvalidOption", "expected a data set with --x, got a file"),
+        (["--y", "price", "--x", "age,Z"], "DataNotFound", "expected a column 'Z', found"),
         (["--y", "price", "--drop", "site", "--missing", "drop", "--task", "counts"], "UnsupportedTarget", "counts"),
     ],
 )
