@@ -136,7 +136,7 @@ def _ingest(request: IngestRequest) -> Iterator[Work]:
 @contextlib.contextmanager
 def _predict(request: PredictRequest) -> Iterator[Work]:
     with opened(request.model) as fitted:
-        method, x = fitted.chosen_method(request.method), request.x
+        method, x, inputs = fitted.chosen_method(request.method), request.x, request.inputs
         member = _member(fitted).model
         columns = {"exposure": request.exposure, "trials": request.trials}
         roles = {role: name for role, name in columns.items() if name is not None}
@@ -150,7 +150,9 @@ def _predict(request: PredictRequest) -> Iterator[Work]:
             open_data(files.data, x=x or member.x_name, y=None, schema=member.schema)
 
             def work(runtime):
-                rows = fitted.predict_zarr(files.data, files.predictions, x=x, method=method, runtime=runtime)
+                rows = fitted.predict_zarr(
+                    files.data, files.predictions, x=x, method=method, inputs=inputs, runtime=runtime
+                )
                 files.finish()
                 return {"rows": rows, "seconds": None, "out": request.out, "method": method, "unused": files.unused}
 
@@ -172,7 +174,10 @@ def scoring(request: ScoreRequest) -> Iterator[tuple[str, Callable[[Any], Scores
         with scored(
             _member(fitted).model, request.model, request.data, x=request.x, y=request.y, unseen=request.unseen
         ) as (data, names):
-            yield method, lambda runtime: fitted.scores(data, **names, method=method, runtime=runtime)
+            yield (
+                method,
+                lambda runtime: fitted.scores(data, **names, method=method, inputs=request.inputs, runtime=runtime),
+            )
 
 
 def _member(fitted: GBCM | Mixture) -> GBCM:

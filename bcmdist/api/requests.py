@@ -86,6 +86,9 @@ class PredictRequest:
     method: Literal["committee", "local"] | str | None = None
     """from the committee alone, with the rows around each new point, or as another package adds [default: local where
     cells were fitted]"""
+    inputs: Literal["exact", "taylor", "montecarlo"] | None = None
+    """how to average over uncertain inputs, of which an array X_variance (N, D) or (N, D, D) tells [default: exact
+    where the kernel can, else montecarlo]"""
     x: str | None = None
     """name of the input array [default: as in training]"""
     exposure: Annotated[str | None, "NAME"] = None
@@ -111,6 +114,9 @@ class ScoreRequest:
     method: Literal["committee", "local"] | str | None = None
     """from the committee alone, with the rows around each new point, or as another package adds [default: local where
     cells were fitted]"""
+    inputs: Literal["exact", "taylor", "montecarlo"] | None = None
+    """how to average over uncertain inputs, of which an array X_variance (N, D) or (N, D, D) tells [default: exact
+    where the kernel can, else montecarlo]"""
     x: str | None = None
     """name of the input array [default: as in training]"""
     y: str | None = None
