@@ -51,11 +51,9 @@ def fitted(request: FitRequest) -> Iterator[FitRequest]:
             )
         yield request
         return
-    if settings.x != Settings.x:
-        raise InvalidOption(f"{request.data}: expected a data set with --x, got a file; leave it out")
-    roles = roles_of(request.table, settings.y)
+    roles = roles_of(request.table, settings.y, x=None if settings.x == Settings.x else settings.x)
     with _beside(request.model, request.data, roles, functools.partial(_is_fitted_to, request.model)) as place:
-        yield replace(request, data=place, settings=replace(settings, y="y"))
+        yield replace(request, data=place, settings=replace(settings, x="X", y="y"))
 
 
 def _is_fitted_to(model, place) -> bool:

@@ -68,7 +68,7 @@ class Settings:
     seed: int = 0
     """seed of all that is drawn at random"""
     x: str = "X"
-    """name of the input array"""
+    """name of the input array; of a table, names of the columns that are inputs, with commas between them"""
     y: str = "y"
     """name of the target array"""
     expert: Annotated[str, "NAME"] = "bcm"

@@ -161,7 +161,9 @@ def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(InvalidData, match=r"cannot be read .*allow_pickle"):
         import_file(tmp_path / "objects.npz", tmp_path / "a.zarr")
     (tmp_path / "a.txt").touch()
-    with pytest.raises(InvalidOption, match=r"ends in .npz, .npy, .csv, .parquet, .tsv, .csv.gz, .tsv.gz"):
+    with pytest.raises(
+        InvalidOption, match=r"ends in .npz, .npy, .csv, .parquet, .tsv, .csv.gz, .tsv.gz, .nc, .nc4, .cdf, .zarr"
+    ):
         import_file(tmp_path / "a.txt", tmp_path / "a.zarr")
     with pytest.raises(InvalidOption, match="a fraction between 0 and 1, got 2"):
         Split(holdout=2)

@@ -12,6 +12,7 @@ from bcmdist.data.tables.options import TableOptions
 @click.command("import", cls=Command)
 @click.argument("file")
 @click.argument("data")
+@click.option("--x", "x", metavar="NAME,NAME,...", help="Columns or variables that are inputs [default: all columns].")
 @click.option("--y", "y", default="y", show_default=True, help="Array or column of the targets.")
 @click.option("--rows-per-chunk", type=int, default=4096, show_default=True, help="Rows per Zarr chunk.")
 @click.option("--part", type=click.Choice(["train", "test", "all"]), default="all", show_default=True)
@@ -22,11 +23,14 @@ from bcmdist.data.tables.options import TableOptions
 @click.option("--no-target", is_flag=True, help="Rows to predict for: the column of the targets is not needed.")
 @options_of(TableOptions)
 @json_option
-def import_(file, data, y, rows_per_chunk, part, holdout, seed, mask, mask_row, no_target, as_json, **columns) -> dict:
-    """Write FILE (.npz, .npy, .csv, .parquet, a directory of these) as the Zarr data set DATA.
+def import_(
+    file, data, x, y, rows_per_chunk, part, holdout, seed, mask, mask_row, no_target, as_json, **columns
+) -> dict:
+    """Write FILE (.npz, .npy, .csv, .parquet or a directory of these, .nc, .zarr) as the Zarr data set DATA.
 
     Of a table, every column without a role is an input: a number, a date (as UTC days) or a category of few levels (an
     input for each). How they were coded is stored with the data set and its models. Text targets are labels of classes.
+    Of NetCDF, or of a Zarr group of variables, --x names the inputs, and each cell of the grid of --y is a row.
 
     Example: bcmdist import measurements.csv train.zarr --y yield --holdout 0.1 --part train
     """
@@ -34,5 +38,5 @@ def import_(file, data, y, rows_per_chunk, part, holdout, seed, mask, mask_row, 
     from bcmdist.data.tables.roles import roles_of
 
     split = Split(part, holdout, seed, mask, mask_row)
-    roles = roles_of(request_of(TableOptions, columns), y, target=not no_target)
+    roles = roles_of(request_of(TableOptions, columns), y, x=x, target=not no_target)
     return report(import_file(file, data, roles=roles, split=split, rows_per_chunk=rows_per_chunk), as_json)

@@ -77,11 +77,15 @@ def import_file(file, url, *, y="y", roles=None, split=None, rows_per_chunk=ROWS
     split, roles = split or Split(), roles or Roles(y)
     if rows_per_chunk < 1:
         raise InvalidOption(f"rows-per-chunk: expected at least 1, got {rows_per_chunk}; give a positive number")
-    found = open_table(file, roles.separator)
+    others = [*([roles.y] if roles.target else []), *roles.companions.values(), *([roles.id] if roles.id else [])]
+    others += [split.mask] if split.mask else []
+    found = open_table(file, roles.separator, inputs=roles.inputs, others=others)
     named = {"source": Path(file).name} | ({"coordinates": roles.id} if roles.id else {}) | (attributes or {})
     how = {"rows_per_chunk": rows_per_chunk, "attributes": named}
-    write = _write_arrays if isinstance(found, Arrays) else _write_table
-    figures = write(found, file, url, roles, split, how)
+    if isinstance(found, Arrays):
+        figures = _write_arrays(found, file, url, roles, split, how)
+    else:
+        figures = _write_table(found, file, url, roles, split, how)
     return {"part": split.part, "out": str(url)} | figures
 
 
@@ -89,9 +93,9 @@ def import_file(file, url, *, y="y", roles=None, split=None, rows_per_chunk=ROWS
 
 
 def _write_arrays(found, file, url, roles, split, how):
-    said = list(roles.said.values())[:1] or ["--missing"] * (roles.missing != "error" and roles.coding is None)
-    if said:
-        raise InvalidOption(f"{file}: expected a table with {said[0]}, got arrays; leave it out, or save a .csv")
+    if roles.coding is None and (roles.said or roles.inputs or roles.missing != "error"):
+        option = next(iter(roles.said.values()), "--x" if roles.inputs else "--missing")
+        raise InvalidOption(f"{file}: expected a table with {option}, got arrays; leave it out, or save a .csv")
     whole = arrays.select(found, file, roles, mask=split.mask, part=split.part)
     if len(whole.columns["X"]) == 0:
         raise InvalidData(f"{file}: expected at least one row, found none; add rows")

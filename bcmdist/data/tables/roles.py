@@ -39,7 +39,7 @@ class Roles:
     drop: Sequence[str] = ()
     """left out"""
     inputs: tuple[str, ...] = ()
-    """the inputs that are wanted, those of a model; () for all columns that have no role"""
+    """the inputs that are wanted; () for all columns that have no role"""
     coding: Coding | None = None
     """how a model has coded them"""
     category: Sequence[str] = ()
@@ -63,7 +63,7 @@ class Roles:
         if self.target or self.y not in self.inputs:
             given.append(self.y)
         twice = next((name for name, count in Counter(given).items() if count > 1), None)
-        twice = twice or next((name for name in self.said if name in given and name not in self.inputs), None)
+        twice = twice or next((name for name in self.said if name in {*given} - {*self.inputs}), None)
         if twice:
             raise InvalidOption(
                 f"roles: expected one role for a column, got {twice!r} for several; leave out the others"
@@ -90,8 +90,12 @@ class Roles:
         return frozenset([*self.category, *self.date, *known, *([self.id] if self.id else [])])
 
 
-def roles_of(options: TableOptions, y, *, target=True) -> Roles:
+def roles_of(options: TableOptions, y, *, x=None, target=True) -> Roles:
     """Roles of columns as options say.
+
+    Parameters
+    ----------
+    x : names of the inputs, with commas between them; all columns that have no role by default
 
     Raises
     ------
@@ -106,9 +110,19 @@ def roles_of(options: TableOptions, y, *, target=True) -> Roles:
         cyclic[name] = (*cyclic.get(name, ()), *text.split(","))
     names = {role: getattr(options, role) for role in COMPANIONS}
     companions = {role: name for role, name in names.items() if name is not None}
-    how = {"missing": options.missing, "unseen": options.unseen, "separator": options.separator}
     return Roles(
-        y, target, companions, options.id, options.drop, category=options.category, date=date, cyclic=cyclic, **how
+        y,
+        target,
+        companions,
+        options.id,
+        options.drop,
+        inputs=tuple(name.strip() for name in x.split(",")) if x else (),
+        category=options.category,
+        date=date,
+        cyclic=cyclic,
+        missing=options.missing,
+        unseen=options.unseen,
+        separator=options.separator,
     )
 
 
@@ -146,7 +160,7 @@ def named_columns(names, file, roles: Roles, *, besides=()) -> tuple[list[str], 
             raise DataNotFound(f"{file}: expected a column {name!r}{what}, found {few(names)}; correct {option}")
     unused = dict.fromkeys(roles.drop, "--drop")
     if not roles.target and roles.y in names and roles.y not in roles.inputs:
-        unused[roles.y] = "the target of training" if roles.inputs else "the target, --no-target"
+        unused[roles.y] = "the target of training" if roles.coding else "the target, --no-target"
     inputs = [name for name in names if name not in {*named.values(), *unused}]
     if roles.inputs:
         inputs, unused = _wanted(names, inputs, unused, file, roles)
@@ -159,12 +173,14 @@ def _wanted(names, inputs, unused, file, roles):
     """The inputs of a model among the columns that could be inputs; and why others are not used."""
     missing = [name for name in roles.inputs if name not in inputs]
     if missing:
+        if roles.coding is None:
+            raise DataNotFound(f"{file}: expected a column {missing[0]!r}, found {few(names)}; correct --x")
         raise InvalidData(
             f"{file}: expected the inputs of training ({few(roles.inputs)}), {few(map(repr, missing))} "
             f"not found among {few(names)}; add what is missing under its name in training"
         )
     others = (name for name in inputs if name not in roles.inputs)
-    return list(roles.inputs), unused | dict.fromkeys(others, NO_INPUT)
+    return list(roles.inputs), unused | dict.fromkeys(others, NO_INPUT if roles.coding else "--x")
 
 
 def warn_of_roles(inputs, file) -> None:

@@ -2,11 +2,13 @@
 
     .csv (any separator; also .tsv, and both with .gz)     .parquet (also a directory of such)
     .npy (structured, or the last column the target)             .npz (arrays, which are no table)
+    .nc (variables on a grid)                                    .zarr (the same, of a group that is no data set)
 
 What a reader of such files would otherwise do in silence - rename a second column of the same name, take a first column
 for row names, fill short lines - is an error.
 """
 
+import functools
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,6 +19,8 @@ import numpy as np
 
 from bcmdist.data.tables.column import Arrays, Table, of_numpy, sliced
 from bcmdist.data.tables.delimited import Delimited
+from bcmdist.data.tables.grids import ENDINGS as GRID_ENDINGS
+from bcmdist.data.tables.grids import Grid
 from bcmdist.data.tables.parquet import ParquetFiles, is_parquet_directory
 from bcmdist.errors import BcmdistError, DataNotFound, InvalidData, InvalidOption, MissingExtra
 from bcmdist.storage.paths import leads_nowhere
@@ -81,25 +85,29 @@ class Named:
             yield piece
 
 
-def open_table(file, separator=None) -> Named | Arrays:
+def open_table(file, separator=None, *, inputs=(), others=()) -> Named | Arrays:
     """A table, or the arrays of an .npz.
 
     Parameters
     ----------
     separator : of the cells of a .csv file; told from its first line by default
+    inputs, others : names of the variables of a NetCDF file or a Zarr group that are its columns
 
     Raises
     ------
     DataNotFound, InvalidData, InvalidOption, MissingExtra
     """
     file = Path(file)
-    reader = READERS.get(ending(file))
-    directory = reader is ParquetFiles and file.is_dir()
+    gridded = ending(file) in GRID_ENDINGS
+    reader = functools.partial(Grid, inputs=inputs, others=others) if gridded else READERS.get(ending(file))
+    directory = (reader is ParquetFiles or gridded) and file.is_dir()
     if not file.is_file() and not directory:
         found = leads_nowhere(file) or ("there is something else" if file.exists() else "there is none")
         raise DataNotFound(f"{file}: expected a file, {found}; check the path")
     if reader is None:
-        raise InvalidOption(f"{file}: expected a file that ends in {', '.join(READERS)}; convert it first")
+        raise InvalidOption(
+            f"{file}: expected a file that ends in {', '.join([*READERS, *GRID_ENDINGS])}; convert it first"
+        )
     if separator is not None and reader is not Delimited:
         raise InvalidOption(f"{file}: expected a .csv file with --separator, got none; leave it out")
     found = _read(file, lambda: reader(file) if separator is None else Delimited(file, separator))
@@ -113,9 +121,8 @@ def _read(file, act):
     except (BcmdistError, MemoryError):
         raise
     except ImportError as error:
-        raise MissingExtra(
-            f"{file}: {file.suffix} files need pandas and pyarrow; pip install 'bcmdist[tables]'"
-        ) from error
+        needed, extra = ("xarray", "grids") if ending(file) in GRID_ENDINGS else ("pandas and pyarrow", "tables")
+        raise MissingExtra(f"{file}: {file.suffix} files need {needed}; pip install 'bcmdist[{extra}]'") from error
     except Exception as error:
         raise InvalidData(
             f"{file}: expected a {file.suffix} file of numbers, it cannot be read ({' '.join(str(error).split())}); "
@@ -131,8 +138,8 @@ def ending(file) -> str:
 
 
 def is_table(data) -> bool:
-    """Whether data are a file that can be read here, by name."""
-    return "://" not in str(data) and ending(data) in READERS
+    """Whether data are a file that can be read here, by name; a Zarr group is not, since it may be a data set."""
+    return "://" not in str(data) and ending(data) in [*READERS, *GRID_ENDINGS[:-1]]
 
 
 def _npz(file) -> Arrays:

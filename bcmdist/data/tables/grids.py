@@ -1,0 +1,105 @@
+"""Variables of a NetCDF file or a Zarr group as the columns of a table: separate ones along one dimension, or a grid.
+
+    temperature (time, lat, lon) with coordinates time, lat, lon   ->   a row for each cell, in the order of its memory
+
+Each input varies along some of the dimensions of the target and is repeated along the others. Cells are read a slab at
+a time. Packed numbers, fill values and times are decoded as the CF conventions say. The door to xarray.
+"""
+
+import math
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+
+from bcmdist.data.tables.column import Column, Table, of_numpy
+from bcmdist.errors import DataNotFound, InvalidData, InvalidOption
+
+ENDINGS = (".nc", ".nc4", ".cdf", ".zarr")
+
+
+class Grid:
+    """Some variables of a file, which lie on one grid."""
+
+    kinds = None  # fill values make gaps, and times are decoded
+
+    def __init__(self, file: Path, inputs, others):
+        import xarray
+
+        self.file, self.xarray = file, xarray
+        self.names = tuple(dict.fromkeys([*inputs, *others]))
+        with self._opened() as data:
+            known = [str(name) for name in data.variables]
+            if not inputs:
+                raise InvalidOption(
+                    f"{file}: expected --x with the variables that are inputs, such as --x lon,lat,time, got none; "
+                    f"found {', '.join(known)}"
+                )
+            missing = [name for name in self.names if name not in known]
+            if missing:
+                raise DataNotFound(f"{file}: expected a variable {missing[0]!r}, found {', '.join(known)}; correct it")
+            self.sizes = self._sizes(data, others or inputs)
+            self._refuse_other_dimensions(data, others)
+
+    def _opened(self):
+        how = {"chunks": None, "cache": False}
+        return (
+            self.xarray.open_zarr(self.file, chunks=None)
+            if self.file.is_dir()
+            else self.xarray.open_dataset(self.file, **how)
+        )
+
+    def _sizes(self, data, names) -> dict[str, int]:
+        """Dimensions of the rows, slowest first."""
+        sizes: dict[str, int] = {}
+        for name in names:
+            sizes |= {str(dim): size for dim, size in data[name].sizes.items() if dim not in sizes}
+        return sizes
+
+    def _refuse_other_dimensions(self, data, others):
+        for name in self.names:
+            odd = [str(dim) for dim in data[name].dims if dim not in self.sizes]
+            if odd:
+                raise InvalidData(
+                    f"{self.file}: expected {name!r} along dimensions of {', '.join(others)} "
+                    f"({', '.join(self.sizes)}), got {odd[0]!r} too; select from it first, or leave it out of --x"
+                )
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Of the grid."""
+        return tuple(self.sizes.values())
+
+    def pieces(self, rows, *, texts=()) -> Iterator[Table]:
+        with self._opened() as data:
+            for block in blocks(self.shape, rows):
+                where = dict(zip(self.sizes, block, strict=True))
+                yield {name: self._column(data[name], name, where) for name in self.names}
+
+    def _column(self, variable, name, where) -> Column:
+        """Values of a variable in a block (n,), repeated along the dimensions that it does not have."""
+        values = np.asarray(variable.isel({dim: where[dim] for dim in variable.dims}).values)
+        values = values.transpose([variable.dims.index(dim) for dim in self.sizes if dim in variable.dims])
+        lengths = [where[dim].stop - where[dim].start for dim in self.sizes]
+        own = [n if dim in variable.dims else 1 for dim, n in zip(self.sizes, lengths, strict=True)]
+        values = np.broadcast_to(values.reshape(own), lengths).ravel()
+        return of_numpy(name, values.astype(str) if _are_texts(values) else values)
+
+
+def blocks(shape, rows) -> Iterator[tuple[slice, ...]]:
+    """Slices of a grid, one after the other in the order of its memory, of `rows` cells at most."""
+    inner = next((k for k in range(len(shape)) if math.prod(shape[k + 1 :]) <= rows), len(shape) - 1)
+    if not shape:
+        return
+    step = max(1, rows // math.prod(shape[inner + 1 :]))
+    rest = tuple(slice(0, n) for n in shape[inner + 1 :])
+    for outer in product(*(range(n) for n in shape[:inner])):
+        for start in range(0, shape[inner], step):
+            some = slice(start, min(start + step, shape[inner]))
+            yield (*(slice(k, k + 1) for k in outer), some, *rest)
+
+
+def _are_texts(values):
+    return values.dtype.kind in "OT" and all(isinstance(value, str) for value in values.flat)
