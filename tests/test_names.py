@@ -3,6 +3,7 @@
 import json
 import re
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from bcmdist.data.dataset import open_data
 from bcmdist.data.entries import encode
 from bcmdist.data.partition import partitions
 from bcmdist.data.schema import Schema
+from bcmdist.data.tables.coding import plain
 from bcmdist.data.tables.importing import Split, import_file
 from bcmdist.data.tables.roles import Roles
 from bcmdist.data.tables.writing import write_table
@@ -75,7 +77,8 @@ def predict(arguments):
 def test_model_and_info_know_the_columns(regression):
     gbcm, _ = regression
     assert gbcm.info()["columns"] == list(COLUMNS)
-    assert GBCM.load(gbcm.url).model.schema == Schema(COLUMNS)
+    roles = (("y", "y"),)
+    assert GBCM.load(gbcm.url).model.schema == Schema(COLUMNS, coding=replace(plain(COLUMNS), roles=roles))
 
 
 def test_another_order_is_put_right(regression, table, tmp_path):

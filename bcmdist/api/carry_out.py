@@ -146,8 +146,8 @@ def _predict(request: PredictRequest) -> Iterator[Work]:
             if x is not None:
                 raise InvalidOption(f"{request.data}: expected a data set with --x, got a file; leave it out")
             x = "X"  # where it is imported
-        how = {"roles": roles, "id": request.id, "unseen": request.unseen}
-        with predicted(member, request.data, request.out, x=x, **how) as files:
+        how = (x, request.id, request.unseen)
+        with predicted(member, request.data, request.out, *how, roles=roles) as files:
             open_data(files.data, x=x or member.x_name, y=None, schema=member.schema)
 
             def work(runtime):

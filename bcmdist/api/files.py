@@ -75,7 +75,7 @@ class Files:
 
 
 @contextlib.contextmanager
-def predicted(model: Model, data, out, *, x=None, roles: dict, id=None, unseen=None) -> Iterator[Files]:
+def predicted(model: Model, data, out, x=None, id=None, unseen=None, *, roles: dict) -> Iterator[Files]:
     """Data sets to predict with, where `data` may be a file, which is imported, and `out` a table.
 
     Parameters

@@ -31,7 +31,6 @@ class FitRequest:
     model: Annotated[str, "DIR"]
     """model directory, new or of the same unfinished fit"""
     settings: Settings = field(default_factory=Settings)
-    table: TableOptions = field(default_factory=TableOptions)
     hyperparameters: Literal["evidence", "hmc"] = "evidence"
     """learned: those of the largest evidence; or samples (Hamiltonian Monte Carlo) with a committee for each"""
     samples: int = 50
@@ -43,6 +42,7 @@ class FitRequest:
     plan: bool = False
     """print what the fit would cost, by rates that are measured where it would run, and stop: nothing is fitted or
     written; how far learning goes is an estimate from the effort"""
+    table: TableOptions = field(default_factory=TableOptions)
 
     def __post_init__(self):
         if self.plan and (self.prepare_only or self.hyperparameters == "hmc"):

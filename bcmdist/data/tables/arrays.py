@@ -46,20 +46,7 @@ def select(arrays, file, roles, *, mask=None, part="all") -> Selected:
     named = arrays.pop(FEATURE_NAMES, None)
     if own:
         arrays = _joined_parts(arrays, file, part)
-    for name in roles.drop:
-        if name not in arrays or name == "X":
-            known = few(other for other in arrays if other != "X")
-            raise DataNotFound(f"{file}: expected an array {name!r} to drop, found {known}; correct --drop")
-    wanted = {"X": "X"} | ({"y": roles.y} if roles.target else {})
-    wanted |= {name: name for name in COMPANIONS if name in arrays}
-    wanted |= dict(roles.companions) | ({roles.id: roles.id} if roles.id else {})
-    missing = [name for name in wanted.values() if name not in arrays]
-    if missing:
-        raise DataNotFound(
-            f"{file}: expected arrays X and {roles.y}, found {few(arrays)}; name the target with --y"
-            if {*missing} <= {"X", roles.y}
-            else f"{file}: expected an array {missing[0]!r}, found {few(arrays)}; correct the name"
-        )
+    wanted = _wanted(arrays, file, roles)
     columns = {ours: arrays[name] for ours, name in wanted.items() if name not in roles.drop}
     classes: tuple[str, ...] = ()
     X = columns["X"]
@@ -92,6 +79,25 @@ def select(arrays, file, roles, *, mask=None, part="all") -> Selected:
     rows = len(columns["X"])  # arrays of other lengths hold no column: masks, names of classes
     warn_of_unused({name: why for name, why in unused.items() if arrays[name].shape[:1] == (rows,)}, file)
     return Selected(columns, Schema(columns_of_X, classes), unused, masks, own)
+
+
+def _wanted(arrays, file, roles):
+    """Names of arrays by what they are."""
+    for name in roles.drop:
+        if name not in arrays or name == "X":
+            known = few(other for other in arrays if other != "X")
+            raise DataNotFound(f"{file}: expected an array {name!r} to drop, found {known}; correct --drop")
+    wanted = {"X": "X"} | ({"y": roles.y} if roles.target else {})
+    wanted |= {name: name for name in COMPANIONS if name in arrays}
+    wanted |= dict(roles.companions) | ({roles.id: roles.id} if roles.id else {})
+    missing = [name for name in wanted.values() if name not in arrays]
+    if missing:
+        raise DataNotFound(
+            f"{file}: expected arrays X and {roles.y}, found {few(arrays)}; name the target with --y"
+            if {*missing} <= {"X", roles.y}
+            else f"{file}: expected an array {missing[0]!r}, found {few(arrays)}; correct the name"
+        )
+    return wanted
 
 
 def _input_names(named, X, file):

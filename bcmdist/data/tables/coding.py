@@ -25,7 +25,10 @@ class Code(Protocol):
     """A column of a table as inputs. Classes are frozen dataclasses of JSON values."""
 
     kind: ClassVar[str]
-    name: str
+
+    @property
+    def name(self) -> str:
+        """Of the column."""
 
     @property
     def inputs(self) -> tuple[str, ...]:

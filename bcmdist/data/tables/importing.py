@@ -80,8 +80,10 @@ def import_file(file, url, *, y="y", roles=None, split=None, rows_per_chunk=ROWS
     found = open_table(file, roles.separator)
     named = {"source": Path(file).name} | ({"coordinates": roles.id} if roles.id else {}) | (attributes or {})
     how = {"rows_per_chunk": rows_per_chunk, "attributes": named}
-    write = _write_arrays if isinstance(found, Arrays) else _write_table
-    figures = write(found, file, url, roles, split, how)
+    if isinstance(found, Arrays):
+        figures = _write_arrays(found, file, url, roles, split, how)
+    else:
+        figures = _write_table(found, file, url, roles, split, how)
     return {"part": split.part, "out": str(url)} | figures
 
 

@@ -106,9 +106,18 @@ def roles_of(options: TableOptions, y, *, target=True) -> Roles:
         cyclic[name] = (*cyclic.get(name, ()), *text.split(","))
     names = {role: getattr(options, role) for role in COMPANIONS}
     companions = {role: name for role, name in names.items() if name is not None}
-    how = {"missing": options.missing, "unseen": options.unseen, "separator": options.separator}
     return Roles(
-        y, target, companions, options.id, options.drop, category=options.category, date=date, cyclic=cyclic, **how
+        y,
+        target,
+        companions,
+        options.id,
+        options.drop,
+        category=options.category,
+        date=date,
+        cyclic=cyclic,
+        missing=options.missing,
+        unseen=options.unseen,
+        separator=options.separator,
     )
 
 
