@@ -14,6 +14,7 @@ import numpy as np
 from bcmdist.api import fit
 from bcmdist.api.carried import write_portable
 from bcmdist.api.display import health_html, summary
+from bcmdist.api.forecasts import forecast
 from bcmdist.api.info import info
 from bcmdist.api.pictures import pictures
 from bcmdist.api.places import asked, targets_of
@@ -32,6 +33,7 @@ from bcmdist.prediction import datasets, in_memory
 from bcmdist.prediction.diagnosis import diagnosis
 from bcmdist.prediction.predictors import chosen_method
 from bcmdist.prediction.scoring.scores import Scores
+from bcmdist.prediction.uncertain.forecast import Forecast
 from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.storage.commits import ModelStore
 from bcmdist.storage.ledger import Entry
@@ -214,6 +216,11 @@ class GBCM:
         """
         how = {"exposure": exposure, "trials": trials, "quantiles": quantiles, "method": method}
         return in_memory.predict(self.snapshot, X, X_variance=X_variance, inputs=inputs, **how)
+
+    def forecast(self, state, steps: int, *, method=None, inputs=None, seed=0) -> Forecast:
+        """Steps ahead of series by a model of their last L values, from these, (n, L), the newest first; `inputs`: how
+        to go on from what is itself predicted, "exact", "taylor", "montecarlo" or "naive". See `api.forecasts`."""
+        return forecast(self.snapshot, state, steps, method=method, way=inputs, seed=seed)
 
     @runs
     def predict_zarr(self, source, out, *, x=None, method=None, inputs=None, runtime: Where = None) -> int:

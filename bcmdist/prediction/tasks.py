@@ -21,7 +21,7 @@ from bcmdist.prediction.scoring.judged import Judged, nothing
 from bcmdist.prediction.scoring.pit import pit_ranges
 from bcmdist.prediction.scoring.ranking import scattered
 from bcmdist.prediction.scoring.scores import Scores
-from bcmdist.prediction.uncertain.ways import Around
+from bcmdist.prediction.uncertain.ways import Around, Latent
 from bcmdist.storage.commits import Reference
 
 
@@ -185,7 +185,7 @@ def with_class_names(model, said) -> dict[str, np.ndarray]:
     return said | {"label": np.array(names)[said["label"]]} if names and "label" in said else said
 
 
-def predict_rows(fitted: Predictor, X, obs, quantiles=(), around: Around | None = None) -> dict[str, np.ndarray]:
+def predict_rows(fitted: Predictor, X, obs, quantiles=(), around: Latent | None = None) -> dict[str, np.ndarray]:
     """All predicted quantities at rows of X in original units, by name; `quantile0.9` for 0.9 among `quantiles`.
 
     `obs`: of the observations to predict, weight, exposure and trials; the targets are not looked at.

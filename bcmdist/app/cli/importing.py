@@ -20,11 +20,18 @@ from bcmdist.data.tables.options import TableOptions
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the holdout permutation.")
 @click.option("--mask", metavar="NAME", help="Array that is 1 at test rows.")
 @click.option("--mask-row", type=int, default=0, show_default=True, help="Row of the mask to use.")
+@click.option(
+    "--lags",
+    type=int,
+    metavar="L",
+    help="Of a series, row after row: the L values of --y before each row are its inputs, for `forecast`; of several "
+    "series, which --id names, those of each.",
+)
 @click.option("--no-target", is_flag=True, help="Rows to predict for: the column of the targets is not needed.")
 @options_of(TableOptions)
 @json_option
 def import_(
-    file, data, x, y, rows_per_chunk, part, holdout, seed, mask, mask_row, no_target, as_json, **columns
+    file, data, x, y, rows_per_chunk, part, holdout, seed, mask, mask_row, lags, no_target, as_json, **columns
 ) -> dict:
     """Write FILE (.npz, .npy, .csv, .parquet or a directory of these, .nc, .zarr) as the Zarr data set DATA.
 
@@ -38,5 +45,5 @@ def import_(
     from bcmdist.data.tables.roles import roles_of
 
     split = Split(part, holdout, seed, mask, mask_row)
-    roles = roles_of(request_of(TableOptions, columns), y, x=x, target=not no_target)
+    roles = roles_of(request_of(TableOptions, columns), y, x=x, target=not no_target, lags=lags)
     return report(import_file(file, data, roles=roles, split=split, rows_per_chunk=rows_per_chunk), as_json)

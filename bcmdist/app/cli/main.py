@@ -1,5 +1,5 @@
-"""The command line `bcmdist`: demo, import, fit, predict, score, info, plot, report, ingest, forget, merge, prune,
-serve, tokens, doctor.
+"""The command line `bcmdist`: demo, import, fit, predict, forecast, score, info, plot, report, ingest, forget, merge,
+prune, serve, tokens, doctor.
 
 Every command takes `--json` (one object on stdout; progress and logs go to stderr). Exit codes:
 0 done, 1 refused or failed, 2 usage, 141 nobody reads the output. Heavy packages are imported by the commands that use
@@ -21,6 +21,7 @@ from bcmdist.app.cli import jobs
 from bcmdist.app.cli.demo import demo
 from bcmdist.app.cli.doctor import doctor
 from bcmdist.app.cli.fit import fit
+from bcmdist.app.cli.forecast import forecast
 from bcmdist.app.cli.importing import import_
 from bcmdist.app.cli.info import info
 from bcmdist.app.cli.ingest import ingest
@@ -95,6 +96,23 @@ def cli() -> None:
     """Gaussian processes for data that do not fit one machine: a Bayesian committee on Dask."""
 
 
-COMMANDS = (demo, import_, fit, predict, score, info, plot, report, ingest, forget, merge, prune, serve, tokens, doctor)
+COMMANDS = (
+    demo,
+    import_,
+    fit,
+    predict,
+    forecast,
+    score,
+    info,
+    plot,
+    report,
+    ingest,
+    forget,
+    merge,
+    prune,
+    serve,
+    tokens,
+    doctor,
+)
 for command in (*COMMANDS, *jobs.COMMANDS):
     cli.add_command(command)

@@ -17,6 +17,7 @@ from bcmdist.data.tables import arrays
 from bcmdist.data.tables.column import Arrays
 from bcmdist.data.tables.encoded import Plan, encoded, plan
 from bcmdist.data.tables.roles import Roles, warn_of_roles, warn_of_unused
+from bcmdist.data.tables.series import Lagged, lag_names
 from bcmdist.data.tables.tables import Named, open_table
 from bcmdist.data.writing import ROWS_PER_CHUNK, write_dataset, write_pieces
 from bcmdist.errors import DataNotFound, InvalidData, InvalidDtype, InvalidOption
@@ -82,7 +83,9 @@ def import_file(file, url, *, y="y", roles=None, split=None, rows_per_chunk=ROWS
     found = open_table(file, roles.separator, inputs=roles.inputs, others=others)
     named = {"source": Path(file).name} | ({"coordinates": roles.id} if roles.id else {}) | (attributes or {})
     how = {"rows_per_chunk": rows_per_chunk, "attributes": named}
-    if isinstance(found, Arrays):
+    if roles.lags is not None:
+        figures = _write_series(found, file, url, roles, split, how)
+    elif isinstance(found, Arrays):
         figures = _write_arrays(found, file, url, roles, split, how)
     else:
         figures = _write_table(found, file, url, roles, split, how)
@@ -136,6 +139,25 @@ def _write_table(table: Named, file, url, roles, split, how):
         warn(f"{file}: {dropped} rows left out: they have gaps (--missing drop)")
     figures = _figures(written, len(schema.columns), schema, roles, pieces.names, made.unused)
     return figures | {"coded": made.coding.told()} | ({"dropped": dropped} if roles.missing == "drop" else {})
+
+
+def _write_series(found, file, url, roles, split, how):
+    """Values of a series, each with those before it (`series`)."""
+    if isinstance(found, Arrays) or not split.keeps_all or split.part != "all" or not roles.target:
+        raise InvalidOption(
+            f"{file}: expected a table with --lags, all of it and with its target, got arrays, a part or --no-target; "
+            "leave out --lags or these"
+        )
+    others = [*roles.said.values(), *(f"--{role}" for role in roles.companions), *["--x"] * bool(roles.inputs)]
+    if others:
+        raise InvalidOption(f"{file}: expected only --y, --id and --drop with --lags, got {others[0]}; leave it out")
+    series = Lagged(found, roles.y, roles.lags, roles.id)
+    warn_of_unused(series.unused, file)
+    schema = Schema(lag_names(roles.y, roles.lags))
+    empty = f"{file}: expected more than {roles.lags} values of a series, found fewer; lower --lags or add rows"
+    written = write_pieces(url, series.pieces(), empty=empty, schema=schema, **how)
+    names = ("y", *([roles.id] if roles.id else []))
+    return _figures(written, roles.lags, schema, roles, names, series.unused)
 
 
 class _Pieces:

@@ -54,6 +54,8 @@ class Roles:
     """error or other: what becomes of levels that are not known; None: as the coding says"""
     separator: str | None = None
     """of a .csv file"""
+    lags: int | None = None
+    """take so many values of the target before each row for its inputs (`series`)"""
 
     def __post_init__(self):
         if self.coding is not None:
@@ -90,7 +92,7 @@ class Roles:
         return frozenset([*self.category, *self.date, *known, *([self.id] if self.id else [])])
 
 
-def roles_of(options: TableOptions, y, *, x=None, target=True) -> Roles:
+def roles_of(options: TableOptions, y, *, x=None, target=True, lags=None) -> Roles:
     """Roles of columns as options say.
 
     Parameters
@@ -123,6 +125,7 @@ def roles_of(options: TableOptions, y, *, x=None, target=True) -> Roles:
         missing=options.missing,
         unseen=options.unseen,
         separator=options.separator,
+        lags=lags,
     )
 
 

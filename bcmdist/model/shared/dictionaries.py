@@ -70,10 +70,10 @@ class Dictionaries(Shared):
         for c, member in enumerate(self.members):
             member.shared.fill(X, V[:, c * B : (c + 1) * B])
 
-    def summary(self, mean) -> dict:
+    def summary(self, belief, original) -> dict:
         """Relevance vectors of each class, in the order of the classes; otherwise as of one class."""
         having = [np.flatnonzero(scale) for scale in self.scale]
-        each = list(zip(having, self.rows, self.scale, mean, strict=True))
+        each = list(zip(having, self.rows, self.scale, belief.mean, strict=True))
         return {
             "relevance_vectors": {
                 "number": [len(some) for some in having],

@@ -44,3 +44,12 @@ def roots(S) -> np.ndarray:
 def squared(mean, axes) -> np.ndarray:
     """Squares of (n,) or (n, C); with three axes, the products (n, C, C) of processes."""
     return mean[:, :, None] * mean[:, None, :] if axes == 3 else mean**2
+
+
+def with_inputs(predictor: Predictor, U, S) -> np.ndarray:
+    """cov(f, x) = S m'(U), (n, D), of one process."""
+    found = np.zeros_like(U)
+    for c in np.moveaxis(roots(S), 2, 0):
+        slope = (predictor.latent(U + STEP * c)[0] - predictor.latent(U - STEP * c)[0]) / (2.0 * STEP)
+        found += slope[:, None] * c
+    return found

@@ -9,7 +9,7 @@ f is no longer normal; what is predicted are its first two moments, and observat
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -23,6 +23,13 @@ Way = Callable[[Any, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 """From a predictor, scaled inputs (n, D) and their covariances (n, D, D) to mean and variance as of `latent`"""
 WAYS: dict[str, Way] = {"exact": exact.moments, "taylor": taylor.moments, "montecarlo": sampled.moments}
 ROUGH = ("matern12",)  # without a slope at their points
+
+
+class Latent(Protocol):
+    """What is believed of f at inputs, in place of what a predictor says of them as they are."""
+
+    def latent(self, predictor: Predictor, X) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of f, of scaled inputs X (n, D)."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,7 @@ def chosen_way(predictor: type[Predictor], snapshot, asked: str | None) -> str:
     if asked is not None and asked not in WAYS:
         raise InvalidOption(f"inputs: expected {', '.join(WAYS)}, got {asked!r}; give one of these")
     if asked == "taylor":
-        _refuse_rough(snapshot.model.shared.kernel)
+        refuse_rough(snapshot.model.shared.kernel)
     if asked not in (None, "exact"):
         return asked
     try:
@@ -73,7 +80,7 @@ def chosen_way(predictor: type[Predictor], snapshot, asked: str | None) -> str:
     return "exact"
 
 
-def _refuse_rough(kernel: Kernel) -> None:
+def refuse_rough(kernel: Kernel) -> None:
     if any(leaf.expression.removesuffix("-iso") in ROUGH for leaf in kernel.leaves):
         raise InvalidOption(
             f"inputs: expected a kernel with slopes for taylor, got {kernel.expression}; give --inputs montecarlo"

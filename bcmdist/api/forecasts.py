@@ -1,0 +1,159 @@
+"""Forecasts by a model of lags: from the last values of series to what is expected of the next ones, with intervals."""
+
+import os
+import shutil
+import uuid
+from typing import Any
+
+import numpy as np
+
+from bcmdist.committee.snapshot import Snapshot
+from bcmdist.data.dataset import open_data
+from bcmdist.data.groups import open_group
+from bcmdist.data.outputs import refuse_existing, taken_meanwhile
+from bcmdist.data.rows import read_rows
+from bcmdist.data.tables.series import Lagged, series_of
+from bcmdist.data.tables.tables import Named, ending, is_table, open_table
+from bcmdist.data.tables.writing import WRITERS, write_table
+from bcmdist.errors import InvalidData, InvalidOption
+from bcmdist.prediction.interface import Predictor
+from bcmdist.prediction.predictors import PREDICTORS, chosen_method
+from bcmdist.prediction.uncertain import forecast as steps_ahead
+from bcmdist.prediction.uncertain.exact import refuse
+from bcmdist.prediction.uncertain.ways import refuse_rough
+
+WAYS = (*steps_ahead.STEPS, "montecarlo")
+
+
+def lags_of(snapshot: Snapshot) -> str:
+    """The series of which a model predicts the next value from the last ones.
+
+    Raises
+    ------
+    InvalidOption
+        It predicts something else.
+    """
+    model = snapshot.model
+    series = series_of(model.schema.columns)
+    if series is None:
+        raise InvalidOption(
+            f"{snapshot.url}: expected a model of the last values of a series, got inputs "
+            f"{', '.join(model.schema.columns[:4]) or 'without names'}; import the series with --lags and fit to that"
+        )
+    if not model.likelihood.normal:
+        raise InvalidOption(
+            f"{snapshot.url}: expected a model of numbers with normal errors, got {model.likelihood.name}; fit with "
+            "--likelihood gaussian"
+        )
+    return series
+
+
+def chosen(snapshot: Snapshot, method: str | None, way: str | None) -> tuple[type[Predictor], str]:
+    """The predictor and the way of a forecast: by default `exact` where it can be had, and `montecarlo` elsewhere.
+
+    Raises
+    ------
+    InvalidOption
+    """
+    predictor = PREDICTORS[chosen_method(snapshot, method)]
+    if way is not None and way not in WAYS:
+        raise InvalidOption(f"inputs: expected {', '.join(WAYS)}, got {way!r}; give one of these")
+    if way == "taylor":
+        refuse_rough(snapshot.model.shared.kernel)
+    if way in (None, "exact"):
+        try:
+            refuse(predictor, snapshot)
+        except InvalidOption:
+            if way == "exact":
+                raise
+            way = "montecarlo"
+    return predictor, way or "exact"
+
+
+def last_values(snapshot: Snapshot, data, *, id=None) -> tuple[np.ndarray, np.ndarray]:
+    """Names of series (n,), and their last L values (n, L), the newest first: of a table with the series, or of a data
+    set that was imported from one with --lags.
+
+    Raises
+    ------
+    DataNotFound, InvalidData, InvalidDtype, InvalidOption
+    """
+    series, lags = lags_of(snapshot), snapshot.model.inputs
+    if is_table(data):
+        table = open_table(data)
+        if not isinstance(table, Named):
+            raise InvalidOption(f"{data}: expected a table, got arrays; save a .csv")
+        found = Lagged(table, series, lags, id)
+        found.read()
+        return np.array(list(found.last)), np.array([values[::-1] for values in found.last.values()])
+    opened = open_data(data, x=snapshot.model.x_name, y=snapshot.model.y_name, schema=snapshot.model.schema)
+    group: Any = open_group(data)
+    if id is not None and id not in group:
+        raise InvalidOption(f"--id: expected an array {id!r} in {data}, which names series, found none; correct it")
+    names = np.zeros(opened.rows, int) if id is None else np.asarray(group[id][...])
+    known, back = np.unique(names[::-1], return_index=True)
+    last = opened.rows - 1 - back
+    order = np.argsort(last)
+    X, obs = read_rows(opened, last[order])
+    return known[order], np.column_stack([obs.y, X[:, :-1]])
+
+
+def refuse_forecast(snapshot: Snapshot, steps: int, out, method, way) -> None:
+    """Refuse what cannot be forecast, before any work.
+
+    Raises
+    ------
+    DataExists, InvalidOption
+    """
+    lags_of(snapshot)
+    chosen(snapshot, method, way)
+    if steps < 1:
+        raise InvalidOption(f"--steps: expected at least 1, got {steps}; give a positive number")
+    if ending(out) not in WRITERS:
+        raise InvalidOption(f"output: expected {' or '.join(WRITERS)}, got {out}; choose another --out")
+    refuse_existing(out)
+
+
+def forecast(snapshot: Snapshot, state, steps: int, *, method=None, way=None, seed=0) -> steps_ahead.Forecast:
+    """Steps ahead of series whose last values are `state` (n, L), the newest first; see
+    `bcmdist.prediction.uncertain.forecast`.
+
+    Raises
+    ------
+    InvalidData, InvalidOption
+    """
+    lags_of(snapshot)
+    state, lags = np.atleast_2d(np.asarray(state, dtype=float)), snapshot.model.inputs
+    if state.ndim != 2 or state.shape[1] != lags or not np.all(np.isfinite(state)):
+        raise InvalidData(
+            f"state: expected the last {lags} values of each series, finite, the newest first, got shape {state.shape};"
+            " correct it"
+        )
+    predictor, way = chosen(snapshot, method, way)
+    return steps_ahead.forecast(predictor.of_snapshot(snapshot), state, steps, way, seed=seed)
+
+
+def forecast_table(snapshot: Snapshot, data, out, *, steps, id=None, method=None, way=None, seed=0) -> dict:
+    """Write a forecast of the series of a table or data set as a table, a line for each series and step; figures.
+
+    Raises
+    ------
+    As `refuse_forecast`, `last_values` and `write_table`.
+    """
+    refuse_forecast(snapshot, steps, out, method, way)
+    names, state = last_values(snapshot, data, id=id)
+    found = forecast(snapshot, state, steps, method=method, way=way, seed=seed)
+    columns = {} if id is None else {id: np.repeat(names, steps)}
+    columns |= {"step": np.tile(np.arange(1, steps + 1), len(names))}
+    told = {"observation_mean": found.mean, "observation_variance": found.variance}
+    told |= {"lower95": found.lower95, "upper95": found.upper95}
+    place = f"{os.path.abspath(out)}.partial-{uuid.uuid4().hex[:8]}"
+    os.makedirs(place)
+    try:
+        table = f"{place}/table{ending(out)}"
+        write_table(table, [columns | {name: values.ravel() for name, values in told.items()}])
+        with taken_meanwhile(out):
+            os.link(table, out)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    return {"series": len(names), "steps": steps, "inputs": chosen(snapshot, method, way)[1], "out": str(out)}

@@ -1,0 +1,131 @@
+"""Forecasts of a series over many steps, with their uncertainty (thesis, section 4.2; SYSTEMS T21, T22).
+
+A model of y_t given x_t = (y_t-1, ..., y_t-L) predicts one step; further ones start where inputs are themselves
+predicted:
+
+    x ~ N(u, S)  ->  y: mean m, variance v (noise included), c = cov(y, x)
+    next  u = (m, u_1, ..., u_L-1),   S = [[v, c'], [c, S]] without its last row and column
+
+    naive       S = 0: a forecast is taken for what was measured (T21)
+    exact       m, v and c in closed form (T18)
+    taylor      from slopes and curvatures at u (T19); c = S m'(u)
+    montecarlo  paths: each draws its y from what is predicted for it, and goes on from there
+
+Steps are linked by their normal joint moments, or by paths, and each by what is believed of f there: that f is the same
+function at all steps is not used, as in the thesis.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from bcmdist.data.observations import unweighted
+from bcmdist.prediction.interface import Predictor
+from bcmdist.prediction.tasks import predict_rows
+from bcmdist.prediction.uncertain import exact, taylor
+
+PATHS = 500
+Step = Callable[[Predictor, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
+"""From scaled states (n, L) and covariances (n, L, L) to mean and variance of f (n,), and cov(f, x) (n, L)"""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Of n series over K steps, in original units."""
+
+    mean: np.ndarray
+    """(n, K)"""
+    variance: np.ndarray
+    """of what will be measured, (n, K)"""
+    lower95: np.ndarray
+    upper95: np.ndarray
+    """between which it lies with probability .95, (n, K)"""
+
+
+def _naive(predictor, U, S):
+    mean, variance = predictor.latent(U)
+    return mean, variance, np.zeros_like(U)
+
+
+def _exact(predictor, U, S):
+    parts = [exact.moments_at(predictor.model.shared, predictor.belief, u, s) for u, s in zip(U, S, strict=True)]
+    mean, variance, with_x = zip(*parts, strict=True)
+    return np.array(mean), np.array(variance), np.array(with_x)
+
+
+def _taylor(predictor, U, S):
+    mean, variance = taylor.moments(predictor, U, S)
+    return mean, variance, taylor.with_inputs(predictor, U, S)
+
+
+STEPS: dict[str, Step] = {"naive": _naive, "exact": _exact, "taylor": _taylor}
+
+
+def forecast(predictor: Predictor, state, steps: int, way: str, *, seed: int = 0) -> Forecast:
+    """Steps ahead of series whose last values are `state` (n, L), the newest first, in original units.
+
+    Parameters
+    ----------
+    predictor : of a model of numbers whose inputs are the last L values, the newest first
+    way : naive, exact, taylor or montecarlo
+    seed : of paths
+    """
+    if way == "montecarlo":
+        return _paths(predictor, np.asarray(state, dtype=float), steps, np.random.default_rng(seed))
+    scaling = predictor.model.scaling
+    U = np.array(state, dtype=float)
+    n, L = U.shape
+    S = np.zeros((n, L, L))
+    said = []
+    for _ in range(steps):
+        mean, variance, with_x = STEPS[way](
+            predictor, scaling.inputs(U), S / np.outer(scaling.x_scale, scaling.x_scale)
+        )
+        seen = _observed(predictor, U, mean, variance)
+        said.append(seen)
+        crossed = with_x * scaling.x_scale * scaling.y_scale
+        U = np.column_stack([seen["observation_mean"], U[:, :-1]])
+        if way != "naive":
+            S = _shifted(S, seen["observation_variance"], crossed)
+    columns = ("observation_mean", "observation_variance", "lower95", "upper95")
+    return Forecast(*(np.column_stack([seen[name] for seen in said]) for name in columns))
+
+
+def _shifted(S, variance, crossed):
+    """Covariances of states one step on, (n, L, L)."""
+    later = np.empty_like(S)
+    later[:, 1:, 1:] = S[:, :-1, :-1]
+    later[:, 0, 1:] = later[:, 1:, 0] = crossed[:, :-1]
+    later[:, 0, 0] = variance
+    return later
+
+
+def _observed(predictor, U, mean, variance):
+    """What will be measured where f has these moments, in original units."""
+    return predict_rows(predictor, U, unweighted(np.full(len(U), np.nan)), around=Moments(mean, variance))
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Moments of f that are known already, in place of what a predictor says."""
+
+    mean: np.ndarray
+    variance: np.ndarray
+
+    def latent(self, predictor: Predictor, X) -> tuple[np.ndarray, np.ndarray]:
+        """They themselves."""
+        return self.mean, self.variance
+
+
+def _paths(predictor, state, steps, generator):
+    n = len(state)
+    U = np.repeat(state, PATHS, axis=0)
+    drawn = np.empty((n, PATHS, steps))
+    for k in range(steps):
+        seen = _observed(predictor, U, *predictor.latent(predictor.model.scaling.inputs(U)))
+        y = seen["observation_mean"] + np.sqrt(seen["observation_variance"]) * generator.standard_normal(len(U))
+        drawn[:, :, k] = y.reshape(n, PATHS)
+        U = np.column_stack([y, U[:, :-1]])
+    lower, upper = np.quantile(drawn, [0.025, 0.975], axis=1)
+    return Forecast(drawn.mean(axis=1), drawn.var(axis=1), lower, upper)

@@ -1,0 +1,212 @@
+"""Forecasts: laws of single steps, limits, coverage over many, and how users meet them."""
+
+import csv
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from bcmdist import GBCM, Settings
+from bcmdist.app.cli.main import cli
+from bcmdist.data.schema import Schema
+from bcmdist.data.tables.series import Lagged, lag_names, series_of
+from bcmdist.data.tables.tables import open_table
+from bcmdist.data.writing import write_dataset
+from bcmdist.errors import InvalidData, InvalidOption
+from bcmdist.prediction.predictors import PREDICTORS
+from bcmdist.prediction.uncertain.forecast import forecast
+
+LAGS = 3
+GIVEN = {"kernel": "se", "query": 40, "effort": "quick"}
+
+
+def oscillation(n, rng, *, phase=0.0):
+    """A circle seen from the side: each value follows from the two before it."""
+    return np.sin(0.3 * np.arange(n) + phase) + 0.05 * rng.standard_normal(n)
+
+
+def rows(y):
+    windows = np.lib.stride_tricks.sliding_window_view(y, LAGS + 1)
+    return windows[:, -2::-1].copy(), windows[:, -1].copy()
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    place = tmp_path_factory.mktemp("forecast")
+    y = oscillation(300, np.random.default_rng(5))
+    X, t = rows(y)
+    write_dataset(place / "lags.zarr", {"X": X, "y": t}, rows_per_chunk=50, schema=Schema(lag_names("level", LAGS)))
+    gbcm = GBCM.fit(str(place / "lags.zarr"), Settings(**GIVEN), model=str(place / "model"))
+    return gbcm, y
+
+
+@pytest.mark.parametrize("way", ["naive", "exact", "taylor"])
+def test_one_step_is_a_prediction(fitted, way):
+    gbcm, y = fitted
+    state = rows(y)[0][-5:]
+    found, expected = gbcm.forecast(state, 1, inputs=way), gbcm.predict(state)
+    np.testing.assert_allclose(found.mean[:, 0], expected["observation_mean"], rtol=1e-10)
+    np.testing.assert_allclose(found.variance[:, 0], expected["observation_variance"], rtol=1e-8)
+    np.testing.assert_allclose(found.upper95[:, 0], expected["upper95"], rtol=1e-8)
+
+
+def test_series_do_not_know_of_each_other(fitted):
+    gbcm, y = fitted
+    state = rows(y)[0][-6:]
+    together, alone = gbcm.forecast(state, 5, inputs="exact"), gbcm.forecast(state[2:3], 5, inputs="exact")
+    np.testing.assert_allclose(together.mean[2:3], alone.mean, rtol=1e-9)
+    np.testing.assert_allclose(together.variance[2:3], alone.variance, rtol=1e-9)
+
+
+def test_two_steps_are_those_of_many_paths(fitted):
+    """Exact moments of the second step, where the state is normal, against draws of the first one."""
+    gbcm, y = fitted
+    state = rows(y)[0][-1:]
+    found = gbcm.forecast(state, 2, inputs="exact")
+    first = gbcm.predict(state)
+    draws = first["observation_mean"] + np.sqrt(first["observation_variance"]) * np.random.default_rng(
+        1
+    ).standard_normal(100_000)
+    second = gbcm.predict(np.column_stack([draws, np.repeat(state[:, :-1], len(draws), axis=0)]))
+    variance = second["observation_variance"].mean() + second["observation_mean"].var()
+    # Of 1e5 draws a mean errs by 1/300 of a standard deviation, and a variance by 1/220 of itself.
+    np.testing.assert_allclose(found.mean[0, 1], second["observation_mean"].mean(), atol=0.02 * np.sqrt(variance))
+    np.testing.assert_allclose(found.variance[0, 1], variance, rtol=0.03)
+
+
+@pytest.mark.parametrize("way", ["exact", "taylor", "montecarlo"])
+def test_intervals_hold_what_comes(fitted, way):
+    """Of 30 stretches of 20 steps that the model has not seen."""
+    gbcm, _ = fitted
+    rng = np.random.default_rng(6)
+    y = oscillation(900, rng, phase=1.0)
+    X, t = rows(y)
+    starts = np.arange(30) * 28
+    found = gbcm.forecast(X[starts], 20, inputs=way)
+    truth = np.stack([t[start : start + 20] for start in starts])
+    assert 0.88 < np.mean((truth > found.lower95) & (truth < found.upper95)) <= 1.0
+    naive = gbcm.forecast(X[starts], 20, inputs="naive")
+    assert (naive.variance[:, -1] < found.variance[:, -1]).all()
+
+
+def test_seeds_of_paths(fitted):
+    gbcm, y = fitted
+    state = rows(y)[0][-2:]
+    one, same, other = (gbcm.forecast(state, 4, inputs="montecarlo", seed=seed) for seed in (1, 1, 2))
+    assert np.array_equal(one.mean, same.mean)
+    assert not np.array_equal(one.mean, other.mean)
+
+
+# --- Series of tables ---
+
+
+def table(tmp_path, names, values, file="series.csv"):
+    path = tmp_path / file
+    with open(path, "w", newline="") as out:
+        writer = csv.writer(out)
+        writer.writerow(["well", "level", "note"])
+        writer.writerows([name, value, "x"] for name, value in zip(names, values, strict=True))
+    return str(path)
+
+
+@pytest.mark.parametrize("size", [3, 7, 1000])
+def test_lags_of_several_series_in_any_pieces(tmp_path, rng, monkeypatch, size):
+    names = rng.permutation(np.repeat(["a", "b", "c"], [20, 9, 2]))
+    values = rng.standard_normal(len(names)).round(6)
+    lagged = Lagged(open_table(table(tmp_path, names, values)), "level", LAGS, "well")
+    monkeypatch.setattr(type(lagged.table), "pieces", lambda self: pieces_of(self, size))
+    found = list(lagged.pieces())
+    X, y = (np.concatenate([piece[name] for piece in found]) for name in ("X", "y"))
+    well, row = (np.concatenate([piece[name] for piece in found]) for name in ("well", "row"))
+    assert np.array_equal(row, np.sort(row))
+    for name in "abc":
+        mine = values[names == name]
+        windows = (
+            np.lib.stride_tricks.sliding_window_view(mine, LAGS + 1) if len(mine) > LAGS else np.empty((0, LAGS + 1))
+        )
+        np.testing.assert_array_equal(X[well == name], windows[:, -2::-1])
+        np.testing.assert_array_equal(y[well == name], windows[:, -1])
+        np.testing.assert_array_equal(lagged.last[name], mine[-LAGS:])
+
+
+def pieces_of(named, size):
+    yield from named.table.pieces(size)
+
+
+def test_names_of_lags():
+    assert series_of(lag_names("level", 4)) == "level"
+    assert series_of(("level[t-1]", "level[t-3]")) is None
+    assert series_of(("a", "b")) is None
+    assert series_of(()) is None
+
+
+def test_command_line(fitted, tmp_path):
+    gbcm, y = fitted
+    path = table(tmp_path, np.repeat(["north", "south"], 50), np.concatenate([y[:50], y[50:100]]))
+    out = tmp_path / "out.csv"
+    command = ["forecast", gbcm.snapshot.url, path, "--steps", "4", "--id", "well", "--out", str(out), "--json"]
+    done = CliRunner().invoke(cli, command)
+    assert done.exit_code == 0, done.output
+    with open(out) as file:
+        lines = list(csv.DictReader(file))
+    assert [(line["well"], line["step"]) for line in lines[3:5]] == [("north", "4"), ("south", "1")]
+    expected = gbcm.forecast(y[[99, 98, 97]], 4)
+    np.testing.assert_allclose([float(line["observation_mean"]) for line in lines[4:]], expected.mean[0], rtol=1e-9)
+    again = CliRunner().invoke(cli, command)
+    assert again.exit_code == 1
+    assert "DataExists" in again.output
+
+
+def test_from_a_table_to_a_forecast(tmp_path, rng):
+    """Import, fit and forecast: two wells in one table, in turn, a text beside them."""
+    values = np.column_stack([oscillation(150, rng), 5.0 + oscillation(150, rng, phase=1.0)])
+    path = table(tmp_path, np.tile(["north", "south"], 150), values.ravel())
+    lags, model, out = (str(tmp_path / name) for name in ("lags.zarr", "model", "out.csv"))
+    commands = (
+        ["import", path, lags, "--y", "level", "--lags", "3", "--id", "well"],
+        ["fit", lags, "--model", model, "--query", "40", "--effort", "quick", "--kernel", "se", "--serial"],
+        ["forecast", model, path, "--steps", "5", "--id", "well", "--out", out],
+    )
+    for command in commands:
+        done = CliRunner().invoke(cli, [*command, "--json"])
+        assert done.exit_code == 0, done.output
+    with open(out) as file:
+        lines = list(csv.DictReader(file))
+    assert [line["well"] for line in lines] == ["north"] * 5 + ["south"] * 5
+    truth = np.sin(0.3 * (150 + np.arange(5))), 5.0 + np.sin(0.3 * (150 + np.arange(5)) + 1.0)
+    np.testing.assert_allclose([float(line["observation_mean"]) for line in lines], np.concatenate(truth), atol=0.4)
+    assert GBCM.load(model).info()["rows"] == 2 * 147
+
+
+@pytest.mark.parametrize("option", [["--holdout", "0.5"], ["--weight", "note"], ["--x", "note"], ["--no-target"]])
+def test_lags_and_what_does_not_go_with_them(tmp_path, option):
+    path = table(tmp_path, ["a"] * 9, range(9))
+    command = ["import", path, str(tmp_path / "lags.zarr"), "--y", "level", "--lags", "2", *option]
+    done = CliRunner().invoke(cli, command)
+    assert done.exit_code == 1
+    assert "--lags" in done.output
+    assert not (tmp_path / "lags.zarr").exists()
+
+
+def test_what_cannot_be_forecast(fitted, wave, tmp_path):
+    gbcm, _ = fitted
+    other = GBCM.fit(wave[0], Settings(**GIVEN), model=str(tmp_path / "other"))
+    with pytest.raises(InvalidOption, match="import the series with --lags"):
+        other.forecast(np.zeros((1, 2)), 3)
+    with pytest.raises(InvalidData, match="the last 3 values"):
+        gbcm.forecast(np.zeros((1, 2)), 3)
+    with pytest.raises(InvalidOption, match="inputs: expected naive, exact, taylor, montecarlo"):
+        gbcm.forecast(np.zeros((1, 3)), 3, inputs="other")
+    short = Lagged(open_table(table(tmp_path, ["a", "b"] * 3, range(6))), "level", 4, "well")
+    with pytest.raises(InvalidData, match="at least 4 values of each series, got 3 of 'a'"):
+        short.read()
+
+
+def test_steps_of_a_predictor_by_hand(fitted):
+    """Two naive steps: the second one from the first one's mean."""
+    gbcm, y = fitted
+    predictor = PREDICTORS["committee"].of_snapshot(gbcm.snapshot)
+    state = y[[-1, -2, -3]][None]
+    found = forecast(predictor, state, 2, "naive")
+    second = gbcm.predict(np.column_stack([found.mean[:, 0], state[:, :-1]]))
+    np.testing.assert_allclose(found.mean[:, 1], second["observation_mean"], rtol=1e-12)
