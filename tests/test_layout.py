@@ -25,7 +25,7 @@ ORDER = ["errors linalg", "storage", "data", "runtime model", "experts", "commit
 RANK = {room: rank for rank, rooms in enumerate([*ORDER, "app", "__main__"]) for room in rooms.split()}
 MOST_ENTRIES = 14
 # Lines, docstrings among them.
-LONGEST_FILE, LONGEST_FACADE, LARGEST_MEDIAN, LONGEST_FUNCTION = 400, 250, 130, 60
+LONGEST_FILE, LONGEST_FACADE, LARGEST_MEDIAN, LONGEST_FUNCTION = 400, 260, 130, 60
 # Packages of others, and the only folder or file that may import them: whatever changes in one changes one place.
 DOORS = {
     "click": "bcmdist.app",

@@ -121,7 +121,7 @@ def _ingest(request: IngestRequest) -> Iterator[Work]:
 @contextlib.contextmanager
 def _predict(request: PredictRequest) -> Iterator[Work]:
     with opened(request.model) as fitted:
-        method, x = fitted.chosen_method(request.method), request.x
+        method, x, inputs = fitted.chosen_method(request.method), request.x, request.inputs
         member = (fitted.members[0] if isinstance(fitted, Mixture) else fitted).model
         columns = {"exposure": request.exposure, "trials": request.trials}
         roles = {role: name for role, name in columns.items() if name is not None}
@@ -134,7 +134,9 @@ def _predict(request: PredictRequest) -> Iterator[Work]:
             open_data(files.data, x=x or member.x_name, y=None, schema=member.schema)
 
             def work(runtime):
-                rows = fitted.predict_zarr(files.data, files.predictions, x=x, method=method, runtime=runtime)
+                rows = fitted.predict_zarr(
+                    files.data, files.predictions, x=x, method=method, inputs=inputs, runtime=runtime
+                )
                 files.finish()
                 return {"rows": rows, "seconds": None, "out": request.out, "method": method, "unused": files.unused}
 
@@ -153,7 +155,7 @@ def scoring(request: ScoreRequest) -> Iterator[tuple[str, Callable[[Any], Scores
     """The method that is scored, and the work that gives the totals of its scores, which pictures need."""
     with opened(request.model) as fitted:
         method = fitted.chosen_method(request.method)
-        how = {"x": request.x, "y": request.y, "method": method}
+        how = {"x": request.x, "y": request.y, "method": method, "inputs": request.inputs}
         yield method, lambda runtime: fitted.scores(request.data, **how, runtime=runtime)
 
 

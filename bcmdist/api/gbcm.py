@@ -192,38 +192,41 @@ class GBCM:
         """The given method, or the one recorded at fit; `InvalidOption` where the model lacks what it needs."""
         return chosen_method(self.snapshot, method)
 
-    def predict(self, X, *, exposure=None, trials=None, quantiles=(), method=None) -> dict[str, np.ndarray]:
+    def predict(
+        self, X, *, exposure=None, trials=None, quantiles=(), method=None, X_variance=None, inputs=None
+    ) -> dict[str, np.ndarray]:
         """Predictions at the rows of X (n, D), in original units, by name.
 
         `mean` and `variance` of the latent f, (n,), or (n, C) of C classes; for classes `probability` (n, C) and
         `label`; otherwise `observation_mean`, `observation_variance`, `lower95` and `upper95` of a new observation,
         of `exposure` or `trials` where the likelihood has them (1 by default), and `quantile0.9` for a level 0.9 among
-        `quantiles`. `method` as in `predict_zarr`. Raises `InvalidData`, `InvalidDtype`, `InvalidOption`.
+        `quantiles`. `method` as in `predict_zarr`. `X_variance`, (n, D) or (n, D, D): of normal errors of the inputs,
+        averaged over by `inputs` (`uncertain.ways.WAYS`). Raises `InvalidData`, `InvalidDtype`, `InvalidOption`.
         """
-        how = {"exposure": exposure, "trials": trials, "quantiles": quantiles}
-        return in_memory.predict(self.snapshot, X, method=self.chosen_method(method), **how)
+        how = {"exposure": exposure, "trials": trials, "quantiles": quantiles, "method": method}
+        return in_memory.predict(self.snapshot, X, X_variance=X_variance, inputs=inputs, **how)
 
-    def predict_zarr(self, source, out, *, x=None, method=None, runtime: Runtime | None = None) -> int:
+    def predict_zarr(self, source, out, *, x=None, method=None, inputs=None, runtime: Runtime | None = None) -> int:
         """Predict at every row of a Zarr data set into a new Zarr group; the number of rows.
 
         `x`: name of the input array, that of the training data by default; `method`: "committee", or "local" with the
-        rows around each new point, or one that was registered, as recorded at fit by default. Raises `DataExists`,
-        `DataNotFound`, `InvalidData`, `WorkerCannotRead`.
+        rows around each new point, or one that was registered, as recorded at fit by default; `inputs` as of
+        `predict`, where X_variance is beside X. Raises `DataExists`, `DataNotFound`, `InvalidData`, `WorkerCannotRead`.
         """
         with self.snapshot.held() as snapshot:
             data = datasets.open_new_rows(snapshot, source, x=x, y=None)
-            return datasets.predict_zarr(snapshot, data, out, self.chosen_method(method), runtime or SerialRuntime())
+            return datasets.predict_zarr(snapshot, data, out, method, inputs, runtime or SerialRuntime())
 
-    def score(self, source, *, x=None, y=None, method=None, runtime: Runtime | None = None) -> dict:
+    def score(self, source, *, x=None, y=None, method=None, inputs=None, runtime: Runtime | None = None) -> dict:
         """`rows`, and scores of predictions against the targets of a Zarr data set, as named by `Scores.summary`."""
-        scores = self.scores(source, x=x, y=y, method=method, runtime=runtime)
+        scores = self.scores(source, x=x, y=y, method=method, inputs=inputs, runtime=runtime)
         return {"rows": int(scores.totals["rows"]), **scores.summary()}
 
-    def scores(self, source, *, x=None, y=None, method=None, runtime: Runtime | None = None) -> Scores:
+    def scores(self, source, *, x=None, y=None, method=None, inputs=None, runtime: Runtime | None = None) -> Scores:
         """The totals behind `score`, which add; `x` and `y` are names of the arrays, those in training by default."""
         with self.snapshot.held() as snapshot:
             data = datasets.open_new_rows(snapshot, source, x=x, y=y or self.model.y_name)
-            return datasets.scores(snapshot, data, self.chosen_method(method), runtime or SerialRuntime())
+            return datasets.scores(snapshot, data, method, inputs, runtime or SerialRuntime())
 
     def predict_joint(self, X) -> tuple[np.ndarray, np.ndarray]:
         """Mean (n,) and covariance (n, n) of the latent f at the rows of X (n, D), in original units."""

@@ -112,14 +112,14 @@ class Mixture:
         first = self.members[0].model
         return with_class_names(first, mixed(said, quantiles, classes=first.classes))
 
-    def predict_zarr(self, source, out, *, x=None, method=None, runtime: Runtime | None = None) -> int:
+    def predict_zarr(self, source, out, *, x=None, method=None, inputs=None, runtime: Runtime | None = None) -> int:
         """Predict at every row of a Zarr data set into a new Zarr group; the number of rows.
 
         Parameters and errors are those of `GBCM.predict_zarr`; there is one method, "committee".
         """
         self.chosen_method(method)
         runtime, first = runtime or SerialRuntime(), self.members[0]
-        data = self._opened(source, x, None, runtime)
+        data = self._opened(source, x, None, inputs, runtime)
         attributes = {
             "model": self.url,
             "members": [[one.url, one.number] for one in references(self._carried)],
@@ -136,7 +136,7 @@ class Mixture:
             task = MixturePredict(self._carried, place)
             return runtime.sum(task, aligned_partitions(data, rows), label="predict")
 
-    def score(self, source, *, x=None, y=None, method=None, runtime: Runtime | None = None) -> dict:
+    def score(self, source, *, x=None, y=None, method=None, inputs=None, runtime: Runtime | None = None) -> dict:
         """Scores against the targets of a Zarr data set, in original units, by the names of `GBCM.score`.
 
         The log density of a row is the log of its average density over members.
@@ -145,14 +145,14 @@ class Mixture:
         ----------
         x, y : names of the input and target arrays; those of the training data by default
         """
-        scores = self.scores(source, x=x, y=y, method=method, runtime=runtime)
+        scores = self.scores(source, x=x, y=y, method=method, inputs=inputs, runtime=runtime)
         return {"rows": int(scores.totals["rows"]), **scores.summary()}
 
-    def scores(self, source, *, x=None, y=None, method=None, runtime: Runtime | None = None) -> Scores:
+    def scores(self, source, *, x=None, y=None, method=None, inputs=None, runtime: Runtime | None = None) -> Scores:
         """The totals behind `score`, which add."""
         self.chosen_method(method)
         runtime = runtime or SerialRuntime()
-        data = self._opened(source, x, y or self.members[0].model.y_name, runtime)
+        data = self._opened(source, x, y or self.members[0].model.y_name, inputs, runtime)
         parts = aligned_partitions(data, min(data.chunk_rows, LARGEST_OUTPUT_CHUNK))
         return runtime.sum(MixtureScore(self._carried), parts, label="score")
 
@@ -198,10 +198,15 @@ class Mixture:
         """What tasks carry instead of the members."""
         return self.contents or tuple(member.snapshot.reference for member in self.members)
 
-    def _opened(self, source, x, y, runtime):
+    def _opened(self, source, x, y, inputs, runtime):
         """A data set to predict, once it is clear that this can be done everywhere."""
         first = self.members[0]
-        data = open_data(source, x=x or first.model.x_name, y=y, schema=first.model.schema)
+        data = open_data(source, x=x or first.model.x_name, y=y, schema=first.model.schema, uncertain=True)
+        if data.variance or inputs is not None:
+            raise InvalidOption(
+                f"inputs: expected inputs that are certain with a mixture, got {data.variance or inputs!r}; predict "
+                "with single members, or leave it out"
+            )
         check_names(data, first.model.schema)
         first.predict(np.zeros((1, data.inputs)))  # refuses other columns
         refuse_large_prediction(committee_memory(first.model.shared), data, runtime)

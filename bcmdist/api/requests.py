@@ -81,6 +81,9 @@ class PredictRequest:
     method: Literal["committee", "local", "augmented"] | str | None = None
     """from the committee alone, with the rows around each new point, with a bump at each beside relevance vectors, or
     as another package adds [default: local where cells were fitted, augmented of rvm_star, else committee]"""
+    inputs: Literal["exact", "taylor", "montecarlo"] | None = None
+    """how to average over uncertain inputs, of which an array X_variance (N, D) or (N, D, D) tells [default: exact
+    where the kernel can, else montecarlo]"""
     x: str | None = None
     """name of the input array [default: as in training]"""
     exposure: Annotated[str | None, "NAME"] = None
@@ -103,6 +106,9 @@ class ScoreRequest:
     method: Literal["committee", "local", "augmented"] | str | None = None
     """from the committee alone, with the rows around each new point, with a bump at each beside relevance vectors, or
     as another package adds [default: local where cells were fitted, augmented of rvm_star, else committee]"""
+    inputs: Literal["exact", "taylor", "montecarlo"] | None = None
+    """how to average over uncertain inputs, of which an array X_variance (N, D) or (N, D, D) tells [default: exact
+    where the kernel can, else montecarlo]"""
     x: str | None = None
     """name of the input array [default: as in training]"""
     y: str | None = None

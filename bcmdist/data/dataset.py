@@ -7,7 +7,7 @@ that are complete are told from those that are announced.
 """
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bcmdist.data.coordinates import schema_of
 from bcmdist.data.groups import (
@@ -31,6 +31,9 @@ from bcmdist.storage.urls import answering
 
 # Arrays that may stand beside the targets, in the order of the fields of `Observations`.
 COMPANIONS = ("weight", "exposure", "trials", "event")
+
+# Beside inputs X, how much they may be off: variances (N, D) or covariances (N, D, D) of errors that are normal.
+VARIANCE = "{}_variance"
 
 # Attribute of groups that we wrote: every chunk was stored, so one that is not there was lost.
 ALL_STORED = "bcmdist_all_chunks_stored"
@@ -64,13 +67,16 @@ class Dataset:
     """columns of X to read, in this order; () for all as they are stored"""
     recode: tuple[int, ...] = ()
     """what the classes 0 to C - 1 of y are called by the model that it is read for; () where they are the same"""
+    variance: str = ""
+    """name of the array of the variances of inputs (`VARIANCE`), where there is one and it is wanted"""
 
 
-def open_data(url, *, x="X", y="y", schema=UNNAMED) -> Dataset:
+def open_data(url, *, x="X", y="y", schema=UNNAMED, uncertain=False) -> Dataset:
     """Open a data set, or an entry (`bcmdist.data.reader`), and check all that can be checked without reading rows.
 
     `y=None` opens it for its inputs only. Where rows are being appended, `rows` are those written (`ROWS_COMPLETE`).
-    `schema`: names of a model's inputs and classes, in whose order its columns are read.
+    `schema`: names of a model's inputs and classes, in whose order its columns are read. `uncertain`: whether variances
+    of its inputs are wanted, where there are any.
 
     Raises
     ------
@@ -80,6 +86,11 @@ def open_data(url, *, x="X", y="y", schema=UNNAMED) -> Dataset:
     if reader := reader_of(url):
         return entry_data(url, x, y, reader.shape(url, x, y, COMPANIONS), schema)
     group, arrays = _open_arrays(url, x, y)
+    variance = VARIANCE.format(x)
+    uncertain = uncertain and variance in group
+    if uncertain:
+        arrays[variance] = open_array(group, url, variance)
+        _check_variance(url, x, arrays[x], variance, arrays[variance])
     complete = complete_rows(group, url)
     rows = arrays[x].shape[0] if complete is None else complete
     for name, array in arrays.items():
@@ -94,7 +105,8 @@ def open_data(url, *, x="X", y="y", schema=UNNAMED) -> Dataset:
         raise InvalidData(
             f"{url}: expected at least one row and one column in {x}, got shape {(rows, arrays[x].shape[1])}; add data"
         )
-    return _data(url, x, y, group, arrays, rows, schema)
+    data = _data(url, x, y, group, arrays, rows, schema)
+    return replace(data, variance=variance) if uncertain else data
 
 
 def entry_data(url, x, y, entry: EntryShape, schema) -> Dataset:
@@ -222,6 +234,20 @@ def _check_companion(url, x, X, name, array):
             f"{url}: expected {name} with shape (N,), got {array.shape}; store one target per array and choose "
             "it with --y"
         )
+    _refuse_chunks(url, x, X, name, array)
+
+
+def _check_variance(url, x, X, name, array):
+    N, D = X.shape
+    if array.shape[1:] not in ((D,), (D, D)):
+        raise InvalidData(
+            f"{url}: expected {name} with shape ({N}, {D}), a variance for each input, or ({N}, {D}, {D}), covariances,"
+            f" got {array.shape}; correct or remove it"
+        )
+    _refuse_chunks(url, x, X, name, array)
+
+
+def _refuse_chunks(url, x, X, name, array):
     ours, theirs = chunk_rows(X), chunk_rows(array)
     if max(ours, theirs) % min(ours, theirs) and min(ours, theirs) < X.shape[0]:
         raise MisalignedChunks(

@@ -17,7 +17,7 @@ from bcmdist.data.groups import open_group
 from bcmdist.data.observations import Observations
 from bcmdist.data.partition import Partition
 from bcmdist.data.schemes import reader_of
-from bcmdist.data.values import LARGEST, numbers
+from bcmdist.data.values import LARGEST, bad_variances, numbers
 from bcmdist.errors import BcmdistError, CorruptChunk, InvalidData, MemoryLimit
 from bcmdist.storage.cache import get_or_make, least_recently_used
 from bcmdist.storage.urls import answering
@@ -44,6 +44,8 @@ class Rows:
     """targets nan where only inputs are wanted"""
     digest: str
     """SHA-256 of the values of X, y and the companions"""
+    X_variance: np.ndarray | None = None
+    """(n, D) or (n, D, D), in squares of the units of X, where inputs are uncertain and that is wanted"""
     chunks: Mapping[str, Chunk] = field(default_factory=dict)
     """what was read for it and its neighbours, by key, where the data set has no manifest"""
 
@@ -72,7 +74,8 @@ def _read_run(run):
         companions = {name: whole[name][rows] for name in COMPANIONS if name in whole}
         obs = Observations(y, **({"weight": np.ones(len(y))} | companions))
         others = [companions[name] for name in COMPANIONS[1:] if name in companions]
-        yield part, Rows(X, obs, _digest(X, y, obs.weight, *others), chunks)
+        variance = whole["X_variance"][rows] if first.data.variance else None
+        yield part, Rows(X, obs, _digest(X, y, obs.weight, *others), variance, chunks)
 
 
 def row_numbers(part: Partition) -> np.ndarray:
@@ -131,6 +134,8 @@ def _read(data, start, stop):
     unknown = np.full(len(columns["X"]), np.nan)
     columns["y"] = unknown if data.y is None else _checked(data, data.y, stored, start)
     columns |= {name: _checked(data, name, stored, start) for name in data.companions}
+    if data.variance:
+        columns["X_variance"] = _checked_variance(data, stored, start)
     bad = np.flatnonzero(columns.get("weight", np.ones(1)) <= 0)
     if len(bad):
         raise InvalidData(
@@ -181,6 +186,22 @@ def _checked(data, name, stored, start):
     column = _meant(data, name, stored(name), start)
     _check_finite(data, name, column, start)
     return column
+
+
+def _checked_variance(data, stored, start):
+    """Variances (n, D) or covariances (n, D, D) of inputs in the order of the model's columns."""
+    variance = stored(data.variance)
+    for axis in range(1, variance.ndim if data.take else 1):
+        variance = np.take(variance, data.take, axis=axis)
+    bad = bad_variances(variance)
+    if len(bad):
+        row = start + int(bad[0])
+        raise InvalidData(
+            f"{data.url}: expected finite variances, at least 0, or covariances that are symmetric and positive "
+            f"semi-definite, in {data.variance}, got {variance[bad[0]].tolist()} at row {row} (chunk "
+            f"{row // data.chunk_rows}); correct it"
+        )
+    return variance
 
 
 def _meant(data, name, values, start):

@@ -21,6 +21,9 @@ from bcmdist.errors import InvalidData
 # Larger numbers overflow when they are squared.
 LARGEST = 1e150
 
+# Share of its largest entry by which a covariance may be off, as sums of squares in single precision are.
+ROUNDING = 1e-6
+
 # Whole numbers up to here are float64 each; beyond, neighbours become one.
 LARGEST_INTEGER = 2**53
 
@@ -169,3 +172,15 @@ def as_float(values, where, *, start=0) -> np.ndarray:
                 f"{start + bad[0, 0]}{column} ({len(bad)} such values); use small numbers, or text for labels"
             )
     return values.astype(float)
+
+
+def bad_variances(variance) -> np.ndarray:
+    """Rows of variances (n, D) that are not finite or negative, or of covariances (n, D, D) that are none, (k,)."""
+    flat = variance.reshape(len(variance), -1)
+    good = np.all(np.abs(flat) <= LARGEST, axis=1)
+    if variance.ndim == 2:
+        return np.flatnonzero(~good | (flat < 0.0).any(axis=1))
+    C = np.where(good[:, None, None], variance, 0.0)
+    allowed = ROUNDING * np.abs(C).max(axis=(1, 2))
+    good &= np.abs(C - C.swapaxes(1, 2)).max(axis=(1, 2)) <= allowed
+    return np.flatnonzero(~good | (np.linalg.eigvalsh(C)[:, 0] < -allowed))

@@ -7,19 +7,21 @@ import numpy as np
 from bcmdist import __version__
 from bcmdist.committee.cells import refuse_cells_on_objects
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.data.dataset import Dataset, check_names, describe, open_data
+from bcmdist.data.dataset import VARIANCE, Dataset, check_names, describe, open_data
 from bcmdist.data.observations import unweighted
 from bcmdist.data.outputs import new_output
 from bcmdist.data.partition import Partition, aligned_partitions
 from bcmdist.data.predictions import LARGEST_OUTPUT_CHUNK, create_predictions, output_names
 from bcmdist.data.reorder.external_sort import Shuffle
 from bcmdist.data.reorder.reorder import restore
+from bcmdist.errors import InvalidOption
 from bcmdist.prediction.fitted import fitted_of
 from bcmdist.prediction.limits import refuse_large_prediction
 from bcmdist.prediction.local.arrange import in_cells
-from bcmdist.prediction.predictors import PREDICTORS
+from bcmdist.prediction.predictors import PREDICTORS, chosen_method
 from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.prediction.tasks import Check, Predict, PredictInCells, Score, predict_rows, with_class_names
+from bcmdist.prediction.uncertain.ways import chosen_way
 from bcmdist.storage.commits import record_digest
 
 
@@ -30,15 +32,17 @@ def open_new_rows(snapshot: Snapshot, source, *, x=None, y) -> Dataset:
     ------
     DataNotFound, InvalidData
     """
-    data = open_data(source, x=x or snapshot.model.x_name, y=y, schema=snapshot.model.schema)
+    data = open_data(source, x=x or snapshot.model.x_name, y=y, schema=snapshot.model.schema, uncertain=True)
     snapshot.refuse_unlike([Partition(data, 0, data.rows)])
     check_names(data, snapshot.model.schema)
     return data
 
 
-def predict_zarr(snapshot: Snapshot, data, out, method, runtime) -> int:
+def predict_zarr(snapshot: Snapshot, data, out, method, inputs, runtime) -> int:
     """Predict at every row of a data set into a new Zarr group; the number of rows."""
+    method = chosen_method(snapshot, method)
     predictor = PREDICTORS[method]
+    way = way_of(snapshot, data, predictor, inputs)
     middle, unknown = snapshot.model.scaling.x_mean[None], unweighted(np.full(1, np.nan))
     example = with_class_names(snapshot.model, predict_rows(fitted_of(snapshot), middle, unknown))
     classes = {"classes": snapshot.model.class_labels, "names": snapshot.model.schema.classes}
@@ -54,8 +58,8 @@ def predict_zarr(snapshot: Snapshot, data, out, method, runtime) -> int:
     with new_output(out) as place:
         chunk = create_predictions(place, data, example, attributes, **classes)
         runtime.check_same(functools.partial(output_names, place), url=out)
-        if not predictor.in_cells:
-            task = Predict(snapshot.reference, predictor, place)
+        if not predictor.in_cells or way:
+            task = Predict(snapshot.reference, predictor, place, way)
             return runtime.sum(task, aligned_partitions(data, chunk), label="predict")
         with in_cells(snapshot, data, runtime) as (parts, scratch):
             shuffle = Shuffle(f"{scratch}/predictions")
@@ -65,12 +69,31 @@ def predict_zarr(snapshot: Snapshot, data, out, method, runtime) -> int:
     return data.rows
 
 
-def scores(snapshot: Snapshot, data, method, runtime) -> Scores:
+def way_of(snapshot: Snapshot, data: Dataset, predictor, inputs: str | None) -> str | None:
+    """How uncertain inputs of a data set are averaged over, as asked for; None where they are certain.
+
+    Raises
+    ------
+    InvalidOption
+        As `chosen_way`, or a way was asked for where nothing says how uncertain they are.
+    """
+    if data.variance:
+        return chosen_way(predictor, snapshot, inputs)
+    if inputs is not None:
+        raise InvalidOption(
+            f"inputs: expected an array {VARIANCE.format(data.x)} beside {data.x}, with the variances of inputs (N, D) "
+            f"or covariances (N, D, D), got none in {data.url}; add it, or leave out --inputs"
+        )
+    return None
+
+
+def scores(snapshot: Snapshot, data, method, inputs, runtime) -> Scores:
     """Totals of the scores of predictions against the targets of a data set."""
-    predictor = PREDICTORS[method]
+    predictor = PREDICTORS[chosen_method(snapshot, method)]
+    way = way_of(snapshot, data, predictor, inputs)
     _refuse(snapshot, data, predictor, runtime)
-    task = Score(snapshot.reference, predictor)
-    if not predictor.in_cells:
+    task = Score(snapshot.reference, predictor, way)
+    if not predictor.in_cells or way:
         return runtime.sum(task, _as_stored(data), label="score")
     with in_cells(snapshot, data, runtime) as (parts, _):
         return runtime.sum(task, parts, label="score")

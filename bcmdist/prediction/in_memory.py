@@ -7,12 +7,15 @@ import numpy as np
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import InvalidOption
 from bcmdist.prediction.joint import joint_latent, one_belief, sample_latent
-from bcmdist.prediction.new_rows import new_inputs, new_observations
-from bcmdist.prediction.predictors import PREDICTORS
+from bcmdist.prediction.new_rows import new_inputs, new_observations, new_variance
+from bcmdist.prediction.predictors import PREDICTORS, chosen_method
 from bcmdist.prediction.tasks import predict_rows, with_class_names
+from bcmdist.prediction.uncertain.ways import Around, chosen_way
 
 
-def predict(snapshot: Snapshot, X, *, method, exposure=None, trials=None, quantiles=()) -> dict[str, np.ndarray]:
+def predict(
+    snapshot: Snapshot, X, *, method, exposure=None, trials=None, quantiles=(), X_variance=None, inputs=None
+) -> dict[str, np.ndarray]:
     """Predictions at the rows of X (n, D), by the names of `GBCM.predict`.
 
     Raises
@@ -28,8 +31,13 @@ def predict(snapshot: Snapshot, X, *, method, exposure=None, trials=None, quanti
             f"quantiles: expected levels between 0 and 1 of numbers, got {list(quantiles)} of a "
             f"{model.likelihood.name} model; correct or leave them out"
         )
-    predictor = PREDICTORS[method].of_snapshot(snapshot)
-    return with_class_names(model, predict_rows(predictor, X, obs, tuple(quantiles)))
+    kind = PREDICTORS[chosen_method(snapshot, method)]
+    around = None
+    if X_variance is not None:
+        around = Around(new_variance(model, X_variance, len(X)), chosen_way(kind, snapshot, inputs))
+    elif inputs is not None:
+        raise InvalidOption(f"inputs: expected X_variance with {inputs!r}, got none; give it, or leave out inputs")
+    return with_class_names(model, predict_rows(kind.of_snapshot(snapshot), X, obs, tuple(quantiles), around))
 
 
 def predict_joint(snapshot: Snapshot, X, *, allowed_bytes) -> tuple[np.ndarray, np.ndarray]:

@@ -4,7 +4,7 @@ import numpy as np
 
 from bcmdist.data.observations import Observations
 from bcmdist.data.schema import in_order
-from bcmdist.data.values import as_float
+from bcmdist.data.values import as_float, bad_variances
 from bcmdist.errors import InvalidData, InvalidDtype, InvalidOption
 from bcmdist.model.model import Model
 
@@ -29,6 +29,27 @@ def new_inputs(model: Model, X) -> np.ndarray:
             "fill or drop it"
         )
     return X
+
+
+def new_variance(model: Model, variance, rows) -> np.ndarray:
+    """Variances (n, D) or covariances (n, D, D) of the errors of new inputs, in the order of the model's columns.
+
+    Raises
+    ------
+    InvalidData
+    """
+    variance, D = np.asarray(variance, dtype=float), model.inputs
+    if variance.shape not in ((rows, D), (rows, D, D)):
+        raise InvalidData(
+            f"X_variance: expected shape {(rows, D)}, a variance for each input, or {(rows, D, D)}, covariances, got "
+            f"{variance.shape}; correct it"
+        )
+    if len(bad := bad_variances(variance)):
+        raise InvalidData(
+            "X_variance: expected finite variances, at least 0, or covariances that are symmetric and positive "
+            f"semi-definite, got {variance[bad[0]].tolist()} at row {bad[0]}; correct it"
+        )
+    return variance
 
 
 def new_observations(model: Model, rows, **companions) -> Observations:

@@ -19,6 +19,7 @@ from bcmdist.prediction.latent import marginal
 from bcmdist.prediction.observation import observe, predictive, unit_deviance
 from bcmdist.prediction.scoring.pit import pit_ranges
 from bcmdist.prediction.scoring.scores import Scores, class_scores, event_scores, real_scores
+from bcmdist.prediction.uncertain.ways import Around
 from bcmdist.storage.commits import Reference
 
 
@@ -43,21 +44,28 @@ class Score:
 
     fitted: Reference
     predictor: type[Predictor]
+    way: str | None = None
+    """in which uncertain inputs are averaged over (`WAYS`); None where they are certain"""
 
     def __call__(self, part, rows) -> Scores:
         fitted = self.predictor.of_commit(self.fitted)
-        number = row_numbers(part) if fitted.in_cells else np.arange(part.start, part.stop)
-        return score_rows(fitted, rows.X, model_observations(fitted.model, part, rows.obs), number)
+        number = row_numbers(part) if fitted.in_cells and not self.way else np.arange(part.start, part.stop)
+        around = _around(rows, self.way)
+        return score_rows(fitted, rows.X, model_observations(fitted.model, part, rows.obs), number, around)
 
 
-def score_rows(fitted: Predictor, X, obs, number) -> Scores:
+def _around(rows, way):
+    return None if way is None or rows.X_variance is None else Around(rows.X_variance, way)
+
+
+def score_rows(fitted: Predictor, X, obs, number, around: Around | None = None) -> Scores:
     """Scores of the predictions at rows of X against observations in the units of the model, in original units.
 
     `number`: of the rows in their data set, (n,).
     """
     model, scaling, units = fitted.model, fitted.model.scaling, fitted.model.likelihood.units
     inputs = model.scaling.inputs(X)
-    (mean, variance), errors = finite_latent(*fitted.latent(inputs)), _errors(fitted, inputs)
+    (mean, variance), errors = _latent(fitted, inputs, around), _errors(fitted, inputs)
     seen = predictive_of(fitted, mean, variance, obs, **errors)
     if model.likelihood.categorical:
         return class_scores(obs.y, seen)
@@ -85,11 +93,13 @@ class Predict:
     fitted: Reference
     predictor: type[Predictor]
     out: str
+    way: str | None = None
+    """as of `Score`"""
 
     def __call__(self, part, rows) -> int:
         fitted = self.predictor.of_commit(self.fitted)
         _check_companions(fitted, part, rows)
-        write_rows(self.out, part.start, predict_rows(fitted, rows.X, rows.obs))
+        write_rows(self.out, part.start, predict_rows(fitted, rows.X, rows.obs, around=_around(rows, self.way)))
         return part.rows
 
 
@@ -112,6 +122,10 @@ def _check_companions(fitted, part, rows):
     """Targets are not looked at."""
     if {"exposure", "trials"} & set(fitted.model.likelihood.companions):
         check_support(fitted.model.likelihood, part, replace(rows.obs, y=np.zeros(part.rows)))
+
+
+def _latent(fitted, inputs, around):
+    return finite_latent(*(fitted.latent(inputs) if around is None else around.latent(fitted, inputs)))
 
 
 def _errors(fitted, inputs) -> dict:
@@ -139,7 +153,7 @@ def with_class_names(model, said) -> dict[str, np.ndarray]:
     return said | {"label": np.array(names)[said["label"]]} if names and "label" in said else said
 
 
-def predict_rows(fitted: Predictor, X, obs, quantiles=()) -> dict[str, np.ndarray]:
+def predict_rows(fitted: Predictor, X, obs, quantiles=(), around: Around | None = None) -> dict[str, np.ndarray]:
     """All predicted quantities at rows of X in original units, by name; `quantile0.9` for 0.9 among `quantiles`.
 
     `obs`: of the observations to predict, weight, exposure and trials; the targets are not looked at.
@@ -147,7 +161,7 @@ def predict_rows(fitted: Predictor, X, obs, quantiles=()) -> dict[str, np.ndarra
     model = fitted.model
     likelihood, units = model.likelihood, model.likelihood.units
     inputs, obs = model.scaling.inputs(X), model.scaling.observations(obs, units)
-    (mean, variance), errors = finite_latent(*fitted.latent(inputs)), _errors(fitted, inputs)
+    (mean, variance), errors = _latent(fitted, inputs, around), _errors(fitted, inputs)
     seen = predictive_of(fitted, mean, variance, obs, **errors)
     named = {"mean": mean, "variance": marginal(variance)} | seen
     if quantiles:

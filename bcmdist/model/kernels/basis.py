@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from bcmdist.model.kernels.expected import Expected, expected_products
 from bcmdist.model.kernels.interface import Leaf, Pullback, per_lengthscale
 
 
@@ -45,6 +46,9 @@ class Linear(Leaf):
 
     def input_gradient(self, X, Z, G) -> np.ndarray:
         return G.T @ X / self.lengthscale**2
+
+    def expected(self, u, S, Z) -> Expected:
+        return expected_products(u, S, Z, self.lengthscale)
 
 
 @dataclass(frozen=True)

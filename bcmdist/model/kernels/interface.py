@@ -12,6 +12,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from bcmdist.errors import InvalidOption
+from bcmdist.model.kernels.expected import Expected
 
 Bounds = tuple[float, float]
 """The smallest and the largest value of a natural parameter while learning."""
@@ -85,6 +86,19 @@ class Kernel(ABC):
         raise InvalidOption(
             f"kernel: expected one with a spectral density (se, matern12, matern32, matern52, or sums of them), got "
             f"{self.expression}; give another --kernel, or --expert bcm"
+        )
+
+    def expected(self, u, S, Z) -> Expected:
+        """Averages over an uncertain input N(u, S), (D,) and (D, D), of the covariances with points Z (m, D).
+
+        Raises
+        ------
+        InvalidOption
+            They are not known in closed form.
+        """
+        raise InvalidOption(
+            f"inputs: expected the kernel se or linear for exact averages, got {self.expression}; give --inputs "
+            "montecarlo or taylor"
         )
 
     @property

@@ -22,10 +22,11 @@ import numpy as np
 
 from bcmdist import linalg
 from bcmdist.data.observations import Observations
-from bcmdist.errors import NotPositiveDefinite
+from bcmdist.errors import InvalidOption, NotPositiveDefinite
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.belief import Belief, factored
+from bcmdist.model.shared.expected import ExpectedDesign
 
 Arrays = dict[str, np.ndarray]
 
@@ -112,6 +113,19 @@ class Shared(ABC):
         self.fill(X, V[:, :B])
         V[:, B:] = np.tile(self.mean.design(X), max(1, len(self.members)))
         return V
+
+    def expected(self, u, S) -> ExpectedDesign:
+        """Averages of the design over a scaled input x ~ N(u, S), of means (D,) and covariance (D, D).
+
+        Raises
+        ------
+        InvalidOption
+            They are not known in closed form.
+        """
+        raise InvalidOption(
+            f"inputs: expected values at query points or bumps (rvm) for exact averages, got {self.functions} "
+            f"{self.noun} with the kernel {self.kernel.expression}; give --inputs montecarlo or taylor"
+        )
 
     def belief(self, eta, precision) -> Belief:
         """N(Lambda^-1 eta, Lambda^-1), Lambda = I + precision, from those of a sum of messages (`Message`)."""

@@ -17,6 +17,7 @@ import numpy as np
 from bcmdist import linalg
 from bcmdist.model.kernels import Kernel, fill_cross
 from bcmdist.model.mean import Mean
+from bcmdist.model.shared.expected import ExpectedDesign, expected_design
 from bcmdist.model.shared.interface import Arrays, Shared
 from bcmdist.storage.fields import check_array, damaged
 
@@ -61,6 +62,14 @@ class Query(Shared):
         solved = linalg.solve_right_transposed(self.factor, V)
         if solved is not V:  # mostly it is overwritten
             V[:] = solved
+
+    def expected(self, u, S) -> ExpectedDesign:
+        said = self.kernel.expected(u, S, self.points)
+        half = linalg.solve_lower(self.factor, np.asfortranarray(said.pairs))
+        pairs = linalg.solve_right_transposed(self.factor, np.asfortranarray(half))
+        single = linalg.solve_lower(self.factor, said.single.copy())
+        inputs = linalg.solve_lower(self.factor, np.asfortranarray(said.inputs))
+        return expected_design(single, pairs, inputs, said.prior, self.mean, u, S)
 
     def to_arrays(self) -> tuple[Arrays, dict]:
         return {"query_points": self.points, "query_factor": self.factor}, {}

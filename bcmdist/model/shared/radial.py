@@ -11,6 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from bcmdist.model.kernels import squared_distance
+from bcmdist.model.kernels.expected import Expected, expected_bumps
 from bcmdist.model.shared.weights import Basis
 
 
@@ -37,6 +38,9 @@ class Radial(Basis):
 
     def features(self, X) -> np.ndarray:
         return np.exp(-0.5 * squared_distance(X, self.centres, self.lengthscale))
+
+    def expected(self, u, S) -> Expected:
+        return expected_bumps(u, S, self.centres, 1.0, self.lengthscale)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         return {"centres": self.centres, "lengthscale": self.lengthscale, "rows": self.rows}

@@ -15,8 +15,11 @@ from typing import ClassVar
 import numpy as np
 
 from bcmdist.data.registry import Registry
+from bcmdist.errors import InvalidOption
 from bcmdist.model.kernels import Kernel
+from bcmdist.model.kernels.expected import Expected
 from bcmdist.model.mean import Mean
+from bcmdist.model.shared.expected import ExpectedDesign, expected_design
 from bcmdist.model.shared.interface import Arrays, Shared
 from bcmdist.storage.fields import TEXT, check_array, check_fields, damaged
 
@@ -54,6 +57,19 @@ class Basis(ABC):
     @abstractmethod
     def from_arrays(cls, arrays: Arrays) -> "Basis":
         """The basis that `to_arrays` described."""
+
+    def expected(self, u, S) -> Expected:
+        """Averages of the functions, in place of covariances, over a scaled input x ~ N(u, S), (D,) and (D, D).
+
+        Raises
+        ------
+        InvalidOption
+            They are not known in closed form.
+        """
+        raise InvalidOption(
+            f"inputs: expected bumps (rvm) for exact averages, got the basis {self.name}; give --inputs montecarlo or "
+            "taylor"
+        )
 
     def summary(self, weights) -> dict:
         """What `info` tells beside the number of functions, JSON-ready, where weights are believed to be (..., B)."""
@@ -104,6 +120,12 @@ class Weights(Shared):
 
     def fill(self, X, V) -> None:
         np.multiply(self.basis.features(X), self.scale, out=V)
+
+    def expected(self, u, S) -> ExpectedDesign:
+        said, s = self.basis.expected(u, S), self.scale
+        prior = float(self.kernel.diagonal(u[None])[0])
+        pairs = said.pairs * np.outer(s, s)
+        return expected_design(said.single * s, pairs, said.inputs * s[:, None], prior, self.mean, u, S)
 
     def summary(self, mean) -> dict:
         return self.basis.summary(self.scale * mean[..., : self.functions])

@@ -1,0 +1,1 @@
+"""Predictions where inputs are not known exactly."""

@@ -1,0 +1,67 @@
+"""Exact moments of f at an uncertain input, from the committee's belief alone (thesis, section 4.1.1; SYSTEMS T18).
+
+f(x) = b(x)'v + r(x) with v ~ N(m, Lambda^-1) and x ~ N(u, S): with E b and E b b' over x,
+
+    mean      E b' m
+    variance  E var(r(x)) + tr(Lambda^-1 E b b') + m' E b b' m - (E b' m)^2
+    cov(f, x) m' (E b x' - E b u')
+
+All in whitened variables: no inverse of a covariance of query values is formed, which in terms of the rows' values (the
+thesis's beta and Omega) loses as many digits as it has. A point takes the cube of the shared variables.
+"""
+
+import numpy as np
+
+from bcmdist import linalg
+from bcmdist.errors import InvalidOption
+from bcmdist.experts.residual import kind_of
+from bcmdist.model.shared.belief import Belief, Factored
+from bcmdist.model.shared.interface import Shared
+from bcmdist.prediction.fitted import Fitted
+
+
+def refuse(predictor, snapshot) -> None:
+    """Raise `InvalidOption` where these moments have no closed form."""
+    model, belief = snapshot.model, snapshot.committee.posterior
+    if predictor is not Fitted:
+        raise InvalidOption(
+            "inputs: expected predictions of the committee alone for exact averages, got another method; give --inputs "
+            "montecarlo or taylor, or --method committee"
+        )
+    if model.shared.members or not isinstance(belief, Factored):
+        raise InvalidOption(
+            f"inputs: expected one model at query points or of bumps for exact averages, got {model.shared.noun}; give "
+            "--inputs montecarlo or taylor"
+        )
+    if belief.mean.ndim == 1 and len(belief.mean) > model.shared.size:
+        raise InvalidOption(
+            f"inputs: expected processes apart for exact averages, got {model.likelihood.name}, which couples them; "
+            "give --inputs montecarlo"
+        )
+    model.shared.expected(np.zeros(model.inputs), np.zeros((model.inputs, model.inputs)))
+
+
+def moments(predictor: Fitted, U, S) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance of f where scaled inputs are N(U, S), (n, D) and (n, D, D): (n,), or (n, C) each."""
+    shared, belief = predictor.model.shared, predictor.belief
+    processes = belief.mean.shape[:-1]
+    mean, variance = np.empty((len(U), *processes)), np.empty((len(U), *processes))
+    for i, (u, s) in enumerate(zip(U, S, strict=True)):
+        mean[i], variance[i], _ = moments_at(shared, belief, u, s)
+    return mean, variance
+
+
+def moments_at(shared: Shared, belief: Belief, u, S) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean and variance of f, (...), and its covariance with x, (..., D), for one scaled input x ~ N(u, S)."""
+    said, m = shared.expected(u, S), belief.mean
+    mean = m @ said.single
+    believed = np.array([_trace(L, said.pairs) for L in belief.factor.reshape(-1, *belief.factor.shape[-2:])])
+    moved = np.einsum("...i,ij,...j->...", m, said.pairs, m) - mean**2
+    left = max(kind_of(shared).keeps * said.left, 0.0)
+    variance = left + believed.reshape(belief.factor.shape[:-2]) + np.maximum(moved, 0.0)
+    return mean, variance, m @ (said.inputs - np.outer(said.single, u))
+
+
+def _trace(L, pairs):
+    """tr((L L')^-1 pairs)"""
+    return np.trace(linalg.cholesky_solve(np.asfortranarray(L), pairs.copy(order="F")))
