@@ -199,7 +199,7 @@ REFUSED = [
     ({"kernel": "matern32"}, "kernel: expected se or se-iso with the expert rvm, got matern32"),
     (
         {"task": "counts", "likelihood": "poisson"},
-        "likelihood: expected gaussian or bernoulli or probit with the expert rvm, got poisson",
+        "likelihood: expected gaussian or bernoulli or probit or one_against_rest with the expert rvm, got",
     ),
     ({"rvm_update": "slow"}, "rvm_update: expected one of fast, em, mackay, direct, got 'slow'"),
     ({"partition": "spatial"}, "expert: expected bcm or fourier with spatial partitions"),
