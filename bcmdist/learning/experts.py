@@ -31,7 +31,7 @@ from bcmdist.experts.residual import RESIDUALS
 from bcmdist.learning import fourier, networks
 from bcmdist.learning.ground import Ground
 from bcmdist.learning.known import Known
-from bcmdist.learning.query_selection import QUERY_METHODS, select_points
+from bcmdist.learning.query_selection import select_points
 from bcmdist.learning.relevance import settle as relevance
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.interface import Shared
@@ -78,6 +78,8 @@ class ExpertKind:
     """that it can do with; any where there are none"""
     likelihoods: tuple[str, ...] = ()
     """that it can do with; any where there are none"""
+    methods: tuple[str, ...] = ()
+    """by which rows may be chosen for it; any where there are none"""
     options: tuple[str, ...] = ()
     """fields of `Settings` that few experts read"""
     count: str = "query"
@@ -92,8 +94,6 @@ class ExpertKind:
     """rows that functions are made of, of `Settings`, where they are more than as many"""
     climbs: str = ""
     """residual of the committee about the same query points whose evidence can be climbed for it, if any"""
-    methods: tuple[str, ...] = QUERY_METHODS
-    """ways to choose query points, or what stands for them, that it can do with"""
     places: bool = True
     """whether it may heed where predictions will be wanted"""
 
@@ -125,13 +125,16 @@ class ExpertKind:
                 f"got {name}{with_it}; give --objective local, or leave out --expert"
             )
 
-    def refuse_points(self, name: str, method: str, query_from: str | None) -> None:
-        """Raise `InvalidOption` for a way to choose query points, or places to heed, that this expert does not know."""
-        if method not in self.methods:
+    def refuse_method(self, name: str, method: str) -> None:
+        """Raise `InvalidOption` for a way to choose rows that this expert, of some name, cannot do with."""
+        if self.methods and method not in self.methods:
             raise InvalidOption(
-                f"query_method: expected {' or '.join(self.methods)} with {name}, which has no query points, "
-                f"got {method}; leave it out, or take --expert {FIRST}"
+                f"query_method: expected {' or '.join(self.methods)} with the expert {name}, which has no query "
+                f"points, got {method}; leave it out, or take --expert {FIRST}"
             )
+
+    def refuse_places(self, name: str, query_from: str | None) -> None:
+        """Raise `InvalidOption` for places to heed where this expert, of some name, heeds none."""
         if query_from is not None and not self.places:
             raise InvalidOption(
                 f"query_from: expected an expert that shares values at query points, got {name}; leave it out, or take "

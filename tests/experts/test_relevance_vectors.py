@@ -202,7 +202,7 @@ REFUSED = [
     ),
     ({"rvm_update": "slow"}, "rvm_update: expected one of fast, em, mackay, direct, got 'slow'"),
     ({"partition": "spatial"}, "expert: expected bcm with spatial partitions"),
-    ({"query_method": "pivoted"}, "query_method: expected kmeans or random with rvm, .*, got pivoted"),
+    ({"query_method": "pivoted"}, "query_method: expected kmeans or random with the expert rvm, .*, got pivoted"),
     ({"query_from": "new.zarr"}, "query_from: expected an expert that shares values at query points, got rvm"),
 ]
 
