@@ -32,7 +32,7 @@ from bcmdist.experts.residual import RESIDUALS
 from bcmdist.learning import fourier, networks
 from bcmdist.learning.ground import Ground
 from bcmdist.learning.known import Known
-from bcmdist.learning.query_selection import QUERY_METHODS, select_points
+from bcmdist.learning.query_selection import select_points
 from bcmdist.learning.relevance import settle as relevance
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import Likelihood
@@ -85,6 +85,8 @@ class ExpertKind:
     """that it can do with; any where there are none"""
     many: str = "onehot"
     """likelihood of more than two classes that it takes by default"""
+    methods: tuple[str, ...] = ()
+    """by which rows may be chosen for it; any where there are none"""
     options: tuple[str, ...] = ()
     """fields of `Settings` that few experts read"""
     count: str = "query"
@@ -107,8 +109,6 @@ class ExpertKind:
     """by which new points are predicted unless asked otherwise (`bcmdist.prediction.predictors`)"""
     climbs: str = ""
     """residual of the committee about the same query points whose evidence can be climbed for it, if any"""
-    methods: tuple[str, ...] = QUERY_METHODS
-    """ways to choose query points, or what stands for them, that it can do with"""
     places: bool = True
     """whether it may heed where predictions will be wanted"""
 
@@ -140,13 +140,16 @@ class ExpertKind:
                 f"got {name}{with_it}; give --objective local, or leave out --expert"
             )
 
-    def refuse_points(self, name: str, method: str, query_from: str | None) -> None:
-        """Raise `InvalidOption` for a way to choose query points, or places to heed, that this expert does not know."""
-        if method not in self.methods:
+    def refuse_method(self, name: str, method: str) -> None:
+        """Raise `InvalidOption` for a way to choose rows that this expert, of some name, cannot do with."""
+        if self.methods and method not in self.methods:
             raise InvalidOption(
-                f"query_method: expected {' or '.join(self.methods)} with {name}, which has no query points, "
-                f"got {method}; leave it out, or take --expert {FIRST}"
+                f"query_method: expected {' or '.join(self.methods)} with the expert {name}, which has no query "
+                f"points, got {method}; leave it out, or take --expert {FIRST}"
             )
+
+    def refuse_places(self, name: str, query_from: str | None) -> None:
+        """Raise `InvalidOption` for places to heed where this expert, of some name, heeds none."""
         if query_from is not None and not self.places:
             raise InvalidOption(
                 f"query_from: expected an expert that shares values at query points, got {name}; leave it out, or take "

@@ -133,7 +133,8 @@ def _refuse_expert(settings):
     name, kind, wanted = settings.expert, EXPERTS[settings.expert], _wanted(settings)
     residual = kind.residual
     kind.refuse_kernel(name, settings.kernel)
-    kind.refuse_points(name, settings.query_method, settings.query_from)
+    kind.refuse_method(name, settings.query_method)
+    kind.refuse_places(name, settings.query_from)
     _refuse_options(settings, name, kind)
     if settings.approximation == "ep":
         refuse_uncoupled(residual, "approximation ep", "take --approximation laplace")

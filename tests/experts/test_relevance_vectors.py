@@ -205,7 +205,7 @@ REFUSED = [
     ({"partition": "spatial"}, "expert: expected bcm or fourier with spatial partitions"),
     ({"likelihood": "gaussian", "rvm_classes": "cavity"}, "rvm_classes: expected classes with cavity, got .* gaussian"),
     ({"rvm_classes": "tap"}, "rvm_classes: expected one of laplace, naive, cavity, got 'tap'"),
-    ({"query_method": "pivoted"}, "query_method: expected kmeans or random with rvm, .*, got pivoted"),
+    ({"query_method": "pivoted"}, "query_method: expected kmeans or random with the expert rvm, .*, got pivoted"),
     ({"query_from": "new.zarr"}, "query_from: expected an expert that shares values at query points, got rvm"),
 ]
 
