@@ -2,6 +2,7 @@
 
 import json
 import re
+import warnings
 from html.parser import HTMLParser
 
 import numpy as np
@@ -15,7 +16,7 @@ from bcmdist.api.report.tables import groups
 from bcmdist.app.cli.main import cli
 from bcmdist.data.schema import Schema
 from bcmdist.data.writing import write_dataset
-from bcmdist.errors import DataNotFound, InvalidData, InvalidOption, MissingExtra
+from bcmdist.errors import BcmdistWarning, DataNotFound, InvalidData, InvalidOption, MissingExtra
 
 pytest.importorskip("matplotlib", reason="pictures: pip install 'bcmdist[plot]'")
 
@@ -116,6 +117,21 @@ def test_what_is_said_of_where_baselines_learn(parts, tmp_path):
         model.report(test, tmp_path / "b.html", train=str(tmp_path / "nowhere.zarr"))
     assert not (tmp_path / "b.html").exists()
     assert not list(tmp_path.glob("*.partial"))
+
+
+@pytest.mark.parametrize("task", ["regression", "classification", "counts", "lifetimes"])
+def test_one_row_makes_a_page(task, parts, tmp_path):
+    train, _ = parts(task)
+    model = GBCM.fit(train, Settings(**QUICK, task=task))
+    one = {"X": np.zeros((1, 3)), "y": np.ones(1)}
+    write_dataset(tmp_path / "one.zarr", one, schema=Schema(NASTY, model.model.schema.classes))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BcmdistWarning)  # no exposure, say
+        if task == "lifetimes":
+            write_dataset(tmp_path / "ended.zarr", one | {"event": np.ones(1)}, schema=Schema(NASTY))
+        figures = model.report(tmp_path / ("ended.zarr" if task == "lifetimes" else "one.zarr"), tmp_path / "a.html")
+    assert figures["rows"] == 1
+    assert any(one.startswith("1 rows say little") for one in figures["remarks"])
 
 
 def test_rows_of_training_are_told(parts, tmp_path):
