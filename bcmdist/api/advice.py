@@ -37,7 +37,8 @@ def of_learning_again(snapshot: Snapshot) -> str | None:
     facts, shared = snapshot.facts, snapshot.model.shared
     asked = facts.query_asked if shared.fewer else shared.functions
     limited = query_limits(snapshot.degrees_of_freedom, shared.functions, asked)
-    if facts.degrees_estimated is not None or not facts.evaluations or not limited or "--query" not in shared.advised:
+    learned = facts.evaluations and facts.degrees_estimated is None and facts.method != "local"
+    if not learned or not limited or "--query" not in shared.advised:
         return None
     given = f"--no-learn --kernel '{snapshot.model.kernel_name}' --mean {shared.mean.name}"
     return (

@@ -59,6 +59,41 @@ def test_enough_query_points_are_enough(wavy):
         assert told.endswith(NOTHING_ELSE)
 
 
+def test_more_query_points_need_no_learning_again(wavy, tmp_path):
+    """What is advised can be done, and gives what was learned."""
+    X, y = wavy
+    settings = Settings(kernel="se", mean="zero", rows_per_expert=100, query=10, effort="quick")
+    model = GBCM.fit((X, y), settings)
+    told = model.info()
+    assert (
+        "another --model with more of them need not learn again: --no-learn --kernel 'se' --mean zero, and"
+        in (told["advice"])
+    )
+    assert "need not learn" not in fitted(X, y, query=10).info()["advice"]  # nothing was learned
+    again = GBCM.fit((X, y), Settings(**QUICK | {"mean": "zero", "query": 100, "set": told["hyperparameters"]}))
+    for name, value in told["hyperparameters"].items():
+        assert again.info()["hyperparameters"][name] == pytest.approx(value, rel=1e-12)
+
+
+def test_an_automatic_number_is_no_treadmill(wavy):
+    model = fitted(*wavy, query=10, set={"kernel.lengthscale": 0.3, "likelihood.noise_variance": 0.01})
+    told = advice(with_facts(model, degrees_estimated=4.0))
+    assert "(chosen for an estimated 4): more than was estimated; `bcmdist report` on rows that were not heard" in told
+    assert "--query" not in told
+
+
+# --- Targets ---
+
+
+def test_targets_that_look_like_classes_are_told(wavy):
+    X, y = wavy
+    model = fitted(X, np.round(2 * y), task="regression", query=20)
+    assert "these targets look like classes or counts, they take 5 whole values only" in model.info()["advice"]
+    for count in (None, 2, 21):
+        assert "targets" not in advice(with_facts(model, whole_targets=count))
+    assert fitted(X, y, query=20).snapshot.facts.whole_targets is None
+
+
 # --- Repeated inputs ---
 
 

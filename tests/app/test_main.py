@@ -454,6 +454,14 @@ def test_history_and_pruning(wave, tmp_path):
     _, info = run_here("info", model, "--history", "--json")
     assert [(c["number"], c["rows"], c["partitions"]) for c in info["history"]] == [(1, 0, 0), (2, 240, 5), (3, 190, 4)]
     assert {c["format"] for c in info["history"]} == {3}
+    assert [bool(re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", c["date"])) for c in info["history"]] == 3 * [
+        True
+    ]
+    lines = run_here("info", model, "--history")[1].splitlines()
+    commits = [
+        line for line in lines if re.search(r"commit \d of 20[\d-]+ [\d:]+ UTC: [\d,]+ rows in \d partitions$", line)
+    ]
+    assert len(commits) == 3
     assert run_here("prune", model, "--keep", "0")[0] == 2
     with open_store(model).hold(1):
         code, pruned = run_here("prune", model, "--keep", "1", "--json")
@@ -530,3 +538,20 @@ def test_decisions_and_shared_lengthscales_are_told_in_words():
     )
     assert "shared_lengthscales" not in told
     assert in_words({"rows": 3}) == {"rows": 3}
+
+
+def test_what_does_not_exist_is_not_printed(wave, tmp_path):
+    path, *_ = wave
+    _, text = run_here("fit", path, "--model", str(tmp_path / "m"), *FIT)
+    for shown in (text, run_here("info", str(tmp_path / "m"))[1], run_here("info", str(tmp_path / "m"), "--ledger")[1]):
+        assert "None" not in shown
+        assert "nan" not in shown
+        assert [line for line in shown.splitlines() if len(line.split()) < 2 and not line.startswith(" ")] == []
+    assert run_here("info", str(tmp_path / "m"), "--json")[1]["drift"] is None  # machines are told
+
+
+def test_scores_are_judged_in_words(wave, tmp_path):
+    path, *_ = wave
+    run_here("fit", path, "--model", str(tmp_path / "m"), *FIT)
+    _, text = run_here("score", str(tmp_path / "m"), path, "--serial")
+    assert re.search(r"^trust +\S.* of rows lie in the middle 50%", text, re.MULTILINE)

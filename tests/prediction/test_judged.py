@@ -72,3 +72,14 @@ def test_no_rows_are_the_identity(wave):
     halves = rows[:100] + rows[100:]
     np.testing.assert_array_equal(halves.y, rows.y)
     assert halves.scores().summary() == rows.scores().summary()
+
+
+def test_a_cluster_gives_the_same_rows(wave, cluster):
+    path, *_ = wave
+    model = GBCM.fit(path, Settings(**QUICK))
+    data = datasets.open_new_rows(model.snapshot, path, y="y")
+    found = datasets.judged(model.snapshot, data, None, cluster, most=100)
+    here = judged(model, path, most=100)
+    np.testing.assert_array_equal(found.number, here.number)
+    # workers multiply matrices with other numbers of threads: rounding only
+    np.testing.assert_allclose(found.columns["log_density"], here.columns["log_density"], rtol=1e-9)

@@ -6,7 +6,7 @@ from scipy.stats import norm, poisson
 
 from bcmdist.prediction.scoring.pit import Places, histogram
 from bcmdist.prediction.scoring.scores import Scores, class_scores
-from bcmdist.prediction.scoring.verdicts import verdict
+from bcmdist.prediction.scoring.verdicts import of_coverages, verdict
 
 N = 4000
 
@@ -40,6 +40,14 @@ def test_small_counts_that_are_predicted_right_are_trusted(rng):
     """Their intervals hold far more than was asked for, since limits belong to them."""
     y = rng.poisson(0.7, N)
     assert of_places(poisson.cdf(y - 1, 0.7), poisson.cdf(y, 0.7)).startswith("intervals can be trusted")
+
+
+def test_coverages_are_judged_at_both_ends():
+    assert of_coverages(0.52, 0.955) == "intervals can be trusted"
+    assert of_coverages(0.62, 0.955).startswith("under-confident in the middle")
+    assert of_coverages(0.62, 0.99).startswith("under-confident: intervals are wider")
+    assert of_coverages(0.48, 0.88).startswith("over-confident: intervals are too narrow")
+    assert of_coverages(0.62, 0.88) == "errors have heavier tails than was predicted"
 
 
 def test_what_chance_does_is_not_told(rng):

@@ -41,6 +41,8 @@ def _numbers(subject):
             left.plot(mean[~seen], y[~seen], "^", color="0.6", markersize=3, label="censored: at least that")
             left.legend(fontsize="small")
     paper.logarithmic(left, x=logarithmic, y=logarithmic)
+    if not logarithmic:
+        left.locator_params(axis="x", nbins=6)
     ends = [max(mean.min(), y.min()), min(mean.max(), y.max())]
     left.plot(ends, ends, color=QUIET, linestyle="--")
     left.set(xlabel=f"predicted mean of {name}", ylabel=f"observed {name}")
@@ -65,6 +67,8 @@ def _draw_errors(axes, mean, where, *, log):
     axes.set_ylabel("error in predicted standard deviations (normal score)")
     axes.set_ylim(-LARGEST_SCORE - 0.2, LARGEST_SCORE + 0.2)
     paper.logarithmic(axes, x=log)
+    if not log:
+        axes.locator_params(axis="x", nbins=6)
     axes.legend(fontsize="small", loc="lower right")
 
 

@@ -134,7 +134,7 @@ LEARNERS: dict[str, Callable[..., Learned]] = {
 
 def nearest(known, X, k, *, but=None) -> np.ndarray:
     """Which of the rows `known` (n, D) are the k nearest to each of X (m, D), (m, k); `but` one for each, (m,)."""
-    k = min(k, len(known) - (but is not None))
+    k = max(1, min(k, len(known) - (but is not None)))  # of a single row itself
     found, squares = np.empty((len(X), k), np.int64), (known**2).sum(axis=1)
     step = max(1, BLOCK // len(known))
     for start in range(0, len(X), step):

@@ -3,7 +3,7 @@
 import click
 
 from bcmdist.app.cli.options import Command, json_option
-from bcmdist.app.cli.output import report
+from bcmdist.app.cli.output import in_words, report
 from bcmdist.errors import InvalidOption
 
 
@@ -60,4 +60,10 @@ def info(model, commit, history, ledger, p_eff_data, calibration, picture, as_js
             )
         curves.drift_picture(picture, table)
         figures["picture"] = picture
-    return report(figures, as_json)
+    words = in_words(figures)
+    if calibration:
+        from bcmdist.prediction.scoring.verdicts import of_coverages  # quick start
+
+        found = figures["calibration"]
+        words["calibration"] = {"verdict": of_coverages(found["coverage50"], found["coverage95"])} | found
+    return report(figures, as_json, words)

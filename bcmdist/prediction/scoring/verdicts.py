@@ -13,9 +13,10 @@ import numpy as np
 from bcmdist.prediction.scoring.pit import BINS
 from bcmdist.prediction.scoring.scores import CALIBRATION_BINS, Scores
 
-# Central shares that are judged, each as wide as whole bins, and by how much they may be off. The tolerances are
-# arbitrary: what nobody would act on.
+# Central shares that are judged, those of a histogram as wide as whole bins, and by how much they may be off. The
+# tolerances are arbitrary: what nobody would act on.
 TOLERATED = {0.5: 0.05, 0.9: 0.03}
+TOLERATED_COVERAGE = {0.5: 0.05, 0.95: 0.02}
 TOLERATED_LEAN = 0.05
 TOLERATED_CONFIDENCE = 0.02
 # And what chance does is not remarked on: standard errors.
@@ -25,6 +26,15 @@ STANDARD_ERRORS = 3.0
 def verdict(scores: Scores) -> str:
     """Sentences about the probabilities that were predicted, joined by "; "."""
     return "; ".join(_of_classes(scores.totals) if "bin_rows" in scores.totals else _of_numbers(scores.totals))
+
+
+def of_coverages(middle, wide) -> str:
+    """What to think of intervals of which those of 50 and of 95 % hold these shares, which are known exactly."""
+    signs = (
+        _sign(share - level, TOLERATED_COVERAGE[level], level, np.inf)
+        for level, share in zip(TOLERATED_COVERAGE, (middle, wide), strict=True)
+    )
+    return _KINDS[tuple(signs)]
 
 
 def _of_numbers(t: dict[str, Any]) -> list[str]:
