@@ -38,7 +38,7 @@ DOORS = {
     "pyarrow": "bcmdist.data",
     "redis": "bcmdist.data.redis",
     "sklearn": ("bcmdist.api.estimators.scikit", "bcmdist.learning"),
-    "uvicorn": "bcmdist.app.service.server",
+    "uvicorn": "bcmdist.app.service",
     "zarr": "bcmdist.data",
 }
 REASONS = ("# quick start", "# optional")

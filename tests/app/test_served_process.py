@@ -1,7 +1,10 @@
 """The command serve as a process of its own: killed twice among clients that retry, and ended in peace."""
 
+import contextlib
 import shutil
 import signal
+import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -12,6 +15,8 @@ import pytest
 from processes import LONG, Commands, free_port, wait_until
 
 from bcmdist import GBCM
+from bcmdist.app.service.protocol import HEAD_SECONDS
+from bcmdist.app.service.tokens import add_token
 from problems import assert_same_committee
 from services import asked, fitted, httpx, new_rows, send
 
@@ -133,3 +138,52 @@ def test_an_address_that_is_taken_is_refused(server, models):
     )
     assert done.returncode == 1
     assert f"expected an address that is free, 127.0.0.1 {server.port} is not" in done.stderr
+
+
+@pytest.mark.slow
+def test_connections_that_do_not_ask_are_given_up(server):
+    with httpx.Client(base_url=server.url) as http, contextlib.ExitStack() as sockets:
+        connected = [sockets.enter_context(socket.create_connection(("127.0.0.1", server.port))) for _ in range(3)]
+        connected[1].sendall(b"GET /health HT")
+        connected[2].sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        time.sleep(0.5)
+        connected[2].sendall(b"GET /hea")  # the next one on a connection that was answered
+        for one in connected:
+            one.settimeout(3 * HEAD_SECONDS)
+        assert http.get("/health").status_code == 200
+        for one in connected:
+            while one.recv(4096):
+                pass  # what was answered, and then the end
+        assert http.get("/health").status_code == 200
+
+
+def test_others_are_let_in_with_a_token_over_tls(models, tmp_path):
+    cert, key = make_certificate(tmp_path)
+    token = add_token(tmp_path / "tokens.json", "reader", ["read"])
+    options = ["--host", "0.0.0.0", "--allowed-host", "models.example"]
+    options += ["--token-file", tmp_path / "tokens.json", "--tls-cert", cert, "--tls-key", key]
+    server = Server(models, *map(str, options))
+    try:
+        trusted, url = ssl.create_default_context(cafile=cert), f"https://127.0.0.1:{server.port}/models"
+        headers = {"Authorization": f"Bearer {token}"}
+        with httpx.Client(verify=trusted) as http:
+            assert http.get(url).status_code == 401
+            assert http.get(url, headers=headers).status_code == 200
+            assert http.get(url, headers=headers | {"Host": "models.example"}).status_code == 200
+            assert http.get(url, headers=headers | {"Host": "evil.example"}).status_code == 400
+        with pytest.raises(httpx.TransportError):
+            httpx.get(url.replace("https", "http"), headers=headers)
+        assert token not in server.log.read_text()
+    finally:
+        assert server.end() == 0
+
+
+def make_certificate(folder):
+    """A certificate for 127.0.0.1 that rests on itself, and its key."""
+    if shutil.which("openssl") is None:
+        pytest.skip("certificates: no openssl here")
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", cert]
+    subprocess.run(list(map(str, command)), check=True, capture_output=True)
+    return cert, key

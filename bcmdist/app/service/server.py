@@ -3,19 +3,23 @@
 import logging
 import socket
 import sys
+import warnings
 from dataclasses import dataclass
 
 import uvicorn
 
+from bcmdist.app.service.answers import without_places
 from bcmdist.app.service.app import make_app
 from bcmdist.app.service.gate import LOOPBACK
 from bcmdist.app.service.limits import Limits
+from bcmdist.app.service.protocol import PatientForHeads
 from bcmdist.app.service.service import Service
 from bcmdist.app.service.tokens import Tokens
-from bcmdist.errors import InvalidOption
+from bcmdist.errors import BcmdistWarning, InvalidOption
 from bcmdist.runtime.signals import noting
 
 STOP_SECONDS = 30  # that requests have to end
+WAITING = 1024  # connections that are not taken yet
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ def serve(folder, where: Listening, limits: Limits, **work) -> None:
             limit_concurrency=limits.connections,
             timeout_graceful_shutdown=STOP_SECONDS,
             h11_max_incomplete_event_size=2**15,
-            http="h11",
+            http=PatientForHeads,
             ws="none",
         )
         scheme, port = "https" if where.tls_cert else "http", listening.getsockname()[1]
@@ -96,10 +100,11 @@ def _bound(host, port):
     InvalidOption
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # or answers wait for acknowledgements
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
+        listening.listen(WAITING)
     except OSError as error:
         listening.close()
         raise InvalidOption(
@@ -116,3 +121,10 @@ def _log_to_stderr():
         log.addHandler(handler)
         log.setLevel(logging.INFO)
         log.propagate = False
+    warnings.showwarning = _log_warning
+
+
+def _log_warning(message, category, filename, lineno, file=None, line=None):
+    """What models warn of, without places."""
+    if issubclass(category, BcmdistWarning):
+        logging.getLogger("bcmdist.app.service").warning("%s", " ".join(without_places(str(message)).split()))
