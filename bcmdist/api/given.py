@@ -54,7 +54,7 @@ class Given:
         """
         refuse_companions(self.companions)
         scratch = Scratch()
-        url = str(Path(scratch.path, "data.zarr"))
+        url = str(Path(scratch.path, "rows-in-memory.zarr"))
         if is_lazy(self.X):
             self._append(url)
         else:

@@ -303,3 +303,18 @@ def test_scripts_need_no_guard(tmp_path):
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
     assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+def test_importing_them_takes_little_but_scikit_learn():
+    """What a fit needs comes with the first one."""
+    code = "import sys; from bcmdist import GBCMRegressor; print(*sys.modules)"
+    loaded = set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split())
+    assert "sklearn.base" in loaded
+    assert loaded & {"zarr", "distributed", "bcmdist.api.gbcm", "bcmdist.model.kernels"} == set()
+
+
+def test_without_scikit_learn_one_is_told_what_to_install():
+    code = "import sys; sys.modules['sklearn.base'] = None\nfrom bcmdist import GBCMRegressor"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "MissingExtra: estimators: expected scikit-learn 1.7 or newer" in done.stderr
+    assert "pip install 'bcmdist[sklearn]'" in done.stderr

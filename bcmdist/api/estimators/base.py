@@ -72,7 +72,7 @@ class Estimator(BaseEstimator):
                 f"options: expected further fields of bcmdist.Settings, got {odd[0]!r}; correct it, or give it as a "
                 "parameter of the estimator"
             )
-        return Settings(task=self.task, seed=_seed(self.random_state), **named, **options)
+        return Settings(task=self.task, seed=seed_of(self.random_state), **named, **options)
 
     def _checked(self, X, y, *, first, **how):
         """X (n, D) and y (n,), of a first fit or beside those of one; dask collections as they are."""
@@ -175,7 +175,8 @@ class Estimator(BaseEstimator):
         return found + health_html(self.gbcm_.snapshot) if hasattr(self, "gbcm_") else found
 
 
-def _seed(random_state) -> int:
+def seed_of(random_state) -> int:
+    """A seed of ours for what scikit-learn has: a number, a generator of numpy's old kind, or None for any."""
     if random_state is None or not isinstance(random_state, (int, np.integer)):
         return int(check_random_state(random_state).randint(LARGEST_SEED, dtype=np.uint32))
     return int(random_state)

@@ -4,13 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from bcmdist.api.estimators.base import Estimator
-from bcmdist.api.estimators.scikit import RegressorMixin, check_random_state
+from bcmdist.api.estimators.base import Estimator, seed_of
+from bcmdist.api.estimators.scikit import RegressorMixin
 from bcmdist.api.lazy import is_lazy
 from bcmdist.errors import InvalidOption
 
 COVERAGE = 0.95
-LARGEST_SEED = 2**32 - 1
 
 
 class NumberEstimator(RegressorMixin, Estimator):
@@ -57,8 +56,7 @@ class NumberEstimator(RegressorMixin, Estimator):
         from bcmdist.runtime.serial import SerialRuntime  # quick start
 
         X, snapshot = self._new(X), self._joint("sample_y")
-        seed = int(check_random_state(random_state).randint(LARGEST_SEED, dtype=np.uint32))
-        how = {"size": n_samples, "seed": seed, "allowed_bytes": SerialRuntime().allowed_bytes}
+        how = {"size": n_samples, "seed": seed_of(random_state), "allowed_bytes": SerialRuntime().allowed_bytes}
         return sample_observations(snapshot, X, **how, **companions).T
 
     def _joint(self, what):

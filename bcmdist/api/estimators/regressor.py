@@ -37,6 +37,13 @@ class GBCMRegressor(NumberEstimator):
         Further fields of `bcmdist.Settings` by name
     random_state : int, RandomState instance or None, default 0
     runtime : None, address of a Dask scheduler, or Dask client
+        Where rows are heard; they are written to the directory for temporary files, which workers must see. None: in
+        this process; at a prompt or in a notebook, from 50,000 rows on, a cluster of this machine for the while.
+        Predictions are made in this process, those of dask collections where they are computed
+
+    Rows may be arrays, data frames, or dask arrays and data frames, which are read block by block. A whole
+    `sample_weight` says how often a row is there; others divide the variance of normal noise, and multiply other log
+    likelihoods, as all do where they sum to more than ten times the rows.
 
     Attributes
     ----------
