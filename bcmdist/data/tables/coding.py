@@ -73,8 +73,9 @@ class Number:
 
 @dataclass(frozen=True)
 class Category:
-    """One input for each level, 1 where the row has it. A level that is not known is none of them: as far from each as
-    can be said. So is a gap, which its indicator tells from that."""
+    """One input for each level, 1 where the row has it. A level that is not known is none of them, and nearer to
+    each than they are to each other; a linear mean knows nothing of its part, so that it is as uncertain as the prior.
+    A gap is none of them either, which its indicator tells."""
 
     kind: ClassVar[str] = "category"
     name: str
