@@ -64,8 +64,9 @@ class Number:
         if column.kind != NUMBERS:
             _refuse_others(column, where, "numbers", start)
         values = as_float(column.values, f"{where}: {column.name!r}", start=start)
-        _refuse_infinite(values, column.name, where, start)
-        return _filled(values[:, None], np.isnan(values), self.mean)
+        if len(values) and not (values.min() >= -LARGEST and values.max() <= LARGEST):  # or nan, as gaps are
+            _refuse_infinite(values, column.name, where, start)
+        return values[:, None] if self.mean is None else _filled(values[:, None], np.isnan(values), self.mean)
 
     def said(self) -> str:
         return "numbers" + _gaps_said(self.mean)
