@@ -100,12 +100,17 @@ def _in_whole_chunks(pieces, rows_per_chunk):
         rows = sum(len(one["X"]) for one in kept)
         whole = rows - rows % rows_per_chunk
         if whole:
-            joined = {name: np.concatenate([one[name] for one in kept]) for name in piece}
+            joined = _joined(kept)
             yield {name: values[:whole] for name, values in joined.items()}
-            kept = [{name: values[whole:] for name, values in joined.items()}]
-    rest = {name: np.concatenate([one[name] for one in kept]) for name in (kept[0] if kept else ())}
-    if rest and len(rest["X"]):
+            kept = [{name: values[whole:] for name, values in joined.items()}] if whole < rows else []
+    if kept and len((rest := _joined(kept))["X"]):
         yield rest
+
+
+def _joined(pieces):
+    if len(pieces) == 1:
+        return pieces[0]
+    return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
 
 
 def _describe(group, schema, y="y"):

@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from bcmdist import GBCM
+from bcmdist import GBCM, Settings
+from bcmdist.api.carry_out import check
+from bcmdist.api.requests import FitRequest, from_json, to_json
 from bcmdist.app.cli.main import cli
+from bcmdist.data.tables.options import TableOptions
+from bcmdist.errors import InvalidData
 
 pd = pytest.importorskip("pandas", reason="tables: pip install 'bcmdist[tables]'")
 pytest.importorskip("pyarrow", reason="tables: pip install 'bcmdist[tables]'")
@@ -114,6 +118,27 @@ def test_what_cannot_be_predicted_is_named_and_leaves_nothing(change, error, tex
     assert os.listdir(tmp_path) == ["new.csv"]
     assert sorted(os.listdir(fitted)) == before
     assert os.listdir(fitted / "model.data") == ["a.parquet.zarr"]
+
+
+def test_a_frame_is_coded_as_its_file(fitted, table, tmp_path):
+    by_file = predicted(fitted, table, tmp_path / "a.csv")
+    gbcm = GBCM.load(fitted / "model")
+    said = gbcm.predict(table[["day", "age", "soil"]].astype({"soil": "category"}))
+    np.testing.assert_allclose(said["mean"], by_file["mean"], rtol=1e-9)  # of texts of numbers
+    with pytest.raises(InvalidData, match=r"X: expected a level of training in 'soil' .*, got 'peat' at row 0"):
+        gbcm.predict(table.assign(soil="peat"))
+
+
+def test_a_check_leaves_nothing(table, tmp_path):
+    """As before a job is submitted, which will import the file itself; options travel as JSON."""
+    table.to_csv(tmp_path / "a.csv", index=False)
+    options = TableOptions(missing="drop", category=["site"], cyclic=["day=week"])
+    request = FitRequest(str(tmp_path / "a.csv"), str(tmp_path / "model"), Settings(y="price"), table=options)
+    assert from_json(json.loads(json.dumps(to_json(request)))) == request
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of zones and gaps
+        check(request)
+    assert os.listdir(tmp_path) in (["a.csv"], ["a.csv", "model"], ["model", "a.csv"])
 
 
 def test_a_level_of_its_own_is_less_certain(fitted, table, tmp_path):

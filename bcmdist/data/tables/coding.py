@@ -64,8 +64,9 @@ class Number:
         if column.kind != NUMBERS:
             _refuse_others(column, where, "numbers", start)
         values = as_float(column.values, f"{where}: {column.name!r}", start=start)
-        _refuse_infinite(values, column.name, where, start)
-        return _filled(values[:, None], np.isnan(values), self.mean)
+        if len(values) and not (values.min() >= -LARGEST and values.max() <= LARGEST):  # or nan, as gaps are
+            _refuse_infinite(values, column.name, where, start)
+        return values[:, None] if self.mean is None else _filled(values[:, None], np.isnan(values), self.mean)
 
     def said(self) -> str:
         return "numbers" + _gaps_said(self.mean)
@@ -73,8 +74,9 @@ class Number:
 
 @dataclass(frozen=True)
 class Category:
-    """One input for each level, 1 where the row has it. A level that is not known is none of them: as far from each as
-    can be said. So is a gap, which its indicator tells from that."""
+    """One input for each level, 1 where the row has it. A level that is not known is none of them, and nearer to
+    each than they are to each other; a linear mean knows nothing of its part, so that it is as uncertain as the prior.
+    A gap is none of them either, which its indicator tells."""
 
     kind: ClassVar[str] = "category"
     name: str

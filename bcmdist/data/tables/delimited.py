@@ -95,6 +95,13 @@ def _strict():
     return warnings.catch_warnings(action="error")
 
 
+def of_frame(frame) -> Table:
+    """Columns of a data frame of pandas, whose names differ."""
+    import pandas
+
+    return {str(name): trimmed(of_series(pandas, str(name), frame[name])) for name in frame.columns}
+
+
 def of_series(pandas, name, series) -> Column:
     """A column of a data frame."""
     types, missing = pandas.api.types, series.isna().to_numpy()

@@ -185,7 +185,8 @@ def _numbers(piece, plan, file, start):
 def _without_gaps(columns):
     """Rows (n,) of which every number is there."""
     whole = np.ones(len(columns["X"]), bool)
-    for values in (values for values in columns.values() if values.dtype.kind == "f"):
+    floats = [values for values in columns.values() if values.dtype.kind == "f" and values.size]
+    for values in (values for values in floats if np.isnan(values.min())):
         there = ~np.isnan(values)
         whole &= there.all(axis=1) if there.ndim == 2 else there
     return whole

@@ -17,6 +17,8 @@ from bcmdist.errors import BcmdistWarning, InvalidData
 
 # Arrow's names for row names that have none.
 UNNAMED_INDEX = "__index_level_"
+# Of each column that is being read. By default whole groups of rows are, and all that was read is kept until the end.
+BUFFER_BYTES = 2**20
 
 
 class ParquetFiles:
@@ -85,7 +87,7 @@ class ParquetFiles:
     def pieces(self, rows, *, texts=()) -> Iterator[Table]:
         for path, parts in zip(self.paths, self.parts, strict=True):
             start = 0
-            with self.pq.ParquetFile(path) as file:
+            with self.pq.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER_BYTES) as file:
                 for batch in file.iter_batches(batch_size=rows, columns=self.schema.names):
                     yield self._piece(batch, start, parts)
                     start += batch.num_rows
