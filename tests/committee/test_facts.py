@@ -35,6 +35,7 @@ FULL = replace(
     halving_loss={"nats": 0.1, "error": 0.02},
     repeats={"share": 0.5, "deviation": 0.1},
     labels={"X[1]": 20},
+    whole_targets=7,
     noise="varying",
     spread={"rows": 300, "gain": 0.1, "gain_error": 0.02, "process": None},
     networks={"rows": 300, "log_evidence": [-12.5], "noise_variance": [0.1], "evaluations": [40]},

@@ -14,7 +14,7 @@ from bcmdist.prediction.in_memory import predict
 MOST_COLUMNS = 30  # that a picture names
 CELLS = 40  # of a map, along each input; of a curve some more
 CURVE_POINTS = 200
-SPREAD = 2.0  # standard deviations of an input that a map goes from its mean, where no rows are given
+SPREAD = 1.7  # standard deviations that a map goes from the mean of an input, where no rows are given
 SHOWN_ROWS = 500
 LINEAR = "The prior mean is linear: an input may matter by that, too, whatever its lengthscale."
 
