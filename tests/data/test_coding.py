@@ -1,6 +1,8 @@
 """Columns of tables as numbers: levels, dates, gaps, the same again for another table, and in any pieces."""
 
 import json
+import subprocess
+import sys
 import warnings
 from datetime import UTC, datetime
 
@@ -359,3 +361,25 @@ def test_dates_of_parquet(tmp_path):
         assert figures["coded"] == {"at": "UTC days of times with a zone"}
         first = 20_453 + 23 / 24  # the 31st of December 2025, 23:00 UTC
         np.testing.assert_allclose(rows_of(tmp_path / f"{unit}.zarr")["X"][:, 0], first + np.arange(4) / 4, atol=4e-12)
+
+
+PEAK = """
+import sys
+from bcmdist.data.tables.importing import import_file
+import_file(sys.argv[1], sys.argv[2], rows_per_chunk=16384)
+status = open("/proc/self/status").read()  # getrusage tells the peak of who has forked it, too
+print(status.split("VmHWM:")[1].split()[0])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="peaks of memory are read from /proc")
+def test_memory_does_not_grow_with_rows(tmp_path, rng):
+    """Peak KiB of an import: 900,000 rows more are 79 MB of numbers, of which a third would be too much."""
+    peaks = []
+    for rows in (300_000, 1_200_000):
+        file, columns = tmp_path / f"{rows}.parquet", {f"c{k}": rng.standard_normal(rows) for k in range(10)}
+        pd.DataFrame(columns | {"y": columns["c0"]}).to_parquet(file)
+        command = [sys.executable, "-c", PEAK, str(file), str(tmp_path / f"{rows}.zarr")]
+        peaks.append(int(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+    assert peaks[1] - peaks[0] < 26_000
