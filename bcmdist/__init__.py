@@ -42,8 +42,8 @@ experts : partition -> message
 committee : message -> belief, and a committee's life: snapshot, passes, ingestion, forgetting, merging
 prediction : belief -> new points -> observations -> scores
 learning : everything before the first message: what is asked, survey, hyper-parameters, query points
-api : what users import: GBCM, estimators, fitting, plans, requests and how they are carried out, mixtures, tables in and
-    out, pictures, reports
+api : what users import: GBCM, estimators, fitting, plans, requests and how they are carried out, mixtures, tables
+    in and out, pictures, reports
 app : the ways in from outside: command line, jobs, the service
 
 Where do I add ...

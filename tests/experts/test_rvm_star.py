@@ -207,7 +207,7 @@ def test_models_without_bumps_have_none_to_add(wave, classes, new):
 
 REFUSED = [
     ({"likelihood": "probit"}, "likelihood: expected gaussian with the expert rvm_star, got probit"),
-    ({"partition": "spatial"}, "expert: expected bcm with spatial partitions"),
+    ({"partition": "spatial"}, "expert: expected bcm or fourier with spatial partitions"),
     ({"noise": "varying"}, "noise: expected auto with rvm_star"),
     ({"rvm_classes": "cavity"}, "rvm_classes: expected the expert rvm with it, got rvm_star"),
     ({"query_method": "pivoted"}, "query_method: expected kmeans or random with the expert rvm_star"),
