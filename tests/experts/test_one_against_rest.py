@@ -152,13 +152,22 @@ def test_rows_come_and_go_exactly(three, make_data, rng, tmp_path):
 
 
 def test_a_class_of_a_few_rows_among_sure_ones(make_data, rng):
-    """Classes far apart, and a row among them that is none of theirs: whole steps would turn back for ever."""
+    """Classes that do not overlap, and a few rows among them that are of another one."""
     X = np.vstack([rng.normal(4 * c, 0.3, (40, 3)) for c in range(3)] + [rng.normal(4, 0.3, (3, 3))])
     y = np.repeat([0, 1, 2, 3], [40, 40, 40, 3])
     gbcm = GBCM.fit(make_data("sure.zarr", X=X, y=y), SETTINGS)
     found = gbcm.predict(X)
     assert np.mean(found["label"][:120] == y[:120]) > 0.97
     assert np.all(np.isfinite(found["probability"]))
+
+
+def test_weights_stand_still_where_whole_steps_turn_back(real_data):
+    """Of the last class of glass against the rest: steps that are never shortened end with all 200 functions."""
+    data = np.load(real_data("glass"))
+    own = (data["y"] == np.unique(data["y"])[-1]) * 1
+    gbcm = GBCM.fit((data["X"], own), replace(SETTINGS, task=None, query=200, set={"kernel.lengthscale": 1.5}))
+    assert gbcm.info()["relevance_vectors"]["number"] < 20
+    assert np.mean(gbcm.predict(data["X"])["label"] == own) > 0.97
 
 
 @pytest.mark.slow
