@@ -8,9 +8,11 @@ import zarr
 from threadpoolctl import threadpool_limits
 
 from bcmdist import GBCM, Settings
+from bcmdist.data.writing import append_rows
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.residual import RESIDUALS
-from bcmdist.model.shared.fourier import features
+from bcmdist.model.shared.fourier.belief import PROBES, believed
+from bcmdist.prediction.local.neighbours import Neighbours, load_neighbours
 from problems import assert_same_committee
 
 pytest.importorskip("finufft", reason="expert fourier: pip install 'bcmdist[fourier]'")
@@ -24,7 +26,7 @@ CELLS = Settings(
     expert="fourier",
     partition="spatial",
     rows_per_expert=120,
-    tolerance=0.3,
+    tolerance=0.1,
     mean="constant",
     noise="constant",
 )
@@ -40,8 +42,6 @@ def one_blas_thread():
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
     """A committee of some cells, the path of its data, X (900, 2), y (900,), and new points (60, 2)."""
-    from bcmdist.data.writing import append_rows
-
     rng = np.random.default_rng(7)
     X = rng.uniform(-2, 2, (900, 2))
     y = 3.0 + np.sin(4 * X[:, 0]) * np.cos(3 * X[:, 1]) + np.sqrt(NOISE) * rng.standard_normal(900)
@@ -49,6 +49,12 @@ def fitted(tmp_path_factory):
     append_rows(f"{place}/rows.zarr", X, y, rows_per_chunk=300)
     gbcm = GBCM.fit(f"{place}/rows.zarr", CELLS, model=f"{place}/model")
     return gbcm, f"{place}/rows.zarr", X, y, rng.uniform(-1.9, 1.9, (60, 2))
+
+
+def rows_of(entry):
+    """Numbers of the rows of a ledger entry, in the order of cells."""
+    start, stop = entry.key[entry.key.rindex("[") + 1 : -1].split(":")
+    return range(int(start), int(stop))
 
 
 def exact(gbcm, X, y, new):
@@ -61,33 +67,32 @@ def exact(gbcm, X, y, new):
 
 
 def test_few_waves_and_the_rows_around_are_nearly_the_gaussian_process(fitted):
-    """Which a committee of so few waves is not: errors of means in standard deviations, and of these."""
+    """Which a committee of so few waves is not: errors of means in standard deviations, and of variances.
+
+    Not more nearly, for the committee takes what waves leave for noise of each row on its own: .24 here, .13 at a
+    tolerance of .01.
+    """
     gbcm, _, X, y, new = fitted
     mean, variance = exact(gbcm, X, y, new)
     near, far = gbcm.predict(new), gbcm.predict(new, method="committee")
     assert gbcm.info()["method"] == "local"
-    assert gbcm.model.shared.size < 100
-    assert np.sqrt(np.mean((near["mean"] - mean) ** 2 / variance)) < 0.05
-    assert np.sqrt(np.mean((far["mean"] - mean) ** 2 / variance)) > 0.5
-    np.testing.assert_allclose(near["variance"], variance, rtol=0.05)
+    assert gbcm.model.shared.size < 200
+    assert np.sqrt(np.mean((near["mean"] - mean) ** 2 / variance)) < 0.3
+    assert np.sqrt(np.mean((far["mean"] - mean) ** 2 / variance)) > 1.0
+    np.testing.assert_allclose(near["variance"], variance, rtol=0.2)
     assert np.median(far["variance"] / variance) > 2.0
 
 
-def test_probes_say_nearly_as_much(fitted, monkeypatch):
-    """Of what waves leave uncertain once the rows around are known, which is little of the variance."""
-    gbcm, _, X, y, new = fitted
-    monkeypatch.setattr(features, "MOST_FACTORED", 10)
-    mean, variance = exact(gbcm, X, y, new)
-    from bcmdist.prediction.fitted import load_fitted
-    from bcmdist.prediction.local.neighbours import load_neighbours
-
-    for load in (load_fitted, load_neighbours):
-        load.cache_clear()
-    near = GBCM.load(gbcm.url).predict(new)
-    for load in (load_fitted, load_neighbours):
-        load.cache_clear()
-    assert np.sqrt(np.mean((near["mean"] - mean) ** 2 / variance)) < 0.05
-    np.testing.assert_allclose(near["variance"], variance, rtol=0.1)
+def test_probes_say_nearly_as_much(fitted):
+    """They tell of what waves leave uncertain once the rows around are known, which is little of the variance."""
+    gbcm, _, _, _, new = fitted
+    near, total, shared = load_neighbours(gbcm.snapshot.reference), gbcm.committee.total, gbcm.model.shared
+    belief = believed(total.eta, shared.operator(total.precision))
+    other = Neighbours(near.model, belief, near.arrangement, near.halos, near.heard, near.store)
+    X = gbcm.model.scaling.inputs(new)
+    (mean, variance), (m, v) = near.latent(X), other.latent(X)
+    np.testing.assert_allclose(m, mean, atol=10.0 * belief.residual)  # in standard deviations, which are less than 1
+    assert np.abs(v / variance - 1.0).max() <= 4.0 * np.sqrt(2.0 / PROBES)
 
 
 def test_a_row_is_predicted_alike_in_any_company(fitted):
@@ -97,6 +102,7 @@ def test_a_row_is_predicted_alike_in_any_company(fitted):
         np.testing.assert_allclose(value, together[name][17:19], rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_cluster_says_the_same(fitted, cluster, tmp_path):
     gbcm, path, _, _, new = fitted
     other = GBCM.fit(path, CELLS, model=tmp_path / "dask", runtime=cluster)
@@ -120,9 +126,14 @@ def test_forgotten_rows_are_no_neighbours(fitted, tmp_path):
     found = again.predict(new)
     np.testing.assert_allclose(found["mean"], y.mean(), atol=1e-8)
     np.testing.assert_allclose(found["variance"], y.var() * (1.5 + 25.0), rtol=1e-6)
-    assert np.all(after.predict(new)["variance"] >= gbcm.predict(new)["variance"] - 1e-8)
+    gone = [row for entry in own.ledger[:2] for row in rows_of(entry)]
+    assert len(gone) == 900 - after.committee.total.rows
+    there = zarr.open_group(f"{own.url}/cells.zarr")["X"][:][gone]
+    found, before = after.predict(there), gbcm.predict(there)
+    assert np.mean(found["variance"] / before["variance"]) > 1.2  # who lived there is gone
 
 
+@pytest.mark.slow
 def test_hyperparameters_are_learned_in_neighbourhoods(fitted):
     """As for the expert bcm, from the same rows."""
     learned = replace(CELLS, kernel="matern52", learn=True, set={}, effort="quick")
@@ -131,6 +142,7 @@ def test_hyperparameters_are_learned_in_neighbourhoods(fitted):
     assert one.info()["hyperparameters"] == other.info()["hyperparameters"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["bernoulli", "poisson"])
 def test_other_likelihoods(likelihood, make_data, rng, tmp_path):
     """Local experts find the mode of the rows around: near what the committee says where waves leave little."""

@@ -26,7 +26,7 @@ def settings(likelihood, passes):
         learn=False,
         set=KERNEL,
         expert="fourier",
-        rows_per_expert=60,
+        rows_per_expert=50,
         tolerance=0.01,
         mean="constant",
         passes=passes,
@@ -82,7 +82,7 @@ def test_rows_sorted_by_target_are_heard_in_passes(likelihood, sorted_rows, rng)
 
 @pytest.fixture(params=LIKELIHOODS)
 def shuffled(request, sorted_rows, make_data, rng, tmp_path):
-    """A committee of five partitions that heard once, the same before it heard, and the path of their data."""
+    """A committee of six partitions that heard once, the same before it heard, and the path of their data."""
     _, X, y = sorted_rows(request.param)
     order = rng.permutation(300)
     path = make_data("shuffled.zarr", X=X[order], y=y[order])
@@ -93,25 +93,25 @@ def shuffled(request, sorted_rows, make_data, rng, tmp_path):
 def only(gbcm, path, keep, place):
     """The same prepared model in another directory, which hears some partitions only."""
     shutil.copytree(gbcm.url, place)
-    return GBCM.load(place).absorb([partitions(open_data(path), 60)[k] for k in keep])
+    return GBCM.load(place).absorb([partitions(open_data(path), 50)[k] for k in keep])
 
 
 def test_forgetting_is_never_having_heard(shuffled, tmp_path):
     gbcm, empty, path = shuffled
     after = gbcm.forget([gbcm.ledger[k].key for k in (1, 4)])
-    assert_same_committee(after.committee, only(empty, path, [0, 2, 3], tmp_path / "rest").committee, 1e-8)
+    assert_same_committee(after.committee, only(empty, path, [0, 2, 3, 5], tmp_path / "rest").committee, 1e-8)
 
 
 def test_merging_is_hearing_both(shuffled, tmp_path):
     gbcm, empty, path = shuffled
-    one, other = only(empty, path, [0, 3], tmp_path / "one"), only(empty, path, [1, 2, 4], tmp_path / "other")
+    one, other = only(empty, path, [0, 3], tmp_path / "one"), only(empty, path, [1, 2, 4, 5], tmp_path / "other")
     assert_same_committee(one.merge(other, tmp_path / "both").committee, gbcm.committee, 1e-8)
 
 
 def test_a_window_is_hearing_its_rows_only(shuffled, tmp_path):
     _, empty, path = shuffled
-    late = only(empty, path, [3, 4], tmp_path / "rest")
-    found, _ = empty.ingest(empty.source(path), IngestOptions(window=120))
+    late = only(empty, path, [4, 5], tmp_path / "rest")
+    found, _ = empty.ingest(empty.source(path), IngestOptions(window=90))
     assert [entry.key for entry in found.ledger] == [entry.key for entry in late.ledger]
     assert_same_committee(found.committee, late.committee, 1e-8)
 
@@ -119,21 +119,22 @@ def test_a_window_is_hearing_its_rows_only(shuffled, tmp_path):
 def test_old_rows_fade(shuffled, tmp_path):
     """A sum of the messages of each partition by its weight."""
     _, empty, path = shuffled
-    alone = [only(empty, path, [k], tmp_path / str(k)).committee.total for k in range(5)]
+    alone = [only(empty, path, [k], tmp_path / str(k)).committee.total for k in range(6)]
     found, _ = empty.ingest(empty.source(path), IngestOptions(half_life=100.0))
-    weights = [found.weights[entry.key] for entry in sorted(found.ledger, key=lambda e: e.offset or 0)]
-    assert len(set(weights)) == 5
-    expected = sum(w * one.precision for w, one in zip(sorted(weights), alone, strict=True))
+    weights = [found.weights[entry.key] for entry in found.ledger]
+    assert np.all(np.diff(weights) > 0)
+    expected = sum(w * one.precision for w, one in zip(weights, alone, strict=True))
     np.testing.assert_allclose(found.committee.total.precision, expected, atol=1e-8 * np.abs(expected).max())
 
 
 def test_passes_after_forgetting_are_those_of_the_others(shuffled, tmp_path):
     gbcm, empty, path = shuffled
     after = gbcm.refine(tolerance=1e-10).forget([gbcm.ledger[2].key]).refine(tolerance=1e-10)
-    others = only(empty, path, [0, 1, 3, 4], tmp_path / "rest").refine(tolerance=1e-10)
+    others = only(empty, path, [0, 1, 3, 4, 5], tmp_path / "rest").refine(tolerance=1e-10)
     assert_same_committee(after.committee, others.committee, 1e-8)
 
 
+@pytest.mark.slow
 def test_a_cluster_says_the_same(sorted_rows, cluster, tmp_path):
     path, _, _ = sorted_rows("poisson")
     one = GBCM.fit(path, settings("poisson", "auto"), model=tmp_path / "serial")

@@ -5,6 +5,13 @@ Both are told of rows by `columns`, (n, K), made once and cut like the rows:
     Designed    the whitened design V itself
     Waved       V m and V R, with R R' = Lambda^-1 or, of many weights, a mean of so many probes: a design of thousands
                 of waves is never written down
+
+Where waves leave nothing, local experts of them say what the committee says. Where rows around are all rows, and the
+belief is that of these as one block, they say what the Gaussian process of the periodic kernel says. Between the two,
+the committee takes what waves leave for noise of each row on its own, so that with many rows to a wave it is too
+certain, of waves near the highest frequency most: on a validation split of heaton_simulated that mirrors its gaps,
+with the same hyper-parameters, query points and rows around give CRPS .530, waves of tolerance .05 (2 rows to a weight)
+.525, of .15 (26 rows to a weight) .747. A belief of less certain rows mends the one at the cost of the other.
 """
 
 from abc import ABC, abstractmethod
