@@ -2,15 +2,16 @@
 
 import gc
 import json
+import re
 import shutil
 
 import numpy as np
 import pytest
 from processes import wait_until
+from services import asked, fitted, new_rows, send
 
 from bcmdist import GBCM, Settings
 from problems import assert_same_committee
-from services import asked, fitted, new_rows, send
 
 # The same numbers through JSON, whose digits give each of them back.
 SAME = {"rtol": 1e-14, "atol": 0.0}
@@ -292,3 +293,15 @@ def test_history_and_metrics(wave):
     assert 'bcmdist_requests_total{route="/models/{name}/predict",method="POST",status="200"} 1' in text
     for line in text.splitlines():
         assert line.startswith("# ") or len(line.rpartition(" ")[0].partition("{")[0].split()) == 1
+
+
+def test_the_page_finds_what_it_names(wave):
+    with asked(wave[0]) as client:
+        page = client.get("/").text
+        named = re.findall(r'(?:href|src)="(/[^"]*)"', page)
+        assert named == ["/page.css", "/page.js"]
+        kinds = [client.get(url).headers["Content-Type"].partition(";")[0] for url in named]
+        script = client.get("/page.js").text
+    assert kinds == ["text/css", "text/javascript"]
+    ids = set(re.findall(r'id="(\w+)"', page))
+    assert set(re.findall(r'"#(\w+)[" ]', script)) <= ids
