@@ -10,6 +10,7 @@ import time
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from services import HERE, asked, fitted, new_rows, send
 
 from bcmdist.app.cli.main import cli
 from bcmdist.app.service.answers import without_places
@@ -18,7 +19,6 @@ from bcmdist.app.service.limits import Limits, Rate
 from bcmdist.app.service.server import Listening
 from bcmdist.app.service.tokens import Tokens, add_token, read_tokens, remove_token
 from bcmdist.errors import InvalidOption
-from services import HERE, asked, fitted, new_rows, send
 
 POINTS = {"X": [[0.5, 1.0]]}
 BAD_NAMES = ["..%2Fx", "%2e%2e", "%2Fetc%2Fpasswd", "a%00b", "C:%5C", "x" * 300, ".rows", "a%2F..%2F..%2Fb", "%0A"]

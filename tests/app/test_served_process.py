@@ -13,12 +13,12 @@ import time
 import numpy as np
 import pytest
 from processes import LONG, Commands, free_port, wait_until
+from services import asked, fitted, httpx, new_rows, send
 
 from bcmdist import GBCM
 from bcmdist.app.service.protocol import HEAD_SECONDS
 from bcmdist.app.service.tokens import add_token
 from problems import assert_same_committee
-from services import asked, fitted, httpx, new_rows, send
 
 REQUESTS, KILLED_AT = 10, (2, 6)
 START = "listening on"

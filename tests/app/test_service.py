@@ -2,15 +2,16 @@
 
 import gc
 import json
+import re
 import shutil
 
 import numpy as np
 import pytest
 from processes import wait_until
-
-from bcmdist import GBCM, Settings
-from problems import assert_same_committee
 from services import asked, fitted, new_rows, send
+
+from bcmdist import GBCM, HMC, Settings, sample_posterior
+from problems import assert_same_committee
 
 # The same numbers through JSON, whose digits give each of them back.
 SAME = {"rtol": 1e-14, "atol": 0.0}
@@ -75,6 +76,25 @@ def test_local_experts_predict(tmp_path):
         committee = client.post("/models/wave/predict", json={"X": POINTS, "method": "committee"}).json()
     assert (said["method"], committee["method"]) == ("local", "committee")
     np.testing.assert_allclose(said["predictions"]["mean"], gbcm.predict(np.array(POINTS))["mean"], **SAME)
+
+
+def test_mixtures_predict_and_hear_nothing(tmp_path, rng, make_data):
+    X = rng.uniform(-2, 2, (60, 2))
+    settings = Settings(query=10, kernel="se", mean="zero", rows_per_expert=30)
+    data, hmc = make_data(X=X, y=X[:, 0] + 0.1 * rng.standard_normal(60)), HMC(iterations=6, burn_in=2)
+    mixture = sample_posterior(data, settings, model=tmp_path / "models" / "mixed", samples=2, chains=1, hmc=hmc)
+    with asked(tmp_path / "models") as client:
+        said = client.post("/models/mixed/predict", json={"X": POINTS, "quantiles": [0.9]}).json()
+        told, listed = client.get("/models/mixed").json(), client.get("/models").json()["models"]
+        refused = [send(client, new_rows(), "a", "mixed"), client.get("/models/mixed/history")]
+        refused.append(client.post("/models/mixed/predict", json={"X": POINTS, "exposure": 2.0}))
+    expected = mixture.predict(np.array(POINTS), quantiles=(0.9,))
+    for name, values in expected.items():
+        np.testing.assert_allclose(said["predictions"][name], values, **SAME)
+    assert (told["samples"], listed[0]["name"]) == (2, "mixed")
+    assert [answer.status_code for answer in refused] == [422] * 3
+    assert "expected a single committee to ingest into" in refused[0].json()["message"]
+    assert not any(str(tmp_path) in answer.text for answer in refused)
 
 
 def test_columns_by_name(tmp_path):
@@ -292,3 +312,15 @@ def test_history_and_metrics(wave):
     assert 'bcmdist_requests_total{route="/models/{name}/predict",method="POST",status="200"} 1' in text
     for line in text.splitlines():
         assert line.startswith("# ") or len(line.rpartition(" ")[0].partition("{")[0].split()) == 1
+
+
+def test_the_page_finds_what_it_names(wave):
+    with asked(wave[0]) as client:
+        page = client.get("/").text
+        named = re.findall(r'(?:href|src)="(/[^"]*)"', page)
+        assert named == ["/page.css", "/page.js"]
+        kinds = [client.get(url).headers["Content-Type"].partition(";")[0] for url in named]
+        script = client.get("/page.js").text
+    assert kinds == ["text/css", "text/javascript"]
+    ids = set(re.findall(r'id="(\w+)"', page))
+    assert set(re.findall(r'"#(\w+)[" ]', script)) <= ids

@@ -4,13 +4,13 @@ import socket
 from dataclasses import replace
 
 import pytest
+from services import asked, fitted
 
 from bcmdist import GBCM, SerialRuntime
 from bcmdist.app import jobs
 from bcmdist.app.coordinator import coordinate
 from bcmdist.app.journal import open_job
 from bcmdist.data.writing import write_dataset
-from services import asked, fitted
 
 FIT = {
     "request": "fit",

@@ -29,6 +29,7 @@ STATUS: dict[type[Exception], int] = {
     errors.ModelExists: 409,
     errors.MemoryLimit: 413,
     errors.MissingExtra: 501,
+    errors.CommitConflict: 503,
     errors.SchedulerUnreachable: 503,
     errors.StorageUnreachable: 503,
     errors.DiskFull: 507,

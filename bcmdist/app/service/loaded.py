@@ -88,7 +88,7 @@ class Members(Loaded):
 
     @property
     def committee(self) -> GBCM:
-        refuse_mixture(self.mixture.url, "ingest into")
+        refuse_mixture(self.mixture.url, "ingest into or look into")
         raise AssertionError("a mixture is refused")
 
     @property

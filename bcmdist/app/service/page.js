@@ -88,7 +88,7 @@ function said(found, classes) {
 function drawn(edges, text) {
   const [low, high] = [edges[0], edges[edges.length - 1]];
   const heights = edges.slice(1).map((edge, k) => (LEVELS[k + 1] - LEVELS[k]) / Math.max(edge - edges[k], 1e-12 * (high - low || 1)));
-  const x = (value) => 10 + (280 * (value - low)) / (high - low || 1);
+  const x = (value) => 30 + (240 * (value - low)) / (high - low || 1);
   const y = (height) => 80 - (70 * height) / Math.max(...heights);
   const steps = heights.map((height, k) => `L${x(edges[k])} ${y(height)}L${x(edges[k + 1])} ${y(height)}`);
   const mark = (value) => element("svg:text", { x: x(value), y: 95 }, short(value));
