@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from bcmdist.learning.relevance import learners
+from bcmdist.learning.relevance.classes import closed
 from bcmdist.learning.relevance.learners import Problem, State, posterior
 from bcmdist.learning.relevance.lengthscales import pull
 from bcmdist.learning.relevance.sequential import afresh, changed
@@ -207,3 +208,19 @@ def test_the_gradient_in_lengthscales_is_that_of_the_evidence(rng):
     shares = [pull(basis, X[k::2], Phi[k::2], y[k::2], weight[k::2], *told) for k in range(2)]
     gradient = sum(shares) / (noise * theta**2)
     np.testing.assert_allclose(gradient, central_differences(evidence, np.log(theta)), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", UPDATES)
+def test_functions_that_are_out_stay_out_where_none_may_come_in(rows, name):
+    """As if there were no others."""
+    problem, update = problem_of(rows, keep_noise=True), UPDATES[name]
+    start = State(np.array([1, 4, 7, 12]), np.array([1.0, 2.0, 3.0, 1.0]), 0.05)
+    found = closed(update, problem, start)
+    assert set(found.active) <= set(start.active)
+    assert found.active[-1] == 12
+    Phi, y = rows
+    few = problem_of((Phi[:, start.active], y), keep_noise=True)
+    alone = update(few, 0.05, State(np.arange(4), start.alpha, 0.05))
+    np.testing.assert_array_equal(found.active, start.active[alone.active])
+    np.testing.assert_allclose(found.alpha, alone.alpha, rtol=1e-6)
+    assert len(update(problem, 0.05).active) > len(found.active)

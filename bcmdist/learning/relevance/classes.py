@@ -17,7 +17,7 @@ from bcmdist.learning.ground import Ground
 from bcmdist.learning.relevance.forms import NOTHING, Weighed, sites
 from bcmdist.learning.relevance.learners import Posterior, Problem, State, posterior
 from bcmdist.learning.relevance.sums import Functions, Sums, functions_of
-from bcmdist.learning.relevance.updates import UPDATES
+from bcmdist.learning.relevance.updates import UPDATES, Learner
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.loading import load_scaling
 from bcmdist.model.shared.weights import Weights
@@ -27,6 +27,8 @@ from bcmdist.storage.loading import load_array
 
 # A pass is the last where it moves f by no more, in units of what the rows tell of it; and passes at most.
 STILL, MOST_PASSES = 1e-4, 50
+# Passes in which functions may come in; later ones only leave: one that hardly matters may do both in turn for ever.
+OPEN_PASSES = 25
 # Passes that move further than the last one shorten the step by this factor, others lengthen it, within the limits:
 # rows that are sure of their class do not resist where others pull, and whole steps may turn back for ever.
 SHORTER, LONGER, LEAST_STEP = 0.5, 1.5, 1.0 / 64.0
@@ -69,6 +71,13 @@ def site_sums(Phi, omega, nu) -> Sums:
     return Sums(gram, Phi.T @ nu, float(np.sum(nu**2 / least)), len(nu), float(np.log(least).sum()))
 
 
+def closed(update: Learner, problem: Problem, start: State) -> State:
+    """What is learned of the functions that are in a state."""
+    among = replace(problem, sums=problem.sums.some(start.active))
+    state = update(among, start.noise, State(np.arange(len(start.active)), start.alpha, start.noise))
+    return replace(state, active=start.active[state.active])
+
+
 def weighed_at(weights, state: State, found: Posterior) -> Weighed:
     """What is believed of weights (B + P,) that are on the way to a posterior: its variances, at these."""
     some = np.union1d(state.active, np.flatnonzero(weights))
@@ -83,13 +92,15 @@ def standing_still(tried: Weights, likelihood, ground: Ground, start: State | No
     `own`: the class that stands against the rest, of more than two.
     """
     weights, weighed, arrays, share, last = np.zeros(tried.size), NOTHING, tried.basis.to_arrays(), 1.0, np.inf
-    for _ in range(MOST_PASSES):
+    for number in range(MOST_PASSES):
         with ground.transient(arrays | {"weighed": weighed.to_array()}) as references:
             functions = functions_of(tried, ground.scaling, {name: references[name] for name in arrays})
             how = (ground.options["rvm_classes"], references["weighed"], own)
             sums = ground.sum(SiteSums(functions, likelihood, ground.classes, *how))
         problem = Problem(sums, tried.size - tried.functions, keep_noise=True, least=LEAST_SHARE, floor=LEAST_PRECISION)
-        start = state = UPDATES[ground.options["rvm_update"]](problem, 1.0, start)
+        update = UPDATES[ground.options["rvm_update"]]
+        shut = start if number >= OPEN_PASSES else None
+        start = state = closed(update, problem, shut) if shut else update(problem, 1.0, start)
         found, step = posterior(sums, state), -weights
         step[state.active] += found.mean
         change = float(np.sqrt(step @ sums.gram @ step))
