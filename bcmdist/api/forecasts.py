@@ -19,8 +19,7 @@ from bcmdist.errors import InvalidData, InvalidOption
 from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.predictors import PREDICTORS, chosen_method
 from bcmdist.prediction.uncertain import forecast as steps_ahead
-from bcmdist.prediction.uncertain.exact import refuse
-from bcmdist.prediction.uncertain.ways import refuse_rough
+from bcmdist.prediction.uncertain.ways import chosen_way
 
 WAYS = (*steps_ahead.STEPS, "montecarlo")
 
@@ -58,16 +57,7 @@ def chosen(snapshot: Snapshot, method: str | None, way: str | None) -> tuple[typ
     predictor = PREDICTORS[chosen_method(snapshot, method)]
     if way is not None and way not in WAYS:
         raise InvalidOption(f"inputs: expected {', '.join(WAYS)}, got {way!r}; give one of these")
-    if way == "taylor":
-        refuse_rough(snapshot.model.shared.kernel)
-    if way in (None, "exact"):
-        try:
-            refuse(predictor, snapshot)
-        except InvalidOption:
-            if way == "exact":
-                raise
-            way = "montecarlo"
-    return predictor, way or "exact"
+    return predictor, way if way == "naive" else chosen_way(predictor, snapshot, way)
 
 
 def last_values(snapshot: Snapshot, data, *, id=None) -> tuple[np.ndarray, np.ndarray]:

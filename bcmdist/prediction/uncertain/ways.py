@@ -68,7 +68,7 @@ def chosen_way(predictor: type[Predictor], snapshot, asked: str | None) -> str:
     if asked is not None and asked not in WAYS:
         raise InvalidOption(f"inputs: expected {', '.join(WAYS)}, got {asked!r}; give one of these")
     if asked == "taylor":
-        refuse_rough(snapshot.model.shared.kernel)
+        _refuse_rough(snapshot.model.shared.kernel)
     if asked not in (None, "exact"):
         return asked
     try:
@@ -80,7 +80,7 @@ def chosen_way(predictor: type[Predictor], snapshot, asked: str | None) -> str:
     return "exact"
 
 
-def refuse_rough(kernel: Kernel) -> None:
+def _refuse_rough(kernel: Kernel) -> None:
     if any(leaf.expression.removesuffix("-iso") in ROUGH for leaf in kernel.leaves):
         raise InvalidOption(
             f"inputs: expected a kernel with slopes for taylor, got {kernel.expression}; give --inputs montecarlo"
