@@ -3,6 +3,7 @@
 import os
 import shutil
 import uuid
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -60,24 +61,47 @@ def chosen(snapshot: Snapshot, method: str | None, way: str | None) -> tuple[typ
     return predictor, way if way == "naive" else chosen_way(predictor, snapshot, way)
 
 
-def last_values(snapshot: Snapshot, data, *, id=None) -> tuple[np.ndarray, np.ndarray]:
-    """Names of series (n,), and their last L values (n, L), the newest first: of a table with the series, or of a data
-    set that was imported from one with --lags.
+@dataclass(frozen=True)
+class Series:
+    """Where series stand."""
+
+    id: str | None
+    """what names them; None of a single one"""
+    names: np.ndarray
+    """(n,)"""
+    last: np.ndarray
+    """their last L values, the newest first, (n, L)"""
+
+
+def last_values(snapshot: Snapshot, data=None, *, id=None) -> Series:
+    """The last values of series: of a table, or of a data set that was imported from one with --lags.
+
+    Parameters
+    ----------
+    data : that of the fit by default
+    id : name of the column that names series; by default what names the rows of a data set
 
     Raises
     ------
     DataNotFound, InvalidData, InvalidDtype, InvalidOption
     """
     series, lags = lags_of(snapshot), snapshot.model.inputs
+    data = data or snapshot.facts.data
+    if data is None:
+        raise InvalidOption(
+            f"{snapshot.url}: expected a model that knows the rows it was fitted to, it does not; give a table of the "
+            "series, or a data set, beside it"
+        )
     if is_table(data):
         table = open_table(data)
         if not isinstance(table, Named):
             raise InvalidOption(f"{data}: expected a table, got arrays; save a .csv")
         found = Lagged(table, series, lags, id)
         found.read()
-        return np.array(list(found.last)), np.array([values[::-1] for values in found.last.values()])
+        return Series(id, np.array(list(found.last)), np.array([values[::-1] for values in found.last.values()]))
     opened = open_data(data, x=snapshot.model.x_name, y=snapshot.model.y_name, schema=snapshot.model.schema)
     group: Any = open_group(data)
+    id = id or group.attrs.get("coordinates")
     if id is not None and id not in group:
         raise InvalidOption(f"--id: expected an array {id!r} in {data}, which names series, found none; correct it")
     names = np.zeros(opened.rows, int) if id is None else np.asarray(group[id][...])
@@ -85,7 +109,7 @@ def last_values(snapshot: Snapshot, data, *, id=None) -> tuple[np.ndarray, np.nd
     last = opened.rows - 1 - back
     order = np.argsort(last)
     X, obs = read_rows(opened, last[order])
-    return known[order], np.column_stack([obs.y, X[:, :-1]])
+    return Series(id, known[order], np.column_stack([obs.y, X[:, :-1]]))
 
 
 def refuse_forecast(snapshot: Snapshot, steps: int, out, method, way) -> None:
@@ -99,9 +123,10 @@ def refuse_forecast(snapshot: Snapshot, steps: int, out, method, way) -> None:
     chosen(snapshot, method, way)
     if steps < 1:
         raise InvalidOption(f"--steps: expected at least 1, got {steps}; give a positive number")
-    if ending(out) not in WRITERS:
+    if out is not None and ending(out) not in WRITERS:
         raise InvalidOption(f"output: expected {' or '.join(WRITERS)}, got {out}; choose another --out")
-    refuse_existing(out)
+    if out is not None:
+        refuse_existing(out)
 
 
 def forecast(snapshot: Snapshot, state, steps: int, *, method=None, way=None, seed=0) -> steps_ahead.Forecast:
@@ -123,27 +148,36 @@ def forecast(snapshot: Snapshot, state, steps: int, *, method=None, way=None, se
     return steps_ahead.forecast(predictor.of_snapshot(snapshot), state, steps, way, seed=seed)
 
 
-def forecast_table(snapshot: Snapshot, data, out, *, steps, id=None, method=None, way=None, seed=0) -> dict:
-    """Write a forecast of the series of a table or data set as a table, a line for each series and step; figures.
+def forecast_table(snapshot: Snapshot, data=None, *, steps, id=None, method=None, way=None, seed=0) -> dict:
+    """A forecast as columns by name, a row for each series and step: what names series, `step`, `observation_mean`,
+    `observation_variance`, `lower95` and `upper95`.
 
     Raises
     ------
-    As `refuse_forecast`, `last_values` and `write_table`.
+    As `last_values` and `forecast`.
     """
-    refuse_forecast(snapshot, steps, out, method, way)
-    names, state = last_values(snapshot, data, id=id)
-    found = forecast(snapshot, state, steps, method=method, way=way, seed=seed)
-    columns = {} if id is None else {id: np.repeat(names, steps)}
-    columns |= {"step": np.tile(np.arange(1, steps + 1), len(names))}
+    series = last_values(snapshot, data, id=id)
+    found = forecast(snapshot, series.last, steps, method=method, way=way, seed=seed)
+    columns = {} if series.id is None else {series.id: np.repeat(series.names, steps)}
+    columns |= {"step": np.tile(np.arange(1, steps + 1), len(series.names))}
     told = {"observation_mean": found.mean, "observation_variance": found.variance}
     told |= {"lower95": found.lower95, "upper95": found.upper95}
+    return columns | {name: values.ravel() for name, values in told.items()}
+
+
+def write_forecast(columns, out) -> None:
+    """Write the columns of a forecast as a .csv or .parquet file.
+
+    Raises
+    ------
+    DataExists, MissingExtra
+    """
     place = f"{os.path.abspath(out)}.partial-{uuid.uuid4().hex[:8]}"
     os.makedirs(place)
     try:
         table = f"{place}/table{ending(out)}"
-        write_table(table, [columns | {name: values.ravel() for name, values in told.items()}])
+        write_table(table, [columns])
         with taken_meanwhile(out):
             os.link(table, out)
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    return {"series": len(names), "steps": steps, "inputs": chosen(snapshot, method, way)[1], "out": str(out)}

@@ -1,6 +1,7 @@
 """Forecasts: laws of single steps, limits, coverage over many, and how users meet them."""
 
 import csv
+import json
 
 import numpy as np
 import pytest
@@ -176,6 +177,12 @@ def test_from_a_table_to_a_forecast(tmp_path, rng):
     truth = np.sin(0.3 * (150 + np.arange(5))), 5.0 + np.sin(0.3 * (150 + np.arange(5)) + 1.0)
     np.testing.assert_allclose([float(line["observation_mean"]) for line in lines], np.concatenate(truth), atol=0.4)
     assert GBCM.load(model).info()["rows"] == 2 * 147
+    printed = CliRunner().invoke(cli, ["forecast", model, "--steps", "5", "--json"])  # from where the fit ended
+    said = json.loads(printed.stdout)["forecast"]
+    assert said["well"] == ["north"] * 5 + ["south"] * 5
+    np.testing.assert_allclose(said["upper95"], [float(line["upper95"]) for line in lines], rtol=1e-9)
+    shown = CliRunner().invoke(cli, ["forecast", model, "--steps", "2"])
+    assert [line.split()[:2] for line in shown.output.splitlines()[-2:]] == [["south", "1"], ["south", "2"]]
 
 
 @pytest.mark.parametrize("option", [["--holdout", "0.5"], ["--weight", "note"], ["--x", "note"], ["--no-target"]])

@@ -105,8 +105,11 @@ def test_a_model_without_lengthscales_needs_rows(rng, make_data, tmp_path):
     assert gbcm.plot(tmp_path / "a.png", what="relevance", data=path) == "relevance"
 
 
-def test_the_command(model, tmp_path):
+def test_the_command(model, tmp_path, monkeypatch):
     gbcm, path = model
+    monkeypatch.chdir(tmp_path)
+    assert CliRunner().invoke(cli, ["plot", gbcm.url, "--serial"]).exit_code == 0
+    assert (tmp_path / "relevance.png").exists()
     out = tmp_path / "a.png"
     done = CliRunner().invoke(cli, ["plot", gbcm.url, "--serial", "--out", str(out)])
     assert done.exit_code == 0, done.output

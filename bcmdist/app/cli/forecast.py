@@ -3,17 +3,21 @@
 import click
 
 from bcmdist.app.cli.options import Command, json_option
-from bcmdist.app.cli.output import report
+from bcmdist.app.cli.output import Lines, readable, report
 
 WAYS = ("exact", "taylor", "montecarlo", "naive")
 
 
 @click.command(cls=Command)
 @click.argument("model")
-@click.argument("data")
+@click.argument("data", required=False)
 @click.option("--steps", type=int, required=True, metavar="K", help="Steps ahead.")
-@click.option("--out", metavar="FILE.csv", required=True, help="Table to write: .csv or .parquet.")
-@click.option("--id", metavar="NAME", help="Column that names the series, where there are several.")
+@click.option("--out", metavar="FILE.csv", help="Table to write: .csv or .parquet [default: it is printed].")
+@click.option(
+    "--id",
+    metavar="NAME",
+    help="Column that names the series, where there are several [default: what names the rows of a data set].",
+)
 @click.option("--method", metavar="[committee|local|NAME]", help="How to predict a step [default: as recorded at fit].")
 @click.option(
     "--inputs",
@@ -24,17 +28,26 @@ WAYS = ("exact", "taylor", "montecarlo", "naive")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the paths of montecarlo.")
 @json_option
 def forecast(model, data, steps, out, id, method, inputs, seed, as_json) -> dict:
-    """Forecast the series of DATA with MODEL, which was fitted to one that was imported with --lags.
+    """Forecast series with MODEL, which was fitted to such that were imported with --lags.
 
-    DATA is a table with the series, row after row, or a data set that was imported with --lags.
+    DATA, a table with the series, row after row, or a data set that was imported with --lags, tells their last values
+    [default: the data set that MODEL was fitted to].
 
     Example: bcmdist forecast model series.csv --steps 24 --out forecast.csv
     """
-    from bcmdist.api.forecasts import forecast_table  # quick start
+    from bcmdist.api.forecasts import forecast_table, refuse_forecast, write_forecast  # quick start
     from bcmdist.api.gbcm import GBCM
     from bcmdist.api.opened import refuse_mixture
 
     refuse_mixture(model, "forecast")
     with GBCM.held(model) as gbcm:
-        how = {"steps": steps, "id": id, "method": method, "way": inputs, "seed": seed}
-        return report(forecast_table(gbcm.snapshot, data, out, **how), as_json)
+        refuse_forecast(gbcm.snapshot, steps, out, method, inputs)
+        columns = forecast_table(gbcm.snapshot, data, steps=steps, id=id, method=method, way=inputs, seed=seed)
+    figures = {"steps": steps, "series": len(columns["step"]) // steps}
+    if out is not None:
+        write_forecast(columns, out)
+        return report(figures | {"out": out}, as_json)
+    lists = {name: values.tolist() for name, values in columns.items()}
+    lines = [" ".join(f"{name:>20}" for name in lists)]
+    lines += [" ".join(f"{readable(value):>20}" for value in row) for row in zip(*lists.values(), strict=True)]
+    return report(figures | {"forecast": lists}, as_json, figures | {"forecast": Lines(lines)})

@@ -10,7 +10,7 @@ WHAT = ("learning", "calibration", "relevance", "residuals", "drift", "map")
 
 @click.command(cls=Command)
 @click.argument("model")
-@click.option("--out", metavar="FILE.png", required=True, help="Picture to write: .png, .svg or .pdf.")
+@click.option("--out", metavar="FILE.png", help="Picture to write: .png, .svg or .pdf [default: WHAT.png, here].")
 @click.option(
     "--what",
     type=click.Choice(WHAT),
@@ -33,7 +33,8 @@ def plot(model, out, what, data, method, x, y, make_runtime, as_json) -> dict:
     from bcmdist.api.pictures.pictures import refused
 
     refuse_mixture(model, "draw")
-    what = refused(what, data, out)
+    what = refused(what, data, out or "picture.png")
+    out = out or f"{what}.png"
     with GBCM.held(model) as gbcm, make_runtime() as runtime:
         gbcm.plot(out, what=what, data=data, method=method, x=x, y=y, runtime=runtime)
     return report({"what": what, "picture": out}, as_json)
