@@ -168,8 +168,9 @@ def __dir__():
     return sorted([*globals(), *__all__])
 
 
-# Modules by the names under which README, examples and installed commands once had them.
+# Modules by names that users expect, or under which README, examples and installed commands once had them.
 _MOVED = {
+    "xarray": "api.maps.maps",
     "arrays": "data.dataset",
     "cli": "app.cli.main",
     "comparison": "committee.published.rules",

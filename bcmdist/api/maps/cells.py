@@ -1,0 +1,49 @@
+"""Cells of a grid as the rows of a data set, on their way to a fit."""
+
+import contextlib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from bcmdist.api.given import Rows
+from bcmdist.data.schema import Schema
+from bcmdist.data.tables.encoded import encoded, plan
+from bcmdist.data.tables.grids import Grid
+from bcmdist.data.tables.roles import Roles
+from bcmdist.data.tables.tables import Named
+from bcmdist.data.writing import write_pieces
+from bcmdist.storage.scratch import Scratch
+
+WHERE = "data"  # what errors call a data set that has no name
+
+
+@dataclass(frozen=True)
+class Cells(Rows):
+    """Those cells of a grid where the target and all inputs are there."""
+
+    data: Any
+    """an xarray `Dataset`"""
+    roles: Roles
+
+    @cached_property
+    def table(self) -> Named:
+        """All cells, as the rows of a table."""
+        others = [self.roles.y, *self.roles.companions.values()]
+        grid = Grid(WHERE, lambda: contextlib.nullcontext(self.data), self.roles.inputs, others)
+        return Named(Path(WHERE), grid)
+
+    def written(self) -> tuple[Scratch, str]:
+        """What keeps them alive, and the URL of a data set with these rows; the grid is read twice, in pieces.
+
+        Raises
+        ------
+        DataNotFound, InvalidData, InvalidDtype
+        """
+        scratch = Scratch()
+        url = str(Path(scratch.path, "cells.zarr"))
+        made = plan(self.table, self.roles)
+        schema = Schema(made.coding.inputs, made.target.classes if made.target else (), made.coding)
+        empty = f"{WHERE}: expected cells where {self.roles.y!r} and all inputs are there, found none; give some"
+        write_pieces(url, encoded(self.table, made), empty=empty, schema=schema)
+        return scratch, url
