@@ -1,8 +1,8 @@
 """Attributes of predicted fields, as the CF conventions (1.11) have them.
 
-    t2m:                standard_name = "air_temperature"; units = "degC"; ancillary_variables = "t2m_standard_error"
-    t2m_standard_error: standard_name = "air_temperature standard_error"; units = "degC";
-                        units_metadata = "temperature: difference"
+t2m                  standard_name "air_temperature", units "degC", ancillary_variables "t2m_standard_error"
+t2m_standard_error   standard_name "air_temperature standard_error", units "degC",
+                     units_metadata "temperature: difference"
 """
 
 from collections.abc import Mapping
@@ -24,20 +24,22 @@ def variable_of(target, output) -> str:
     return target if output in ("mean", "label") else f"{target}_{output}"
 
 
-def attributes(target, outputs, found: Mapping[str, Any], classes=()) -> dict[str, dict[str, Any]]:
+def attributes(target, outputs, found: Mapping[str, Any], source, classes=()) -> dict[str, dict[str, Any]]:
     """Attributes of each output, by its name.
 
     Parameters
     ----------
     outputs : names of what is predicted
     found : attributes of the target
+    source : what has predicted
     classes : labels
     """
     kept = {name: value for name, value in found.items() if name not in ABOUT_VALUES}
     beside = [variable_of(target, output) for output in outputs if output not in ("mean", "label")]
-    field = kept | {"ancillary_variables": " ".join(beside)}
+    field = kept | {"ancillary_variables": " ".join(beside), "source": source}
     if classes:
-        return {"label": field | _flags(classes), "probability": {"long_name": f"probability of {target}", "units": "1"}}
+        probability = {"long_name": f"probability of {target}", "units": "1"}
+        return {"label": field | _flags(classes), "probability": probability}
     return {output: field if output == "mean" else _beside(target, output, kept) for output in outputs}
 
 
@@ -49,7 +51,7 @@ def _flags(classes) -> dict[str, Any]:
 
 def _beside(target, output, kept) -> dict[str, Any]:
     """Attributes of a standard deviation or a quantile."""
-    shared = {name: kept[name] for name in ("units", "grid_mapping", "coordinates") if name in kept}
+    shared = {name: kept[name] for name in ("units", "grid_mapping") if name in kept}
     if output != "standard_error":
         return shared | {"long_name": f"{output.removeprefix('quantile')} quantile of a new {target}"}
     said = shared | {"long_name": f"standard deviation of a new {target}"}

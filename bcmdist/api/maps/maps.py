@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from bcmdist import __version__
 from bcmdist.api.gbcm import GBCM
 from bcmdist.api.given import refuse_companions
 from bcmdist.api.lazy import NamedTask
@@ -102,14 +101,15 @@ def predict(data, model, *, target=None, method=None, quantiles=(), chunks=None,
     ------
     DataNotFound, InvalidData, InvalidDtype, InvalidOption, ModelNotFound
     """
-    task, target = _predictor(model, method, quantiles), _target(model, target)
-    return _predicted(_cut(data, chunks), task, target, attrs)
+    task = _predictor(model, method, quantiles)
+    return _predicted(_cut(data, chunks), task, target or task.target, attrs)
 
 
 def fill(data, model, *, method=None, chunks=None) -> Any:
     """The target as it was measured, and as it is predicted where it is not; T_standard_error is nan where nothing
     was predicted. Otherwise as `predict`."""
-    task, target, data = _predictor(model, method), _target(model, None), _cut(data, chunks)
+    task, data = _predictor(model, method), _cut(data, chunks)
+    target = task.target
     if task.classes:
         raise InvalidOption("fill: expected a model of numbers, got one of classes; take what `predict` says")
     if target not in data.variables:
@@ -131,7 +131,8 @@ def predict_to_zarr(data, model, out, *, target=None, method=None, quantiles=(),
     DataExists, DiskFull, and those of `predict`
     """
     refuse_existing(out)
-    task, target = _predictor(model, method, quantiles), _target(model, target)
+    task = _predictor(model, method, quantiles)
+    target = target or task.target
     sizes = _sizes(data, task, target)
     lazy = _predicted(_cut(data, chunks or _regions(data, sizes, target)), task, target, attrs)
     write_regions(out, lazy)
@@ -139,7 +140,7 @@ def predict_to_zarr(data, model, out, *, target=None, method=None, quantiles=(),
 
 
 def on_sphere(data, *, lon="lon", lat="lat") -> Any:
-    """The same with coordinates x, y, z: the places of longitudes and latitudes, in degrees, on a sphere of radius 1."""
+    """The same with coordinates x, y, z of longitudes and latitudes, in degrees, on a sphere of radius 1."""
     missing = [name for name in (lon, lat) if name not in data.variables]
     if missing:
         raise DataNotFound(f"{WHERE}: expected {lon!r} and {lat!r}, found no {missing[0]!r}; name them by lon, lat")
@@ -161,21 +162,17 @@ def _predictor(model, method, quantiles=()) -> BlockPredictor:
     return task
 
 
-def _target(model, target):
-    gbcm = model if isinstance(model, GBCM) else GBCM.load(model)
-    coding = gbcm.model.schema.coding
-    return target or dict(coding.roles if coding else ()).get("y", gbcm.model.y_name)
-
-
 def _sizes(data, task, target) -> dict[str, int]:
-    """Dimensions of the grid, slowest first: those of the target, or of the inputs in the order of the data."""
+    """Dimensions of the grid, slowest first: those of the target, or of the inputs, times before others (CF 2.4)."""
     missing = [name for name in task.needs if name not in data.variables]
     if missing:
         known = ", ".join(map(str, data.variables))
         raise DataNotFound(f"{WHERE}: expected the inputs of training, found no {missing[0]!r} among {known}; add it")
     used = sizes_of(data, task.needs)
     if target not in data.variables:
-        return {str(dim): size for dim, size in data.sizes.items() if dim in used}
+        dims = [str(dim) for dim in data.sizes if dim in used]
+        dims.sort(key=lambda dim: dim not in data.variables or data[dim].dtype.kind != "M")
+        return {dim: used[dim] for dim in dims}
     sizes = sizes_of(data, [target])
     odd = [dim for dim in used if dim not in sizes]
     if odd:
@@ -200,32 +197,32 @@ def _regions(data, sizes, target) -> dict[str, int]:
     return found
 
 
-def _wanted(data, sizes, target, gaps):
+def _wanted(data, sizes, needs, target, gaps):
     """Which cells are to be predicted, a variable on the grid; lazy where the target, or else an input, is."""
-    found = data[target].variable if target in data.variables else None
     if gaps:
-        return found.isnull()
-    if found is not None and found.chunks:
-        return xarray.ones_like(found, dtype=bool)
+        return data[target].variable.isnull()
+    if target in data.variables and data[target].chunks:
+        return xarray.ones_like(data[target].variable, dtype=bool)
     wanted = xarray.Variable(tuple(sizes), np.ones(tuple(sizes.values()), bool))
-    chunks = {dim: lengths for dim, lengths in data.chunks.items() if dim in sizes}
+    chunks = {dim: lengths for dim, lengths in data[needs].unify_chunks().chunks.items() if dim in sizes}
     return wanted.chunk(chunks) if chunks else wanted
 
 
 def _predicted(data, task: BlockPredictor, target, attrs, *, gaps=False):
     """Data set of what a model says of the cells of `data`, or of its gaps alone."""
     sizes, outputs = _sizes(data, task, target), list(task.outputs)
+    task(np.zeros(0, bool), *(np.empty(0, data[name].dtype) for name in task.needs))  # refuses other types now
     found = data[target].attrs if attrs is None and target in data.variables else attrs or {}
     said = xarray.apply_ufunc(
         NamedTask(task),
-        _wanted(data, sizes, target, gaps),
+        _wanted(data, sizes, list(task.needs), target, gaps),
         *(data[name].variable for name in task.needs),
         output_core_dims=[["class"] * len(shape) for shape in task.outputs.values()],
         dask="parallelized",
         output_dtypes=[np.int32 if name == "label" else float for name in outputs],
         dask_gufunc_kwargs={"output_sizes": {"class": len(task.classes)} if task.classes else {}},
     )
-    named = attributes(target, outputs, found, task.classes)
+    named = attributes(target, outputs, found, task.said(), task.classes)
     fields = {
         variable_of(target, name): (variable.dims, variable.data, named[name], encoding(name))
         for name, variable in zip(outputs, said, strict=True)
@@ -233,10 +230,8 @@ def _predicted(data, task: BlockPredictor, target, attrs, *, gaps=False):
     coords = {name: coord for name, coord in data.coords.items() if set(coord.dims) <= set(sizes)}
     classes = {"class": list(task.classes)} if task.classes else {}
     described = {name: data[name] for name in about(data, [target])}
-    software = {"software": f"bcmdist {__version__}", "method": task.method, "model_commit": task.snapshot.commit}
-    return xarray.Dataset(
-        fields | described, coords=coords | classes, attrs={"Conventions": CONVENTIONS} | data.attrs | software
-    )
+    known = {"Conventions": CONVENTIONS} | data.attrs
+    return xarray.Dataset(fields | described, coords=coords | classes, attrs=known)
 
 
 @xarray.register_dataset_accessor("bcm")

@@ -5,6 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
+from bcmdist import __version__
 from bcmdist.api.carried import packed, unpacked
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.tables.coding import Coding, plain
@@ -46,6 +47,11 @@ class BlockPredictor:
             )
         return schema.coding or plain(schema.columns)
 
+    @property
+    def target(self) -> str:
+        """What the target was called in training."""
+        return dict(self.coding.roles).get("y", self.snapshot.model.y_name)
+
     @cached_property
     def companions(self) -> dict[str, str]:
         """Variables that new observations depend on, by what they are."""
@@ -62,7 +68,7 @@ class BlockPredictor:
         model = self.snapshot.model
         if not model.likelihood.categorical:
             return ()
-        return model.schema.classes or tuple(int(label) for label in model.classes)
+        return tuple(model.class_labels)
 
     @property
     def outputs(self) -> dict[str, tuple[int, ...]]:
@@ -70,6 +76,10 @@ class BlockPredictor:
         if self.classes:
             return {"label": (), "probability": (len(self.classes),)}
         return dict.fromkeys(["mean", "standard_error", *(f"quantile{q:g}" for q in self.quantiles)], ())
+
+    def said(self) -> str:
+        """What predicts, in words."""
+        return f"bcmdist {__version__}, commit {self.snapshot.commit} of the model, method {self.method}"
 
     @cached_property
     def _predictor(self) -> Predictor:
@@ -93,21 +103,21 @@ class BlockPredictor:
         there = np.ravel(wanted) & ~np.isnan(np.column_stack([X, *given.values()])).any(axis=1)
         cells = np.flatnonzero(there)
         for some in (cells[start : start + PIECE_CELLS] for start in range(0, len(cells), PIECE_CELLS)):
-            for name, found in self._said(X[some], {role: column[some] for role, column in given.items()}).items():
+            for name, found in self._at(X[some], {role: column[some] for role, column in given.items()}).items():
                 out[name][some] = found
         return tuple(out[name].reshape(wanted.shape + shape) for name, shape in self.outputs.items())
 
     def _nothing(self, name, shape):
         return np.full(shape, NO_LABEL, np.int32) if name == "label" else np.full(shape, np.nan)
 
-    def _said(self, X, given):
+    def _at(self, X, given):
         said = predict_by(self._predictor, X, quantiles=self.quantiles, **given)
         if self.classes:
-            numbers = {label: k for k, label in enumerate(self.classes)} if self.snapshot.model.schema.classes else None
-            label = np.array([numbers[text] for text in said["label"].tolist()]) if numbers else said["label"]
-            return {"label": label, "probability": said["probability"]}
-        deviation = {"mean": said["observation_mean"], "standard_error": np.sqrt(said["observation_variance"])}
-        return deviation | {name: said[name] for name in self.outputs if name in said and name != "mean"}
+            named = self.snapshot.model.schema.classes
+            label = [self.classes.index(text) for text in said["label"].tolist()] if named else said["label"]
+            return {"label": np.asarray(label), "probability": said["probability"]}
+        moments = {"mean": said["observation_mean"], "standard_error": np.sqrt(said["observation_variance"])}
+        return moments | {name: said[name] for name in self.outputs if name not in moments}
 
     def __reduce__(self):
         return _restored, (packed(self.snapshot), self.method, self.quantiles)

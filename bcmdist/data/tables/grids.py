@@ -50,7 +50,7 @@ class Grid:
             if odd:
                 raise InvalidData(
                     f"{self.where}: expected {name!r} along dimensions of {', '.join(others)} "
-                    f"({', '.join(self.sizes)}), got {odd[0]!r} too; select from it first, or leave it out of the inputs"
+                    f"({', '.join(self.sizes)}), got {odd[0]!r} too; select from it first, or leave it out"
                 )
 
     @cached_property
