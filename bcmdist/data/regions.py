@@ -46,8 +46,8 @@ def write_regions(url, lazy) -> int:
 
 
 def _packed(data):
-    """The same as it is to be stored: without what encodings say of the files that variables came from; texts of any length, which Zarr's
-    specification of v3 knows."""
+    """The same as it is to be stored: without what encodings say of the files that variables came from, and texts of
+    any length, which Zarr's specification of v3 knows."""
     data = data.copy()
     texts = {name: variable.astype(object) for name, variable in data.variables.items() if variable.dtype.kind == "U"}
     data = data.assign({name: texts[name] for name in texts if name in data.data_vars})

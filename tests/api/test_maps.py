@@ -230,8 +230,18 @@ def test_a_new_grid_needs_no_target(fitted):
     same(one.bcm.predict(gbcm), said.isel(time=2).drop_vars("time"))
 
 
+def test_a_grid_of_coordinates_alone_is_written_too(fitted, tmp_path, monkeypatch):
+    data, _ = fitted
+    monkeypatch.setattr("bcmdist.api.maps.maps.REGION_CELLS", 2 * LONS)
+    gbcm = data.bcm.fit("t2m", ["lon", "lat"], QUICK)
+    grid = xr.Dataset(coords={"lat": data.lat, "lon": data.lon})
+    assert grid.bcm.predict_to_zarr(gbcm, tmp_path / "out.zarr") == LATS * LONS
+    same(opened(tmp_path / "out.zarr"), grid.bcm.predict(gbcm))
+    assert not np.isnan(grid.bcm.predict(gbcm).t2m).any()
+
+
 def test_blocks_travel_to_other_processes(fitted):
-    data, gbcm = fitted
+    _, gbcm = fitted
     task = BlockPredictor(gbcm.snapshot, "committee")
     values = [np.array([value]) for value in (6.0, 51.0, np.datetime64("2026-01-01T09", "ns"), 0.5)]
     here, there = task(np.ones(1, bool), *values), pickle.loads(pickle.dumps(task))(np.ones(1, bool), *values)

@@ -102,20 +102,21 @@ def predict(data, model, *, target=None, method=None, quantiles=(), chunks=None,
     DataNotFound, InvalidData, InvalidDtype, InvalidOption, ModelNotFound
     """
     task = _predictor(model, method, quantiles)
-    return _predicted(_cut(data, chunks), task, target or task.target, attrs)
+    return _predicted(data, task, target or task.target, attrs, chunks=chunks)
 
 
 def fill(data, model, *, method=None, chunks=None) -> Any:
     """The target as it was measured, and as it is predicted where it is not; T_standard_error is nan where nothing
     was predicted. Otherwise as `predict`."""
-    task, data = _predictor(model, method), _cut(data, chunks)
+    task = _predictor(model, method)
     target = task.target
     if task.classes:
         raise InvalidOption("fill: expected a model of numbers, got one of classes; take what `predict` says")
     if target not in data.variables:
         raise DataNotFound(f"{WHERE}: expected a variable {target!r} with gaps, found none; use `predict`")
     measured = data[target].variable
-    said = _predicted(data, task, target, None, gaps=True)
+    said = _predicted(data, task, target, None, gaps=True, chunks=chunks)
+    measured = measured.chunk(said[target].chunksizes) if said[target].chunks else measured
     filled = measured.where(measured.notnull(), said[target].variable)
     return said.assign({target: (filled.dims, filled.data, said[target].attrs)})
 
@@ -134,7 +135,7 @@ def predict_to_zarr(data, model, out, *, target=None, method=None, quantiles=(),
     task = _predictor(model, method, quantiles)
     target = target or task.target
     sizes = _sizes(data, task, target)
-    lazy = _predicted(_cut(data, chunks or _regions(data, sizes, target)), task, target, attrs)
+    lazy = _predicted(data, task, target, attrs, chunks=chunks or _regions(data, sizes, target))
     write_regions(out, lazy)
     return math.prod(sizes.values())
 
@@ -183,10 +184,6 @@ def _sizes(data, task, target) -> dict[str, int]:
     return sizes
 
 
-def _cut(data, chunks):
-    return data if chunks is None else data.chunk({dim: size for dim, size in chunks.items() if dim in data.sizes})
-
-
 def _regions(data, sizes, target) -> dict[str, int]:
     """Cells of a region along each dimension: of the target's chunks, or else whole along the fastest dimensions."""
     chunks = dict(data[target].chunksizes) if target in data.variables else {}
@@ -197,25 +194,29 @@ def _regions(data, sizes, target) -> dict[str, int]:
     return found
 
 
-def _wanted(data, sizes, needs, target, gaps):
-    """Which cells are to be predicted, a variable on the grid; lazy where the target, or else an input, is."""
+def _wanted(data, sizes, task, target, gaps, chunks):
+    """Which cells are to be predicted, a variable on the grid; lazy where the target, or else an input, is, and in
+    chunks."""
     if gaps:
         return data[target].variable.isnull()
     if target in data.variables and data[target].chunks:
         return xarray.ones_like(data[target].variable, dtype=bool)
     wanted = xarray.Variable(tuple(sizes), np.ones(tuple(sizes.values()), bool))
-    chunks = {dim: lengths for dim, lengths in data[needs].unify_chunks().chunks.items() if dim in sizes}
-    return wanted.chunk(chunks) if chunks else wanted
+    known = dict(data[list(task.needs)].unify_chunks().chunks) | chunks
+    known = {dim: lengths for dim, lengths in known.items() if dim in sizes}
+    return wanted.chunk(known) if known else wanted
 
 
-def _predicted(data, task: BlockPredictor, target, attrs, *, gaps=False):
+def _predicted(data, task: BlockPredictor, target, attrs, *, gaps=False, chunks=None):
     """Data set of what a model says of the cells of `data`, or of its gaps alone."""
     sizes, outputs = _sizes(data, task, target), list(task.outputs)
     task(np.zeros(0, bool), *(np.empty(0, data[name].dtype) for name in task.needs))  # refuses other types now
     found = data[target].attrs if attrs is None and target in data.variables else attrs or {}
+    if chunks:
+        data = data.chunk({dim: length for dim, length in chunks.items() if dim in sizes})
     said = xarray.apply_ufunc(
         NamedTask(task),
-        _wanted(data, sizes, list(task.needs), target, gaps),
+        _wanted(data, sizes, task, target, gaps, chunks or {}),
         *(data[name].variable for name in task.needs),
         output_core_dims=[["class"] * len(shape) for shape in task.outputs.values()],
         dask="parallelized",
