@@ -63,11 +63,13 @@ def draw(path, data, whole, day):
     figure.savefig(path, dpi=120)
 
 
-def main(days, lats, lons, picture) -> None:
+def main(days, lats, lons, query, picture) -> None:
     data, truth = sea(days, lats, lons, np.random.default_rng(0))
     hidden = data.sst.isnull()
     print(f"{data.sst.size} cells, {float(hidden.mean()):.0%} of them behind clouds")
-    gbcm = data.bcm.fit("sst", ["lon", "lat", "time"], Settings(query=300, kernel="se", effort="quick"))
+    gbcm = data.bcm.fit(
+        "sst", ["lon", "lat", "time"], Settings(query=query, kernel="se", mean="constant", effort="quick")
+    )
 
     whole = data.bcm.fill(gbcm)
     error = (whole.sst - truth).where(hidden)
@@ -91,4 +93,4 @@ if __name__ == "__main__":
     parser.add_argument("--quick", action="store_true", help="a smaller grid")
     parser.add_argument("picture", nargs="?", help="where to draw a map (matplotlib)")
     asked = parser.parse_args()
-    main(*((12, 20, 30) if asked.quick else (30, 48, 72)), asked.picture)
+    main(*((10, 14, 21, 150) if asked.quick else (30, 48, 72, 600)), asked.picture)
