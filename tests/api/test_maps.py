@@ -8,8 +8,10 @@ import warnings
 import dask
 import numpy as np
 import pytest
+import zarr
 
 from bcmdist import GBCM, Settings
+from bcmdist.data.tables.roles import Roles
 from bcmdist.errors import (
     DataExists,
     DataNotFound,
@@ -24,6 +26,7 @@ xr = pytest.importorskip("xarray", reason="grids: pip install 'bcmdist[grids]'")
 pd = pytest.importorskip("pandas", reason="tables: pip install 'bcmdist[tables]'")
 
 import bcmdist.xarray  # noqa: E402
+from bcmdist.api.maps.cells import Cells  # noqa: E402
 from bcmdist.api.maps.predicted import BlockPredictor  # noqa: E402
 
 TIMES, LATS, LONS = 6, 7, 8
@@ -108,6 +111,15 @@ def test_cells_without_gaps_are_what_is_learned(fitted):
     assert gbcm.model.schema.columns == tuple(INPUTS)
 
 
+def rows_of(data):
+    """Inputs and targets that are learned, in the order of the inputs."""
+    kept, url = Cells.of(data, Roles("t2m", inputs=tuple(INPUTS), missing="drop")).written()
+    group = zarr.open_group(url, mode="r")
+    rows = np.column_stack([group["X"][...], group["y"][...]])
+    del kept
+    return rows[np.lexsort(rows.T[:3])]
+
+
 def test_a_lazy_field_is_learned_chunk_by_chunk(fitted):
     data, gbcm = fitted
     shapes = []
@@ -120,6 +132,8 @@ def test_a_lazy_field_is_learned_chunk_by_chunk(fitted):
     lazy["t2m"] = lazy.t2m.copy(data=lazy.t2m.data.map_blocks(noted, meta=np.empty((0, 0, 0))))
     again = bcmdist.xarray.fit(lazy, "t2m", INPUTS, QUICK)
     assert again.info()["rows"] == gbcm.info()["rows"]
+    np.testing.assert_array_equal(rows_of(lazy), rows_of(data))
+    shapes = shapes[: len(shapes) // 2]  # of `fit`; `rows_of` computes as much
     assert sorted(shapes) == sorted(2 * TIMES // 2 * [(2, 4, LONS), (2, 3, LONS)])  # once a look, once the rows
 
 

@@ -2,9 +2,7 @@
 
 import contextlib
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from bcmdist.api.given import Rows
 from bcmdist.data.schema import Schema
@@ -22,16 +20,21 @@ WHERE = "data"  # what errors call a data set that has no name
 class Cells(Rows):
     """Those cells of a grid where the target and all inputs are there."""
 
-    data: Any
-    """an xarray `Dataset`"""
+    table: Named
+    """all cells"""
     roles: Roles
 
-    @cached_property
-    def table(self) -> Named:
-        """All cells, as the rows of a table."""
-        others = [self.roles.y, *self.roles.companions.values()]
-        grid = Grid(WHERE, lambda: contextlib.nullcontext(self.data), self.roles.inputs, others)
-        return Named(Path(WHERE), grid)
+    @classmethod
+    def of(cls, data, roles: Roles) -> "Cells":
+        """Those of an xarray `Dataset`, of which nothing is read yet.
+
+        Raises
+        ------
+        DataNotFound, InvalidData
+            Variables are not there, or not along the dimensions of the target.
+        """
+        others = [roles.y, *roles.companions.values()]
+        return cls(Named(Path(WHERE), Grid(WHERE, lambda: contextlib.nullcontext(data), roles.inputs, others)), roles)
 
     def written(self) -> tuple[Scratch, str]:
         """What keeps them alive, and the URL of a data set with these rows; the grid is read twice, in pieces.

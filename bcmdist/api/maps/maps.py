@@ -73,9 +73,7 @@ def fit(
     if odd or not around.keys() <= set(inputs):
         raise InvalidOption(f"cyclic: expected {', '.join(PERIODS)} of inputs, got {cyclic!r}; correct it")
     roles = Roles(target, inputs=tuple(inputs), companions=companions or {}, cyclic=around, missing="drop")
-    cells = Cells(data, roles)
-    cells.table  # noqa: B018 - refuses names and dimensions before anything is read
-    return GBCM.fit(cells, settings, model=model, runtime=runtime)
+    return GBCM.fit(Cells.of(data, roles), settings, model=model, runtime=runtime)
 
 
 def predict(data, model, *, target=None, method=None, quantiles=(), chunks=None, attrs=None) -> Any:
@@ -237,7 +235,7 @@ def _predicted(data, task: BlockPredictor, target, attrs, *, gaps=False, chunks=
 
 @xarray.register_dataset_accessor("bcm")
 class Accessor:
-    """`ds.bcm`: the functions of this module, of a data set."""
+    """The functions of this module as methods of a data set: ds.bcm.fit, ds.bcm.predict, ..."""
 
     def __init__(self, data):
         self._data = data
