@@ -1,5 +1,6 @@
 """Rows that a caller has in memory, on their way into a data set of our own."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,8 +33,16 @@ class Named:
         return len(self.values)
 
 
+class Rows(ABC):
+    """Rows that are not in a data set of our own yet."""
+
+    @abstractmethod
+    def written(self) -> tuple[Scratch, str]:
+        """What keeps them alive, and the URL of a data set with these rows."""
+
+
 @dataclass(frozen=True)
-class Given:
+class Given(Rows):
     """Rows, as somebody has given them."""
 
     X: Any

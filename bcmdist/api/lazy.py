@@ -5,7 +5,7 @@ An array is cut along its rows, a data frame as its partitions are.
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -63,7 +63,7 @@ def _cut_as(X, values):
 
 def mapped(function: Callable, X, width: int | None, dtype) -> Any:
     """What a function makes of each block, (N,) or (N, width), lazily."""
-    task = _Task(function, uuid.uuid4().hex)
+    task = NamedTask(function)
     if hasattr(X, "map_partitions"):
         return X.map_partitions(task, meta=np.empty((0,) if width is None else (0, width), dtype))
     X = whole_rows(X)
@@ -73,16 +73,16 @@ def mapped(function: Callable, X, width: int | None, dtype) -> Any:
 
 
 @dataclass(frozen=True)
-class _Task:
+class NamedTask:
     """A function with a name, by which dask knows it: else it would pickle it for one."""
 
     function: Callable
-    name: str
+    name: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     __name__: ClassVar[str] = "bcmdist"
 
-    def __call__(self, X):
-        return self.function(X)
+    def __call__(self, *blocks):
+        return self.function(*blocks)
 
     def __dask_tokenize__(self):
         return self.name

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bcmdist.api.given import Given
+from bcmdist.api.given import Given, Rows
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.settings import Settings
 from bcmdist.storage.scratch import Scratch
@@ -40,7 +40,7 @@ def placed(source) -> tuple[tuple[Scratch, ...], Any]:
     """What must be kept alive, and the URL of rows: of a place, or of (X, y)."""
     if isinstance(source, tuple):
         source = Given(*source)
-    if not isinstance(source, Given):
+    if not isinstance(source, Rows):
         return (), source
     scratch, url = source.written()
     return (scratch,), url

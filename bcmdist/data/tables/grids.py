@@ -7,10 +7,12 @@ a time. Packed numbers, fill values and times are decoded as the CF conventions 
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from functools import cached_property
-from itertools import product
+from itertools import accumulate, product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,50 +23,34 @@ ENDINGS = (".nc", ".nc4", ".cdf", ".zarr")
 
 
 class Grid:
-    """Some variables of a file, which lie on one grid."""
+    """Some variables of an xarray data set, which lie on one grid."""
 
     kinds = None  # fill values make gaps, and times are decoded
 
-    def __init__(self, file: Path, inputs, others):
-        import xarray
-
-        self.file, self.xarray = file, xarray
+    def __init__(self, where, opened: Callable[[], AbstractContextManager], inputs, others):
+        """`where`: what errors call it; `opened`: gives the data set for as long as it is read."""
+        self.where, self.opened = where, opened
         self.names = tuple(dict.fromkeys([*inputs, *others]))
-        with self._opened() as data:
+        with self.opened() as data:
             known = [str(name) for name in data.variables]
             if not inputs:
                 raise InvalidOption(
-                    f"{file}: expected --x with the variables that are inputs, such as --x lon,lat,time, got none; "
+                    f"{where}: expected --x with the variables that are inputs, such as --x lon,lat,time, got none; "
                     f"found {', '.join(known)}"
                 )
             missing = [name for name in self.names if name not in known]
             if missing:
-                raise DataNotFound(f"{file}: expected a variable {missing[0]!r}, found {', '.join(known)}; correct it")
-            self.sizes = self._sizes(data, others or inputs)
-            self._refuse_other_dimensions(data, others)
-
-    def _opened(self):
-        how = {"chunks": None, "cache": False}
-        return (
-            self.xarray.open_zarr(self.file, chunks=None)
-            if self.file.is_dir()
-            else self.xarray.open_dataset(self.file, **how)
-        )
-
-    def _sizes(self, data, names) -> dict[str, int]:
-        """Dimensions of the rows, slowest first."""
-        sizes: dict[str, int] = {}
-        for name in names:
-            sizes |= {str(dim): size for dim, size in data[name].sizes.items() if dim not in sizes}
-        return sizes
+                raise DataNotFound(f"{where}: expected a variable {missing[0]!r}, found {', '.join(known)}; correct it")
+            self.sizes = sizes_of(data, others or inputs)
+            self._refuse_other_dimensions(data, others or inputs)
 
     def _refuse_other_dimensions(self, data, others):
         for name in self.names:
             odd = [str(dim) for dim in data[name].dims if dim not in self.sizes]
             if odd:
                 raise InvalidData(
-                    f"{self.file}: expected {name!r} along dimensions of {', '.join(others)} "
-                    f"({', '.join(self.sizes)}), got {odd[0]!r} too; select from it first, or leave it out of --x"
+                    f"{self.where}: expected {name!r} along dimensions of {', '.join(others)} "
+                    f"({', '.join(self.sizes)}), got {odd[0]!r} too; select from it first, or leave it out"
                 )
 
     @cached_property
@@ -73,10 +59,16 @@ class Grid:
         return tuple(self.sizes.values())
 
     def pieces(self, rows, *, texts=()) -> Iterator[Table]:
-        with self._opened() as data:
-            for block in blocks(self.shape, rows):
-                where = dict(zip(self.sizes, block, strict=True))
-                yield {name: self._column(data[name], name, where) for name in self.names}
+        """Cells of one chunk after the other where the variables are lazy, each of which is computed once."""
+        with self.opened() as data:
+            named = data.reset_coords()[list(self.names)]
+            chunks = named.unify_chunks().chunks
+            regions = chunked(self.sizes, chunks) if chunks else blocks(self.shape, rows)
+            for region in regions:
+                found = named.isel(dict(zip(self.sizes, region, strict=True))).compute()
+                for block in blocks([found.sizes[dim] for dim in self.sizes], rows):
+                    where = dict(zip(self.sizes, block, strict=True))
+                    yield {name: self._column(found[name].variable, name, where) for name in self.names}
 
     def _column(self, variable, name, where) -> Column:
         """Values of a variable in a block (n,), repeated along the dimensions that it does not have."""
@@ -84,8 +76,40 @@ class Grid:
         values = values.transpose([variable.dims.index(dim) for dim in self.sizes if dim in variable.dims])
         lengths = [where[dim].stop - where[dim].start for dim in self.sizes]
         own = [n if dim in variable.dims else 1 for dim, n in zip(self.sizes, lengths, strict=True)]
-        values = np.broadcast_to(values.reshape(own), lengths).ravel()
-        return of_numpy(name, values.astype(str) if _are_texts(values) else values)
+        return column_of(name, np.broadcast_to(values.reshape(own), lengths).ravel())
+
+
+def grid_file(file: Path, inputs, others) -> Grid:
+    """Variables of a NetCDF file or a Zarr group; they are read when they are asked for."""
+    import xarray
+
+    how: Any = {"chunks": None} if file.is_dir() else {"chunks": None, "cache": False}
+    opened = xarray.open_zarr if file.is_dir() else xarray.open_dataset
+    return Grid(file, lambda: opened(file, **how), inputs, others)
+
+
+def sizes_of(data, names) -> dict[str, int]:
+    """Lengths of the dimensions of some variables, slowest first."""
+    sizes: dict[str, int] = {}
+    for name in names:
+        sizes |= {str(dim): size for dim, size in data[name].sizes.items() if dim not in sizes}
+    return sizes
+
+
+def column_of(name, values) -> Column:
+    """Values (n,) of some cells as a column."""
+    return of_numpy(name, values.astype(str) if _are_texts(values) else values)
+
+
+def chunked(sizes: Mapping[str, int], chunks: Mapping[Any, tuple[int, ...]]) -> Iterator[tuple[slice, ...]]:
+    """Slices of a grid of such dimensions, one for each of its chunks (lengths, by dimension)."""
+    lengths = [chunks.get(dim, (size,)) for dim, size in sizes.items()]
+    ends = [list(accumulate(along)) for along in lengths]
+    cuts = [
+        [slice(end - length, end) for end, length in zip(*pair, strict=True)]
+        for pair in zip(ends, lengths, strict=True)
+    ]
+    return product(*cuts)
 
 
 def blocks(shape, rows) -> Iterator[tuple[slice, ...]]:

@@ -20,7 +20,7 @@ import numpy as np
 from bcmdist.data.tables.column import Arrays, Table, of_numpy, sliced
 from bcmdist.data.tables.delimited import Delimited
 from bcmdist.data.tables.grids import ENDINGS as GRID_ENDINGS
-from bcmdist.data.tables.grids import Grid
+from bcmdist.data.tables.grids import grid_file
 from bcmdist.data.tables.parquet import ParquetFiles, is_parquet_directory
 from bcmdist.errors import BcmdistError, DataNotFound, InvalidData, InvalidOption, MissingExtra
 from bcmdist.storage.paths import leads_nowhere
@@ -99,7 +99,7 @@ def open_table(file, separator=None, *, inputs=(), others=()) -> Named | Arrays:
     """
     file = Path(file)
     gridded = ending(file) in GRID_ENDINGS
-    reader = functools.partial(Grid, inputs=inputs, others=others) if gridded else READERS.get(ending(file))
+    reader = functools.partial(grid_file, inputs=inputs, others=others) if gridded else READERS.get(ending(file))
     directory = (reader is ParquetFiles or gridded) and file.is_dir()
     if not file.is_file() and not directory:
         found = leads_nowhere(file) or ("there is something else" if file.exists() else "there is none")

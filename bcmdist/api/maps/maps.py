@@ -1,0 +1,261 @@
+"""Fields of an xarray data set, fitted and predicted by the names of its variables. Users: `import bcmdist.xarray`.
+
+    gbcm = ds.bcm.fit("t2m", inputs=["lon", "lat", "time"])    cells where t2m and all inputs are there
+    said = ds.bcm.predict(gbcm)                                t2m and t2m_standard_error at every cell
+    whole = ds.bcm.fill(gbcm)                                  t2m as measured, and predicted in its gaps
+    ds.bcm.predict_to_zarr(gbcm, "t2m.zarr")                   the same as `predict`, region by region
+
+Inputs are coordinates or variables along some dimensions of the target: numbers, texts (categories), or times, which
+become UTC days. Longitudes are numbers like others: 359 and 1 are 358 apart, and a model of 0 to 360 knows nothing of
+-90. Where the circle matters, give `on_sphere(ds)` and the inputs x, y, z, which have no seam and no poles.
+
+Each function is also a method of the accessor, without its first argument.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bcmdist.api.gbcm import GBCM
+from bcmdist.api.given import refuse_companions
+from bcmdist.api.lazy import NamedTask
+from bcmdist.api.maps.attributes import CONVENTIONS, about, attributes, encoding, variable_of
+from bcmdist.api.maps.cells import WHERE, Cells
+from bcmdist.api.maps.door import xarray
+from bcmdist.api.maps.predicted import BlockPredictor
+from bcmdist.api.running import Where
+from bcmdist.data.outputs import refuse_existing
+from bcmdist.data.regions import write_regions
+from bcmdist.data.tables.dates import PERIODS
+from bcmdist.data.tables.grids import sizes_of
+from bcmdist.data.tables.roles import Roles
+from bcmdist.errors import DataNotFound, InvalidData, InvalidOption
+from bcmdist.learning.settings import Settings
+
+# Cells of a region that is written in one go, where the data say nothing smaller; some megabytes; arbitrary.
+REGION_CELLS = 2**17
+
+
+def fit(
+    data,
+    target: str,
+    inputs: Sequence[str],
+    settings: Settings | None = None,
+    *,
+    companions: Mapping[str, str] | None = None,
+    cyclic: Mapping[str, Sequence[str]] | None = None,
+    model=None,
+    runtime: Where = None,
+) -> GBCM:
+    """Fit a committee to the cells of a grid where the target and all inputs are there.
+
+    Parameters
+    ----------
+    data : xarray `Dataset`; lazy variables are computed chunk by chunk, twice
+    target : name of a variable, whose dimensions are those of the grid
+    inputs : names of coordinates or variables along some of these
+    settings : `Settings`
+    companions : names of variables by what they are: weight, exposure, trials, event
+    cyclic : of inputs that are times, what they also go round: {"time": ["year"]}
+    model, runtime : as of `GBCM.fit`
+
+    Raises
+    ------
+    DataNotFound, InvalidData, InvalidDtype, InvalidOption
+    """
+    if isinstance(inputs, str) or not len(inputs):
+        raise InvalidOption(f"inputs: expected a list of names, got {inputs!r}; give ['lon', 'lat', 'time'], say")
+    refuse_companions(companions or {})
+    around = {name: tuple(periods) for name, periods in (cyclic or {}).items()}
+    odd = [period for periods in around.values() for period in periods if period not in PERIODS]
+    if odd or not around.keys() <= set(inputs):
+        raise InvalidOption(f"cyclic: expected {', '.join(PERIODS)} of inputs, got {cyclic!r}; correct it")
+    roles = Roles(target, inputs=tuple(inputs), companions=companions or {}, cyclic=around, missing="drop")
+    return GBCM.fit(Cells.of(data, roles), settings, model=model, runtime=runtime)
+
+
+def predict(data, model, *, target=None, method=None, quantiles=(), chunks=None, attrs=None) -> Any:
+    """What a model says of new observations at all cells of a grid; nan where an input is missing.
+
+    Parameters
+    ----------
+    data : xarray `Dataset` with the inputs of the model; on the grid of its target, or of the inputs where it has none
+    model : `GBCM`, or the path of a model directory
+    target : name of what is predicted, that of training by default
+    method, quantiles : as of `GBCM.predict`
+    chunks : by dimension, cells of a block; predictions are lazy with it, as they are where a variable is
+    attrs : attributes of the target, those in `data` by default
+
+    Returns
+    -------
+    xarray `Dataset` with the dimensions, coordinates and attributes of `data`, and on the grid of the target T, in
+    its units: T, the mean; T_standard_error, the standard deviation of a new observation; T_quantile0.9 for 0.9 among
+    `quantiles`. Of classes: T, the number of the most probable one (`flag_meanings` has their names), and
+    T_probability along the dimension `class`.
+
+    Raises
+    ------
+    DataNotFound, InvalidData, InvalidDtype, InvalidOption, ModelNotFound
+    """
+    task = _predictor(model, method, quantiles)
+    return _predicted(data, task, target or task.target, attrs, chunks=chunks)
+
+
+def fill(data, model, *, method=None, chunks=None) -> Any:
+    """The target as it was measured, and as it is predicted where it is not; T_standard_error is nan where nothing
+    was predicted. Otherwise as `predict`."""
+    task = _predictor(model, method)
+    target = task.target
+    if task.classes:
+        raise InvalidOption("fill: expected a model of numbers, got one of classes; take what `predict` says")
+    if target not in data.variables:
+        raise DataNotFound(f"{WHERE}: expected a variable {target!r} with gaps, found none; use `predict`")
+    measured = data[target].variable
+    said = _predicted(data, task, target, None, gaps=True, chunks=chunks)
+    measured = measured.chunk(said[target].chunksizes) if said[target].chunks else measured
+    filled = measured.where(measured.notnull(), said[target].variable)
+    return said.assign({target: (filled.dims, filled.data, said[target].attrs)})
+
+
+def predict_to_zarr(data, model, out, *, target=None, method=None, quantiles=(), chunks=None, attrs=None) -> int:
+    """Write what `predict` says to a new Zarr group, region by region; the number of cells.
+
+    Regions are the chunks of the target where it is lazy, else of `REGION_CELLS` cells at most, or `chunks`; one of
+    them is in memory at a time, as far as `data` is not there already. Zarr's chunks are the same.
+
+    Raises
+    ------
+    DataExists, DiskFull, and those of `predict`
+    """
+    refuse_existing(out)
+    task = _predictor(model, method, quantiles)
+    target = target or task.target
+    sizes = _sizes(data, task, target)
+    lazy = _predicted(data, task, target, attrs, chunks=chunks or _regions(data, sizes, target))
+    write_regions(out, lazy)
+    return math.prod(sizes.values())
+
+
+def on_sphere(data, *, lon="lon", lat="lat") -> Any:
+    """The same with coordinates x, y, z of longitudes and latitudes, in degrees, on a sphere of radius 1."""
+    missing = [name for name in (lon, lat) if name not in data.variables]
+    if missing:
+        raise DataNotFound(f"{WHERE}: expected {lon!r} and {lat!r}, found no {missing[0]!r}; name them by lon, lat")
+    east, north = np.deg2rad(data[lon]), np.deg2rad(data[lat])
+    places = {"x": np.cos(north) * np.cos(east), "y": np.cos(north) * np.sin(east)}
+    places["z"] = np.sin(north)
+    plain = {name: place.drop_attrs().assign_attrs(units="1") for name, place in places.items()}
+    return data.assign_coords(plain)
+
+
+# --- Predicting ---
+
+
+def _predictor(model, method, quantiles=()) -> BlockPredictor:
+    gbcm = model if isinstance(model, GBCM) else GBCM.load(model)
+    task = BlockPredictor(gbcm.snapshot, gbcm.chosen_method(method), tuple(quantiles))
+    if any(not 0 < q < 1 for q in quantiles) or (quantiles and task.classes):
+        raise InvalidOption(f"quantiles: expected levels between 0 and 1, of numbers, got {quantiles!r}; correct them")
+    return task
+
+
+def _sizes(data, task, target) -> dict[str, int]:
+    """Dimensions of the grid, slowest first: those of the target, or of the inputs, times before others (CF 2.4)."""
+    missing = [name for name in task.needs if name not in data.variables]
+    if missing:
+        known = ", ".join(map(str, data.variables))
+        raise DataNotFound(f"{WHERE}: expected the inputs of training, found no {missing[0]!r} among {known}; add it")
+    used = sizes_of(data, task.needs)
+    if target not in data.variables:
+        dims = [str(dim) for dim in data.sizes if dim in used]
+        dims.sort(key=lambda dim: dim not in data.variables or data[dim].dtype.kind != "M")
+        return {dim: used[dim] for dim in dims}
+    sizes = sizes_of(data, [target])
+    odd = [dim for dim in used if dim not in sizes]
+    if odd:
+        raise InvalidData(
+            f"{WHERE}: expected inputs along dimensions of {target!r} ({', '.join(sizes)}), got {odd[0]!r} too; select "
+            f"from them first, or drop {target!r}"
+        )
+    return sizes
+
+
+def _regions(data, sizes, target) -> dict[str, int]:
+    """Cells of a region along each dimension: of the target's chunks, or else whole along the fastest dimensions."""
+    chunks = dict(data[target].chunksizes) if target in data.variables else {}
+    found, cells = {}, REGION_CELLS
+    for dim in reversed(sizes):
+        found[dim] = min(chunks.get(dim, (sizes[dim],))[0], max(1, cells))
+        cells //= max(1, found[dim])
+    return found
+
+
+def _wanted(data, sizes, task, target, gaps, chunks):
+    """Which cells are to be predicted, a variable on the grid; lazy where the target, or else an input, is, and in
+    chunks."""
+    if gaps:
+        return data[target].variable.isnull()
+    if target in data.variables and data[target].chunks:
+        return xarray.ones_like(data[target].variable, dtype=bool)
+    wanted = xarray.Variable(tuple(sizes), np.ones(tuple(sizes.values()), bool))
+    known = dict(data[list(task.needs)].unify_chunks().chunks) | chunks
+    known = {dim: lengths for dim, lengths in known.items() if dim in sizes}
+    return wanted.chunk(known) if known else wanted
+
+
+def _predicted(data, task: BlockPredictor, target, attrs, *, gaps=False, chunks=None):
+    """Data set of what a model says of the cells of `data`, or of its gaps alone."""
+    sizes, outputs = _sizes(data, task, target), list(task.outputs)
+    task(np.zeros(0, bool), *(np.empty(0, data[name].dtype) for name in task.needs))  # refuses other types now
+    found = data[target].attrs if attrs is None and target in data.variables else attrs or {}
+    if chunks:
+        data = data.chunk({dim: length for dim, length in chunks.items() if dim in sizes})
+    said = xarray.apply_ufunc(
+        NamedTask(task),
+        _wanted(data, sizes, task, target, gaps, chunks or {}),
+        *(data[name].variable for name in task.needs),
+        output_core_dims=[["class"] * len(shape) for shape in task.outputs.values()],
+        dask="parallelized",
+        output_dtypes=[np.int32 if name == "label" else float for name in outputs],
+        dask_gufunc_kwargs={"output_sizes": {"class": len(task.classes)} if task.classes else {}},
+    )
+    named = attributes(target, outputs, found, task.said(), task.classes)
+    fields = {
+        variable_of(target, name): (variable.dims, variable.data, named[name], encoding(name))
+        for name, variable in zip(outputs, said, strict=True)
+    }
+    coords = {name: coord for name, coord in data.coords.items() if set(coord.dims) <= set(sizes)}
+    classes = {"class": list(task.classes)} if task.classes else {}
+    described = {name: data[name] for name in about(data, [target])}
+    known = {"Conventions": CONVENTIONS} | data.attrs
+    return xarray.Dataset(fields | described, coords=coords | classes, attrs=known)
+
+
+@xarray.register_dataset_accessor("bcm")
+class Accessor:
+    """The functions of this module as methods of a data set: ds.bcm.fit, ds.bcm.predict, ..."""
+
+    def __init__(self, data):
+        self._data = data
+
+    def fit(self, target, inputs, settings=None, **how) -> GBCM:
+        """As `bcmdist.xarray.fit`."""
+        return fit(self._data, target, inputs, settings, **how)
+
+    def predict(self, model, **how) -> Any:
+        """As `bcmdist.xarray.predict`."""
+        return predict(self._data, model, **how)
+
+    def fill(self, model, **how) -> Any:
+        """As `bcmdist.xarray.fill`."""
+        return fill(self._data, model, **how)
+
+    def predict_to_zarr(self, model, out, **how) -> int:
+        """As `bcmdist.xarray.predict_to_zarr`."""
+        return predict_to_zarr(self._data, model, out, **how)
+
+    def on_sphere(self, **names) -> Any:
+        """As `bcmdist.xarray.on_sphere`."""
+        return on_sphere(self._data, **names)
