@@ -23,7 +23,7 @@ from distributed.utils import get_mp_context
 
 from bcmdist.errors import BcmdistWarning, InvalidOption, SchedulerUnreachable, VersionMismatch
 from bcmdist.runtime.allocation import keep_pages
-from bcmdist.runtime.dask.security import refuse_strangers, security_for
+from bcmdist.runtime.dask.security import refuse_plain, refuse_strangers, security_for
 from bcmdist.runtime.signals import withheld
 
 PACKAGES = ("bcmdist", "numpy", "zarr")  # whose versions must agree
@@ -140,11 +140,12 @@ def connect(where, seconds, security=None) -> distributed.Client:
 def client_of(address, seconds, security=None) -> distributed.Client:
     """A client of the scheduler at an address, which may have no workers; raises as `connect`."""
     security = security_for(address, security)
+    refuse_strangers(address, security)
     try:
         in_a_thread(shake_hands(address, seconds, security))
         return distributed.Client(address, timeout=seconds, set_as_default=False, security=security)
     except (OSError, TimeoutError, ValueError) as error:
-        refuse_strangers(address, security)
+        refuse_plain(address)
         raise unanswered(address, seconds) from error
 
 

@@ -13,9 +13,9 @@ from distributed.comm import parse_address, parse_host_port
 
 from bcmdist.errors import CertificateRefused, InvalidOption
 
-ENCRYPTED, PLAIN = ("tls", "wss"), ("tcp",)
+ENCRYPTED, PLAIN = ("tls", "wss"), "tcp"
 VARIABLE = "DASK_DISTRIBUTED__COMM__TLS__"
-PROBE_SECONDS = 2.0  # that a scheduler, which has refused us already, may take to say why
+PROBE_SECONDS = 2.0  # that a scheduler may take to refuse us; one that is busy is asked by Dask, which waits longer
 HOW = (
     "give --tls-ca, --tls-cert and --tls-key (of `bcmdist certs`), in Python a distributed.Security, or set "
     f"{VARIABLE}CA_FILE, {VARIABLE}CLIENT__CERT and {VARIABLE}CLIENT__KEY"
@@ -98,40 +98,57 @@ def _file(security, name):
 
 
 def refuse_strangers(address: str, security: distributed.Security) -> None:
-    """Say why a scheduler that could not be reached does not trust us, or we not it; nothing where that is not why.
+    """Say why a scheduler that speaks TLS does not trust us, or we not it; nothing where nobody is there to say it.
+
+    Dask's own connections end in many ways then, some after all the time that a scheduler has to answer.
 
     Raises
     ------
     CertificateRefused
     """
-    scheme, place = parse_address(address)
-    if scheme not in ENCRYPTED + PLAIN:
+    if not _is_encrypted(address):
         return
-    because = _because(parse_host_port(place), security, scheme in ENCRYPTED)
-    if because:
-        raise CertificateRefused(f"expected a Dask scheduler at {address} that trusts us and that we trust, {because}")
-
-
-def _because(place, security, encrypted):
-    """In words what a first exchange of certificates ends with, and what to do; None where nobody is there."""
     try:
-        with socket.create_connection(place, PROBE_SECONDS) as plain:
-            return _exchange(plain, _context(security), security) if encrypted else _hears_tls(plain)
+        with _line(address) as line:
+            because = _exchange(line, _context(security), security)
     except OSError:
-        return None
+        return
+    if because:
+        raise _refused(address, because)
 
 
-def _hears_tls(plain):
-    """Of a scheduler that took no plain connection."""
+def refuse_plain(address: str) -> None:
+    """Say that a scheduler that could not be reached by a plain address speaks TLS, where it does.
+
+    Raises
+    ------
+    CertificateRefused
+    """
+    if parse_address(address)[0] != PLAIN:
+        return
     anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
-    with anybody.wrap_socket(plain):
-        return f"it speaks TLS; write tls://, and {HOW}"
-
-
-def _exchange(plain, context, security):
     try:
-        with context.wrap_socket(plain) as ours:
+        with _line(address) as line:
+            anybody.wrap_socket(line).close()
+    except OSError:
+        return
+    raise _refused(address, f"it speaks TLS; write tls://, and {HOW}")
+
+
+def _line(address):
+    """A connection that nothing has been said on yet."""
+    return socket.create_connection(parse_host_port(parse_address(address)[1]), PROBE_SECONDS)
+
+
+def _refused(address, because):
+    return CertificateRefused(f"expected a Dask scheduler at {address} that trusts us and that we trust, {because}")
+
+
+def _exchange(line, context, security):
+    """In words what showing each other certificates ends with, and what to do; None where it ends well."""
+    try:
+        with context.wrap_socket(line) as ours:
             return None if _is_answered(ours) else _not_taken(security)
     except ssl.SSLCertVerificationError as error:
         return (
