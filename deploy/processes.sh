@@ -57,7 +57,7 @@ refused() {
         cat "$scratch/refused.txt" >&2
         exit 1
     fi
-    echo "ok, refused: $(tail -n 1 "$scratch/refused.txt" | cut -c 1-150)"
+    echo "ok, refused: $(grep -m 1 "$words" "$scratch/refused.txt" | cut -c 1-150)"
 }
 
 # free_port: a port of 127.0.0.1 that nobody listens on.

@@ -44,7 +44,7 @@ def tls_options(command) -> Callable:
         (
             click.option("--tls-ca", metavar="FILE.pem", help="CA that a scheduler at tls://HOST:PORT rests on."),
             click.option("--tls-cert", metavar="FILE.pem", help="Certificate that it is shown."),
-            click.option("--tls-key", metavar="FILE.key", help="Its key [default: as Dask is configured]."),
+            click.option("--tls-key", metavar="FILE.key", help="Its key [default of all three: as Dask is configured]."),
         )
     ):
         command = option(command)
