@@ -20,8 +20,6 @@ def asked(source, y, settings, companions) -> tuple[Any, Settings]:
     """
     if isinstance(y, Settings):
         y, settings = None, y
-    if isinstance(source, tuple):
-        source = Given(*source)
     if y is not None:
         source = Given(source, y, companions or {})
     elif companions:
@@ -39,7 +37,9 @@ def places(source, model) -> tuple[tuple[Scratch, ...], Any, Any]:
 
 
 def placed(source) -> tuple[tuple[Scratch, ...], Any]:
-    """What must be kept alive, and the URL of rows."""
+    """What must be kept alive, and the URL of rows: of a place, or of (X, y)."""
+    if isinstance(source, tuple):
+        source = Given(*source)
     if not isinstance(source, Given):
         return (), source
     scratch, url = source.written()

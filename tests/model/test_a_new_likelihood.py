@@ -374,5 +374,5 @@ def test_tasks_of_the_command_line_are_those_of_the_likelihoods():
 def test_settings_know_what_is_registered():
     with pytest.raises(InvalidOption, match=r"task: expected one of regression, .* binomial, got 'shares'"):
         Settings(task="shares")
-    with pytest.raises(InvalidOption, match=r"likelihood: expected one of gaussian, .*onehot, got 'beta'"):
+    with pytest.raises(InvalidOption, match=r"likelihood: expected one of gaussian, .*onehot, .*got 'beta'"):
         Settings(likelihood="beta")
