@@ -162,6 +162,11 @@ def test_nobody_at_an_address_with_tls(refused, ours):
     )
 
 
+@pytest.mark.parametrize("address", ["tls://nowhere", "tls://127.0.0.1:port", "tls://"])
+def test_an_address_with_tls_that_is_none(refused, ours, address):
+    refused(SchedulerUnreachable, f"expected a Dask scheduler at {address}, none answered", address, shown(ours))
+
+
 def test_a_scheduler_that_speaks_no_tls(refused, ours, folder):
     with started(folder, None) as plain:
         said = "it speaks no TLS; write tcp:// where the network is to be trusted"

@@ -40,15 +40,15 @@ NO_TLS = Tls()
 
 def tls_options(command) -> Callable:
     """--tls-ca, --tls-cert, --tls-key."""
-    for option in reversed(
-        (
-            click.option("--tls-ca", metavar="FILE.pem", help="CA that a scheduler at tls://HOST:PORT rests on."),
-            click.option("--tls-cert", metavar="FILE.pem", help="Certificate that it is shown."),
-            click.option("--tls-key", metavar="FILE.key", help="Its key [default of all three: as Dask is configured]."),
-        )
-    ):
-        command = option(command)
-    return command
+
+    @click.option("--tls-ca", metavar="FILE.pem", help="CA of a scheduler at tls://HOST:PORT [default: Dask's].")
+    @click.option("--tls-cert", metavar="FILE.pem", help="Certificate that it is shown [default: Dask's].")
+    @click.option("--tls-key", metavar="FILE.key", help="Its key [default: Dask's].")
+    @functools.wraps(command)
+    def wrapped(*args, **options):
+        return command(*args, **options)
+
+    return wrapped
 
 
 def runtime_options(command) -> Callable:

@@ -111,7 +111,7 @@ def refuse_strangers(address: str, security: distributed.Security) -> None:
     try:
         with _line(address) as line:
             because = _exchange(line, _context(security), security)
-    except OSError:
+    except (OSError, ValueError):  # nobody is there, or the address is none
         return
     if because:
         raise _refused(address, because)
@@ -131,7 +131,7 @@ def refuse_plain(address: str) -> None:
     try:
         with _line(address) as line:
             anybody.wrap_socket(line).close()
-    except OSError:
+    except (OSError, ValueError):  # nobody is there, or the address is none
         return
     raise _refused(address, f"it speaks TLS; write tls://, and {HOW}")
 
