@@ -207,6 +207,15 @@ def test_the_command_line_refuses_before_anything_is_written(secure, wave, tmp_p
     assert not (tmp_path / "m").exists()
 
 
+def test_a_service_without_what_its_scheduler_asks_for_does_not_start(tmp_path, ours):
+    pytest.importorskip("fastapi", reason="the service: pip install 'bcmdist[serve]'")
+    command = ["serve", str(tmp_path), "--port", "0", "--scheduler", "tls://127.0.0.1:1"]
+    done = CliRunner().invoke(cli, command)
+    assert (done.exit_code, "expected certificates for tls://127.0.0.1:1" in done.stderr) == (1, True)
+    done = CliRunner().invoke(cli, [*command, "--tls-ca", str(ours / "ca.pem")])
+    assert (done.exit_code, "expected all of --tls-ca, --tls-cert and --tls-key" in done.stderr) == (2, True)
+
+
 def test_every_command_that_takes_a_scheduler_takes_certificates():
     every = {**cli.commands, **cli.commands["submit"].commands}
     taking = {name: {p.name for p in command.params} for name, command in every.items()}
