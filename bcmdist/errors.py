@@ -139,6 +139,10 @@ class SchedulerLost(SchedulerUnreachable):
     """The Dask scheduler, or every worker, went away while it worked; what was committed is safe."""
 
 
+class CertificateRefused(BcmdistError, ConnectionError):
+    """A scheduler does not take our certificate or shows one that we do not take, or one side speaks no TLS."""
+
+
 class WorkerCannotRead(BcmdistError, OSError):
     """A Dask worker does not see the data or the model under the client's path."""
 

@@ -35,7 +35,7 @@ def running(runtime: Where) -> Iterator[Runtime]:
     else:
         from bcmdist.runtime.dask.cluster import DaskRuntime  # quick start
 
-        with DaskRuntime(address_of(runtime)) as ours:
+        with DaskRuntime(address_of(runtime), security=getattr(runtime, "security", None)) as ours:
             yield ours
 
 

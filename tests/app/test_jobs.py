@@ -64,7 +64,7 @@ class ThisMachine:
 def machine(monkeypatch, tmp_path):
     """The scheduler's machine as commands find it, and the directory of jobs in the environment."""
     machine = ThisMachine()
-    monkeypatch.setattr(jobcommands, "_machine", lambda address: machine)
+    monkeypatch.setattr(jobcommands, "_machine", lambda address, tls: machine)
     monkeypatch.setenv("BCMDIST_JOBS", str(tmp_path / "jobs"))
     return machine
 
@@ -314,7 +314,7 @@ def test_a_scheduler_that_does_not_answer(wave, tmp_path, monkeypatch):
         s.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{s.getsockname()[1]}"
     command = ["submit", "fit", path, "--model", tmp_path / "m", "--jobs", tmp_path / "jobs", "--scheduler", address]
-    monkeypatch.setattr(jobcommands, "_machine", lambda address: SchedulerMachine(address, connect_seconds=1))
+    monkeypatch.setattr(jobcommands, "_machine", lambda address, tls: SchedulerMachine(address, connect_seconds=1))
     assert f"SchedulerUnreachable: expected a Dask scheduler at {address}" in refused(*command)
     assert not (tmp_path / "jobs").exists()
 

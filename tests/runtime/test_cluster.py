@@ -38,7 +38,6 @@ from bcmdist.model.scaling import Scaling
 from bcmdist.runtime.dask import cluster as module
 from bcmdist.runtime.dask import connection
 from bcmdist.runtime.dask.cluster import DaskRuntime
-from bcmdist.runtime.dask.scheduler import SchedulerMachine
 from bcmdist.runtime.task import run_batch
 from bcmdist.storage.commits import Reference
 from problems import GIVEN, assert_same_committee
@@ -362,13 +361,6 @@ def test_a_cluster_can_be_joined_from_inside_an_event_loop(cluster):
             return runtime.threads
 
     assert asyncio.run(join()) == 2
-
-
-@pytest.mark.parametrize("open_address", [DaskRuntime, SchedulerMachine])
-def test_tls_is_refused_with_a_way_out(open_address):
-    said = "scheduler: expected tcp://HOST:PORT, got tls://127.0.0.1:8786: TLS is not supported yet; use tcp:// .* ssh"
-    with pytest.raises(InvalidOption, match=said):
-        open_address("tls://127.0.0.1:8786")
 
 
 def test_an_address_that_is_none():

@@ -9,7 +9,7 @@ import click
 from bcmdist.api.requests import REQUESTS, Request, located, request_of
 from bcmdist.app.cli.fit import fit
 from bcmdist.app.cli.ingest import ingest
-from bcmdist.app.cli.options import Command, chosen_place, json_option
+from bcmdist.app.cli.options import Command, chosen_place, chosen_tls, json_option, security_shown, tls_options
 from bcmdist.app.cli.output import one_line, readable, report
 from bcmdist.app.cli.predict import predict
 from bcmdist.app.finite import finite
@@ -52,17 +52,18 @@ def submit() -> None:
 def _submitting(command, kind):
     """A command with the same options that submits what the other does."""
 
-    def callback(directory, scheduler, workers, serial, as_json, **options):
+    def callback(directory, scheduler, workers, serial, tls_ca, tls_cert, tls_key, as_json, **options):
         if scheduler is None:
             raise click.UsageError("expected --scheduler ADDRESS of the cluster that is to do the job")
         chosen_place(scheduler, workers, serial)
+        tls = chosen_tls(scheduler, tls_ca, tls_cert, tls_key)
         from bcmdist.api.carry_out import check  # quick start
         from bcmdist.app import jobs
 
         request = request_of(kind, options)
         check(request)
         request = located(request)
-        with _machine(scheduler) as machine:
+        with _machine(scheduler, tls) as machine:
             journal = jobs.submit(directory, request, machine)
         report({"id": journal.id, **_brief(journal), "scheduler": scheduler, "jobs": journal.storage.url}, as_json)
 
@@ -80,10 +81,10 @@ def request_of_arguments(name, arguments) -> Request:
     return request_of(REQUESTS[name], command.make_context(name, list(arguments)).params)
 
 
-def _machine(address):
+def _machine(address, tls):
     from bcmdist.runtime.dask.scheduler import SchedulerMachine  # quick start
 
-    return SchedulerMachine(address)
+    return SchedulerMachine(address, security=security_shown(tls))
 
 
 @click.command("jobs", cls=Command)
@@ -172,9 +173,10 @@ def cancel(job, directory, as_json) -> None:
 @click.command(cls=Command)
 @click.argument("job", metavar="ID")
 @click.option("--scheduler", metavar="ADDRESS", help="Of the cluster that is to continue it [default: as before].")
+@tls_options
 @jobs_option
 @json_option
-def resume(job, scheduler, directory, as_json) -> None:
+def resume(job, scheduler, tls_ca, tls_cert, tls_key, directory, as_json) -> None:
     """Continue a job that was interrupted, cancelled or failed, from what it has committed.
 
     Example: bcmdist resume ID --scheduler tcp://HOST:8786
@@ -184,7 +186,8 @@ def resume(job, scheduler, directory, as_json) -> None:
     journal = jobs.open_job(directory, job)
     jobs.refuse_finished(journal)
     scheduler = scheduler or jobs.status(journal)["scheduler"]
-    with _machine(scheduler) as machine:
+    tls = chosen_tls(scheduler, tls_ca, tls_cert, tls_key)
+    with _machine(scheduler, tls) as machine:
         jobs.resume(journal, machine)
     report({"id": job, **_brief(journal), "scheduler": scheduler}, as_json)
 

@@ -1,5 +1,5 @@
 """The command line `bcmdist`: demo, import, fit, predict, forecast, score, info, plot, report, ingest, forget, merge,
-prune, serve, tokens, doctor.
+prune, serve, tokens, certs, doctor.
 
 Every command takes `--json` (one object on stdout; progress and logs go to stderr). Exit codes:
 0 done, 1 refused or failed, 2 usage, 141 nobody reads the output. Heavy packages are imported by the commands that use
@@ -18,6 +18,7 @@ import click
 from bcmdist import __version__
 from bcmdist.app import failures
 from bcmdist.app.cli import jobs
+from bcmdist.app.cli.certs import certs
 from bcmdist.app.cli.demo import demo
 from bcmdist.app.cli.doctor import doctor
 from bcmdist.app.cli.fit import fit
@@ -112,6 +113,7 @@ COMMANDS = (
     prune,
     serve,
     tokens,
+    certs,
     doctor,
 )
 for command in (*COMMANDS, *jobs.COMMANDS):

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import click
 
@@ -26,16 +27,42 @@ def _has_one_value(option):
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
 
 
+class Tls(NamedTuple):
+    """Files of a node, for a cluster that speaks TLS; all or none."""
+
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+
+
+NO_TLS = Tls()
+
+
+def tls_options(command) -> Callable:
+    """--tls-ca, --tls-cert, --tls-key."""
+
+    @click.option("--tls-ca", metavar="FILE.pem", help="CA of a scheduler at tls://HOST:PORT [default: Dask's].")
+    @click.option("--tls-cert", metavar="FILE.pem", help="Certificate that it is shown [default: Dask's].")
+    @click.option("--tls-key", metavar="FILE.key", help="Its key [default: Dask's].")
+    @functools.wraps(command)
+    def wrapped(*args, **options):
+        return command(*args, **options)
+
+    return wrapped
+
+
 def runtime_options(command) -> Callable:
-    """--scheduler, --workers, --serial; the command gets `make_runtime`."""
+    """--scheduler, --workers, --serial, and what a scheduler asks for; the command gets `make_runtime`."""
 
     @click.option("--scheduler", metavar="ADDRESS", help="Work on the Dask cluster at this address.")
     @click.option("--workers", type=int, help="Worker processes of a cluster on this machine [default: cores].")
     @click.option("--serial", is_flag=True, help="Work in this process, without a cluster.")
+    @tls_options
     @functools.wraps(command)
-    def wrapped(*args, scheduler, workers, serial, **options):
+    def wrapped(*args, scheduler, workers, serial, tls_ca, tls_cert, tls_key, **options):
         where = chosen_place(scheduler, workers, serial)
-        return command(*args, make_runtime=functools.partial(_runtime, **where), **options)
+        tls = chosen_tls(where.get("scheduler"), tls_ca, tls_cert, tls_key)
+        return command(*args, make_runtime=functools.partial(_runtime, **where, tls=tls), **options)
 
     return wrapped
 
@@ -48,16 +75,46 @@ def chosen_place(scheduler, workers, serial) -> dict:
     click.UsageError
         Several places are given.
     """
-    context = click.get_current_context()
     given = {"scheduler": scheduler, "workers": workers, "serial": serial or None}
-    typed = {n for n in given if context.get_parameter_source(n) is click.core.ParameterSource.COMMANDLINE}
+    typed = set(filter(_is_typed, given))
     chosen = {n: v for n, v in given.items() if v is not None and (n in typed or not typed)}
     if len(chosen) > 1:
         raise click.UsageError("expected one of --scheduler, --workers and --serial, got several")
     return chosen
 
 
-def _runtime(scheduler=None, workers=None, serial=None):
+def chosen_tls(scheduler, tls_ca, tls_cert, tls_key) -> Tls:
+    """What a scheduler is shown; nothing of a configuration file where the command line chose to work elsewhere.
+
+    Raises
+    ------
+    click.UsageError
+        Some of the three are missing, or there is no scheduler to show them to.
+    """
+    tls = Tls(tls_ca, tls_cert, tls_key)
+    if scheduler is None and not any(map(_is_typed, ("tls_ca", "tls_cert", "tls_key"))):
+        return NO_TLS
+    if any(tls) and not all(tls):
+        raise click.UsageError("expected all of --tls-ca, --tls-cert and --tls-key, or none, got some")
+    if any(tls) and scheduler is None:
+        raise click.UsageError("expected --scheduler tls://HOST:PORT beside --tls-ca, got none")
+    return tls
+
+
+def _is_typed(name):
+    return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+
+
+def security_shown(tls: Tls) -> Any:
+    """What Dask knows of the files; None where there are none, which leaves it to Dask's configuration."""
+    if tls == NO_TLS:
+        return None
+    from bcmdist.runtime.dask.security import security_of  # quick start
+
+    return security_of(*map(str, tls))
+
+
+def _runtime(scheduler=None, workers=None, serial=None, tls=NO_TLS):
     from bcmdist.app.cli.progress import ProgressBar  # quick start
 
     if serial:
@@ -66,4 +123,4 @@ def _runtime(scheduler=None, workers=None, serial=None):
         return SerialRuntime(progress=ProgressBar())
     from bcmdist.runtime.dask.cluster import DaskRuntime  # quick start
 
-    return DaskRuntime(scheduler, workers=workers, progress=ProgressBar())
+    return DaskRuntime(scheduler, workers=workers, security=security_shown(tls), progress=ProgressBar())

@@ -3,7 +3,7 @@
 import click
 
 from bcmdist.app.cli.jobs import jobs_option
-from bcmdist.app.cli.options import Command, json_option
+from bcmdist.app.cli.options import NO_TLS, Command, chosen_tls, json_option, security_shown
 from bcmdist.app.cli.output import report
 from bcmdist.errors import MissingExtra
 
@@ -24,15 +24,17 @@ SCOPES = ("read", "ingest", "admin")
 @click.option("--max-body-seconds", "body_seconds", type=float, default=20.0, show_default=True, help="Of sending it.")
 @click.option("--max-rate", "per_second", type=float, default=200.0, show_default=True, help="Requests a second each.")
 @click.option("--scheduler", metavar="ADDRESS", help="Of the Dask cluster that does jobs.")
+@click.option("--tls-ca", metavar="FILE.pem", help="CA of a scheduler at tls://HOST:PORT, shown the same certificate.")
 @click.option("--data", metavar="DIR", help="Data sets and outputs that jobs may name.")
 @jobs_option
 def serve(
-    folder, body_bytes, rows, answer_seconds, body_seconds, per_second, scheduler, data, directory, **where
+    folder, body_bytes, rows, answer_seconds, body_seconds, per_second, scheduler, tls_ca, data, directory, **where
 ) -> None:
     """Serve the models of a directory over HTTP: predictions, and rows to hear, each once.
 
     Listens on this machine only, unless there are tokens and TLS. SIGTERM ends it, when all requests are answered.
-    Rows of requests are kept in MODELS_DIR/.rows. See /openapi.json for what can be asked.
+    Rows of requests are kept in MODELS_DIR/.rows. A scheduler that asks for another certificate than those who ask us
+    is shown the one of Dask's configuration. See /openapi.json for what can be asked.
 
     Example: bcmdist serve models --port 8080 --token-file tokens.json
     """
@@ -40,12 +42,18 @@ def serve(
         from bcmdist.app.service.limits import Limits  # optional
         from bcmdist.app.service.server import Listening
         from bcmdist.app.service.server import serve as run
+        from bcmdist.runtime.dask.security import security_for
     except ImportError as error:
         raise MissingExtra(
             f"serve: expected the package {error.name}, it is not installed; `pip install 'bcmdist[serve]'`"
         ) from error
     limits = Limits(body_bytes, rows, body_seconds, answer_seconds, per_second)
-    run(folder, Listening(**where), limits, jobs=directory, data=data, scheduler=scheduler)
+    listening = Listening(**where)
+    tls = chosen_tls(scheduler, tls_ca, where["tls_cert"], where["tls_key"]) if tls_ca else NO_TLS
+    security = security_shown(tls)
+    if scheduler:
+        security_for(scheduler, security)
+    run(folder, listening, limits, jobs=directory, data=data, scheduler=scheduler, security=security)
 
 
 @click.group()

@@ -1,9 +1,11 @@
 """The service behind the routes: models, limits and metrics, from start to stop."""
 
 import asyncio
+import functools
 import logging
 import os
 from concurrent.futures import Future
+from typing import Any
 
 import anyio
 
@@ -13,6 +15,7 @@ from bcmdist.app.service.catalogue import Catalogue
 from bcmdist.app.service.limits import Limits
 from bcmdist.app.service.metrics import Metrics
 from bcmdist.app.service.work import Work
+from bcmdist.runtime.dask.scheduler import SchedulerMachine
 
 log = logging.getLogger("bcmdist.app.service")
 
@@ -25,10 +28,20 @@ class Service:
     DataNotFound, InvalidOption
     """
 
-    def __init__(self, folder, limits: Limits, *, jobs: str, data: str | None = None, scheduler: str | None = None):
+    def __init__(
+        self,
+        folder,
+        limits: Limits,
+        *,
+        jobs: str,
+        data: str | None = None,
+        scheduler: str | None = None,
+        security: Any = None,
+    ):
         self.limits, self.metrics, self.closing = limits, Metrics(), False
         self.catalogue = Catalogue(folder)
-        self.work = Work(absolute(jobs), self.catalogue.folder, data and os.path.realpath(data), scheduler)
+        machine = functools.partial(SchedulerMachine, security=security)
+        self.work = Work(absolute(jobs), self.catalogue.folder, data and os.path.realpath(data), scheduler, machine)
         self.computing = anyio.CapacityLimiter(max(2, os.cpu_count() or 1))
 
     def listed(self) -> dict:

@@ -61,10 +61,12 @@ class DaskRuntime:
         started, on loopback only, and ended with the runtime.
     workers : int, optional
         Worker processes of the `LocalCluster`, of one thread each; by default one per core.
+    security : distributed.Security, optional
+        Certificates for an address `tls://HOST:PORT`; by default those of Dask's configuration.
 
     Raises
     ------
-    SchedulerUnreachable, VersionMismatch, InvalidOption
+    SchedulerUnreachable, CertificateRefused, VersionMismatch, InvalidOption
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class DaskRuntime:
         address: str | None = None,
         *,
         workers: int | None = None,
+        security: distributed.Security | None = None,
         progress: Progress = silent,
         connect_seconds: float = CONNECT_SECONDS,
     ):
@@ -83,7 +86,7 @@ class DaskRuntime:
                 self._scratch = scratch_directory()
                 with finished_first():  # one that is there by half cannot be ended
                     self._cluster = local_cluster(workers, self._scratch.name)
-            self._client = connect(address or self._cluster, connect_seconds)
+            self._client = connect(address or self._cluster, connect_seconds, security)
             self._telling = Telling(self._client)
             self._prepare_workers()
         except BaseException:

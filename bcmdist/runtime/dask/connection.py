@@ -23,6 +23,7 @@ from distributed.utils import get_mp_context
 
 from bcmdist.errors import BcmdistWarning, InvalidOption, SchedulerUnreachable, VersionMismatch
 from bcmdist.runtime.allocation import keep_pages
+from bcmdist.runtime.dask.security import refuse_plain, refuse_strangers, security_for
 from bcmdist.runtime.signals import withheld
 
 PACKAGES = ("bcmdist", "numpy", "zarr")  # whose versions must agree
@@ -120,28 +121,44 @@ def local_cluster(workers, scratch) -> distributed.LocalCluster:
         )
 
 
-def refuse_tls(address) -> None:
-    """Raise `InvalidOption` where an address asks for TLS, which nobody has told us the certificates of."""
-    if address.startswith(("tls://", "wss://")):
-        raise InvalidOption(
-            f"scheduler: expected tcp://HOST:PORT, got {address}: TLS is not supported yet; use tcp:// on a network "
-            "that you trust, or through an ssh tunnel (ssh -L 8786:HOST:8786)"
-        )
+def connect(where, seconds, security=None) -> distributed.Client:
+    """A client of a cluster of ours, or of the scheduler at an address, which has a worker.
 
-
-def connect(where, seconds) -> distributed.Client:
-    name = where if isinstance(where, str) else "the local cluster"
+    Raises
+    ------
+    SchedulerUnreachable, CertificateRefused, InvalidOption
+    """
     if isinstance(where, str):
-        refuse_tls(where)
+        return with_workers(client_of(where, seconds, security), where)
     try:
-        if isinstance(where, str):
-            in_a_thread(shake_hands(where, seconds))
         client = distributed.Client(where, timeout=seconds, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
-        raise SchedulerUnreachable(
-            f"expected a Dask scheduler at {name}, none answered within {seconds:g} s; start one with "
-            "`dask scheduler`, or leave out --scheduler to work on this machine"
-        ) from error
+        raise unanswered("the local cluster", seconds) from error
+    return with_workers(client, "the local cluster")
+
+
+def client_of(address, seconds, security=None) -> distributed.Client:
+    """A client of the scheduler at an address, which may have no workers; raises as `connect`."""
+    security = security_for(address, security)
+    refuse_strangers(address, security)
+    try:
+        in_a_thread(shake_hands(address, seconds, security))
+        return distributed.Client(address, timeout=seconds, set_as_default=False, security=security)
+    except (OSError, TimeoutError, ValueError) as error:
+        refuse_plain(address)
+        raise unanswered(address, seconds) from error
+
+
+def unanswered(name, seconds) -> SchedulerUnreachable:
+    """The error where nobody is there."""
+    return SchedulerUnreachable(
+        f"expected a Dask scheduler at {name}, none answered within {seconds:g} s; start one with `dask scheduler` and "
+        "name its address by --scheduler, or work on this machine without one"
+    )
+
+
+def with_workers(client, name) -> distributed.Client:
+    """The client, once its cluster has a worker."""
     try:
         client.wait_for_workers(1, timeout=WORKERS_SECONDS)
     except TimeoutError as error:
@@ -153,9 +170,10 @@ def connect(where, seconds) -> distributed.Client:
     return client
 
 
-async def shake_hands(address, seconds) -> None:
+async def shake_hands(address, seconds, security) -> None:
     """Fail in time where something listens that is no scheduler: a client would wait for ever."""
-    comm = await asyncio.wait_for(open_comm(address, timeout=seconds), seconds)
+    shown = security.get_connection_args("client")
+    comm = await asyncio.wait_for(open_comm(address, timeout=seconds, **shown), seconds)
     comm.abort()
 
 

@@ -3,16 +3,15 @@
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-import distributed
-
-from bcmdist.errors import SchedulerUnreachable, VersionMismatch
-from bcmdist.runtime.dask.connection import CONNECT_SECONDS, in_a_thread, refuse_tls, shake_hands
+from bcmdist.errors import VersionMismatch
+from bcmdist.runtime.dask.connection import CONNECT_SECONDS, client_of, in_a_thread, shake_hands
+from bcmdist.runtime.dask.security import lend_certificates, security_for
 
 
 def answers(address, seconds=CONNECT_SECONDS) -> bool:
     """Whether something listens at an address."""
     try:
-        in_a_thread(shake_hands(address, seconds))
+        in_a_thread(shake_hands(address, seconds, security_for(address, None)))
     except (OSError, TimeoutError, ValueError):
         return False
     return True
@@ -23,22 +22,15 @@ class SchedulerMachine:
 
     Raises
     ------
-    InvalidOption, SchedulerUnreachable, VersionMismatch
+    InvalidOption, SchedulerUnreachable, CertificateRefused, VersionMismatch
     """
 
-    def __init__(self, address: str, *, connect_seconds: float = CONNECT_SECONDS):
-        refuse_tls(address)
+    def __init__(self, address: str, *, connect_seconds: float = CONNECT_SECONDS, security=None):
         self.address = address
-        try:
-            in_a_thread(shake_hands(address, connect_seconds))
-            self._client = distributed.Client(address, timeout=connect_seconds, set_as_default=False)
-        except (OSError, TimeoutError, ValueError) as error:
-            raise SchedulerUnreachable(
-                f"expected a Dask scheduler at {address}, none answered within {connect_seconds:g} s; start one with "
-                "`dask scheduler`, and name its address by --scheduler"
-            ) from error
+        self._client = client_of(address, connect_seconds, security)
         try:
             self._refuse_other_version()
+            self._client.run_on_scheduler(lend_certificates)
         except BaseException:
             self.close()
             raise

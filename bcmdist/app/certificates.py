@@ -1,0 +1,179 @@
+"""Certificates for clusters that speak TLS: an authority of one's own, and nodes that it vouches for.
+
+Made by the command `openssl`, which most machines have, so that nothing is installed for what one does once. Whoever
+holds a node's key may run code on the cluster, and whoever holds the authority's may let others in: only their owner
+can read keys.
+"""
+
+import ipaddress
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import tempfile
+
+from bcmdist.errors import DataExists, DataNotFound, InvalidOption, MissingExtra
+
+AUTHORITY = "ca"
+AUTHORITY_DAYS = 3650
+LOOPBACK = ("localhost", "127.0.0.1")
+NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+DNS_NAME = re.compile(
+    r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*"
+)
+SETTINGS = """[req]
+distinguished_name = name
+prompt = no
+x509_extensions = authority
+[name]
+CN = {name}
+[authority]
+basicConstraints = critical, CA:TRUE, pathlen:0
+keyUsage = critical, keyCertSign, cRLSign
+subjectKeyIdentifier = hash
+[node]
+basicConstraints = critical, CA:FALSE
+keyUsage = critical, digitalSignature
+extendedKeyUsage = serverAuth, clientAuth
+subjectKeyIdentifier = hash
+authorityKeyIdentifier = keyid
+{names}
+"""
+
+
+def make_certificates(folder, *, node="node", hosts=LOOPBACK, days=365) -> dict:
+    """Make a node's certificate and key, and the authority's where there is none yet.
+
+    Parameters
+    ----------
+    folder : gets ca.pem, ca.key, and of each node NODE.pem and NODE.key; readable by its owner only where it is made
+    node : name of the two files
+    hosts : names and addresses under which the node is asked over HTTPS; Dask does not compare them
+    days : until the node's certificate expires; the authority's holds for ten years
+
+    Returns
+    -------
+    dict
+        Paths `ca`, `certificate`, `key`; `node`, `hosts`, `days`.
+
+    Raises
+    ------
+    DataExists
+        The node has a certificate or a key already; nothing is written.
+    DataNotFound
+        Of the authority there is only the certificate, or only the key.
+    InvalidOption, MissingExtra
+    """
+    _refuse_names(node, hosts)
+    folder = os.path.abspath(folder)
+    known = _files(folder, AUTHORITY)
+    _refuse_existing(_files(folder, node))
+    there = [os.path.lexists(path) for path in known]
+    if any(there) != all(there):
+        raise DataNotFound(
+            f"{folder}: expected both ca.pem and ca.key of an authority, or none of them, got one; put the other one "
+            "beside it, or name another directory"
+        )
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".making-", dir=folder) as made:
+        if not any(there):
+            _authority(made)
+        authority = known if any(there) else _files(made, AUTHORITY)
+        _node(made, node, hosts, days, authority)
+        for name in (AUTHORITY, node):
+            for new, path in zip(_files(made, name), _files(folder, name), strict=True):
+                if os.path.exists(new):
+                    _put(new, path)
+    certificate, key = _files(folder, node)
+    return {"node": node, "ca": known[0], "certificate": certificate, "key": key, "hosts": list(hosts), "days": days}
+
+
+def _files(folder, name):
+    """Certificate and key of a name."""
+    return os.path.join(folder, f"{name}.pem"), os.path.join(folder, f"{name}.key")
+
+
+def _refuse_names(node, hosts):
+    if not NODE.fullmatch(node) or node == AUTHORITY:
+        raise InvalidOption(
+            f"--node: expected a name of letters, digits and . _ - other than ca, got {node!r}; it names the files"
+        )
+    if not hosts:
+        raise InvalidOption("--host: expected at least one name or address of the node, got none; give one")
+    for host in hosts:
+        if not (_is_address(host) or DNS_NAME.fullmatch(host)):
+            raise InvalidOption(
+                f"--host: expected the name or address of a machine, got {host!r}; give one without port"
+            )
+
+
+def _is_address(host):
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _refuse_existing(paths):
+    for path in paths:
+        if os.path.lexists(path):
+            raise DataExists(f"{path}: expected to make it, it exists; give another --node, or remove it first")
+
+
+def _put(new, path):
+    """Move a file to where none may be."""
+    try:
+        os.link(new, path)
+    except FileExistsError as error:
+        raise DataExists(f"{path}: expected to make it, it exists; another process has made it just now") from error
+
+
+def _authority(folder):
+    """A certificate that vouches for itself."""
+    certificate, key = _key(folder, AUTHORITY)
+    settings = _settings(folder, f"bcmdist CA {secrets.token_hex(4)}")
+    _openssl("req", "-x509", "-new", "-key", key, "-config", settings, "-days", AUTHORITY_DAYS, "-out", certificate)
+
+
+def _node(folder, name, hosts, days, authority):
+    """A certificate that an authority vouches for."""
+    certificate, key = _key(folder, name)
+    said = ",".join(f"{'IP' if _is_address(host) else 'DNS'}:{host}" for host in hosts)
+    settings = _settings(folder, name, f"subjectAltName = {said}")
+    request = os.path.join(folder, "request")
+    _openssl("req", "-new", "-key", key, "-config", settings, "-out", request)
+    signing = ["-CA", authority[0], "-CAkey", authority[1], "-set_serial", f"0x{secrets.token_hex(15)}"]
+    extended = ["-extfile", settings, "-extensions", "node"]
+    _openssl("x509", "-req", "-in", request, *signing, "-days", days, *extended, "-out", certificate)
+
+
+def _key(folder, name):
+    """Where the certificate goes, and the key, which is made: P-256, which all that speak TLS know."""
+    certificate, key = _files(folder, name)
+    curve = ["-pkeyopt", "ec_paramgen_curve:P-256", "-pkeyopt", "ec_param_enc:named_curve"]
+    _openssl("genpkey", "-algorithm", "EC", *curve, "-out", key)
+    os.chmod(key, 0o600)
+    return certificate, key
+
+
+def _settings(folder, name, names=""):
+    path = os.path.join(folder, "settings")
+    with open(path, "w") as file:
+        file.write(SETTINGS.format(name=name, names=names))
+    return path
+
+
+def _openssl(*arguments):
+    program = shutil.which("openssl")
+    if program is None:
+        raise MissingExtra("certs: expected the command openssl, it is not on the PATH; `apt-get install openssl`")
+    command = [program, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, umask=0o077)
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or ["nothing"])[0]
+        raise InvalidOption(
+            f"certs: expected `openssl {arguments[0]}` to succeed, it said {said!r}; see that ca.pem and ca.key belong "
+            "together, and that the disk has room"
+        )
