@@ -44,6 +44,7 @@ def settings(likelihood, **changes):
         "kernel": "se",
         "query": 20,
         "rows_per_expert": 50,
+        "expert": "rvm" if likelihood == "one_against_rest" else "bcm",  # which is the only one that knows it
     }
     return Settings(**given | {"learn": False} | changes)
 
