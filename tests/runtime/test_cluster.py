@@ -16,6 +16,7 @@ from pathlib import Path
 import distributed
 import numpy as np
 import pytest
+import threadpoolctl
 from processes import free_port, wait_until
 
 from bcmdist import GBCM, SerialRuntime, Settings
@@ -140,6 +141,27 @@ def test_blas_is_limited_to_one_thread_per_worker_thread(cluster):
     for fact in facts.values():
         assert fact["blas"]
         assert set(fact["blas"].values()) == {1}
+
+
+def test_a_client_that_leaves_leaves_the_limit_to_others(cluster):
+    with DaskRuntime(cluster._client.scheduler.address):
+        pass
+    for fact in cluster._client.run(connection.worker_facts).values():
+        assert set(fact["blas"].values()) == {1}
+
+
+def test_the_last_to_leave_gives_back_the_threads():
+    def threads():
+        return set(connection.worker_facts()["blas"].values())
+
+    one, other = connection.LimitBlas("one"), connection.LimitBlas("other")
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        one.setup(None)
+        other.setup(None)
+        one.teardown(None)
+        assert threads() == {1}
+        other.teardown(None)
+        assert threads() == {2}
 
 
 def test_everything_of_a_local_cluster_listens_on_loopback(cluster):

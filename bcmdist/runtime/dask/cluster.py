@@ -81,6 +81,7 @@ class DaskRuntime:
         self.progress = progress
         self._cluster, self._scratch = None, None
         self._held: dict[tuple, Held] = {}
+        self._lent: list[LimitBlas | KeepPages] = []  # to workers, while we are there
         try:
             if not address:
                 self._scratch = scratch_directory()
@@ -95,8 +96,9 @@ class DaskRuntime:
 
     def _prepare_workers(self):
         check_versions(self._client)
-        self._client.register_plugin(LimitBlas())
-        self._client.register_plugin(KeepPages())
+        self._lent = [LimitBlas(self._client.id), KeepPages(self._client.id)]
+        for plugin in self._lent:
+            self._client.register_plugin(plugin)
         if self._cluster is not None:
             self._client.register_plugin(IgnoreInterrupts())
         self._client.register_plugin(DeathIsFinal(self._client.id))
@@ -251,7 +253,7 @@ class DaskRuntime:
             if telling is not None and client.status == "running":
                 telling.close()
             if self._cluster is None and client.status == "running":
-                for plugin in (LimitBlas, KeepPages):
+                for plugin in self._lent:
                     with contextlib.suppress(OSError, ValueError):  # the plugin never came, or all is gone
                         client.unregister_worker_plugin(plugin.name)
             client.close()

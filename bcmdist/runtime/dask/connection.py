@@ -11,7 +11,7 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing import forkserver, resource_tracker
-from typing import Any
+from typing import Any, ClassVar
 
 import dask
 import distributed
@@ -44,17 +44,29 @@ PRELOADED = [
 
 
 class LimitBlas(distributed.WorkerPlugin):
-    """Keeps BLAS at one thread per worker thread, on workers that come later too."""
+    """Keeps BLAS at one thread per worker thread for as long as a client needs it, on workers that come later too.
 
-    name = "bcmdist-limit-blas"
+    Several clients may share a worker: the first limits it, and the last to leave gives back what was before.
+    """
+
+    limits: ClassVar[Any] = None  # of this process
+    needed: ClassVar[set[str]] = set()  # by the clients of these names
+
+    def __init__(self, client_id: str):
+        self.client_id = client_id
+        self.name = f"bcmdist-limit-blas-{client_id}"
 
     def setup(self, worker) -> None:
-        """Limit the libraries that are loaded; they stay limited for the life of the process."""
-        self.limits = threadpoolctl.threadpool_limits(1, user_api="blas")
+        """Limit the libraries that are loaded."""
+        if not LimitBlas.needed:
+            LimitBlas.limits = threadpoolctl.threadpool_limits(1, user_api="blas")
+        LimitBlas.needed.add(self.client_id)
 
     def teardown(self, worker) -> None:
-        """Give back what the worker had before."""
-        self.limits.restore_original_limits()
+        """Give back what the worker had before, where nobody else needs it."""
+        LimitBlas.needed.discard(self.client_id)
+        if not LimitBlas.needed:
+            LimitBlas.limits.restore_original_limits()
 
 
 class KeepPages(distributed.WorkerPlugin):
@@ -63,7 +75,8 @@ class KeepPages(distributed.WorkerPlugin):
     There is nothing to tear down: a worker cannot know what it had before, and goes on so for its life.
     """
 
-    name = "bcmdist-keep-pages"
+    def __init__(self, client_id: str):
+        self.name = f"bcmdist-keep-pages-{client_id}"
 
     def setup(self, worker) -> None:
         """For all threads of the process."""
