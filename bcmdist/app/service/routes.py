@@ -1,5 +1,6 @@
 """What can be asked over HTTP of models."""
 
+import functools
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
@@ -110,6 +111,19 @@ async def history(name: Name, service: Asked) -> Response:
     return encoded(await in_thread(service, service.history, name))
 
 
+@router.get("/models/{name}/calibration", dependencies=[READ], response_model=Figures)
+async def calibration(name: Name, service: Asked, under_model: bool = False) -> Response:
+    """How often rows lay in the intervals they were predicted with; `under_model` computes it for seconds from rows."""
+    found = functools.partial(service.calibration, name, under_model=under_model)
+    return encoded(await in_thread(service, found))
+
+
+@router.get("/models/{name}/drift", dependencies=[READ], response_model=Figures)
+async def drift(name: Name, service: Asked) -> Response:
+    """Whether what arrives still looks as the model expects, and how well it was predicted."""
+    return encoded(await in_thread(service, service.drift, name))
+
+
 @router.post("/models/{name}/predict", dependencies=[READ], response_model=Predictions)
 async def predict(name: Name, points: Points, service: Asked) -> Response:
     """Predict at new points."""
@@ -154,6 +168,12 @@ async def submit_job(asked: Job, service: Asked) -> Response:
 async def job(id: JobId, service: Asked) -> Response:
     """How a job stands."""
     return encoded(await in_thread(service, service.work.status, id))
+
+
+@router.get("/jobs/{id}/log", dependencies=[READ], response_model=Figures)
+async def job_log(id: JobId, service: Asked) -> Response:
+    """What happened to a job, oldest first."""
+    return encoded({"id": id, "events": await in_thread(service, service.work.log, id)})
 
 
 @router.delete("/jobs/{id}", dependencies=[ADMIN], response_model=Figures)
