@@ -60,7 +60,7 @@ class Service:
         """Figures of `bcmdist info`, but for places."""
         served = self.catalogue[name]
         with served.using() as loaded:
-            known = loaded.fitted.info()
+            known = loaded.fitted.info() | {"categorical": loaded.member.model.likelihood.categorical}
         lag = {"waiting_rows": served.writer.waiting, "behind_seconds": served.writer.behind}
         return finite(known | {"model": name, **lag, "renewed": served.heard_at})
 

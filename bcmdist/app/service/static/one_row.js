@@ -4,7 +4,7 @@ import { bars, chart, element, short } from "./charts.js";
 
 const $ = (id) => document.getElementById(id);
 const LEVELS = [0.005, 0.01, ...Array.from({ length: 32 }, (_, k) => Number((0.03 * (k + 1)).toFixed(2))), 0.99, 0.995];
-let classes = null;
+let classes = null, categorical = false;
 
 export async function askFor(name) {
   $("answer").replaceChildren();
@@ -15,14 +15,14 @@ export async function askFor(name) {
   const names = model.columns?.length ? model.columns : Array.from({ length: model.inputs }, (_, k) => `X[${k}]`);
   const field = (label) => element("label", {}, label, element("input", { type: "number", step: "any", value: "0", required: "" }));
   $("inputs").replaceChildren(...names.map(field));
-  classes = model.classes ?? null;
+  ({ classes, categorical } = model);
 }
 
 export async function predict(event) {
   event.preventDefault();
   const X = [[...document.querySelectorAll("#inputs input")].map((input) => Number(input.value))];
   if (!X[0].length) return; // those of the model are on their way
-  const body = JSON.stringify(classes ? { X } : { X, quantiles: LEVELS });
+  const body = JSON.stringify(categorical ? { X } : { X, quantiles: LEVELS });
   const answer = await ask(`/models/${$("model").value}/predict`, { method: "POST", headers: { "Content-Type": "application/json" }, body });
   const found = await answer.json();
   $("answer").replaceChildren(...(answer.ok ? drawn(found.predictions) : [element("p", { class: "alarm" }, found.message)]));
