@@ -162,8 +162,10 @@ def test_waiting_rows_are_behind(wave, monkeypatch):
         done.result(20)
         after = client.get("/models/wave").json()
     assert told["waiting_rows"] == 30
-    assert told["behind_seconds"] > 0.0
+    assert told["lag"]["rows"] == 30
+    assert told["lag"]["seconds"] > 0.0
     assert 'bcmdist_model_waiting_rows{model="wave"} 30' in text
-    (behind,) = re.findall(r'^bcmdist_model_behind_seconds{model="wave"} (.*)$', text, re.MULTILINE)
-    assert float(behind) > told["behind_seconds"]
-    assert (after["waiting_rows"], after["behind_seconds"]) == (0, 0.0)
+    (behind,) = re.findall(r'^bcmdist_model_lag_seconds{model="wave"} (.*)$', text, re.MULTILINE)
+    assert 'bcmdist_model_lag_rows{model="wave"} 30' in text
+    assert float(behind) > told["lag"]["seconds"]
+    assert (after["waiting_rows"], after["lag"]) == (0, {"rows": 0, "seconds": 0.0})

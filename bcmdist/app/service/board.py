@@ -72,6 +72,7 @@ class Board:
 
 
 def _brief(served: Served) -> dict:
+    rows, seconds = served.behind()
     with served.using() as loaded:
         member = loaded.member
         return {
@@ -80,7 +81,7 @@ def _brief(served: Served) -> dict:
             "inputs": member.model.inputs,
             "likelihood": member.model.likelihood.name,
             "waiting_rows": served.writer.waiting,
-            "behind_seconds": round(served.writer.behind, 1),
+            "lag": {"rows": rows, "seconds": round(seconds, 1)},
         }
 
 

@@ -61,8 +61,9 @@ class Service:
         served = self.catalogue[name]
         with served.using() as loaded:
             known = loaded.fitted.info() | {"categorical": loaded.member.model.likelihood.categorical}
-        lag = {"waiting_rows": served.writer.waiting, "behind_seconds": served.writer.behind}
-        return finite(known | {"model": name, **lag, "renewed": served.heard_at})
+        rows, seconds = served.behind()
+        behind = {"waiting_rows": served.writer.waiting, "lag": {"rows": rows, "seconds": seconds}}
+        return finite(known | {"model": name, **behind, "renewed": served.heard_at})
 
     def calibration(self, name, *, under_model) -> dict:
         """How often intervals hold: of rows that were predicted before they were heard and, if asked for, under the
@@ -100,13 +101,15 @@ class Service:
         """All that is measured."""
         gauges: dict[str, list] = {"bcmdist_models_unreadable": [({}, float(len(self.catalogue.unreadable)))]}
         for name, served in self.catalogue:
+            behind = served.behind()
             with served.using() as loaded:
                 values = {
                     "bcmdist_model_rows": loaded.member.committee.total.rows,
                     "bcmdist_model_partitions": len(loaded.member.ledger),
                     "bcmdist_model_commit": loaded.member.commit,
                     "bcmdist_model_waiting_rows": served.writer.waiting,
-                    "bcmdist_model_behind_seconds": served.writer.behind,
+                    "bcmdist_model_lag_rows": behind[0],
+                    "bcmdist_model_lag_seconds": behind[1],
                     "bcmdist_model_renewed_timestamp_seconds": served.heard_at,
                 }
             for metric, value in values.items():

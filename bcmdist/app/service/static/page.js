@@ -25,8 +25,8 @@ function link(live, text) {
 
 function showModels(models) {
   say(models.length ? "" : "No models yet.");
-  const cells = ({ name, rows, commit, waiting_rows: waiting, behind_seconds: behind, inputs, likelihood, error }) =>
-    error ? [name, error, "", "", "", "", ""] : [name, short(rows), commit, short(waiting), `${short(behind)} s`, inputs, likelihood];
+  const cells = ({ name, rows, commit, lag, inputs, likelihood, error }) =>
+    error ? [name, error, "", "", "", "", ""] : [name, short(rows), commit, `${short(lag.rows)} rows`, `${short(lag.seconds)} s`, inputs, likelihood];
   $("models").replaceChildren(...models.map((one) => element("tr", {}, ...cells(one).map((text) => element("td", {}, String(text))))));
   const names = models.filter((model) => !model.error).map((model) => model.name);
   const known = [...$("model").options].map((option) => option.value), chosen = $("model").value;
