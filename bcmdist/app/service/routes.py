@@ -10,12 +10,13 @@ from fastapi.security import HTTPBearer
 
 from bcmdist.app.journal import ID
 from bcmdist.app.service.answers import Refused, encoded, refused
-from bcmdist.app.service.asking import predict as predicted
-from bcmdist.app.service.asking import submit
+from bcmdist.app.service.asking import Predicted, answered, question, submit
 from bcmdist.app.service.bodies import Figures, Job, Jobs, Kept, Listed, NewRows, Points, Predictions, Problem
 from bcmdist.app.service.catalogue import NAME
 from bcmdist.app.service.metrics import CONTENT_TYPE
+from bcmdist.app.service.served import Served
 from bcmdist.app.service.service import Service
+from bcmdist.app.service.together import MOST_ROWS
 from bcmdist.errors import BcmdistError
 
 bearer = HTTPBearer(auto_error=False, description="A token of `bcmdist tokens add`.")
@@ -124,13 +125,25 @@ async def drift(name: Name, service: Asked) -> Response:
     return encoded(await in_thread(service, service.drift, name))
 
 
+async def predicted(service: Service, served: Served, points: Points) -> Predicted:
+    """The answer to a request: together with others, unless it is as large as many."""
+    ask = functools.partial(question, served, points, most_rows=service.limits.rows)
+    if len(points.X) > MOST_ROWS:
+        return (await in_thread(service, lambda: answered(served, [ask()])))[0]
+
+    async def together() -> Predicted:
+        return await service.together.ask(served, ask())
+
+    return await in_time(service, together)
+
+
 @router.post("/models/{name}/predict", dependencies=[READ], response_model=Predictions)
 async def predict(name: Name, points: Points, service: Asked) -> Response:
     """Predict at new points."""
     served = service.catalogue[name]
-    found = await in_thread(service, lambda: predicted(served, points, most_rows=service.limits.rows))
+    found = await predicted(service, served, points)
     service.metrics.count("bcmdist_predicted_rows_total", found.answer["rows"], model=name)
-    service.metrics.count("bcmdist_predict_compute_seconds_total", found.seconds, model=name)
+    service.metrics.count("bcmdist_predict_compute_seconds_total", found.share * found.seconds, model=name)
     return encoded(found.answer, headers={"Server-Timing": f"model;dur={1e3 * found.seconds:.3f}"})
 
 

@@ -17,6 +17,7 @@ from bcmdist.app.service.board import Board
 from bcmdist.app.service.catalogue import Catalogue
 from bcmdist.app.service.limits import Limits
 from bcmdist.app.service.metrics import Metrics
+from bcmdist.app.service.together import Together
 from bcmdist.app.service.work import Work
 from bcmdist.errors import DataNotFound
 from bcmdist.runtime.dask.scheduler import SchedulerMachine
@@ -48,6 +49,7 @@ class Service:
         self.work = Work(absolute(jobs), self.catalogue.folder, data and os.path.realpath(data), scheduler, machine)
         self.board = Board(self.catalogue, self.work)
         self.computing = anyio.CapacityLimiter(max(2, os.cpu_count() or 1))
+        self.together = Together(self.computing)
         self.watching = anyio.CapacityLimiter(1)  # who watches keeps nobody from predicting
         self.streams, self.ending = 0, False
         """who watch; whether they should stop, since the server is to end"""
