@@ -45,7 +45,10 @@ class Question:
 class Predicted:
     """An answer, and what it took."""
 
-    answer: dict
+    told: dict
+    """model, commit, method and rows"""
+    values: dict[str, np.ndarray]
+    """predictions by name"""
     seconds: float
     """of computing, of all that was computed together, without waiting and reading"""
     share: float
@@ -53,19 +56,27 @@ class Predicted:
 
 
 def question(served: Served, asked: Points, *, most_rows: int) -> Question:
+    """What a request in JSON asks; as `question_of`."""
+    how = {"method": asked.method, "quantiles": asked.quantiles, "intervals": asked.intervals}
+    companions = {"exposure": asked.exposure, "trials": asked.trials}
+    return question_of(served, asked.X, asked.columns, most_rows=most_rows, companions=companions, **how)
+
+
+def question_of(
+    served: Served, X, columns, *, most_rows: int, method, quantiles, intervals, companions: dict
+) -> Question:
     """What a request asks, with points that the model can be asked about.
 
     Raises
     ------
     InvalidData, Refused
     """
-    _refuse_many(asked.X, most_rows)
+    _refuse_many(X, most_rows)
     with served.using() as loaded:
         model = loaded.member.model
-        X = new_inputs(model, table(model, asked.X, asked.columns))
-    edges = {f"{side}{_percent(mass)}": _edge(mass, side) for mass in asked.intervals for side in ("lower", "upper")}
-    companions = {"exposure": asked.exposure, "trials": asked.trials}
-    return Question(X, asked.method, tuple(asked.quantiles), edges, companions)
+        points = new_inputs(model, table(model, X, columns))
+    edges = {f"{side}{_percent(mass)}": _edge(mass, side) for mass in intervals for side in ("lower", "upper")}
+    return Question(points, method, tuple(quantiles), edges, companions)
 
 
 def answered(served: Served, questions: Sequence[Question]) -> list[Predicted]:
@@ -85,7 +96,12 @@ def answered(served: Served, questions: Sequence[Question]) -> list[Predicted]:
     named = with_deviations(found)
     ends = np.cumsum([len(one.X) for one in questions])
     return [
-        Predicted(told | _shown(one, named, slice(end - len(one.X), end)), seconds, len(one.X) / len(X))
+        Predicted(
+            told | {"rows": len(one.X)},
+            _shown(one, named, slice(end - len(one.X), end)),
+            seconds,
+            len(one.X) / len(X),
+        )
         for one, end in zip(questions, ends.tolist(), strict=True)
     ]
 
@@ -93,9 +109,8 @@ def answered(served: Served, questions: Sequence[Question]) -> list[Predicted]:
 def _shown(asked, found, rows):
     """What was asked for, of some rows."""
     wanted = {f"quantile{level:g}" for level in asked.quantiles}
-    shown = {n: v[rows].tolist() for n, v in found.items() if not n.startswith("quantile") or n in wanted}
-    ends = {name: found[f"quantile{level:g}"][rows].tolist() for name, level in asked.edges.items()}
-    return {"rows": len(asked.X), "predictions": shown | ends}
+    shown = {n: v[rows] for n, v in found.items() if not n.startswith("quantile") or n in wanted}
+    return shown | {name: found[f"quantile{level:g}"][rows] for name, level in asked.edges.items()}
 
 
 def with_deviations(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

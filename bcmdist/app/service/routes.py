@@ -10,13 +10,14 @@ from fastapi.security import HTTPBearer
 
 from bcmdist.app.journal import ID
 from bcmdist.app.service.answers import Refused, encoded, refused
-from bcmdist.app.service.asking import Predicted, answered, question, submit
+from bcmdist.app.service.asking import Predicted, Question, answered, question, submit
 from bcmdist.app.service.bodies import Figures, Job, Jobs, Kept, Listed, NewRows, Points, Predictions, Problem
 from bcmdist.app.service.catalogue import NAME
 from bcmdist.app.service.metrics import CONTENT_TYPE
 from bcmdist.app.service.served import Served
 from bcmdist.app.service.service import Service
 from bcmdist.app.service.together import MOST_ROWS
+from bcmdist.data.arrow import MEDIA_TYPE, write_table
 from bcmdist.errors import BcmdistError
 
 bearer = HTTPBearer(auto_error=False, description="A token of `bcmdist tokens add`.")
@@ -125,10 +126,9 @@ async def drift(name: Name, service: Asked) -> Response:
     return encoded(await in_thread(service, service.drift, name))
 
 
-async def predicted(service: Service, served: Served, points: Points) -> Predicted:
-    """The answer to a request: together with others, unless it is as large as many."""
-    ask = functools.partial(question, served, points, most_rows=service.limits.rows)
-    if len(points.X) > MOST_ROWS:
+async def predicted(service: Service, served: Served, ask: Callable[[], Question], *, rows: int) -> Predicted:
+    """The answer to a question: together with others, unless it is as large as many."""
+    if rows > MOST_ROWS:
         return (await in_thread(service, lambda: answered(served, [ask()])))[0]
 
     async def together() -> Predicted:
@@ -137,14 +137,38 @@ async def predicted(service: Service, served: Served, points: Points) -> Predict
     return await in_time(service, together)
 
 
-@router.post("/models/{name}/predict", dependencies=[READ], response_model=Predictions)
-async def predict(name: Name, points: Points, service: Asked) -> Response:
-    """Predict at new points."""
-    served = service.catalogue[name]
-    found = await predicted(service, served, points)
-    service.metrics.count("bcmdist_predicted_rows_total", found.answer["rows"], model=name)
+def answer(request: Request, service: Service, found: Predicted) -> Response:
+    """Predictions as JSON, or as an Arrow stream where that is asked for."""
+    name, rows = found.told["model"], found.told["rows"]
+    service.metrics.count("bcmdist_predicted_rows_total", rows, model=name)
     service.metrics.count("bcmdist_predict_compute_seconds_total", found.share * found.seconds, model=name)
-    return encoded(found.answer, headers={"Server-Timing": f"model;dur={1e3 * found.seconds:.3f}"})
+    took = {"Server-Timing": f"model;dur={1e3 * found.seconds:.3f}", "Vary": "Accept"}
+    if MEDIA_TYPE in request.headers.get("accept", ""):
+        about = {name: str(value) for name, value in found.told.items()}
+        return Response(write_table(found.values, about), headers=took, media_type=MEDIA_TYPE)
+    values = {name: one.tolist() for name, one in found.values.items()}
+    return encoded(found.told | {"predictions": values}, headers=took)
+
+
+IN_ARROW: dict[str, Any] = {
+    "requestBody": {"content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}},
+}
+OUT_ARROW: dict[int | str, dict[str, Any]] = {200: {"content": {MEDIA_TYPE: {}}}}
+
+
+@router.post(
+    "/models/{name}/predict",
+    dependencies=[READ],
+    response_model=Predictions,
+    responses=OUT_ARROW,
+    openapi_extra=IN_ARROW,
+)
+async def predict(name: Name, points: Points, request: Request, service: Asked) -> Response:
+    """Predict at new points, in JSON or as an Arrow stream, whose columns are inputs by their names (method, quantiles
+    and intervals stand in the query then); answered as Accept says."""
+    served = service.catalogue[name]
+    ask = functools.partial(question, served, points, most_rows=service.limits.rows)
+    return answer(request, service, await predicted(service, served, ask, rows=len(points.X)))
 
 
 @router.post("/models/{name}/rows", dependencies=[INGEST], response_model=Kept)
