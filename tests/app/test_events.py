@@ -7,10 +7,12 @@ import threading
 
 import numpy as np
 import pytest
+from processes import wait_until
 from services import Server, asked, fitted, httpx, new_rows, send
 
 from bcmdist import GBCM
 from bcmdist.app import figures
+from bcmdist.app.service.limits import Limits
 
 
 @pytest.fixture(scope="module")
@@ -169,3 +171,25 @@ def test_waiting_rows_are_behind(wave, monkeypatch):
     assert 'bcmdist_model_lag_rows{model="wave"} 30' in text
     assert float(behind) > told["lag"]["seconds"]
     assert (after["waiting_rows"], after["lag"]) == (0, {"rows": 0, "seconds": 0.0})
+
+
+def test_senders_are_slowed_down_before_memory_fills(wave, monkeypatch):
+    """What waits is bounded: more is refused unread by the model, and counts once when it is sent again."""
+    folder, gbcm = wave
+    go_on = threading.Event()
+    with asked(folder, limits=Limits(waiting_rows=60, answer_seconds=0.2)) as client:
+        writer = client.service.catalogue["wave"].writer
+        hear = writer._hear
+        monkeypatch.setattr(writer, "_hear", lambda requests: go_on.wait(20) and hear(requests))
+        codes = [send(client, new_rows(number), str(number)).status_code for number in range(4)]
+        refused = send(client, new_rows(3), "3")
+        assert writer.waiting == 60
+        go_on.set()
+        wait_until(lambda: writer.waiting == 0, "the rows that waited")
+        again = [send(client, new_rows(number), str(number)) for number in range(4)]
+        wait_until(lambda: writer.waiting == 0, "all rows")
+    assert codes == [504, 504, 503, 503]
+    assert refused.json()["error"] == "Behind"
+    assert refused.headers["Retry-After"] == "5"
+    assert {answer.status_code for answer in again} <= {200, 504}
+    assert GBCM.load(folder / "wave").committee.total.rows == gbcm.committee.total.rows + 4 * 30

@@ -150,6 +150,19 @@ def table(model: Model, X, columns) -> np.ndarray:
     return array[:, list(order)] if order else array
 
 
+def refuse_behind(served: Served, most: int) -> None:
+    """Raise `Refused` while so many rows wait for a model that senders should slow down: these are not kept."""
+    waiting = served.writer.waiting
+    if waiting >= most:
+        raise Refused(
+            503,
+            "Behind",
+            f"rows: expected fewer than {most} rows that wait to be committed, there are {waiting}; send these again, "
+            "under the same key, when some are",
+            Retry_After="5",
+        )
+
+
 def submit(served: Served, key: str, asked: NewRows, *, most_rows: int) -> tuple[dict, bool, Future]:
     """Keep rows, and let a model hear them; as `Served.submit`."""
     _refuse_many(asked.X, most_rows)

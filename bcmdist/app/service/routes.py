@@ -10,7 +10,7 @@ from fastapi.security import HTTPBearer
 
 from bcmdist.app.journal import ID
 from bcmdist.app.service.answers import Refused, encoded, refused
-from bcmdist.app.service.asking import Predicted, Question, answered, question, submit
+from bcmdist.app.service.asking import Predicted, Question, answered, question, refuse_behind, submit
 from bcmdist.app.service.bodies import Figures, Job, Jobs, Kept, Listed, NewRows, Points, Predictions, Problem
 from bcmdist.app.service.catalogue import NAME
 from bcmdist.app.service.metrics import CONTENT_TYPE
@@ -180,6 +180,7 @@ async def rows(
 ) -> Response:
     """Let a model hear rows, once; answered when they are committed, and again under the same Idempotency-Key."""
     served = service.catalogue[name]
+    refuse_behind(served, service.limits.waiting_rows)
     kept, before, done = await in_thread(
         service, lambda: submit(served, idempotency_key, new, most_rows=service.limits.rows)
     )
