@@ -2,10 +2,14 @@
 
 import asyncio
 import contextlib
+import signal
+import subprocess
+import sys
 from types import MappingProxyType
 
 import numpy as np
 import pytest
+from processes import LONG, Commands, free_port, wait_until
 
 from bcmdist import GBCM, Settings
 
@@ -19,6 +23,7 @@ from bcmdist.app.service.service import Service  # noqa: E402
 QUICK = {"query": 20, "learn": False, "kernel": "se", "rows_per_expert": 60}
 HERE = "http://127.0.0.1"
 NO_WORK = MappingProxyType({})
+START = "listening on"
 
 
 def fitted(folder, name="wave", *, rows=120, task="regression", **settings):
@@ -73,3 +78,26 @@ def new_rows(seed=0, rows=30):
 def send(client, rows, key, name="wave", **headers):
     """The answer to rows under an idempotency key."""
     return client.post(f"/models/{name}/rows", json=rows, headers={"Idempotency-Key": key, **headers})
+
+
+class Server:
+    """`bcmdist serve` on loopback."""
+
+    def __init__(self, folder, *options):
+        self.folder, self.port = folder, free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = folder.parent / "serve.log"
+        self.command = [sys.executable, "-m", "bcmdist", "serve", str(folder), "--port", str(self.port), *options]
+        self.start()
+
+    def start(self):
+        environment = Commands(self.folder.parent).environment
+        begun = self.log.read_text().count(START) if self.log.exists() else 0
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(self.command, env=environment, stderr=log)
+        wait_until(lambda: self.log.read_text().count(START) > begun, f"a server: {self.log.read_text()[-500:]}")
+
+    def end(self, number=signal.SIGTERM):
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.process.wait(timeout=LONG)

@@ -53,6 +53,7 @@ def info(snapshot: Snapshot) -> dict:
         "drift": told(snapshot.ledger, from_facts(facts.expected)),
         "fading": asdict(facts.fading) if facts.fading.fades else None,
         "skipped": list(facts.skipped),
+        "lag": _lag(facts),
         "cells": _cells(snapshot),
         "seconds_by_stage": facts.seconds,
         "model": snapshot.url,
@@ -64,6 +65,14 @@ def _shared_lengthscales(kernel):
     """By name, how many inputs have one and the same lengthscale: all those of a kernel, where they are several."""
     values = {f"kernel.{name}": kernel.parameters[name] for name in kernel.lengthscales}
     return {name: len(value) for name, value in values.items() if len(value) > 1 and np.ptp(value) == 0.0}
+
+
+def _lag(facts):
+    """How far ingestion was behind its sources, together and one by one; None where nobody has looked."""
+    if not facts.lag:
+        return None
+    rows, seconds = (([one[name] for one in facts.lag.values()]) for name in ("rows", "seconds"))
+    return {"rows": sum(rows), "seconds": max(seconds), "sources": facts.lag}
 
 
 def _cells(snapshot):

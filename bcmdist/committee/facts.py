@@ -140,6 +140,9 @@ class Facts:
     networks: dict[str, Any] | None = None
     """of networks: the `rows` they were trained on, and of each its `log_evidence` in units of the scaled targets, its
     `noise_variance` and the `evaluations` it took"""
+    lag: dict[str, Any] | None = None
+    """by source, how far its ingestion was behind it at its last commit: `partitions`, `rows` and `seconds`, about, and
+    `at`, in seconds since the epoch"""
     other: dict[str, Any] = field(default_factory=dict)
     """what other versions have written, by name"""
 

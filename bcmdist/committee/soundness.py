@@ -67,6 +67,7 @@ NETWORKS = {
     "noise_variance": every(POSITIVE),
     "evaluations": every(COUNT),
 }
+LAG = {"partitions": COUNT, "rows": COUNT, "seconds": NOT_NEGATIVE, "at": NOT_NEGATIVE}
 FIT = {
     "approximation": one_of(("laplace", "ep")),
     "expert": TEXT.perhaps,
@@ -104,6 +105,7 @@ FIT = {
     "noise": maybe(one_of(("auto", "constant", "varying"))),
     "spread": maybe(fields(SPREAD)),
     "networks": maybe(fields(NETWORKS)),
+    "lag": maybe(each(fields(LAG))),
 }
 FACTS = {"model": NAMED, "fit": NAMED, "evidence": NUMBER, "rows": COUNT, "partitions": COUNT.perhaps}
 

@@ -109,7 +109,12 @@ def read_entry(url, x, y, companions) -> dict[str, np.ndarray]:
     ------
     As `open_entry`.
     """
-    schema, _, message = _opened(_payload(url), url)
+    return decoded(_payload(url), url, x, y, companions)[0]
+
+
+def decoded(fields, url, x, y, companions) -> tuple[dict[str, np.ndarray], list[str]]:
+    """As `read_entry`, of the fields of an entry that are there already, and the names of the inputs in them."""
+    schema, _, message = _opened(fields, url)
     inputs, others = _roles(schema, url, x, y, companions)
     pa = _pyarrow()
     try:
@@ -118,7 +123,8 @@ def read_entry(url, x, y, companions) -> dict[str, np.ndarray]:
     except (pa.ArrowException, OSError) as error:
         raise InvalidData(f"{url}: expected a record batch, it cannot be read ({error}); publish it again") from error
     columns = {name: _values(batch.column(schema.get_field_index(name)), url, name) for name in (*inputs, *others)}
-    return {name: columns[name] for name in others} | {x: np.column_stack([columns[name] for name in inputs])}
+    found = {name: columns[name] for name in others} | {x: np.column_stack([columns[name] for name in inputs])}
+    return found, inputs
 
 
 class StreamEntries:

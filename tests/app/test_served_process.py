@@ -12,8 +12,8 @@ import time
 
 import numpy as np
 import pytest
-from processes import LONG, Commands, free_port, wait_until
-from services import asked, fitted, httpx, new_rows, send
+from processes import LONG, Commands, wait_until
+from services import Server, asked, fitted, httpx, new_rows, send
 
 from bcmdist import GBCM
 from bcmdist.app.service.protocol import HEAD_SECONDS
@@ -21,30 +21,6 @@ from bcmdist.app.service.tokens import add_token
 from problems import assert_same_committee
 
 REQUESTS, KILLED_AT = 10, (2, 6)
-START = "listening on"
-
-
-class Server:
-    """`bcmdist serve` on loopback."""
-
-    def __init__(self, folder, *options):
-        self.folder, self.port = folder, free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        self.log = folder.parent / "serve.log"
-        self.command = [sys.executable, "-m", "bcmdist", "serve", str(folder), "--port", str(self.port), *options]
-        self.start()
-
-    def start(self):
-        environment = Commands(self.folder.parent).environment
-        begun = self.log.read_text().count(START) if self.log.exists() else 0
-        with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(self.command, env=environment, stderr=log)
-        wait_until(lambda: self.log.read_text().count(START) > begun, f"a server: {self.log.read_text()[-500:]}")
-
-    def end(self, number=signal.SIGTERM):
-        if self.process.poll() is None:
-            self.process.send_signal(number)
-        return self.process.wait(timeout=LONG)
 
 
 @pytest.fixture

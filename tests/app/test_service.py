@@ -11,6 +11,7 @@ from processes import wait_until
 from services import asked, fitted, new_rows, send
 
 from bcmdist import GBCM, HMC, Settings, sample_posterior
+from bcmdist.app.service.page import SCRIPTS
 from problems import assert_same_committee
 
 # The same numbers through JSON, whose digits give each of them back.
@@ -320,7 +321,10 @@ def test_the_page_finds_what_it_names(wave):
         named = re.findall(r'(?:href|src)="(/[^"]*)"', page)
         assert named == ["/page.css", "/page.js"]
         kinds = [client.get(url).headers["Content-Type"].partition(";")[0] for url in named]
-        script = client.get("/page.js").text
+        scripts = {name: client.get(f"/{name}").text for name in SCRIPTS}
     assert kinds == ["text/css", "text/javascript"]
-    ids = set(re.findall(r'id="(\w+)"', page))
-    assert set(re.findall(r'"#(\w+)[" ]', script)) <= ids
+    ids = set(re.findall(r'id="([\w-]+)"', page))
+    for script in scripts.values():
+        assert set(re.findall(r'from "\./([^"]*)"', script)) <= scripts.keys()
+        assert set(re.findall(r'\$\("([\w-]+)"\)', script)) <= ids
+        assert set(re.findall(r'put\("([\w-]+)"', script)) <= ids

@@ -12,6 +12,7 @@ from bcmdist.app.cli.ingest import ingest
 from bcmdist.app.cli.options import Command, chosen_place, chosen_tls, json_option, security_shown, tls_options
 from bcmdist.app.cli.output import one_line, readable, report
 from bcmdist.app.cli.predict import predict
+from bcmdist.app.cli.watching import watch
 from bcmdist.app.finite import finite
 
 FOLLOW_SECONDS = 0.5
@@ -109,16 +110,27 @@ def list_jobs(directory, as_json) -> None:
 
 @click.command(cls=Command)
 @click.argument("job", metavar="ID")
+@click.option("--watch", "live", is_flag=True, help="Show it and its model as they change, until the job has ended.")
 @jobs_option
 @json_option
-def status(job, directory, as_json) -> None:
+def status(job, live, directory, as_json) -> None:
     """Tell how a job stands: its state, progress, speed, workers lost, and its result or error.
+
+    With --watch also rows, learning curve, drift, calibration and relevance of its model, which are drawn again
+    whenever they change; with --json besides, it only waits, and tells how the job has ended.
 
     Example: bcmdist status ID --json
     """
     from bcmdist.app import jobs  # quick start
 
-    figures = jobs.status(jobs.open_job(directory, job))
+    journal = jobs.open_job(directory, job)
+    if live and not as_json:
+        watch(journal, _line)
+        return
+    while live and jobs.status(journal)["state"] in jobs.OPEN:
+        time.sleep(FOLLOW_SECONDS)
+        journal.news()
+    figures = jobs.status(journal)
     report(figures, as_json, {name: value for name, value in figures.items() if value not in (None, {}, [])})
 
 

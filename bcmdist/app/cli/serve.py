@@ -23,12 +23,26 @@ SCOPES = ("read", "ingest", "admin")
 @click.option("--max-seconds", "answer_seconds", type=float, default=60.0, show_default=True, help="Until an answer.")
 @click.option("--max-body-seconds", "body_seconds", type=float, default=20.0, show_default=True, help="Of sending it.")
 @click.option("--max-rate", "per_second", type=float, default=200.0, show_default=True, help="Requests a second each.")
+@click.option(
+    "--max-waiting", "waiting_rows", type=int, default=10**6, show_default=True, help="Rows that wait to be committed."
+)
 @click.option("--scheduler", metavar="ADDRESS", help="Of the Dask cluster that does jobs.")
 @click.option("--tls-ca", metavar="FILE.pem", help="CA of a scheduler at tls://HOST:PORT, shown the same certificate.")
 @click.option("--data", metavar="DIR", help="Data sets and outputs that jobs may name.")
 @jobs_option
 def serve(
-    folder, body_bytes, rows, answer_seconds, body_seconds, per_second, scheduler, tls_ca, data, directory, **where
+    folder,
+    body_bytes,
+    rows,
+    answer_seconds,
+    body_seconds,
+    per_second,
+    waiting_rows,
+    scheduler,
+    tls_ca,
+    data,
+    directory,
+    **where,
 ) -> None:
     """Serve the models of a directory over HTTP: predictions, and rows to hear, each once.
 
@@ -47,7 +61,7 @@ def serve(
         raise MissingExtra(
             f"serve: expected the package {error.name}, it is not installed; `pip install 'bcmdist[serve]'`"
         ) from error
-    limits = Limits(body_bytes, rows, body_seconds, answer_seconds, per_second)
+    limits = Limits(body_bytes, rows, body_seconds, answer_seconds, per_second, waiting_rows=waiting_rows)
     listening = Listening(**where)
     tls = chosen_tls(scheduler, tls_ca, where["tls_cert"], where["tls_key"]) if tls_ca else NO_TLS
     security = security_shown(tls)

@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from bcmdist import __version__
-from bcmdist.app.service import page, routes
+from bcmdist.app.service import arrow, events, page, routes
 from bcmdist.app.service.answers import Refused, problem, refused
 from bcmdist.app.service.gate import LOOPBACK, Gate
 from bcmdist.app.service.service import Service
@@ -30,7 +30,9 @@ def make_app(service: Service, *, tokens: Tokens | None = None, hosts: Iterable[
 
     app = FastAPI(title="bcmdist", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.service = service
+    app.include_router(arrow.router)
     app.include_router(routes.router)
+    app.include_router(events.router)
     app.include_router(page.router)
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)

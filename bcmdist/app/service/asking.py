@@ -1,6 +1,7 @@
 """What is asked of a model: predictions at new points in memory, and rows to hear."""
 
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -12,42 +13,104 @@ from bcmdist.app.service.served import Served
 from bcmdist.data.schema import Schema, taken
 from bcmdist.errors import InvalidData
 from bcmdist.model.model import Model
+from bcmdist.prediction.new_rows import new_inputs
+
+
+@dataclass(frozen=True)
+class Question:
+    """Points, checked as far as they can be without predicting, and what is asked of them."""
+
+    X: np.ndarray
+    """(n, D) in the order of the model's columns, in original units"""
+    method: str | None
+    quantiles: tuple[float, ...]
+    edges: dict[str, float]
+    """levels of the ends of intervals, by their names"""
+    companions: dict
+    """exposure and trials"""
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """Of all quantiles that are needed."""
+        return tuple(dict.fromkeys([*self.quantiles, *self.edges.values()]))
+
+    @property
+    def way(self) -> tuple:
+        """Questions of the same way can be answered together; one with companions with none but itself."""
+        given = any(value is not None for value in self.companions.values())
+        return self.method, self.levels, id(self) if given else None
 
 
 @dataclass(frozen=True)
 class Predicted:
     """An answer, and what it took."""
 
-    answer: dict
+    told: dict
+    """model, commit, method and rows"""
+    values: dict[str, np.ndarray]
+    """predictions by name"""
     seconds: float
-    """of computing, without waiting and reading"""
+    """of computing, of all that was computed together, without waiting and reading"""
+    share: float
+    """of these, as its rows are of all of them"""
 
 
-def predict(served: Served, asked: Points, *, most_rows: int) -> Predicted:
-    """Predictions by the names of `GBCM.predict`, with standard deviations beside variances and `lower90`, `upper90` of
-    an interval of mass 0.9.
+def question(served: Served, asked: Points, *, most_rows: int) -> Question:
+    """What a request in JSON asks; as `question_of`."""
+    how = {"method": asked.method, "quantiles": asked.quantiles, "intervals": asked.intervals}
+    companions = {"exposure": asked.exposure, "trials": asked.trials}
+    return question_of(served, asked.X, asked.columns, most_rows=most_rows, companions=companions, **how)
+
+
+def question_of(
+    served: Served, X, columns, *, most_rows: int, method, quantiles, intervals, companions: dict
+) -> Question:
+    """What a request asks, with points that the model can be asked about.
 
     Raises
     ------
-    InvalidData, InvalidOption, Refused
+    InvalidData, Refused
     """
-    _refuse_many(asked.X, most_rows)
+    _refuse_many(X, most_rows)
     with served.using() as loaded:
-        X = table(loaded.member.model, asked.X, asked.columns)
+        model = loaded.member.model
+        points = new_inputs(model, table(model, X, columns))
+    edges = {f"{side}{_percent(mass)}": _edge(mass, side) for mass in intervals for side in ("lower", "upper")}
+    return Question(points, method, tuple(quantiles), edges, companions)
+
+
+def answered(served: Served, questions: Sequence[Question]) -> list[Predicted]:
+    """Predictions by the names of `GBCM.predict`, with standard deviations beside variances and `lower90`, `upper90` of
+    an interval of mass 0.9; of some questions of one way, which are computed together.
+
+    Raises
+    ------
+    InvalidData, InvalidOption
+    """
+    first, X = questions[0], np.concatenate([one.X for one in questions])
+    with served.using() as loaded:
         start = time.perf_counter()
-        edges = {
-            f"{side}{_percent(mass)}": _edge(mass, side) for mass in asked.intervals for side in ("lower", "upper")
-        }
-        levels = tuple(dict.fromkeys([*asked.quantiles, *edges.values()]))
-        how = {"exposure": asked.exposure, "trials": asked.trials, "quantiles": levels}
-        method, found = loaded.predict(X, method=asked.method, **how)
+        method, found = loaded.predict(X, method=first.method, quantiles=first.levels, **first.companions)
         seconds = time.perf_counter() - start
-        state = loaded.state
-    named = with_deviations(found) | {name: found[f"quantile{level:g}"] for name, level in edges.items()}
+        told = {"model": served.name, "commit": loaded.state, "method": method}
+    named = with_deviations(found)
+    ends = np.cumsum([len(one.X) for one in questions])
+    return [
+        Predicted(
+            told | {"rows": len(one.X)},
+            _shown(one, named, slice(end - len(one.X), end)),
+            seconds,
+            len(one.X) / len(X),
+        )
+        for one, end in zip(questions, ends.tolist(), strict=True)
+    ]
+
+
+def _shown(asked, found, rows):
+    """What was asked for, of some rows."""
     wanted = {f"quantile{level:g}" for level in asked.quantiles}
-    shown = {n: v.tolist() for n, v in named.items() if not n.startswith("quantile") or n in wanted}
-    answer = {"model": served.name, "commit": state, "method": method, "rows": len(X), "predictions": shown}
-    return Predicted(answer, seconds)
+    shown = {n: v[rows] for n, v in found.items() if not n.startswith("quantile") or n in wanted}
+    return shown | {name: found[f"quantile{level:g}"][rows] for name, level in asked.edges.items()}
 
 
 def with_deviations(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -85,6 +148,19 @@ def table(model: Model, X, columns) -> np.ndarray:
         raise InvalidData("columns: expected none, the columns of the training data had no names; leave them out")
     order = taken(Schema(tuple(columns)), model.schema, "X")
     return array[:, list(order)] if order else array
+
+
+def refuse_behind(served: Served, most: int) -> None:
+    """Raise `Refused` while so many rows wait for a model that senders should slow down: these are not kept."""
+    waiting = served.writer.waiting
+    if waiting >= most:
+        raise Refused(
+            503,
+            "Behind",
+            f"rows: expected fewer than {most} rows that wait to be committed, there are {waiting}; send these again, "
+            "under the same key, when some are",
+            Retry_After="5",
+        )
 
 
 def submit(served: Served, key: str, asked: NewRows, *, most_rows: int) -> tuple[dict, bool, Future]:

@@ -20,13 +20,14 @@ from fastapi import HTTPException
 from bcmdist.app.service.answers import Refused
 from bcmdist.app.service.limits import Limits, Rate
 from bcmdist.app.service.metrics import Metrics
+from bcmdist.app.service.page import SCRIPTS
 from bcmdist.app.service.tokens import EVERYTHING, Token, Tokens
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-OPEN = ("/", "/page.js", "/page.css", "/health", "/ready", "/favicon.ico")  # nothing of models
+OPEN = ("/", "/page.css", *(f"/{name}" for name in SCRIPTS), "/health", "/ready", "/favicon.ico")  # nothing of models
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 HEADERS = [
     (b"cache-control", b"no-store"),

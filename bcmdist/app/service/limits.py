@@ -28,6 +28,8 @@ class Limits:
     per_second: float = 200.0
     """requests of one asker, on average over some seconds"""
     connections: int = 500
+    waiting_rows: int = 1_000_000
+    """of requests to one model that are not committed yet: more are to come later"""
 
     def __post_init__(self):
         for name, value in vars(self).items():

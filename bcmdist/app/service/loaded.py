@@ -37,6 +37,11 @@ class Loaded(ABC):
     def member(self) -> GBCM:
         """A committee that tells of all of them what inputs and targets are."""
 
+    @property
+    @abstractmethod
+    def lag(self) -> dict[str, dict]:
+        """How far ingestion was behind its sources when this was committed, by source."""
+
     @abstractmethod
     def close(self) -> None:
         """Let go of it."""
@@ -68,6 +73,10 @@ class OneCommittee(Loaded):
 
     member = committee
 
+    @property
+    def lag(self) -> dict[str, dict]:
+        return self.committee.snapshot.facts.lag or {}
+
     def close(self) -> None:
         self._lease.close()
 
@@ -94,6 +103,10 @@ class Members(Loaded):
     @property
     def member(self) -> GBCM:
         return self._first
+
+    @property
+    def lag(self) -> dict[str, dict]:
+        return {}
 
     def close(self) -> None:
         """Nothing is held."""

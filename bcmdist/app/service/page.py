@@ -5,12 +5,13 @@ from importlib.resources import files
 from fastapi import APIRouter, Response
 
 router = APIRouter(include_in_schema=False)
-TYPES = {"page.html": "text/html; charset=utf-8", "page.js": "text/javascript", "page.css": "text/css"}
+TYPES = {"html": "text/html; charset=utf-8", "js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
+SCRIPTS = ("page.js", "charts.js", "figures.js", "jobs.js", "one_row.js")
 
 
 def _file(name):
-    text = files("bcmdist.app.service").joinpath(name).read_bytes()
-    return Response(text, media_type=TYPES[name])
+    text = files("bcmdist.app.service").joinpath("static", name).read_bytes()
+    return Response(text, media_type=TYPES[name.rpartition(".")[2]])
 
 
 @router.get("/")
@@ -19,16 +20,22 @@ async def page() -> Response:
     return _file("page.html")
 
 
-@router.get("/page.js")
-async def script() -> Response:
-    """What it does."""
-    return _file("page.js")
-
-
 @router.get("/page.css")
 async def style() -> Response:
     """How it looks."""
     return _file("page.css")
+
+
+def _script(name):
+    async def script() -> Response:
+        """Some of what it does."""
+        return _file(name)
+
+    return script
+
+
+for name in SCRIPTS:
+    router.add_api_route(f"/{name}", _script(name))
 
 
 @router.get("/favicon.ico")

@@ -1,5 +1,6 @@
 """What can be asked over HTTP of models."""
 
+import functools
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
@@ -9,12 +10,14 @@ from fastapi.security import HTTPBearer
 
 from bcmdist.app.journal import ID
 from bcmdist.app.service.answers import Refused, encoded, refused
-from bcmdist.app.service.asking import predict as predicted
-from bcmdist.app.service.asking import submit
+from bcmdist.app.service.asking import Predicted, Question, answered, question, refuse_behind, submit
 from bcmdist.app.service.bodies import Figures, Job, Jobs, Kept, Listed, NewRows, Points, Predictions, Problem
 from bcmdist.app.service.catalogue import NAME
 from bcmdist.app.service.metrics import CONTENT_TYPE
+from bcmdist.app.service.served import Served
 from bcmdist.app.service.service import Service
+from bcmdist.app.service.together import MOST_ROWS
+from bcmdist.data.arrow import MEDIA_TYPE, write_table
 from bcmdist.errors import BcmdistError
 
 bearer = HTTPBearer(auto_error=False, description="A token of `bcmdist tokens add`.")
@@ -110,14 +113,62 @@ async def history(name: Name, service: Asked) -> Response:
     return encoded(await in_thread(service, service.history, name))
 
 
-@router.post("/models/{name}/predict", dependencies=[READ], response_model=Predictions)
-async def predict(name: Name, points: Points, service: Asked) -> Response:
-    """Predict at new points."""
+@router.get("/models/{name}/calibration", dependencies=[READ], response_model=Figures)
+async def calibration(name: Name, service: Asked, under_model: bool = False) -> Response:
+    """How often rows lay in the intervals they were predicted with; `under_model` computes it for seconds from rows."""
+    found = functools.partial(service.calibration, name, under_model=under_model)
+    return encoded(await in_thread(service, found))
+
+
+@router.get("/models/{name}/drift", dependencies=[READ], response_model=Figures)
+async def drift(name: Name, service: Asked) -> Response:
+    """Whether what arrives still looks as the model expects, and how well it was predicted."""
+    return encoded(await in_thread(service, service.drift, name))
+
+
+async def predicted(service: Service, served: Served, ask: Callable[[], Question], *, rows: int) -> Predicted:
+    """The answer to a question: together with others, unless it is as large as many."""
+    if rows > MOST_ROWS:
+        return (await in_thread(service, lambda: answered(served, [ask()])))[0]
+
+    async def together() -> Predicted:
+        return await service.together.ask(served, ask())
+
+    return await in_time(service, together)
+
+
+def answer(request: Request, service: Service, found: Predicted) -> Response:
+    """Predictions as JSON, or as an Arrow stream where that is asked for."""
+    name, rows = found.told["model"], found.told["rows"]
+    service.metrics.count("bcmdist_predicted_rows_total", rows, model=name)
+    service.metrics.count("bcmdist_predict_compute_seconds_total", found.share * found.seconds, model=name)
+    took = {"Server-Timing": f"model;dur={1e3 * found.seconds:.3f}", "Vary": "Accept"}
+    if MEDIA_TYPE in request.headers.get("accept", ""):
+        about = {name: str(value) for name, value in found.told.items()}
+        return Response(write_table(found.values, about), headers=took, media_type=MEDIA_TYPE)
+    values = {name: one.tolist() for name, one in found.values.items()}
+    return encoded(found.told | {"predictions": values}, headers=took)
+
+
+IN_ARROW: dict[str, Any] = {
+    "requestBody": {"content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}},
+}
+OUT_ARROW: dict[int | str, dict[str, Any]] = {200: {"content": {MEDIA_TYPE: {}}}}
+
+
+@router.post(
+    "/models/{name}/predict",
+    dependencies=[READ],
+    response_model=Predictions,
+    responses=OUT_ARROW,
+    openapi_extra=IN_ARROW,
+)
+async def predict(name: Name, points: Points, request: Request, service: Asked) -> Response:
+    """Predict at new points, in JSON or as an Arrow stream, whose columns are inputs by their names (method, quantiles
+    and intervals stand in the query then); answered as Accept says."""
     served = service.catalogue[name]
-    found = await in_thread(service, lambda: predicted(served, points, most_rows=service.limits.rows))
-    service.metrics.count("bcmdist_predicted_rows_total", found.answer["rows"], model=name)
-    service.metrics.count("bcmdist_predict_compute_seconds_total", found.seconds, model=name)
-    return encoded(found.answer, headers={"Server-Timing": f"model;dur={1e3 * found.seconds:.3f}"})
+    ask = functools.partial(question, served, points, most_rows=service.limits.rows)
+    return answer(request, service, await predicted(service, served, ask, rows=len(points.X)))
 
 
 @router.post("/models/{name}/rows", dependencies=[INGEST], response_model=Kept)
@@ -129,6 +180,7 @@ async def rows(
 ) -> Response:
     """Let a model hear rows, once; answered when they are committed, and again under the same Idempotency-Key."""
     served = service.catalogue[name]
+    refuse_behind(served, service.limits.waiting_rows)
     kept, before, done = await in_thread(
         service, lambda: submit(served, idempotency_key, new, most_rows=service.limits.rows)
     )
@@ -154,6 +206,12 @@ async def submit_job(asked: Job, service: Asked) -> Response:
 async def job(id: JobId, service: Asked) -> Response:
     """How a job stands."""
     return encoded(await in_thread(service, service.work.status, id))
+
+
+@router.get("/jobs/{id}/log", dependencies=[READ], response_model=Figures)
+async def job_log(id: JobId, service: Asked) -> Response:
+    """What happened to a job, oldest first."""
+    return encoded({"id": id, "events": await in_thread(service, service.work.log, id)})
 
 
 @router.delete("/jobs/{id}", dependencies=[ADMIN], response_model=Figures)

@@ -37,8 +37,8 @@ class Waiting:
     def ack(self, offset, keys) -> None:
         """Their senders are told."""
 
-    def lag(self, after) -> int:
-        return len(self.parts)
+    def lag(self, after) -> None:
+        """The writer knows."""
 
     def close(self) -> None:
         """Nothing is open."""
@@ -89,6 +89,13 @@ class Served:
             loaded.close()
         else:
             self._leave(before)
+
+    def behind(self) -> tuple[int, float]:
+        """Rows of requests and, by the newest commit, of sources, that wait, and seconds that the oldest of them do."""
+        with self.using() as loaded:
+            known = loaded.lag.values()
+        rows = self.writer.waiting + sum(one["rows"] for one in known)
+        return rows, max([self.writer.behind, *(one["seconds"] for one in known)])
 
     def renew(self) -> bool:
         """Load what is the newest commit by now; whether there was another.

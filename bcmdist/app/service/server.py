@@ -71,7 +71,8 @@ def serve(folder, where: Listening, limits: Limits, **work) -> None:
     tokens = Tokens(where.token_file) if where.token_file else None
     with _bound(where.host, where.port) as listening:
         _log_to_stderr()
-        app = make_app(Service(folder, limits, **work), tokens=tokens, hosts=where.names)
+        service = Service(folder, limits, **work)
+        app = make_app(service, tokens=tokens, hosts=where.names)
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -89,7 +90,19 @@ def serve(folder, where: Listening, limits: Limits, **work) -> None:
         scheme, port = "https" if where.tls_cert else "http", listening.getsockname()[1]
         logging.getLogger("bcmdist.app.service").info("listening on %s://%s:%d", scheme, where.host, port)
         with noting([]):  # signals, which the server passes on when it has ended
-            uvicorn.Server(config).run(sockets=[listening])
+            _Server(config, service).run(sockets=[listening])
+
+
+class _Server(uvicorn.Server):
+    """A server that tells its service when it is to end: streams of events would go on, and be waited for."""
+
+    def __init__(self, config, service: Service):
+        super().__init__(config)
+        self._service = service
+
+    def handle_exit(self, sig, frame) -> None:
+        self._service.ending = True
+        super().handle_exit(sig, frame)
 
 
 def _bound(host, port):

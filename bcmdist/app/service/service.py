@@ -10,11 +10,16 @@ from typing import Any
 import anyio
 
 from bcmdist.api.requests import absolute
+from bcmdist.app import figures
 from bcmdist.app.finite import finite
+from bcmdist.app.service.answers import Refused
+from bcmdist.app.service.board import Board
 from bcmdist.app.service.catalogue import Catalogue
 from bcmdist.app.service.limits import Limits
 from bcmdist.app.service.metrics import Metrics
+from bcmdist.app.service.together import Together
 from bcmdist.app.service.work import Work
+from bcmdist.errors import DataNotFound
 from bcmdist.runtime.dask.scheduler import SchedulerMachine
 
 log = logging.getLogger("bcmdist.app.service")
@@ -42,30 +47,47 @@ class Service:
         self.catalogue = Catalogue(folder)
         machine = functools.partial(SchedulerMachine, security=security)
         self.work = Work(absolute(jobs), self.catalogue.folder, data and os.path.realpath(data), scheduler, machine)
+        self.board = Board(self.catalogue, self.work)
         self.computing = anyio.CapacityLimiter(max(2, os.cpu_count() or 1))
+        self.together = Together(self.computing)
+        self.watching = anyio.CapacityLimiter(1)  # who watches keeps nobody from predicting
+        self.streams, self.ending = 0, False
+        """who watch; whether they should stop, since the server is to end"""
 
     def listed(self) -> dict:
         """Models by name, and those that cannot be read."""
-        known = [{"name": name, **self._brief(served)} for name, served in self.catalogue]
-        broken = [{"name": name, "error": why} for name, why in sorted(self.catalogue.unreadable.items())]
-        return {"models": known + [one for one in broken if one["name"] not in {m["name"] for m in known}]}
-
-    def _brief(self, served):
-        with served.using() as loaded:
-            member = loaded.member
-            return {
-                "commit": loaded.state,
-                "rows": member.committee.total.rows,
-                "inputs": member.model.inputs,
-                "likelihood": member.model.likelihood.name,
-            }
+        return {"models": self.board.models()}
 
     def told(self, name) -> dict:
         """Figures of `bcmdist info`, but for places."""
         served = self.catalogue[name]
         with served.using() as loaded:
-            figures = loaded.fitted.info()
-        return finite(figures | {"model": name, "waiting_rows": served.writer.waiting, "renewed": served.heard_at})
+            known = loaded.fitted.info() | {"categorical": loaded.member.model.likelihood.categorical}
+        rows, seconds = served.behind()
+        behind = {"waiting_rows": served.writer.waiting, "lag": {"rows": rows, "seconds": seconds}}
+        return finite(known | {"model": name, **behind, "renewed": served.heard_at})
+
+    def calibration(self, name, *, under_model) -> dict:
+        """How often intervals hold: of rows that were predicted before they were heard and, if asked for, under the
+        model, as `bcmdist info --calibration`, which takes seconds and rows that can be read.
+
+        Raises
+        ------
+        InvalidOption, MemoryLimit, Refused
+        """
+        with self.catalogue[name].using() as loaded:
+            gbcm = loaded.committee
+            found = {"model": name, **figures.calibration(gbcm.snapshot)}
+            try:
+                return finite(found | ({"under_model": gbcm.calibration()} if under_model else {}))
+            except DataNotFound as error:
+                text = "under_model: expected rows that can be read again, some are gone; leave it out"
+                raise Refused(409, "DataNotFound", text) from error
+
+    def drift(self, name) -> dict:
+        """Whether what arrives still looks as the model expects."""
+        with self.catalogue[name].using() as loaded:
+            return {"model": name, **figures.drift(loaded.committee.snapshot)}
 
     def history(self, name) -> dict:
         """Commits of a model, oldest first, without offsets, which name places."""
@@ -81,12 +103,15 @@ class Service:
         """All that is measured."""
         gauges: dict[str, list] = {"bcmdist_models_unreadable": [({}, float(len(self.catalogue.unreadable)))]}
         for name, served in self.catalogue:
+            behind = served.behind()
             with served.using() as loaded:
                 values = {
                     "bcmdist_model_rows": loaded.member.committee.total.rows,
                     "bcmdist_model_partitions": len(loaded.member.ledger),
                     "bcmdist_model_commit": loaded.member.commit,
                     "bcmdist_model_waiting_rows": served.writer.waiting,
+                    "bcmdist_model_lag_rows": behind[0],
+                    "bcmdist_model_lag_seconds": behind[1],
                     "bcmdist_model_renewed_timestamp_seconds": served.heard_at,
                 }
             for metric, value in values.items():

@@ -14,13 +14,14 @@ from bcmdist.api.carry_out import check
 from bcmdist.api.requests import FitRequest, Request, from_json, named_places
 from bcmdist.app import jobs
 from bcmdist.app.finite import finite
-from bcmdist.app.journal import open_job
+from bcmdist.app.journal import Journal, job_ids, open_job
 from bcmdist.app.service.answers import Refused, without_places
 from bcmdist.app.service.catalogue import NAME
-from bcmdist.errors import DataNotFound, InvalidOption, JobRefused
+from bcmdist.errors import BcmdistError, DataNotFound, InvalidOption, JobRefused
 from bcmdist.runtime.dask.scheduler import SchedulerMachine
 
-HIDDEN = ("coordinator", "scheduler")
+HIDDEN = ("coordinator", "scheduler", "host", "pid", "by")
+LINES_SHOWN = 8  # of a log, beside how a job stands
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,33 @@ class Work:
     def status(self, job: str) -> dict:
         """How a job stands; `JobNotFound` where there is none."""
         return self._shown(jobs.status(open_job(self.jobs, job)))
+
+    def log(self, job: str) -> list[dict]:
+        """Events of a job, oldest first; `JobNotFound` where there is none."""
+        return self._log(open_job(self.jobs, job))
+
+    def newest(self, most: int, known: dict[str, Journal]) -> list[dict]:
+        """How the newest jobs stand, newest first, each with the end of its `log`.
+
+        Parameters
+        ----------
+        known : journals by id, which are read on from where they are; replaced by those of the jobs that are told
+        """
+        ids = job_ids(self.jobs)[: -most - 1 : -1]
+        told, kept = [], dict[str, Journal]()
+        for job in ids:
+            try:
+                kept[job] = known.get(job) or open_job(self.jobs, job)
+                kept[job].news()
+                told.append(self._shown(jobs.status(kept[job])) | {"log": self._log(kept[job])[-LINES_SHOWN:]})
+            except (BcmdistError, OSError) as error:
+                told.append({"id": job, "state": "unreadable", "error": type(error).__name__, "log": []})
+        known.clear()
+        known.update(kept)
+        return told
+
+    def _log(self, journal):
+        return [self._shown(event) for event in journal.events]
 
     def cancel(self, job: str) -> dict:
         """Stop a job, and how it stands then."""

@@ -6,6 +6,7 @@ queue is lost: nobody in it had an answer, so that its senders ask again.
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
@@ -27,19 +28,30 @@ class Writer:
     def __init__(self, name: str, hear: Callable[[Sequence[Received]], None]):
         self._hear = hear
         self._queue: queue.SimpleQueue[tuple[Received, Future] | None] = queue.SimpleQueue()
-        self._waiting, self._lock = 0, threading.Lock()
+        self._waiting: dict[Future, tuple[int, float]] = {}
+        """rows of requests, and since when they wait, by the order in which they came"""
+        self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=f"writer of {name}", daemon=True)
         self._thread.start()
 
     @property
     def waiting(self) -> int:
         """Rows that are not committed yet."""
-        return self._waiting
+        with self._lock:
+            return sum(rows for rows, _ in self._waiting.values())
+
+    @property
+    def behind(self) -> float:
+        """Seconds that the oldest of them wait."""
+        with self._lock:
+            begun = next((begun for _, begun in self._waiting.values()), None)
+        return 0.0 if begun is None else time.monotonic() - begun
 
     def submit(self, request: Received) -> Future:
         """A future that is done once the rows are committed, or that fails as `hear` does."""
         done: Future = Future()
-        self._count(request.rows)
+        with self._lock:
+            self._waiting[done] = request.rows, time.monotonic()
         self._queue.put((request, done))
         return done
 
@@ -47,10 +59,6 @@ class Writer:
         """Commit what waits."""
         self._queue.put(None)
         self._thread.join()
-
-    def _count(self, rows):
-        with self._lock:
-            self._waiting += rows
 
     def _run(self):
         closing = False
@@ -75,8 +83,9 @@ class Writer:
             failed: Exception | None = error
         else:
             failed = None
-        for request, done in batch:
-            self._count(-request.rows)
+        for _, done in batch:
+            with self._lock:
+                del self._waiting[done]
             if failed is None:
                 done.set_result(None)
             else:

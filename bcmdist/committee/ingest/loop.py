@@ -14,7 +14,6 @@ What is heard is decided by `admission`, which only thinks; here are the source,
 
 import contextlib
 import functools
-import math
 import random
 import time
 import warnings
@@ -24,6 +23,7 @@ from typing import Any
 from bcmdist.committee.cells import heard_in_cells, refuse_heard_in_cells
 from bcmdist.committee.fading import Weighting, chosen_fading, going_on
 from bcmdist.committee.ingest.admission import Admission, Instructions, Known
+from bcmdist.committee.ingest.behind import Behind
 from bcmdist.committee.ingest.in_turn import ingest_in_turn
 from bcmdist.committee.ingest.options import IngestOptions, IngestReport
 from bcmdist.committee.ingest.race import heard_again
@@ -57,9 +57,8 @@ COMMIT_SECONDS = 5.0
 COMMIT_SHARE = 20
 # Partitions of one task at most: neighbours are read together and their messages travel as one.
 GROUP = 4
-# Seconds between two looks at a source that had nothing new, and between two questions how much waits there.
+# Seconds between two looks at a source that had nothing new.
 POLL_SECONDS = 0.5
-LAG_SECONDS = 2.0
 # The first pause of the loser of a commit, on average; it doubles up to `LONGEST_PAUSE`.
 PAUSE, LONGEST_PAUSE = 0.01, 1.0
 
@@ -97,12 +96,13 @@ class _Loop:
         self.admission = Admission(self._known(fading), snapshot.surveyed, options, self._unfit)
         self.watch, self.before = watch, snapshot.ledger
         """who looks on; the ledger as it was when this began"""
+        self.lag: dict[str, float] | None = None
+        """how far behind the source the commit is that is being made"""
         self.read_to = snapshot.offsets.get(source.name) if options.watch else None
         self.given = 0
         """new partitions that were handed out"""
         self.label = "ingest" if source.name else "experts"
-        self.announced, self.lag_asked = 0, -math.inf
-        """partitions given and waiting in the source, about, and when that was asked"""
+        self.behind = Behind(source)
         self.failures: list[BcmdistError] = []
         self.committed, self.commit_seconds, self.unpruned = time.monotonic(), 0.0, 0
         self.hearing = self.watch.hearing(self.expert, self.snapshot)
@@ -238,7 +238,7 @@ class _Loop:
 
     def commit(self) -> None:
         """Commit what is pending, whoever else does; then acknowledge it."""
-        begun = time.monotonic()
+        begun, self.lag = time.monotonic(), self._lag()
         batch, overtaken = totalled(self.admission.take(), self.runtime, self._hear_again, label=self.label), False
         if self.admission.is_overtaken(batch):
             batch = self._left_of(batch)
@@ -283,7 +283,19 @@ class _Loop:
     def _beside(self):
         """What a commit is to say beside what was heard."""
         facts = self.watch.facts(self.snapshot.facts)
+        if self.lag is not None:
+            facts["lag"] = (self.snapshot.facts.lag or {}) | {self.source.name: self.lag}
         return Beside(self.source.name, self.admission.fading, self.admission.report.skipped, facts)
+
+    def _lag(self):
+        """How far behind the source a commit now is; None of rows in memory, which nobody adds to."""
+        if not self.source.name:
+            return None
+        report = self.admission.report
+        self.behind.look(self.read_to, self.given)
+        some = [entry.rows for entry in self.snapshot.ledger[-100:]]
+        rows = sum(some) / len(some) if some else self.snapshot.facts.rows_per_expert
+        return self.behind.told(report.partitions + self.admission.uncommitted + len(report.skipped), rows)
 
     def _prune(self):
         if self.unpruned:
@@ -301,9 +313,8 @@ class _Loop:
 
     def _progress(self, *, finished=False):
         """Partitions heard of those read and those that wait, about."""
-        now, done = time.monotonic(), self.admission.report.partitions + self.admission.uncommitted
-        if not finished and now - self.lag_asked >= LAG_SECONDS:
-            with contextlib.suppress(BcmdistError):  # who reads says what is wrong
-                self.announced, self.lag_asked = self.given + (self.source.lag(self.read_to) or 0), now
-        total = done if finished else max(self.announced, self.given, done + 1)
+        done = self.admission.report.partitions + self.admission.uncommitted
+        if not finished:
+            self.behind.look(self.read_to, self.given)
+        total = done if finished else max(self.behind.announced, self.given, done + 1)
         self.runtime.progress(self.label, done, total)

@@ -1,0 +1,59 @@
+"""Arrow in and out: points as a record batch, and predictions as columns, beside the same in JSON.
+
+Which of two routes of one path is taken decides the Content-Type of the request; what is answered, its Accept.
+"""
+
+import functools
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.routing import APIRoute
+from starlette.routing import Match
+
+from bcmdist.app.service.asking import question_of
+from bcmdist.app.service.bodies import Level
+from bcmdist.app.service.routes import READ, Asked, Name, answer, in_thread, predicted
+from bcmdist.data.arrow import MEDIA_TYPE, read_table
+
+COMPANIONS = ("exposure", "trials")
+Levels = Annotated[list[Level], Query(max_length=49)]
+
+
+class _OfArrow(APIRoute):
+    """A route for requests whose body is an Arrow stream."""
+
+    def matches(self, scope):
+        kinds = [value for name, value in scope.get("headers", []) if name.lower() == b"content-type"]
+        if not kinds or kinds[0].partition(b";")[0].strip().lower() != MEDIA_TYPE.encode():
+            return Match.NONE, {}
+        return super().matches(scope)
+
+
+# The document tells of the path once, with both kinds of bodies.
+router = APIRouter(route_class=_OfArrow, include_in_schema=False)
+
+
+@router.post("/models/{name}/predict", dependencies=[READ])
+async def predict_arrow(
+    name: Name,
+    request: Request,
+    service: Asked,
+    method: Annotated[str | None, Query(max_length=100)] = None,
+    quantiles: Levels = [],  # noqa: B006
+    intervals: Levels = [],  # noqa: B006
+) -> Response:
+    """Predict at the points of an Arrow stream; what else is asked stands in the query."""
+    served, body = service.catalogue[name], await request.body()
+    X, columns, companions = await in_thread(service, functools.partial(read_table, body, others=COMPANIONS))
+    asked = functools.partial(
+        question_of,
+        served,
+        X,
+        columns or None,
+        most_rows=service.limits.rows,
+        method=method,
+        quantiles=quantiles,
+        intervals=intervals,
+        companions={name: companions.get(name) for name in COMPANIONS},
+    )
+    return answer(request, service, await predicted(service, served, asked, rows=len(X)))

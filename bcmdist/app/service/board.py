@@ -1,0 +1,107 @@
+"""The board: what the page shows of models and jobs, worked out once for all who watch, and again as it changes."""
+
+import threading
+import time
+from collections.abc import Iterator
+
+from bcmdist.app import figures
+from bcmdist.app.finite import finite
+from bcmdist.app.journal import Journal
+from bcmdist.app.service.answers import without_places
+from bcmdist.app.service.catalogue import Catalogue
+from bcmdist.app.service.served import Served
+from bcmdist.app.service.work import Work
+from bcmdist.errors import BcmdistError, InvalidOption
+
+LOOK_SECONDS = 0.25  # between two looks at what may have changed
+JOBS_SHOWN = 20  # the newest ones
+
+
+class Board:
+    """What is known by now; any thread may ask."""
+
+    def __init__(self, catalogue: Catalogue, work: Work):
+        self._catalogue, self._work, self._lock = catalogue, work, threading.Lock()
+        self._looked: dict[str, tuple[float, object]] = {}
+        """what was found, and when"""
+        self._shown: dict[str, tuple[str, dict]] = {}
+        """figures of models, and the state that they are of"""
+        self._journals: dict[str, Journal] = {}
+
+    def models(self) -> list[dict]:
+        """Models in brief, as `GET /models` lists them."""
+        known = [{"name": name, **_brief(served)} for name, served in self._catalogue]
+        names = {one["name"] for one in known}
+        broken = sorted(self._catalogue.unreadable.items())
+        return known + [{"name": name, "error": why} for name, why in broken if name not in names]
+
+    def model(self, name: str) -> dict:
+        """Figures of a model: `relevance`, `calibration`, `drift`, `curve`, `history`, and `view` where there is one.
+
+        Raises
+        ------
+        Refused
+        """
+        served = self._catalogue[name]
+        with served.using() as loaded, self._lock:
+            state, shown = self._shown.get(name, ("", {}))
+            if state != loaded.state:
+                shown = finite({"model": name, "commit": loaded.state, **_figures(loaded)})
+                self._shown[name] = loaded.state, shown
+        return shown
+
+    def jobs(self) -> list[dict]:
+        """How the newest jobs stand, newest first, with the ends of their logs."""
+        with self._lock:
+            return self._work.newest(JOBS_SHOWN, self._journals)
+
+    def now(self, name: str | None) -> Iterator[tuple[str, object]]:
+        """Events by name: models, jobs and, if one is named, a model."""
+        yield "models", self._fresh("models", self.models)
+        if name is not None:
+            yield "model", self.model(name)
+        yield "jobs", self._fresh("jobs", self.jobs)
+
+    def _fresh(self, what, ask):
+        """What was found a moment ago by somebody else, or is found now."""
+        at, found = self._looked.get(what, (0.0, None))
+        if time.monotonic() - at >= LOOK_SECONDS:
+            found = ask()
+            self._looked[what] = time.monotonic(), found
+        return found
+
+
+def _brief(served: Served) -> dict:
+    rows, seconds = served.behind()
+    with served.using() as loaded:
+        member = loaded.member
+        return {
+            "commit": loaded.state,
+            "rows": member.committee.total.rows,
+            "inputs": member.model.inputs,
+            "likelihood": member.model.likelihood.name,
+            "waiting_rows": served.writer.waiting,
+            "lag": {"rows": rows, "seconds": round(seconds, 1)},
+        }
+
+
+def _figures(loaded):
+    try:
+        snapshot = loaded.committee.snapshot
+    except InvalidOption:  # a mixture
+        return {}
+    return {
+        "relevance": figures.relevance(snapshot),
+        "calibration": figures.calibration(snapshot),
+        **figures.drift(snapshot),
+        "history": figures.growth(snapshot),
+        "view": _view(loaded, snapshot),
+    }
+
+
+def _view(loaded, snapshot):
+    """Predictions that can be drawn; why there are none where they need more than inputs."""
+    try:
+        return figures.view(snapshot, lambda X: loaded.predict(X, method=None)[1])
+    except BcmdistError as error:
+        return {"message": without_places(str(error))}

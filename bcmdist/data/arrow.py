@@ -1,0 +1,58 @@
+"""Tables as Arrow IPC streams, in memory: what is asked of a service, and what it answers.
+
+A stream that comes is one uncompressed record batch, as an entry of a Redis stream: what it declares is compared with a
+limit before it is decoded (`bcmdist.data.entries`).
+"""
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+
+from bcmdist.data.entries import decoded
+from bcmdist.errors import MissingExtra
+
+MEDIA_TYPE = "application/vnd.apache.arrow.stream"
+
+
+def read_table(data: bytes, *, others: Collection[str]) -> tuple[np.ndarray, tuple[str, ...], dict[str, np.ndarray]]:
+    """Inputs (n, D), their names, and those of the others (n,) that are there.
+
+    Inputs are a column X of fixed-size lists, which has no names, or else all numeric columns but the others.
+
+    Raises
+    ------
+    InvalidData, UnsafeData, MissingExtra
+    """
+    _arrow()
+    columns, names = decoded({b"data": data}, "body", "X", None, tuple(others))
+    return columns.pop("X"), () if names == ["X"] else tuple(names), columns
+
+
+def write_table(columns: Mapping[str, np.ndarray], about: Mapping[str, str]) -> bytes:
+    """Columns (n,), or (n, k) as fixed-size lists, by name; `about` them as metadata of the schema.
+
+    Raises
+    ------
+    MissingExtra
+    """
+    pa = _arrow()
+    batch = pa.record_batch({name: _column(pa, values) for name, values in columns.items()})
+    batch = batch.replace_schema_metadata(dict(about))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()
+
+
+def _column(pa, values):
+    if values.ndim == 1:
+        return pa.array(values)
+    return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(values).ravel()), values.shape[1])
+
+
+def _arrow():
+    try:
+        import pyarrow.ipc  # optional
+    except ImportError as error:
+        raise MissingExtra("arrow: expected the package pyarrow; pip install 'bcmdist[tables]'") from error
+    return pyarrow
