@@ -95,7 +95,7 @@ def test_what_cannot_be_written(rng, tmp_path):
     X, y = rows(rng)
     path = tmp_path / "model.onnx"
     arcsine = GBCM.fit(X, y, Settings(kernel="arcsine", **QUICK))
-    with pytest.raises(InvalidOption, match="expected a kernel of se, .* got arcsine; fit with another"):
+    with pytest.raises(InvalidOption, match=r"expected a kernel of se, .* got arcsine; fit with another"):
         arcsine.to_onnx(path)
     relevance = GBCM.fit(X, y, Settings(expert="rvm", query=20))
     with pytest.raises(InvalidOption, match="expected values at query points"):

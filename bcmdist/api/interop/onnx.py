@@ -2,11 +2,12 @@
 
     mean = b(x)' m,   variance = var(f | v) + |F^-1 b(x)|^2,   F F' = Lambda
 
-of whitened columns b at query points (`bcmdist.prediction.latent`); noise, and what rows left out have said of the scale
-and shape of errors, for new observations (`bcmdist.prediction.observation`). All in double precision.
+of whitened columns b at query points (`bcmdist.prediction.latent`); noise, and what rows left out have said of the
+scale and shape of errors, for new observations (`bcmdist.prediction.observation`). All in double precision.
 """
 
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from bcmdist.api.interop.graph import Graph, Value
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.observations import unweighted
 from bcmdist.errors import DataExists, InvalidOption
+from bcmdist.model.shared.query import Query
 from bcmdist.prediction.fitted import Fitted
 from bcmdist.prediction.observation import HIGH, LOW
 from bcmdist.prediction.predictors import chosen_method
@@ -58,7 +60,7 @@ def _refuse(snapshot, method):
             f"to_onnx: expected the method {COMMITTEE}, got {method}, which reads rows of the data; "
             f"give method={COMMITTEE!r} for predictions without local detail"
         )
-    if model.shared.kind != "query":
+    if model.shared.kind != Query.kind:
         raise InvalidOption(
             f"to_onnx: expected values at query points as shared variables (the experts bcm, fitc, sor and rrgp_star), "
             f"got {model.shared.kind}; fit with one of these"
@@ -95,7 +97,7 @@ def _outputs(fitted: Fitted, graph: Graph) -> dict[str, Value]:
 
 def _latent(fitted: Fitted, X: Value) -> tuple[Value, Value]:
     """Mean and variance of f at scaled inputs, (n,) each."""
-    shared, belief = fitted.model.shared, fitted.belief
+    shared, belief = cast(Query, fitted.model.shared), fitted.belief
     B, own = design(shared, X)
     A = B @ linalg.solve_lower(belief.factor, np.eye(len(belief.mean))).T
     known = (A * A).sum_of_rows()
