@@ -7,7 +7,6 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-
 from snippets import blocks, commands, run_command, run_python
 
 README = Path(__file__).parent.parent / "README.md"

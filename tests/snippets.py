@@ -22,7 +22,11 @@ class Block(NamedTuple):
 
 def blocks(page) -> list[Block]:
     """All of them, in order."""
-    text = Path(page).read_text(encoding="utf-8")
+    return blocks_of(Path(page).read_text(encoding="utf-8"))
+
+
+def blocks_of(text: str) -> list[Block]:
+    """As `blocks`, of the text of a page."""
     return [Block(m[1], text.count("\n", 0, m.start(2)), m[2]) for m in BLOCK.finditer(text)]
 
 
