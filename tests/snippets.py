@@ -35,19 +35,19 @@ def commands(block: Block) -> list[str]:
     return [line for line in block.text.splitlines() if line.startswith("bcmdist ")]
 
 
-def run_python(some, folder) -> None:
+def run_python(some, folder, python=sys.executable) -> None:
     """Run blocks as one script, whose line numbers are those of the page; warnings are errors."""
     lines: list[str] = []
     for block in some:
         lines += [""] * (block.line - len(lines)) + block.text.splitlines()
     Path(folder, SCRIPT).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    subprocess.run([sys.executable, "-W", "error", SCRIPT], cwd=folder, check=True)
+    subprocess.run([python, "-W", "error", SCRIPT], cwd=folder, check=True)
 
 
-def run_command(line, folder) -> None:
-    """Run a line of the shell with our commands on the path."""
+def run_command(line, folder, python=sys.executable) -> None:
+    """Run a line of the shell with the commands of an environment on the path."""
     print(f"$ {line}", flush=True)
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment = os.environ | {"PATH": f"{Path(python).parent}:{os.environ['PATH']}"}
     subprocess.run(line, shell=True, cwd=folder, check=True, env=environment)
 
 
