@@ -43,7 +43,7 @@ committee : message -> belief, and a committee's life: snapshot, passes, ingesti
 prediction : belief -> new points -> observations -> scores
 learning : everything before the first message: what is asked, survey, hyper-parameters, query points
 api : what users import: GBCM, estimators, fitting, plans, requests and how they are carried out, mixtures, tables
-    in and out, maps, pictures, reports
+    in and out, maps, pictures, reports, models for other packages
 app : the ways in from outside: command line, jobs, the service
 
 Where do I add ...
@@ -170,6 +170,8 @@ def __dir__():
 
 # Modules by names that users expect, or under which README, examples and installed commands once had them.
 _MOVED = {
+    "arviz": "api.interop.arviz",
+    "mlflow": "api.interop.mlflow",
     "xarray": "api.maps.maps",
     "arrays": "data.dataset",
     "cli": "app.cli.main",

@@ -3,20 +3,13 @@
 The two installation lines are left out; the continuous integration runs them itself.
 """
 
-import os
-import re
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
+from snippets import blocks, commands, run_command, run_python
 
 README = Path(__file__).parent.parent / "README.md"
-
-
-def blocks(language):
-    return re.findall(rf"^```{language}\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
 
 
 def measurements(path):
@@ -27,20 +20,17 @@ def measurements(path):
 
 
 def main():
-    (snippet,) = blocks("python")
-    commands = [line for block in blocks("bash") for line in block.splitlines() if line.startswith("bcmdist ")]
-    assert len(commands) == 11, commands
+    found = blocks(README)
+    (snippet,) = (block for block in found if block.language == "python")
+    lines = [line for block in found if block.language == "bash" for line in commands(block)]
+    assert len(lines) == 11, lines
     with tempfile.TemporaryDirectory() as folder:
-        script = Path(folder, "snippet.py")
-        script.write_text(snippet)
-        subprocess.run([sys.executable, "-W", "error", script], cwd=folder, check=True)
+        run_python([snippet], folder)
         work = Path(folder, "commands")
         work.mkdir()
         measurements(work / "measurements.csv")
-        for command in commands:
-            print(f"$ {command}", flush=True)
-            environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-            subprocess.run(command, shell=True, cwd=work, check=True, env=environment)
+        for line in lines:
+            run_command(line, work)
 
 
 if __name__ == "__main__":

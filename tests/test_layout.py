@@ -28,13 +28,16 @@ MOST_ENTRIES = 14
 LONGEST_FILE, LONGEST_FACADE, LARGEST_MEDIAN, LONGEST_FUNCTION = 400, 300, 130, 60
 # Packages of others, and the only folder or file that may import them: whatever changes in one changes one place.
 DOORS = {
+    "arviz": "bcmdist.api.interop.arviz",
     "click": "bcmdist.app",
     "dask": "bcmdist.runtime.dask",
     "distributed": "bcmdist.runtime.dask",
     "fastapi": "bcmdist.app.service",
     "finufft": "bcmdist.model.shared.fourier.nufft",
     "matplotlib": "bcmdist.api.pictures.paper",
+    "mlflow": "bcmdist.api.interop.mlflow",
     "obstore": "bcmdist.storage.s3",
+    "onnx": "bcmdist.api.interop.graph",
     "pyarrow": "bcmdist.data",
     "redis": "bcmdist.data.redis",
     "sklearn": ("bcmdist.api.estimators.scikit", "bcmdist.learning"),

@@ -16,6 +16,7 @@ from bcmdist.api.carried import write_portable
 from bcmdist.api.display import health_html, summary
 from bcmdist.api.forecasts import forecast
 from bcmdist.api.info import info
+from bcmdist.api.interop import onnx
 from bcmdist.api.pictures import pictures
 from bcmdist.api.places import asked, targets_of
 from bcmdist.api.report.report import report
@@ -290,3 +291,7 @@ class GBCM:
     def calibration(self, *, seed=0) -> dict:
         """How often f lies in the intervals reported, under the model's Gaussian process; see `diagnosis`."""
         return diagnosis.calibration(self.snapshot, allowed_bytes=SerialRuntime().allowed_bytes, seed=seed)
+
+    def to_onnx(self, path, *, method=None) -> tuple[str, ...]:
+        """Write its predictions as an ONNX graph, with deviations; the names of its outputs. See `interop.onnx`."""
+        return onnx.to_onnx(self.snapshot, path, method=method)

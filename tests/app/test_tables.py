@@ -157,6 +157,17 @@ def test_scores_of_a_table(fitted, table, tmp_path):
     assert sorted(os.listdir(fitted)) == ["a.parquet", "model", "model.data"]
 
 
+def test_a_report_on_a_table(fitted, table, tmp_path):
+    pytest.importorskip("matplotlib", reason="pictures: pip install 'bcmdist[plot]'")
+    table.to_csv(tmp_path / "a.csv", index=False)
+    told = bcmdist("report", fitted / "model", tmp_path / "a.csv", "--out", tmp_path / "a.html", "--serial")
+    of_zarr = bcmdist("score", fitted / "model", fitted / "model.data" / "a.parquet.zarr", "--serial")
+    assert told["rows"] == ROWS
+    assert told["scores"]["rmse"] == pytest.approx(of_zarr["rmse"], rel=1e-9)
+    assert (tmp_path / "a.html").is_file()
+    assert sorted(os.listdir(fitted)) == ["a.parquet", "model", "model.data"]
+
+
 def test_a_table_is_ingested_once(table, tmp_path):
     first, later = table[::2], table[1::2]
     first.to_csv(tmp_path / "first.csv", index=False)

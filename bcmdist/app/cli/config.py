@@ -1,4 +1,8 @@
-"""The configuration file that holds options."""
+"""Configuration files that hold options: of one command, or of all.
+
+What the command line says wins over the environment (`BCMDIST_FIT_QUERY`, say), that over the file of a command, and
+that over the file for all commands.
+"""
 
 import click
 
@@ -6,17 +10,40 @@ from bcmdist.errors import InvalidOption
 
 
 def read_config(ctx, _, path) -> None:
-    """Options from a TOML file become defaults: what the command line says wins."""
-    if path is None:
-        return
+    """Options from the TOML file of a command become defaults."""
+    if path is not None:
+        ctx.default_map = {**(ctx.default_map or {}), **_defaults(ctx.command, _read(path), path)}
+
+
+def read_defaults(ctx, path) -> None:
+    """Options from a TOML file with a table for each command become defaults of these.
+
+    Raises
+    ------
+    InvalidOption
+    """
+    tables = {} if path is None else _read(path)
+    for name, values in tables.items():
+        if name not in ctx.command.commands or not isinstance(values, dict):
+            raise InvalidOption(
+                f"{path}: expected tables named as commands, [fit], say, got {name}; see bcmdist --help"
+            )
+    ctx.default_map = {n: _defaults(ctx.command.commands[n], v, f"{path}: [{n}]") for n, v in tables.items()}
+
+
+def _read(path):
     import tomllib  # quick start
 
     try:
         with open(path, "rb") as file:
-            values = tomllib.load(file)
+            return tomllib.load(file)
     except ValueError as error:  # not TOML, or not even text
         raise InvalidOption(f"{path}: expected TOML, got {error}; correct the file") from error
-    options = [p for p in ctx.command.params if isinstance(p, click.Option)]
+
+
+def _defaults(command, values, path) -> dict:
+    """Of the parameters of a command, by name, from options by name."""
+    options = [p for p in command.params if isinstance(p, click.Option)]
     names = {name.removeprefix("--"): p for p in options for name in p.opts}
     negated = {name.removeprefix("--"): p for p in options for name in p.secondary_opts}
     unknown = sorted(set(values) - set(names) - set(negated))
@@ -33,7 +60,7 @@ def read_config(ctx, _, path) -> None:
     defaults |= {negated[n].name: not v for n, v in values.items() if n in negated}
     if "set" in values:
         defaults["set"] = [f"{n}={text}" for n, text in _assignments(values["set"])]
-    ctx.default_map = defaults
+    return defaults
 
 
 def _other_than(option, value):

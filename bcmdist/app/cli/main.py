@@ -19,6 +19,7 @@ from bcmdist import __version__
 from bcmdist.app import failures
 from bcmdist.app.cli import jobs
 from bcmdist.app.cli.certs import certs
+from bcmdist.app.cli.config import read_defaults
 from bcmdist.app.cli.demo import demo
 from bcmdist.app.cli.doctor import doctor
 from bcmdist.app.cli.fit import fit
@@ -91,10 +92,13 @@ def _line(message):
     return one_line(" ".join(str(message).split()))
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "BCMDIST"})
 @click.version_option(__version__)
-def cli() -> None:
+@click.option("--config", metavar="FILE.toml", help="Options in a table for each command; else of $BCMDIST_CONFIG.")
+@click.pass_context
+def cli(ctx, config) -> None:
     """Gaussian processes for data that do not fit one machine: a Bayesian committee on Dask."""
+    read_defaults(ctx, config)
 
 
 COMMANDS = (

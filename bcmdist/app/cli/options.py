@@ -52,17 +52,18 @@ def tls_options(command) -> Callable:
 
 
 def runtime_options(command) -> Callable:
-    """--scheduler, --workers, --serial, and what a scheduler asks for; the command gets `make_runtime`."""
+    """--scheduler, --workers, --serial, --quiet, and what a scheduler asks for; the command gets `make_runtime`."""
 
     @click.option("--scheduler", metavar="ADDRESS", help="Work on the Dask cluster at this address.")
     @click.option("--workers", type=int, help="Worker processes of a cluster on this machine [default: cores].")
     @click.option("--serial", is_flag=True, help="Work in this process, without a cluster.")
+    @click.option("--quiet", is_flag=True, help="No progress on stderr; warnings and errors stay.")
     @tls_options
     @functools.wraps(command)
-    def wrapped(*args, scheduler, workers, serial, tls_ca, tls_cert, tls_key, **options):
+    def wrapped(*args, scheduler, workers, serial, quiet, tls_ca, tls_cert, tls_key, **options):
         where = chosen_place(scheduler, workers, serial)
         tls = chosen_tls(where.get("scheduler"), tls_ca, tls_cert, tls_key)
-        return command(*args, make_runtime=functools.partial(_runtime, **where, tls=tls), **options)
+        return command(*args, make_runtime=functools.partial(_runtime, **where, tls=tls, quiet=quiet), **options)
 
     return wrapped
 
@@ -114,13 +115,15 @@ def security_shown(tls: Tls) -> Any:
     return security_of(*map(str, tls))
 
 
-def _runtime(scheduler=None, workers=None, serial=None, tls=NO_TLS):
+def _runtime(scheduler=None, workers=None, serial=None, tls=NO_TLS, quiet=False):
     from bcmdist.app.cli.progress import ProgressBar  # quick start
+    from bcmdist.runtime.interface import silent  # quick start
 
+    progress = silent if quiet else ProgressBar()
     if serial:
         from bcmdist.runtime.serial import SerialRuntime  # quick start
 
-        return SerialRuntime(progress=ProgressBar())
+        return SerialRuntime(progress=progress)
     from bcmdist.runtime.dask.cluster import DaskRuntime  # quick start
 
-    return DaskRuntime(scheduler, workers=workers, security=security_shown(tls), progress=ProgressBar())
+    return DaskRuntime(scheduler, workers=workers, security=security_shown(tls), progress=progress)

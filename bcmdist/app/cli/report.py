@@ -25,15 +25,19 @@ def report(out, train, make_runtime, as_json, **options) -> dict:
     """
     asked = request_of(ScoreRequest, options)
     from bcmdist.api.gbcm import GBCM  # quick start
+    from bcmdist.api.imported import scored
     from bcmdist.api.opened import refuse_mixture
     from bcmdist.api.report.report import refuse
 
     refuse_mixture(asked.model, "report on")
-    how = {"train": train, "x": asked.x, "y": asked.y, "method": asked.method}
-    with GBCM.held(asked.model) as gbcm:
-        refuse(gbcm.snapshot, asked.data, out, **how)
+    with (
+        GBCM.held(asked.model) as gbcm,
+        scored(gbcm.model, asked.model, asked.data, x=asked.x, y=asked.y, unseen=asked.unseen) as (data, names),
+    ):
+        how = {"train": train, "method": asked.method, **names}
+        refuse(gbcm.snapshot, data, out, **how)
         with make_runtime() as runtime:
-            figures = gbcm.report(asked.data, out, **how, runtime=runtime)
+            figures = gbcm.report(data, out, **how, runtime=runtime)
     shown = {name: figures[name] for name in ("report", "rows", "method", "learned_from")}
     words = {f"remark {number}": said for number, said in enumerate(figures["remarks"], start=1)}
     return output.report(figures, as_json, shown | words)

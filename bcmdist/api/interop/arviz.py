@@ -1,0 +1,61 @@
+"""Chains of sampled hyper-parameters as ArviZ's inference data (`pip install 'bcmdist[arviz]'`).
+
+from bcmdist.arviz import to_inference_data
+arviz.summary(to_inference_data(Mixture.load("model")))
+"""
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from bcmdist.api.mixture import Mixture
+from bcmdist.api.sampling import Coordinates
+from bcmdist.errors import InvalidOption, MissingExtra
+from bcmdist.learning.sampling.chains import load_chains
+from bcmdist.model.model import named_parameters
+
+INPUT = "input"
+
+
+def to_inference_data(mixture: Mixture) -> Any:
+    """`arviz.InferenceData` of a sampled mixture: `posterior` and `sample_stats`, of all draws after the burn-in.
+
+    `posterior` holds the natural parameters under the names of `info`, (chain, draw), or (chain, draw, input) where
+    there is one for each input; of scaled inputs and targets. `sample_stats.lp` is the log posterior density of the
+    logarithms that were sampled, up to a constant. The members of the mixture are some of these draws.
+
+    Raises
+    ------
+    InvalidOption
+        The mixture was made by hand: it has no chains.
+    MissingExtra, ModelNotFound
+    """
+    arviz = _arviz()
+    if mixture.contents is None:
+        raise InvalidOption("arviz: expected a mixture that was sampled, got one made by hand; use `sample_posterior`")
+    _, chains = load_chains(mixture.contents.url)
+    model = mixture.members[0].model
+    coordinates = Coordinates(model.query.kernel, model.likelihood)
+    every = [[named_parameters(*coordinates.at(phi)) for phi in chain.samples] for chain in chains]
+    posterior = {name: np.array([[draw[name] for draw in chain] for chain in every]) for name in every[0][0]}
+    several = [name for name, values in posterior.items() if values.shape[-1] > 1]
+    return arviz.from_dict(
+        posterior={name: values if name in several else values[..., 0] for name, values in posterior.items()},
+        sample_stats={"lp": np.array([chain.log_density for chain in chains])},
+        dims={name: [INPUT] for name in several},
+        coords={INPUT: list(model.schema.columns or range(model.inputs))} if several else None,
+        attrs={"inference_library": "bcmdist", "acceptance": [chain.acceptance for chain in chains]},
+    )
+
+
+def _arviz():
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of its next version, at import
+            import arviz  # optional
+    except ImportError as error:
+        raise MissingExtra(
+            "arviz: expected the package arviz, which is not installed; pip install 'bcmdist[arviz]'"
+        ) from error
+    return arviz

@@ -1,0 +1,100 @@
+"""Committees as MLflow models of the flavour `python_function` (`pip install 'bcmdist[mlflow]'`).
+
+    bcmdist.mlflow.log_model(gbcm, name="prices")
+    mlflow.pyfunc.load_model("runs:/RUN/prices").predict(frame)  # mean, std, lower95, upper95
+
+What is stored is a model directory, as `GBCM.save` writes it, with nothing in it that runs when it is loaded.
+"""
+
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bcmdist import __version__
+from bcmdist.api.gbcm import GBCM
+from bcmdist.errors import DataExists, MissingExtra
+
+FLAVOUR, LOADER, DATA = "bcmdist", "bcmdist.mlflow", "model"
+KEPT = ("lower95", "upper95", "label")
+
+
+def save_model(gbcm: GBCM, path, mlflow_model=None, **metadata) -> None:
+    """Write a committee as an MLflow model to a new directory; `metadata`: as of `mlflow.models.Model`.
+
+    Raises
+    ------
+    DataExists, MissingExtra
+    """
+    mlflow, place = _mlflow(), Path(path)
+    if place.exists() and any(place.iterdir()):
+        raise DataExists(f"{place}: expected a new or empty directory, found another; choose another name")
+    place.mkdir(parents=True, exist_ok=True)
+    gbcm.save(place / DATA)
+    described = mlflow_model or mlflow.models.Model(**metadata)
+    described.signature = described.signature or _signature(mlflow, gbcm)
+    described.add_flavor(FLAVOUR, version=__version__, data=DATA)
+    mlflow.pyfunc.add_to_model(described, loader_module=LOADER, data=DATA)
+    described.save(str(place / "MLmodel"))
+
+
+def log_model(gbcm: GBCM, *, name: str, **metadata) -> Any:
+    """Log a committee to the active run (one is begun if there is none); what `mlflow.models.Model.log` returns.
+
+    Raises
+    ------
+    MissingExtra
+    """
+    flavour = sys.modules[__name__]
+    return _mlflow().models.Model.log(artifact_path=None, name=name, flavor=flavour, gbcm=gbcm, **metadata)
+
+
+class Predicted:
+    """What MLflow calls: a frame of predictions for rows of new data."""
+
+    def __init__(self, gbcm: GBCM):
+        self.gbcm = gbcm
+
+    def predict(self, model_input, params=None) -> Any:
+        """Of numbers `mean` and `std` of new observations, `lower95` and `upper95`; of classes `label` and
+        `probability_0`, ..., in their order. Rows: frames, or arrays (n, D)."""
+        import pandas as pd  # optional: MLflow has it
+
+        said = self.gbcm.predict(model_input)
+        told = {name: said[name] for name in KEPT if name in said}
+        if "observation_mean" in said:
+            told = {"mean": said["observation_mean"], "std": np.sqrt(said["observation_variance"])} | told
+        elif "probability" in said:
+            told |= {f"probability_{k}": column for k, column in enumerate(said["probability"].T)}
+        return pd.DataFrame(told, index=getattr(model_input, "index", None))
+
+
+def _load_pyfunc(path) -> Predicted:
+    """Called by MLflow."""
+    return Predicted(GBCM.load(path))
+
+
+def _signature(mlflow, gbcm):
+    """Columns by name where they have names, else an array."""
+    types, names = mlflow.types, gbcm.model.schema.columns
+    if names:
+        inputs = types.Schema([types.ColSpec(types.DataType.double, name) for name in names])
+    else:
+        inputs = types.Schema([types.TensorSpec(np.dtype(float), (-1, gbcm.model.inputs))])
+    return mlflow.models.ModelSignature(inputs=inputs)
+
+
+def _mlflow() -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of its own type hints, at import
+            import mlflow.models  # optional
+            import mlflow.pyfunc  # optional
+            import mlflow.types  # optional
+    except ImportError as error:
+        raise MissingExtra(
+            "mlflow: expected the package mlflow, which is not installed; pip install 'bcmdist[mlflow]'"
+        ) from error
+    return mlflow

@@ -1,0 +1,69 @@
+"""What holds of the guide without running it: `tests/guide.py` does that."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+import snippets
+from test_layout import names_missing
+
+from bcmdist import errors
+
+EXAMPLES = Path(errors.__file__).parent.parent / "examples"
+PAGES = sorted((EXAMPLES / "guide").glob("*.md"))
+LONGEST = 130
+# Whose length follows from what there is.
+LISTS = ("api.md", "troubleshooting.md")
+
+
+def classes():
+    return {name for name, kind in inspect.getmembers(errors, inspect.isclass) if kind.__module__ == errors.__name__}
+
+
+def test_every_error_has_one_entry():
+    headings = re.findall(r"^### (\w+)$", (EXAMPLES / "guide" / "troubleshooting.md").read_text(), re.MULTILINE)
+    assert sorted(headings) == sorted(classes())
+    assert len(headings) > 40
+
+
+def test_every_page_is_listed():
+    listed = re.findall(r"^  - .*: (\w+\.md)$", (EXAMPLES / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(listed) == [page.name for page in PAGES]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_pages_are_short_and_name_what_is_there(page):
+    text = page.read_text()
+    assert page.name in LISTS or len(text.splitlines()) <= LONGEST
+    assert names_missing(text) == []
+    assert max(map(len, text.splitlines())) <= 160
+    targets = {target.partition("#")[0] for target in re.findall(r"\]\(([^)]+)\)", text)}
+    assert targets - {other.name for other in PAGES} <= {""}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_options_exist(page):
+    """Options that a page names are those of some command."""
+    from bcmdist.app.cli.main import cli
+
+    known = {name for command in cli.commands.values() for p in command.params for name in (*p.opts, *p.secondary_opts)}
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page.read_text()))
+    assert named - known - {"--help", "--version"} == set()
+
+
+def test_code_blocks_by_line():
+    """Where a block begins, and which lines of a shell are run."""
+    text = "a\n\n```python\nx = 1\n```\n```bash\npip install x\nbcmdist info m\n```\n```text\nno\n```\n"
+    found = snippets.blocks_of(text)
+    assert [(one.language, one.line) for one in found] == [("python", 3), ("bash", 6), ("text", 10)]
+    assert snippets.commands(found[1]) == ["bcmdist info m"]
+
+
+def test_a_snippet_that_fails_is_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("```python\nx = 1\n```\ntext\n```python\nassert x == 2\n```\n")
+    with pytest.raises(snippets.subprocess.CalledProcessError):
+        snippets.run_page(page, tmp_path)
+    page.write_text(page.read_text().replace("== 2", "== 1"))
+    assert snippets.run_page(page, tmp_path) == 2
