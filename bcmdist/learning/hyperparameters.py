@@ -9,9 +9,10 @@ from bcmdist.learning.evidence.cached import CachedObjective
 from bcmdist.learning.evidence.local_tasks import ClassEvidence
 from bcmdist.learning.evidence.objectives import LocalObjective
 from bcmdist.learning.experts import EXPERTS
+from bcmdist.learning.given import with_given
 from bcmdist.learning.judges import Bench
 from bcmdist.learning.rescaling import rescale
-from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, learn, with_given
+from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, learn
 from bcmdist.model.kernels import Kernel, kernel_parts, parse_kernel
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.runtime import memory
@@ -25,7 +26,7 @@ RESCALE_BLOCKS = 2
 
 
 def find_hyperparameters(
-    settings, blocks, near, reference, spread, likelihood, classes, runtime, log, *, sloping, affordable
+    settings, blocks, near, reference, spread, likelihood, classes, runtime, log, *, groups, sloping, affordable
 ) -> tuple[str, Kernel, Likelihood, str, dict[str, Any]]:
     """Kernel name, kernel, likelihood and mean, learned or given, and what was found on the way.
 
@@ -36,6 +37,7 @@ def find_hyperparameters(
     reference : of the scaling
     spread : (D,) what the inputs as they were given were divided by
     log : path of the evaluations that are known already
+    groups : (D,) the first of the inputs that each shares its lengthscale with; () where each has its own
     sloping : whether a linear mean may take the place of the constant one
     affordable : a function of a kernel, whether shared variables can stand for it
 
@@ -46,7 +48,7 @@ def find_hyperparameters(
     inputs = len(spread)
     if not settings.learn:
         name = first_kernel(settings)
-        kernel, likelihood = with_given(parse_kernel(name, inputs=inputs), likelihood, settings.set)
+        kernel, likelihood = with_given(parse_kernel(name, inputs=inputs), likelihood, settings.set, groups=groups)
         found = {"kernels_tried": {}, "at_bounds": [], "evaluations": 0, "decisions": []}
         return name, kernel, likelihood, first_mean(settings), found
     wanted, likelihood = likelihood, likelihood.learned_as()
@@ -64,6 +66,7 @@ def find_hyperparameters(
             likelihood,
             inputs=inputs,
             effort=EFFORTS[settings.effort],
+            groups=groups,
             spread=spread,
             judges_for=ground.judges_on(bench) if bench else None,
             trend=ground.trend,

@@ -180,7 +180,7 @@ def case_of(data, surveyed, settings, runtime) -> Case:
         EXPERTS[settings.expert].refuse_climbing(settings.expert, likelihood)
     warn_of_data(data, surveyed, settings, schema, likelihood)
     warn_of_roles(data, surveyed, settings, schema, likelihood)
-    scaling = scaling_from(surveyed.x, surveyed.y, surveyed.exposure, likelihood.units)
+    scaling = scaling_from(surveyed.x, surveyed.y, surveyed.exposure, likelihood.units, schema.groups)
     parts = partitions(data, settings.partition_rows)
     sliced = share_between(surveyed.sample.obs.y, surveyed.sample.row, np.array([part.start for part in parts]))
     warn_of_slices(data, settings, likelihood, sliced)
@@ -209,6 +209,7 @@ def _learned(case, reference, store, place):
         case.classes,
         case.runtime,
         place.log,
+        groups=case.schema.groups,
         sloping=case.sloping,
         affordable=affordable,
     )
@@ -253,7 +254,7 @@ def _polished(case, shared, kernel_name, likelihood, ground, log) -> tuple[Share
         known = _known(case, kernel, likelihood, query.mean, ground.count)
         return query_points(replace(known, seed=settings.seed + turn))
 
-    start = Point(kernel_name, query.kernel, likelihood, -math.inf)
+    start = Point(kernel_name, query.kernel, likelihood, -math.inf, groups=case.schema.groups)
     how = {"residual": case.expert.climbs, "method": settings.query_method, "choose": choose, "log": log}
     return polished(query, start, ground, **how)
 
@@ -267,8 +268,9 @@ def _ground(case, reference, store, place, found) -> Ground:
         return SampleBlocks(X, obs, case.data.companions, f"{place.rows_url}/train", size=size).cut(size)
 
     settings, asked = case.settings, found["query_asked"]
-    how = (settings.learn, settings.effort, asked, case.expert.own(settings))
-    return Ground(case.runtime, case.parts, sampled, reference, store, place.scratch, *how, found, case.classes)
+    how = (settings.learn, settings.effort, asked, case.expert.own(settings), found)
+    where = (reference, store, place.scratch)
+    return Ground(case.runtime, case.parts, sampled, *where, *how, case.classes, case.schema.groups)
 
 
 def _shared(case, kernel, likelihood, mean, found) -> Shared:
