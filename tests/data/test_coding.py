@@ -100,6 +100,8 @@ def test_an_unseen_level_is_named_or_is_one_more():
     # All levels are sqrt(2) apart, this one from the others, too; to rounding.
     np.testing.assert_allclose(((strange - np.eye(2)) ** 2).sum(axis=1), 2.0, rtol=1e-14)
 
+    assert np.isnan(code.numbers(texts("", "loam"), "here")[0]).all()  # a gap, of which the code knows none
+
 
 @pytest.mark.parametrize("gaps", [False, True])
 @pytest.mark.parametrize("count", [1, 2, 7, 300])
@@ -113,10 +115,10 @@ def test_any_two_levels_are_equally_far_apart(count, gaps):
 
 
 def test_inputs_of_a_category_are_one_group():
-    coding = Coding((Number("age"), Category("soil", ("clay", "loam"), gaps=True), Date("day", cycles=("day",)), Number("n", 1.0)))
+    soil, day = Category("soil", ("clay", "loam"), gaps=True), Date("day", cycles=("day",))
+    coding = Coding((Number("age"), soil, day, Number("n", 1.0)))
     assert coding.inputs[1:4] == ("soil=clay", "soil=loam", "soil missing")
     assert coding.groups == (0, 1, 1, 1, 4, 5, 6, 7, 8)
-    assert np.isnan(code.numbers(texts("", "loam"), "here")[0]).all()  # a gap, of which the code knows none
 
 
 def test_levels_do_not_depend_on_how_a_file_stores_them():
