@@ -64,7 +64,7 @@ MakeObjective = Callable[[GBCM, list[Partition], Runtime], Objective]
 class Coordinates:
     """The paper's log parameters of a kernel and a likelihood: log w = -2 log lengthscale, others as they are.
 
-    `groups` (D,): the first of the inputs that each shares its lengthscale with, which is one parameter for all of them.
+    `groups` (D,): the first of the inputs that each shares its lengthscale with, which is a single parameter.
     """
 
     def __init__(self, kernel: Kernel, likelihood: Likelihood, groups: tuple[int, ...] = ()):

@@ -1,6 +1,7 @@
 """Categories: one lengthscale a column, its levels equally far apart, beside plain one-hot inputs and boosted trees.
 
-    BCMDIST_DATA=... python tests/benchmarks/categories.py [--sets A,B] [--methods A,B] [--splits N] [--validate] [--quick]
+    BCMDIST_DATA=... python tests/benchmarks/categories.py [--sets A,B] [--methods A,B] [--splits N] [--rows N]
+                                                           [--validate] [--quick]
 
     category    as a table is imported: the inputs of a category stay as long as they are and share a lengthscale
     onehot      the same inputs as plain numbers: each is standardised and has a lengthscale of its own

@@ -74,9 +74,9 @@ class Number:
 
 @dataclass(frozen=True)
 class Category:
-    """One input for each level, 1 where the row has it, so that any two levels are sqrt(2) apart. A gap is a level, too,
-    which its indicator tells. Levels that are not known are another one, as far from each as they are from each other:
-    all its K inputs are a = (1 - sqrt(1 + K)) / K, which solves K a^2 - 2 a + 1 = 2."""
+    """One input for each level, 1 where the row has it, so that any two levels are sqrt(2) apart. A gap is a level,
+    too, which its indicator tells. Levels that are not known are another one, as far from each as they are from each
+    other: all its K inputs are a = (1 - sqrt(1 + K)) / K, which solves K a^2 - 2 a + 1 = 2."""
 
     kind: ClassVar[str] = "category"
     name: str
