@@ -84,7 +84,7 @@ class Estimator(BaseEstimator):
 
     def _checked(self, X, y, *, first, **how):
         """X (n, D) and y (n,), of a first fit or beside those of one; dask collections as they are."""
-        from bcmdist.data.tables.frames import coded, coding_of  # quick start
+        from bcmdist.data.tables.frames import coding_of  # quick start
 
         refuse_texts(X)
         if first:
@@ -93,9 +93,16 @@ class Estimator(BaseEstimator):
             validate_data(self, empty(X), reset=first, skip_check_array=True)
             return X, y
         if self._coding:
-            validate_data(self, X, reset=first, skip_check_array=True)
-            return check_X_y(coded(X, self._coding), y, dtype=np.float64, **how)
+            return check_X_y(self._coded(X, first=first), y, dtype=np.float64, **how)
         return validate_data(self, X, y, dtype=np.float64, reset=first, **how)
+
+    def _coded(self, X, *, first):
+        """Inputs (n, D) of a data frame with the columns of the first one."""
+        from bcmdist.data.tables.frames import coded, refuse_others  # quick start
+
+        refuse_others(X, self._coding)
+        validate_data(self, X, reset=first, skip_check_array=True)
+        return coded(X, self._coding)
 
     def _fitted(self, arrays, classes=()) -> Self:
         """Fit to the rows of `arrays` by name, X (n, D), y (n,) and companions (n,)."""
@@ -170,13 +177,11 @@ class Estimator(BaseEstimator):
     def _new(self, X):
         """New rows, checked against those of training, with their names."""
         from bcmdist.api.given import Named  # quick start
-        from bcmdist.data.tables.frames import coded  # quick start
 
         check_is_fitted(self)
         refuse_texts(X)
         if self._coding:
-            validate_data(self, X, reset=False, skip_check_array=True)
-            return Named(check_array(coded(X, self._coding), dtype=np.float64), self._coding.inputs)
+            return Named(check_array(self._coded(X, first=False), dtype=np.float64), self._coding.inputs)
         X = validate_data(self, X, reset=False, dtype=np.float64)
         names = getattr(self, "feature_names_in_", None)
         return X if names is None else Named(X, tuple(names))

@@ -54,6 +54,15 @@ def is_uncoded(X, coding: Coding) -> bool:
     return hasattr(X, "iloc") and others and set(coding.columns) <= set(map(str, X.columns))
 
 
+def refuse_others(X, coding: Coding) -> None:
+    """Raise `InvalidDtype` where X is no data frame."""
+    if not hasattr(X, "iloc"):
+        raise InvalidDtype(
+            f"X: expected a data frame with the columns of training ({few(map(repr, coding.columns))}), got "
+            f"{type(X).__name__}; give one of pandas"
+        )
+
+
 def coded(X, coding: Coding) -> np.ndarray:
     """Inputs (n, D) of a data frame with the columns of a table, and others that are not looked at.
 
@@ -61,11 +70,6 @@ def coded(X, coding: Coding) -> np.ndarray:
     ------
     InvalidData, InvalidDtype
     """
-    if not hasattr(X, "iloc"):
-        raise InvalidDtype(
-            f"X: expected a data frame with the columns of training ({few(map(repr, coding.columns))}), got "
-            f"{type(X).__name__}; give one of pandas"
-        )
     named = {str(name): name for name in X.columns}
     table = of_frame(X[[named[name] for name in coding.columns]])
     for code in coding.codes:
