@@ -93,16 +93,16 @@ class Estimator(BaseEstimator):
             validate_data(self, empty(X), reset=first, skip_check_array=True)
             return X, y
         if self._coding:
-            return check_X_y(self._coded(X, first=first), y, dtype=np.float64, **how)
+            return check_X_y(self._coded(X, self._coding, first=first), y, dtype=np.float64, **how)
         return validate_data(self, X, y, dtype=np.float64, reset=first, **how)
 
-    def _coded(self, X, *, first):
+    def _coded(self, X, coding, *, first):
         """Inputs (n, D) of a data frame with the columns of the first one."""
         from bcmdist.data.tables.frames import coded, refuse_others  # quick start
 
-        refuse_others(X, self._coding)
+        refuse_others(X, coding)
         validate_data(self, X, reset=first, skip_check_array=True)
-        return coded(X, self._coding)
+        return coded(X, coding)
 
     def _fitted(self, arrays, classes=()) -> Self:
         """Fit to the rows of `arrays` by name, X (n, D), y (n,) and companions (n,)."""
@@ -181,7 +181,8 @@ class Estimator(BaseEstimator):
         check_is_fitted(self)
         refuse_texts(X)
         if self._coding:
-            return Named(check_array(self._coded(X, first=False), dtype=np.float64), self._coding.inputs)
+            X = check_array(self._coded(X, self._coding, first=False), dtype=np.float64)
+            return Named(X, self._coding.inputs)
         X = validate_data(self, X, reset=False, dtype=np.float64)
         names = getattr(self, "feature_names_in_", None)
         return X if names is None else Named(X, tuple(names))
