@@ -26,6 +26,7 @@ from bcmdist.learning.ground import Ground
 from bcmdist.learning.hyperparameters import LINEAR, find_hyperparameters, first_kernel, first_mean, may_slope
 from bcmdist.learning.known import Known
 from bcmdist.learning.labels import used_as_labels
+from bcmdist.learning.levels import shared_by
 from bcmdist.learning.point import Point
 from bcmdist.learning.polishing import polished
 from bcmdist.learning.query_selection import (
@@ -149,9 +150,10 @@ def prepare_model(
         array = store.put_arrays({"scaling": scaling_to_array(case.scaling)})["scaling"]
         reference = BlobReference(store.storage.url, array)
         kernel_name, kernel, likelihood, mean, found = _learned(case, reference, store, place)
+        groups = shared_by(kernel, case.schema.groups)
     with place.stages("query"):
         shared = _shared(case, kernel, likelihood, Mean(mean), found)
-    ground = _ground(case, reference, store, place, found)
+    ground = _ground(case, groups, reference, store, place, found)
     if training := case.expert.training:
         with place.stages("train"):
             shared, likelihood = training.train(shared, likelihood, ground)
@@ -254,12 +256,12 @@ def _polished(case, shared, kernel_name, likelihood, ground, log) -> tuple[Share
         known = _known(case, kernel, likelihood, query.mean, ground.count)
         return query_points(replace(known, seed=settings.seed + turn))
 
-    start = Point(kernel_name, query.kernel, likelihood, -math.inf, groups=case.schema.groups)
+    start = Point(kernel_name, query.kernel, likelihood, -math.inf, groups=ground.groups)
     how = {"residual": case.expert.climbs, "method": settings.query_method, "choose": choose, "log": log}
     return polished(query, start, ground, **how)
 
 
-def _ground(case, reference, store, place, found) -> Ground:
+def _ground(case, groups, reference, store, place, found) -> Ground:
     """All rows, and those of the sample, all of them where it holds all, on the workers."""
 
     def sampled(rows, size):
@@ -270,7 +272,7 @@ def _ground(case, reference, store, place, found) -> Ground:
     settings, asked = case.settings, found["query_asked"]
     how = (settings.learn, settings.effort, asked, case.expert.own(settings), found)
     where = (reference, store, place.scratch)
-    return Ground(case.runtime, case.parts, sampled, *where, *how, case.classes, case.schema.groups)
+    return Ground(case.runtime, case.parts, sampled, *where, *how, case.classes, groups)
 
 
 def _shared(case, kernel, likelihood, mean, found) -> Shared:

@@ -20,6 +20,7 @@ from bcmdist.learning.contest import DECISIVE_NATS, Judged, contest
 from bcmdist.learning.decisions import A_ROW, EVIDENCE, IN_ALL, ROWS_LEFT_OUT, Decision
 from bcmdist.learning.judges import Judges
 from bcmdist.learning.left_out.score import Margin, margin
+from bcmdist.learning.levels import freed, levels_by_evidence
 from bcmdist.learning.point import (
     Point,
     at_bounds,
@@ -141,7 +142,10 @@ class _Search:
 
     def at(self, name, kernel, likelihood, *, tied=False) -> Point:
         """A point with its objective."""
-        point = Point(name, kernel, likelihood, -math.inf, tied, self.groups)
+        return self.again(Point(name, kernel, likelihood, -math.inf, tied, self.groups))
+
+    def again(self, point) -> Point:
+        """The same point with the objective of the moment."""
         return replace(point, objective=self._penalised(point)[0])
 
     def _penalised(self, point):
@@ -199,7 +203,7 @@ def learn(
     points = _isotropic(search, names, likelihood, effort, spread)
     coarse = max(points, key=_objective)
     search.objective = objective_for(coarse.kernel)
-    coarse = search.at(coarse.name, coarse.kernel, coarse.likelihood, tied=coarse.tied)
+    coarse = search.again(coarse)
     if not math.isfinite(coarse.objective):  # over these rows all fails there
         points = _isotropic(search, names, likelihood, effort, spread)
         coarse = max(points, key=_objective)
@@ -210,22 +214,28 @@ def learn(
     tried = _best_by_name([best, *others])
     best, *others = _affordable(sorted([best, *others], key=_objective, reverse=True), affordable)
     if judges_for is None:
-        decided = _kernel_by_evidence(best, others)
-        best, linear, of_mean = _mean_by_evidence(search, best, trend)
-        return _learned(search, best, tried, linear=linear, decisions=decided + of_mean)
+        return _by_evidence(search, best, others, tried, trend, effort)
     for _ in range(effort.rounds):
         search.objective = objective_for(best.kernel)
-        best = search.climb(search.at(best.name, best.kernel, best.likelihood), effort.steps // 2)
+        best = search.climb(search.again(best), effort.steps // 2)
     judges = judges_for(best.kernel)
     best, judges, linear, of_mean = _mean_by_rows(search, best, judges, trend, effort)
-    plain = _plain(search, coarse, best)
 
     def climbed(point):
         begun = point if point.name == best.name else _begun(search, point.name, [best, point])
         return search.climb(begun, effort.isotropic_steps)
 
-    won = contest(judges, best, [*others, *plain], climbed)
+    other_lengths = [*_plain(search, coarse, best), *filter(None, [freed(best)])]
+    won = contest(judges, best, [*others, *other_lengths], climbed)
     return _concluded(search, won, tried, linear, of_mean)
+
+
+def _by_evidence(search, best, others, tried, trend, effort):
+    """What is learned where nothing but the evidence decides."""
+    of_kernel = _kernel_by_evidence(best, others)
+    best, of_levels = levels_by_evidence(search, best, effort)
+    best, linear, of_mean = _mean_by_evidence(search, best, trend)
+    return _learned(search, best, tried, linear=linear, decisions=of_kernel + of_levels + of_mean)
 
 
 def _affordable(points, affordable):
@@ -262,7 +272,7 @@ def _mean_by_evidence(search, best, trend):
         return best, False, ()
     level = search.climb(best, MEAN_STEPS)
     search.objective = trend
-    sloping = search.climb(search.at(best.name, best.kernel, best.likelihood, tied=best.tied), MEAN_STEPS)
+    sloping = search.climb(search.again(best), MEAN_STEPS)
     gain = sloping.objective - level.objective
     linear = gain > GAIN_NATS
     found = Margin(gain if linear else -gain, None)
@@ -284,8 +294,7 @@ def _mean_by_rows(search, best, judges, trend, effort):
     if not linear:
         return best, judges, False, (decision,)
     search.objective = trend
-    start = search.at(best.name, best.kernel, best.likelihood)
-    return search.climb(start, effort.steps // 2), judges.trend, True, (decision,)
+    return search.climb(search.again(best), effort.steps // 2), judges.trend, True, (decision,)
 
 
 def _of_mean(linear, judge, found, unit=A_ROW):

@@ -50,8 +50,7 @@ def coding_of(X) -> Coding | None:
 
 def is_uncoded(X, coding: Coding) -> bool:
     """Whether X is a data frame with the columns of a table, which are no inputs as they are."""
-    others = coding.inputs != coding.columns or has_levels(X)
-    return hasattr(X, "iloc") and others and set(coding.columns) <= set(map(str, X.columns))
+    return hasattr(X, "iloc") and bool(coding.told()) and set(coding.columns) <= set(map(str, X.columns))
 
 
 def refuse_others(X, coding: Coding) -> None:
