@@ -21,8 +21,9 @@ from bcmdist.data.writing import write_dataset
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.evidence import local_evidence
 from bcmdist.learning.given import with_given
+from bcmdist.learning.levels import COLUMN, LEVEL, shared_by
 from bcmdist.learning.point import Point, expanded, moved, moves_of, prior_shares, theta_of
-from bcmdist.learning.search import _Search
+from bcmdist.learning.search import EFFORTS, _Search, learn
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.mean import Mean
@@ -109,11 +110,14 @@ def test_a_rare_level_is_no_farther_away(rng):
 # --- Learning ---
 
 
+def objective_at(X, y):
+    return lambda kernel, likelihood: local_evidence(kernel, Mean("constant"), likelihood, X, unweighted(y))
+
+
 @pytest.mark.parametrize("name", ["se", "matern32", "se+linear"])
 def test_gradients_of_what_is_shared(name, rng):
     columns, y = table(rng, 151)
-    X, obs = scaled(coded(columns)), unweighted(y - y.mean())
-    search = _Search(lambda *at: local_evidence(at[0], Mean("constant"), at[1], X, obs), 6, GROUPS)
+    search = _Search(objective_at(scaled(coded(columns)), y - y.mean()), 6, GROUPS)
     kernel = parse_kernel(name, inputs=6)
     point = search.at(name, kernel, Gaussian(0.1))
     moves, h = moves_of(point), 1e-5
@@ -167,6 +171,21 @@ def test_chains_have_one_coordinate_for_a_category(rng):
     np.testing.assert_allclose(gradient, numeric, rtol=1e-6, atol=1e-6)  # h^2, and rounding over h
     kernel, _ = coordinates.at(phi)
     assert np.ptp(kernel.parameters["lengthscale"][1:5]) == 0.0
+
+
+@pytest.mark.parametrize("alike", [False, True])
+def test_levels_get_lengthscales_of_their_own_where_some_are_one(alike, rng):
+    """Ten levels: each a curve of its own, or eight of them one and the same."""
+    c, x = rng.integers(0, 10, 300), rng.uniform(-2, 2, 300)
+    own = np.where(np.arange(10) < 8, 0.0, np.arange(10) - 7.0) / 3.0 if alike else rng.uniform(size=10)
+    y = np.sin(2.0 * x + 2.0 * np.pi * own[c]) + 0.2 * rng.standard_normal(300)
+    objective, groups = objective_at(np.column_stack([x, np.eye(10)[c]]), y), (0, *[1] * 10)
+    found = learn(lambda _: objective, "se", Gaussian(0.1), inputs=11, effort=EFFORTS["quick"], groups=groups)
+    (decision,) = [one for one in found.decisions if one.of == "lengthscales"]
+    assert decision.taken == (LEVEL if alike else COLUMN)
+    assert shared_by(found.kernel, groups) == (() if alike else groups)
+    lengths = found.kernel.parameters["lengthscale"][1:]
+    assert not alike or lengths[:8].min() > lengths[8:].max()
 
 
 # --- A fit ---
