@@ -12,6 +12,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from bcmdist import GBCM, Settings
+from bcmdist.api.relevance import features
 from bcmdist.api.sampling import Coordinates
 from bcmdist.data.observations import unweighted
 from bcmdist.data.schema import Schema
@@ -206,6 +207,10 @@ def test_what_is_learned_is_one_lengthscale_and_units_of_levels_stay(tmp_path, r
     np.testing.assert_allclose(scaling.x_scale[[0, 5]], [columns["age"].std(), columns["depth"].std()], rtol=1e-10)
     told = gbcm.info()["lengthscales"]["kernel.lengthscale"]
     assert told == {"age": lengths[0], "soil": lengths[1], "depth": lengths[5]}
+    age, soil, depth = features(gbcm.model)
+    assert [feature.name for feature in (age, soil, depth)] == ["age", "soil", "depth"]
+    (unheard,) = coded({"age": np.ones(1), "soil": np.array(["marl"]), "depth": np.full(1, 2.0)})
+    assert [soil.shown(coded(columns)[5]), soil.shown(unheard), depth.shown(unheard)] == ["peat", "another level", 2.0]
     again = GBCM.load(gbcm.url)
     np.testing.assert_array_equal(again.predict(coded(columns))["mean"], gbcm.predict(coded(columns))["mean"])
 

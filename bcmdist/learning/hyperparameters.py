@@ -48,9 +48,9 @@ def find_hyperparameters(
     inputs = len(spread)
     if not settings.learn:
         name = first_kernel(settings)
-        kernel, likelihood = with_given(parse_kernel(name, inputs=inputs), likelihood, settings.set, groups=groups)
+        made = with_given(parse_kernel(name, inputs=inputs), likelihood, settings.set, groups=groups)
         found = {"kernels_tried": {}, "at_bounds": [], "evaluations": 0, "decisions": []}
-        return name, kernel, likelihood, first_mean(settings), found
+        return name, *made, first_mean(settings), found
     wanted, likelihood = likelihood, likelihood.learned_as()
     classes = classes or ((0.0, 1.0) if likelihood is not wanted else None)
     mean = first_mean(settings)
