@@ -47,10 +47,7 @@ def find_hyperparameters(
     """
     inputs = len(spread)
     if not settings.learn:
-        name = first_kernel(settings)
-        made = with_given(parse_kernel(name, inputs=inputs), likelihood, settings.set, groups=groups)
-        found = {"kernels_tried": {}, "at_bounds": [], "evaluations": 0, "decisions": []}
-        return name, *made, first_mean(settings), found
+        return _given(settings, inputs, groups, likelihood)
     wanted, likelihood = likelihood, likelihood.learned_as()
     classes = classes or ((0.0, 1.0) if likelihood is not wanted else None)
     mean = first_mean(settings)
@@ -86,6 +83,14 @@ def find_hyperparameters(
     if likelihood is not wanted and not (wanted.needs_calibration or wanted.apart):  # its evidence has no gradient
         kernel = rescale(_class_evidence(objective.parts, reference, mean, wanted, classes, runtime), kernel)
     return learned.kernel_name, kernel, learned.likelihood if likelihood is wanted else wanted, mean, found
+
+
+def _given(settings, inputs, groups, likelihood):
+    """As `find_hyperparameters`, where nothing is learned."""
+    name = first_kernel(settings)
+    made = with_given(parse_kernel(name, inputs=inputs), likelihood, settings.set, groups=groups)
+    found = {"kernels_tried": {}, "at_bounds": [], "evaluations": 0, "decisions": []}
+    return name, *made, first_mean(settings), found
 
 
 @dataclass(frozen=True)
