@@ -83,7 +83,7 @@ def ingest_source(
 
 def partial_fit(snapshot: Snapshot, source, runtime: Runtime, *, same_rows="warn") -> Snapshot:
     """Hear the rows of a place, or those given, which are kept for as long as the model."""
-    keep, url = placed(source)
+    keep, url = placed(source, like=snapshot.model.schema)
     with contextlib.closing(source_of(snapshot, url)) as opened:
         heard, _ = ingest_source(snapshot, opened, IngestOptions(same_rows=same_rows), runtime)
     return heard.kept(*keep)

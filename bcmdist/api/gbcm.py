@@ -251,7 +251,7 @@ class GBCM:
     ) -> Scores:
         """The totals behind `score`, which add; `x`, and `y` of a data set, are names of its arrays, those in training
         by default."""
-        rows = targets_of(source, y, companions, self.model.y_name)
+        rows = targets_of(source, y, companions, self.model.y_name, like=self.model.schema)
         with self.snapshot.held() as snapshot, rows as (url, name):
             data = datasets.open_new_rows(snapshot, url, x=x, y=name)
             return datasets.scores(snapshot, data, method, inputs, runtime)

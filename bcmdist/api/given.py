@@ -11,6 +11,8 @@ import numpy as np
 from bcmdist.api.lazy import blocks, is_lazy
 from bcmdist.data.dataset import COMPANIONS
 from bcmdist.data.schema import CLASSES, Schema, as_table, class_codes, frame_names, is_text
+from bcmdist.data.tables.coding import Coding
+from bcmdist.data.tables.frames import coded, coding_of, is_uncoded
 from bcmdist.data.writing import append_rows, update_attributes, write_dataset
 from bcmdist.errors import InvalidData, InvalidDtype, InvalidOption
 from bcmdist.storage.scratch import Scratch
@@ -53,6 +55,8 @@ class Given(Rows):
     """weight, exposure, trials or event, (N,)"""
     classes: tuple[str, ...] = ()
     """names of the classes, where y holds their numbers"""
+    coding: Coding | None = None
+    """how a table became the inputs that X holds, or how it is to, where X is a data frame of its columns"""
 
     def written(self) -> tuple[Scratch, str]:
         """What keeps them alive, and the URL of a data set with these rows.
@@ -82,7 +86,8 @@ class Given(Rows):
     def _arrays(self):
         """Arrays by name, and their names."""
         _refuse_other_rows(self.X, self.y)
-        columns, X, y, classes = frame_names(self.X), as_table(self.X), np.asarray(self.y), self.classes
+        columns, X, coding = self._inputs()
+        y, classes = np.asarray(self.y), self.classes
         if is_text(y):
             y, classes = class_codes(y, "y")
         arrays = {"X": X, "y": y} | {name: np.asarray(values) for name, values in self.companions.items()}
@@ -92,7 +97,15 @@ class Given(Rows):
         lengths = {name: len(values) if values.ndim else 0 for name, values in arrays.items()}
         if len(set(lengths.values())) > 1:
             raise InvalidData(f"rows: expected as many of each, got {lengths}; give the same rows")
-        return arrays, Schema(columns, classes)
+        return arrays, Schema(columns, classes, coding)
+
+    def _inputs(self):
+        """Names of the inputs, their values (N, D), and how they were coded, where they were."""
+        coding = self.coding or coding_of(self.X)
+        if coding and is_uncoded(self.X, coding):
+            return coding.inputs, coded(self.X, coding), coding
+        names = frame_names(self.X)
+        return names, as_table(self.X), coding if coding and coding.inputs == names else None
 
 
 def refuse_companions(companions) -> None:

@@ -5,6 +5,7 @@ from dataclasses import asdict
 import numpy as np
 
 from bcmdist.api.advice import advice, errors
+from bcmdist.api.relevance import features, lengthscales
 from bcmdist.committee import passes
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.model.model import named_parameters
@@ -44,6 +45,7 @@ def info(snapshot: Snapshot) -> dict:
         "jitter": shared.jitter,
         "waves": None,
         "shared_lengthscales": _shared_lengthscales(shared.kernel),
+        "lengthscales": _by_column(snapshot),
         "kernels_tried": facts.kernels_tried,
         "decisions": facts.decisions or [],
         "at_bounds": facts.at_bounds,
@@ -73,6 +75,18 @@ def _lag(facts):
         return None
     rows, seconds = (([one[name] for one in facts.lag.values()]) for name in ("rows", "seconds"))
     return {"rows": sum(rows), "seconds": max(seconds), "sources": facts.lag}
+
+
+def _by_column(snapshot):
+    """Lengthscales by name and column, where inputs of a category share one; none of others, which have no other."""
+    of = features(snapshot.model)
+    if all(feature.levels is None for feature in of):
+        return None
+    return {
+        part.name: {feature.name: value for feature, value in zip(of, part.scaled.tolist(), strict=True)}
+        for part in lengthscales(snapshot)
+        if not part.shared
+    }
 
 
 def _cells(snapshot):

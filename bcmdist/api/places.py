@@ -2,10 +2,12 @@
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bcmdist.api.given import Given, Rows
+from bcmdist.data.schema import UNNAMED, Schema
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.settings import Settings
 from bcmdist.storage.scratch import Scratch
@@ -36,10 +38,12 @@ def places(source, model) -> tuple[tuple[Scratch, ...], Any, Any]:
     return keep, source, model
 
 
-def placed(source) -> tuple[tuple[Scratch, ...], Any]:
-    """What must be kept alive, and the URL of rows: of a place, or of (X, y)."""
+def placed(source, *, like: Schema = UNNAMED) -> tuple[tuple[Scratch, ...], Any]:
+    """What must be kept alive, and the URL of rows: of a place, or of (X, y), a table as in training (`like`)."""
     if isinstance(source, tuple):
         source = Given(*source)
+    if isinstance(source, Given) and like.coding:
+        source = replace(source, coding=like.coding)
     if not isinstance(source, Rows):
         return (), source
     scratch, url = source.written()
@@ -47,12 +51,13 @@ def placed(source) -> tuple[tuple[Scratch, ...], Any]:
 
 
 @contextlib.contextmanager
-def targets_of(source, y, companions, names) -> Iterator[tuple[Any, str]]:
+def targets_of(source, y, companions, names, *, like: Schema = UNNAMED) -> Iterator[tuple[Any, str]]:
     """URL of rows with targets, and the name of these: `y` if it is a text, of a place; else they are `y`.
 
     Parameters
     ----------
     names : of the arrays of the targets in training
+    like : of the rows in training
     """
     if y is None or isinstance(y, str):
         source, _ = asked(source, None, None, companions)
@@ -60,6 +65,6 @@ def targets_of(source, y, companions, names) -> Iterator[tuple[Any, str]]:
     else:
         source, _ = asked(source, y, None, companions)
         name = "y"
-    keep, url = placed(source)
+    keep, url = placed(source, like=like)
     yield url, "y" if keep else name
     del keep

@@ -3,6 +3,7 @@
 A lengthscale says over which distance along an input the function changes, while the others stay; short ones matter.
 It is known of any rows, but only of kernels that have one for each input, and two inputs that say the same share their
 part. What is lost when a column is shuffled among rows (Breiman 2001) is known of every model, from rows with targets.
+A category is one column, whatever the number of its levels.
 """
 
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcmdist.committee.snapshot import Snapshot
+from bcmdist.data.tables.coding import Category
 from bcmdist.prediction.predictors import PREDICTORS
 from bcmdist.prediction.scoring.judged import Judged
 from bcmdist.prediction.tasks import judge_rows
@@ -28,38 +30,82 @@ def column_names(model) -> list[str]:
 
 
 @dataclass(frozen=True)
+class Feature:
+    """An input, or those of a category."""
+
+    name: str
+    """of the column"""
+    inputs: np.ndarray
+    """their numbers, (k,)"""
+    levels: tuple[str, ...] | None = None
+    """of a category"""
+
+    def shown(self, x) -> float | str:
+        """What it is in a row x (D,) in original units: a number, or a level."""
+        if self.levels is None:
+            return float(x[self.inputs[0]])
+        k = int(np.argmax(x[self.inputs]))
+        if x[self.inputs[k]] <= 0.0:
+            return "another level"
+        return self.levels[k] if k < len(self.levels) else "missing"
+
+
+def features(model) -> list[Feature]:
+    """What predictions depend on, (F,): the inputs, but those of a category together."""
+    names = column_names(model)
+    if model.schema.coding is None:
+        return [Feature(name, np.array([k])) for k, name in enumerate(names)]
+    found: list[Feature] = []
+    for code in model.schema.coding.codes:
+        first = sum(len(feature.inputs) for feature in found)
+        inputs = np.arange(first, first + len(code.inputs))
+        if isinstance(code, Category):
+            found.append(Feature(code.name, inputs, code.levels))
+        else:
+            found += [Feature(names[k], np.array([k])) for k in inputs]
+    return found
+
+
+@dataclass(frozen=True)
 class Lengthscales:
-    """Of one part of a kernel, for each input."""
+    """Of one part of a kernel, for each feature."""
 
     name: str
     """of the parameter"""
     scaled: np.ndarray
-    """in units of the scaled inputs, (D,)"""
+    """in units of the scaled inputs, (F,)"""
     original: np.ndarray
-    """in units of the inputs, (D,)"""
+    """in units of the inputs, (F,)"""
 
     @property
     def shared(self) -> bool:
-        """Whether all inputs have one and the same."""
+        """Whether all features have one and the same."""
         return bool(np.ptp(self.scaled) == 0.0)
 
     @property
     def share(self) -> np.ndarray:
-        """1 / lengthscale beside the largest, (D,)."""
+        """1 / lengthscale beside the largest, (F,)."""
         return self.scaled.min() / self.scaled
 
 
 def lengthscales(snapshot: Snapshot) -> list[Lengthscales]:
-    """Those of all parts of a model's kernel that have them; none of models whose shared variables have no kernel."""
+    """Those of all parts of a model's kernel that have them; none of models whose shared variables have no kernel.
+
+    Of a category it is the shortest of its inputs; they were not one and the same in earlier versions.
+    """
+    first = [feature.inputs[0] for feature in features(snapshot.model)]
     kernel, scale = snapshot.model.shared.kernel, snapshot.model.scaling.x_scale
     values = [(name, kernel.parameters[name]) for name in kernel.lengthscales]
     spread = [(name, np.broadcast_to(value, scale.shape)) for name, value in values]
-    return [Lengthscales(f"kernel.{name}", value, value * scale) for name, value in spread]
+    return [
+        Lengthscales(f"kernel.{name}", *(np.minimum.reduceat(one, first) for one in (value, value * scale)))
+        for name, value in spread
+    ]
 
 
 @dataclass(frozen=True)
 class Losses:
-    """What predictions lose, in nats a row, when a column is shuffled among rows: (D,) each."""
+    """What predictions lose, in nats a row, when a feature is shuffled among rows: (F,) each."""
 
     mean: np.ndarray
     error: np.ndarray
@@ -69,15 +115,15 @@ class Losses:
 
 
 def shuffled_losses(snapshot: Snapshot, rows: Judged, method, *, seed=0) -> Losses:
-    """Of the log density of observations, each column after the other; of some of the rows, chosen by `seed`."""
-    rng, D = np.random.default_rng(seed), rows.X.shape[1]
+    """Of the log density of observations, each feature after the other; of some of the rows, chosen by `seed`."""
+    rng, inputs = np.random.default_rng(seed), [feature.inputs for feature in features(snapshot.model)]
     predictor = PREDICTORS[method].of_snapshot(snapshot)
     budget = SHUFFLED_LOCALLY if predictor.in_cells else SHUFFLED_ROWS
-    some = rows[np.sort(rng.permutation(len(rows))[: min(MOST, max(FEWEST, budget // D))])]
-    lost = np.empty((D, len(some)))
-    for k in range(D):
+    some = rows[np.sort(rng.permutation(len(rows))[: min(MOST, max(FEWEST, budget // len(inputs)))])]
+    lost = np.empty((len(inputs), len(some)))
+    for k, together in enumerate(inputs):
         X = some.X.copy()
-        X[:, k] = rng.permutation(X[:, k])
+        X[:, together] = rng.permutation(X[:, together])
         found = judge_rows(predictor, X, some.obs, some.number).columns["log_density"]
         lost[k] = np.clip(some.columns["log_density"] - found, -LARGEST_LOSS, LARGEST_LOSS)
     return Losses(lost.mean(axis=1), lost.std(axis=1) / np.sqrt(max(1, len(some) - 1)), len(some))

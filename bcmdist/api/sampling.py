@@ -26,6 +26,7 @@ from bcmdist.errors import InvalidOption, ModelExists
 from bcmdist.learning.evidence.objectives import CommitteeObjective, LocalObjective
 from bcmdist.learning.experts import FIRST
 from bcmdist.learning.hyperparameters import AUTO_MEAN
+from bcmdist.learning.point import Point, moves_of
 from bcmdist.learning.sampling.chains import FOLDER, chain_from, chain_store
 from bcmdist.learning.sampling.hmc import HMC, Chain, LogDensity, sample, with_normal_prior
 from bcmdist.learning.search import Objective
@@ -61,19 +62,26 @@ MakeObjective = Callable[[GBCM, list[Partition], Runtime], Objective]
 
 
 class Coordinates:
-    """The paper's log parameters of a kernel and a likelihood: log w = -2 log lengthscale, others as they are."""
+    """The paper's log parameters of a kernel and a likelihood: log w = -2 log lengthscale, others as they are.
 
-    def __init__(self, kernel: Kernel, likelihood: Likelihood):
+    `groups` (D,): the first of the inputs that each shares its lengthscale with, which is a single parameter.
+    """
+
+    def __init__(self, kernel: Kernel, likelihood: Likelihood, groups: tuple[int, ...] = ()):
         self.kernel, self.likelihood = kernel, likelihood
+        moves = moves_of(Point("", kernel, likelihood, -np.inf, groups=groups))
+        self.which, first = moves.argmax(axis=1), moves.argmax(axis=0)
         named, lengthscales = named_parameters(kernel, likelihood), {f"kernel.{n}" for n in kernel.lengthscales}
         every = [(n, k if len(v) > 1 else None) for n, v in named.items() for k in range(len(v))]
+        every = [every[k] for k in first]
         self.slope = np.array([-2.0 if n in lengthscales else 1.0 for n, _ in every])
         self.names = [n.replace("lengthscale", "w") + ("" if k is None else f"[{k}]") for n, k in every]
 
     def at(self, phi) -> tuple[Kernel, Likelihood]:
         """Kernel and likelihood at a point phi (P,)."""
         named = named_parameters(self.kernel, self.likelihood)
-        return with_named(self.kernel, self.likelihood, split_parameters(named, np.exp(phi / self.slope)))
+        flat = np.exp(phi / self.slope)[self.which]
+        return with_named(self.kernel, self.likelihood, split_parameters(named, flat))
 
     def log_density(self, objective: Objective) -> LogDensity:
         """Log posterior density, and its gradient, from an objective whose gradient is in log parameters."""
@@ -82,7 +90,7 @@ class Coordinates:
             if np.abs(phi).max() > LARGEST_LOG:
                 return -np.inf, np.zeros_like(phi)
             value, gradient = objective(*self.at(phi))
-            return value, gradient / self.slope
+            return value, np.bincount(self.which, gradient) / self.slope
 
         return with_normal_prior(log_likelihood, mean=PRIOR_MEAN, sd=PRIOR_SD)
 
@@ -133,7 +141,8 @@ def sample_posterior(
     prepared = _prepared(source, settings, model, runtime)
     parts = partitions(open_data(source, x=settings.x, y=settings.y), settings.partition_rows)
     value = (objective or default_objective)(prepared, parts, runtime)
-    coordinates = Coordinates(prepared.model.query.kernel, prepared.model.likelihood)
+    begun = prepared.model
+    coordinates = Coordinates(begun.query.kernel, begun.likelihood, begun.schema.groups)
     run = [_chain(model, coordinates, value, hmc, settings, k, prepared) for k in range(chains)]
     listed = []
     for number, phi in enumerate(thinned(run, samples)):

@@ -40,6 +40,11 @@ class Schema:
         object.__setattr__(self, "columns", tuple(map(str, self.columns)))
         object.__setattr__(self, "classes", tuple(map(str, self.classes)))
 
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """The first of the inputs that each shares its lengthscale with, (D,); () where each has its own."""
+        return self.coding.groups if self.coding else ()
+
     def column(self, number) -> str:
         """What to call a column in a message."""
         return f"column {number}" + (f" ({self.columns[number]!r})" if self.columns else "")

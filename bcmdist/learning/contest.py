@@ -9,6 +9,7 @@ from bcmdist.learning.decisions import EVIDENCE, ROWS_LEFT_OUT, Decision
 from bcmdist.learning.judges import Judges
 from bcmdist.learning.left_out.adjust_variances import Settled, settled
 from bcmdist.learning.left_out.score import margin
+from bcmdist.learning.levels import COLUMN
 from bcmdist.learning.point import Point
 
 # Gain for each row left out for which a kernel is preferred to the one of largest evidence: about the standard error
@@ -83,6 +84,8 @@ def _lengthscales(point):
     """How many lengthscales a point has, in words."""
     if point.tied:
         return "one for the inputs as given"
+    if len(set(point.groups)) < len(point.groups):
+        return COLUMN
     one = all(len(point.kernel.parameters[name]) == 1 for name in point.kernel.lengthscales)
     return "one for all inputs" if one else "one for each input"
 

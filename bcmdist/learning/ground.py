@@ -39,6 +39,8 @@ class Ground:
     """to which what was found out is added, by the names of `Facts`"""
     classes: tuple[float, ...] | None = None
     """labels that targets number, where they do"""
+    groups: tuple[int, ...] = ()
+    """the first of the inputs that each shares its lengthscale with, (D,); () where each has its own"""
 
     def transient(self, arrays: Mapping[str, np.ndarray]) -> AbstractContextManager[dict[str, BlobReference]]:
         """References of arrays that tasks need for a moment, by name."""

@@ -9,9 +9,10 @@ from bcmdist.learning.evidence.cached import CachedObjective
 from bcmdist.learning.evidence.local_tasks import ClassEvidence, LocalEvidence
 from bcmdist.learning.evidence.objectives import BLOCKWISE, LocalObjective
 from bcmdist.learning.experts import EXPERTS
+from bcmdist.learning.given import with_given
 from bcmdist.learning.judges import Bench
 from bcmdist.learning.rescaling import rescale
-from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, learn, with_given
+from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, learn
 from bcmdist.model.kernels import Kernel, kernel_parts, parse_kernel
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.runtime import memory
@@ -25,7 +26,7 @@ RESCALE_BLOCKS = 2
 
 
 def find_hyperparameters(
-    settings, blocks, near, reference, spread, likelihood, classes, runtime, log, *, sloping, affordable
+    settings, blocks, near, reference, spread, likelihood, classes, runtime, log, *, groups, sloping, affordable
 ) -> tuple[str, Kernel, Likelihood, str, dict[str, Any]]:
     """Kernel name, kernel, likelihood and mean, learned or given, and what was found on the way.
 
@@ -36,6 +37,7 @@ def find_hyperparameters(
     reference : of the scaling
     spread : (D,) what the inputs as they were given were divided by
     log : path of the evaluations that are known already
+    groups : (D,) the first of the inputs that each shares its lengthscale with; () where each has its own
     sloping : whether a linear mean may take the place of the constant one
     affordable : a function of a kernel, whether shared variables can stand for it
 
@@ -45,10 +47,7 @@ def find_hyperparameters(
     """
     inputs = len(spread)
     if not settings.learn:
-        name = first_kernel(settings)
-        kernel, likelihood = with_given(parse_kernel(name, inputs=inputs), likelihood, settings.set)
-        found = {"kernels_tried": {}, "at_bounds": [], "evaluations": 0, "decisions": []}
-        return name, kernel, likelihood, first_mean(settings), found
+        return _given(settings, inputs, groups, likelihood)
     wanted, likelihood = likelihood, likelihood.learned_as()
     classes = classes or ((0.0, 1.0) if likelihood is not wanted else None)
     mean = first_mean(settings)
@@ -65,6 +64,7 @@ def find_hyperparameters(
             likelihood,
             inputs=inputs,
             effort=EFFORTS[settings.effort],
+            groups=groups,
             spread=spread,
             judges_for=ground.judges_on(bench) if bench else None,
             trend=ground.trend,
@@ -83,6 +83,14 @@ def find_hyperparameters(
     if likelihood is not wanted and not (wanted.needs_calibration or wanted.apart):  # its evidence has no gradient
         kernel = rescale(_class_evidence(objective.parts, reference, mean, wanted, classes, runtime), kernel)
     return learned.kernel_name, kernel, learned.likelihood if likelihood is wanted else wanted, mean, found
+
+
+def _given(settings, inputs, groups, likelihood):
+    """As `find_hyperparameters`, where nothing is learned."""
+    name = first_kernel(settings)
+    made = with_given(parse_kernel(name, inputs=inputs), likelihood, settings.set, groups=groups)
+    found = {"kernels_tried": {}, "at_bounds": [], "evaluations": 0, "decisions": []}
+    return name, *made, first_mean(settings), found
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """A point of the search for hyper-parameters: a kernel and a likelihood as one vector of logarithms."""
 
 import math
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,24 +23,41 @@ class Point:
     objective: float
     tied: bool = False
     """whether a search keeps the lengthscales in proportion"""
+    groups: tuple[int, ...] = ()
+    """the first of the inputs that each shares its lengthscale with, (D,); () where each has its own"""
 
 
 def expanded(point, inputs) -> "Point":
     """The same function with the lengthscales its name asks for."""
     wanted = parse_kernel(point.name, inputs=inputs).parameters
     values = {n: np.broadcast_to(v, wanted[n].shape).copy() for n, v in point.kernel.parameters.items()}
-    return Point(
-        point.name, parse_kernel(point.name, inputs=inputs).with_parameters(values), point.likelihood, point.objective
-    )
+    return replace(point, kernel=parse_kernel(point.name, inputs=inputs).with_parameters(values), tied=False)
 
 
 def moves_of(point) -> np.ndarray:
     """How the steps of a search move the log parameters, (P, steps): each on its own, or lengthscales together."""
-    sizes = {name: len(values) for name, values in parameters_of(point).items()}
-    together = {f"kernel.{name}" for name in point.kernel.lengthscales if point.tied}
-    names = [(name, 0 if name in together else k) for name, size in sizes.items() for k in range(size)]
+    names = _steps(point, together=point.tied)
     steps = list(dict.fromkeys(names))
     return np.array([[float(name == step) for step in steps] for name in names])
+
+
+def prior_shares(point) -> np.ndarray:
+    """What each log parameter counts in the prior, (P,): the inputs of a category are one."""
+    names = _steps(point)
+    counts = Counter(names)
+    return np.array([1.0 / counts[name] for name in names])
+
+
+def _steps(point, *, together=False):
+    """By which step each log parameter moves: a name and a number, one and the same of lengthscales that are shared."""
+    lengths = {f"kernel.{name}" for name in point.kernel.lengthscales}
+
+    def number(name, k):
+        if name not in lengths or not (together or point.groups):
+            return k
+        return 0 if together else point.groups[k]
+
+    return [(name, number(name, k)) for name, values in parameters_of(point).items() for k in range(len(values))]
 
 
 def theta_of(point) -> np.ndarray:
@@ -54,7 +72,7 @@ def moved(point, theta) -> "Point":
     kernel_size = len(point.kernel.theta)
     kernel = point.kernel.with_theta(theta[:kernel_size])
     values = split_parameters(point.likelihood.parameters, np.exp(theta[kernel_size:]))
-    return Point(point.name, kernel, point.likelihood.with_parameters(values), -math.inf)
+    return replace(point, kernel=kernel, likelihood=point.likelihood.with_parameters(values), objective=-math.inf)
 
 
 def prior_center(point, inputs) -> np.ndarray:

@@ -134,5 +134,6 @@ def alternated(
 def _climbed(objective, start, log, steps) -> tuple[Point, int]:
     """The end of a climb in hyper-parameters, and evaluations made."""
     known, inputs = CachedObjective(objective, log), objective.points.shape[1]
-    found = polish(known, start.name, start.kernel, start.likelihood, inputs=inputs, steps=steps)
-    return Point(start.name, found.kernel, found.likelihood, found.objective), found.evaluations
+    found = polish(known, start, inputs=inputs, steps=steps)
+    made = replace(start, kernel=found.kernel, likelihood=found.likelihood, objective=found.objective)
+    return made, found.evaluations

@@ -33,6 +33,7 @@ from bcmdist.learning.hyperparameters import (
 )
 from bcmdist.learning.known import Known
 from bcmdist.learning.labels import used_as_labels
+from bcmdist.learning.levels import shared_by
 from bcmdist.learning.point import Point
 from bcmdist.learning.polishing import polished
 from bcmdist.learning.query_selection import (
@@ -156,9 +157,10 @@ def prepare_model(
         array = store.put_arrays({"scaling": scaling_to_array(case.scaling)})["scaling"]
         reference = BlobReference(store.storage.url, array)
         kernel_name, kernel, likelihood, mean, found = _learned(case, reference, store, place)
+        groups = shared_by(kernel, case.schema.groups)
     with place.stages("query"):
         shared = _shared(case, kernel, likelihood, Mean(mean), found)
-    ground = _ground(case, reference, store, place, found)
+    ground = _ground(case, groups, reference, store, place, found)
     if training := case.expert.training:
         with place.stages("train"):
             shared, likelihood = training.train(shared, likelihood, ground)
@@ -187,7 +189,7 @@ def case_of(data, surveyed, settings, runtime) -> Case:
         EXPERTS[settings.expert].refuse_climbing(settings.expert, likelihood)
     warn_of_data(data, surveyed, settings, schema, likelihood)
     warn_of_roles(data, surveyed, settings, schema, likelihood)
-    scaling = scaling_from(surveyed.x, surveyed.y, surveyed.exposure, likelihood.units)
+    scaling = scaling_from(surveyed.x, surveyed.y, surveyed.exposure, likelihood.units, schema.groups)
     parts = partitions(data, settings.partition_rows)
     sliced = share_between(surveyed.sample.obs.y, surveyed.sample.row, np.array([part.start for part in parts]))
     warn_of_slices(data, settings, likelihood, sliced)
@@ -216,6 +218,7 @@ def _learned(case, reference, store, place):
         case.classes,
         case.runtime,
         place.log,
+        groups=case.schema.groups,
         sloping=case.sloping,
         affordable=affordable,
     )
@@ -260,12 +263,12 @@ def _polished(case, shared, kernel_name, likelihood, ground, log) -> tuple[Share
         known = _known(case, kernel, likelihood, query.mean, ground.count)
         return query_points(replace(known, seed=settings.seed + turn))
 
-    start = Point(kernel_name, query.kernel, likelihood, -math.inf)
+    start = Point(kernel_name, query.kernel, likelihood, -math.inf, groups=ground.groups)
     how = {"residual": case.expert.climbs, "method": settings.query_method, "choose": choose, "log": log}
     return polished(query, start, ground, **how)
 
 
-def _ground(case, reference, store, place, found) -> Ground:
+def _ground(case, groups, reference, store, place, found) -> Ground:
     """All rows, and those of the sample, all of them where it holds all, on the workers."""
 
     def sampled(rows, size):
@@ -274,8 +277,9 @@ def _ground(case, reference, store, place, found) -> Ground:
         return SampleBlocks(X, obs, case.data.companions, f"{place.rows_url}/train", size=size).cut(size)
 
     settings, asked = case.settings, found["query_asked"]
-    how = (settings.learn, settings.effort, asked, case.expert.own(settings))
-    return Ground(case.runtime, case.parts, sampled, reference, store, place.scratch, *how, found, case.classes)
+    how = (settings.learn, settings.effort, asked, case.expert.own(settings), found)
+    where = (reference, store, place.scratch)
+    return Ground(case.runtime, case.parts, sampled, *where, *how, case.classes, groups)
 
 
 def _shared(case, kernel, likelihood, mean, found) -> Shared:

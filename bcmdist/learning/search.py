@@ -9,21 +9,31 @@ objective carries a weak log-normal prior on every parameter, which only matters
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
 
-from bcmdist.errors import InvalidOption, NotPositiveDefinite
+from bcmdist.errors import NotPositiveDefinite
 from bcmdist.learning.contest import DECISIVE_NATS, Judged, contest
 from bcmdist.learning.decisions import A_ROW, EVIDENCE, IN_ALL, ROWS_LEFT_OUT, Decision
 from bcmdist.learning.judges import Judges
 from bcmdist.learning.left_out.score import Margin, margin
-from bcmdist.learning.point import Point, at_bounds, bounds_of, expanded, moved, moves_of, prior_center, theta_of
+from bcmdist.learning.levels import freed, levels_by_evidence
+from bcmdist.learning.point import (
+    Point,
+    at_bounds,
+    bounds_of,
+    expanded,
+    moved,
+    moves_of,
+    prior_center,
+    prior_shares,
+    theta_of,
+)
 from bcmdist.model.kernels import Kernel, parse_kernel
 from bcmdist.model.likelihoods import Likelihood
-from bcmdist.model.model import named_parameters, with_named
 
 Objective = Callable[[Kernel, Likelihood], tuple[float, np.ndarray]]
 """Summed log evidence and its gradient in log parameters (kernel first); -inf where it fails."""
@@ -95,9 +105,10 @@ class Learned:
 class _Search:
     """Maximises one objective from several places; counts evaluations."""
 
-    def __init__(self, objective: Objective, inputs: int):
+    def __init__(self, objective: Objective, inputs: int, groups: tuple[int, ...] = ()):
         self.objective = objective
         self.inputs = inputs
+        self.groups = groups
         self.evaluations = 0
 
     def climb(self, start: Point, steps) -> Point:
@@ -127,19 +138,21 @@ class _Search:
             callback=stop_when_idle(),
             options={"maxiter": steps, "ftol": 0.0},
         )
-        point = moved(start, best[1])
-        return Point(start.name, point.kernel, point.likelihood, best[0], start.tied)
+        return replace(moved(start, best[1]), objective=best[0])
 
     def at(self, name, kernel, likelihood, *, tied=False) -> Point:
         """A point with its objective."""
-        point = Point(name, kernel, likelihood, -math.inf)
-        return Point(name, kernel, likelihood, self._penalised(point)[0], tied)
+        return self.again(Point(name, kernel, likelihood, -math.inf, tied, self.groups))
+
+    def again(self, point) -> Point:
+        """The same point with the objective of the moment."""
+        return replace(point, objective=self._penalised(point)[0])
 
     def _penalised(self, point):
         self.evaluations += 1
         value, gradient = self.objective(point.kernel, point.likelihood)
-        gap = (theta_of(point) - prior_center(point, self.inputs)) / PRIOR_SD
-        return value - 0.5 * gap @ gap, gradient - gap / PRIOR_SD
+        gap, share = (theta_of(point) - prior_center(point, self.inputs)) / PRIOR_SD, prior_shares(point)
+        return value - 0.5 * (share * gap) @ gap, gradient - share * gap / PRIOR_SD
 
 
 def stop_when_idle() -> Callable[..., None]:
@@ -162,6 +175,7 @@ def learn(
     *,
     inputs,
     effort: Effort,
+    groups: tuple[int, ...] = (),
     spread=None,
     judges_for: Callable[[Kernel], Judges] | None = None,
     trend: Objective | None = None,
@@ -173,6 +187,7 @@ def learn(
     ----------
     objective_for : the objective over rows that are near in the metric of a kernel (None: of the inputs)
     kernel_name : expression of `parse_kernel`, or "auto" to choose among `AUTO_KERNELS`
+    groups : (D,) the first of the inputs that each shares its lengthscale with; () where each has its own
     spread : (D,) what the inputs as they were given were divided by: one lengthscale for these is tried too
     judges_for : where the rows depend on the metric: those who decide by rows left out; else the evidence does
     trend : the objective over the rows of the moment under a linear mean, which may take the place of the constant one
@@ -183,12 +198,12 @@ def learn(
     NotPositiveDefinite
         The objective could not be evaluated at any start.
     """
-    search = _Search(objective_for(None), inputs)
+    search = _Search(objective_for(None), inputs, groups)
     names = AUTO_KERNELS if kernel_name == "auto" else (kernel_name,)
     points = _isotropic(search, names, likelihood, effort, spread)
     coarse = max(points, key=_objective)
     search.objective = objective_for(coarse.kernel)
-    coarse = search.at(coarse.name, coarse.kernel, coarse.likelihood, tied=coarse.tied)
+    coarse = search.again(coarse)
     if not math.isfinite(coarse.objective):  # over these rows all fails there
         points = _isotropic(search, names, likelihood, effort, spread)
         coarse = max(points, key=_objective)
@@ -199,22 +214,28 @@ def learn(
     tried = _best_by_name([best, *others])
     best, *others = _affordable(sorted([best, *others], key=_objective, reverse=True), affordable)
     if judges_for is None:
-        decided = _kernel_by_evidence(best, others)
-        best, linear, of_mean = _mean_by_evidence(search, best, trend)
-        return _learned(search, best, tried, linear=linear, decisions=decided + of_mean)
+        return _by_evidence(search, best, others, tried, trend, effort)
     for _ in range(effort.rounds):
         search.objective = objective_for(best.kernel)
-        best = search.climb(search.at(best.name, best.kernel, best.likelihood), effort.steps // 2)
+        best = search.climb(search.again(best), effort.steps // 2)
     judges = judges_for(best.kernel)
     best, judges, linear, of_mean = _mean_by_rows(search, best, judges, trend, effort)
-    plain = _plain(search, coarse, best)
 
     def climbed(point):
         begun = point if point.name == best.name else _begun(search, point.name, [best, point])
         return search.climb(begun, effort.isotropic_steps)
 
-    won = contest(judges, best, [*others, *plain], climbed)
+    other_lengths = [*_plain(search, coarse, best), *filter(None, [freed(best)])]
+    won = contest(judges, best, [*others, *other_lengths], climbed)
     return _concluded(search, won, tried, linear, of_mean)
+
+
+def _by_evidence(search, best, others, tried, trend, effort):
+    """What is learned where nothing but the evidence decides."""
+    of_kernel = _kernel_by_evidence(best, others)
+    best, of_levels = levels_by_evidence(search, best, effort)
+    best, linear, of_mean = _mean_by_evidence(search, best, trend)
+    return _learned(search, best, tried, linear=linear, decisions=of_kernel + of_levels + of_mean)
 
 
 def _affordable(points, affordable):
@@ -224,8 +245,7 @@ def _affordable(points, affordable):
 
 def _concluded(search, won: Judged, tried, linear, of_mean):
     chosen = won.chosen
-    winner = Point(won.point.name, chosen.kernel, chosen.likelihood, won.point.objective)
-    best = expanded(winner, search.inputs)
+    best = expanded(replace(won.point, kernel=chosen.kernel, likelihood=chosen.likelihood), search.inputs)
     return _learned(search, best, tried, chosen.factors, linear=linear, decisions=of_mean + won.decisions)
 
 
@@ -252,7 +272,7 @@ def _mean_by_evidence(search, best, trend):
         return best, False, ()
     level = search.climb(best, MEAN_STEPS)
     search.objective = trend
-    sloping = search.climb(search.at(best.name, best.kernel, best.likelihood, tied=best.tied), MEAN_STEPS)
+    sloping = search.climb(search.again(best), MEAN_STEPS)
     gain = sloping.objective - level.objective
     linear = gain > GAIN_NATS
     found = Margin(gain if linear else -gain, None)
@@ -274,8 +294,7 @@ def _mean_by_rows(search, best, judges, trend, effort):
     if not linear:
         return best, judges, False, (decision,)
     search.objective = trend
-    start = search.at(best.name, best.kernel, best.likelihood)
-    return search.climb(start, effort.steps // 2), judges.trend, True, (decision,)
+    return search.climb(search.again(best), effort.steps // 2), judges.trend, True, (decision,)
 
 
 def _of_mean(linear, judge, found, unit=A_ROW):
@@ -283,10 +302,10 @@ def _of_mean(linear, judge, found, unit=A_ROW):
     return Decision("mean", taken, judge, {other: found}, unit)
 
 
-def polish(objective: Objective, kernel_name, kernel, likelihood: Likelihood, *, inputs, steps) -> Learned:
+def polish(objective: Objective, start: Point, *, inputs, steps) -> Learned:
     """Climb another objective for a few iterations from where learning has ended; never to where it is lower."""
-    search = _Search(objective, inputs)
-    return _learned(search, search.climb(search.at(kernel_name, kernel, likelihood), steps), {})
+    search = _Search(objective, inputs, start.groups)
+    return _learned(search, search.climb(search.at(start.name, start.kernel, start.likelihood), steps), {})
 
 
 def _learned(search, best, tried, factors=None, *, linear=False, decisions=()):
@@ -374,26 +393,3 @@ def _begun(search, name, places):
     """Another of the `AUTO_KERNELS`, which have the same parameters, at that of some places where it does best."""
     points = [search.at(name, _with_name(p, name, search.inputs), p.likelihood, tied=p.tied) for p in places]
     return max(points, key=_objective)
-
-
-def with_given(
-    kernel: Kernel, likelihood: Likelihood, given: dict[str, float | list[float]]
-) -> tuple[Kernel, Likelihood]:
-    """Kernel and likelihood with some parameters set by name, as `--set` gives them.
-
-    Raises
-    ------
-    InvalidOption
-        A name is unknown, or a value is not positive or has the wrong length.
-    """
-    known = named_parameters(kernel, likelihood)
-    for name, value in given.items():
-        if name not in known:
-            raise InvalidOption(f"--set: expected one of {', '.join(known)}, got {name!r}; use one of these names")
-        values = np.atleast_1d(np.asarray(value, dtype=float))
-        if not np.all(np.isfinite(values) & (values > 0)) or len(values) not in (1, len(known[name])):
-            raise InvalidOption(
-                f"--set {name}: expected one positive number or {len(known[name])} of them, got {value}; correct it"
-            )
-        known[name] = np.broadcast_to(values, known[name].shape).copy()
-    return with_named(kernel, likelihood, known)

@@ -135,9 +135,17 @@ class Scaling:
                 return self.targets(values, units)
 
 
-def scaling_from(x: Moments, y: Moments, exposure: Moments, units: Units) -> Scaling:
-    """Inputs to mean 0 and `Moments.input_scale`; targets so that a latent of 0 is their mean, where units can be."""
-    return Scaling(x.mean, x.input_scale, *units.found(y, exposure))
+def scaling_from(x: Moments, y: Moments, exposure: Moments, units: Units, groups=()) -> Scaling:
+    """Inputs to mean 0 and `Moments.input_scale`; targets so that a latent of 0 is their mean, where units can be.
+
+    Inputs of one group of `groups` (D,), those of a category, stay as long as they are, so that a rare level is no
+    farther from the others than a frequent one; of two rows of different levels the squared distance is 2, as it is in
+    the mean for two rows in an input of variance 1.
+    """
+    scale = x.input_scale
+    if groups:
+        scale = np.where(np.bincount(groups)[list(groups)] > 1, 1.0, scale)
+    return Scaling(x.mean, scale, *units.found(y, exposure))
 
 
 def scaling_to_array(scaling: Scaling) -> np.ndarray:

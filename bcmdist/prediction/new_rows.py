@@ -3,9 +3,8 @@
 import numpy as np
 
 from bcmdist.data.observations import Observations
-from bcmdist.data.schema import frame_names, in_order
-from bcmdist.data.tables.coding import Coding
-from bcmdist.data.tables.delimited import of_frame
+from bcmdist.data.schema import in_order
+from bcmdist.data.tables.frames import coded, is_uncoded
 from bcmdist.data.values import as_float, bad_variances
 from bcmdist.errors import InvalidData, InvalidDtype, InvalidOption
 from bcmdist.model.model import Model
@@ -19,7 +18,7 @@ def new_inputs(model: Model, X) -> np.ndarray:
     InvalidData, InvalidDtype
     """
     coding = model.schema.coding
-    X = coding.numbers(of_frame(X), "X") if coding and is_uncoded(X, coding) else in_order(X, model.schema)
+    X = coded(X, coding) if coding and is_uncoded(X, coding) else in_order(X, model.schema)
     if X.dtype.kind not in "fiub":
         raise InvalidDtype(f"X: expected real numbers, got dtype {X.dtype}; convert it to float64 first")
     X = as_float(X, "X")
@@ -53,11 +52,6 @@ def new_variance(model: Model, variance, rows) -> np.ndarray:
             f"semi-definite, got {variance[bad[0]].tolist()} at row {bad[0]}; correct it"
         )
     return variance
-
-
-def is_uncoded(X, coding: Coding) -> bool:
-    """Whether X is a data frame with the columns of a table, which are no inputs as they are."""
-    return hasattr(X, "iloc") and coding.inputs != coding.columns and set(coding.columns) <= set(frame_names(X))
 
 
 def new_observations(model: Model, rows, **companions) -> Observations:

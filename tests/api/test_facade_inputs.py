@@ -1,5 +1,8 @@
 """What the facade and the estimators take: arrays, data frames, dask collections; a loop here, or a Dask client."""
 
+import pickle
+from dataclasses import replace
+
 import dask
 import dask.array as da
 import numpy as np
@@ -8,6 +11,7 @@ from scipy import sparse
 
 from bcmdist import GBCM, GBCMClassifier, GBCMRegressor, Settings
 from bcmdist.api import running
+from bcmdist.data.tables.importing import import_file
 from bcmdist.errors import InvalidData, InvalidDtype, InvalidOption
 from problems import GIVEN, GIVEN_CLASSES
 
@@ -72,11 +76,72 @@ def test_names_of_a_frame_stay(wave):
 
 def test_what_is_no_number_is_named(wave):
     _, X, y = wave
-    frame = pd.DataFrame(X, columns=["east", "north"]).assign(town="Ulm")
-    with pytest.raises(InvalidData, match=r"expected numbers, got others in 'town'; encode them before"):
-        GBCMRegressor().fit(frame, y)
+    frame = pd.DataFrame(X, columns=["east", "north"]).assign(town=[f"town {k}" for k in range(240)])
+    named = r"expected numbers, dates or categories of few levels, got texts in 'town' \(all cells.*'town': 'category'"
+    for fit in (GBCMRegressor().fit, GBCM.fit):
+        with pytest.raises(InvalidDtype, match=named):
+            fit(frame, y)
     with pytest.raises(TypeError, match=r"dense data is required. Use '.toarray\(\)'"):
         GBCMRegressor().fit(sparse.csr_array(X), y)
+
+
+@pytest.fixture(scope="module")
+def frame():
+    """A data frame with levels, texts and dates, and targets."""
+    rng = np.random.default_rng(7)
+    soil, east = rng.choice(["clay", "loam", "sand"], 150), rng.uniform(-2, 2, 150)
+    made = pd.DataFrame({"east": east, "soil": pd.Categorical(soil), "kind": rng.choice(["a", "b"], 150)})
+    made["day"] = pd.Timestamp("2026-01-01", tz="UTC") + pd.to_timedelta(rng.integers(0, 300, 150), unit="D")
+    assert made.shape == (150, 4)
+    return made, np.sin(2 * east) + (soil == "clay") + 0.1 * rng.standard_normal(150)
+
+
+INPUTS = ["east", "soil=clay", "soil=loam", "soil=sand", "kind=a", "kind=b", "day"]
+
+
+def test_a_frame_with_levels_is_coded_as_a_file(frame, tmp_path):
+    X, y = frame
+    gbcm = GBCM.fit(X, y, replace(GIVEN, query=150, set={}))
+    assert gbcm.info()["columns"] == INPUTS
+    assert gbcm.info()["coded"]["soil"] == "category of 3 levels"
+    X.assign(y=y).to_parquet(tmp_path / "a.parquet")
+    import_file(tmp_path / "a.parquet", tmp_path / "a.zarr")
+    by_file = GBCM.fit(tmp_path / "a.zarr", replace(GIVEN, query=150, set={}))
+    said = gbcm.predict(X)
+    np.testing.assert_allclose(said["mean"], by_file.predict(X)["mean"], rtol=1e-9)  # of other chunks
+    assert gbcm.score(X, y) == gbcm.score((X, y))
+    # Some rows, of which one level is missing, mean what they meant in training; so do columns of another order.
+    some = X.soil != "clay"
+    more = gbcm.partial_fit(X[some].astype({"soil": str})[["day", "kind", "soil", "east"]], y[some.to_numpy()])
+    assert more.info()["rows"] == 150 + int(some.sum())
+    assert gbcm.score(X[some], y[some.to_numpy()])["rows"] == int(some.sum())
+    with pytest.raises(InvalidData, match=r"X: expected a level of training in 'soil' .*, got 'peat' at row 0"):
+        gbcm.partial_fit(X.assign(soil="peat"), y)
+    gap = X.astype({"soil": object}).assign(soil=[None, *X.soil[1:]])
+    for act in (lambda: gbcm.predict(gap), lambda: GBCM.fit(gap, y, GIVEN)):
+        with pytest.raises(InvalidData, match=r"expected a number, a level or a date in each row of 'soil', none at"):
+            act()
+
+
+@pytest.mark.parametrize("kind", [GBCMRegressor, GBCMClassifier])
+def test_estimators_take_frames_with_levels(kind, frame):
+    X, y = frame
+    y = y if kind is GBCMRegressor else np.where(y > 0.3, "high", "low")
+    estimator = kind(**QUICK).fit(X, y)
+    assert list(estimator.feature_names_in_) == list(X.columns)
+    assert estimator.n_features_in_ == 4
+    assert estimator.gbcm_.info()["columns"] == INPUTS
+    assert estimator.score(X, y) > 0.8
+    travelled = pickle.loads(pickle.dumps(estimator))
+    np.testing.assert_array_equal(travelled.predict(X), estimator.predict(X.astype({"soil": str})))
+    assert estimator.partial_fit(X[:30], y[:30]).gbcm_.info()["rows"] == 180
+    with pytest.raises(InvalidData, match=r"expected a level of training in 'kind'"):
+        estimator.predict(X.assign(kind="z"))
+    with pytest.raises(InvalidDtype, match=r"X: expected a data frame with the columns of training \('east', 'soil'"):
+        estimator.predict(np.zeros((1, 4)))
+    numbers = estimator.fit(X[["east"]], y)
+    assert numbers.gbcm_.info()["coded"] is None
+    assert numbers.predict(X[["east"]]).shape == (150,)
 
 
 def test_dask_arrays_stay_lazy(wave):

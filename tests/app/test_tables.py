@@ -69,6 +69,19 @@ def test_a_fit_is_that_of_an_import(fitted, table, tmp_path):
     assert sorted(os.listdir(fitted / "model.data")) == ["a.parquet.zarr"]
 
 
+def test_a_category_has_one_lengthscale(table, tmp_path):
+    """As it is given, one a column, and as it is told: of all its levels, by the name of the column."""
+    table[["soil", "w", "price"]].to_csv(tmp_path / "a.csv", index=False)
+    model, given = tmp_path / "model", ["--set", "kernel.lengthscale=0.7,2.0"]
+    bcmdist("fit", tmp_path / "a.csv", "--y", "price", "--model", model, *QUICK, *given)
+    info = bcmdist("info", model)
+    assert info["columns"] == ["soil=clay", "soil=loam", "soil=sand", "w"]
+    assert info["hyperparameters"]["kernel.lengthscale"] == [0.7, 0.7, 0.7, 2.0]
+    assert info["lengthscales"] == {"kernel.lengthscale": {"soil": 0.7, "w": 2.0}}
+    said = CliRunner().invoke(cli, ["info", str(model)], catch_exceptions=False).stdout
+    assert "kernel.lengthscale (soil 0.7, w 2)" in said
+
+
 def test_the_same_fit_again_goes_on_with_its_rows(fitted):
     command = ["fit", fitted / "a.parquet", "--y", "price", "--model", fitted / "model", *QUICK]
     before = GBCM.load(fitted / "model").commit

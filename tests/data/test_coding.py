@@ -90,13 +90,35 @@ def test_inputs_and_their_names_go_together():
     assert named["b"] == [7.0, 8.0]
 
 
-def test_an_unseen_level_is_named_or_is_none_of_those_that_are():
+def test_an_unseen_level_is_named_or_is_one_more():
     code = Category("soil", ("clay", "loam"))
     column = texts("loam", "peat", name="soil")
     with pytest.raises(InvalidData, match=r"here: .*'soil' \('clay', 'loam'\), got 'peat' at row 11 \(1 such rows\)"):
         code.numbers(column, "here", start=10)
-    np.testing.assert_array_equal(code.numbers(column, "here", unseen="other"), [[0, 1], [0, 0]])
+    known, strange = code.numbers(column, "here", unseen="other")
+    np.testing.assert_array_equal(known, [0, 1])
+    # All levels are sqrt(2) apart, this one from the others, too; to rounding.
+    np.testing.assert_allclose(((strange - np.eye(2)) ** 2).sum(axis=1), 2.0, rtol=1e-14)
+
     assert np.isnan(code.numbers(texts("", "loam"), "here")[0]).all()  # a gap, of which the code knows none
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize("count", [1, 2, 7, 300])
+def test_any_two_levels_are_equally_far_apart(count, gaps):
+    """Also one that is not known, and a gap where gaps are indicated."""
+    levels = tuple(f"{k:03}" for k in range(count))
+    column = texts(*levels, "strange", *[""] * gaps, name="c")
+    rows = Category("c", levels, gaps).numbers(column, "here", unseen="other")
+    squares = ((rows[:, None] - rows[None]) ** 2).sum(axis=2)
+    np.testing.assert_allclose(squares, 2.0 * (1.0 - np.eye(len(rows))), rtol=1e-13)  # sums of up to 301 squares
+
+
+def test_inputs_of_a_category_are_one_group():
+    soil, day = Category("soil", ("clay", "loam"), gaps=True), Date("day", cycles=("day",))
+    coding = Coding((Number("age"), soil, day, Number("n", 1.0)))
+    assert coding.inputs[1:4] == ("soil=clay", "soil=loam", "soil missing")
+    assert coding.groups == (0, 1, 1, 1, 4, 5, 6, 7, 8)
 
 
 def test_levels_do_not_depend_on_how_a_file_stores_them():

@@ -9,7 +9,14 @@ from typing import ClassVar, Self
 import numpy as np
 
 from bcmdist.api.estimators.rows import ordered, refuse_texts
-from bcmdist.api.estimators.scikit import BaseEstimator, check_is_fitted, check_random_state, validate_data
+from bcmdist.api.estimators.scikit import (
+    BaseEstimator,
+    check_array,
+    check_is_fitted,
+    check_random_state,
+    check_X_y,
+    validate_data,
+)
 from bcmdist.api.lazy import empty, is_lazy, mapped
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.option_fields import said
@@ -23,6 +30,7 @@ class Estimator(BaseEstimator):
 
     task: ClassVar[str]
     """of `Settings`"""
+    _coding = None  # how columns that are no numbers became inputs, of a fit to a data frame with such
 
     def __init__(
         self,
@@ -76,11 +84,25 @@ class Estimator(BaseEstimator):
 
     def _checked(self, X, y, *, first, **how):
         """X (n, D) and y (n,), of a first fit or beside those of one; dask collections as they are."""
+        from bcmdist.data.tables.frames import coding_of  # quick start
+
         refuse_texts(X)
+        if first:
+            self._coding = coding_of(X)
         if is_lazy(X):
             validate_data(self, empty(X), reset=first, skip_check_array=True)
             return X, y
+        if self._coding:
+            return check_X_y(self._coded(X, self._coding, first=first), y, dtype=np.float64, **how)
         return validate_data(self, X, y, dtype=np.float64, reset=first, **how)
+
+    def _coded(self, X, coding, *, first):
+        """Inputs (n, D) of a data frame with the columns of the first one."""
+        from bcmdist.data.tables.frames import coded, refuse_others  # quick start
+
+        refuse_others(X, coding)
+        validate_data(self, X, reset=first, skip_check_array=True)
+        return coded(X, coding)
 
     def _fitted(self, arrays, classes=()) -> Self:
         """Fit to the rows of `arrays` by name, X (n, D), y (n,) and companions (n,)."""
@@ -109,8 +131,8 @@ class Estimator(BaseEstimator):
         names = getattr(self, "feature_names_in_", None)
         companions = {name: values for name, values in arrays.items() if name not in ("X", "y")}
         if names is not None and not is_lazy(X):
-            X = Named(X, tuple(names))
-        return Given(X, y, companions, classes)
+            X = Named(X, self._coding.inputs if self._coding else tuple(names))
+        return Given(X, y, companions, classes, self._coding)
 
     # --- Travelling ---
 
@@ -158,6 +180,9 @@ class Estimator(BaseEstimator):
 
         check_is_fitted(self)
         refuse_texts(X)
+        if self._coding:
+            X = check_array(self._coded(X, self._coding, first=False), dtype=np.float64)
+            return Named(X, self._coding.inputs)
         X = validate_data(self, X, reset=False, dtype=np.float64)
         names = getattr(self, "feature_names_in_", None)
         return X if names is None else Named(X, tuple(names))

@@ -19,15 +19,15 @@ MOST_REPEATS = 10
 
 
 def refuse_texts(X) -> None:
-    """Raise `InvalidData` where columns of a data frame hold something else than numbers, naming them."""
+    """Raise `InvalidData` where columns of a data frame of dask hold something else than numbers, naming them."""
     kinds: Any = getattr(X, "dtypes", None)
-    if not hasattr(kinds, "items"):  # no data frame of pandas
+    if not (is_lazy(X) and hasattr(kinds, "items")):
         return
     odd = [name for name, kind in kinds.items() if getattr(kind, "kind", "O") not in "fiub"]
     if odd:
         raise InvalidData(
-            f"X: expected numbers, got others in {few(map(repr, odd))}; encode them before, in a Pipeline with "
-            "OneHotEncoder or OrdinalEncoder, or drop them"
+            f"X: expected numbers in a data frame of dask, got others in {few(map(repr, odd))}; compute it, "
+            "or write it to Parquet and `bcmdist import` that"
         )
 
 

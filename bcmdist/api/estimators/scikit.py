@@ -4,7 +4,7 @@ from bcmdist.errors import MissingExtra
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
-    from sklearn.utils import check_random_state
+    from sklearn.utils import check_array, check_random_state, check_X_y
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as error:
@@ -16,6 +16,8 @@ __all__ = [
     "BaseEstimator",
     "ClassifierMixin",
     "RegressorMixin",
+    "check_X_y",
+    "check_array",
     "check_classification_targets",
     "check_is_fitted",
     "check_random_state",

@@ -7,7 +7,7 @@ import numpy as np
 from bcmdist.api.pictures import paper
 from bcmdist.api.pictures.paper import BAND, LINE
 from bcmdist.api.pictures.subject import Subject, target_name
-from bcmdist.api.relevance import Losses, column_names, lengthscales, shuffled_losses
+from bcmdist.api.relevance import Losses, column_names, features, lengthscales, shuffled_losses
 from bcmdist.errors import InvalidOption
 from bcmdist.prediction.in_memory import predict
 
@@ -24,7 +24,7 @@ LINEAR = "The prior mean is linear: an input may matter by that, too, whatever i
 
 def relevance(subject: Subject, lost: Losses | None = None) -> Any:
     """A figure of lengthscales by column and, where rows are given, of what is lost when a column is shuffled."""
-    names, parts = column_names(subject.snapshot.model), lengthscales(subject.snapshot)
+    names, parts = [one.name for one in features(subject.snapshot.model)], lengthscales(subject.snapshot)
     if subject.rows is not None and lost is None:
         lost = shuffled_losses(subject.snapshot, subject.rows, subject.method)
     if not parts and lost is None:
@@ -77,13 +77,15 @@ def plane(subject: Subject) -> Any:
     if model.inputs == 1:
         return _curve(subject, np.linspace(low[0], high[0], CURVE_POINTS))
     a, b = (np.linspace(low[k], high[k], CELLS) for k in axes_of)
-    X = np.tile(model.scaling.x_mean, (CELLS * CELLS, 1))
+    X = np.tile(_typical(model), (CELLS * CELLS, 1))
     X[:, axes_of] = np.column_stack([v.ravel() for v in np.meshgrid(a, b)])
     said = predict(subject.snapshot, X, method=subject.method)
     fields = _classes(model, said) if "label" in said else _numbers(model, said)
     names = paper.shortened(column_names(model))
     full = column_names(model)
-    rest = "" if model.inputs == 2 else f"; the other {model.inputs - 2} inputs at their means"
+    others = len(features(model)) - 2
+    typical = "means" if model.inputs == others + 2 else "means or most frequent levels"
+    rest = f"; the other {others} inputs at their {typical}" if others > 0 else ""
     title = f"Predictions of {target_name(subject)} along {full[axes_of[0]]} and {full[axes_of[1]]}{rest}"
     figure, axes = paper.sheet(title, width=9.0, height=4.0, ncols=2, sharey=True)
     for one, (name, values, colours) in zip(axes, fields, strict=True):
@@ -95,6 +97,15 @@ def plane(subject: Subject) -> Any:
             one.plot(X[:, 0], X[:, 1], ".", color="0.2", markersize=1.5)
     axes[0].set(ylabel=names[axes_of[1]])
     return figure
+
+
+def _typical(model):
+    """Means of inputs, and the level that most rows have, (D,)."""
+    X = model.scaling.x_mean.copy()
+    for feature in features(model):
+        if feature.levels is not None:
+            X[feature.inputs] = np.arange(len(feature.inputs)) == np.argmax(X[feature.inputs])
+    return X
 
 
 def _numbers(model, said):
@@ -138,10 +149,11 @@ def _curve(subject, x):
 
 
 def _two(subject):
-    """The inputs of a map: those of shortest lengthscale, or the first ones."""
-    parts = lengthscales(subject.snapshot)
-    share = np.max([part.share for part in parts], axis=0) if parts else np.ones(subject.snapshot.model.inputs)
-    return np.sort(np.argsort(-share, kind="stable")[:2])
+    """The inputs of a map: those of shortest lengthscale, or the first ones; levels only where there are no others."""
+    parts, found = lengthscales(subject.snapshot), features(subject.snapshot.model)
+    share = np.max([part.share for part in parts], axis=0) if parts else np.ones(len(found))
+    order = sorted(np.argsort(-share, kind="stable"), key=lambda k: found[k].levels is not None)
+    return np.sort(np.concatenate([found[k].inputs for k in order])[:2])
 
 
 def _range(subject):

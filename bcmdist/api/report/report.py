@@ -16,7 +16,7 @@ from bcmdist.api.advice import advised
 from bcmdist.api.pictures import inputs, paper, residuals, scores
 from bcmdist.api.pictures.pictures import subject_of
 from bcmdist.api.pictures.subject import Subject
-from bcmdist.api.relevance import Losses, column_names, lengthscales, shuffled_losses
+from bcmdist.api.relevance import Losses, features, lengthscales, shuffled_losses
 from bcmdist.api.report import page, remarks
 from bcmdist.api.report.baselines import baselines, training_data, training_rows
 from bcmdist.api.report.tables import by_deviation, worst_rows
@@ -163,7 +163,7 @@ def _page(found):
             page.heading("Which inputs matter"),
             _relevance(found),
             page.heading("The rows that were predicted worst"),
-            _worst(found, column_names(model)),
+            _worst(found, features(model)),
             page.paragraph(f"Written by bcmdist {__version__}.", note=True),
         ],
     )
@@ -217,7 +217,8 @@ MEANING = {
 
 
 def _relevance(found):
-    snapshot, names = found.subject.snapshot, column_names(found.subject.snapshot.model)
+    snapshot = found.subject.snapshot
+    names = [feature.name for feature in features(snapshot.model)]
     order = np.argsort(-found.losses.mean, kind="stable")
     parts = lengthscales(snapshot)
     rows = [
@@ -236,17 +237,18 @@ def _relevance(found):
     note = (
         f"Lost when shuffled: how much less likely observations become, mean of {found.losses.rows:,} rows, when the "
         "column is shuffled among them; of inputs that say the same each loses little. A lengthscale is the distance "
-        f"along an input over which the function changes.{shared}{linear}"
+        f"along an input over which the function changes; any two levels of a category are {np.sqrt(2.0):.2f} apart."
+        f"{shared}{linear}"
     )
     drawn = page.figure(paper.svg(inputs.relevance(found.subject, found.losses)))
     return drawn + page.table(head, rows) + page.paragraph(note, note=True)
 
 
-def _worst(found, names):
+def _worst(found, of):
     order = np.argsort(-found.losses.mean, kind="stable")
     labels = found.subject.snapshot.model.class_labels
     note = "Those that the model found least likely: look for errors of measurement, or for what no column tells."
-    return page.paragraph(note, note=True) + page.table(*worst_rows(found.subject.judged, names, order, labels))
+    return page.paragraph(note, note=True) + page.table(*worst_rows(found.subject.judged, of, order, labels))
 
 
 def _write(out, text):

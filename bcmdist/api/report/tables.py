@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from bcmdist.api.relevance import Feature
 from bcmdist.api.report.page import number
 from bcmdist.prediction.scoring import pit
 from bcmdist.prediction.scoring.judged import Judged
@@ -63,20 +64,20 @@ def with_error(share, expected, rows) -> str:
     return f"{share:.1%} ± {np.sqrt(expected * (1.0 - expected) / rows):.1%}"
 
 
-def worst_rows(rows: Judged, names, order, labels) -> Table:
-    """Rows that the model found least likely, the worst first, with their most relevant inputs.
+def worst_rows(rows: Judged, features: list[Feature], order, labels) -> Table:
+    """Rows that the model found least likely, the worst first, with their most relevant features.
 
     Parameters
     ----------
-    names : of all inputs; order : of the inputs, the most relevant first; labels : of the classes
+    order : of the features, the most relevant first; labels : of the classes
     """
     worst = np.argsort(rows.columns["log_density"], kind="stable")[:WORST]
-    shown = list(order[:MOST_INPUTS])
+    shown = [features[k] for k in order[:MOST_INPUTS]]
     describe = _class_cells if "label" in rows.columns else _number_cells
     head, cells = describe(rows, worst, labels)
-    inputs = [[float(v) for v in rows.X[row, shown]] for row in worst]
+    inputs = [[feature.shown(rows.X[row]) for feature in shown] for row in worst]
     table = [[int(rows.number[row]), *some, *x] for row, some, x in zip(worst, cells, inputs, strict=True)]
-    return ["row", *head, *(names[k] for k in shown)], table
+    return ["row", *head, *(feature.name for feature in shown)], table
 
 
 def _number_cells(rows, worst, labels):

@@ -72,11 +72,13 @@ def in_words(figures) -> dict:
         name: f"{readable(value[0])} (shared by {shared[name]} inputs)" if name in shared else value
         for name, value in figures["hyperparameters"].items()
     }
+    by_column = figures.get("lengthscales") or {}  # of a category there is one
+    values |= {name: f"({readable(found)})" for name, found in by_column.items()}
     said = "; ".join(map(_decision, figures["decisions"])) or None
     sentences = filter(None, figures.get("advice", "").split(". "))
     words = {"columns": ", ".join(figures.get("columns", ())), "advice": Lines(sentences)}
     told = figures | words | {"hyperparameters": values, "decisions": said, "errors": _errors(figures.get("errors"))}
-    return {name: value for name, value in told.items() if name != "shared_lengthscales"}
+    return {name: value for name, value in told.items() if name not in ("shared_lengthscales", "lengthscales")}
 
 
 def _commit(commit):

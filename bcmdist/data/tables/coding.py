@@ -74,9 +74,9 @@ class Number:
 
 @dataclass(frozen=True)
 class Category:
-    """One input for each level, 1 where the row has it. A level that is not known is none of them, and nearer to
-    each than they are to each other; a linear mean knows nothing of its part, so that it is as uncertain as the prior.
-    A gap is none of them either, which its indicator tells."""
+    """One input for each level, 1 where the row has it, so that any two levels are sqrt(2) apart. A gap is a level,
+    too, which its indicator tells. Levels that are not known are another one, as far from each as they are from each
+    other: all its K inputs are a = (1 - sqrt(1 + K)) / K, which solves K a^2 - 2 a + 1 = 2."""
 
     kind: ClassVar[str] = "category"
     name: str
@@ -102,7 +102,9 @@ class Category:
                 "level of its own, or fit again with such rows"
             )
         found = (places[:, None] == np.arange(len(self.levels))).astype(float)
-        return _filled(found, column.gaps, 0.0 if self.gaps else None)
+        found = _filled(found, column.gaps, 0.0 if self.gaps else None)
+        found[strange] = (1.0 - np.sqrt(1.0 + found.shape[1])) / found.shape[1]
+        return found
 
     def said(self) -> str:
         return f"category of {len(self.levels)} levels" + (", gaps indicated" if self.gaps else "")
@@ -164,6 +166,15 @@ class Coding:
     def inputs(self) -> tuple[str, ...]:
         """Names of the inputs, (D,)."""
         return tuple(name for code in self.codes for name in code.inputs)
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """The first of the inputs that each shares its lengthscale with, (D,): those of a category are as one."""
+        found: list[int] = []
+        for code in self.codes:
+            first, count = len(found), len(code.inputs)
+            found += [first] * count if code.kind == Category.kind else range(first, first + count)
+        return tuple(found)
 
     @property
     def categories(self) -> tuple[str, ...]:

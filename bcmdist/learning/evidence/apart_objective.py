@@ -16,7 +16,7 @@ from bcmdist.errors import NotPositiveDefinite
 from bcmdist.learning.evidence.committee_gradient import committee_gradient, points_gradient
 from bcmdist.learning.evidence.committee_tasks import Trial, TrialGradients, TrialMessage
 from bcmdist.learning.evidence.objectives import EvidenceObjective, identity_of
-from bcmdist.learning.point import Point, bounds_of, moved, prior_center, theta_of
+from bcmdist.learning.point import Point, bounds_of, moved, moves_of, prior_center, prior_shares, theta_of
 from bcmdist.learning.search import PRIOR_SD, stop_when_idle
 from bcmdist.model.kernels import metric
 from bcmdist.storage.commits import ModelStore
@@ -74,24 +74,26 @@ def climbed_together(objective: ApartObjective, start: Point, inputs: int, steps
     prior of any search.
     """
     shape, unit = objective.points.shape, metric(start.kernel, inputs)
-    first, bounds = theta_of(start), np.log(bounds_of(start))
+    moves = moves_of(start)
+    at = moves.argmax(axis=0)  # of each step, the first of the parameters that it moves together, which are equal
+    first, bounds = theta_of(start)[at], np.log(bounds_of(start))[at]
     best: list[Any] = [-np.inf, start, objective.points]
     evaluations, wall = 0, 0.0
 
     def loss(flat):
         nonlocal evaluations, wall
         evaluations += 1
-        points, theta = flat[: -len(first)].reshape(shape) * unit, flat[-len(first) :]
+        points, theta = flat[: -len(first)].reshape(shape) * unit, moves @ flat[-len(first) :]
         point = moved(start, theta)
         value, gradient, to_points = objective.at(point.kernel, point.likelihood, points)
         if not np.isfinite(value):
             return wall, np.zeros_like(flat)  # that L-BFGS steps back from
-        gap = (theta - prior_center(point, inputs)) / PRIOR_SD
-        value, gradient = value - 0.5 * gap @ gap, gradient - gap / PRIOR_SD
+        gap, share = (theta - prior_center(point, inputs)) / PRIOR_SD, prior_shares(point)
+        value, gradient = value - 0.5 * (share * gap) @ gap, gradient - share * gap / PRIOR_SD
         wall = max(wall, 1e3 * (1.0 + abs(value)))
         if value > best[0]:
             best[:] = [value, point, points]
-        return -value, -np.concatenate([(to_points * unit).ravel(), gradient])
+        return -value, -np.concatenate([(to_points * unit).ravel(), gradient @ moves])
 
     free = [(None, None)] * objective.points.size
     begun = np.concatenate([(objective.points / unit).ravel(), first.clip(*bounds.T)])

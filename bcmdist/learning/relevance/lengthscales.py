@@ -71,18 +71,19 @@ def gradient(shared: Weights, basis: Radial, found: Posterior, noise, ground: Gr
 def climbed(shared: Weights, basis: Radial, state: State, ground: Ground) -> np.ndarray:
     """Lengthscales (D,) of a larger evidence of the functions of a basis, with the precisions and noise of a state.
 
-    All change by one factor where the kernel has one lengthscale for all inputs.
+    All change by one factor where the kernel has one lengthscale for all inputs, and those of a group do.
     """
-    shape = shared.kernel.parameters["lengthscale"].shape
+    groups = ground.groups if len(shared.kernel.parameters["lengthscale"]) > 1 else (0,) * len(basis.lengthscale)
+    steps, which = np.unique(groups or np.arange(len(basis.lengthscale)), return_inverse=True)
     everything = State(np.arange(len(state.alpha)), state.alpha, state.noise)
 
     def loss(x):
-        moved = replace(basis, lengthscale=basis.lengthscale * np.exp(x))
+        moved = replace(basis, lengthscale=basis.lengthscale * np.exp(x[which]))
         few = replace(shared, basis=moved, scale=np.ones(moved.functions))
         found = posterior(summed(few, ground), everything)
         slope = gradient(few, moved, found, state.noise, ground)
-        return -found.evidence, -(slope if len(x) == len(slope) else slope.sum(keepdims=True))
+        return -found.evidence, -np.bincount(which, slope)
 
-    how = {"bounds": [(-LARGEST_LOG, LARGEST_LOG)] * shape[0], "options": {"maxiter": CLIMB_STEPS}}
-    found = minimize(loss, np.zeros(shape), jac=True, method="L-BFGS-B", **how)
-    return basis.lengthscale * np.exp(found.x)
+    how = {"bounds": [(-LARGEST_LOG, LARGEST_LOG)] * len(steps), "options": {"maxiter": CLIMB_STEPS}}
+    found = minimize(loss, np.zeros(len(steps)), jac=True, method="L-BFGS-B", **how)
+    return basis.lengthscale * np.exp(found.x[which])

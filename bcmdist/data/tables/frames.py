@@ -1,0 +1,81 @@
+"""Data frames of pandas in memory as tables: columns that are no numbers become inputs as those of a file do."""
+
+from typing import Any
+
+import numpy as np
+
+from bcmdist.data.schema import few
+from bcmdist.data.tables.coding import Coding
+from bcmdist.data.tables.column import NUMBERS
+from bcmdist.data.tables.delimited import of_frame
+from bcmdist.data.tables.look import Look
+from bcmdist.errors import InvalidData, InvalidDtype
+
+MOST_NAMED = 8  # columns in an error
+
+
+def has_levels(X) -> bool:
+    """Whether X is a data frame some of whose columns are no numbers by their types; its values are not looked at."""
+    kinds: Any = getattr(X, "dtypes", None)
+    return hasattr(X, "iloc") and any(getattr(kind, "kind", "O") not in "fiub" for kind in kinds)
+
+
+def coding_of(X) -> Coding | None:
+    """What the columns of a data frame become; None where X is no data frame, or all of them are numbers.
+
+    Raises
+    ------
+    InvalidData, InvalidDtype
+        Of some columns that cannot be told.
+    """
+    if not has_levels(X):
+        return None
+    table = of_frame(X)
+    if all(column.kind == NUMBERS for column in table.values()):
+        return None
+    looks = [Look(name) for name in table]
+    for look in looks:
+        look.see(table[look.name])
+    codes = [look.code("X") for look in looks]
+    odd = [look for look, code in zip(looks, codes, strict=True) if code is None]
+    if odd:
+        names = [look.name for look in odd]
+        raise InvalidDtype(
+            f"X: expected numbers, dates or categories of few levels, got "
+            f"{'; '.join(look.described() for look in odd[:MOST_NAMED])}; give X.astype({{{names[0]!r}: 'category'}}) "
+            f"where texts are levels, or X.drop(columns={names[:MOST_NAMED]})"
+        )
+    return Coding(tuple(code for code in codes if code is not None))
+
+
+def is_uncoded(X, coding: Coding) -> bool:
+    """Whether X is a data frame with the columns of a table, which are no inputs as they are."""
+    return hasattr(X, "iloc") and bool(coding.told()) and set(coding.columns) <= set(map(str, X.columns))
+
+
+def refuse_others(X, coding: Coding) -> None:
+    """Raise `InvalidDtype` where X is no data frame."""
+    if not hasattr(X, "iloc"):
+        raise InvalidDtype(
+            f"X: expected a data frame with the columns of training ({few(map(repr, coding.columns))}), got "
+            f"{type(X).__name__}; give one of pandas"
+        )
+
+
+def coded(X, coding: Coding) -> np.ndarray:
+    """Inputs (n, D) of a data frame with the columns of a table, and others that are not looked at.
+
+    Raises
+    ------
+    InvalidData, InvalidDtype
+    """
+    named = {str(name): name for name in X.columns}
+    table = of_frame(X[[named[name] for name in coding.columns]])
+    for code in coding.codes:
+        gaps = np.flatnonzero(table[code.name].gaps)
+        if len(gaps) and coding.missing == "error":
+            raise InvalidData(
+                f"X: expected a number, a level or a date in each row of {code.name!r}, none at row {gaps[0]} "
+                f"({len(gaps)} such rows); fill or drop them"
+            )
+    return coding.numbers(table, "X")
