@@ -140,6 +140,9 @@ class Facts:
     networks: dict[str, Any] | None = None
     """of networks: the `rows` they were trained on, and of each its `log_evidence` in units of the scaled targets, its
     `noise_variance` and the `evaluations` it took"""
+    deep: dict[str, Any] | None = None
+    """of layers: the `rows` they were trained on, the tied `energy` they have reached and the `evaluations` it took,
+    and the mean log `density` of rows that were `left_out`, None without any; both in units of the scaled targets"""
     other: dict[str, Any] = field(default_factory=dict)
     """what other versions have written, by name"""
 

@@ -67,6 +67,7 @@ NETWORKS = {
     "noise_variance": every(POSITIVE),
     "evaluations": every(COUNT),
 }
+DEEP = {"rows": SEVERAL, "left_out": COUNT, "energy": NUMBER, "density": maybe(NUMBER), "evaluations": COUNT}
 FIT = {
     "approximation": one_of(("laplace", "ep")),
     "expert": TEXT.perhaps,
@@ -104,6 +105,7 @@ FIT = {
     "noise": maybe(one_of(("auto", "constant", "varying"))),
     "spread": maybe(fields(SPREAD)),
     "networks": maybe(fields(NETWORKS)),
+    "deep": maybe(fields(DEEP)),
 }
 FACTS = {"model": NAMED, "fit": NAMED, "evidence": NUMBER, "rows": COUNT, "partitions": COUNT.perhaps}
 
