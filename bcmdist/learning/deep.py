@@ -29,7 +29,6 @@ from bcmdist.learning.evidence.deep_tasks import DeepDensities, DeepMessage, Dee
 from bcmdist.learning.ground import Ground
 from bcmdist.learning.known import Known
 from bcmdist.learning.query_selection import select_points
-from bcmdist.learning.search import stop_when_idle
 from bcmdist.model.deep.beginning import first_layers, last_layer
 from bcmdist.model.deep.features import Deep
 from bcmdist.model.deep.layer import Layer, gradient, tied_energy
@@ -43,7 +42,7 @@ CENTRES, UNITS = 50, 2
 ROWS, BLOCK = 20_000, 2000
 # Iterations, at most, and those of a round, after which what was found is kept for a process that comes after this one,
 # and rows that are left out are asked: one of so many blocks. It ends when so many rounds in a row have not gained.
-STEPS = {"quick": 100, "normal": 1000, "thorough": 3000}
+STEPS = {"quick": 100, "normal": 600, "thorough": 3000}
 ROUND, LEFT_OUT, PATIENCE = 100, 10, 2
 # Messages that take as long as an evaluation, and evaluations for each iteration.
 MESSAGES, EVALUATIONS = 40.0, 1.1
@@ -65,7 +64,7 @@ def begun(known: Known) -> Deep:
     depth, units = known.options["layers"], known.options["units"]
     layers = first_layers(centres, lengthscale, X, y, units, depth, rng)
     noise = float(np.median(known.noise))
-    layers.append(last_layer(layers, centres, lengthscale, X, y, noise, known.rows, rng))
+    layers.append(last_layer(layers, centres, lengthscale, X, y, noise, rng))
     return Deep(tuple(layers), known.kernel, known.mean, known.residual)
 
 
@@ -138,7 +137,7 @@ def climbed(objective, start: Sequence[Layer], steps) -> tuple[list[Layer], floa
         return -found.value, -found.gradient
 
     options = {"maxiter": steps, "maxfun": 2 * steps, "maxcor": MEMORY, "ftol": 0.0, "gtol": 0.0}
-    minimize(loss, joined(start), jac=True, method="L-BFGS-B", callback=stop_when_idle(), options=options)
+    minimize(loss, joined(start), jac=True, method="L-BFGS-B", options=options)
     return best[1], best[0], counted
 
 

@@ -12,9 +12,10 @@ import numpy as np
 from bcmdist.model.deep.layer import Layer
 from bcmdist.model.deep.rows import through
 
-# Standard deviations to which hidden values at centres are known, of their noise, and lengthscales of later layers in
+# Noise variance with which rows first tell what hidden units are, that of these, and lengthscales of later layers in
 # units of their inputs. Arbitrary.
-HIDDEN_SD, HIDDEN_NOISE, LENGTHSCALE = 0.1, 1e-3, 1.5
+TOLD, HIDDEN_NOISE, LENGTHSCALE = 0.1, 1e-3, 1.5
+LEAST_SHARE = 1e-6  # added to a sum of precisions, of which a root is taken
 NOTHING = 1e-6  # of the length of a vector: rounding
 
 
@@ -25,37 +26,35 @@ def first_layers(centres, lengthscale, X, y, units, depth, rng) -> list[Layer]:
     ----------
     centres : (M, D), of the first layer
     """
-    plane = directions(X / lengthscale, y, units, rng) / lengthscale[:, None]
+    H = (X - X.mean(axis=0)) / lengthscale @ directions(X / lengthscale, y, units, rng)
     layers: list[Layer] = []
     for k in range(depth - 1):
+        inputs = X if k == 0 else H
         if k:
-            H = through([layer.stage() for layer in layers], X)[-1].mean
-            centres, lengthscale, plane = spread_over(H, len(centres), rng), np.full(units, LENGTHSCALE), np.eye(units)
-        layers.append(_layer(centres, lengthscale, HIDDEN_NOISE, (centres - centres.mean(axis=0)) @ plane))
+            centres, lengthscale = spread_over(H, len(centres), rng), np.full(units, LENGTHSCALE)
+        layers.append(regression(centres, lengthscale, inputs, H, told=TOLD, noise=HIDDEN_NOISE))
+        H = through([layers[-1].stage()], inputs)[-1].mean
     return layers
 
 
-def last_layer(layers, centres, lengthscale, X, y, noise, rows, rng) -> Layer:
-    """The last layer, which regresses targets y (n,) on what the others make of X, a sample of so many rows."""
+def last_layer(layers, centres, lengthscale, X, y, noise, rng) -> Layer:
+    """The last layer, which regresses targets y (n,) on what the others make of X."""
     H = X
     if layers:
         H = through([layer.stage() for layer in layers], X)[-1].mean
         centres, lengthscale = spread_over(H, len(centres), rng), np.full(H.shape[1], LENGTHSCALE)
-    layer = _layer(centres, lengthscale, noise, np.zeros((len(centres), 1)))
-    stage = layer.stage()
-    V = np.linalg.solve(layer.factor, through([stage], H)[0].psi1.T).T
-    precision = V.T @ V / noise
-    mean = np.linalg.solve(np.eye(len(centres)) + precision, V.T @ y / noise)
-    root = np.linalg.cholesky(rows / len(X) * precision + np.eye(len(centres)))
-    return replace(layer, mean=mean[None], root=root[None])
+    return regression(centres, lengthscale, H, y[:, None], told=noise, noise=noise)
 
 
-def _layer(centres, lengthscale, noise, values):
-    """A layer whose processes have the values (M, U) at its centres."""
-    M, U = values.shape
-    root = np.tile(np.eye(M) / HIDDEN_SD, (U, 1, 1))
-    start = Layer(centres, np.log(lengthscale), np.array(0.0), np.log(noise), np.zeros((U, M)), root)
-    return replace(start, mean=np.linalg.solve(start.factor, values).T)
+def regression(centres, lengthscale, X, Y, *, told, noise) -> Layer:
+    """A layer that has heard targets Y (n, U) of the rows X (n, D), told with some noise variance."""
+    M, U = len(centres), Y.shape[1]
+    nothing = np.zeros((U, M)), np.zeros((U, M, M))
+    layer = Layer(centres, np.log(lengthscale), np.array(0.0), np.log(noise), *nothing)
+    V = np.linalg.solve(layer.factor, through([layer.stage()], X)[0].psi1.T).T
+    precision = V.T @ V / told + LEAST_SHARE * np.eye(M)
+    mean = np.linalg.solve(np.eye(M) + precision, V.T @ Y / told)
+    return replace(layer, mean=mean.T, root=np.tile(np.linalg.cholesky(precision), (U, 1, 1)))
 
 
 def directions(X, y, units, rng) -> np.ndarray:
