@@ -13,7 +13,7 @@ from bcmdist.data.dataset import open_data
 from bcmdist.data.groups import open_group
 from bcmdist.data.outputs import refuse_existing, taken_meanwhile
 from bcmdist.data.rows import read_rows
-from bcmdist.data.tables.series import Lagged, series_of
+from bcmdist.data.tables.series import Lagged, Lags, lags_of
 from bcmdist.data.tables.tables import Named, ending, is_table, open_table
 from bcmdist.data.tables.writing import WRITERS, write_table
 from bcmdist.errors import InvalidData, InvalidOption
@@ -25,8 +25,8 @@ from bcmdist.prediction.uncertain.ways import chosen_way
 WAYS = (*steps_ahead.STEPS, "montecarlo")
 
 
-def lags_of(snapshot: Snapshot) -> str:
-    """The series of which a model predicts the next value from the last ones.
+def lags_of_model(snapshot: Snapshot) -> Lags:
+    """What a model predicts the next value of a series from.
 
     Raises
     ------
@@ -34,8 +34,8 @@ def lags_of(snapshot: Snapshot) -> str:
         It predicts something else.
     """
     model = snapshot.model
-    series = series_of(model.schema.columns)
-    if series is None:
+    found = lags_of(model.schema.columns)
+    if found is None:
         raise InvalidOption(
             f"{snapshot.url}: expected a model of the last values of a series, got inputs "
             f"{', '.join(model.schema.columns[:4]) or 'without names'}; import the series with --lags and fit to that"
@@ -45,7 +45,7 @@ def lags_of(snapshot: Snapshot) -> str:
             f"{snapshot.url}: expected a model of numbers with normal errors, got {model.likelihood.name}; fit with "
             "--likelihood gaussian"
         )
-    return series
+    return found
 
 
 def chosen(snapshot: Snapshot, method: str | None, way: str | None) -> tuple[type[Predictor], str]:
@@ -71,6 +71,15 @@ class Series:
     """(n,)"""
     last: np.ndarray
     """their last L values, the newest first, (n, L)"""
+    known: np.ndarray
+    """what was known of their last K rows, the newest first, (n, K, E)"""
+
+    def inputs_ahead(self, ahead) -> np.ndarray:
+        """Inputs of each step, (n, steps, E (K + 1)), where (n, steps, E) is known ahead."""
+        steps, back = ahead.shape[1], self.known.shape[1]
+        whole = np.concatenate([self.known[:, ::-1], ahead], axis=1)
+        lagged = np.stack([whole[:, back - k : back - k + steps] for k in range(back + 1)], axis=-1)
+        return lagged.reshape(len(whole), steps, -1)
 
 
 def last_values(snapshot: Snapshot, data=None, *, id=None) -> Series:
@@ -85,20 +94,17 @@ def last_values(snapshot: Snapshot, data=None, *, id=None) -> Series:
     ------
     DataNotFound, InvalidData, InvalidDtype, InvalidOption
     """
-    series, lags = lags_of(snapshot), snapshot.model.inputs
-    data = data or snapshot.facts.data
+    lags, data = lags_of_model(snapshot), data or snapshot.facts.data
     if data is None:
         raise InvalidOption(
             f"{snapshot.url}: expected a model that knows the rows it was fitted to, it does not; give a table of the "
             "series, or a data set, beside it"
         )
     if is_table(data):
-        table = open_table(data)
-        if not isinstance(table, Named):
-            raise InvalidOption(f"{data}: expected a table, got arrays; save a .csv")
-        found = Lagged(table, series, lags, id)
+        found = Lagged(_named_table(data), lags, id)
         found.read()
-        return Series(id, np.array(list(found.last)), np.array([values[::-1] for values in found.last.values()]))
+        rows = np.stack([values[::-1] for values in found.last.values()])  # the newest first
+        return Series(id, np.array(list(found.last)), rows[:, : lags.lags, 0], rows[:, : lags.x_lags, 1:])
     opened = open_data(data, x=snapshot.model.x_name, y=snapshot.model.y_name, schema=snapshot.model.schema)
     group: Any = open_group(data)
     id = id or group.attrs.get("coordinates")
@@ -109,7 +115,34 @@ def last_values(snapshot: Snapshot, data=None, *, id=None) -> Series:
     last = opened.rows - 1 - back
     order = np.argsort(last)
     X, obs = read_rows(opened, last[order])
-    return Series(id, known[order], np.column_stack([obs.y, X[:, :-1]]))
+    of_rows = X[:, lags.lags :].reshape(len(X), len(lags.x), lags.x_lags + 1).transpose(0, 2, 1)
+    return Series(id, known[order], np.column_stack([obs.y, X[:, : lags.lags - 1]]), of_rows[:, : lags.x_lags])
+
+
+def _named_table(file) -> Named:
+    table = open_table(file)
+    if not isinstance(table, Named):
+        raise InvalidOption(f"{file}: expected a table, got arrays; save a .csv")
+    return table
+
+
+def known_ahead(snapshot: Snapshot, series: Series, ahead, steps) -> np.ndarray:
+    """Inputs of each step beside the last values, (n, steps, D - L), of a table of rows that are still to come.
+
+    Raises
+    ------
+    DataNotFound, InvalidData, InvalidDtype, InvalidOption
+    """
+    lags = lags_of_model(snapshot)
+    if bool(lags.x) != (ahead is not None):
+        wanted = f"the columns {', '.join(lags.x)} of the rows to come" if lags.x else "none, the model knows no others"
+        raise InvalidOption(f"--ahead: expected {wanted}, got {ahead or 'none'}; correct it")
+    if ahead is None:
+        return np.empty((len(series.names), steps, 0))
+    if not is_table(ahead):
+        raise InvalidOption(f"--ahead: expected a table, got {ahead}; save a .csv or .parquet file")
+    found = Lagged(_named_table(ahead), lags, series.id, ahead=True).known_ahead(series.names.tolist(), steps)
+    return series.inputs_ahead(found)
 
 
 def refuse_forecast(snapshot: Snapshot, steps: int, out, method, way) -> None:
@@ -119,7 +152,7 @@ def refuse_forecast(snapshot: Snapshot, steps: int, out, method, way) -> None:
     ------
     DataExists, InvalidOption
     """
-    lags_of(snapshot)
+    lags_of_model(snapshot)
     chosen(snapshot, method, way)
     if steps < 1:
         raise InvalidOption(f"--steps: expected at least 1, got {steps}; give a positive number")
@@ -129,35 +162,49 @@ def refuse_forecast(snapshot: Snapshot, steps: int, out, method, way) -> None:
         refuse_existing(out)
 
 
-def forecast(snapshot: Snapshot, state, steps: int, *, method=None, way=None, seed=0) -> steps_ahead.Forecast:
+def forecast(
+    snapshot: Snapshot, state, steps: int, *, known=None, method=None, way=None, seed=0
+) -> steps_ahead.Forecast:
     """Steps ahead of series whose last values are `state` (n, L), the newest first; see
     `bcmdist.prediction.uncertain.forecast`.
+
+    Parameters
+    ----------
+    known : (n, steps, D - L), the further inputs of each step, in the model's order
 
     Raises
     ------
     InvalidData, InvalidOption
     """
-    lags_of(snapshot)
-    state, lags = np.atleast_2d(np.asarray(state, dtype=float)), snapshot.model.inputs
-    if state.ndim != 2 or state.shape[1] != lags or not np.all(np.isfinite(state)):
+    lags = lags_of_model(snapshot)
+    state, further = np.atleast_2d(np.asarray(state, dtype=float)), snapshot.model.inputs - lags.lags
+    if state.ndim != 2 or state.shape[1] != lags.lags or not np.all(np.isfinite(state)):
         raise InvalidData(
-            f"state: expected the last {lags} values of each series, finite, the newest first, got shape {state.shape};"
-            " correct it"
+            f"state: expected the last {lags.lags} values of each series, finite, the newest first, got shape "
+            f"{state.shape}; correct it"
+        )
+    shape = (len(state), steps, further)
+    known = np.asarray(np.empty(shape) if known is None and not further else known, dtype=float)
+    if known.shape != shape or not np.all(np.isfinite(known)):
+        raise InvalidData(
+            f"known: expected what is known of each step, {', '.join(lags.columns[lags.lags :])}, finite, of shape "
+            f"{shape}, got shape {known.shape}; correct it"
         )
     predictor, way = chosen(snapshot, method, way)
-    return steps_ahead.forecast(predictor.of_snapshot(snapshot), state, steps, way, seed=seed)
+    return steps_ahead.forecast(predictor.of_snapshot(snapshot), state, known, way, seed=seed)
 
 
-def forecast_table(snapshot: Snapshot, data=None, *, steps, id=None, method=None, way=None, seed=0) -> dict:
+def forecast_table(snapshot: Snapshot, data=None, *, steps, ahead=None, id=None, method=None, way=None, seed=0) -> dict:
     """A forecast as columns by name, a row for each series and step: what names series, `step`, `observation_mean`,
     `observation_variance`, `lower95` and `upper95`.
 
     Raises
     ------
-    As `last_values` and `forecast`.
+    As `last_values`, `known_ahead` and `forecast`.
     """
     series = last_values(snapshot, data, id=id)
-    found = forecast(snapshot, series.last, steps, method=method, way=way, seed=seed)
+    known = known_ahead(snapshot, series, ahead, steps)
+    found = forecast(snapshot, series.last, steps, known=known, method=method, way=way, seed=seed)
     columns = {} if series.id is None else {series.id: np.repeat(series.names, steps)}
     columns |= {"step": np.tile(np.arange(1, steps + 1), len(series.names))}
     told = {"observation_mean": found.mean, "observation_variance": found.variance}

@@ -217,10 +217,11 @@ class GBCM:
         how = {"exposure": exposure, "trials": trials, "quantiles": quantiles, "method": method}
         return in_memory.predict(self.snapshot, X, X_variance=X_variance, inputs=inputs, **how)
 
-    def forecast(self, state, steps: int, *, method=None, inputs=None, seed=0) -> Forecast:
-        """Steps ahead of series by a model of their last L values, from these, (n, L), the newest first; `inputs`: how
-        to go on from what is itself predicted, "exact", "taylor", "montecarlo" or "naive". See `api.forecasts`."""
-        return forecast(self.snapshot, state, steps, method=method, way=inputs, seed=seed)
+    def forecast(self, state, steps: int, *, known=None, method=None, inputs=None, seed=0) -> Forecast:
+        """Steps ahead of series by a model of their last L values, from these, (n, L), the newest first, and what else
+        is `known` of each step, (n, steps, D - L); `inputs`: how to go on from what is itself predicted, "exact",
+        "taylor", "montecarlo" or "naive". See `api.forecasts`."""
+        return forecast(self.snapshot, state, steps, known=known, method=method, way=inputs, seed=seed)
 
     @runs
     def predict_zarr(self, source, out, *, x=None, method=None, inputs=None, runtime: Where = None) -> int:

@@ -32,6 +32,17 @@ def local_evidence(kernel, mean, likelihood, X, obs) -> tuple[float, np.ndarray]
     return value, np.concatenate([pullback(adjoint), tail])
 
 
+def leave_one_out(kernel, mean, likelihood, X, obs) -> tuple[float, np.ndarray]:
+    """sum_i log p(y_i | all other y, theta) of the rows X (n, D) alone and its gradient, of normal errors.
+
+    (Geisser's surrogate predictive probability; Sundararajan & Keerthi 2001; Rasmussen & Williams 2006, 5.10 to 5.13;
+    SYSTEMS T26.) Shapes as of `local_evidence`.
+    """
+    K, pullback = kernel.cross_and_pullback(X, X)
+    value, adjoint, tail = _left_out(prior_covariance(K, mean, X), likelihood, obs)
+    return value, np.concatenate([pullback(adjoint), tail])
+
+
 def _gaussian(K, likelihood, obs):
     """log N(y; 0, K + Psi); d/dK = 1/2 (a a' - (K + Psi)^-1) with a = (K + Psi)^-1 y.
 
@@ -49,6 +60,27 @@ def _gaussian(K, likelihood, obs):
     for one in a.T:
         adjoint = linalg.add_outer(adjoint, 0.5, one)
     return float(-0.5 * (np.vdot(y, a) + constant)), adjoint, np.atleast_1d(np.diag(adjoint) @ noise)
+
+
+def _left_out(K, likelihood, obs):
+    """sum_i log N(y_i; y_i - a_i / T_ii, 1 / T_ii) with T = (K + Psi)^-1, a = T y, and its derivatives.
+
+    With u = T (a / diag T) and w = (C + a^2 / diag T) / (2 diag T):  d/dK = 1/2 (u a' + a u') - T diag(w) T
+    = 1/4 ((u + a)(u + a)' - (u - a)(u - a)') - T diag(w) T. C processes share the covariance, as in `_gaussian`.
+    """
+    noise, y = likelihood.noise(obs), likelihood.targets(obs)
+    K[np.diag_indices_from(K)] += noise
+    T = linalg.inverse(linalg.cholesky(K, name="covariance of a partition's targets"))
+    y = y.reshape(len(y), -1)
+    a, t = T @ y, np.diag(T)[:, None].copy()
+    u, w = T @ (a / t), 0.5 * (1.0 + a**2 / t).sum(axis=1) / t[:, 0]
+    value = 0.5 * np.sum(np.log(t) - a**2 / t - np.log(2.0 * np.pi))
+    T *= np.sqrt(w)[:, None]
+    adjoint = linalg.gram(T)
+    adjoint *= -1.0
+    for above, below in zip((u + a).T, (u - a).T, strict=True):
+        adjoint = linalg.add_outer(linalg.add_outer(adjoint, 0.25, above), -0.25, below)
+    return float(value), adjoint, np.atleast_1d(np.diag(adjoint) @ noise)
 
 
 def _laplace(K, likelihood, obs):

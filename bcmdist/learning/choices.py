@@ -9,7 +9,7 @@ from bcmdist.data.slices import SLICED
 from bcmdist.errors import BcmdistWarning, InvalidOption, UnsupportedTarget
 from bcmdist.experts.precision import refuse_single
 from bcmdist.learning.experts import EXPERTS
-from bcmdist.learning.settings_checks import TWO_CLASSES, refuse_unread
+from bcmdist.learning.settings_checks import TWO_CLASSES, refuse_leaving_out, refuse_unread
 from bcmdist.learning.survey import MOST_CLASSES
 from bcmdist.model.likelihoods import LIKELIHOODS, Likelihood, make_likelihood, tasks
 
@@ -53,6 +53,7 @@ def choose_likelihood(data, surveyed, settings, schema) -> tuple[Likelihood, tup
     likely = make_likelihood(name, TWO_CLASSES)
     refuse_unread(settings, likely)
     single, per_class = likely.single, likely.per_class
+    refuse_leaving_out(settings.objective, likely)
     refuse_single(settings.precision, EXPERTS[settings.expert].residual, likely)
     EXPERTS[settings.expert].refuse_likelihood(settings.expert, likely)
     if settings.noise == "varying" and not likely.measured:

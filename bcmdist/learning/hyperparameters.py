@@ -6,8 +6,8 @@ from typing import Any
 from bcmdist.errors import NotPositiveDefinite
 from bcmdist.learning.blocks.blocks import Blocks
 from bcmdist.learning.evidence.cached import CachedObjective
-from bcmdist.learning.evidence.local_tasks import ClassEvidence
-from bcmdist.learning.evidence.objectives import LocalObjective
+from bcmdist.learning.evidence.local_tasks import ClassEvidence, LocalEvidence
+from bcmdist.learning.evidence.objectives import BLOCKWISE, LocalObjective
 from bcmdist.learning.experts import EXPERTS
 from bcmdist.learning.judges import Bench
 from bcmdist.learning.rescaling import rescale
@@ -52,7 +52,8 @@ def find_hyperparameters(
     wanted, likelihood = likelihood, likelihood.learned_as()
     classes = classes or ((0.0, 1.0) if likelihood is not wanted else None)
     mean = first_mean(settings)
-    objective = LocalObjective(runtime, blocks(None), scaling=reference, mean=mean, classes=classes)
+    task = BLOCKWISE.get(settings.objective, LocalEvidence)
+    objective = LocalObjective(runtime, blocks(None), scaling=reference, mean=mean, classes=classes, task=task)
     bench = Bench(near, reference, runtime, classes, likelihood) if near else None
     _refuse_large_evidence(max(blocks.largest, bench.sizes.rows if bench else 0), inputs, settings, likelihood, runtime)
     remembered = CachedObjective(objective, log)

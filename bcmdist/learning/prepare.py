@@ -21,9 +21,16 @@ from bcmdist.experts.limits import expert_fits, refuse_expert_of
 from bcmdist.learning.affordable import Affordable
 from bcmdist.learning.blocks.blocks import LEARNING_BLOCK, Blocks, CellBlocks, SampleBlocks
 from bcmdist.learning.choices import MANY_CLASSES, choose_likelihood, warn_of_data, warn_of_roles, warn_of_slices
+from bcmdist.learning.evidence.objectives import BLOCKWISE
 from bcmdist.learning.experts import EXPERTS, ExpertKind, query_points
 from bcmdist.learning.ground import Ground
-from bcmdist.learning.hyperparameters import LINEAR, find_hyperparameters, first_kernel, first_mean, may_slope
+from bcmdist.learning.hyperparameters import (
+    LINEAR,
+    find_hyperparameters,
+    first_kernel,
+    first_mean,
+    may_slope,
+)
 from bcmdist.learning.known import Known
 from bcmdist.learning.labels import used_as_labels
 from bcmdist.learning.point import Point
@@ -218,7 +225,7 @@ def _learned(case, reference, store, place):
 
 def _neighbourhoods(case, reference, store, place) -> CellBlocks | None:
     """Neighbourhoods to learn in, where partitions are cells."""
-    if case.settings.partition != "spatial" or case.settings.objective != "local":
+    if case.settings.partition != "spatial" or case.settings.objective not in BLOCKWISE:
         return None
     return CellBlocks(
         case.data,

@@ -60,9 +60,11 @@ class Settings:
     """learn hyper-parameters; or keep the default ones, or those of --set"""
     set: Annotated[dict[str, float | list[float]], "NAME=VALUE"] = field(default_factory=dict)
     """with --no-learn: a hyper-parameter as `info` prints it, in units of the scaled data"""
-    objective: Literal["local", "committee", "subset"] = "local"
-    """learn from blocks of rows on their own; from there on from the whole committee (PITC; of rrgp_star the
-    reduced-rank process that it augments); or from one random subset of the rows of --effort"""
+    objective: Literal["local", "leave-one-out", "committee", "subset"] = "local"
+    """learn from the evidence of blocks of rows on their own; from how each row is predicted by the others of its block
+    (leave-one-out log density, also GPP; normal errors, onehot, softmax, svm); from blocks and from there on from the
+    whole committee (PITC; of rrgp_star the reduced-rank process that it augments); or from one random subset of the
+    rows of --effort"""
     effort: Literal["quick", "normal", "thorough"] = "normal"
     """how long to learn, and from how many rows"""
     seed: int = 0

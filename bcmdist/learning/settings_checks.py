@@ -5,6 +5,7 @@ from numbers import Integral
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.precision import refuse_single
 from bcmdist.experts.residual import refuse_classes_together, refuse_uncoupled
+from bcmdist.learning.evidence.objectives import LEAVE_ONE_OUT
 from bcmdist.learning.experts import EXPERTS, FIRST, own_options
 from bcmdist.learning.option_fields import choices_of, fits, said, types_of
 from bcmdist.learning.query_selection import BEGUN, PLACED, TARGETED, has_working_targets
@@ -112,6 +113,8 @@ def _refuse_learning(settings):
         raise InvalidOption(f"objective: expected learning, got {objective} with no-learn; leave out one")
     if objective == "committee":
         _refuse_committee_objective(settings)
+    if wanted := _wanted(settings):
+        refuse_leaving_out(objective, wanted)
     if settings.query_method in BEGUN and objective != "committee":
         raise InvalidOption(
             f"query_method: expected objective committee with {settings.query_method}, got {objective}; give "
@@ -203,6 +206,16 @@ def _refuse_precision(settings):
         raise InvalidOption(
             f"precision: expected {FIRST_PRECISION} with --approximation ep or --linearise running, got "
             f"{settings.precision}; leave one of them out"
+        )
+
+
+def refuse_leaving_out(objective, likelihood: Likelihood) -> None:
+    """Raise `InvalidOption` where rows that are left out have no log density with a gradient."""
+    if objective == LEAVE_ONE_OUT and not likelihood.learned_as().exact:
+        raise InvalidOption(
+            f"objective: expected local, committee or subset with the likelihood {likelihood.name}, got "
+            f"{LEAVE_ONE_OUT}, which is for normal errors, and for classes that "
+            "are learned as measurements (onehot, softmax, svm); give one"
         )
 
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from bcmdist import GBCM, Settings
 from bcmdist.app.cli.main import cli
 from bcmdist.data.schema import Schema
-from bcmdist.data.tables.series import Lagged, lag_names, series_of
+from bcmdist.data.tables.series import Lagged, Lags, lags_of
 from bcmdist.data.tables.tables import open_table
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import InvalidData, InvalidOption
@@ -36,7 +36,7 @@ def fitted(tmp_path_factory):
     place = tmp_path_factory.mktemp("forecast")
     y = oscillation(300, np.random.default_rng(5))
     X, t = rows(y)
-    write_dataset(place / "lags.zarr", {"X": X, "y": t}, rows_per_chunk=50, schema=Schema(lag_names("level", LAGS)))
+    write_dataset(place / "lags.zarr", {"X": X, "y": t}, rows_per_chunk=50, schema=Schema(Lags("level", LAGS).columns))
     gbcm = GBCM.fit(str(place / "lags.zarr"), Settings(**GIVEN), model=str(place / "model"))
     return gbcm, y
 
@@ -114,7 +114,7 @@ def table(tmp_path, names, values, *, note=True):
 def test_lags_of_several_series_in_any_pieces(tmp_path, rng, monkeypatch, size):
     names = rng.permutation(np.repeat(["a", "b", "c"], [20, 9, 2]))
     values = rng.standard_normal(len(names)).round(6)
-    lagged = Lagged(open_table(table(tmp_path, names, values)), "level", LAGS, "well")
+    lagged = Lagged(open_table(table(tmp_path, names, values)), Lags("level", LAGS), "well")
     monkeypatch.setattr(type(lagged.table), "pieces", lambda self: pieces_of(self, size))
     found = list(lagged.pieces())
     X, y = (np.concatenate([piece[name] for piece in found]) for name in ("X", "y"))
@@ -127,7 +127,7 @@ def test_lags_of_several_series_in_any_pieces(tmp_path, rng, monkeypatch, size):
         )
         np.testing.assert_array_equal(X[well == name], windows[:, -2::-1])
         np.testing.assert_array_equal(y[well == name], windows[:, -1])
-        np.testing.assert_array_equal(lagged.last[name], mine[-LAGS:])
+        np.testing.assert_array_equal(lagged.last[name][:, 0], mine[-LAGS:])
 
 
 def pieces_of(named, size):
@@ -135,10 +135,11 @@ def pieces_of(named, size):
 
 
 def test_names_of_lags():
-    assert series_of(lag_names("level", 4)) == "level"
-    assert series_of(("level[t-1]", "level[t-3]")) is None
-    assert series_of(("a", "b")) is None
-    assert series_of(()) is None
+    for lags in (Lags("level", 4), Lags("level", 2, ("rain", "hour")), Lags("level", 1, ("rain", "hour"), 3)):
+        assert lags_of(lags.columns) == lags
+    assert Lags("level", 2, ("rain",), 1).columns == ("level[t-1]", "level[t-2]", "rain", "rain[t-1]")
+    for other in (("level[t-1]", "level[t-3]"), ("level[t-1]", "rain", "hour", "hour[t-1]"), ("a", "b"), ()):
+        assert lags_of(other) is None
 
 
 def test_command_line(fitted, tmp_path):
@@ -185,7 +186,7 @@ def test_from_a_table_to_a_forecast(tmp_path, rng):
     assert [line.split()[:2] for line in shown.output.splitlines()[-2:]] == [["south", "1"], ["south", "2"]]
 
 
-@pytest.mark.parametrize("option", [["--holdout", "0.5"], ["--weight", "note"], ["--x", "note"], ["--no-target"]])
+@pytest.mark.parametrize("option", [["--holdout", "0.5"], ["--weight", "note"], ["--no-target"]])
 def test_lags_and_what_does_not_go_with_them(tmp_path, option):
     path = table(tmp_path, ["a"] * 9, range(9))
     command = ["import", path, str(tmp_path / "lags.zarr"), "--y", "level", "--lags", "2", *option]
@@ -204,7 +205,7 @@ def test_what_cannot_be_forecast(fitted, wave, tmp_path):
         gbcm.forecast(np.zeros((1, 2)), 3)
     with pytest.raises(InvalidOption, match="inputs: expected naive, exact, taylor, montecarlo"):
         gbcm.forecast(np.zeros((1, 3)), 3, inputs="other")
-    short = Lagged(open_table(table(tmp_path, ["a", "b"] * 3, range(6))), "level", 4, "well")
+    short = Lagged(open_table(table(tmp_path, ["a", "b"] * 3, range(6))), Lags("level", 4), "well")
     with pytest.raises(InvalidData, match="at least 4 values of each series, got 3 of 'a'"):
         short.read()
 
@@ -214,6 +215,115 @@ def test_steps_of_a_predictor_by_hand(fitted):
     gbcm, y = fitted
     predictor = PREDICTORS["committee"].of_snapshot(gbcm.snapshot)
     state = y[[-1, -2, -3]][None]
-    found = forecast(predictor, state, 2, "naive")
+    found = forecast(predictor, state, np.empty((1, 2, 0)), "naive")
     second = gbcm.predict(np.column_stack([found.mean[:, 0], state[:, :-1]]))
     np.testing.assert_allclose(found.mean[:, 1], second["observation_mean"], rtol=1e-12)
+
+
+# --- What else is known ---
+
+
+@pytest.fixture(scope="module")
+def pumped(tmp_path_factory):
+    """Two basins that a pump fills, by one table of the past and one of the pumping to come; and what comes."""
+    place, rng = tmp_path_factory.mktemp("pumped"), np.random.default_rng(8)
+    pump = np.repeat(rng.uniform(0, 1, (80, 2)), 5, axis=0)
+    level = np.zeros((400, 2))
+    for t in range(1, 400):
+        level[t] = 0.8 * level[t - 1] + pump[t] + 0.5 * pump[t - 1] + 0.02 * rng.standard_normal(2)
+    for name, rows in (("past", slice(0, 380)), ("ahead", slice(380, None))):
+        with open(place / f"{name}.csv", "w", newline="") as out:
+            writer = csv.writer(out)
+            writer.writerow(["basin", "pump", "level"][: 3 if name == "past" else 2])
+            for p, y in zip(pump[rows], level[rows], strict=True):
+                writer.writerows([which, p[k], y[k]][: 3 if name == "past" else 2] for k, which in enumerate("ab"))
+    return place, pump, level
+
+
+def test_covariates_and_their_lags_are_inputs(pumped, monkeypatch):
+    place, pump, level = pumped
+    lagged = Lagged(open_table(str(place / "past.csv")), Lags("level", 1, ("pump",), 2), "basin")
+    monkeypatch.setattr(type(lagged.table), "pieces", lambda self: pieces_of(self, 7))
+    found = list(lagged.pieces())
+    X, y, basin = (np.concatenate([piece[name] for piece in found]) for name in ("X", "y", "basin"))
+    for k, which in enumerate("ab"):
+        columns = [level[1:379, k], pump[2:380, k], pump[1:379, k], pump[:378, k]]
+        np.testing.assert_array_equal(X[basin == which], np.column_stack(columns))
+        np.testing.assert_array_equal(y[basin == which], level[2:380, k])
+
+
+def test_forecasts_follow_what_is_known_ahead(pumped, tmp_path):
+    place, pump, level = pumped
+    lags, model, out = (str(tmp_path / name) for name in ("lags.zarr", "model", "out.csv"))
+    past, ahead = str(place / "past.csv"), str(place / "ahead.csv")
+    series = ["--lags", "1", "--x", "pump", "--x-lags", "1", "--id", "basin"]
+    commands = (
+        ["import", past, lags, "--y", "level", *series],
+        ["fit", lags, "--model", model, "--query", "60", "--effort", "quick", "--kernel", "se", "--serial"],
+        ["forecast", model, past, "--steps", "20", "--id", "basin", "--ahead", ahead, "--out", out],
+    )
+    for command in commands:
+        done = CliRunner().invoke(cli, [*command, "--json"])
+        assert done.exit_code == 0, done.output
+    with open(out) as file:
+        lines = list(csv.DictReader(file))
+    truth = level[380:].T.ravel()
+    said = {
+        name: np.array([float(line[name]) for line in lines]) for name in ("observation_mean", "lower95", "upper95")
+    }
+    assert np.sqrt(np.mean((said["observation_mean"] - truth) ** 2)) < 0.06  # 1 / sqrt(1 - .8^2) of the noise: .033
+    assert np.mean((truth > said["lower95"]) & (truth < said["upper95"])) > 0.85
+
+    printed = CliRunner().invoke(cli, ["forecast", model, "--steps", "20", "--ahead", ahead, "--json"])  # by the rows
+    np.testing.assert_allclose(json.loads(printed.stdout)["forecast"]["observation_mean"], said["observation_mean"])
+
+    gbcm = GBCM.load(model)
+    for way in ("naive", "exact", "taylor"):
+        found = gbcm.forecast([[level[379, 0]]], 1, known=[[[pump[380, 0], pump[379, 0]]]], inputs=way)
+        one = gbcm.predict([[level[379, 0], pump[380, 0], pump[379, 0]]])
+        np.testing.assert_allclose(found.mean[:, 0], one["observation_mean"], rtol=1e-10)
+        np.testing.assert_allclose(found.variance[:, 0], one["observation_variance"], rtol=1e-8)
+    exact, paths = (
+        gbcm.forecast(level[[379]].T, 6, known=known_of(pump), inputs=way, seed=1) for way in ("exact", "montecarlo")
+    )
+    # Of 500 paths a mean errs by 1/22 of a standard deviation, a variance by 1/16 of itself.
+    np.testing.assert_allclose(paths.mean, exact.mean, atol=0.2 * np.sqrt(exact.variance.max()))
+    np.testing.assert_allclose(paths.variance, exact.variance, rtol=0.3)
+
+
+def known_of(pump):
+    return np.stack([pump[380:386].T, pump[379:385].T], axis=-1)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["--steps", "5"], "--ahead: expected the columns pump of the rows to come, got none"),
+        (["--steps", "21", "--ahead", "ahead.csv"], "expected at least 21 values of each series, got 20 of 'a'"),
+        (["--steps", "5", "--ahead", "other.csv"], "expected a column 'pump', found"),
+    ],
+)
+def test_what_must_be_known_ahead(pumped, tmp_path_factory, command, message, monkeypatch):
+    place, _, _ = pumped
+    monkeypatch.chdir(place)
+    (place / "other.csv").write_text("basin,rain\na,1\nb,2\n")
+    if not (place / "model").exists():
+        for one in (
+            ["import", "past.csv", "lags.zarr", "--y", "level", "--lags", "1", "--x", "pump", "--id", "basin"],
+            ["fit", "lags.zarr", "--model", "model", "--query", "20", "--no-learn", "--kernel", "se", "--serial"],
+        ):
+            assert CliRunner().invoke(cli, one).exit_code == 0
+    done = CliRunner().invoke(cli, ["forecast", "model", "past.csv", "--id", "basin", *command])
+    assert done.exit_code == 1
+    assert message in " ".join(done.output.split())
+
+
+def test_lags_of_covariates_need_lags_and_covariates(pumped, tmp_path):
+    place, _, _ = pumped
+    for options in (["--x-lags", "2"], ["--lags", "2", "--x-lags", "2"]):
+        done = CliRunner().invoke(
+            cli, ["import", str(place / "past.csv"), str(tmp_path / "l.zarr"), "--y", "level", *options]
+        )
+        assert done.exit_code == 1
+        assert "--x-lags: expected" in done.output
+        assert not (tmp_path / "l.zarr").exists()

@@ -1,28 +1,29 @@
 import numpy as np
 import pytest
+from scipy.stats import norm
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from bcmdist.data.observations import Observations
-from bcmdist.experts.evidence import local_evidence
+from bcmdist.experts.evidence import leave_one_out, local_evidence
 from bcmdist.experts.laplace import laplace_mode
 from bcmdist.experts.residual import prior_covariance
 from bcmdist.model.kernels import split_parameters
-from bcmdist.model.likelihoods import Bernoulli, Gaussian
+from bcmdist.model.likelihoods import Bernoulli, Gaussian, OneHot
 from bcmdist.model.mean import Mean
 from oracles import central_differences, full_gp
 from problems import class_problem, make_kernel, regression_problem
 from some_likelihoods import NegativeBinomial, ReweightedStudentT, ScoredNegativeBinomial, StudentT
 
 
-def check_gradient(kernel, mean, likelihood, X, obs):
+def check_gradient(kernel, mean, likelihood, X, obs, value=local_evidence):
     """Analytic gradient against central differences, relative to its largest entry."""
     theta = np.concatenate([kernel.theta, *(np.log(v) for v in likelihood.parameters.values())])
     P = len(kernel.theta)
 
     def at(t):
         noisy = likelihood.with_parameters(split_parameters(likelihood.parameters, np.exp(t[P:])))
-        return local_evidence(kernel.with_theta(t[:P]), mean, noisy, X, obs)
+        return value(kernel.with_theta(t[:P]), mean, noisy, X, obs)
 
     numeric = central_differences(lambda t: at(t)[0], theta)
     np.testing.assert_allclose(at(theta)[1], numeric, atol=1e-6 * np.abs(numeric).max())
@@ -37,6 +38,31 @@ def test_gradient(rng, name, mean, likelihood):
     kernel = make_kernel(name)
     kernel = kernel.with_theta(kernel.theta + 0.3 * rng.standard_normal(len(kernel.theta)))
     check_gradient(kernel, Mean(mean), likelihood, problem.X, obs)
+
+
+@pytest.mark.parametrize("mean", ["zero", "constant", "linear"])
+@pytest.mark.parametrize("name", ["se", "matern12", "poly3", "se*linear+constant"])
+@pytest.mark.parametrize("likelihood", [Gaussian(0.05), OneHot.default(3)], ids=["gaussian", "onehot"])
+def test_gradient_of_rows_left_out(rng, name, mean, likelihood):
+    problem = regression_problem(rng, rows=25)
+    y = problem.obs.y if likelihood.processes == 1 else np.arange(25.0) % 3
+    kernel = make_kernel(name)
+    kernel = kernel.with_theta(kernel.theta + 0.3 * rng.standard_normal(len(kernel.theta)))
+    obs = Observations(y, rng.uniform(0.5, 2.0, 25))
+    check_gradient(kernel, Mean(mean), likelihood, problem.X, obs, leave_one_out)
+
+
+def test_rows_left_out_are_predicted_by_a_dense_process_of_the_others(rng):
+    problem, kernel, mean = regression_problem(rng, rows=25), make_kernel("matern32"), Mean("linear")
+    X, y = problem.X, problem.obs.y
+    K = prior_covariance(kernel.cross(X, X), mean, X) + 0.05 * np.eye(25)
+    each = []
+    for i in range(25):
+        others = np.delete(np.arange(25), i)
+        by = np.linalg.solve(K[np.ix_(others, others)], K[others, i])
+        each.append(norm.logpdf(y[i], by @ y[others], np.sqrt(K[i, i] - by @ K[others, i])))
+    value, _ = leave_one_out(kernel, mean, Gaussian(0.05), X, problem.obs)
+    assert value == pytest.approx(sum(each), rel=1e-10)
 
 
 @pytest.mark.parametrize("likelihood", [NegativeBinomial(1.5), ScoredNegativeBinomial(1.5)])

@@ -8,15 +8,18 @@ import pytest
 
 from bcmdist import GBCM, SerialRuntime, Settings
 from bcmdist.committee.facts import Facts
+from bcmdist.data.dataset import open_data
+from bcmdist.data.partition import partitions
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import BcmdistWarning, InvalidOption, MemoryLimit, ModelExists, NotPositiveDefinite
 from bcmdist.learning import contest, judges, polishing, search
 from bcmdist.learning.evidence.committee_tasks import TrialGradient, TrialGradients
-from bcmdist.learning.evidence.local_tasks import LocalEvidence
+from bcmdist.learning.evidence.local_tasks import LocalEvidence, LocalLeaveOneOut
 from bcmdist.learning.point import Point, prior_center, theta_of
 from bcmdist.model.likelihoods import Gaussian, OneHot
+from bcmdist.model.scaling import scaling_to_array
 from bcmdist.runtime import memory
-from bcmdist.storage.commits import SCRATCH
+from bcmdist.storage.commits import SCRATCH, open_store
 
 SETTINGS = Settings(kernel="se", query=20, rows_per_expert=60, effort="quick")
 SPATIAL = replace(SETTINGS, partition="spatial")
@@ -235,8 +238,33 @@ def test_a_subset_is_drawn_from_all_rows(make_data, rng, monkeypatch):
     np.testing.assert_array_equal(obs.weight, 1.0 + rows[:, 0])
 
 
+def test_rows_left_out_are_learned_from(wave, tmp_path):
+    """What predicts each row best from all others is not what has the highest evidence; so, too, in neighbourhoods."""
+    path, *_ = wave
+    asked = replace(SETTINGS, kernel="se-iso", mean="constant", rows_per_expert=240)
+    by_rows, by_evidence = (GBCM.prepare(path, replace(asked, objective=one)) for one in ("leave-one-out", "local"))
+    parts = partitions(open_data(path), 240)
+
+    def left_out(model):
+        with open_store(str(tmp_path / "other")).transient({"scaling": scaling_to_array(model.scaling)}) as references:
+            task = LocalLeaveOneOut(references["scaling"], model.query.kernel, "constant", model.likelihood, None)
+            return SerialRuntime().sum(task, parts, label="learn").value
+
+    assert left_out(by_rows.model) > left_out(by_evidence.model)
+    cells = [
+        GBCM.prepare(path, replace(asked, partition="spatial", objective=one)) for one in ("leave-one-out", "local")
+    ]
+    assert np.any(cells[0].model.query.kernel.theta != cells[1].model.query.kernel.theta)
+
+
+def test_rows_left_out_need_a_log_density(make_data, rng):
+    path = make_data("classes.zarr", X=rng.standard_normal((60, 2)), y=np.arange(60.0) % 2)
+    with pytest.raises(InvalidOption, match="subset with the likelihood bernoulli, got leave-one-out"):
+        GBCM.fit(path, replace(SETTINGS, objective="leave-one-out"))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", ["committee", "subset"])
+@pytest.mark.parametrize("objective", ["committee", "leave-one-out", "subset"])
 def test_objectives_are_the_same_on_both_runtimes(wave, cluster, objective):
     path, *_ = wave
     settings = replace(SETTINGS, kernel="se-iso", objective=objective)
@@ -248,10 +276,14 @@ def test_objectives_are_the_same_on_both_runtimes(wave, cluster, objective):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"objective": "other"}, "objective: expected one of local, committee, subset, got 'other'"),
+        ({"objective": "other"}, "objective: expected one of local, leave-one-out, committee, subset, got"),
         ({"objective": "subset", "learn": False}, "objective: expected learning, got subset"),
         ({"objective": "committee", "partition": "spatial"}, "objective: expected local or subset with spatial cells"),
         ({"objective": "committee", "likelihood": "softmax"}, "objective: expected local or subset with softmax"),
+        (
+            {"objective": "leave-one-out", "likelihood": "student_t"},
+            "objective: expected local, committee or subset with the likelihood student_t, got leave-one-out",
+        ),
         ({"query_method": "optimised"}, "query_method: expected objective committee with optimised, got local; give"),
         (
             {"query_method": "hpev-sgev"},

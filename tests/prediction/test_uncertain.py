@@ -9,6 +9,7 @@ from numpy.polynomial.hermite_e import hermegauss
 from bcmdist.committee.committee import Committee
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.message import zero
+from bcmdist.model.kernels.expected import expected_bumps
 from bcmdist.model.likelihoods import Bernoulli, Gaussian, make_likelihood
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
@@ -177,3 +178,13 @@ def test_inputs_that_are_uncertain_are_predicted_less_certainly(rng):
     plain, wide = predictor.latent(U)[1], exact.moments(predictor, U, spread(U, 100.0))
     np.testing.assert_allclose(wide[1], predictor.model.shared.kernel.diagonal(U), rtol=0.1)  # the prior's
     assert (exact.moments(predictor, U, spread(U))[1].mean() > plain.mean()).all()
+
+
+def test_small_variances_lose_no_digits(rng):
+    """Covariances of bumps are k' S k' where S is small; as differences of averages they would have four digits."""
+    Z, u, lengthscale, S = rng.standard_normal((6, 2)), np.array([0.3, -0.2]), np.array([0.7, 3.0]), 1e-12 * SPREAD
+    said = expected_bumps(u, S, Z, 2.0, lengthscale)
+    slopes = -said.single[:, None] * (u - Z) / lengthscale**2
+    np.testing.assert_allclose(said.covariance, slopes @ S @ slopes.T, rtol=1e-8)
+    np.testing.assert_allclose(said.with_inputs, slopes @ S, rtol=1e-8)
+    assert np.all(expected_bumps(u, 0.0 * S, Z, 2.0, lengthscale).covariance == 0.0)

@@ -11,6 +11,7 @@ from bcmdist.api.plan.work import Work
 from bcmdist.experts.residual import RESIDUALS
 from bcmdist.learning.blocks.blocks import FIRST_BLOCK, LEARNING_BLOCK, ROUGH_ROUNDS, THINNING
 from bcmdist.learning.contest import CONTENDERS
+from bcmdist.learning.evidence.objectives import BLOCKWISE
 from bcmdist.learning.experts import EXPERTS
 from bcmdist.learning.hyperparameters import AUTO_KERNEL, may_slope, wanted_kernel
 from bcmdist.learning.judges import JUDGED
@@ -183,7 +184,7 @@ def _learning(case) -> Iterator[Step]:
         one = work.evidence(rows, exact=likelihood.exact, processes=likelihood.processes)
         return Step("learn", blocks, one, rows, rounds=rounds, kept=True)
 
-    if not case.spatial or case.settings.objective != "local":
+    if not case.spatial or case.settings.objective not in BLOCKWISE:
         rows = min(effort.rows, case.rows)
         largest = rows if case.settings.objective == "subset" else min(LEARNING_BLOCK, case.settings.rows_per_expert)
         for size, rounds in ((min(largest, FIRST_BLOCK), coarse), (largest, fine)):

@@ -14,6 +14,11 @@ WAYS = ("exact", "taylor", "montecarlo", "naive")
 @click.option("--steps", type=int, required=True, metavar="K", help="Steps ahead.")
 @click.option("--out", metavar="FILE.csv", help="Table to write: .csv or .parquet [default: it is printed].")
 @click.option(
+    "--ahead",
+    metavar="FILE",
+    help="Table of the rows to come, with what was named by --x at import: at least K of each series.",
+)
+@click.option(
     "--id",
     metavar="NAME",
     help="Column that names the series, where there are several [default: what names the rows of a data set].",
@@ -27,7 +32,7 @@ WAYS = ("exact", "taylor", "montecarlo", "naive")
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the paths of montecarlo.")
 @json_option
-def forecast(model, data, steps, out, id, method, inputs, seed, as_json) -> dict:
+def forecast(model, data, steps, out, ahead, id, method, inputs, seed, as_json) -> dict:
     """Forecast series with MODEL, which was fitted to such that were imported with --lags.
 
     DATA, a table with the series, row after row, or a data set that was imported with --lags, tells their last values
@@ -42,7 +47,8 @@ def forecast(model, data, steps, out, id, method, inputs, seed, as_json) -> dict
     refuse_mixture(model, "forecast")
     with GBCM.held(model) as gbcm:
         refuse_forecast(gbcm.snapshot, steps, out, method, inputs)
-        columns = forecast_table(gbcm.snapshot, data, steps=steps, id=id, method=method, way=inputs, seed=seed)
+        asked = {"steps": steps, "ahead": ahead, "id": id, "method": method, "way": inputs, "seed": seed}
+        columns = forecast_table(gbcm.snapshot, data, **asked)
     figures = {"steps": steps, "series": len(columns["step"]) // steps}
     if out is not None:
         write_forecast(columns, out)

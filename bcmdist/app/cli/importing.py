@@ -25,13 +25,20 @@ from bcmdist.data.tables.options import TableOptions
     type=int,
     metavar="L",
     help="Of a series, row after row: the L values of --y before each row are its inputs, for `forecast`; of several "
-    "series, which --id names, those of each.",
+    "series, which --id names, those of each. --x names what else is known of a row, and ahead of it.",
+)
+@click.option(
+    "--x-lags",
+    type=int,
+    default=0,
+    metavar="K",
+    help="With --lags: K earlier values of each of --x, beside that of the row, are inputs, too.",
 )
 @click.option("--no-target", is_flag=True, help="Rows to predict for: the column of the targets is not needed.")
 @options_of(TableOptions)
 @json_option
 def import_(
-    file, data, x, y, rows_per_chunk, part, holdout, seed, mask, mask_row, lags, no_target, as_json, **columns
+    file, data, x, y, rows_per_chunk, part, holdout, seed, mask, mask_row, lags, x_lags, no_target, as_json, **columns
 ) -> dict:
     """Write FILE (.npz, .npy, .csv, .parquet or a directory of these, .nc, .zarr) as the Zarr data set DATA.
 
@@ -45,5 +52,5 @@ def import_(
     from bcmdist.data.tables.roles import roles_of
 
     split = Split(part, holdout, seed, mask, mask_row)
-    roles = roles_of(request_of(TableOptions, columns), y, x=x, target=not no_target, lags=lags)
+    roles = roles_of(request_of(TableOptions, columns), y, x=x, target=not no_target, lags=lags, x_lags=x_lags)
     return report(import_file(file, data, roles=roles, split=split, rows_per_chunk=rows_per_chunk), as_json)

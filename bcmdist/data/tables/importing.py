@@ -17,7 +17,7 @@ from bcmdist.data.tables import arrays
 from bcmdist.data.tables.column import Arrays
 from bcmdist.data.tables.encoded import Plan, encoded, plan
 from bcmdist.data.tables.roles import Roles, warn_of_roles, warn_of_unused
-from bcmdist.data.tables.series import Lagged, lag_names
+from bcmdist.data.tables.series import Lagged, Lags
 from bcmdist.data.tables.tables import Named, open_table
 from bcmdist.data.writing import ROWS_PER_CHUNK, write_dataset, write_pieces
 from bcmdist.errors import DataNotFound, InvalidData, InvalidDtype, InvalidOption
@@ -148,16 +148,19 @@ def _write_series(found, file, url, roles, split, how):
             f"{file}: expected a table with --lags, all of it and with its target, got arrays, a part or --no-target; "
             "leave out --lags or these"
         )
-    others = [*roles.said.values(), *(f"--{role}" for role in roles.companions), *["--x"] * bool(roles.inputs)]
+    others = [*roles.said.values(), *(f"--{role}" for role in roles.companions)]
     if others:
-        raise InvalidOption(f"{file}: expected only --y, --id and --drop with --lags, got {others[0]}; leave it out")
-    series = Lagged(found, roles.y, roles.lags, roles.id)
+        raise InvalidOption(
+            f"{file}: expected only --y, --x, --id and --drop with --lags, got {others[0]}; leave it out"
+        )
+    lags = Lags(roles.y, roles.lags, roles.inputs, roles.x_lags)
+    series = Lagged(found, lags, roles.id)
     warn_of_unused(series.unused, file)
-    schema = Schema(lag_names(roles.y, roles.lags))
-    empty = f"{file}: expected more than {roles.lags} values of a series, found fewer; lower --lags or add rows"
+    schema = Schema(lags.columns)
+    empty = f"{file}: expected more than {lags.before} values of a series, found fewer; lower --lags or add rows"
     written = write_pieces(url, series.pieces(), empty=empty, schema=schema, **how)
     names = ("y", *([roles.id] if roles.id else []))
-    return _figures(written, roles.lags, schema, roles, names, series.unused)
+    return _figures(written, len(lags.columns), schema, roles, names, series.unused)
 
 
 class _Pieces:

@@ -56,6 +56,8 @@ class Roles:
     """of a .csv file"""
     lags: int | None = None
     """take so many values of the target before each row for its inputs (`series`)"""
+    x_lags: int = 0
+    """and so many of each input before each row"""
 
     def __post_init__(self):
         if self.coding is not None:
@@ -70,6 +72,8 @@ class Roles:
             raise InvalidOption(
                 f"roles: expected one role for a column, got {twice!r} for several; leave out the others"
             )
+        if self.x_lags and self.lags is None:
+            raise InvalidOption(f"--x-lags: expected --lags with it, got {self.x_lags} alone; add --lags")
         if self.id is not None and (self.id in RESERVED or not ROW_NAME.fullmatch(self.id)):
             raise InvalidOption(
                 "--id: expected a name that data sets do not have, without blanks, '/', '\\', ':', '%' and '.' in "
@@ -92,7 +96,7 @@ class Roles:
         return frozenset([*self.category, *self.date, *known, *([self.id] if self.id else [])])
 
 
-def roles_of(options: TableOptions, y, *, x=None, target=True, lags=None) -> Roles:
+def roles_of(options: TableOptions, y, *, x=None, target=True, lags=None, x_lags=0) -> Roles:
     """Roles of columns as options say.
 
     Parameters
@@ -126,6 +130,7 @@ def roles_of(options: TableOptions, y, *, x=None, target=True, lags=None) -> Rol
         unseen=options.unseen,
         separator=options.separator,
         lags=lags,
+        x_lags=x_lags,
     )
 
 

@@ -1,11 +1,13 @@
 """Series of a table as rows of a data set: each value with the L values before it, the newest first.
 
-    X[i] = (y[t-1], ..., y[t-L]),   y[i] = y[t]
+    X[i] = (y[t-1], ..., y[t-L], z[t], ..., z[t-K]),   y[i] = y[t]
 
+z stands for other columns, one after the other, whose values are known ahead: a control signal, the hour of the day.
 Rows follow each other in time, of several series those of each one, which a column names. Read once, piece by piece:
-between pieces the last L values of each series are kept.
+between pieces the last values of each series are kept.
 """
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,15 +23,63 @@ from bcmdist.errors import DataNotFound, InvalidData, InvalidOption
 LAG = re.compile(r"(.+)\[t-(\d+)\]")
 
 
-def lag_names(y: str, lags: int) -> tuple[str, ...]:
-    """Names of the inputs, the newest first."""
-    return tuple(f"{y}[t-{k}]" for k in range(1, lags + 1))
+@dataclass(frozen=True)
+class Lags:
+    """Which values are the inputs of a row.
+
+    Raises
+    ------
+    InvalidOption
+    """
+
+    y: str
+    """name of the series"""
+    lags: int
+    """L >= 1 values before the row"""
+    x: tuple[str, ...] = ()
+    """names of what else is known of each row, and ahead of it"""
+    x_lags: int = 0
+    """K >= 0 values of these before the row"""
+
+    def __post_init__(self):
+        if self.lags < 1:
+            raise InvalidOption(f"--lags: expected at least 1, got {self.lags}; give a positive number")
+        if self.x_lags < 0 or (self.x_lags and not self.x):
+            raise InvalidOption(f"--x-lags: expected 0 or more, and --x, got {self.x_lags}; correct it")
+        if taken := [name for name in (self.y, *self.x) if LAG.fullmatch(name)]:
+            raise InvalidOption(
+                f"--lags: expected columns whose names do not end in [t-1], got {taken[0]!r}; rename it"
+            )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the inputs."""
+        last = [f"{self.y}[t-{k}]" for k in range(1, self.lags + 1)]
+        known = [f"{x}[t-{k}]" if k else x for x in self.x for k in range(self.x_lags + 1)]
+        return (*last, *known)
+
+    @property
+    def before(self) -> int:
+        """How many rows before a row are needed."""
+        return max(self.lags, self.x_lags)
+
+    def rows(self, values) -> np.ndarray:
+        """Inputs (n, D) of all rows but the first `before` of a series: its values and what is known, (N, 1 + E)."""
+        n = len(values) - self.before
+        lags = [(0, range(1, self.lags + 1)), *((1 + e, range(self.x_lags + 1)) for e in range(len(self.x)))]
+        return np.column_stack([values[self.before - k :, column][:n] for column, back in lags for k in back])
 
 
-def series_of(columns: Sequence[str]) -> str | None:
-    """The series of which columns are the last values, the newest first; None where they are something else."""
+def lags_of(columns: Sequence[str]) -> Lags | None:
+    """What columns are, in this order; None where they are something else."""
     first = LAG.fullmatch(columns[0]) if columns else None
-    return first[1] if first and tuple(columns) == lag_names(first[1], len(columns)) else None
+    if first is None:
+        return None
+    last = list(itertools.takewhile(lambda name: (lag := LAG.fullmatch(name)) and lag[1] == first[1], columns))
+    known = columns[len(last) :]
+    x = tuple(name for name in known if not LAG.fullmatch(name))
+    found = Lags(first[1], len(last), x, len(known) // len(x) - 1 if x else 0)
+    return found if found.columns == tuple(columns) else None
 
 
 @dataclass
@@ -38,46 +88,42 @@ class Lagged:
 
     Parameters
     ----------
-    y : name of the column of the values
-    lags : L >= 1
     id : name of the column that names series; None: all rows are one
+    ahead : whether the values are still to come, and only what is known is read
     """
 
     table: Named
-    y: str
-    lags: int
+    lags: Lags
     id: str | None = None
+    ahead: bool = False
     last: dict[Any, np.ndarray] = field(default_factory=dict)
-    """the last values of each series by its name, the oldest first, at most L, as far as was read"""
+    """values and what is known, (m, 1 + E), of the last rows of each series by its name, as far as was read: at most as
+    many as a row needs before it"""
 
     def __post_init__(self):
-        if self.lags < 1:
-            raise InvalidOption(f"--lags: expected at least 1, got {self.lags}; give a positive number")
-        for option, name in (("--y", self.y), ("--id", self.id)):
-            if name is not None and name not in self.table.names:
-                raise DataNotFound(
-                    f"{self.table.file}: expected a column {name!r}, found {few(self.table.names)}; name another with "
-                    f"{option}"
-                )
+        options = {"--y": () if self.ahead else (self.lags.y,), "--x": self.lags.x, "--id": (self.id,) * bool(self.id)}
+        for option, names in options.items():
+            for name in names:
+                if name not in self.table.names:
+                    raise DataNotFound(
+                        f"{self.table.file}: expected a column {name!r}, found {few(self.table.names)}; name another "
+                        f"with {option}"
+                    )
 
     @property
     def unused(self) -> dict[str, str]:
         """Why other columns are not used, by name."""
-        return {name: "--lags" for name in self.table.names if name not in (self.y, self.id)}
+        return {name: "--lags" for name in self.table.names if name not in (self.lags.y, self.id, *self.lags.x)}
 
     def pieces(self) -> Iterator[dict[str, np.ndarray]]:
-        """X (n, L), y (n,), `row`, and what names series under its own name, for rows with L values before them.
+        """X (n, D), y (n,), `row`, and what names series under its own name, for rows with enough rows before them.
 
         Raises
         ------
         InvalidData, InvalidDtype
         """
         start = 0
-        for piece in self.table.pieces():
-            values = numbers_of(piece[self.y], self.table.file, start=start)
-            names = np.zeros(len(values), int)
-            if self.id is not None:
-                names = names_of_rows(piece[self.id], self.table.file, start=start)
+        for values, names in self._read():
             yield self._rows(values, names, start)
             start += len(values)
 
@@ -87,31 +133,61 @@ class Lagged:
         Raises
         ------
         InvalidData
-            A series is shorter than L; or as `pieces`.
+            A series is too short; or as `pieces`.
         """
         for _ in self.pieces():
             pass
-        short = [name for name, values in self.last.items() if len(values) < self.lags]
-        if short or not self.last:
-            what = f"{len(self.last[short[0]])} of {short[0]!r}" if short and self.id else "fewer"
+        self._refuse_short(self.last, self.lags.before, "add earlier ones")
+
+    def known_ahead(self, names, steps: int) -> np.ndarray:
+        """What is known of the first rows of each series, (n, steps, E).
+
+        Raises
+        ------
+        InvalidData
+        """
+        found: dict[Any, np.ndarray] = {name: np.empty((0, 1 + len(self.lags.x))) for name in names}
+        for values, series in self._read():
+            for name in np.unique(series).tolist():
+                if name in found:
+                    found[name] = np.concatenate([found[name], values[series == name]])[:steps]
+        self._refuse_short(found, steps, "add the rows that are to be forecast, or lower --steps")
+        return np.stack([found[name][:, 1:] for name in names])
+
+    def _refuse_short(self, found, rows, remedy):
+        short = [name for name, values in found.items() if len(values) < rows]
+        if short or not found:
+            what = f"{len(found[short[0]])} of {short[0]!r}" if short and self.id else "fewer"
             raise InvalidData(
-                f"{self.table.file}: expected at least {self.lags} values of each series, got {what}; add earlier ones"
+                f"{self.table.file}: expected at least {rows} values of each series, got {what}; {remedy}"
             )
+
+    def _read(self):
+        """Values and what is known (n, 1 + E), and names of series (n,), of each piece."""
+        start, columns = 0, [self.lags.y, *self.lags.x]
+        for piece in self.table.pieces():
+            seen = columns[1:] if self.ahead else columns
+            numbers = [numbers_of(piece[name], self.table.file, start=start) for name in seen]
+            values = np.column_stack([np.zeros_like(numbers[0]), *numbers] if self.ahead else numbers)
+            names = np.zeros(len(values), int)
+            if self.id is not None:
+                names = names_of_rows(piece[self.id], self.table.file, start=start)
+            yield values, names
+            start += len(values)
 
     def _rows(self, values, names, start):
         known, series = np.unique(names, return_inverse=True)
-        X, y, row = [np.empty((0, self.lags))], [np.empty(0)], [np.empty(0, int)]
+        before, width = self.lags.before, values.shape[1]
+        X, y, row = [np.empty((0, len(self.lags.columns)))], [np.empty(0)], [np.empty(0, int)]
         for k, name in enumerate(known.tolist()):
             mine = np.flatnonzero(series == k)
-            before = self.last.get(name, np.empty(0))
-            whole = np.concatenate([before, values[mine]])
-            self.last[name] = whole[-self.lags :]
-            if len(whole) <= self.lags:
-                continue
-            windows = np.lib.stride_tricks.sliding_window_view(whole, self.lags + 1)
-            X.append(windows[:, -2::-1])
-            y.append(windows[:, -1])
-            row.append(start + mine[self.lags - len(before) :])
+            kept = self.last.get(name, np.empty((0, width)))
+            whole = np.concatenate([kept, values[mine]])
+            self.last[name] = whole[-before:]
+            if len(whole) > before:
+                X.append(self.lags.rows(whole))
+                y.append(whole[before:, 0])
+                row.append(start + mine[before - len(kept) :])
         numbers = np.concatenate(row)
         order = np.argsort(numbers)
         columns = {"X": np.concatenate(X)[order], "y": np.concatenate(y)[order], "row": numbers[order]}

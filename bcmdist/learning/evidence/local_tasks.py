@@ -1,12 +1,14 @@
 """Log evidence of single partitions, which learning sums."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from bcmdist.errors import LaplaceNotConverged, NotPositiveDefinite
 from bcmdist.experts import softmax
-from bcmdist.experts.evidence import local_evidence
+from bcmdist.experts.evidence import leave_one_out, local_evidence
 from bcmdist.experts.residual import prior_covariance
 from bcmdist.learning.left_out.density import (
     STEEPNESS,
@@ -67,14 +69,23 @@ class LocalEvidence(_Tried):
     error: the optimiser has stepped too far.
     """
 
+    of_rows: ClassVar[Callable[..., tuple[float, np.ndarray]]] = staticmethod(local_evidence)
+
     def __call__(self, part, rows):
         X, obs = self._seen(rows)
         try:
-            value, gradient = local_evidence(self.kernel, Mean(self.mean), self.likelihood, X, obs)
+            value, gradient = self.of_rows(self.kernel, Mean(self.mean), self.likelihood, X, obs)
         except (NotPositiveDefinite, LaplaceNotConverged) as error:
             nothing = np.zeros(len(self.kernel.theta) + len(self.likelihood.parameters))
             return Evidence(0.0, nothing, 1, f"{part.key}: {error}")
         return Evidence(value, gradient, 0)
+
+
+@dataclass(frozen=True)
+class LocalLeaveOneOut(LocalEvidence):
+    """Log densities of the rows of a partition, each given the others; elsewhere as `LocalEvidence`."""
+
+    of_rows = staticmethod(leave_one_out)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ An objective is called with a kernel and a likelihood, and returns a value in na
 in the log parameters, the kernel's first; (-inf, zeros) where the hyper-parameters fail numerically, with
 the reason kept. Every evaluation runs over the partitions once or more:
 
-    LocalObjective       each partition on its own, log p(y_i) summed: one round
+    LocalObjective       each partition on its own, log p(y_i) summed, or of each row given the partition's others: one
+                         round
     CommitteeObjective   the whole committee, log p(y) of PITC (SYSTEMS I.3): two rounds, or for other
                          likelihoods than the Gaussian as many as its joint mode takes, and two
 """
@@ -31,13 +32,16 @@ from bcmdist.learning.evidence.committee_tasks import (
     TrialModes,
     TrialPointsGradient,
 )
-from bcmdist.learning.evidence.local_tasks import LocalEvidence
+from bcmdist.learning.evidence.local_tasks import LocalEvidence, LocalLeaveOneOut
 from bcmdist.model.kernels import Kernel, metric
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.belief import Belief
 from bcmdist.runtime.interface import Runtime
 from bcmdist.storage.commits import BlobReference, ModelStore
 
+# What is summed over blocks of rows, which may be neighbourhoods, by what is to be maximised.
+LEAVE_ONE_OUT = "leave-one-out"
+BLOCKWISE = {"local": LocalEvidence, LEAVE_ONE_OUT: LocalLeaveOneOut}
 # The joint mode is found when a pass moves no shared value by more than this share of its standard deviation. The
 # log determinant is linear in what is left, and a gradient is compared with differences of evidences.
 MODE_TOLERANCE = 1e-8
@@ -88,14 +92,25 @@ class EvidenceObjective(ABC):
 
 
 class LocalObjective(EvidenceObjective):
-    """Sum of the log evidences of partitions on their own: the committee's, if they were independent."""
+    """Sum of the log evidences of partitions on their own: the committee's, if they were independent.
+
+    Parameters
+    ----------
+    scaling, mean, classes : as of `EvidenceObjective`
+    task : `LocalEvidence`, or `LocalLeaveOneOut` for the log densities of rows given the others of their partition
+    """
+
+    def __init__(self, *arguments, task: type[LocalEvidence] = LocalEvidence, **further):
+        super().__init__(*arguments, **further)
+        self.task = task
 
     @property
     def identity(self) -> str:
-        return identity_of(self.parts, "local", self.scaling.digest, self.mean, self.classes)
+        name = "local" if self.task is LocalEvidence else self.task.__name__
+        return identity_of(self.parts, name, self.scaling.digest, self.mean, self.classes)
 
     def __call__(self, kernel, likelihood):
-        task = LocalEvidence(self.scaling, kernel, self.mean, likelihood, self.classes)
+        task = self.task(self.scaling, kernel, self.mean, likelihood, self.classes)
         total = self.runtime.sum(task, self.parts, label="learn")
         if total.failures:
             return self._failed(total.reason, total.gradient.shape)

@@ -1,10 +1,12 @@
 """What kernels are on average where an input is uncertain, x ~ N(u, S) (thesis, section 4.1.1; SYSTEMS T18).
 
-    E k(x, z_i)            = a |I + S|^-1/2 exp(-1/2 d_i' (I + S)^-1 d_i)
-    E k(x, z_i) k(x, z_j)  = a^2 |I + 2S|^-1/2 exp(-1/4 |z_i - z_j|^2 - 1/4 e_ij' (I + 2S)^-1 e_ij)
+    E k(x, z_i)               = a |I + S|^-1/2 exp(-1/2 d_i' (I + S)^-1 d_i)
+    E k(x, z_i) k(x, z_j)     = a^2 |I + 2S|^-1/2 exp(-1/4 |z_i - z_j|^2 - 1/4 e_ij' (I + 2S)^-1 e_ij)
+    cov(k(x, z_i), k(x, z_j)) = E k k (1 - exp(q)),   q of the order of S
 
 for the squared exponential, in units of the lengthscales, with d_i = u - z_i and e_ij = d_i + d_j: the thesis's (4.7)
-with the distance of a pair and that of its middle from u apart, so that no exponent is positive.
+with the distance of a pair and that of its middle from u apart, so that no exponent is positive. Covariances are not
+differences of averages, which would lose all digits where S is small and functions are smooth.
 """
 
 from dataclasses import dataclass
@@ -20,12 +22,17 @@ class Expected:
 
     single: np.ndarray
     """E k(x, z_i), (m,)"""
-    pairs: np.ndarray
-    """E k(x, z_i) k(x, z_j), (m, m)"""
-    inputs: np.ndarray
-    """E k(x, z_i) x', (m, D)"""
+    covariance: np.ndarray
+    """cov(k(x, z_i), k(x, z_j)), (m, m)"""
+    with_inputs: np.ndarray
+    """cov(k(x, z_i), x), (m, D)"""
     prior: float
     """E k(x, x)"""
+
+    @property
+    def pairs(self) -> np.ndarray:
+        """E k(x, z_i) k(x, z_j), (m, m)"""
+        return self.covariance + np.outer(self.single, self.single)
 
 
 def expected_bumps(u, S, Z, variance, lengthscale) -> Expected:
@@ -36,12 +43,16 @@ def expected_bumps(u, S, Z, variance, lengthscale) -> Expected:
     once = linalg.cholesky(np.asfortranarray(np.eye(D) + T), name="I + S of an uncertain input")
     twice = linalg.cholesky(np.asfortranarray(np.eye(D) + 2.0 * T), name="I + 2 S of an uncertain input")
     e = linalg.solve_lower(once, d.T.copy(order="F"))
-    single = variance * np.exp(-0.5 * (np.einsum("ij,ij->j", e, e) + linalg.log_determinant(once)))
-    between = _squared(d, d)
+    widths = np.maximum(np.linalg.eigvalsh(T), 0.0)
+    log_once, log_twice = np.log1p(widths).sum(), np.log1p(2.0 * widths).sum()
+    single = variance * np.exp(-0.5 * (np.einsum("ij,ij->j", e, e) + log_once))
     h = linalg.solve_lower(twice, d.T.copy(order="F")).T
-    pairs = variance**2 * np.exp(-0.25 * (between + _squared(h, -h)) - 0.5 * linalg.log_determinant(twice))
-    middle = u - linalg.cholesky_solve(once, d.T.copy(order="F")).T @ T * unit  # of x, weighted by the bump
-    return Expected(single, pairs, single[:, None] * middle, float(variance))
+    pairs = variance**2 * np.exp(-0.25 * (_squared(d, d) + _squared(h, -h)) - 0.5 * log_twice)
+    # q = log E k_i + log E k_j - log E k_i k_j, where (I + S)^-1 = I - S (I + S)^-1 leaves terms of the order of S
+    A, B = (linalg.cholesky_solve(L, np.asfortranarray(c * T @ d.T)).T for L, c in ((once, 1.0), (twice, 2.0)))
+    own = 0.5 * np.einsum("ij,ij->i", d, A) - 0.25 * np.einsum("ij,ij->i", d, B)
+    q = own[:, None] + own - 0.5 * d @ B.T + (0.5 * log_twice - log_once)
+    return Expected(single, -pairs * np.expm1(q), -single[:, None] * A * unit, float(variance))
 
 
 def expected_products(u, S, Z, lengthscale) -> Expected:
@@ -49,7 +60,7 @@ def expected_products(u, S, Z, lengthscale) -> Expected:
     scaled = Z / lengthscale**2
     single, slopes = scaled @ u, scaled @ S
     prior = float(u / lengthscale**2 @ u + np.trace(S / lengthscale**2))
-    return Expected(single, np.outer(single, single) + slopes @ scaled.T, np.outer(single, u) + slopes, prior)
+    return Expected(single, slopes @ scaled.T, slopes, prior)
 
 
 def _squared(A, B):

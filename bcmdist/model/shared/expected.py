@@ -13,28 +13,28 @@ class ExpectedDesign:
 
     single: np.ndarray
     """E b, (S,)"""
-    pairs: np.ndarray
-    """E b b', (S, S)"""
-    inputs: np.ndarray
-    """E b x', (S, D)"""
+    covariance: np.ndarray
+    """cov(b, b), (S, S)"""
+    with_inputs: np.ndarray
+    """cov(b, x), (S, D)"""
     left: float
-    """E k(x, x) - b_g'b_g: of the variance of the process, what the shared variables leave"""
+    """E k(x, x) - E b_g'b_g: of the variance of the process, what the shared variables leave"""
 
 
-def expected_design(single, pairs, inputs, prior, mean: Mean, u, S) -> ExpectedDesign:
-    """That of columns of the process, E b_g (B,), E b_g b_g' (B, B) and E b_g x' (B, D), with those of the mean.
+def expected_design(single, covariance, with_inputs, prior, mean: Mean, u, S) -> ExpectedDesign:
+    """That of columns of the process, E b_g (B,), cov(b_g, b_g) (B, B) and cov(b_g, x) (B, D), with those of the mean.
 
     h(x) = s (1, x), of which a constant has the first and no mean none:
-    E b_g h' = s (E b_g, E b_g x'),   E h h' = s^2 (1, u)(1, u)' + s^2 blockdiag(0, S)
+    cov(b_g, h) = s (0, cov(b_g, x)),   cov(h, h) = s^2 blockdiag(0, S)
     """
     P, D = mean.weights(len(u)), len(u)
     h = WEIGHT_SD * np.concatenate([[1.0], u])[:P]
-    across = WEIGHT_SD * np.column_stack([single, inputs])[:, :P]
+    across = WEIGHT_SD * np.column_stack([np.zeros_like(single), with_inputs])[:, :P]
     spread = WEIGHT_SD * np.vstack([np.zeros(D), S])[:P]  # cov(h, x)
-    within = np.outer(h, h) + WEIGHT_SD * np.column_stack([np.zeros(P), spread])[:, :P]
+    within = WEIGHT_SD * np.column_stack([np.zeros(P), spread])[:, :P]
     return ExpectedDesign(
         np.concatenate([single, h]),
-        np.block([[pairs, across], [across.T, within]]),
-        np.vstack([inputs, np.outer(h, u) + spread]),
-        float(prior - np.trace(pairs)),
+        np.block([[covariance, across], [across.T, within]]),
+        np.vstack([with_inputs, spread]),
+        float(prior - single @ single - np.trace(covariance)),
     )

@@ -66,11 +66,11 @@ class Query(Shared):
 
     def expected(self, u, S) -> ExpectedDesign:
         said = self.kernel.expected(u, S, self.points)
-        half = linalg.solve_lower(self.factor, np.asfortranarray(said.pairs))
-        pairs = linalg.solve_right_transposed(self.factor, np.asfortranarray(half))
+        half = linalg.solve_lower(self.factor, np.asfortranarray(said.covariance))
+        covariance = linalg.solve_right_transposed(self.factor, np.asfortranarray(half))
         single = linalg.solve_lower(self.factor, said.single.copy())
-        inputs = linalg.solve_lower(self.factor, np.asfortranarray(said.inputs))
-        return expected_design(single, pairs, inputs, said.prior, self.mean, u, S)
+        with_inputs = linalg.solve_lower(self.factor, np.asfortranarray(said.with_inputs))
+        return expected_design(single, covariance, with_inputs, said.prior, self.mean, u, S)
 
     def to_arrays(self) -> tuple[Arrays, dict]:
         return {"query_points": self.points, "query_factor": self.factor}, {}

@@ -124,8 +124,8 @@ class Weights(Shared):
     def expected(self, u, S) -> ExpectedDesign:
         said, s = self.basis.expected(u, S), self.scale
         prior = float(self.kernel.diagonal(u[None])[0])
-        pairs = said.pairs * np.outer(s, s)
-        return expected_design(said.single * s, pairs, said.inputs * s[:, None], prior, self.mean, u, S)
+        covariance = said.covariance * np.outer(s, s)
+        return expected_design(said.single * s, covariance, said.with_inputs * s[:, None], prior, self.mean, u, S)
 
     def summary(self, belief, original) -> dict:
         return self.basis.summary(self.scale * belief.mean[..., : self.functions])

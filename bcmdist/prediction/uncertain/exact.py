@@ -1,10 +1,10 @@
 """Exact moments of f at an uncertain input, from the committee's belief alone (thesis, section 4.1.1; SYSTEMS T18).
 
-f(x) = b(x)'v + r(x) with v ~ N(m, Lambda^-1) and x ~ N(u, S): with E b and E b b' over x,
+f(x) = b(x)'v + r(x) with v ~ N(m, Lambda^-1) and x ~ N(u, S): with moments of b over x,
 
     mean      E b' m
-    variance  E var(r(x)) + tr(Lambda^-1 E b b') + m' E b b' m - (E b' m)^2
-    cov(f, x) m' (E b x' - E b u')
+    variance  E var(r(x)) + E b' Lambda^-1 E b + tr(Lambda^-1 cov b) + m' cov(b) m
+    cov(f, x) m' cov(b, x)
 
 All in whitened variables: no inverse of a covariance of query values is formed, which in terms of the rows' values (the
 thesis's beta and Omega) loses as many digits as it has. A point takes the cube of the shared variables.
@@ -54,14 +54,14 @@ def moments(predictor: Fitted, U, S) -> tuple[np.ndarray, np.ndarray]:
 def moments_at(shared: Shared, belief: Belief, u, S) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Mean and variance of f, (...), and its covariance with x, (..., D), for one scaled input x ~ N(u, S)."""
     said, m = shared.expected(u, S), belief.mean
-    mean = m @ said.single
-    believed = np.array([_trace(L, said.pairs) for L in belief.factor.reshape(-1, *belief.factor.shape[-2:])])
-    moved = np.einsum("...i,ij,...j->...", m, said.pairs, m) - mean**2
+    factors = belief.factor.reshape(-1, *belief.factor.shape[-2:])
+    believed = np.array([_believed(L, said) for L in factors]).reshape(belief.factor.shape[:-2])
+    moved = np.einsum("...i,ij,...j->...", m, said.covariance, m)
     left = max(kind_of(shared).keeps * said.left, 0.0)
-    variance = left + believed.reshape(belief.factor.shape[:-2]) + np.maximum(moved, 0.0)
-    return mean, variance, m @ (said.inputs - np.outer(said.single, u))
+    return m @ said.single, left + believed + np.maximum(moved, 0.0), m @ said.with_inputs
 
 
-def _trace(L, pairs):
-    """tr((L L')^-1 pairs)"""
-    return np.trace(linalg.cholesky_solve(np.asfortranarray(L), pairs.copy(order="F")))
+def _believed(L, said):
+    """E b' (L L')^-1 b"""
+    at_mean = linalg.solve_lower(np.asfortranarray(L), said.single.copy())
+    return at_mean @ at_mean + np.trace(linalg.cholesky_solve(np.asfortranarray(L), said.covariance.copy(order="F")))

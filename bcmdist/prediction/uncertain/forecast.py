@@ -6,6 +6,8 @@ predicted:
     x ~ N(u, S)  ->  y: mean m, variance v (noise included), c = cov(y, x)
     next  u = (m, u_1, ..., u_L-1),   S = [[v, c'], [c, S]] without its last row and column
 
+Further inputs, whose values at each step are known, follow those L and have no variance.
+
     naive       S = 0: a forecast is taken for what was measured (T21)
     exact       m, v and c in closed form (T18)
     taylor      from slopes and curvatures at u (T19); c = S m'(u)
@@ -62,32 +64,34 @@ def _taylor(predictor, U, S):
 STEPS: dict[str, Step] = {"naive": _naive, "exact": _exact, "taylor": _taylor}
 
 
-def forecast(predictor: Predictor, state, steps: int, way: str, *, seed: int = 0) -> Forecast:
-    """Steps ahead of series whose last values are `state` (n, L), the newest first, in original units.
+def forecast(predictor: Predictor, state, known, way: str, *, seed: int = 0) -> Forecast:
+    """K steps ahead of series whose last values are `state` (n, L), the newest first, in original units.
 
     Parameters
     ----------
-    predictor : of a model of numbers whose inputs are the last L values, the newest first
+    predictor : of a model of numbers whose inputs are the last L values, the newest first, and what is known
+    known : (n, K, D - L), the inputs that are known of each step
     way : naive, exact, taylor or montecarlo
     seed : of paths
     """
     if way == "montecarlo":
-        return _paths(predictor, np.asarray(state, dtype=float), steps, np.random.default_rng(seed))
+        return _paths(predictor, np.asarray(state, dtype=float), known, np.random.default_rng(seed))
     scaling = predictor.model.scaling
-    U = np.array(state, dtype=float)
-    n, L = U.shape
-    S = np.zeros((n, L, L))
+    u = np.array(state, dtype=float)
+    (n, L), D = u.shape, len(scaling.x_scale)
+    S = np.zeros((n, D, D))
     said = []
-    for _ in range(steps):
+    for k in range(known.shape[1]):
+        U = np.column_stack([u, known[:, k]])
         mean, variance, with_x = STEPS[way](
             predictor, scaling.inputs(U), S / np.outer(scaling.x_scale, scaling.x_scale)
         )
         seen = _observed(predictor, U, mean, variance)
         said.append(seen)
         crossed = with_x * scaling.x_scale * scaling.y_scale
-        U = np.column_stack([seen["observation_mean"], U[:, :-1]])
+        u = np.column_stack([seen["observation_mean"], u[:, :-1]])
         if way != "naive":
-            S = _shifted(S, seen["observation_variance"], crossed)
+            S[:, :L, :L] = _shifted(S[:, :L, :L], seen["observation_variance"], crossed[:, :L])
     columns = ("observation_mean", "observation_variance", "lower95", "upper95")
     return Forecast(*(np.column_stack([seen[name] for seen in said]) for name in columns))
 
@@ -118,14 +122,15 @@ class Moments:
         return self.mean, self.variance
 
 
-def _paths(predictor, state, steps, generator):
-    n = len(state)
-    U = np.repeat(state, PATHS, axis=0)
+def _paths(predictor, state, known, generator):
+    n, steps = known.shape[:2]
+    u = np.repeat(state, PATHS, axis=0)
     drawn = np.empty((n, PATHS, steps))
     for k in range(steps):
+        U = np.column_stack([u, np.repeat(known[:, k], PATHS, axis=0)])
         seen = _observed(predictor, U, *predictor.latent(predictor.model.scaling.inputs(U)))
         y = seen["observation_mean"] + np.sqrt(seen["observation_variance"]) * generator.standard_normal(len(U))
         drawn[:, :, k] = y.reshape(n, PATHS)
-        U = np.column_stack([y, U[:, :-1]])
+        u = np.column_stack([y, u[:, :-1]])
     lower, upper = np.quantile(drawn, [0.025, 0.975], axis=1)
     return Forecast(drawn.mean(axis=1), drawn.var(axis=1), lower, upper)
