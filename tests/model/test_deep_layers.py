@@ -73,7 +73,7 @@ def test_far_away_is_the_prior(rng):
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_the_gradient_is_that_of_differences(rng, depth):
-    widths = [3, 2, 2][:depth] + [1]
+    widths = [*[3, 2, 2][:depth], 1]
     layers = [layer(rng, 4 + k, widths[k], widths[k + 1]) for k in range(depth)]
     X, y, share = rng.standard_normal((12, 3)), rng.standard_normal(12), rng.uniform(0.5, 2.0, 12)
 
