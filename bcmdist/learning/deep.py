@@ -9,7 +9,7 @@ them, in centres, kernels, noises and beliefs of all layers: one round over the 
 
 Of every ten rows one is left out, and says when to end.
 
-Then the last layer is heard anew, exactly, by messages about its values (`bcmdist.model.deep.features`).
+Then the last layer is heard anew, exactly, by messages about its values (`bcmdist.model.shared.deep`).
 """
 
 import hashlib
@@ -30,10 +30,10 @@ from bcmdist.learning.ground import Ground
 from bcmdist.learning.known import Known
 from bcmdist.learning.query_selection import select_points
 from bcmdist.model.deep.beginning import first_layers, last_layer
-from bcmdist.model.deep.features import Deep
 from bcmdist.model.deep.layer import Layer, gradient, tied_energy
 from bcmdist.model.kernels import metric
 from bcmdist.model.likelihoods import OneProcess
+from bcmdist.model.shared.deep import Deep
 
 KERNEL = "se"
 # What stands for options that are not given: centres of a layer and hidden units.

@@ -9,13 +9,13 @@ from scipy.stats import norm
 from bcmdist.data.observations import unweighted
 from bcmdist.experts.expert import expert_message
 from bcmdist.model.deep.beginning import directions, first_layers, last_layer
-from bcmdist.model.deep.features import Deep
 from bcmdist.model.deep.layer import JITTER, Layer, gradient, tied_energy
 from bcmdist.model.deep.moments import passed
 from bcmdist.model.deep.rows import log_densities, through
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import make_likelihood
 from bcmdist.model.mean import Mean
+from bcmdist.model.shared.deep import Deep
 
 DRAWS = 10**6
 

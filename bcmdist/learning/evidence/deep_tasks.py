@@ -11,13 +11,13 @@ import numpy as np
 
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.message import Message
-from bcmdist.model.deep.features import Deep
 from bcmdist.model.deep.moments import Pull, Stage
 from bcmdist.model.deep.rows import log_densities
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import OneProcess
 from bcmdist.model.loading import load_scaling
 from bcmdist.model.mean import Mean
+from bcmdist.model.shared.deep import Deep
 from bcmdist.storage.commits import BlobReference
 from bcmdist.storage.loading import load_array
 

@@ -1,7 +1,7 @@
 """Kinds of shared variables, and our bases of weights, by the names under which models are stored."""
 
 from bcmdist.data.registry import Registry
-from bcmdist.model.deep.features import Deep
+from bcmdist.model.shared.deep import Deep
 from bcmdist.model.shared.dictionaries import Dictionaries
 from bcmdist.model.shared.fourier.features import Fourier
 from bcmdist.model.shared.interface import Shared
