@@ -25,6 +25,7 @@ def info(snapshot: Snapshot) -> dict:
         "query": count,
         "expert": facts.expert,
         "networks": {"count": members, **facts.networks} if facts.networks else None,
+        "deep": facts.deep,
         "precision": model.precision,
         "inputs": model.inputs,
         "columns": list(model.schema.columns),

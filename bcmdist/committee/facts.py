@@ -143,6 +143,9 @@ class Facts:
     lag: dict[str, Any] | None = None
     """by source, how far its ingestion was behind it at its last commit: `partitions`, `rows` and `seconds`, about, and
     `at`, in seconds since the epoch"""
+    deep: dict[str, Any] | None = None
+    """of layers: the `rows` they were trained on, the tied `energy` they have reached and the `evaluations` it took,
+    and the mean log `density` of rows that were `left_out`, None without any; both in units of the scaled targets"""
     other: dict[str, Any] = field(default_factory=dict)
     """what other versions have written, by name"""
 

@@ -68,6 +68,7 @@ NETWORKS = {
     "evaluations": every(COUNT),
 }
 LAG = {"partitions": COUNT, "rows": COUNT, "seconds": NOT_NEGATIVE, "at": NOT_NEGATIVE}
+DEEP = {"rows": SEVERAL, "left_out": COUNT, "energy": NUMBER, "density": maybe(NUMBER), "evaluations": COUNT}
 FIT = {
     "approximation": one_of(("laplace", "ep")),
     "expert": TEXT.perhaps,
@@ -106,6 +107,7 @@ FIT = {
     "spread": maybe(fields(SPREAD)),
     "networks": maybe(fields(NETWORKS)),
     "lag": maybe(each(fields(LAG))),
+    "deep": maybe(fields(DEEP)),
 }
 FACTS = {"model": NAMED, "fit": NAMED, "evidence": NUMBER, "rows": COUNT, "partitions": COUNT.perhaps}
 

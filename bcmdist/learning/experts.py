@@ -10,6 +10,7 @@
     rvm     weights of bumps around rows, of which those are kept that raise the evidence of all rows: the relevance
             vector machine; and nothing else
     rvm_star  the same of measurements, with a bump more at each new point, so that variances grow away from the others
+    dgp     values of the last layer of a deep Gaussian process, whose other layers are trained
     fourier weights of waves on a grid of frequencies, of up to three inputs (`bcmdist.learning.fourier`)
 
 A new one is a function that makes the shared variables from what is known when a fit has settled its hyper-parameters
@@ -20,8 +21,8 @@ A new one is a function that makes the shared variables from what is known when 
 What is learned of them from rows, before the first message, is its `training`.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ import numpy as np
 from bcmdist.data.registry import Registry
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.residual import RESIDUALS
-from bcmdist.learning import fourier, networks
+from bcmdist.learning import deep, fourier, networks
 from bcmdist.learning.ground import Ground
 from bcmdist.learning.known import Known
 from bcmdist.learning.query_selection import select_points
@@ -89,6 +90,10 @@ class ExpertKind:
     """by which rows may be chosen for it; any where there are none"""
     options: tuple[str, ...] = ()
     """fields of `Settings` that few experts read"""
+    usual: Mapping[str, int] = field(default_factory=dict)
+    """what stands for fields of `Settings` that are None, where that is not the same for all experts"""
+    means: bool = True
+    """whether it has a prior mean beside its shared variables; else that is zero"""
     count: str = "query"
     """that of `Settings` which says how many functions, or from which that follows"""
     local: bool = False
@@ -119,7 +124,12 @@ class ExpertKind:
 
     def own(self, settings) -> dict[str, Any]:
         """Its own options, by name."""
-        return {name: getattr(settings, name) for name in self.options}
+        return {name: self.said(settings, name) for name in self.options}
+
+    def said(self, settings, name) -> Any:
+        """A field of the settings, or what is usual where nobody has said it."""
+        value = getattr(settings, name)
+        return self.usual.get(name) if value is None else value
 
     def models(self, settings) -> int:
         """How many models stand side by side."""
@@ -165,6 +175,19 @@ class ExpertKind:
         if self.kernels and asked not in ("auto", *self.kernels):
             raise InvalidOption(
                 f"kernel: expected {' or '.join(self.kernels)} with the expert {name}, got {asked}; give one of these"
+            )
+
+    @property
+    def mean(self) -> str:
+        """The prior mean that stands for "auto" until it is decided."""
+        return "constant" if self.means else "zero"
+
+    def refuse_mean(self, name: str, asked: str) -> None:
+        """Raise `InvalidOption` for a prior mean that this expert, of some name, cannot do with."""
+        if not self.means and asked not in ("auto", "zero"):
+            raise InvalidOption(
+                f"mean: expected auto or zero with the expert {name}, got {asked}; leave it out, or take --expert "
+                f"{FIRST}"
             )
 
     def refuse_likelihood(self, name: str, likelihood: Likelihood) -> None:
@@ -267,6 +290,7 @@ NETWORKS: dict[str, Any] = {
     "kernel": networks.KERNEL,
     "likelihoods": ("gaussian",),
     "count": "units",
+    "usual": {"units": networks.UNITS},
     "running": False,
     **POINTLESS,
 }
@@ -297,6 +321,21 @@ register_expert(
     options=BUMP_OPTIONS,
     method="augmented",
     **BUMPS,
+)
+register_expert(
+    "dgp",
+    deep.begun,
+    residual="diagonal",
+    training=Training(deep.trained, deep.messages, deep.ROWS, deep.BLOCK, memorises=True),
+    kernel=deep.KERNEL,
+    kernels=("se", "se-iso"),
+    likelihoods=("gaussian",),
+    methods=("kmeans", "random"),
+    means=False,
+    options=("layers", "units"),
+    usual={"query": deep.CENTRES, "units": deep.UNITS},
+    running=False,
+    places=False,
 )
 EXPERTS.add(
     "fourier",

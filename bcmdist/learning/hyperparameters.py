@@ -155,12 +155,15 @@ def _class_evidence(blocks, reference, mean, likelihood, classes, runtime):
 
 def first_mean(settings) -> str:
     """The mean, or the one that stands for `auto` until it is decided."""
-    return "constant" if settings.mean == AUTO_MEAN else settings.mean
+    if settings.mean != AUTO_MEAN:
+        return settings.mean
+    return EXPERTS[settings.expert].mean
 
 
 def may_slope(settings, likelihood) -> bool:
-    """Whether a linear mean may be decided on: for measurements that are learned from."""
-    return settings.mean == AUTO_MEAN and settings.learn and likelihood.learned_as().normal
+    """Whether a linear mean may be decided on: for measurements that are learned from, by an expert that knows it."""
+    open_to_it = settings.mean == AUTO_MEAN and EXPERTS[settings.expert].means
+    return open_to_it and settings.learn and likelihood.learned_as().normal
 
 
 def first_kernel(settings) -> str:

@@ -32,6 +32,7 @@ from bcmdist.model.model import described
 from bcmdist.model.shared.networks import Networks, Units
 
 KERNEL = "arcsine"
+UNITS = 250  # where nobody says how many
 # Rows whose evidence is climbed, at most, and those of a block of them.
 ROWS, BLOCK = 100_000, 2000
 # Iterations of a network, at most.

@@ -365,8 +365,8 @@ def query_wanted(settings, data) -> int | Literal["auto"]:
     """How many query points are asked for, or "auto"; or how many functions, where an expert has an option for that."""
     if settings.query is not None:
         return settings.query
-    count = EXPERTS[settings.expert].count
-    if isinstance(asked := getattr(settings, count), int):
+    kind = EXPERTS[settings.expert]
+    if isinstance(asked := kind.said(settings, kind.count), int):
         return asked
     few = settings.partition == "spatial" and data.inputs <= FEW_INPUTS and data.rows >= MANY_ROWS
     return 2 * QUERY if few else QUERY

@@ -33,8 +33,8 @@ class Settings:
     """prior mean: a constant, zero, or a linear trend; auto: of measurements that are learned from, the better one of a
     constant and a linear trend where that fits in memory, else a constant"""
     query: Annotated[int | Literal["auto"] | None, "Q|auto"] = None
-    """query points Q, at most [default: 500; spatial, many rows of few inputs: 1000]; auto: about two for each degree
-    of freedom, as far as memory allows"""
+    """query points Q, at most [default: 500; spatial, many rows of few inputs: 1000; dgp, in each layer: 50]; auto:
+    about two for each degree of freedom, as far as memory allows"""
     query_method: Literal["kmeans", "random", "pivoted", "evidence", "sggp", "optimised", "hpev-sgev", "hpev-sggp"] = (
         "kmeans"
     )
@@ -79,7 +79,8 @@ class Settings:
     points say of its other rows), sor (nothing); and nothing else either: mnn (a network of hidden units, whose
     inner weights are trained on up to 100,000 rows), mnnmix (a mixture of such networks), rvm (weights of bumps around
     --query rows, of which are kept those that raise the evidence of all rows), rvm_star (and one bump more at each new
-    point: variances grow away from the others; predictions read all rows again), fourier (weights of waves, up to 3
+    point: variances grow away from the others; predictions read all rows again), dgp (--layers of Gaussian processes,
+    trained on up to 20,000 rows, of which messages are about the last one), fourier (weights of waves, up to 3
     inputs: millions of rows a second); or one that another package adds; all learn hyper-parameters as bcm does"""
     query_from: Annotated[str | None, "NEW.zarr"] = None
     """where predictions will be wanted: path or URL of a data set, or a directory of them; some of its inputs go into
@@ -91,10 +92,12 @@ class Settings:
     """in which experts of Gaussian noise compute: mixed takes some three quarters of the time, moves means by less than
     a thousandth of their standard deviations, and refuses to forget"""
 
-    units: Annotated[int, "M"] = 250
-    """hidden units of a network of mnn or mnnmix"""
+    units: Annotated[int | None, "H"] = None
+    """hidden units: of a network of mnn or mnnmix [default: 250]; of each layer of dgp but the last [default: 2]"""
     networks: Annotated[int, "K"] = 4
     """networks that mnnmix mixes"""
+    layers: Annotated[int, "L"] = 2
+    """layers of dgp; 1: values at query points (fitc), which are moved as layers are"""
     rvm_update: Literal["fast", "em", "mackay", "direct"] = "fast"
     """how rvm learns which bumps to keep: one at a time; or from all on, by expectation maximisation, by MacKay's fixed
     point, or by a quasi-Newton method, each at a cubic cost a step"""

@@ -65,9 +65,9 @@ def _refuse_choices(settings):
 
 
 def _refuse_numbers(settings):
-    for name in ("rows_per_expert", "seed", "query", "units", "networks", "rvm_dictionary"):
+    for name in ("rows_per_expert", "seed", "query", "units", "networks", "layers", "rvm_dictionary"):
         value = getattr(settings, name)
-        if (name == "query" and value == "auto") or (name in ("query", "rvm_dictionary") and value is None):
+        if (name == "query" and value == "auto") or (name in ("query", "units", "rvm_dictionary") and value is None):
             continue
         if isinstance(value, bool) or not isinstance(value, Integral):
             raise InvalidOption(f"{name}: expected a whole number, got {value!r}; give one")
@@ -137,6 +137,7 @@ def _refuse_expert(settings):
     residual = kind.residual
     kind.refuse_kernel(name, settings.kernel)
     kind.refuse_method(name, settings.query_method)
+    kind.refuse_mean(name, settings.mean)
     kind.refuse_places(name, settings.query_from)
     _refuse_options(settings, name, kind)
     if settings.approximation == "ep":

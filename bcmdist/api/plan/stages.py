@@ -13,7 +13,7 @@ from bcmdist.learning.blocks.blocks import FIRST_BLOCK, LEARNING_BLOCK, ROUGH_RO
 from bcmdist.learning.contest import CONTENDERS
 from bcmdist.learning.evidence.objectives import BLOCKWISE
 from bcmdist.learning.experts import EXPERTS
-from bcmdist.learning.hyperparameters import AUTO_KERNEL, AUTO_MEAN, wanted_kernel
+from bcmdist.learning.hyperparameters import AUTO_KERNEL, may_slope, wanted_kernel
 from bcmdist.learning.judges import JUDGED
 from bcmdist.learning.polishing import most_steps
 from bcmdist.learning.query_selection import KMEANS_ITERATIONS
@@ -169,7 +169,7 @@ def evaluations(case: Planned) -> tuple[float, float, float]:
     others = len(AUTO_KERNELS) - 1 if wanted_kernel(case.settings) == AUTO_KERNEL else 0
     climbs = len(START_LENGTHSCALES) + case.spread
     coarse = first * (climbs + others) * effort.isotropic_steps
-    slopes = exact and case.settings.mean == AUTO_MEAN and not case.spatial
+    slopes = may_slope(case.settings, case.likelihood) and not case.spatial
     fine = later * (effort.steps + others * effort.isotropic_steps + 2 * slopes * MEAN_STEPS)
     asked = (1 + case.spread) * len(START_LENGTHSCALES) + 3 * others, 2 + 2 * others
     rounds = effort.rounds * effort.steps // 2 + min(others, CONTENDERS) * effort.isotropic_steps

@@ -1,6 +1,7 @@
 """Kinds of shared variables, and our bases of weights, by the names under which models are stored."""
 
 from bcmdist.data.registry import Registry
+from bcmdist.model.shared.deep import Deep
 from bcmdist.model.shared.dictionaries import Dictionaries
 from bcmdist.model.shared.fourier.features import Fourier
 from bcmdist.model.shared.interface import Shared
@@ -15,6 +16,7 @@ KINDS.add(Weights.kind, Weights)
 KINDS.add(Networks.kind, Networks)
 KINDS.add(Fourier.kind, Fourier)
 KINDS.add(Dictionaries.kind, Dictionaries)
+KINDS.add(Deep.kind, Deep)
 register_basis(Radial)
 # Models of before these were named have query values, of which experts keep the rest as a block.
 FIRST_KIND, FIRST_RESIDUAL = Query.kind, "block"

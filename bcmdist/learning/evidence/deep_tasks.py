@@ -1,0 +1,94 @@
+"""What rows say of all layers of a deep Gaussian process, as sums over partitions (SYSTEMS D7, way b of the experts).
+
+One round each: partitions get the layers as rows see them, and send the sum of their log densities with its gradient in
+these; what follows from the natural parameters of layers is the combiner's (`bcmdist.model.deep.layer`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bcmdist.experts.expert import expert_message
+from bcmdist.experts.message import Message
+from bcmdist.model.deep.moments import Pull, Stage
+from bcmdist.model.deep.rows import log_densities
+from bcmdist.model.kernels import Kernel
+from bcmdist.model.likelihoods import OneProcess
+from bcmdist.model.loading import load_scaling
+from bcmdist.model.mean import Mean
+from bcmdist.model.shared.deep import Deep
+from bcmdist.storage.commits import BlobReference
+from bcmdist.storage.loading import load_array
+
+Shape = tuple[int, int, int]
+"""centres, inputs and units of a layer"""
+
+
+@dataclass(frozen=True)
+class DeepShare:
+    """A partition's log densities, with their gradient; they add."""
+
+    value: float
+    pulls: tuple[Pull, ...]
+
+    def __add__(self, other: "DeepShare") -> "DeepShare":
+        both = zip(self.pulls, other.pulls, strict=True)
+        return DeepShare(self.value + other.value, tuple(one + more for one, more in both))
+
+
+@dataclass(frozen=True)
+class DeepDensities:
+    """The log densities of a partition's rows under the layers on trial."""
+
+    scaling: BlobReference
+    stages: BlobReference
+    """their numbers"""
+    shapes: tuple[Shape, ...]
+    likelihood: OneProcess
+
+    def __call__(self, part, rows) -> DeepShare:
+        scaling = load_scaling(self.scaling)
+        X, obs = scaling.inputs(rows.X), scaling.observations(rows.obs, self.likelihood.units)
+        stages = stages_of(load_array(self.stages), self.shapes)
+        value, pulls = log_densities(stages, X, self.likelihood.targets(obs), 1.0 / obs.weight)
+        return DeepShare(part.weight * value, tuple(pull.times(part.weight) for pull in pulls))
+
+
+@dataclass(frozen=True)
+class DeepMessage:
+    """The message of a partition about the last layer, given the others."""
+
+    scaling: BlobReference
+    arrays: tuple[tuple[str, BlobReference], ...]
+    """of `Deep.to_arrays`, by name"""
+    kernel: Kernel
+    likelihood: OneProcess
+
+    def __call__(self, part, rows) -> Message:
+        arrays = {name: load_array(reference) for name, reference in self.arrays}
+        shared = Deep.from_arrays(arrays, {"jitter": 0.0}, self.kernel, Mean("zero"), "diagonal")
+        scaling = load_scaling(self.scaling)
+        X, obs = scaling.inputs(rows.X), scaling.observations(rows.obs, self.likelihood.units)
+        return expert_message(shared, self.likelihood, X, obs).weighted(part.weight)
+
+
+def numbers_of(stages: Sequence[Stage]) -> tuple[np.ndarray, tuple[Shape, ...]]:
+    """Layers in one vector, and their shapes."""
+    parts = [np.ravel(part) for stage in stages for part in _parts(stage)]
+    return np.concatenate(parts), tuple((*stage.centres.shape, len(stage.alpha)) for stage in stages)
+
+
+def _parts(stage):
+    return stage.centres, stage.lengthscale, stage.variance, stage.noise, stage.alpha, stage.spread
+
+
+def stages_of(numbers, shapes: Sequence[Shape]) -> list[Stage]:
+    """The layers that `numbers_of` wrote."""
+    found = []
+    for M, D, U in shapes:
+        sizes = np.cumsum([M * D, D, 1, 1, U * M, U * M * M])
+        Z, lengthscale, variance, noise, alpha, spread, numbers = np.split(numbers, sizes)
+        single = float(variance[0]), float(noise[0])
+        found.append(Stage(Z.reshape(M, D), lengthscale, *single, alpha.reshape(U, M), spread.reshape(U, M, M)))
+    return found

@@ -1,0 +1,81 @@
+"""Where the climb of a deep Gaussian process begins: layers that hand on what matters of the inputs.
+
+Hidden units begin as the directions along which inputs and targets vary together most (partial least squares; where
+there are no more of these, as random ones), so that the first layers are nearly planes, and the last one as the
+regression of the targets on these (Bui et al., section 8.1, begin near the identity).
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from bcmdist.model.deep.layer import Layer
+from bcmdist.model.deep.rows import through
+
+# Noise variance with which rows first tell what hidden units are, that of these, and lengthscales of later layers in
+# units of their inputs. Arbitrary.
+TOLD, HIDDEN_NOISE, LENGTHSCALE = 0.1, 1e-3, 1.5
+LEAST_SHARE = 1e-6  # added to a sum of precisions, of which a root is taken
+NOTHING = 1e-6  # of the length of a vector: rounding
+
+
+def first_layers(centres, lengthscale, X, y, units, depth, rng) -> list[Layer]:
+    """All layers but the last: D inputs to `units` outputs, each of unit variance over the rows X (n, D).
+
+    Parameters
+    ----------
+    centres : (M, D), of the first layer
+    """
+    H = (X - X.mean(axis=0)) / lengthscale @ directions(X / lengthscale, y, units, rng)
+    layers: list[Layer] = []
+    for k in range(depth - 1):
+        inputs = X if k == 0 else H
+        if k:
+            centres, lengthscale = spread_over(H, len(centres), rng), np.full(units, LENGTHSCALE)
+        layers.append(regression(centres, lengthscale, inputs, H, told=TOLD, noise=HIDDEN_NOISE))
+        H = through([layers[-1].stage()], inputs)[-1].mean
+    return layers
+
+
+def last_layer(layers, centres, lengthscale, X, y, noise, rng) -> Layer:
+    """The last layer, which regresses targets y (n,) on what the others make of X."""
+    H = X
+    if layers:
+        H = through([layer.stage() for layer in layers], X)[-1].mean
+        centres, lengthscale = spread_over(H, len(centres), rng), np.full(H.shape[1], LENGTHSCALE)
+    return regression(centres, lengthscale, H, y[:, None], told=noise, noise=noise)
+
+
+def regression(centres, lengthscale, X, Y, *, told, noise) -> Layer:
+    """A layer that has heard targets Y (n, U) of the rows X (n, D), told with some noise variance."""
+    M, U = len(centres), Y.shape[1]
+    nothing = np.zeros((U, M)), np.zeros((U, M, M))
+    layer = Layer(centres, np.log(lengthscale), np.array(0.0), np.log(noise), *nothing)
+    V = np.linalg.solve(layer.factor, through([layer.stage()], X)[0].psi1.T).T
+    precision = V.T @ V / told + LEAST_SHARE * np.eye(M)
+    mean = np.linalg.solve(np.eye(M) + precision, V.T @ Y / told)
+    return replace(layer, mean=mean.T, root=np.tile(np.linalg.cholesky(precision), (U, 1, 1)))
+
+
+def directions(X, y, units, rng) -> np.ndarray:
+    """Weights (D, units) of uncorrelated combinations of the inputs, each of unit variance over the rows."""
+    centred, y = X - X.mean(axis=0), y - y.mean()
+    left, scores = centred.copy(), np.empty((len(X), units))
+    least = NOTHING * np.linalg.norm(centred)
+    for k in range(units):
+        w = left.T @ y
+        if np.linalg.norm(w) <= least * np.linalg.norm(y):
+            w = rng.normal(size=len(w))
+        t = left @ w
+        if np.linalg.norm(t) <= least:  # no direction is left
+            t = centred @ rng.normal(size=len(w))
+        scores[:, k] = t * np.sqrt(len(X)) / max(np.linalg.norm(t), np.finfo(float).tiny)
+        left -= np.outer(t, t @ left) / max(t @ t, np.finfo(float).tiny)
+    return np.linalg.lstsq(centred, scores, rcond=None)[0]
+
+
+def spread_over(H, count, rng) -> np.ndarray:
+    """So many of the rows H (n, D), drawn at random; with some scatter where there are fewer."""
+    if len(H) >= count:
+        return H[rng.permutation(len(H))[:count]].copy()
+    return H[rng.integers(len(H), size=count)] + 0.1 * H.std(axis=0) * rng.normal(size=(count, H.shape[1]))

@@ -1,0 +1,194 @@
+"""A layer of Gaussian processes in the natural parameters of what is believed of it (SYSTEMS D2, D5).
+
+    u = L v,   L L' = K = k(z, z),   v ~ N(0, I) before rows are heard,   q(v) = N(mu, (I + P)^-1),  P = R R'
+
+of each of U processes, whose kernel and centres z are the same. (P, P mu + mu) is the sum of what rows say of v. A
+share c of it is that of c N of N rows, if each says the same: where one of them is to be predicted from the others, c =
+1 - 1 / N, its cavity.
+"""
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+import numpy as np
+
+from bcmdist import linalg
+from bcmdist.model.deep.moments import Pull, Stage
+
+# Added to the variance of values at centres, as a share: as centres move they may meet. Part of the model.
+JITTER = 1e-6
+
+
+@dataclass(frozen=True)
+class Layer:
+    """U processes side by side, of D inputs."""
+
+    centres: np.ndarray
+    """z, (M, D)"""
+    log_lengthscale: np.ndarray
+    """(D,)"""
+    log_variance: np.ndarray
+    """()"""
+    log_noise: np.ndarray
+    """of each output, ()"""
+    mean: np.ndarray
+    """mu, (U, M)"""
+    root: np.ndarray
+    """R, lower triangular, (U, M, M)"""
+
+    @property
+    def units(self) -> int:
+        return len(self.mean)
+
+    @cached_property
+    def covariance(self) -> np.ndarray:
+        """K, with jitter, (M, M)."""
+        scaled = self.centres / np.exp(self.log_lengthscale)
+        square = ((scaled[:, None] - scaled[None]) ** 2).sum(axis=2)
+        return np.exp(self.log_variance) * (np.exp(-0.5 * square) + JITTER * np.eye(len(scaled)))
+
+    @cached_property
+    def factor(self) -> np.ndarray:
+        """L, (M, M)."""
+        return linalg.cholesky(np.asfortranarray(self.covariance), name="covariance at the centres of a layer")
+
+    @cached_property
+    def precision(self) -> np.ndarray:
+        """P, (U, M, M)."""
+        return self.root @ self.root.transpose(0, 2, 1)
+
+    @cached_property
+    def eta(self) -> np.ndarray:
+        """P mu + mu, (U, M)."""
+        return self.mean + np.einsum("ujk,uk->uj", self.precision, self.mean)
+
+    def share(self, c) -> "Belief":
+        """N(m, C) from a share of what rows say."""
+        covariance = np.linalg.inv(np.eye(len(self.centres)) + c * self.precision)
+        covariance = 0.5 * (covariance + covariance.transpose(0, 2, 1))
+        return Belief(c, c * np.einsum("ujk,uk->uj", covariance, self.eta), covariance)
+
+    def stage(self, c=1.0) -> Stage:
+        """The layer as rows see it, if they believe a share of what rows say."""
+        believed = self.share(c)
+        alpha = self._unwhitened(believed.mean.T).T
+        second = believed.covariance + believed.mean[:, :, None] * believed.mean[:, None] - np.eye(len(self.centres))
+        half = [self._unwhitened(one) for one in second]
+        spread = np.stack([self._unwhitened(one.T) for one in half])
+        lengthscale = np.exp(self.log_lengthscale)
+        variance, noise = float(np.exp(self.log_variance)), float(np.exp(self.log_noise))
+        return Stage(self.centres, lengthscale, variance, noise, alpha, 0.5 * (spread + spread.transpose(0, 2, 1)))
+
+    def _unwhitened(self, A):
+        """L'^-1 A."""
+        return np.linalg.solve(self.factor.T, A)
+
+    def numbers(self) -> np.ndarray:
+        """All of it in one vector, for a climb; of R the lower triangle."""
+        j, k = np.tril_indices(len(self.centres))
+        each = [getattr(self, f.name) for f in fields(self)[:-1]] + [self.root[:, j, k]]
+        return np.concatenate([np.ravel(one) for one in each])
+
+    def moved(self, numbers) -> "Layer":
+        """The layer of other numbers."""
+        j, k = np.tril_indices(len(self.centres))
+        shapes = [getattr(self, f.name).shape for f in fields(self)[:-1]] + [(self.units, len(j))]
+        ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
+        parts = [one.reshape(shape) for one, shape in zip(np.split(numbers, ends[:-1]), shapes, strict=True)]
+        root = np.zeros_like(self.root)
+        root[:, j, k] = parts[5]
+        return Layer(parts[0], parts[1], parts[2], parts[3], parts[4], root)
+
+
+@dataclass(frozen=True)
+class Belief:
+    """What is believed of the v of each process from a share of what rows say."""
+
+    share: float
+    mean: np.ndarray
+    """m, (U, M)"""
+    covariance: np.ndarray
+    """C, (U, M, M)"""
+
+    @property
+    def second(self) -> np.ndarray:
+        """C + m m', (U, M, M)."""
+        return self.covariance + self.mean[:, :, None] * self.mean[:, None]
+
+    def normaliser(self, eta) -> float:
+        """phi = 1/2 h' C h + 1/2 log |C|, h = share eta, summed over processes."""
+        return 0.5 * float(np.vdot(self.share * eta, self.mean) + np.linalg.slogdet(self.covariance)[1].sum())
+
+
+def tied_energy(layer: Layer, rows) -> float:
+    """(1 - N) phi + N phi of the cavity - phi of the prior, which is 0 here (SYSTEMS D5), summed over processes."""
+    all_of_it, cavity = layer.share(1.0), layer.share(1.0 - 1.0 / rows)
+    return (1.0 - rows) * all_of_it.normaliser(layer.eta) + rows * cavity.normaliser(layer.eta)
+
+
+def gradient(layer: Layer, rows, pull: Pull) -> Layer:
+    """The gradient of the tied energy and of a sum over rows, whose own is `pull`, in the numbers of a layer.
+
+    With dphi/dh = m and dphi/dLambda = -(C + m m') / 2; the sum sees the cavity.
+    """
+    c = 1.0 - 1.0 / rows
+    all_of_it, cavity = layer.share(1.0), layer.share(c)
+    to_eta = (1.0 - rows) * all_of_it.mean + rows * c * cavity.mean
+    to_precision = -0.5 * ((1.0 - rows) * all_of_it.second + rows * c * cavity.second)
+    to_mean, to_covariance, to_factor = _through_stage(layer, cavity, pull)
+    solved = np.einsum("ujk,uk->uj", cavity.covariance, to_mean)
+    to_eta = to_eta + c * solved
+    outer = solved[:, :, None] * cavity.mean[:, None]
+    to_precision = to_precision - c * (_symmetric(outer) + cavity.covariance @ to_covariance @ cavity.covariance)
+    to_precision = to_precision + _symmetric(to_eta[:, :, None] * layer.mean[:, None])
+    to_own_mean = to_eta + np.einsum("ujk,uk->uj", layer.precision, to_eta)
+    to_root = np.tril(2.0 * to_precision @ layer.root)
+    to_centres, to_lengthscale, to_variance = _through_kernel(layer, _through_cholesky(layer.factor, to_factor))
+    return Layer(
+        pull.centres + to_centres,
+        pull.log_lengthscale + to_lengthscale,
+        np.array(pull.log_variance + to_variance),
+        np.exp(layer.log_noise) * pull.noise,
+        to_own_mean,
+        to_root,
+    )
+
+
+def _through_stage(layer, believed, pull):
+    """From A = L'^-1 m and B = L'^-1 (C + m m' - I) L^-1 to m, C and L."""
+    L = layer.factor
+    stage_alpha = np.linalg.solve(L.T, believed.mean.T).T
+    to_alpha = np.linalg.solve(L, pull.alpha.T).T
+    to_factor = -stage_alpha.T @ to_alpha
+    to_second = np.empty_like(believed.covariance)
+    for u, (second, to_spread) in enumerate(zip(believed.second, pull.spread, strict=True)):
+        half = np.linalg.solve(L, to_spread)
+        to_second[u] = np.linalg.solve(L, half.T)
+        inner = second - np.eye(len(L))
+        to_factor -= 2.0 * np.linalg.solve(L.T, inner @ to_second[u])
+    to_mean = to_alpha + 2.0 * np.einsum("ujk,uk->uj", to_second, believed.mean)
+    return to_mean, to_second, np.tril(to_factor)
+
+
+def _through_cholesky(L, to_factor):
+    """From L to K = L L', symmetric."""
+    inner = np.tril(L.T @ to_factor)
+    inner[np.diag_indices_from(inner)] *= 0.5
+    half = np.linalg.solve(L.T, inner)
+    return _symmetric(np.linalg.solve(L.T, half.T).T)
+
+
+def _through_kernel(layer, to_covariance):
+    """From K to centres, log lengthscale and log variance."""
+    weighed = to_covariance * layer.covariance
+    to_variance = weighed.sum()
+    weighed[np.diag_indices_from(weighed)] = 0.0
+    Z, square = layer.centres, np.exp(2.0 * layer.log_lengthscale)
+    row = weighed.sum(axis=1)[:, None]
+    to_centres = -2.0 * (row * Z - weighed @ Z) / square
+    to_lengthscale = (2.0 * (row * Z**2).sum(axis=0) - 2.0 * (Z * (weighed @ Z)).sum(axis=0)) / square
+    return to_centres, to_lengthscale, to_variance
+
+
+def _symmetric(A):
+    return 0.5 * (A + np.swapaxes(A, -1, -2))

@@ -1,0 +1,152 @@
+"""The last layer of a deep Gaussian process as shared variables: what the others make of an input is known.
+
+    f(x) = b(x)' v + r(x),    b(x) = L^-1 E k(z, h),    h ~ N(m(x), s(x)) from the layers before
+
+v are the whitened values of the last layer at its centres, so that messages about it add: rows are heard, forgotten and
+merged by it, while the layers before stay as they were trained (`bcmdist.learning.deep`). What v leaves is, with P2 =
+L^-1 E k(z, h) k(h, z) L'^-1,
+
+    var r = a - tr P2 + tr((C + m m')(P2 - b b'))
+
+the part of the last layer that its centres do not explain, and that of not knowing h, in which the v that rows were
+trained with, N(m, C), stands for the v of now. Of that belief, predictions are the moments of all layers (SYSTEMS D8).
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from bcmdist import linalg
+from bcmdist.model.deep.layer import Layer
+from bcmdist.model.deep.rows import blocks, through
+from bcmdist.model.kernels import Kernel
+from bcmdist.model.mean import Mean
+from bcmdist.model.shared.interface import Arrays, Shared
+from bcmdist.storage.fields import check_array, damaged
+
+PARTS = ("centres", "log_lengthscale", "log_variance", "log_noise", "mean", "root")
+
+
+def array_name(layer, part) -> str:
+    """Under which a part of a layer, counted from 1, is stored."""
+    return f"layer{layer}_{part}"
+
+
+@dataclass(frozen=True)
+class Deep(Shared):
+    """A deep Gaussian process whose last layer is shared."""
+
+    kind: ClassVar[str] = "deep"
+    noun: ClassVar[str] = "centres of the last layer"
+    exhaustive: ClassVar[bool] = False
+    layers: tuple[Layer, ...]
+    kernel: Kernel
+    """of the inputs, by whose lengthscales the first layer began"""
+    mean: Mean
+    residual: str = "diagonal"
+    jitter: float = 0.0
+
+    @property
+    def inputs(self) -> int:
+        return self.layers[0].centres.shape[1]
+
+    @property
+    def functions(self) -> int:
+        return len(self.layers[-1].centres)
+
+    @property
+    def units(self) -> int:
+        """Hidden units of a layer; 0 where there is one layer."""
+        return self.layers[0].units if len(self.layers) > 1 else 0
+
+    @cached_property
+    def _stages(self):
+        return [layer.stage() for layer in self.layers]
+
+    @cached_property
+    def _trained(self):
+        """C of the belief in v that rows were trained with, (M, M)."""
+        return self.layers[-1].share(1.0).covariance[0]
+
+    def fill(self, X, V) -> None:
+        last = self.layers[-1]
+        for some in blocks(self._stages, len(X)):
+            V[some] = linalg.solve_lower(last.factor, np.array(self._last(X[some]).psi1.T, order="F")).T
+
+    def _last(self, X):
+        return through(self._stages, X)[-1]
+
+    def residual_variance(self, V, X) -> np.ndarray:
+        found, last = np.empty(len(X)), self._stages[-1]
+        for some in blocks(self._stages, len(X)):
+            b = V[some, : self.functions]
+            found[some] = (
+                self._last(X[some]).variance[:, 0] - last.noise - np.einsum("ij,jk,ik->i", b, self._trained, b)
+            )
+        return found
+
+    def summary(self, belief, original) -> dict:
+        """Layers with their units and lengthscales, in units of their scaled inputs."""
+        return {
+            "layers": [
+                {
+                    "units": layer.units,
+                    "centres": len(layer.centres),
+                    "lengthscale": np.exp(layer.log_lengthscale).tolist(),
+                    "variance": float(np.exp(layer.log_variance)),
+                }
+                for layer in self.layers
+            ]
+        }
+
+    def to_arrays(self) -> tuple[Arrays, dict]:
+        named = {
+            array_name(k, part): np.atleast_1d(getattr(layer, part))
+            for k, layer in enumerate(self.layers, 1)
+            for part in PARTS
+        }
+        return named, {}
+
+    @classmethod
+    def from_arrays(cls, arrays, facts, kernel, mean, residual) -> "Deep":
+        def layer(k):
+            parts = {part: arrays[array_name(k, part)] for part in PARTS}
+            single = {part: parts[part].reshape(()) for part in ("log_variance", "log_noise")}
+            return Layer(**(parts | single))
+
+        layers = tuple(layer(k) for k in range(1, _depth(arrays) + 1))
+        return cls(layers, kernel, mean, residual, facts["jitter"])
+
+    @classmethod
+    def check_arrays(cls, arrays, facts, inputs, where) -> None:
+        depth = _depth(arrays)
+        if not depth:
+            raise damaged(where, f"an array {array_name(1, PARTS[0])}", "none")
+        for k in range(1, depth + 1):
+            missing = [array_name(k, part) for part in PARTS if array_name(k, part) not in arrays]
+            if missing:
+                raise damaged(where, f"an array {missing[0]}", "none")
+            centres, mean = (arrays[array_name(k, part)] for part in ("centres", "mean"))
+            if centres.ndim != 2 or mean.ndim != 2 or 0 in (*centres.shape, *mean.shape):
+                raise damaged(where, f"centres and units in layer {k}", f"shapes {centres.shape} and {mean.shape}")
+            M, U = len(centres), 1 if k == depth else len(mean)
+            shapes = ((M, inputs), (inputs,), (1,), (1,), (U, M), (U, M, M))
+            for part, shape in zip(PARTS, shapes, strict=True):
+                check_array(arrays[array_name(k, part)], where, array_name(k, part), shape=shape)
+            inputs = U
+
+    def check(self, where) -> None:
+        for k, layer in enumerate(self.layers, 1):
+            if np.any(np.triu(layer.root, 1)):
+                raise damaged(where, f"lower triangles in {array_name(k, 'root')}", "other matrices")
+            if not np.isfinite(layer.covariance).all():
+                raise damaged(where, f"a covariance at {array_name(k, 'centres')}", "numbers that are not finite")
+
+
+def _depth(arrays):
+    depth = 0
+    while array_name(depth + 1, PARTS[0]) in arrays:
+        depth += 1
+    return depth

@@ -1,0 +1,241 @@
+"""Deep Gaussian processes as an expert, one command after the other."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+from bcmdist import GBCM, Settings
+from bcmdist.api.plan.plan import plan
+from bcmdist.data.dataset import open_data
+from bcmdist.data.partition import partitions
+from bcmdist.errors import InvalidOption, ModelDamaged, ModelsDiffer
+from bcmdist.learning import deep
+from bcmdist.model.deep.rows import through
+from bcmdist.model.soundness import sound_model
+from problems import assert_same_committee
+
+ASKED = Settings(expert="dgp", query=12, rows_per_expert=50, effort="quick")
+UNTRAINED = replace(ASKED, learn=False, set={"kernel.lengthscale": 0.7, "likelihood.noise_variance": 0.05})
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_blas_thread():
+    """As workers have: where rounding differs, what is learned does too, within what learning leaves open."""
+    with threadpool_limits(1, user_api="blas"):
+        yield
+
+
+@pytest.fixture
+def briefly(monkeypatch):
+    """A few iterations are enough to compare."""
+    shorten(monkeypatch)
+
+
+def shorten(monkeypatch):
+    monkeypatch.setattr(deep, "ROUND", 4)
+    monkeypatch.setitem(deep.STEPS, "quick", 8)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A deep process of a step with a slope, fitted to weighted rows; the path of its data, X and y."""
+    from bcmdist.data.writing import write_dataset
+
+    rng = np.random.default_rng(5)
+    X, weight = rng.uniform(-2, 2, (240, 2)), rng.uniform(0.5, 2.0, 240)
+    y = 3.0 + 4.0 * (X[:, 0] > 0.3) + X[:, 1] + 0.1 * rng.standard_normal(240)
+    folder = tmp_path_factory.mktemp("deep")
+    write_dataset(str(folder / "data.zarr"), {"X": X, "y": y, "weight": weight}, rows_per_chunk=50)
+    return GBCM.fit(str(folder / "data.zarr"), ASKED, model=folder / "model"), str(folder / "data.zarr"), X, y
+
+
+@pytest.fixture(scope="module")
+def brief(trained):
+    """Two rounds of a few iterations, in one process."""
+    with pytest.MonkeyPatch.context() as patch:
+        shorten(patch)
+        return GBCM.fit(trained[1], ASKED)
+
+
+def test_training_predicts_new_rows_better(trained, brief, rng):
+    new = rng.uniform(-2, 2, (400, 2))
+    truth = 3.0 + 4.0 * (new[:, 0] > 0.3) + new[:, 1]
+    errors = [np.mean((one.predict(new)["mean"] - truth) ** 2) for one in (trained[0], brief)]
+    assert errors[0] < 0.05 * np.var(truth)
+    assert errors[0] < errors[1]
+    assert trained[0].info()["deep"]["density"] > brief.info()["deep"]["density"]
+
+
+def test_predictions_are_the_moments_of_all_layers(trained, rng):
+    """With the belief of the committee in the last one, which the stored arrays say (SYSTEMS D8)."""
+    gbcm, *_ = trained
+    shared, belief = gbcm.model.shared, gbcm.committee.posterior
+    new = rng.uniform(-2, 2, (9, 2))
+    told = belief.factor @ belief.factor.T - np.eye(shared.functions)
+    last = replace(shared.layers[-1], mean=belief.mean[None], root=np.linalg.cholesky(told)[None])
+    rows = through([one.stage() for one in (*shared.layers[:-1], last)], gbcm.model.scaling.inputs(new))[-1]
+    found, unit = gbcm.predict(new), gbcm.model.scaling.y_scale
+    np.testing.assert_allclose(found["mean"], gbcm.model.scaling.y_mean + unit * rows.mean[:, 0], rtol=1e-9)
+    # The belief that the last layer was trained with is of nine of ten rows, and stands for the committee's in part.
+    np.testing.assert_allclose(found["observation_variance"], unit**2 * rows.variance[:, 0], rtol=0.1)
+
+
+def test_info_says_what_it_is(trained):
+    info = trained[0].info()
+    assert (info["expert"], info["query"], info["kernel"], info["mean"]) == ("dgp", 12, "se", "zero")
+    assert [(one["units"], one["centres"]) for one in info["layers"]] == [(2, 12), (1, 12)]
+    assert (info["deep"]["rows"], info["deep"]["left_out"]) == (216, 24)
+    assert info["deep"]["evaluations"] > 0
+    assert "centres of the last layer" in info["advice"]
+
+
+def test_a_stored_model_is_the_same(trained, rng):
+    gbcm, new = trained[0], rng.uniform(-2, 2, (9, 2))
+    again = GBCM.load(gbcm.url)
+    for name, value in gbcm.predict(new).items():
+        np.testing.assert_array_equal(again.predict(new)[name], value)
+
+
+def test_the_cluster_trains_the_same_layers(trained, brief, cluster, rng, briefly):
+    new, other = rng.uniform(-2, 2, (9, 2)), GBCM.fit(trained[1], ASKED, runtime=cluster)
+    np.testing.assert_allclose(other.predict(new)["mean"], brief.predict(new)["mean"], rtol=1e-10)
+    assert other.info()["deep"]["evaluations"] == brief.info()["deep"]["evaluations"]
+
+
+def test_training_that_was_cut_off_goes_on(trained, brief, tmp_path, rng, briefly, monkeypatch):
+    """With the rounds that it has finished, to the same layers."""
+    path, new, calls = trained[1], rng.uniform(-2, 2, (9, 2)), []
+    climbed = deep.climbed
+
+    def cut(*args):
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        calls.append(0)
+        return climbed(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(deep, "climbed", cut)
+        with pytest.raises(KeyboardInterrupt):
+            GBCM.fit(path, ASKED, model=tmp_path / "model")
+
+    def counted(*args):
+        calls.append(1)
+        return climbed(*args)
+
+    monkeypatch.setattr(deep, "climbed", counted)
+    again = GBCM.fit(path, ASKED, model=tmp_path / "model")
+    assert calls == [0, 1]
+    np.testing.assert_allclose(again.predict(new)["mean"], brief.predict(new)["mean"], rtol=1e-10)
+
+
+@pytest.mark.parametrize(("layers", "units"), [(1, None), (2, 1), (3, 2)])
+def test_other_depths(wave, briefly, layers, units):
+    """A layer, a warped process, and two hidden layers."""
+    gbcm = GBCM.fit(wave[0], replace(ASKED, layers=layers, units=units))
+    assert len(gbcm.info()["layers"]) == layers
+    assert gbcm.score(wave[0])["nmse"] < 0.5
+
+
+# --- A committee's life: the last layer's messages add ---
+
+
+def only(gbcm, path, keep, place):
+    shutil.copytree(gbcm.url, place)
+    return GBCM.load(place).absorb([partitions(open_data(path), 50)[k] for k in keep])
+
+
+@pytest.fixture
+def prepared(wave, tmp_path):
+    return GBCM.prepare(wave[0], UNTRAINED, model=tmp_path / "prepared"), wave[0]
+
+
+@pytest.fixture
+def fitted(wave, tmp_path):
+    return GBCM.fit(wave[0], UNTRAINED, model=tmp_path / "fitted"), wave[0]
+
+
+def test_hearing_a_source_is_fitting(prepared, fitted):
+    gbcm, path = prepared
+    heard, report = gbcm.ingest(gbcm.source(path))
+    assert report.partitions == 5
+    assert_same_committee(heard.committee, fitted[0].committee)
+
+
+def test_forgetting_is_never_having_heard(prepared, fitted, tmp_path):
+    gbcm, path = fitted
+    gone = [entry.key for entry in gbcm.ledger if "[50:" in entry.key or "[200:" in entry.key]
+    after = gbcm.forget(gone)
+    assert_same_committee(after.committee, only(*prepared, [0, 2, 3], tmp_path / "rest").committee)
+    assert_same_committee(after.absorb(partitions(open_data(path), 50)).committee, gbcm.committee)
+
+
+def test_merging_is_hearing_both(prepared, fitted, tmp_path):
+    one, other = only(*prepared, [0, 3], tmp_path / "one"), only(*prepared, [1, 2, 4], tmp_path / "other")
+    assert_same_committee(one.merge(other, tmp_path / "both").committee, fitted[0].committee)
+
+
+def test_other_layers_cannot_be_merged(prepared, tmp_path):
+    gbcm, path = prepared
+    other = GBCM.prepare(path, replace(UNTRAINED, seed=1), model=tmp_path / "other")
+    with pytest.raises(ModelsDiffer, match="they differ in layer"):
+        gbcm.merge(other, tmp_path / "both")
+
+
+def test_training_is_planned(wave):
+    planned = [plan(wave[0], one).to_json()["projected_seconds"] for one in (ASKED, UNTRAINED)]
+    assert planned[0]["train"] > 0
+    assert "train" not in planned[1]
+
+
+# --- What is refused ---
+
+REFUSED = [
+    ({"expert": "bcm", "units": 3}, "units: expected the expert mnn or mnnmix or dgp with it, got bcm; leave it out"),
+    ({"expert": "fitc", "layers": 3}, "layers: expected the expert dgp with it, got fitc; leave it out"),
+    ({"layers": 0}, "layers: expected at least 1, got 0"),
+    ({"units": 1.5}, "units: expected a whole number, got 1.5"),
+    ({"kernel": "matern32"}, "kernel: expected se or se-iso with the expert dgp, got matern32"),
+    ({"mean": "linear"}, "mean: expected auto or zero with the expert dgp, got linear; leave it out"),
+    ({"likelihood": "poisson"}, "likelihood: expected gaussian with the expert dgp, got poisson; .*--expert bcm"),
+    ({"noise": "varying"}, "noise: expected auto with dgp, of which .*, got varying; leave it"),
+    ({"linearise": "running"}, "linearise: expected own with dgp, got running"),
+    ({"partition": "spatial"}, "expert: expected bcm or fourier with spatial partitions, .*--partition chunks"),
+    ({"objective": "committee"}, "expected bcm with the objective committee, .*--objective"),
+    ({"query_method": "pivoted"}, "query_method: expected kmeans or random with the expert dgp"),
+    ({"query_from": "new.zarr"}, "query_from: expected an expert that shares values at query points, got dgp"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), REFUSED)
+def test_what_it_cannot_do_is_refused_at_once(settings, message):
+    with pytest.raises(InvalidOption, match=message):
+        replace(ASKED, **settings)
+
+
+def test_uncertain_inputs_have_no_exact_averages(fitted):
+    X = np.zeros((2, fitted[0].model.inputs))
+    with pytest.raises(InvalidOption, match=r"inputs: expected .* --inputs montecarlo or taylor"):
+        fitted[0].predict(X, X_variance=np.ones_like(X), inputs="exact")
+    assert fitted[0].predict(X, X_variance=np.ones_like(X), inputs="montecarlo")["variance"].shape == (2,)
+
+
+DAMAGES = [
+    (lambda a: {n: v for n, v in a.items() if n != "layer2_root"}, "expected an array layer2_root, found none"),
+    (lambda a: {n: v for n, v in a.items() if n != "layer1_centres"}, "expected an array layer1_centres, found none"),
+    (lambda a: a | {"layer1_centres": a["layer1_centres"][0]}, "centres and units in layer 1"),
+    (lambda a: a | {"layer2_mean": a["layer2_mean"][:, 1:].copy()}, r"shape \(1, 12\) in layer2_mean"),
+    (lambda a: a | {"layer1_root": np.ones_like(a["layer1_root"])}, "lower triangles in layer1_root"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), DAMAGES)
+def test_a_model_that_cannot_be_is_refused(prepared, change, message):
+    arrays, facts = prepared[0].model.to_arrays()
+    facts = json.loads(json.dumps(facts))
+    sound_model(arrays, facts, "model")
+    with pytest.raises(ModelDamaged, match=message):
+        sound_model(change(arrays), facts, "model")

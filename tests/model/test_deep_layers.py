@@ -1,0 +1,213 @@
+"""Layers of deep Gaussian processes: moments by sampling, gradients by differences, the tied energy by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from bcmdist.data.observations import unweighted
+from bcmdist.experts.expert import expert_message
+from bcmdist.model.deep.beginning import directions, first_layers, last_layer
+from bcmdist.model.deep.layer import JITTER, Layer, gradient, tied_energy
+from bcmdist.model.deep.moments import passed
+from bcmdist.model.deep.rows import log_densities, through
+from bcmdist.model.kernels import parse_kernel
+from bcmdist.model.likelihoods import make_likelihood
+from bcmdist.model.mean import Mean
+from bcmdist.model.shared.deep import Deep
+
+DRAWS = 10**6
+
+
+def layer(rng, M, D, U) -> Layer:
+    """A layer of random numbers."""
+    root = np.tril(rng.standard_normal((U, M, M)))
+    shapes = np.array(0.2), np.array(-2.0), rng.standard_normal((U, M))
+    return Layer(rng.standard_normal((M, D)), 0.3 * rng.standard_normal(D), *shapes, root)
+
+
+def dense(layer, u):
+    """z, l, a, K and the moments of the values at the centres of one process, by inverses."""
+    K, L = layer.covariance, layer.factor
+    C = np.linalg.inv(np.eye(len(K)) + layer.precision[u])
+    return np.linalg.inv(K), L @ layer.mean[u], L @ C @ L.T
+
+
+def covariances(layer, H):
+    scaled = (H[:, None] - layer.centres[None]) / np.exp(layer.log_lengthscale)
+    return np.exp(layer.log_variance - 0.5 * (scaled**2).sum(axis=2))
+
+
+def test_moments_are_those_of_draws(rng):
+    one = layer(rng, 5, 2, 2)
+    m, s = np.array([[0.3, -0.2]]), np.array([[0.2, 0.4]])
+    found = passed(one.stage(), m, s)
+    H = m + np.sqrt(s) * rng.standard_normal((DRAWS, 2))
+    k = covariances(one, H)
+    for u in range(2):
+        inverse, E, V = dense(one, u)
+        mean = k @ inverse @ E
+        shrunk = inverse - inverse @ V @ inverse
+        variance = np.exp(one.log_noise) + np.exp(one.log_variance) - np.einsum("ij,ij->i", k @ shrunk, k)
+        # Five standard errors of the averages.
+        assert abs(found.mean[0, u] - mean.mean()) < 5 * mean.std() / np.sqrt(DRAWS)
+        squares = variance + (mean - mean.mean()) ** 2
+        assert abs(found.variance[0, u] - squares.mean()) < 5 * squares.std() / np.sqrt(DRAWS)
+
+
+def test_certain_inputs_are_the_limit_of_uncertain_ones(rng):
+    stage, m = layer(rng, 6, 3, 2).stage(), rng.standard_normal((7, 3))
+    certain, nearly = passed(stage, m), passed(stage, m, np.full((7, 3), 1e-12))
+    # The jitter makes sums of the order of 1 / JITTER, of which sixteen digits are kept.
+    np.testing.assert_allclose(nearly.mean, certain.mean, atol=1e-8)
+    np.testing.assert_allclose(nearly.variance, certain.variance, atol=1e-8)
+
+
+def test_far_away_is_the_prior(rng):
+    one = layer(rng, 4, 1, 1)
+    found = passed(one.stage(), np.full((1, 1), 100.0), np.ones((1, 1)))
+    assert found.mean[0, 0] == pytest.approx(0.0, abs=1e-12)
+    assert found.variance[0, 0] == pytest.approx(np.exp(one.log_noise) + np.exp(one.log_variance))
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_the_gradient_is_that_of_differences(rng, depth):
+    widths = [*[3, 2, 2][:depth], 1]
+    layers = [layer(rng, 4 + k, widths[k], widths[k + 1]) for k in range(depth)]
+    X, y, share = rng.standard_normal((12, 3)), rng.standard_normal(12), rng.uniform(0.5, 2.0, 12)
+
+    def energy(layers):
+        return log_densities([one.stage(11 / 12) for one in layers], X, y, share)[0] + sum(
+            tied_energy(one, 12) for one in layers
+        )
+
+    pulls = log_densities([one.stage(11 / 12) for one in layers], X, y, share)[1]
+    for k, (one, pull) in enumerate(zip(layers, pulls, strict=True)):
+        numbers, found, h = one.numbers(), gradient(one, 12, pull).numbers(), 1e-5
+        for j in range(len(numbers)):
+            step = h * (np.arange(len(numbers)) == j)
+            sides = [energy([*layers[:k], one.moved(numbers + way * step), *layers[k + 1 :]]) for way in (1, -1)]
+            # Differences of numbers of the order of 100 by steps of 1e-5 have six digits.
+            assert found[j] == pytest.approx((sides[0] - sides[1]) / (2 * h), abs=1e-6, rel=1e-6)
+
+
+def fitc(one, X, y):
+    """Noise variances of rows in FITC, their design, and the log evidence, by dense matrices."""
+    K = covariances(one, X) @ np.linalg.inv(one.factor).T
+    left = np.exp(one.log_variance) + np.exp(one.log_noise) - np.einsum("ij,ij->i", K, K)
+    S = K @ K.T + np.diag(left)
+    return left, K, -0.5 * (y @ np.linalg.solve(S, y) + np.linalg.slogdet(2 * np.pi * S)[1])
+
+
+def with_sites(one, eta, precision) -> Layer:
+    """The layer whose sum of what rows say is this."""
+    mean = np.linalg.solve(np.eye(len(eta)) + precision, eta)
+    return replace(one, mean=mean[None], root=np.linalg.cholesky(precision + 1e-13 * np.eye(len(eta)))[None])
+
+
+def test_the_tied_energy_of_rows_that_say_the_same_is_the_evidence_of_fitc(rng):
+    """Where the tie is no approximation: of equal rows."""
+    one = layer(rng, 5, 2, 1)
+    X, y = np.tile(rng.standard_normal((1, 2)), (6, 1)), np.full(6, 0.7)
+    left, V, evidence = fitc(one, X, y)
+    tied = with_sites(one, V.T @ (y / left), V.T @ (V / left[:, None]))
+    value = log_densities([tied.stage(5 / 6)], X, y, np.ones(6))[0] + tied_energy(tied, 6)
+    assert value == pytest.approx(evidence, abs=1e-8)
+
+
+def test_the_tied_energy_is_that_of_its_formula(rng):
+    """By inverses and logarithms of normal densities, of rows that differ (SYSTEMS D5)."""
+    one, N = layer(rng, 4, 1, 1), 9
+    X, y = rng.standard_normal((N, 1)), rng.standard_normal(N)
+    left, V, _ = fitc(one, X, y)
+    P, h = one.precision[0], one.eta[0]
+
+    def phi(c):
+        Lambda = np.eye(4) + c * P
+        return 0.5 * c * h @ np.linalg.solve(Lambda, c * h) - 0.5 * np.linalg.slogdet(Lambda)[1]
+
+    c = 1 - 1 / N
+    C = np.linalg.inv(np.eye(4) + c * P)
+    deviation = np.sqrt(left + np.einsum("ij,jk,ik->i", V, C, V))
+    expected = (1 - N) * phi(1.0) + N * phi(c) + norm.logpdf(y, V @ C @ (c * h), deviation).sum()
+    value = log_densities([one.stage(c)], X, y, np.ones(N))[0] + tied_energy(one, N)
+    assert value == pytest.approx(expected, abs=1e-8)
+
+
+def shared_by(layers, D) -> Deep:
+    return Deep(tuple(layers), parse_kernel("se", inputs=D), Mean("zero"))
+
+
+def test_one_layer_of_messages_is_fitc(rng):
+    """The energy of expectation propagation with a factor for each row is the evidence, and that of the committee."""
+    one = layer(rng, 5, 2, 1)
+    X, y = rng.standard_normal((20, 2)), rng.standard_normal(20)
+    shared = shared_by([one], 2)
+    likelihood = make_likelihood("gaussian").with_parameters({"noise_variance": np.exp(one.log_noise).reshape(1)})
+    message = expert_message(shared, likelihood, X, unweighted(y))
+    belief = shared.belief(message.eta, message.precision)
+    evidence = message.evidence + 0.5 * message.eta @ belief.mean - 0.5 * belief.log_determinant
+    assert evidence == pytest.approx(fitc(one, X, y)[2], abs=1e-8)
+
+
+def test_a_belief_that_rows_were_trained_with_predicts_by_the_moments_of_all_layers(rng):
+    from bcmdist.model.shared.belief import factored
+    from bcmdist.prediction.latent import predict_latent
+
+    layers = [layer(rng, 6, 3, 2), layer(rng, 5, 2, 1)]
+    shared, last = shared_by(layers, 3), layers[-1]
+    X = rng.standard_normal((9, 3))
+    found = predict_latent(shared, factored(last.eta[0], last.precision[0]), X)
+    expected = through([one.stage() for one in layers], X)[-1]
+    np.testing.assert_allclose(found[0], expected.mean[:, 0], atol=1e-8)
+    np.testing.assert_allclose(found[1] + np.exp(last.log_noise), expected.variance[:, 0], atol=1e-8)
+
+
+def test_rows_in_blocks_are_rows_at_once(rng, monkeypatch):
+    layers = [layer(rng, 4, 2, 2), layer(rng, 4, 2, 1)]
+    X, y = rng.standard_normal((11, 2)), rng.standard_normal(11)
+    stages = [one.stage() for one in layers]
+    value, pulls = log_densities(stages, X, y, np.ones(11))
+    monkeypatch.setattr("bcmdist.model.deep.rows.BLOCK_NUMBERS", 30)
+    again, other = log_densities(stages, X, y, np.ones(11))
+    assert again == pytest.approx(value, rel=1e-12)
+    for one, two in zip(pulls, other, strict=True):
+        np.testing.assert_allclose(two.spread, one.spread, rtol=1e-10, atol=1e-12)
+
+
+def test_a_layer_is_its_numbers(rng):
+    one = layer(rng, 4, 2, 3)
+    again = one.moved(one.numbers())
+    for name, value in vars(one).items():
+        if name in vars(again):
+            np.testing.assert_array_equal(getattr(again, name), value)
+    assert one.covariance[0, 0] == pytest.approx(np.exp(0.2) * (1 + JITTER))
+
+
+# --- Where the climb begins ---
+
+
+def test_hidden_units_begin_as_directions_of_the_targets(rng):
+    X = rng.standard_normal((500, 4))
+    y = X @ np.array([1.0, 2.0, 0.0, 0.0])
+    found = X @ directions(X, y, 3, rng)
+    np.testing.assert_allclose(np.cov(found.T, bias=True), np.eye(3), atol=1e-10)
+    assert np.corrcoef(found[:, 0], y)[0, 1] > 0.99
+
+
+@pytest.mark.parametrize(("D", "units", "depth"), [(1, 1, 2), (1, 3, 2), (3, 2, 4), (2, 2, 1)])
+def test_layers_begin_with_what_rows_say(rng, D, units, depth):
+    """As many units as wanted, of fewer inputs too; one of one input is a warped process."""
+    X = rng.uniform(-2, 2, (200, D))
+    y = np.sin(X[:, 0])
+    layers = first_layers(X[:20], np.full(D, 1.5), X, y, units, depth, rng)
+    layers.append(last_layer(layers, X[:20], np.full(D, 1.5), X, y, 0.01, rng))
+    assert [one.units for one in layers] == [units] * (depth - 1) + [1]
+    found = through([one.stage() for one in layers], X)[-1].mean[:, 0]
+    assert np.sqrt(np.mean((found - y) ** 2)) < 0.25
+
+
+def test_targets_that_say_nothing_begin_somewhere(rng):
+    X = np.ones((30, 2))
+    assert np.isfinite(directions(X, np.zeros(30), 2, rng)).all()
