@@ -126,7 +126,7 @@ def test_nothing_is_left_where_learning_fails(wave, tmp_path, monkeypatch, setti
     def fail(*_):
         raise NotPositiveDefinite("not today")
 
-    monkeypatch.setattr("bcmdist.learning.evidence.local_tasks.local_evidence", fail)
+    monkeypatch.setattr("bcmdist.learning.evidence.local_tasks.LocalEvidence.of_rows", staticmethod(fail))
     with pytest.raises(NotPositiveDefinite, match=r"learning: the evidence of se .* last failure: .*not today"):
         GBCM.prepare(path, settings, model=tmp_path / "model")
     assert not (tmp_path / "model").exists()
