@@ -6,6 +6,7 @@ from bcmdist.app.cli.jobs import jobs_option
 from bcmdist.app.cli.options import NO_TLS, Command, chosen_tls, json_option, security_shown
 from bcmdist.app.cli.output import report
 from bcmdist.errors import MissingExtra
+from bcmdist.runtime.portion import Portion
 
 SCOPES = ("read", "ingest", "admin")
 
@@ -27,6 +28,7 @@ SCOPES = ("read", "ingest", "admin")
     "--max-waiting", "waiting_rows", type=int, default=10**6, show_default=True, help="Rows that wait to be committed."
 )
 @click.option("--scheduler", metavar="ADDRESS", help="Of the Dask cluster that does jobs.")
+@click.option("--share", type=float, metavar="F", help="Of its worker threads, at most, for each job [default: all].")
 @click.option("--tls-ca", metavar="FILE.pem", help="CA of a scheduler at tls://HOST:PORT, shown the same certificate.")
 @click.option("--data", metavar="DIR", help="Data sets and outputs that jobs may name.")
 @jobs_option
@@ -39,6 +41,7 @@ def serve(
     per_second,
     waiting_rows,
     scheduler,
+    share,
     tls_ca,
     data,
     directory,
@@ -67,7 +70,8 @@ def serve(
     security = security_shown(tls)
     if scheduler:
         security_for(scheduler, security)
-    run(folder, listening, limits, jobs=directory, data=data, scheduler=scheduler, security=security)
+    work = {"jobs": directory, "data": data, "scheduler": scheduler, "security": security, "portion": Portion(share)}
+    run(folder, listening, limits, **work)
 
 
 @click.group()
