@@ -44,9 +44,10 @@ class Service:
         scheduler: str | None = None,
         security: Any = None,
         portion: Portion = ALL,
+        rows: str | None = None,
     ):
         self.limits, self.metrics, self.closing = limits, Metrics(), False
-        self.catalogue = Catalogue(folder)
+        self.catalogue = Catalogue(folder, rows)
         machine = functools.partial(SchedulerMachine, security=security)
         data = data and os.path.realpath(data)
         self.work = Work(absolute(jobs), self.catalogue.folder, data, scheduler, portion, machine)

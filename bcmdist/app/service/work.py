@@ -20,6 +20,7 @@ from bcmdist.app.service.catalogue import NAME
 from bcmdist.errors import BcmdistError, DataNotFound, InvalidOption, JobRefused
 from bcmdist.runtime.dask.scheduler import SchedulerMachine
 from bcmdist.runtime.portion import ALL, Portion
+from bcmdist.storage.urls import on_objects
 
 HIDDEN = ("coordinator", "scheduler", "host", "pid", "by")
 LINES_SHOWN = 8  # of a log, beside how a job stands
@@ -113,7 +114,8 @@ class Work:
     def _path(self, name, value):
         root = self.models if name == "model" else self.data
         path = f"{root}/{value}"
-        if not NAME.fullmatch(value) or os.path.realpath(path) != os.path.join(os.path.realpath(str(root)), value):
+        within = on_objects(root) or os.path.realpath(path) == os.path.join(os.path.realpath(str(root)), value)
+        if not NAME.fullmatch(value) or not within:
             raise InvalidOption(
                 f"{name}: expected a name of letters, digits and . _ - in the service's directory, got another; give "
                 "the name of a model, of a data set, or of a new output"
