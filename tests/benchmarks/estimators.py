@@ -36,7 +36,7 @@ from bcmdist import GBCMCountRegressor, GBCMRegressor
 HOLDOUT = 1.0 / 3.0
 LEFT_OUT = 0.1  # of the rows that trees learn from, for the variance of their errors
 GP_ROWS = 2000
-QUICK_ROWS, QUICK_GP_ROWS = 600, 200
+QUICK_ROWS, QUICK_GP_ROWS = 500, 60
 LEAST_MEAN = 1e-6  # of a count, where a Gaussian process says less
 LEVEL = 0.95
 
@@ -203,7 +203,7 @@ def line(name, method, train: Rows, test: Rows, how: How) -> str:
     score = mean_poisson_deviance(test.y, said.mean) if test.counts else np.sqrt(np.mean((said.mean - test.y) ** 2))
     held = np.mean((said.low <= test.y) & (test.y <= said.high))
     kind = "deviance" if test.counts else "RMSE"
-    figures = f"{kind} {score:.4g} | {said.loss.mean():.4f} | {held:.3f} | {spent:.0f} | {said.note} |"
+    figures = f"{kind} {score:.4g} | {said.loss.mean():.4f} | {held:.3f} | {spent:.1f} | {said.note} |"
     return f"| {name} | {len(train.y)} | {method} | {figures}"
 
 
