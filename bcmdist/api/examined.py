@@ -89,7 +89,7 @@ class Alone(Examined):
 
     def judged(self, data: Dataset, runtime: Runtime, *, method, inputs, most: int) -> Judged:
         with self.snapshot.held():
-            return datasets.judged(self.snapshot, data, method, inputs, runtime, most=most)
+            return datasets.judged(self.snapshot, data, method, runtime, most=most, inputs=inputs)
 
     def judged_again(self, several: Sequence[Judged], method) -> list[Judged]:
         predictor = PREDICTORS[method].of_snapshot(self.snapshot)

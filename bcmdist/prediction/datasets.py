@@ -95,7 +95,7 @@ def scores(snapshot: Snapshot, data, method, inputs, runtime) -> Scores:
     return _over_rows(task, snapshot, data, runtime, label="score")
 
 
-def judged(snapshot: Snapshot, data, method, inputs, runtime, *, most: int) -> Judged:
+def judged(snapshot: Snapshot, data, method, runtime, *, most: int, inputs=None) -> Judged:
     """Rows of a data set, in its order, beside their predictions: all of them, or of more than `most` about so many,
     always the same ones."""
     predictor = PREDICTORS[chosen_method(snapshot, method)]
