@@ -26,6 +26,7 @@ def info(snapshot: Snapshot) -> dict:
         "expert": facts.expert,
         "networks": {"count": members, **facts.networks} if facts.networks else None,
         "deep": facts.deep,
+        "input_errors": _input_errors(snapshot),
         "precision": model.precision,
         "inputs": model.inputs,
         "columns": list(model.schema.columns),
@@ -68,6 +69,12 @@ def _shared_lengthscales(kernel):
     """By name, how many inputs have one and the same lengthscale: all those of a kernel, where they are several."""
     values = {f"kernel.{name}": kernel.parameters[name] for name in kernel.lengthscales}
     return {name: len(value) for name, value in values.items() if len(value) > 1 and np.ptp(value) == 0.0}
+
+
+def _input_errors(snapshot):
+    """What experts do about errors of inputs, and what was learned of these; None where inputs are taken as seen."""
+    errors = snapshot.model.input_errors
+    return errors and {"way": errors.way, "variance": errors.variance, **(snapshot.facts.input_errors or {})}
 
 
 def _lag(facts):

@@ -23,12 +23,12 @@ from bcmdist.api.places import places
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import Partition, partitions
 from bcmdist.errors import InvalidOption, ModelExists
+from bcmdist.experts.hmc import HMC, Chain, LogDensity, sample, with_normal_prior
 from bcmdist.learning.evidence.objectives import CommitteeObjective, LocalObjective
 from bcmdist.learning.experts import FIRST
 from bcmdist.learning.hyperparameters import AUTO_MEAN
 from bcmdist.learning.point import Point, moves_of
 from bcmdist.learning.sampling.chains import FOLDER, chain_from, chain_store
-from bcmdist.learning.sampling.hmc import HMC, Chain, LogDensity, sample, with_normal_prior
 from bcmdist.learning.search import Objective
 from bcmdist.learning.settings import Settings
 from bcmdist.model.kernels import Kernel, split_parameters
