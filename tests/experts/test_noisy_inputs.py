@@ -8,6 +8,7 @@ from threadpoolctl import threadpool_limits
 
 from bcmdist import GBCM, Settings
 from bcmdist.committee.passes import heard_partitions
+from bcmdist.data.dataset import open_data
 from bcmdist.data.groups import open_group
 from bcmdist.data.observations import unweighted
 from bcmdist.data.writing import write_dataset
@@ -48,7 +49,9 @@ def beliefs_of(kernel="se", *, mean="constant", noise=0.04, inputs=2):
 def seen_of(rng, rows=12, inputs=2):
     """Rows with errors that are correlated, and differ from row to row."""
     p = regression_problem(rng, rows=rows, inputs=inputs)
-    return Seen(p.X, 0.3 * rng.standard_normal((rows, inputs, inputs)), replace(p.obs, weight=rng.uniform(0.5, 2, rows)))
+    return Seen(
+        p.X, 0.3 * rng.standard_normal((rows, inputs, inputs)), replace(p.obs, weight=rng.uniform(0.5, 2, rows))
+    )
 
 
 # --- Densities ---
@@ -69,9 +72,8 @@ def test_the_density_is_the_evidence_times_the_prior(rng):
     beliefs, seen, steps = beliefs_of(mean="zero"), seen_of(rng), rng.standard_normal((12, 2))
     X = np.array([u + R @ z for u, R, z in zip(seen.inputs, seen.root, steps, strict=True)])
     K = beliefs.kernel.cross(X, X) + np.diag(0.04 / seen.obs.weight)
-    expected = -0.5 * (
-        seen.obs.y @ np.linalg.solve(K, seen.obs.y) + np.linalg.slogdet(K)[1] + 12 * np.log(2 * np.pi) + (steps**2).sum()
-    )
+    fit = seen.obs.y @ np.linalg.solve(K, seen.obs.y) + np.linalg.slogdet(K)[1] + 12 * np.log(2 * np.pi)
+    expected = -0.5 * (fit + (steps**2).sum())
     assert log_density(beliefs, seen, steps)[0] == pytest.approx(expected, abs=1e-9)  # rounding of sums of about 1e2
 
 
@@ -102,10 +104,10 @@ def test_inputs_without_errors_stay(rng):
 def test_draws_of_a_row_without_a_say_are_its_prior(rng):
     """Where targets are noise, inputs are N(u, R R'); where they are not, draws have the density's own mean."""
     seen = seen_of(rng, rows=2)
-    found = drawn(beliefs_of(noise=1e6), seen, np.zeros((2, 2)), count=800, burn_in=50, seed=3).steps
-    # 800 draws, of which each is nearly independent of the one before: a standard error of 1 / sqrt(800) = .035.
-    assert np.abs(found.mean(axis=0)).max() < 0.15
-    np.testing.assert_allclose(found.std(axis=0), 1.0, atol=0.12)
+    found = drawn(beliefs_of(noise=1e6), seen, np.zeros((2, 2)), count=200, burn_in=50, seed=3).steps
+    # 200 draws, nearly independent: four standard errors of 1 / sqrt(200) = .07, and of .05 for deviations.
+    assert np.abs(found.mean(axis=0)).max() < 0.28
+    np.testing.assert_allclose(found.std(axis=0), 1.0, atol=0.2)
 
 
 def test_draws_have_the_moments_of_a_grid():
@@ -117,11 +119,11 @@ def test_draws_have_the_moments_of_a_grid():
     p = np.exp(log_p - log_p.max())
     mean = (p @ grid) / p.sum()
     deviation = np.sqrt(p @ (grid - mean) ** 2 / p.sum())
-    found = drawn(beliefs, seen, np.zeros((2, 1)), count=3000, burn_in=100, seed=1)
+    found = drawn(beliefs, seen, np.zeros((2, 1)), count=400, burn_in=100, seed=1)
     assert 0.6 < found.acceptance < 0.99
-    # Some thousand independent draws' worth: standard errors of about 1/30 of the deviation.
-    assert found.steps[:, 1, 0].mean() == pytest.approx(mean, abs=0.12 * deviation)
-    assert found.steps[:, 1, 0].std() == pytest.approx(deviation, rel=0.12)
+    # Four standard errors of 400 nearly independent draws: .2 deviations for their mean, .14 for their deviation.
+    assert found.steps[:, 1, 0].mean() == pytest.approx(mean, abs=0.2 * deviation)
+    assert found.steps[:, 1, 0].std() == pytest.approx(deviation, rel=0.14)
 
 
 def test_rows_left_out_are_predicted_by_the_others_at_their_inputs(rng):
@@ -208,11 +210,6 @@ def cleaned(noisy, folder):
     return GBCM.fit(noisy, KNOWN, model=folder / "cleaned")
 
 
-@pytest.fixture(scope="module")
-def averaged_model(noisy, folder):
-    return GBCM.fit(noisy, DRAWN, model=folder / "drawn")
-
-
 def test_as_errors_vanish_the_fit_is_the_plain_one(folder):
     exact, tiny = write_sinc(folder, "exact.zarr", variance=0.0), write_sinc(folder, "tiny.zarr", variance=1e-10)
     plain = GBCM.fit(exact, replace(KNOWN, noisy_inputs="no", noise="constant"))
@@ -256,37 +253,102 @@ class Killed(BaseException):
     """As by a signal."""
 
 
-@pytest.mark.parametrize("way", ["clean", "hmc"])
-def test_a_killed_learning_goes_on_with_the_next_round(way, noisy, folder, monkeypatch):
-    asked = replace(CLEAN, noisy_inputs=way, kernel="se", seed=2)
-    made = {"cleaned": 0, "drawn": 0}
-
-    def counted(name, most):
-        one = getattr(Turns, name)
-
-        def turn(self, *arguments):
-            if made[name] == most:
-                raise Killed
-            made[name] += 1
-            return one(self, *arguments)
-
-        monkeypatch.setattr(Turns, name, turn)
-
+@pytest.mark.parametrize("way", ["clean", pytest.param("hmc", marks=pytest.mark.slow)])
+def test_a_killed_learning_goes_on_with_the_next_round(way, folder, monkeypatch):
+    few = write_sinc(folder, f"few-{way}.zarr", rows=60)
+    asked = replace(CLEAN, noisy_inputs=way, kernel="se", rows_per_expert=30)
     name = {"clean": "cleaned", "hmc": "drawn"}[way]
-    whole = GBCM.fit(noisy, asked)
-    with monkeypatch.context() as monkeypatch:
-        counted(name, 2)
-        with pytest.raises(Killed):
-            GBCM.fit(noisy, asked, model=folder / f"killed-{way}")
-    with monkeypatch.context() as monkeypatch:
-        counted(name, np.inf)
-        made[name] = 0
-        again = GBCM.fit(noisy, asked, model=folder / f"killed-{way}")
+    turn, made, most = getattr(Turns, name), [], 10_000
+
+    def counted(self, *arguments):
+        if len(made) == most:
+            raise Killed
+        made.append(1)
+        return turn(self, *arguments)
+
+    whole = GBCM.fit(few, asked)
+    monkeypatch.setattr(Turns, name, counted)
+    most = 2
+    with pytest.raises(Killed):
+        GBCM.fit(few, asked, model=folder / f"killed-{way}")
+    most = 10_000
+    again = GBCM.fit(few, asked, model=folder / f"killed-{way}")
     info = whole.info()["input_errors"]
-    assert made[name] == (info["rounds"] if way == "hmc" else len(info["densities"])) - 2
+    assert len(made) == (info["rounds"] if way == "hmc" else len(info["densities"]))  # none twice
     assert_same_committee(whole.committee, again.committee)
 
 
-def test_learning_with_errors_predicts_clean_rows_better(folder):
-    """The margins are about half of those measured: of five seeds, nats a row gained by cleaning .17 to .41, by draws
-    .49 to .85."""
+@pytest.mark.slow
+def test_learning_with_errors_predicts_the_function_better(noisy):
+    """Nats a row of sin(x) / x itself."""
+    plain, clean, drawn_from = (
+        GBCM.fit(noisy, Settings(noisy_inputs=way, rows_per_expert=100, query=30, effort="quick", kernel="se"))
+        for way in ("no", "clean", "hmc")
+    )
+    grid = np.linspace(-10, 10, 300)[:, None]
+
+    def rmse_and_loss(gbcm):
+        said, truth = gbcm.predict(grid), np.sinc(grid[:, 0] / np.pi)
+        error, variance = said["mean"] - truth, said["observation_variance"]
+        return np.sqrt((error**2).mean()), (0.5 * np.log(2 * np.pi * variance) + 0.5 * error**2 / variance).mean()
+
+    (rmse, loss), (rmse_clean, loss_clean), (rmse_drawn, loss_drawn) = map(rmse_and_loss, (plain, clean, drawn_from))
+    # Of five sets of data: errors .52 to .68 of the plain ones after cleaning and .21 to .95 by draws; .35 to .94 nats
+    # gained, and .79 to 1.03.
+    assert rmse_clean < 0.8 * rmse
+    assert rmse_drawn < rmse
+    assert loss_clean < loss - 0.3
+    assert loss_drawn < loss - 0.6
+
+
+# --- What is refused ---
+
+
+def test_data_that_do_not_say_how_far_off_they_are_are_refused(folder, cleaned):
+    silent = write_sinc(folder, "silent.zarr", stored=False)
+    with pytest.raises(InvalidData, match="expected an array X_variance beside X for noisy inputs"):
+        GBCM.fit(silent, CLEAN, model=folder / "silent")
+    assert not (folder / "silent").exists()
+    with pytest.raises(InvalidData, match="expected an array X_variance"):
+        cleaned.partial_fit(silent)
+    assert cleaned.score(silent)["rows"] == 200  # which is predicted as it is
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        ({"expert": "fitc"}, "expert: expected bcm with noisy_inputs clean"),
+        ({"partition": "spatial"}, "partition: expected chunks with noisy_inputs clean"),
+        ({"approximation": "ep"}, "approximation: expected laplace"),
+        ({"linearise": "running"}, "linearise: expected own"),
+        ({"precision": "mixed"}, "precision: expected double"),
+        ({"noise": "varying"}, "noise: expected auto"),
+        ({"objective": "committee"}, "objective: expected local, leave-one-out or subset"),
+        ({"likelihood": "student_t"}, "likelihood: expected gaussian"),
+        ({"likelihood": "onehot"}, "likelihood: expected gaussian"),
+        ({"noisy_inputs": "washed"}, "noisy_inputs: expected one of"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(other, expected):
+    with pytest.raises(InvalidOption, match=expected):
+        replace(Settings(noisy_inputs="clean"), **other)
+
+
+def test_a_chain_of_another_shape_is_damage(cleaned):
+    digest = cleaned.snapshot.store.put_arrays({"": np.zeros((1, 7, 1))})[""]
+    with pytest.raises(ModelDamaged, match="inputs"):
+        load_versions(BlobReference(cleaned.url, digest), 50, 1)
+
+
+def test_fits_of_before_are_the_same_job(cleaned):
+    data = open_data(cleaned.facts["data"])
+    settings = Settings()
+    assert _job(data, settings) == _job(data, replace(settings, noisy_inputs="no"))
+    assert _job(data, settings) != _job(data, replace(settings, noisy_inputs="clean"))
+
+
+def test_info_says_what_experts_know_of_errors(cleaned):
+    errors = cleaned.info()["input_errors"]
+    assert (errors["way"], errors["variance"]) == ("clean", None)
+    again = GBCM.load(cleaned.url)
+    assert again.model.input_errors == cleaned.model.input_errors
