@@ -50,7 +50,7 @@ def prepare(source, settings: Settings, model, runtime: Runtime) -> tuple[Snapsh
     keep, source, model = places(source, model)
     noisy = settings.noisy_inputs != EXACT_INPUTS
     data = open_data(source, x=settings.x, y=settings.y, uncertain=noisy)
-    if noisy:
+    if settings.noisy_inputs == "clean" or (noisy and not settings.learn):
         refuse_unknown_errors(data)
     asked = (data, settings, model, runtime)
     commit = first_commit.resumed(*asked) or first_commit.prepared(*asked)

@@ -72,9 +72,14 @@ def _shared_lengthscales(kernel):
 
 
 def _input_errors(snapshot):
-    """What experts do about errors of inputs, and what was learned of these; None where inputs are taken as seen."""
+    """What experts do about errors of inputs, and the standard deviations that were learned of these, by column in its
+    unit; None where inputs are taken as they were seen."""
     errors = snapshot.model.input_errors
-    return errors and {"way": errors.way, "variance": errors.variance, **(snapshot.facts.input_errors or {})}
+    if errors is None:
+        return None
+    scale = snapshot.model.scaling.x_scale
+    learned = None if errors.variance is None else (np.sqrt(errors.variance) * scale).tolist()
+    return {"way": errors.way, "deviations": learned, **(snapshot.facts.input_errors or {})}
 
 
 def _lag(facts):

@@ -91,7 +91,8 @@ class Settings:
     noisy_inputs: Literal["no", "clean", "hmc"] = "no"
     """whether inputs were seen with normal errors, whose (co)variances an array X_variance beside X tells: clean moves
     them to where they most probably were, as far as rows left out are predicted better; hmc draws 20 versions of them,
-    and learns the noise better, in many times the time (both of measurements)"""
+    and learns the noise better, and without X_variance one variance of errors for each column, in many times the time
+    (both of measurements)"""
     precision: Literal["double", "mixed"] = "double"
     """in which experts of Gaussian noise compute: mixed takes some three quarters of the time, moves means by less than
     a thousandth of their standard deviations, and refuses to forget"""

@@ -64,6 +64,14 @@ class Model:
         if self.input_errors is not None:
             self.input_errors.refuse_unknown(data)
 
+    def refuse_moved_inputs(self, what: str) -> None:
+        """Raise `InvalidOption` where rows were heard at other inputs than those that are stored."""
+        if self.input_errors is not None:
+            raise InvalidOption(
+                f"{what}: expected a model of inputs as they were seen, this one has heard its rows elsewhere "
+                f"(noisy_inputs {self.input_errors.way}); score rows that were not heard, or fit without --noisy-inputs"
+            )
+
     @property
     def inputs(self) -> int:
         """Number D of input columns."""

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from bcmdist import GBCM, Settings
+from bcmdist import GBCM, Settings, sample_posterior
+from bcmdist.api.plan.plan import plan
 from bcmdist.committee.passes import heard_partitions
 from bcmdist.data.dataset import open_data
 from bcmdist.data.groups import open_group
@@ -19,9 +20,11 @@ from bcmdist.experts.inputs.draws import drawn
 from bcmdist.experts.inputs.message import averaged
 from bcmdist.experts.inputs.tasks import load_versions
 from bcmdist.experts.message import Message
-from bcmdist.learning.evidence.input_tasks import kept_rows, left_out_density
+from bcmdist.learning.evidence.input_tasks import Versions, kept_rows, left_out_density
 from bcmdist.learning.first_commit import _job
-from bcmdist.learning.noisy_inputs import Turns
+from bcmdist.learning.noisy_inputs import Round, Turns
+from bcmdist.learning.point import Point
+from bcmdist.model.input_errors import InputErrors
 from bcmdist.model.likelihoods import make_likelihood
 from bcmdist.model.mean import Mean
 from bcmdist.runtime.serial import SerialRuntime
@@ -349,6 +352,41 @@ def test_fits_of_before_are_the_same_job(cleaned):
 
 def test_info_says_what_experts_know_of_errors(cleaned):
     errors = cleaned.info()["input_errors"]
-    assert (errors["way"], errors["variance"]) == ("clean", None)
+    assert (errors["way"], errors["deviations"]) == ("clean", None)
     again = GBCM.load(cleaned.url)
     assert again.model.input_errors == cleaned.model.input_errors
+
+
+def test_what_reads_rows_where_they_are_stored_is_refused(cleaned, noisy, folder):
+    for ask in (cleaned.effective_parameters, cleaned.evidence_gradient, cleaned.calibration):
+        with pytest.raises(InvalidOption, match="expected a model of inputs as they were seen"):
+            ask()
+    with pytest.raises(InvalidOption, match="--plan: expected inputs as they were seen"):
+        plan(noisy, CLEAN)
+    with pytest.raises(InvalidOption, match="hmc: expected inputs as they were seen"):
+        sample_posterior(noisy, replace(CLEAN, kernel="se"), model=folder / "sampled")
+    assert not (folder / "sampled").exists()
+
+
+@pytest.mark.slow
+def test_the_errors_of_inputs_are_learned_where_nobody_tells_them(folder):
+    silent = write_sinc(folder, "untold.zarr", rows=160, stored=False)
+    asked = Settings(noisy_inputs="hmc", rows_per_expert=80, query=30, kernel="se", effort="quick")
+    gbcm = GBCM.fit(silent, asked, model=folder / "untold")
+    (deviation,) = gbcm.info()["input_errors"]["deviations"]
+    # It is .77; half of ten rounds of ten draws of 160 rows leave it uncertain by more than 10 %.
+    assert 0.5 < deviation < 1.1
+    again = GBCM.load(gbcm.url)
+    assert again.model.input_errors == gbcm.model.input_errors
+    assert again.partial_fit(write_sinc(folder, "untold2.zarr", rows=50, seed=9, stored=False)).info()["rows"] == 210
+
+
+def test_learned_errors_are_the_mean_squares_of_draws(rng):
+    likelihood, kernel = beliefs_of().likelihood, make_kernel("se")
+    steps = {"a": rng.standard_normal((3, 5, 2)), "b": rng.standard_normal((3, 7, 2))}
+    errors = InputErrors("hmc", 0.1, (0.04, 0.25))
+    found = Round(Point("se", kernel, likelihood, 0.0), Versions(steps), errors).with_fitting_errors()
+    each = np.concatenate([one.reshape(-1, 2) for one in steps.values()]) * [0.2, 0.5]
+    np.testing.assert_allclose(found.errors.variance, (each**2).mean(axis=0), rtol=1e-12)
+    for key, one in steps.items():  # inputs stay
+        np.testing.assert_allclose(found.versions.steps[key] * np.sqrt(found.errors.variance), one * [0.2, 0.5])
