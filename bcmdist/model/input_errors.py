@@ -53,8 +53,8 @@ def refuse_unknown_errors(data) -> None:
     if not data.variance:
         raise InvalidData(
             f"{data.url}: expected an array {data.x}_variance beside {data.x} for noisy inputs, a variance for each, "
-            "found none; add it, zeros where inputs are exact, or learn with --noisy-inputs hmc, which finds one for each "
-            "column"
+            "found none; add it, zeros where inputs are exact, or learn with --noisy-inputs hmc, which finds one for "
+            "each column"
         )
 
 
