@@ -18,6 +18,7 @@ import random
 import time
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from bcmdist.committee.cells import heard_in_cells, refuse_heard_in_cells
@@ -46,7 +47,7 @@ from bcmdist.errors import (
 )
 from bcmdist.experts.limits import refuse_large_expert
 from bcmdist.experts.precision import refuse_inexact
-from bcmdist.experts.tasks import Contribution, EPExpert, Expert
+from bcmdist.experts.tasks import Contribution
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import record_digest
 from bcmdist.storage.ledger import RUNNING
@@ -92,7 +93,7 @@ class _Loop:
         fading = self._fading()
         if fading.window:
             refuse_inexact(snapshot.model.precision, snapshot.url, "keep a --window")
-        self.expert = (EPExpert if snapshot.facts.approximation == "ep" else Expert)(snapshot.reference)
+        self.expert = snapshot.expert()
         self.admission = Admission(self._known(fading), snapshot.surveyed, options, self._unfit)
         self.watch, self.before = watch, snapshot.ledger
         """who looks on; the ledger as it was when this began"""
@@ -123,6 +124,7 @@ class _Loop:
         """Why a partition cannot be heard by this model here; None where it can."""
         try:
             self.snapshot.refuse_unlike([part])
+            self.snapshot.model.refuse_unknown_errors(part.data)
             refuse_large_expert([part], self.snapshot.model.shared, self.runtime, self.snapshot.model.likelihood)
         except BcmdistError as error:
             return error
@@ -197,7 +199,8 @@ class _Loop:
         model, known, fresh = self.snapshot.model, list[Partition](), list[Partition]()
         for delivery in deliveries:
             self.read_to, skipped = delivery.offset, len(self.admission.report.skipped)
-            told = self._do(self.admission.delivered(delivery))
+            parts = tuple(self.snapshot.with_variance(delivery.parts))
+            told = self._do(self.admission.delivered(replace(delivery, parts=parts)))
             known += [*told.compare, *from_keys(told.compare_keys, y=model.y_name, schema=model.schema)]
             fresh += told.hear
             skipped = len(self.admission.report.skipped) - skipped
