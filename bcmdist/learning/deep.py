@@ -10,7 +10,8 @@ compare with other experts'.
 
 Of every ten rows one is left out, and says when to end and which power to take.
 
-Then the last layer is heard anew, exactly, by messages about its values (`bcmdist.model.shared.deep`).
+Then the last layer is heard anew by messages about its values (`bcmdist.model.shared.deep`): exactly, of numbers; of
+classes and counts, whose layers climb by quadrature, by the passes of all experts.
 """
 
 import hashlib
@@ -53,6 +54,7 @@ POWERS = (1.0, 0.5)
 MESSAGES, EVALUATIONS = 40.0, 1.1
 NOISE = "noise_variance"
 LEAST_SHARE = 1e-9  # added to a sum of precisions, of which a root is taken
+NOISELESS = 1e-6  # noise variance of a last layer that is a latent process
 NOWHERE = 1e12  # what is lost where a covariance is none
 MEMORY = 100  # of L-BFGS: on Concrete the energy after 800 iterations was 30 higher than with 20
 # Of a log lengthscale and a log variance, in units of scaled inputs and targets: a step far beyond overflows.
@@ -124,7 +126,9 @@ class DeepObjective:
 
 
 def noisy(likelihood: OneProcess, last: Layer) -> OneProcess:
-    """The likelihood with the noise of the last layer."""
+    """The likelihood with the noise of the last layer, if it has normal errors."""
+    if not likelihood.normal:
+        return likelihood
     return likelihood.with_parameters({NOISE: np.exp(last.log_noise).reshape(1)})
 
 
@@ -177,7 +181,7 @@ class Reached:
     """Where some rounds of a climb have come to."""
 
     shared: Deep
-    """its last layer knows what rows say of it"""
+    """its last layer knows what rows say of it; of others than numbers by what it was trained with"""
     energy: float
     density: float
     """of rows that were left out, in all; the energy where none were"""
@@ -197,7 +201,9 @@ def climbed_on(objective: DeepObjective, start: Deep, held: Sequence[Partition],
     for done in range(0, steps, ROUND):
         layers, energy, more = _once(f"{path}-{done}.npz", lambda at=layers: climbed(objective, at, ROUND), layers)
         evaluations += more
-        reached = objective.heard(replace(start, layers=tuple(layers)))
+        reached = replace(start, layers=tuple(layers))
+        if objective.likelihood.normal:
+            reached = objective.heard(reached)
         density = objective.density(reached.layers, held) if held else energy
         if best is None or density > best.density:
             best, since = Reached(reached, energy, density, evaluations), 0
@@ -238,6 +244,9 @@ def trained(shared: Deep, likelihood: OneProcess, ground: Ground) -> tuple[Deep,
     """
     if not ground.learn:
         return shared, likelihood
+    if not likelihood.normal:
+        last = replace(shared.layers[-1], log_noise=np.log(NOISELESS))
+        shared = replace(shared, layers=(*shared.layers[:-1], last))
     rows = min(ROWS, sum(part.rows for part in ground.parts))
     parts = ground.sampled(ROWS, min(BLOCK, max(rows // LEFT_OUT, 1)))
     held = parts[LEFT_OUT - 1 :: LEFT_OUT]
