@@ -87,8 +87,8 @@ if TYPE_CHECKING:
     from bcmdist.data.writing import append_rows as append_rows
     from bcmdist.data.writing import write_dataset as write_dataset
     from bcmdist.errors import BcmdistError as BcmdistError
+    from bcmdist.experts.hmc import HMC as HMC
     from bcmdist.learning.experts import register_expert as register_expert
-    from bcmdist.learning.sampling.hmc import HMC as HMC
     from bcmdist.learning.settings import Settings as Settings
     from bcmdist.model.kernels import register_kernel as register_kernel
     from bcmdist.model.likelihoods import register_likelihood as register_likelihood
@@ -106,7 +106,7 @@ _HOME = {
     "GBCM": "bcmdist.api.gbcm",
     "Settings": "bcmdist.learning.settings",
     "BcmdistError": "bcmdist.errors",
-    "HMC": "bcmdist.learning.sampling.hmc",
+    "HMC": "bcmdist.experts.hmc",
     "Mixture": "bcmdist.api.mixture",
     "DaskRuntime": "bcmdist.runtime.dask.cluster",
     "SerialRuntime": "bcmdist.runtime.serial",

@@ -148,6 +148,8 @@ def solve_lower(L, B) -> np.ndarray:
     """`L^-1 B` for a lower factor; overwrites `B`, which may be a vector. Of many columns, transposed in memory."""
     if B.ndim == 1:
         return _routines(L, B).trsv(L, B, lower=1)
+    if B.shape[1] == 1:  # of one column, `trsm` takes up to ten times as long
+        return solve_lower(L, B[:, 0])[:, None]
     if min(B.shape) < LEAST_SOLVED:
         return _routines(L, B).trsm(1.0, L, B, lower=1, overwrite_b=1)
     return solve_right_transposed(L, B.T).T
@@ -157,6 +159,8 @@ def solve_lower_transposed(L, B) -> np.ndarray:
     """`L^-T B` for a lower factor; overwrites `B`, which may be a vector. Of many columns, transposed in memory."""
     if B.ndim == 1:
         return _routines(L, B).trsv(L, B, lower=1, trans=1)
+    if B.shape[1] == 1:
+        return solve_lower_transposed(L, B[:, 0])[:, None]
     routines = _routines(L, B)
     if min(B.shape) < LEAST_SOLVED:
         return routines.trsm(1.0, L, B, lower=1, trans_a=1, overwrite_b=1)
@@ -167,6 +171,8 @@ def solve_lower_transposed(L, B) -> np.ndarray:
 
 def solve_right_transposed(L, B) -> np.ndarray:
     """`B L^-T` for a lower factor; overwrites `B`."""
+    if len(B) == 1:
+        return solve_lower(L, B[0])[None]
     routines = _routines(L, B)
     if min(B.shape) < LEAST_SOLVED:
         return routines.trsm(1.0, L, B, side=1, lower=1, trans_a=1, overwrite_b=1)

@@ -58,9 +58,9 @@ class Client:
 
 
 @contextlib.contextmanager
-def asked(folder, *, limits=None, work=NO_WORK, **options):
-    """A client of a service of the models of a directory, which is closed afterwards."""
-    service = Service(folder, limits or Limits(), jobs=str(folder / ".jobs"), **work)
+def asked(folder, *, limits=None, work=NO_WORK, models=None, **options):
+    """A client of a service of the models of a directory, or of a URL, which is closed afterwards."""
+    service = Service(models or folder, limits or Limits(), jobs=str(folder / ".jobs"), **work)
     try:
         with asyncio.Runner() as runner:
             yield Client(make_app(service, **options), runner)

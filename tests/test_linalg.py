@@ -236,3 +236,19 @@ def test_solutions_of_ill_conditioned_systems_are_as_good_as_lapacks(rng):
     B = np.asfortranarray(np.exp(-0.5 * ((new[:, None] - x) ** 2).sum(axis=-1) / 0.2**2))
     V = linalg.solve_right_transposed(L, B.copy(order="F"))
     np.testing.assert_allclose(V @ L.T, B, atol=1e-13)
+
+
+@pytest.mark.parametrize("order", "CF")
+@pytest.mark.parametrize("dtype", [float, np.float32])
+def test_triangular_systems_of_one_column_are_those_of_many(rng, order, dtype):
+    """Which another routine solves; to rounding, of a well-conditioned factor."""
+    L = np.asfortranarray(np.tril(rng.standard_normal((40, 40))) + 10.0 * np.eye(40)).astype(dtype, order="F")
+    B = rng.standard_normal((40, 7)).astype(dtype, order=order)
+    for solve in (linalg.solve_lower, linalg.solve_lower_transposed):
+        found = solve(L, B[:, :1].copy(order=order))
+        assert (found.shape, found.dtype) == ((40, 1), dtype)
+        np.testing.assert_allclose(found, solve(L, B.copy(order=order))[:, :1], rtol=0.0, atol=40 * np.finfo(dtype).eps)
+    found = linalg.solve_right_transposed(L, B.T[:1].copy(order=order))
+    assert (found.shape, found.dtype) == ((1, 40), dtype)
+    many = linalg.solve_right_transposed(L, B.T.copy(order=order))
+    np.testing.assert_allclose(found, many[:1], rtol=0.0, atol=40 * np.finfo(dtype).eps)

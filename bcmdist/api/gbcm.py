@@ -14,6 +14,7 @@ import numpy as np
 from bcmdist.api import fit
 from bcmdist.api.carried import write_portable
 from bcmdist.api.display import health_html, summary
+from bcmdist.api.examined import Alone
 from bcmdist.api.forecasts import forecast
 from bcmdist.api.info import info
 from bcmdist.api.interop import onnx
@@ -168,9 +169,8 @@ class GBCM:
         """Hear the rows of another source with arrays of the same names; partitions heard before are left out.
 
         `source`: path or URL of a Zarr group, of a directory of them, or of a stream; or rows X (n, D) with y (n,) and
-        `companions` as in `fit`; `same_rows` as in `absorb`.
-
-        Raises as `absorb`; `ChunkConflict` where a partition that was heard holds other rows now, `SameRows` as asked.
+        `companions` as in `fit`; `same_rows` as in `absorb`. Raises as `absorb`; `ChunkConflict` where a partition that
+        was heard holds other rows now, `SameRows` as asked.
         """
         source, _ = asked(source, y, None, companions)
         return GBCM(fit.partial_fit(self.snapshot, source, runtime, same_rows=same_rows))
@@ -265,16 +265,19 @@ class GBCM:
         return in_memory.sample(self.snapshot, X, size=size, seed=seed, allowed_bytes=SerialRuntime().allowed_bytes)
 
     @runs
-    def plot(self, out, *, what=None, data=None, x=None, y=None, method=None, runtime: Where = None) -> str:
+    def plot(
+        self, out, *, what=None, data=None, x=None, y=None, method=None, inputs=None, runtime: Where = None
+    ) -> str:
         """Write a picture of what it has learned, or of how far it can be trusted; see `pictures.plot`."""
-        how = {"what": what, "data": data, "x": x, "y": y, "method": method}
-        return pictures.plot(self.snapshot, out, runtime, **how)
+        how = {"what": what, "data": data, "x": x, "y": y, "method": method, "inputs": inputs}
+        return pictures.plot(Alone(self.snapshot), out, runtime, **how)
 
     @runs
-    def report(self, source, out, *, train=None, x=None, y=None, method=None, runtime: Where = None) -> dict:
+    def report(
+        self, source, out, *, train=None, x=None, y=None, method=None, inputs=None, runtime: Where = None
+    ) -> dict:
         """Write a page about predictions of a data set with targets; see `report.report`."""
-        how = {"train": train, "x": x, "y": y, "method": method}
-        return report(self.snapshot, source, out, runtime, **how)
+        return report(Alone(self.snapshot), source, out, runtime, train=train, x=x, y=y, method=method, inputs=inputs)
 
     @runs
     def effective_parameters(self, *, runtime: Where = None) -> dict[str, float]:

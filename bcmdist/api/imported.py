@@ -98,8 +98,11 @@ def ingested(model: Model, url, source, *, unseen=None, stays: Callable[[], bool
 
 @contextlib.contextmanager
 def scored(model: Model, url, data, *, x=None, y=None, unseen=None) -> Iterator[tuple[str, dict[str, str | None]]]:
-    """Rows with targets, with a data set that does not stay in the place of a file; and names of its arrays."""
-    if not is_table(data):
+    """Rows with targets, with a data set that does not stay in the place of a file; and names of its arrays.
+
+    No rows at all, as a picture may have, stay none.
+    """
+    if data is None or not is_table(data):
         _refuse_unseen(data, unseen)
         yield data, {"x": x, "y": y}
         return
@@ -108,7 +111,7 @@ def scored(model: Model, url, data, *, x=None, y=None, unseen=None) -> Iterator[
     place = tempfile.mkdtemp() if "://" in str(url) else f"{os.path.abspath(url)}.partial-{uuid.uuid4().hex[:8]}"
     try:
         os.makedirs(place, exist_ok=True)
-        rows = f"{place}/rows.zarr"
+        rows = f"{place}/{os.path.basename(os.path.abspath(data))}"  # by which pictures and reports call it
         import_file(data, rows, roles=like_training(model, data, y=y, unseen=unseen))
         yield rows, {"x": "X", "y": "y"}
     finally:

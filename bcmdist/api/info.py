@@ -26,6 +26,7 @@ def info(snapshot: Snapshot) -> dict:
         "expert": facts.expert,
         "networks": {"count": members, **facts.networks} if facts.networks else None,
         "deep": facts.deep,
+        "input_errors": _input_errors(snapshot),
         "precision": model.precision,
         "inputs": model.inputs,
         "columns": list(model.schema.columns),
@@ -68,6 +69,17 @@ def _shared_lengthscales(kernel):
     """By name, how many inputs have one and the same lengthscale: all those of a kernel, where they are several."""
     values = {f"kernel.{name}": kernel.parameters[name] for name in kernel.lengthscales}
     return {name: len(value) for name, value in values.items() if len(value) > 1 and np.ptp(value) == 0.0}
+
+
+def _input_errors(snapshot):
+    """What experts do about errors of inputs, and the standard deviations that were learned of these, by column in its
+    unit; None where inputs are taken as they were seen."""
+    errors = snapshot.model.input_errors
+    if errors is None:
+        return None
+    scale = snapshot.model.scaling.x_scale
+    learned = None if errors.variance is None else (np.sqrt(errors.variance) * scale).tolist()
+    return {"way": errors.way, "deviations": learned, **(snapshot.facts.input_errors or {})}
 
 
 def _lag(facts):

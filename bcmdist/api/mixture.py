@@ -13,8 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcmdist import __version__
+from bcmdist.api.examined import Examined
 from bcmdist.api.gbcm import GBCM
-from bcmdist.data.dataset import check_names, describe, open_data
+from bcmdist.api.pictures import pictures
+from bcmdist.api.relevance import Lengthscales, averaged, lengthscales
+from bcmdist.api.report.report import report
+from bcmdist.api.running import Where, runs
+from bcmdist.committee.snapshot import Snapshot
+from bcmdist.data.dataset import Dataset, check_names, describe, open_data
 from bcmdist.data.outputs import new_output
 from bcmdist.data.partition import aligned_partitions
 from bcmdist.data.predictions import LARGEST_OUTPUT_CHUNK, create_predictions, output_names
@@ -25,13 +31,16 @@ from bcmdist.prediction.mixtures.tasks import (
     CONTENTS,
     Contents,
     Members,
+    MixtureJudge,
     MixturePredict,
     MixtureScore,
+    judge_mixed,
     mixed,
     references,
     stacked,
 )
 from bcmdist.prediction.predictors import chosen_method
+from bcmdist.prediction.scoring.judged import Judged
 from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.prediction.tasks import with_class_names
 from bcmdist.runtime.interface import Runtime
@@ -65,7 +74,7 @@ def _load(reference):
 
 
 @dataclass(frozen=True)
-class Mixture:
+class Mixture(Examined):
     """Committees whose predictions count alike; made by hand, by `load` or by `sampling.sample_posterior`."""
 
     members: Sequence[GBCM]
@@ -119,7 +128,8 @@ class Mixture:
         """
         self.chosen_method(method)
         runtime, first = runtime or SerialRuntime(), self.members[0]
-        data = self._opened(source, x, None, inputs, runtime)
+        data = self._certain(source, x, None, inputs)
+        self._refuse(data, runtime)
         attributes = {
             "model": self.url,
             "members": [[one.url, one.number] for one in references(self._carried)],
@@ -152,9 +162,19 @@ class Mixture:
         """The totals behind `score`, which add."""
         self.chosen_method(method)
         runtime = runtime or SerialRuntime()
-        data = self._opened(source, x, y or self.members[0].model.y_name, inputs, runtime)
-        parts = aligned_partitions(data, min(data.chunk_rows, LARGEST_OUTPUT_CHUNK))
-        return runtime.sum(MixtureScore(self._carried), parts, label="score")
+        data = self._certain(source, x, y or self.members[0].model.y_name, inputs)
+        self._refuse(data, runtime)
+        return runtime.sum(MixtureScore(self._carried), _whole_chunks(data), label="score")
+
+    @runs
+    def plot(self, out, *, what=None, data=None, x=None, y=None, method=None, runtime: Where = None) -> str:
+        """Write a picture of how far it can be trusted, or of what matters to it; see `pictures.plot`."""
+        return pictures.plot(self, out, runtime, what=what, data=data, x=x, y=y, method=method)
+
+    @runs
+    def report(self, source, out, *, train=None, x=None, y=None, method=None, runtime: Where = None) -> dict:
+        """Write a page about predictions of a data set with targets; see `report.report`."""
+        return report(self, source, out, runtime, train=train, x=x, y=y, method=method)
 
     def info(self) -> dict:
         """What the members have in common, and averages over them, JSON-ready.
@@ -188,6 +208,39 @@ class Mixture:
             )
         return method
 
+    # --- What pictures and reports ask, as `Examined` says ---
+
+    def first(self) -> Snapshot:
+        return self.members[0].snapshot
+
+    @property
+    def several(self) -> int:
+        return len(self.members)
+
+    def opened(self, source, *, x=None, y=None, method=None, inputs=None) -> Dataset:
+        self.chosen_method(method)
+        return self._certain(source, x, y or self.members[0].model.y_name, inputs)
+
+    def judged(self, data: Dataset, runtime: Runtime, *, method, inputs, most: int) -> Judged:
+        self._refuse(data, runtime)
+        task = MixtureJudge(self._carried, min(1.0, most / data.rows))
+        found = runtime.sum(task, _whole_chunks(data), label="judge")
+        return found[np.argsort(found.number)]
+
+    def judged_again(self, several: Sequence[Judged], method) -> list[Judged]:
+        return judge_mixed(references(self._carried), several)
+
+    def predicted(self, X, method) -> dict[str, np.ndarray]:
+        return self.predict(X)
+
+    def lengthscales(self) -> list[Lengthscales]:
+        """Geometric means over members."""
+        return [averaged(parts) for parts in zip(*(lengthscales(one.snapshot) for one in self.members), strict=True)]
+
+    def advised(self) -> list[str]:
+        """Whether the chains have mixed, of members that were sampled."""
+        return [mixing_advice(mixing(load_chains(self.contents.url)[1]))] if self.contents else []
+
     @property
     def url(self) -> str:
         """Of its directory, or of its first member where it was made by hand."""
@@ -198,8 +251,8 @@ class Mixture:
         """What tasks carry instead of the members."""
         return self.contents or tuple(member.snapshot.reference for member in self.members)
 
-    def _opened(self, source, x, y, inputs, runtime):
-        """A data set to predict, once it is clear that this can be done everywhere."""
+    def _certain(self, source, x, y, inputs):
+        """A data set to predict, whose inputs are certain."""
         first = self.members[0]
         data = open_data(source, x=x or first.model.x_name, y=y, schema=first.model.schema, uncertain=True)
         if data.variance or inputs is not None:
@@ -209,10 +262,17 @@ class Mixture:
             )
         check_names(data, first.model.schema)
         first.predict(np.zeros((1, data.inputs)))  # refuses other columns
-        refuse_large_prediction(committee_memory(first.model.shared), data, runtime)
+        return data
+
+    def _refuse(self, data, runtime):
+        """What cannot be done, before it begins."""
+        refuse_large_prediction(committee_memory(self.members[0].model.shared), data, runtime)
         runtime.check_same(functools.partial(describe, data.url, data.x, data.y), url=data.url)
         runtime.check_same(functools.partial(_visible, self._carried), url=self.url)
-        return data
+
+
+def _whole_chunks(data):
+    return aligned_partitions(data, min(data.chunk_rows, LARGEST_OUTPUT_CHUNK))
 
 
 def _mean(figures) -> float | None:

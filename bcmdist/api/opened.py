@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 
+from bcmdist.api.examined import Alone, Examined
 from bcmdist.api.gbcm import GBCM
 from bcmdist.api.mixture import Mixture, is_mixture
 from bcmdist.errors import InvalidOption
@@ -21,6 +22,13 @@ def opened(model) -> Iterator[GBCM | Mixture]:
     else:
         with GBCM.held(model) as held:
             yield held
+
+
+@contextlib.contextmanager
+def examined(model) -> Iterator[Examined]:
+    """As `opened`, for pictures and reports."""
+    with opened(model) as found:
+        yield found if isinstance(found, Mixture) else Alone(found.snapshot)
 
 
 def refuse_mixture(model, what) -> None:

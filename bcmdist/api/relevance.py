@@ -6,22 +6,20 @@ part. What is lost when a column is shuffled among rows (Breiman 2001) is known 
 A category is one column, whatever the number of its levels.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.tables.coding import Category
-from bcmdist.prediction.predictors import PREDICTORS
 from bcmdist.prediction.scoring.judged import Judged
-from bcmdist.prediction.tasks import judge_rows
 
-# Rows that are predicted with a shuffled column: of all columns together, where each takes a local expert or not, and
-# the fewest and the most of one. Arbitrary: some seconds.
-SHUFFLED_ROWS, SHUFFLED_LOCALLY = 60_000, 3_000
+# Rows that are predicted with a shuffled column, the fewest and the most of one. Arbitrary: some seconds.
 FEWEST, MOST = 100, 2_000
 # A row loses no more: of normal errors a far one would decide all of them. Arbitrary.
 LARGEST_LOSS = 20.0
+UNITS = ("scaled", "original")  # in which lengthscales are told
 
 
 def column_names(model) -> list[str]:
@@ -103,6 +101,12 @@ def lengthscales(snapshot: Snapshot) -> list[Lengthscales]:
     ]
 
 
+def averaged(several: Sequence[Lengthscales]) -> Lengthscales:
+    """Geometric means of the same part of several models."""
+    scaled, original = (np.exp(np.log([getattr(one, name) for one in several]).mean(axis=0)) for name in UNITS)
+    return Lengthscales(several[0].name, scaled, original)
+
+
 @dataclass(frozen=True)
 class Losses:
     """What predictions lose, in nats a row, when a feature is shuffled among rows: (F,) each."""
@@ -114,16 +118,25 @@ class Losses:
     """that were predicted"""
 
 
-def shuffled_losses(snapshot: Snapshot, rows: Judged, method, *, seed=0) -> Losses:
-    """Of the log density of observations, each feature after the other; of some of the rows, chosen by `seed`."""
-    rng, inputs = np.random.default_rng(seed), [feature.inputs for feature in features(snapshot.model)]
-    predictor = PREDICTORS[method].of_snapshot(snapshot)
-    budget = SHUFFLED_LOCALLY if predictor.in_cells else SHUFFLED_ROWS
-    some = rows[np.sort(rng.permutation(len(rows))[: min(MOST, max(FEWEST, budget // len(inputs)))])]
-    lost = np.empty((len(inputs), len(some)))
-    for k, together in enumerate(inputs):
-        X = some.X.copy()
-        X[:, together] = rng.permutation(X[:, together])
-        found = judge_rows(predictor, X, some.obs, some.number).columns["log_density"]
-        lost[k] = np.clip(some.columns["log_density"] - found, -LARGEST_LOSS, LARGEST_LOSS)
+JudgedAgain = Callable[[list[Judged]], list[Judged]]
+"""From rows with other inputs to the same rows beside new predictions"""
+
+
+def shuffled_losses(judged_again: JudgedAgain, of: list[Feature], rows: Judged, *, most, seed=0) -> Losses:
+    """Of the log density of observations, of each feature; of some of the rows, chosen by `seed`.
+
+    `most`: rows that are predicted again, of all features together. How uncertain inputs are stays with their rows.
+    """
+    rng = np.random.default_rng(seed)
+    some = rows[np.sort(rng.permutation(len(rows))[: min(MOST, max(FEWEST, most // len(of)))])]
+    shuffled = [replace(some, X=_shuffled(some.X, feature.inputs, rng)) for feature in of]
+    found = np.array([one.columns["log_density"] for one in judged_again(shuffled)])
+    lost = np.clip(some.columns["log_density"] - found, -LARGEST_LOSS, LARGEST_LOSS)
     return Losses(lost.mean(axis=1), lost.std(axis=1) / np.sqrt(max(1, len(some) - 1)), len(some))
+
+
+def _shuffled(X, together, rng):
+    """X (n, D) with the columns `together` in another order of rows."""
+    X = X.copy()
+    X[:, together] = rng.permutation(X[:, together])
+    return X

@@ -23,14 +23,15 @@ from bcmdist.api.places import places
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import Partition, partitions
 from bcmdist.errors import InvalidOption, ModelExists
+from bcmdist.experts.hmc import HMC, Chain, LogDensity, sample, with_normal_prior
 from bcmdist.learning.evidence.objectives import CommitteeObjective, LocalObjective
 from bcmdist.learning.experts import FIRST
 from bcmdist.learning.hyperparameters import AUTO_MEAN
 from bcmdist.learning.point import Point, moves_of
 from bcmdist.learning.sampling.chains import FOLDER, chain_from, chain_store
-from bcmdist.learning.sampling.hmc import HMC, Chain, LogDensity, sample, with_normal_prior
 from bcmdist.learning.search import Objective
 from bcmdist.learning.settings import Settings
+from bcmdist.learning.settings_checks import EXACT_INPUTS
 from bcmdist.model.kernels import Kernel, split_parameters
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.model import named_parameters, with_named
@@ -55,7 +56,7 @@ LARGEST_LOG = 30.0
 
 MEMBERS = "members"
 # Settings that earlier versions do not know, whose chains are those of the defaults.
-LATER = ("expert", "noise", "query_from", "precision")
+LATER = ("expert", "noise", "noisy_inputs", "query_from", "precision")
 
 MakeObjective = Callable[[GBCM, list[Partition], Runtime], Objective]
 """From a prepared committee, partitions and a runtime to an objective of kernel and likelihood."""
@@ -256,6 +257,11 @@ def _refuse(settings, samples, chains, hmc):
     if settings.expert != FIRST:
         raise InvalidOption(
             f"hmc: expected the expert {FIRST}, whose evidence has a gradient, got {settings.expert}; leave it out"
+        )
+    if settings.noisy_inputs != EXACT_INPUTS:
+        raise InvalidOption(
+            f"hmc: expected inputs as they were seen, got noisy_inputs {settings.noisy_inputs}; leave it out, or fit "
+            "with it and without samples of hyper-parameters"
         )
     available = chains * (hmc.iterations - hmc.burn_in)
     if chains < 1 or not 1 <= samples <= available:

@@ -18,6 +18,7 @@ from bcmdist.api.requests import Request, from_json
 from bcmdist.app.claim import Claim, Superseded
 from bcmdist.app.failures import described
 from bcmdist.app.finite import finite
+from bcmdist.app.jobs import asked_portion
 from bcmdist.app.journal import Journal, open_job
 from bcmdist.app.watch import Watch, WatchedRuntime
 from bcmdist.errors import BcmdistError, BcmdistWarning, SchedulerUnreachable
@@ -28,7 +29,14 @@ def on_cluster(address, watch: Watch) -> Any:
     """The runtime of a job."""
     from bcmdist.runtime.dask.cluster import DaskRuntime  # quick start
 
-    runtime = DaskRuntime(address, progress=watch.progress)
+    portion = asked_portion(watch.claim.journal)
+
+    def waits(words):
+        watch.tell("waiting", message=words)
+
+    runtime = DaskRuntime(address, **portion.fields(), progress=watch.progress, waits=waits)
+    if portion:
+        watch.tell("allotted", threads=runtime.threads)
     runtime.watch_workers(lambda worker: watch.tell("worker lost", worker=worker))
     return runtime
 

@@ -19,6 +19,7 @@ from bcmdist import __version__
 from bcmdist.api.requests import Request, named_places, to_json
 from bcmdist.app.journal import OUTPUT, STATES, Journal, job_ids, open_job
 from bcmdist.errors import BcmdistError, JobRefused, WorkerCannotRead
+from bcmdist.runtime.portion import ALL, Portion
 from bcmdist.storage.disk import open_file, read_file
 from bcmdist.storage.locate import open_storage
 
@@ -50,13 +51,14 @@ def _status_or_reason(directory, job):
         return {"id": job, "state": "unreadable", "error": type(error).__name__, "message": str(error)}
 
 
-def submit(directory, request: Request, machine: Machine) -> Journal:
+def submit(directory, request: Request, machine: Machine, portion: Portion = ALL) -> Journal:
     """Write a request down and start its coordinator.
 
     Parameters
     ----------
     directory : of all jobs, which the scheduler's machine must share
     request : checked, with absolute paths (`located`)
+    portion : of the cluster that the job may take
 
     Raises
     ------
@@ -70,13 +72,13 @@ def submit(directory, request: Request, machine: Machine) -> Journal:
     while not storage.put_if_absent(f"{job}/request.json", json.dumps(record).encode()):
         job = _new_id()
     journal = Journal(storage, job)
-    journal.append("submitted", scheduler=machine.address)
+    journal.append("submitted", scheduler=machine.address, **portion.fields())
     _start(journal, machine)
     return journal
 
 
-def resume(journal: Journal, machine: Machine) -> None:
-    """Start another coordinator of a job, which continues from what was committed.
+def resume(journal: Journal, machine: Machine, portion: Portion = ALL) -> None:
+    """Start another coordinator of a job, which continues from what was committed, with a portion as before or another.
 
     Raises
     ------
@@ -94,8 +96,19 @@ def resume(journal: Journal, machine: Machine) -> None:
             f"job {journal.id}: expected one without a coordinator, {started['host']} {started['pid']} is at work on "
             f"it; wait for it, or `bcmdist cancel {journal.id}` first"
         )
-    journal.append("resumed", scheduler=machine.address)
+    journal.append("resumed", scheduler=machine.address, **(portion or asked_portion(journal)).fields())
     _start(journal, machine)
+
+
+def asked_portion(journal: Journal) -> Portion:
+    """The part of its cluster that a job may take.
+
+    Raises
+    ------
+    InvalidOption
+    """
+    asked = journal.since_asked()[0]
+    return Portion(asked.get("share"), asked.get("workers"))
 
 
 def refuse_finished(journal: Journal) -> None:
@@ -140,12 +153,14 @@ def status(journal: Journal) -> dict:
         state = "interrupted"
         ended = {"error": "CoordinatorLost", "message": f"its coordinator is gone: `bcmdist resume {journal.id}`"}
     asked = [e for e in journal.events if "scheduler" in e]
+    newest = _last(events, "waiting", "allotted", "progress", *STATES) or {}
     result = ended.get("result", {})
     seconds = ended.get("seconds_by_stage") or told.get("seconds_by_stage", {})
     return {
         "id": journal.id,
         "command": request["command"],
         "state": state,
+        "waiting": newest.get("message") if newest.get("event") == "waiting" and state == "running" else None,
         "stage": told.get("stage"),
         "partitions_done": told.get("partitions_done"),
         "partitions": told.get("partitions"),
@@ -156,6 +171,8 @@ def status(journal: Journal) -> dict:
         "coordinators": sum(e["event"] == "started" for e in journal.events),
         "coordinator": f"{started['host']} {started['pid']}" if started else None,
         "scheduler": asked[-1]["scheduler"] if asked else None,
+        "share": asked[-1].get("share") if asked else None,
+        "workers": asked[-1].get("workers") if asked else None,
         "submitted": journal.events[0]["at"] if journal.events else None,
         "heard": journal.events[-1]["at"] if journal.events else None,
         **request["places"],

@@ -210,7 +210,7 @@ def _partitions(snapshot, entries):
     counts = weights(snapshot.facts.fading, snapshot.ledger)
     parts = from_keys([entry.key for entry in entries], y=snapshot.model.y_name, schema=snapshot.model.schema)
     pairs = zip(parts, entries, strict=True)
-    return [replace(part, weight=counts[entry.key], sites=entry.sites) for part, entry in pairs]
+    return [replace(part, weight=counts[entry.key], state=entry.state) for part, entry in pairs]
 
 
 def _as_before(entry: Entry, old: Entry) -> Entry:

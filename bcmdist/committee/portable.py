@@ -22,7 +22,7 @@ def portable(snapshot: Snapshot, store: ModelStore) -> Snapshot:
     names = _Names()
     ledger, surveyed = names.of_entries(snapshot.ledger), names.of_entries(surveyed)
     cells = facts.cells if facts.cells.array is None else replace(facts.cells, array=names.of(facts.cells.array))
-    blobs = {entry.sites for entry in ledger} | {facts.linearised_at, cells.edges, cells.halos, *_halos(snapshot)}
+    blobs = {entry.state for entry in ledger} | {facts.linearised_at, cells.edges, cells.halos, *_halos(snapshot)}
     store.copy_blobs(snapshot.store, sorted(blob for blob in blobs if blob))
     facts = facts.changed(
         data=None,

@@ -199,7 +199,7 @@ def messages(
     keys = sorted(counts, key=lambda key: known[key].at)
     for at, group in itertools.groupby(keys, key=lambda key: known[key].at):
         parts = from_keys(group, y=snapshot.model.y_name, schema=snapshot.model.schema)
-        parts = [replace(part, weight=counts[part.key], sites=known[part.key].sites) for part in parts]
+        parts = [replace(part, weight=counts[part.key], state=known[part.key].state) for part in parts]
         reference = BlobReference(snapshot.url, at) if at else None
         heard = snapshot.hear(parts, runtime, at=reference, label="recompute")
         refuse_changed(heard.entries.values(), ledger)
@@ -237,8 +237,8 @@ def merge(one: Snapshot, other: Snapshot, model) -> Snapshot:
     store = open_store(model)
     if store.head() or store.foreign():
         raise ModelExists(f"{model}: expected a new or empty directory; choose another --model")
-    for snapshot in (one, other):  # sites lie in blobs of their own
-        store.copy_blobs(snapshot.store, {entry.sites for entry in snapshot.ledger if entry.sites})
+    for snapshot in (one, other):  # what experts keep lies in blobs of its own
+        store.copy_blobs(snapshot.store, {entry.state for entry in snapshot.ledger if entry.state})
     base = one if one.ledger else other
     surveyed = {e.key: e for snapshot in (one, other) for e in snapshot.store.get_segment(snapshot.facts.surveyed)}
     facts = base.facts.changed(cells=Cells(), local_calibration=None)  # halos lie in its directory

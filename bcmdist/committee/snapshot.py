@@ -5,7 +5,7 @@ commit (`successor`) and returns its snapshot.
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -20,8 +20,10 @@ from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import Partition
 from bcmdist.data.schema import UNNAMED, warn
 from bcmdist.errors import InvalidData, ModelNotFound, NotFinite
+from bcmdist.experts.inputs.tasks import NoisyExpert
 from bcmdist.experts.tasks import Contribution, EPExpert, Expert
 from bcmdist.model.model import Model
+from bcmdist.runtime.task import Task
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import Commit, ModelStore, Reference, open_store
 from bcmdist.storage.ledger import Entry
@@ -138,8 +140,13 @@ class Snapshot:
 
         `at`: reference of the shared values given which rows are linearised; each expert's own mode by default.
         """
-        task = EPExpert(self.reference) if self.facts.approximation == "ep" else Expert(self.reference, at)
-        return self.hear_with(task, parts, runtime, label=label)
+        return self.hear_with(self.expert(at), parts, runtime, label=label)
+
+    def expert(self, at=None) -> Task:
+        """What makes messages of partitions under this model; `at` as of `hear`."""
+        if self.model.input_errors is not None:
+            return NoisyExpert(self.reference)
+        return EPExpert(self.reference) if self.facts.approximation == "ep" else Expert(self.reference, at)
 
     def hear_with(self, task, parts, runtime, *, label) -> Contribution:
         """As `hear`, by another kind of expert.
@@ -164,6 +171,15 @@ class Snapshot:
         }
         match = {data: replace(data, take=o.take, recode=o.recode, inputs=o.inputs) for data, o in opened.items()}
         return [replace(part, data=match[part.data]) for part in parts]
+
+    def with_variance(self, parts: Sequence[Partition]) -> Sequence[Partition]:
+        """Partitions with what their data say of errors of inputs, where experts know about these."""
+        if self.model.input_errors is None:
+            return parts
+        unread = dict.fromkeys(part.data for part in parts if not part.data.variance)
+        opened = {data: open_data(data.url, x=data.x, y=data.y, uncertain=True) for data in unread}
+        known = {data: replace(data, variance=found.variance) for data, found in opened.items()}
+        return [replace(part, data=known.get(part.data, part.data)) for part in parts]
 
     def refuse_unlike(self, parts: Iterable[Partition]) -> None:
         """Raise `InvalidData` where partitions have other columns than the training data."""

@@ -69,6 +69,12 @@ NETWORKS = {
 }
 LAG = {"partitions": COUNT, "rows": COUNT, "seconds": NOT_NEGATIVE, "at": NOT_NEGATIVE}
 DEEP = {"rows": SEVERAL, "left_out": COUNT, "energy": NUMBER, "density": maybe(NUMBER), "evaluations": COUNT}
+INPUT_ERRORS = {
+    "rows": SEVERAL,
+    "noise_seen": POSITIVE,
+    "densities": every(maybe(NUMBER)).perhaps,
+    "rounds": SEVERAL.perhaps,
+}
 FIT = {
     "approximation": one_of(("laplace", "ep")),
     "expert": TEXT.perhaps,
@@ -108,6 +114,7 @@ FIT = {
     "networks": maybe(fields(NETWORKS)),
     "lag": maybe(each(fields(LAG))),
     "deep": maybe(fields(DEEP)),
+    "input_errors": maybe(fields(INPUT_ERRORS)),
 }
 FACTS = {"model": NAMED, "fit": NAMED, "evidence": NUMBER, "rows": COUNT, "partitions": COUNT.perhaps}
 

@@ -27,8 +27,8 @@ class Partition:
     stop: int
     weight: float = 1.0
     """how many times its message counts"""
-    sites: str = ""
-    """hash of the blob with the Gaussian sites of its rows, where expectation propagation has been there"""
+    state: str = ""
+    """hash of the blob with what an expert that has been there keeps; see `Entry`"""
 
     @property
     def rows(self) -> int:
@@ -110,7 +110,7 @@ def aligned_partitions(data: Dataset, rows: int) -> list[Partition]:
     return [Partition(data, a, min(a + rows, data.rows)) for a in range(0, data.rows, rows)]
 
 
-def from_key(key, *, y, schema=UNNAMED, weight=1.0, sites="") -> Partition:
+def from_key(key, *, y, schema=UNNAMED, weight=1.0, state="") -> Partition:
     """The partition that a key names, of a data set with targets `y`, for a model with the names of `schema`.
 
     Raises
@@ -118,7 +118,7 @@ def from_key(key, *, y, schema=UNNAMED, weight=1.0, sites="") -> Partition:
     DataNotFound, InvalidData
     """
     (part,) = from_keys([key], y=y, schema=schema)
-    return replace(part, weight=weight, sites=sites)
+    return replace(part, weight=weight, state=state)
 
 
 def from_keys(keys: Iterable[str], *, y, schema=UNNAMED) -> list[Partition]:

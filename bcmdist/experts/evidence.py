@@ -32,6 +32,13 @@ def local_evidence(kernel, mean, likelihood, X, obs) -> tuple[float, np.ndarray]
     return value, np.concatenate([pullback(adjoint), tail])
 
 
+def evidence_of_inputs(kernel, mean, likelihood, X, obs) -> tuple[float, np.ndarray]:
+    """log p(y | X) of the rows X (n, D) alone as `local_evidence`, and its gradient (n, D) in these."""
+    K = prior_covariance(kernel.cross(X, X), mean, X)
+    value, adjoint, _ = (_gaussian if likelihood.exact else _laplace)(K, likelihood, obs)
+    return value, kernel.input_gradient(X, X, adjoint + adjoint.T) + mean.input_gradient(X, adjoint)
+
+
 def leave_one_out(kernel, mean, likelihood, X, obs) -> tuple[float, np.ndarray]:
     """sum_i log p(y_i | all other y, theta) of the rows X (n, D) alone and its gradient, of normal errors.
 

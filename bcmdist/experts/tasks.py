@@ -113,9 +113,9 @@ class EPExpert:
         model = load_model(self.model)
         X, obs = model_rows(model, part, rows)
         store = open_store(self.model.url)
-        sites = load_sites(BlobReference(self.model.url, part.sites), part.rows) if part.sites else None
+        sites = load_sites(BlobReference(self.model.url, part.state), part.rows) if part.state else None
         if sites is not None and self.eta is None:
-            message, name = repeated_message(model.shared, X, sites), part.sites
+            message, name = repeated_message(model.shared, X, sites), part.state
         else:
             total = self._total()
             if total is not None and part.weight < 1.0:  # the cavity leaves out one whole copy of the rows
@@ -123,7 +123,7 @@ class EPExpert:
             message, sites = ep_pass(model.shared, model.likelihood, X, obs, total, sites, step=self.step)
             name = store.put_arrays({"": sites_to_array(sites)})[""]
         densities = densities_of(model.likelihood, obs)
-        entry = Entry(part.key, rows.digest, part.rows, part.weight, sites=name, densities=densities)
+        entry = Entry(part.key, rows.digest, part.rows, part.weight, state=name, densities=densities)
         return Contribution(message.weighted(part.weight), {part.key: entry})
 
     def _total(self):

@@ -29,6 +29,7 @@ from bcmdist.experts.expert import zero_message
 from bcmdist.learning.experts import EXPERTS, FIRST, own_options
 from bcmdist.learning.prepare import Place, prepare_model, survey
 from bcmdist.learning.settings import Settings
+from bcmdist.learning.settings_checks import EXACT_INPUTS
 from bcmdist.learning.wanted import check_wanted
 from bcmdist.model.model import FIRST_PRECISION
 from bcmdist.runtime.timing import StageTimer
@@ -98,6 +99,8 @@ def _job(data, settings):
         del asked["query_from"]
     else:
         asked["query_from"] = absolute_url(settings.query_from)
+    if settings.noisy_inputs == EXACT_INPUTS:
+        del asked["noisy_inputs"]
     if settings.noise == "auto":  # in place of what was the only one: what was heard is the same
         del asked["noise"]
     if settings.precision == FIRST_PRECISION:
@@ -151,7 +154,7 @@ def _prepare(data, surveyed, settings, runtime, store, stages):
             seconds=stages.seconds,
             expert=settings.expert,
             method=EXPERTS[settings.expert].method,
-            noise=settings.noise if EXPERTS[settings.expert].tells_errors(settings) else None,
+            noise=settings.noise if tells_errors(settings) else None,
             **found,
         )
         nothing = Committee(zero_message(made.shared, made.likelihood), made.shared.belief)
@@ -164,6 +167,12 @@ def _prepare(data, surveyed, settings, runtime, store, stages):
         store.storage.remove(SCRATCH)  # with the directory, unless it holds something else
         raise
     open_storage(f"{store.storage.url}/{SCRATCH}").remove_all()
+
+
+def tells_errors(settings) -> bool:
+    """Whether rows that are left out of the messages tell how large errors will be: none do whose inputs were moved to
+    where they fit."""
+    return settings.noisy_inputs == EXACT_INPUTS and EXPERTS[settings.expert].tells_errors(settings)
 
 
 def _scratch(url, job):

@@ -13,6 +13,7 @@ from bcmdist.learning.given import with_given
 from bcmdist.learning.judges import Bench
 from bcmdist.learning.rescaling import rescale
 from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, learn
+from bcmdist.learning.settings_checks import EXACT_INPUTS
 from bcmdist.model.kernels import Kernel, kernel_parts, parse_kernel
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.runtime import memory
@@ -20,6 +21,8 @@ from bcmdist.runtime import memory
 # The mean that is decided on, and the one that may take the place of a constant one.
 AUTO_MEAN, LINEAR = "auto", "linear"
 AUTO_KERNEL = "auto"
+# What stands for it where inputs move, along its derivative.
+MOVING_KERNEL = "se"
 # The softmax evidence costs about 30 times as much per row: fewer and smaller blocks, for two parameters.
 RESCALE_BLOCK = 500
 RESCALE_BLOCKS = 2
@@ -174,4 +177,6 @@ def first_kernel(settings) -> str:
 
 def wanted_kernel(settings) -> str:
     """The kernel's expression, or `auto` where it is to be chosen; an expert may have one that stands for that."""
-    return EXPERTS[settings.expert].kernel if settings.kernel == AUTO_KERNEL else settings.kernel
+    if settings.kernel != AUTO_KERNEL:
+        return settings.kernel
+    return EXPERTS[settings.expert].kernel if settings.noisy_inputs == EXACT_INPUTS else MOVING_KERNEL

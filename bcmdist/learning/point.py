@@ -25,6 +25,8 @@ class Point:
     """whether a search keeps the lengthscales in proportion"""
     groups: tuple[int, ...] = ()
     """the first of the inputs that each shares its lengthscale with, (D,); () where each has its own"""
+    held: tuple[str, ...] = ()
+    """names of parameters that a search leaves as they are"""
 
 
 def expanded(point, inputs) -> "Point":
@@ -37,7 +39,7 @@ def expanded(point, inputs) -> "Point":
 def moves_of(point) -> np.ndarray:
     """How the steps of a search move the log parameters, (P, steps): each on its own, or lengthscales together."""
     names = _steps(point, together=point.tied)
-    steps = list(dict.fromkeys(names))
+    steps = [step for step in dict.fromkeys(names) if step[0] not in point.held]
     return np.array([[float(name == step) for step in steps] for name in names])
 
 

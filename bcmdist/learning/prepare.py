@@ -34,6 +34,7 @@ from bcmdist.learning.hyperparameters import (
 from bcmdist.learning.known import Known
 from bcmdist.learning.labels import used_as_labels
 from bcmdist.learning.levels import shared_by
+from bcmdist.learning.noisy_inputs import learn_inputs
 from bcmdist.learning.point import Point
 from bcmdist.learning.polishing import polished
 from bcmdist.learning.query_selection import (
@@ -45,7 +46,7 @@ from bcmdist.learning.query_selection import (
 )
 from bcmdist.learning.search import EFFORTS, Effort
 from bcmdist.learning.settings import Settings
-from bcmdist.learning.settings_checks import TWO_CLASSES
+from bcmdist.learning.settings_checks import EXACT_INPUTS, TWO_CLASSES
 from bcmdist.learning.survey import Survey, SurveyResult
 from bcmdist.learning.uncovered import FEW_INPUTS
 from bcmdist.learning.wanted import wanted_inputs
@@ -158,6 +159,13 @@ def prepare_model(
         reference = BlobReference(store.storage.url, array)
         kernel_name, kernel, likelihood, mean, found = _learned(case, reference, store, place)
         groups = shared_by(kernel, case.schema.groups)
+    errors = None
+    if settings.noisy_inputs != EXACT_INPUTS:
+        with place.stages("inputs"):
+            start = Point(kernel_name, kernel, likelihood, -math.inf, groups=groups)
+            ground = _ground(case, groups, reference, store, place, found)
+            point, errors = learn_inputs(start, ground, mean, way=settings.noisy_inputs, seed=settings.seed)
+            kernel, likelihood = point.kernel, point.likelihood
     with place.stages("query"):
         shared = _shared(case, kernel, likelihood, Mean(mean), found)
     ground = _ground(case, groups, reference, store, place, found)
@@ -176,7 +184,7 @@ def prepare_model(
     found |= {"labels": _labels(case, kernel)}
     found |= {"whole_targets": None if surveyed.labels is None else len(surveyed.labels)}
     names = (settings.x, settings.y)
-    about = (*names, case.classes, cells, case.schema, settings.precision)
+    about = (*names, case.classes, cells, case.schema, settings.precision, errors)
     return Model(case.scaling, shared, likelihood, kernel_name, *about), found
 
 
@@ -276,7 +284,7 @@ def _ground(case, groups, reference, store, place, found) -> Ground:
         X, obs = case.surveyed.sample.X[some], case.surveyed.sample.obs[some]
         return SampleBlocks(X, obs, case.data.companions, f"{place.rows_url}/train", size=size).cut(size)
 
-    settings, asked = case.settings, found["query_asked"]
+    settings, asked = case.settings, found.get("query_asked", 0)  # not known until they are chosen
     how = (settings.learn, settings.effort, asked, case.expert.own(settings), found)
     where = (reference, store, place.scratch)
     return Ground(case.runtime, case.parts, sampled, *where, *how, case.classes, groups)

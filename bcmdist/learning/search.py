@@ -305,7 +305,7 @@ def _of_mean(linear, judge, found, unit=A_ROW):
 def polish(objective: Objective, start: Point, *, inputs, steps) -> Learned:
     """Climb another objective for a few iterations from where learning has ended; never to where it is lower."""
     search = _Search(objective, inputs, start.groups)
-    return _learned(search, search.climb(search.at(start.name, start.kernel, start.likelihood), steps), {})
+    return _learned(search, search.climb(search.again(start), steps), {})
 
 
 def _learned(search, best, tried, factors=None, *, linear=False, decisions=()):

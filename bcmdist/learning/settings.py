@@ -45,7 +45,7 @@ class Settings:
     hyper-parameters that its evidence then has, in turns (random with it is HPEV-rand of that thesis)"""
     rows_per_expert: int | None = None
     """rows of a partition, about [default: 1000, since an expert takes time with their cube; fourier: 250000, in cells
-    16000]"""
+    16000; with noisy inputs 200]"""
     partition: Literal["chunks", "spatial"] = "chunks"
     """rows as they are stored, or cells of rows that are near in the learned metric, which are copied into their order
     and give local prediction"""
@@ -88,6 +88,11 @@ class Settings:
     noise: Literal["auto", "constant", "varying"] = "auto"
     """where numbers are predicted: errors as large everywhere, or as large as rows left out say at each input; auto:
     varying where rows left out gain by it"""
+    noisy_inputs: Literal["no", "clean", "hmc"] = "no"
+    """whether inputs were seen with normal errors, whose (co)variances an array X_variance beside X tells: clean moves
+    them to where they most probably were, as far as rows left out are predicted better; hmc draws 20 versions of them,
+    and learns the noise better, and without X_variance one variance of errors for each column, in many times the time
+    (both of measurements)"""
     precision: Literal["double", "mixed"] = "double"
     """in which experts of Gaussian noise compute: mixed takes some three quarters of the time, moves means by less than
     a thousandth of their standard deviations, and refuses to forget"""
@@ -125,7 +130,7 @@ class Settings:
         from bcmdist.learning.settings_checks import refuse, usual_rows  # quick start
 
         if self.rows_per_expert is None:
-            object.__setattr__(self, "rows_per_expert", usual_rows(self.expert, self.partition))
+            object.__setattr__(self, "rows_per_expert", usual_rows(self))
         if self.passes is not None:
             object.__setattr__(self, "passes", str(self.passes))
         refuse(self)

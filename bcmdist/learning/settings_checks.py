@@ -17,6 +17,9 @@ TWO_CLASSES = 2  # as many as a likelihood of classes must do with before they a
 
 LEAST_TOLERANCE = 1e-9  # the transforms of waves have twelve digits
 
+EXACT_INPUTS = "no"  # of the option noisy_inputs
+NOISY_ROWS = 200
+
 LARGEST_SEED = 2**32 - 1  # of numpy's older generators, which scikit-learn takes
 
 
@@ -29,6 +32,7 @@ def refuse(settings) -> None:
     _refuse_learning(settings)
     _refuse_expert(settings)
     _refuse_precision(settings)
+    _refuse_noisy_inputs(settings)
     wanted = _wanted(settings)
     if settings.partition == "spatial" and wanted and wanted.coupled:
         raise InvalidOption(
@@ -39,10 +43,12 @@ def refuse(settings) -> None:
         parse_kernel(settings.kernel, inputs=1)
 
 
-def usual_rows(expert: str, partition: str) -> int:
+def usual_rows(settings) -> int:
     """Rows of a partition where nobody says how many."""
-    kind = EXPERTS[expert]
-    return kind.cell_rows if partition == "spatial" else kind.rows
+    kind = EXPERTS[settings.expert]
+    if settings.noisy_inputs != EXACT_INPUTS:
+        return NOISY_ROWS
+    return kind.cell_rows if settings.partition == "spatial" else kind.rows
 
 
 def refuse_seed(seed) -> None:
@@ -206,6 +212,42 @@ def _refuse_precision(settings):
         raise InvalidOption(
             f"precision: expected {FIRST_PRECISION} with --approximation ep or --linearise running, got "
             f"{settings.precision}; leave one of them out"
+        )
+
+
+def _refuse_noisy_inputs(settings):
+    """What does not go together with inputs that experts move."""
+    if settings.noisy_inputs == EXACT_INPUTS:
+        return
+    way = settings.noisy_inputs
+    needed = {
+        "expert": (FIRST, "whose rows of a partition are a Gaussian process of their own"),
+        "partition": ("chunks", "since local experts read rows as they are stored"),
+        "approximation": ("laplace", "as of measurements"),
+        "linearise": ("own", "as of measurements"),
+        "precision": (FIRST_PRECISION, "in which inputs are moved"),
+        "noise": ("auto", "since rows whose inputs were moved do not tell how errors are spread"),
+    }
+    for name, (expected, why) in needed.items():
+        if getattr(settings, name) != expected:
+            raise InvalidOption(
+                f"{name}: expected {expected} with noisy_inputs {way}, {why}, got {getattr(settings, name)}; leave one "
+                "of them out"
+            )
+    if settings.objective == "committee":
+        raise InvalidOption(
+            f"objective: expected local, leave-one-out or subset with noisy_inputs {way}, where learning begins, got "
+            "committee, which would learn anew from inputs as they were seen; leave it out"
+        )
+    if wanted := _wanted(settings):
+        refuse_noisy_likelihood(way, wanted)
+
+
+def refuse_noisy_likelihood(way: str, likelihood: Likelihood) -> None:
+    """Raise `InvalidOption` where the likelihood of rows with noisy inputs is not that of measurements."""
+    if not likelihood.normal or likelihood.processes > 1:
+        raise InvalidOption(
+            f"likelihood: expected gaussian with noisy_inputs {way}, got {likelihood.name}; leave out --noisy-inputs"
         )
 
 

@@ -38,3 +38,9 @@ class Mean:
         """Basis at the rows of X times the prior standard deviation: (n, D) -> (n, P)."""
         columns = np.column_stack([np.ones(len(X)), X]) if self.name == "linear" else np.ones((len(X), 1))
         return WEIGHT_SD * columns[:, : self.weights(X.shape[1])]
+
+    def input_gradient(self, X, G) -> np.ndarray:
+        """Derivatives of the sum of `G_ij h(x_i)'h(x_j)`, h the rows of the design, in those of X: (n, D), (n, n)."""
+        if self.name != "linear":
+            return np.zeros_like(X)
+        return WEIGHT_SD**2 * ((G + G.T) @ X)

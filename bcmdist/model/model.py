@@ -13,6 +13,8 @@ from bcmdist.data.cell_tree import CellTree
 from bcmdist.data.schema import UNNAMED, Schema
 from bcmdist.data.tables.coding import from_json
 from bcmdist.errors import InvalidOption
+from bcmdist.model import input_errors
+from bcmdist.model.input_errors import InputErrors
 from bcmdist.model.kernels import Kernel, parse_kernel
 from bcmdist.model.likelihoods import Likelihood, make_likelihood
 from bcmdist.model.mean import Mean
@@ -48,12 +50,27 @@ class Model:
     """names of the inputs and of the classes in the training data, where they had names"""
     precision: str = FIRST_PRECISION
     """in which experts compute: a name of `bcmdist.experts.precision`"""
+    input_errors: InputErrors | None = None
+    """of the inputs of rows to be heard, which experts know about; None where inputs are taken as they were seen"""
 
     @property
     def class_labels(self) -> tuple[str, ...] | tuple[int, ...]:
         """What the classes are called in the training data, in the order of their probabilities."""
         numbers = tuple(map(int, self.classes or (0, 1)))
         return tuple(self.schema.classes[k] for k in numbers) if self.schema.classes else numbers
+
+    def refuse_unknown_errors(self, data) -> None:
+        """Raise `InvalidData` where rows to be heard must say how far off their inputs may be, and do not."""
+        if self.input_errors is not None:
+            self.input_errors.refuse_unknown(data)
+
+    def refuse_moved_inputs(self, what: str) -> None:
+        """Raise `InvalidOption` where rows were heard at other inputs than those that are stored."""
+        if self.input_errors is not None:
+            raise InvalidOption(
+                f"{what}: expected a model of inputs as they were seen, this one has heard its rows elsewhere "
+                f"(noisy_inputs {self.input_errors.way}); score rows that were not heard, or fit without --noisy-inputs"
+            )
 
     @property
     def inputs(self) -> int:
@@ -101,6 +118,8 @@ class Model:
             facts["coding"] = self.schema.coding.to_json()
         if self.precision != FIRST_PRECISION:
             facts["precision"] = self.precision
+        if self.input_errors is not None:
+            facts["input_errors"] = self.input_errors.to_json()
         return arrays, facts | own
 
 
@@ -121,6 +140,7 @@ def from_arrays(arrays, facts) -> Model:
         CellTree(*(arrays[name] for name in CELL_ARRAYS)) if CELL_ARRAYS[0] in arrays else None,
         _schema(facts),
         facts.get("precision", FIRST_PRECISION),
+        input_errors.from_json(facts["input_errors"]) if "input_errors" in facts else None,
     )
 
 

@@ -95,11 +95,11 @@ def scores(snapshot: Snapshot, data, method, inputs, runtime) -> Scores:
     return _over_rows(task, snapshot, data, runtime, label="score")
 
 
-def judged(snapshot: Snapshot, data, method, runtime, *, most: int) -> Judged:
+def judged(snapshot: Snapshot, data, method, runtime, *, most: int, inputs=None) -> Judged:
     """Rows of a data set, in its order, beside their predictions: all of them, or of more than `most` about so many,
     always the same ones."""
     predictor = PREDICTORS[chosen_method(snapshot, method)]
-    way = way_of(snapshot, data, predictor, None)
+    way = way_of(snapshot, data, predictor, inputs)
     task = Judge(snapshot.reference, predictor, min(1.0, most / data.rows), way)
     found = _over_rows(task, snapshot, data, runtime, label="judge")
     return found[np.argsort(found.number)]

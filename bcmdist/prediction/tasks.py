@@ -82,12 +82,22 @@ class Judge:
     def __call__(self, part, rows) -> Judged:
         fitted = self.predictor.of_commit(self.fitted)
         number = row_numbers(part) if fitted.in_cells and not self.way else np.arange(part.start, part.stop)
-        some = scattered(number) <= np.uint64(min(self.share * 2.0**64, 2.0**64 - 2.0**11))  # the next below 2^64
+        some = share_of(number, self.share)
         obs = model_observations(fitted.model, part, rows.obs)
         if not some.any():
             return nothing(fitted.model.inputs)
         around = _around(rows, self.way)
         return judge_rows(fitted, rows.X[some], obs[some], number[some], around and around[some])
+
+
+def share_of(number, share) -> np.ndarray:
+    """Whether each row belongs to about a share of them all, by their numbers, (n,)."""
+    return scattered(number) <= np.uint64(min(share * 2.0**64, 2.0**64 - 2.0**11))  # the next below 2^64
+
+
+def judge_again(fitted: Predictor, rows: Judged) -> Judged:
+    """The same rows, perhaps with other inputs, beside new predictions."""
+    return judge_rows(fitted, rows.X, rows.obs, rows.number, rows.around)
 
 
 def judge_rows(fitted: Predictor, X, obs, number, around: Around | None = None) -> Judged:
@@ -99,7 +109,7 @@ def judge_rows(fitted: Predictor, X, obs, number, around: Around | None = None) 
     if model.likelihood.categorical:
         own = np.take_along_axis(seen["probability"], obs.y.astype(int)[:, None], axis=1)[:, 0]
         with np.errstate(divide="ignore"):
-            return Judged(number, X, obs, seen | {"y": obs.y, "log_density": np.log(own)})
+            return Judged(number, X, obs, seen | {"y": obs.y, "log_density": np.log(own)}, around=around)
     likelihood = cast(OneProcess, model.likelihood)
     said = predictive(likelihood, mean, variance, obs, **errors)
     densities = likelihood.densities(replace(obs, weight=np.ones(len(obs))))  # of a censored row there is none
@@ -111,7 +121,7 @@ def judge_rows(fitted: Predictor, X, obs, number, around: Around | None = None) 
         found["crps"] = said.crps(obs.y) * scaling.length(units)
     named = {name: scaling.original(name, values, units) for name, values in seen.items()}
     found["y"] = scaling.targets(obs.y, units)
-    return Judged(number, X, obs, named | found, scaling.training_mean(units))
+    return Judged(number, X, obs, named | found, scaling.training_mean(units), around)
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,9 @@ class Entry:
     at: str = ""
     """where its message is linearised: "" at its own mode, `RUNNING` at the belief of the moment, else given
     the shared values in the blob of this hash"""
-    sites: str = ""
-    """hash of the blob with the Gaussian sites of its rows (expectation propagation)"""
+    state: str = ""
+    """hash of the blob with what its expert keeps: Gaussian sites of its rows (expectation propagation), or their
+    inputs as it believes them to be (`bcmdist.experts.inputs`)"""
     position: int | None = None
     """rows of its source up to its end, where they are numbered and count"""
     arrival: tuple[float, ...] = ()

@@ -104,7 +104,7 @@ def _named(store, numbers, *, gone=False):
             found.update(_read(gone, lambda halos=halos: [bytes(row).hex() for row in store.get_array(halos)]))
     for segment in segments:
         entries = _read(gone, lambda segment=segment: store.get_segment(segment))
-        found.update(name for entry in entries for name in (entry.at, entry.sites) if BLOB_NAME.fullmatch(name))
+        found.update(name for entry in entries for name in (entry.at, entry.state) if BLOB_NAME.fullmatch(name))
     return found
 
 

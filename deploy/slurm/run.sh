@@ -7,11 +7,29 @@ need bcmdist slurmctld slurmd munged mungekey sbatch squeue scancel
 python -c 'import dask_jobqueue' 2>/dev/null || { echo "missing: dask-jobqueue (bcmdist[slurm]); nothing was run"; exit 0; }
 [ "$(id -u)" = 0 ] || { echo "missing: root, as which slurmd runs jobs; nothing was run"; exit 0; }
 
-# Jobs end before the daemons that watch them.
+# Jobs end before the daemons that watch them: first who submits them anew, then they themselves, with their steps,
+# which are processes that slurmd has started and let go of.
 leave() {
-    scancel --state RUNNING --state PENDING --user "$(id -un)" 2>/dev/null || true
-    for _ in $(seq 150); do [ -n "$(squeue --noheader 2>/dev/null)" ] || break; sleep 0.2; done
+    if [ -n "${cluster:-}" ]; then
+        kill -TERM "$cluster" 2>/dev/null || true
+        wait "$cluster" 2>/dev/null || true
+    fi
+    scancel --user "$(id -un)" 2>/dev/null || true
+    for _ in $(seq 150); do
+        [ -n "$(squeue --noheader 2>/dev/null)$(steps)" ] || break
+        sleep 0.2
+    done
+    for step in $(steps); do kill -KILL "$step" 2>/dev/null || true; done
     finish
+}
+
+# steps: ids of the processes of slurmd's steps that read our configuration, and no others.
+steps() {
+    for folder in /proc/[0-9]*; do
+        grep -qsx slurmstepd "$folder/comm" || continue
+        grep -qszFx "SLURM_CONF=$scratch/slurm.conf" "$folder/environ" && echo "${folder#/proc/}"
+    done
+    true
 }
 
 node=$(hostname -s)
@@ -52,6 +70,7 @@ until_true 60 "a SLURM of one node is idle" idle
 address_file="$scratch/address"
 start cluster python cluster.py --workers 2 --memory 1GB --logs "$scratch/jobs-logs" --worker-host 127.0.0.1 \
     --address-file "$address_file"
+cluster=$pid
 running() { [ "$(squeue --noheader --states RUNNING | wc -l)" -ge "$1" ]; }
 until_true 120 "two workers run as SLURM jobs" running 2
 squeue

@@ -28,9 +28,9 @@ from bcmdist.errors import (
     ModelExists,
     ModelNotFound,
 )
+from bcmdist.experts.hmc import HMC, Chain
 from bcmdist.learning.evidence.objectives import LocalObjective
 from bcmdist.learning.sampling.chains import load_chains, mixing, mixing_advice
-from bcmdist.learning.sampling.hmc import HMC, Chain
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import Gaussian
 from bcmdist.prediction.mixtures.normal_mixtures import (

@@ -112,12 +112,14 @@ def test_a_fast_source_waits_for_a_slow_reader(many):
     assert after.info()["lag"]["rows"] == 0
 
 
-def test_the_lag_is_in_what_info_tells(many):
+@pytest.mark.parametrize("seconds", [0.0, 3600.0], ids=["looked at always", "looked at once"])
+def test_the_lag_is_in_what_info_tells(many, monkeypatch, seconds):
+    monkeypatch.setattr("bcmdist.committee.ingest.behind.LOOK_SECONDS", seconds)
     gbcm, parts = many
     source = Counted(parts)
     some, _ = gbcm.ingest(source, IngestOptions(max_partitions=20), runtime=SerialRuntime())
     lag = GBCM.load(some.url).info()["lag"]
     assert (lag["rows"], lag["sources"].keys()) == (1000, {"counted"})
     assert lag["seconds"] >= 0.0
-    rest, _ = some.ingest(Counted(parts), runtime=SerialRuntime())
+    rest, _ = some.ingest(Counted(parts), runtime=SerialRuntime())  # is handed those 20 once more
     assert rest.info()["lag"]["rows"] == 0

@@ -9,10 +9,10 @@ from scipy.special import gamma
 from bcmdist.api.sampling import Coordinates
 from bcmdist.data.observations import unweighted
 from bcmdist.errors import InvalidOption
+from bcmdist.experts import hmc
 from bcmdist.experts.evidence import local_evidence
-from bcmdist.learning.sampling import hmc
+from bcmdist.experts.hmc import HMC, leapfrog, sample, with_normal_prior
 from bcmdist.learning.sampling.convergence import effective_sample_size
-from bcmdist.learning.sampling.hmc import HMC, leapfrog, sample, with_normal_prior
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.mean import Mean

@@ -159,6 +159,15 @@ def test_squared_distance_of_near_points_is_accurate(rng):
     assert np.all(np.diag(squared_distance(X, X, np.ones(2))) == 0)
 
 
+@pytest.mark.parametrize("shapes", [(1, 7), (7, 1), (1, 1)])
+def test_squared_distances_of_a_single_row_are_those_of_many(shapes, rng):
+    X, Z = (rng.standard_normal((rows, 3)) for rows in shapes)
+    found = squared_distance(X, Z, np.array([0.5, 1.0, 2.0]))
+    many = squared_distance(np.vstack([X, X + 1.0]), np.vstack([Z, Z + 1.0]), np.array([0.5, 1.0, 2.0]))
+    np.testing.assert_allclose(found, many[: len(X), : len(Z)], rtol=1e-12)  # a few roundings
+    assert found.flags.f_contiguous
+
+
 def test_expression_makes_the_same_kernel(rng):
     for name in NAMES + COMBINED:
         kernel = perturbed(name, rng)

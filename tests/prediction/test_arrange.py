@@ -156,6 +156,15 @@ def test_predictions_stand_in_the_order_of_the_data_and_do_not_depend_on_company
     assert left_in(tmp_path / "m") == WHOLE
 
 
+def test_an_opened_model_keeps_the_experts_of_cells_whatever_else_is_opened(wiggle, tmp_path, monkeypatch):
+    models = [GBCM.fit(wiggle[0], GIVEN, model=tmp_path / name) for name in "mn"]
+    x = wiggle[1][:1]
+    before = [gbcm.predict(x) for gbcm in models]
+    monkeypatch.setattr("bcmdist.prediction.local.neighbours.read_rows", None)  # nothing is read again
+    for gbcm, found in zip(models, before, strict=True):
+        np.testing.assert_array_equal(gbcm.predict(x)["mean"], found["mean"])
+
+
 def test_a_local_prediction_is_that_of_core_and_halo(wiggle, tmp_path, rng):
     """By hand: the rows of the cell, and their nearest neighbours by rank."""
     gbcm = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m")

@@ -324,7 +324,7 @@ def test_blobs_that_are_named_by_blobs_stay(store):
     """The ledger names sites, the facts of spatial cells a table of names."""
     names = [store.put_arrays({"": np.full(2, float(i))})[""] for i in range(3)]
     table = store.put_arrays({"": np.array([list(bytes.fromhex(name)) for name in names[:2]], dtype=np.uint8)})[""]
-    segments = store.extended((), [Entry("k", "d", 1, sites=names[2])])
+    segments = store.extended((), [Entry("k", "d", 1, state=names[2])])
     facts = {"fit": {"cells": {"halos": table}}}
     for number in (1, 2):
         store.commit(number, arrays={}, facts=facts, segments=segments, offsets={})

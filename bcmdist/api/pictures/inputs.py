@@ -7,9 +7,8 @@ import numpy as np
 from bcmdist.api.pictures import paper
 from bcmdist.api.pictures.paper import BAND, LINE
 from bcmdist.api.pictures.subject import Subject, target_name
-from bcmdist.api.relevance import Losses, column_names, features, lengthscales, shuffled_losses
+from bcmdist.api.relevance import Losses, column_names, features
 from bcmdist.errors import InvalidOption
-from bcmdist.prediction.in_memory import predict
 
 MOST_COLUMNS = 30  # that a picture names
 CELLS = 40  # of a map, along each input; of a curve some more
@@ -24,9 +23,9 @@ LINEAR = "The prior mean is linear: an input may matter by that, too, whatever i
 
 def relevance(subject: Subject, lost: Losses | None = None) -> Any:
     """A figure of lengthscales by column and, where rows are given, of what is lost when a column is shuffled."""
-    names, parts = [one.name for one in features(subject.snapshot.model)], lengthscales(subject.snapshot)
+    names, parts = [one.name for one in features(subject.snapshot.model)], subject.of.lengthscales()
     if subject.rows is not None and lost is None:
-        lost = shuffled_losses(subject.snapshot, subject.rows, subject.method)
+        lost = subject.losses()
     if not parts and lost is None:
         raise InvalidOption(
             f"--what relevance: expected a kernel with lengthscales, {subject.snapshot.facts.expert} has none; give "
@@ -37,6 +36,8 @@ def relevance(subject: Subject, lost: Losses | None = None) -> Any:
     title = f"Relevance of {len(order)} of {len(names)} inputs, the largest first"
     if parts and subject.snapshot.model.shared.mean.name == "linear":
         title += f". {LINEAR}"
+    if parts and subject.averaged:
+        title += f". {subject.averaged}"
     height = 1.6 + 0.28 * len(order) * max(1, len(parts))
     figure, axes = paper.sheet(title, width=9.0, height=height, ncols=bool(parts) + (lost is not None), squeeze=False)
     if parts:
@@ -79,7 +80,7 @@ def plane(subject: Subject) -> Any:
     a, b = (np.linspace(low[k], high[k], CELLS) for k in axes_of)
     X = np.tile(_typical(model), (CELLS * CELLS, 1))
     X[:, axes_of] = np.column_stack([v.ravel() for v in np.meshgrid(a, b)])
-    said = predict(subject.snapshot, X, method=subject.method)
+    said = subject.of.predicted(X, subject.method)
     fields = _classes(model, said) if "label" in said else _numbers(model, said)
     names = paper.shortened(column_names(model))
     full = column_names(model)
@@ -128,7 +129,7 @@ def _classes(model, said):
 
 def _curve(subject, x):
     model = subject.snapshot.model
-    said = predict(subject.snapshot, x[:, None], method=subject.method)
+    said = subject.of.predicted(x[:, None], subject.method)
     name = paper.shortened(column_names(model))[0]
     figure, axes = paper.sheet(
         f"Predictions of {target_name(subject)} along {column_names(model)[0]}", width=7.0, height=4.2
@@ -150,7 +151,7 @@ def _curve(subject, x):
 
 def _two(subject):
     """The inputs of a map: those of shortest lengthscale, or the first ones; levels only where there are no others."""
-    parts, found = lengthscales(subject.snapshot), features(subject.snapshot.model)
+    parts, found = subject.of.lengthscales(), features(subject.snapshot.model)
     share = np.max([part.share for part in parts], axis=0) if parts else np.ones(len(found))
     order = sorted(np.argsort(-share, kind="stable"), key=lambda k: found[k].levels is not None)
     return np.sort(np.concatenate([found[k].inputs for k in order])[:2])

@@ -7,14 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from bcmdist.api.examined import Examined
 from bcmdist.api.pictures import commits, inputs, paper, residuals, scores
 from bcmdist.api.pictures.curves import drift
 from bcmdist.api.pictures.subject import Subject
-from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import InvalidOption
-from bcmdist.prediction import datasets
 from bcmdist.prediction.arrivals.drift import arrivals
-from bcmdist.prediction.predictors import chosen_method
 from bcmdist.runtime.interface import Runtime
 
 # Of a data set that is larger, about so many rows are looked at, always the same ones.
@@ -30,6 +28,8 @@ class Picture:
     """what it shows"""
     with_data: bool = True
     """whether it needs rows with targets"""
+    of_one: bool = False
+    """whether it is of a single committee only, which has heard rows piece by piece"""
 
 
 def _calibration(subject):
@@ -51,16 +51,16 @@ def _arrivals(snapshot):
 
 
 PICTURES = {
-    "learning": Picture(commits.learning, "scores of its commits against rows heard"),
+    "learning": Picture(commits.learning, "scores of its commits against rows heard", of_one=True),
     "calibration": Picture(_calibration, "whether intervals or probabilities can be trusted"),
     "relevance": Picture(inputs.relevance, "how much each input matters", with_data=False),
     "residuals": Picture(residuals.residuals, "observed against predicted, or classes confused"),
-    "drift": Picture(_drift, "how well arrivals were predicted before they were heard", with_data=False),
+    "drift": Picture(_drift, "how well arrivals were predicted before they were heard", with_data=False, of_one=True),
     "map": Picture(inputs.plane, "predictions along the two inputs that matter most", with_data=False),
 }
 
 
-def plot(snapshot: Snapshot, out, runtime: Runtime, *, what=None, data=None, x=None, y=None, method=None) -> str:
+def plot(of: Examined, out, runtime: Runtime, *, what=None, data=None, x=None, y=None, method=None, inputs=None) -> str:
     """Write a picture; which it is.
 
     Parameters
@@ -68,6 +68,7 @@ def plot(snapshot: Snapshot, out, runtime: Runtime, *, what=None, data=None, x=N
     out : a file whose name ends in .png, .svg or .pdf
     what : a name of `PICTURES`; by default "calibration" with data and "relevance" without
     data : path or URL of a data set with targets; x, y : names of its arrays, as in training by default
+    method, inputs : as of `GBCM.predict_zarr`
 
     Raises
     ------
@@ -75,14 +76,14 @@ def plot(snapshot: Snapshot, out, runtime: Runtime, *, what=None, data=None, x=N
         There is no such picture, it needs data, or there is nothing to draw.
     MissingExtra; of data as `GBCM.score`
     """
-    what = refused(what, data, out)
-    subject = subject_of(snapshot, runtime, data=data, x=x, y=y, method=method)
+    what = refused(what, data, out, of=of)
+    subject = subject_of(of, runtime, data=data, x=x, y=y, method=method, inputs=inputs)
     with paper.styled():
         paper.save(PICTURES[what].draw(subject), out)
     return what
 
 
-def refused(what, data, out) -> str:
+def refused(what, data, out, *, of: Examined) -> str:
     """The picture that is wanted; `InvalidOption` or `MissingExtra` before anything is read."""
     what = what or ("relevance" if data is None else "calibration")
     if what not in PICTURES:
@@ -92,16 +93,20 @@ def refused(what, data, out) -> str:
         raise InvalidOption(
             f"--what {what}: expected a data set with targets, which shows {kind.text}; give --data TEST.zarr"
         )
+    if kind.of_one and of.several > 1:
+        raise InvalidOption(
+            f"--what {what}: expected a committee that hears rows piece by piece, {of.url} holds a mixture of "
+            f"{of.several} sampled ones, which stays as it is; name one of its members/, or choose another picture"
+        )
     paper.check(out)
     return what
 
 
-def subject_of(snapshot: Snapshot, runtime: Runtime, *, data=None, x=None, y=None, method=None) -> Subject:
+def subject_of(of: Examined, runtime: Runtime, *, data=None, x=None, y=None, method=None, inputs=None) -> Subject:
     """A model and, where data are given, their rows beside its predictions."""
-    method = chosen_method(snapshot, method)
+    method = of.chosen_method(method)
     if data is None:
-        return Subject(snapshot, method)
-    with snapshot.held():
-        opened = datasets.open_new_rows(snapshot, data, x=x, y=y or snapshot.model.y_name)
-        rows = datasets.judged(snapshot, opened, method, runtime, most=MOST_ROWS)
-    return Subject(snapshot, method, rows, str(data).rstrip("/").rpartition("/")[2], opened.rows)
+        return Subject(of, of.first(), method)
+    opened = of.opened(data, x=x, y=y, method=method, inputs=inputs)
+    rows = of.judged(opened, runtime, method=method, inputs=inputs, most=MOST_ROWS)
+    return Subject(of, of.first(), method, rows, str(data).rstrip("/").rpartition("/")[2], opened.rows)

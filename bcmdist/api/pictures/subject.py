@@ -1,22 +1,32 @@
 """What a picture is of: a model at one commit, and rows with targets where they are given."""
 
+import functools
 from dataclasses import dataclass
 
+from bcmdist.api.examined import Examined
+from bcmdist.api.relevance import Losses, features, shuffled_losses
 from bcmdist.committee.snapshot import Snapshot
+from bcmdist.prediction.predictors import PREDICTORS
 from bcmdist.prediction.scoring.judged import Judged
+
+# Rows with a shuffled column that are predicted, of all columns together, where each takes a local expert or not.
+# Arbitrary: some seconds.
+SHUFFLED_ROWS, SHUFFLED_LOCALLY = 60_000, 3_000
 
 
 @dataclass(frozen=True)
 class Subject:
     """A model, how it predicts, and rows beside its predictions."""
 
+    of: Examined
     snapshot: Snapshot
+    """the committee, or one of several that are averaged over"""
     method: str
     rows: Judged | None = None
     """some or all of a data set"""
     data: str = ""
     """its name, for titles"""
-    of: int = 0
+    whole: int = 0
     """how many rows it has"""
 
     @property
@@ -29,8 +39,19 @@ class Subject:
     def told(self) -> str:
         """Which rows these are, in words."""
         count = 0 if self.rows is None else len(self.rows)
-        some = "" if count >= self.of else f" of {self.of:,}"
+        some = "" if count >= self.whole else f" of {self.whole:,}"
         return f"{count:,}{some} rows of {self.data}"
+
+    @property
+    def averaged(self) -> str:
+        """What lengthscales are of a mixture, in words; nothing of a single committee."""
+        return f"Lengthscales are geometric means over {self.of.several} committees." if self.of.several > 1 else ""
+
+    def losses(self) -> Losses:
+        """What predictions of the rows lose when a column is shuffled."""
+        most = SHUFFLED_LOCALLY if PREDICTORS[self.method].in_cells else SHUFFLED_ROWS // self.of.several
+        again = functools.partial(self.of.judged_again, method=self.method)
+        return shuffled_losses(again, features(self.snapshot.model), self.judged, most=most)
 
 
 def target_name(subject: Subject) -> str:

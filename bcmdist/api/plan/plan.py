@@ -30,6 +30,7 @@ from bcmdist.learning.hyperparameters import first_kernel, first_mean
 from bcmdist.learning.prepare import QUERY, case_of, query_wanted, survey
 from bcmdist.learning.query_selection import BEGUN, select_points
 from bcmdist.learning.settings import Settings
+from bcmdist.learning.settings_checks import EXACT_INPUTS
 from bcmdist.model.kernels import kernel_parts, parse_kernel
 from bcmdist.model.mean import Mean
 from bcmdist.runtime import memory
@@ -92,6 +93,11 @@ def plan(source, settings: Settings | None = None, *, model=None, runtime: Runti
         raise InvalidOption(
             f"--plan: expected an expert whose work is products of matrices, as the rates that are measured, got "
             f"{settings.expert}; leave it out: some seconds for a million rows are what to expect"
+        )
+    if settings.noisy_inputs != EXACT_INPUTS:
+        raise InvalidOption(
+            f"--plan: expected inputs as they were seen, got --noisy-inputs {settings.noisy_inputs}, whose searches "
+            "end where rows say; leave one of them out"
         )
     keep, source, _ = places(source, "")
     data = open_data(source, x=settings.x, y=settings.y)

@@ -12,18 +12,16 @@ from pathlib import Path
 import numpy as np
 
 from bcmdist import __version__
-from bcmdist.api.advice import advised
-from bcmdist.api.pictures import inputs, paper, residuals, scores
+from bcmdist.api.examined import Examined
+from bcmdist.api.pictures import inputs as pictured
+from bcmdist.api.pictures import paper, residuals, scores
 from bcmdist.api.pictures.pictures import subject_of
 from bcmdist.api.pictures.subject import Subject
-from bcmdist.api.relevance import Losses, features, lengthscales, shuffled_losses
+from bcmdist.api.relevance import Losses, features
 from bcmdist.api.report import page, remarks
 from bcmdist.api.report.baselines import baselines, training_data, training_rows
 from bcmdist.api.report.tables import by_deviation, worst_rows
-from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import InvalidOption
-from bcmdist.prediction import datasets
-from bcmdist.prediction.predictors import chosen_method
 from bcmdist.prediction.scoring.verdicts import verdict
 from bcmdist.runtime.interface import Runtime
 
@@ -56,7 +54,9 @@ class Found:
     remarks: list[str]
 
 
-def report(snapshot: Snapshot, source, out, runtime: Runtime, *, train=None, x=None, y=None, method=None) -> dict:
+def report(
+    of: Examined, source, out, runtime: Runtime, *, train=None, x=None, y=None, method=None, inputs=None
+) -> dict:
     """Write a page about predictions of a data set with targets; its figures, JSON-ready.
 
     Parameters
@@ -65,7 +65,7 @@ def report(snapshot: Snapshot, source, out, runtime: Runtime, *, train=None, x=N
     out : a new or old file whose name ends in .html
     train : path or URL of the data set that baselines learn from; by default the one that the model was fitted to
     x, y : names of its arrays, as in training by default
-    method : how to predict, as recorded at fit by default
+    method, inputs : how to predict, as of `GBCM.predict_zarr`
 
     Returns
     -------
@@ -77,8 +77,9 @@ def report(snapshot: Snapshot, source, out, runtime: Runtime, *, train=None, x=N
         Before any work: the page could not be written, or nothing drawn.
     DataNotFound, InvalidData, UnsupportedTarget, MemoryLimit, WorkerCannotRead
     """
-    refuse(snapshot, source, out, train=train, x=x, y=y, method=method)
-    found = found_of(snapshot, source, runtime, train=train, x=x, y=y, method=method)
+    how = {"train": train, "x": x, "y": y, "method": method, "inputs": inputs}
+    refuse(of, source, out, **how)
+    found = found_of(of, source, runtime, **how)
     with paper.styled():
         _write(out, _page(found))
     return {
@@ -93,22 +94,21 @@ def report(snapshot: Snapshot, source, out, runtime: Runtime, *, train=None, x=N
     }
 
 
-def refuse(snapshot: Snapshot, source, out, *, train=None, x=None, y=None, method=None) -> None:
+def refuse(of: Examined, source, out, *, train=None, x=None, y=None, method=None, inputs=None) -> None:
     """Refuse what can be refused before any work; see `report`."""
     paper.available()
     if Path(out).suffix.lower() not in ENDINGS or "://" in str(out):
         raise InvalidOption(f"report: expected a file whose name ends in .html, got {out}; choose another --out")
     if not Path(out).absolute().parent.is_dir():
         raise InvalidOption(f"report: expected a directory at {Path(out).absolute().parent}, found none; make it")
-    chosen_method(snapshot, method)
-    datasets.open_new_rows(snapshot, source, x=x, y=y or snapshot.model.y_name)
-    training_data(snapshot, train)
+    of.opened(source, x=x, y=y, method=of.chosen_method(method), inputs=inputs)
+    training_data(of.first(), train)
 
 
-def found_of(snapshot: Snapshot, source, runtime: Runtime, *, train=None, x=None, y=None, method=None) -> Found:
+def found_of(of: Examined, source, runtime: Runtime, *, train=None, x=None, y=None, method=None, inputs=None) -> Found:
     """What there is to tell; as `report`."""
-    subject = subject_of(snapshot, runtime, data=source, x=x, y=y, method=method)
-    rows = subject.judged
+    subject = subject_of(of, runtime, data=source, x=x, y=y, method=method, inputs=inputs)
+    rows, snapshot = subject.judged, subject.snapshot
     totals = rows.scores()
     scores = totals.summary()
     data = training_data(snapshot, train)
@@ -125,10 +125,9 @@ def found_of(snapshot: Snapshot, source, runtime: Runtime, *, train=None, x=None
         remarks.of_few_rows(rows),
         remarks.of_baselines(scores, beside),
         remarks.of_capped_targets(rows.y) if "crps" in rows.columns else None,
-        *advised(snapshot),
+        *of.advised(),
     ]
-    losses = shuffled_losses(snapshot, rows, subject.method)
-    return Found(subject, scores, beside, told, losses, [one for one in said if one])
+    return Found(subject, scores, beside, told, subject.losses(), [one for one in said if one])
 
 
 def _same(one, other):
@@ -144,7 +143,7 @@ def _name(url):
 
 def _page(found):
     model = found.subject.snapshot.model
-    title = f"How far {_name(found.subject.snapshot.url)} can be trusted on {found.subject.data}"
+    title = f"How far {_name(found.subject.of.url)} can be trusted on {found.subject.data}"
     return page.page(
         title,
         [
@@ -184,9 +183,10 @@ DISCRETE = (
 
 def _head(found):
     snapshot, subject = found.subject.snapshot, found.subject
-    model = snapshot.model
+    model, many = snapshot.model, subject.of.several
+    judge = f"commit {snapshot.commit}" if many == 1 else f"the mixture of {many} committees, which count alike,"
     return (
-        f"{subject.told}, judged by commit {snapshot.commit} of {snapshot.url}: {snapshot.committee.total.rows:,} rows "
+        f"{subject.told}, judged by {judge} of {subject.of.url}: {snapshot.committee.total.rows:,} rows "
         f"heard in {len(snapshot.ledger):,} partitions; expert {snapshot.facts.expert}, kernel {model.kernel_name}, "
         f"likelihood {model.likelihood.name}, method {subject.method}."
     )
@@ -220,7 +220,7 @@ def _relevance(found):
     snapshot = found.subject.snapshot
     names = [feature.name for feature in features(snapshot.model)]
     order = np.argsort(-found.losses.mean, kind="stable")
-    parts = lengthscales(snapshot)
+    parts = found.subject.of.lengthscales()
     rows = [
         [
             names[k],
@@ -233,14 +233,14 @@ def _relevance(found):
     head = ["input", "lost when shuffled (nats a row)"]
     head += [f"{part.name}, units of the input" for part in parts] + [f"{part.name}, scaled" for part in parts]
     shared = " All inputs share one scaled lengthscale." if parts and all(part.shared for part in parts) else ""
-    linear = f" {inputs.LINEAR}" if parts and snapshot.model.shared.mean.name == "linear" else ""
+    linear = f" {pictured.LINEAR}" if parts and snapshot.model.shared.mean.name == "linear" else ""
     note = (
         f"Lost when shuffled: how much less likely observations become, mean of {found.losses.rows:,} rows, when the "
         "column is shuffled among them; of inputs that say the same each loses little. A lengthscale is the distance "
         f"along an input over which the function changes; any two levels of a category are {np.sqrt(2.0):.2f} apart."
-        f"{shared}{linear}"
+        f" {found.subject.averaged}{shared}{linear}"
     )
-    drawn = page.figure(paper.svg(inputs.relevance(found.subject, found.losses)))
+    drawn = page.figure(paper.svg(pictured.relevance(found.subject, found.losses)))
     return drawn + page.table(head, rows) + page.paragraph(note, note=True)
 
 

@@ -9,11 +9,19 @@ import click
 from bcmdist.api.requests import REQUESTS, Request, located, request_of
 from bcmdist.app.cli.fit import fit
 from bcmdist.app.cli.ingest import ingest
-from bcmdist.app.cli.options import Command, chosen_place, chosen_tls, json_option, security_shown, tls_options
+from bcmdist.app.cli.options import (
+    Command,
+    chosen_place,
+    chosen_tls,
+    json_option,
+    security_shown,
+    tls_options,
+)
 from bcmdist.app.cli.output import one_line, readable, report
 from bcmdist.app.cli.predict import predict
 from bcmdist.app.cli.watching import watch
 from bcmdist.app.finite import finite
+from bcmdist.runtime.portion import Portion
 
 FOLLOW_SECONDS = 0.5
 
@@ -53,10 +61,11 @@ def submit() -> None:
 def _submitting(command, kind):
     """A command with the same options that submits what the other does."""
 
-    def callback(directory, scheduler, workers, serial, tls_ca, tls_cert, tls_key, as_json, **options):
+    def callback(directory, scheduler, share, workers, serial, tls_ca, tls_cert, tls_key, as_json, **options):
         if scheduler is None:
             raise click.UsageError("expected --scheduler ADDRESS of the cluster that is to do the job")
-        chosen_place(scheduler, workers, serial)
+        place = chosen_place(scheduler, workers, serial, share)
+        portion = Portion(place.get("share"), place.get("workers"))
         tls = chosen_tls(scheduler, tls_ca, tls_cert, tls_key)
         from bcmdist.api.carry_out import check  # quick start
         from bcmdist.app import jobs
@@ -65,7 +74,7 @@ def _submitting(command, kind):
         check(request)
         request = located(request)
         with _machine(scheduler, tls) as machine:
-            journal = jobs.submit(directory, request, machine)
+            journal = jobs.submit(directory, request, machine, portion)
         report({"id": journal.id, **_brief(journal), "scheduler": scheduler, "jobs": journal.storage.url}, as_json)
 
     text = command.help.replace("Example: bcmdist", "Example: bcmdist submit") + " --scheduler tcp://HOST:8786"
@@ -104,6 +113,7 @@ def list_jobs(directory, as_json) -> None:
         return
     for one in told:
         done = f"{one['stage']} {one['partitions_done']}/{one['partitions']}" if one.get("stage") else ""
+        done = one.get("waiting") or done
         place = one["message"] if one["state"] == "unreadable" else one.get("out") or one.get("model", "")
         click.echo(one_line(f"{one['id']}  {one.get('command', ''):8} {one['state']:12} {done:24} {place}"))
 
@@ -185,10 +195,12 @@ def cancel(job, directory, as_json) -> None:
 @click.command(cls=Command)
 @click.argument("job", metavar="ID")
 @click.option("--scheduler", metavar="ADDRESS", help="Of the cluster that is to continue it [default: as before].")
+@click.option("--share", type=float, metavar="F", help="At most this part of its worker threads [default: as before].")
+@click.option("--workers", type=int, help="At most so many workers of it [default: as before].")
 @tls_options
 @jobs_option
 @json_option
-def resume(job, scheduler, tls_ca, tls_cert, tls_key, directory, as_json) -> None:
+def resume(job, scheduler, share, workers, tls_ca, tls_cert, tls_key, directory, as_json) -> None:
     """Continue a job that was interrupted, cancelled or failed, from what it has committed.
 
     Example: bcmdist resume ID --scheduler tcp://HOST:8786
@@ -200,7 +212,7 @@ def resume(job, scheduler, tls_ca, tls_cert, tls_key, directory, as_json) -> Non
     scheduler = scheduler or jobs.status(journal)["scheduler"]
     tls = chosen_tls(scheduler, tls_ca, tls_cert, tls_key)
     with _machine(scheduler, tls) as machine:
-        jobs.resume(journal, machine)
+        jobs.resume(journal, machine, Portion(share, workers))
     report({"id": job, **_brief(journal), "scheduler": scheduler}, as_json)
 
 

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import click
 
+from bcmdist.runtime.portion import untold
+
 
 class Command(click.Command):
     """A command that refuses a second value for an option that has one; click would keep the last."""
@@ -52,36 +54,39 @@ def tls_options(command) -> Callable:
 
 
 def runtime_options(command) -> Callable:
-    """--scheduler, --workers, --serial, --quiet, and what a scheduler asks for; the command gets `make_runtime`."""
+    """--scheduler, --share, --workers, --serial, --quiet, and those of TLS; the command gets `make_runtime`."""
 
     @click.option("--scheduler", metavar="ADDRESS", help="Work on the Dask cluster at this address.")
-    @click.option("--workers", type=int, help="Worker processes of a cluster on this machine [default: cores].")
+    @click.option("--share", type=float, metavar="F", help="At most this part of its worker threads, above 0 up to 1.")
+    @click.option("--workers", type=int, help="At most so many workers of it; or of a cluster here [default: cores].")
     @click.option("--serial", is_flag=True, help="Work in this process, without a cluster.")
     @click.option("--quiet", is_flag=True, help="No progress on stderr; warnings and errors stay.")
     @tls_options
     @functools.wraps(command)
-    def wrapped(*args, scheduler, workers, serial, quiet, tls_ca, tls_cert, tls_key, **options):
-        where = chosen_place(scheduler, workers, serial)
+    def wrapped(*args, scheduler, share, workers, serial, quiet, tls_ca, tls_cert, tls_key, **options):
+        where = chosen_place(scheduler, workers, serial, share)
         tls = chosen_tls(where.get("scheduler"), tls_ca, tls_cert, tls_key)
         return command(*args, make_runtime=functools.partial(_runtime, **where, tls=tls, quiet=quiet), **options)
 
     return wrapped
 
 
-def chosen_place(scheduler, workers, serial) -> dict:
+def chosen_place(scheduler, workers, serial, share=None) -> dict:
     """Where to work, by option: what the command line says wins over a configuration file.
 
     Raises
     ------
     click.UsageError
-        Several places are given.
+        Several places are given, or a share of nothing.
     """
     given = {"scheduler": scheduler, "workers": workers, "serial": serial or None}
     typed = set(filter(_is_typed, given))
     chosen = {n: v for n, v in given.items() if v is not None and (n in typed or not typed)}
-    if len(chosen) > 1:
+    if "serial" in chosen and len(chosen) > 1:
         raise click.UsageError("expected one of --scheduler, --workers and --serial, got several")
-    return chosen
+    if share is not None and "scheduler" not in chosen and _is_typed("share"):
+        raise click.UsageError("expected --scheduler ADDRESS beside --share, got none")
+    return chosen | ({"share": share} if share is not None and "scheduler" in chosen else {})
 
 
 def chosen_tls(scheduler, tls_ca, tls_cert, tls_key) -> Tls:
@@ -115,7 +120,7 @@ def security_shown(tls: Tls) -> Any:
     return security_of(*map(str, tls))
 
 
-def _runtime(scheduler=None, workers=None, serial=None, tls=NO_TLS, quiet=False):
+def _runtime(scheduler=None, workers=None, serial=None, share=None, tls=NO_TLS, quiet=False):
     from bcmdist.app.cli.progress import ProgressBar  # quick start
     from bcmdist.runtime.interface import silent  # quick start
 
@@ -126,4 +131,9 @@ def _runtime(scheduler=None, workers=None, serial=None, tls=NO_TLS, quiet=False)
         return SerialRuntime(progress=progress)
     from bcmdist.runtime.dask.cluster import DaskRuntime  # quick start
 
-    return DaskRuntime(scheduler, workers=workers, security=security_shown(tls), progress=progress)
+    security, waits = security_shown(tls), untold if quiet else _say_waits
+    return DaskRuntime(scheduler, workers=workers, share=share, security=security, progress=progress, waits=waits)
+
+
+def _say_waits(words):
+    click.echo(words, err=True)

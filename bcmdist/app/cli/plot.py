@@ -17,24 +17,39 @@ WHAT = ("learning", "calibration", "relevance", "residuals", "drift", "map")
     help="What to draw [default: calibration with --data, else relevance]; learning, calibration and residuals need "
     "--data.",
 )
-@click.option("--data", metavar="TEST.zarr", help="Data set with targets that the model has not heard.")
+@click.option("--data", metavar="TEST.zarr", help="Data set, or table, with targets that the model has not heard.")
 @click.option("--method", metavar="[committee|local|NAME]", help="How to predict [default: as recorded at fit].")
+@click.option(
+    "--inputs",
+    type=click.Choice(["exact", "taylor", "montecarlo"]),
+    help="How to average over uncertain inputs [default: exact where the kernel can, else montecarlo].",
+)
 @click.option("--x", help="Name of the input array [default: as in training].")
-@click.option("--y", help="Name of the target array [default: as in training].")
+@click.option("--y", help="Name of the target array, or of the column of a file [default: as in training].")
+@click.option(
+    "--unseen",
+    type=click.Choice(["error", "other"]),
+    help="Of a file: levels that were not there in training are refused, or a level of their own [default: as in "
+    "training].",
+)
 @runtime_options
 @json_option
-def plot(model, out, what, data, method, x, y, make_runtime, as_json) -> dict:
+def plot(model, out, what, data, method, inputs, x, y, unseen, make_runtime, as_json) -> dict:
     """Draw what MODEL has learned, or how far its predictions can be trusted.
 
     Example: bcmdist plot model --what residuals --data test.zarr --out residuals.png
     """
-    from bcmdist.api.gbcm import GBCM  # quick start
-    from bcmdist.api.opened import refuse_mixture
+    from bcmdist.api.imported import scored  # quick start
+    from bcmdist.api.opened import examined
+    from bcmdist.api.pictures.pictures import plot as drawn
     from bcmdist.api.pictures.pictures import refused
 
-    refuse_mixture(model, "draw")
-    what = refused(what, data, out or "picture.png")
-    out = out or f"{what}.png"
-    with GBCM.held(model) as gbcm, make_runtime() as runtime:
-        gbcm.plot(out, what=what, data=data, method=method, x=x, y=y, runtime=runtime)
+    with examined(model) as of:
+        what = refused(what, data, out or "picture.png", of=of)
+        out = out or f"{what}.png"
+        with scored(of.first().model, model, data, x=x, y=y, unseen=unseen) as (rows, names):
+            if rows is not None:
+                of.opened(rows, **names, method=method, inputs=inputs)
+            with make_runtime() as runtime:
+                drawn(of, out, runtime, what=what, data=rows, method=method, inputs=inputs, **names)
     return report({"what": what, "picture": out}, as_json)

@@ -9,7 +9,7 @@ from bcmdist.app.cli.options import Command, json_option, runtime_options
 
 
 @click.command(cls=Command)
-@options_of(ScoreRequest, arguments=("model", "data"), leave_out=("inputs",))
+@options_of(ScoreRequest, arguments=("model", "data"))
 @click.option("--out", metavar="FILE.html", required=True, help="Page to write; it stands alone.")
 @click.option(
     "--train",
@@ -24,20 +24,19 @@ def report(out, train, make_runtime, as_json, **options) -> dict:
     Example: bcmdist report model test.zarr --out report.html
     """
     asked = request_of(ScoreRequest, options)
-    from bcmdist.api.gbcm import GBCM  # quick start
-    from bcmdist.api.imported import scored
-    from bcmdist.api.opened import refuse_mixture
+    from bcmdist.api.imported import scored  # quick start
+    from bcmdist.api.opened import examined
     from bcmdist.api.report.report import refuse
+    from bcmdist.api.report.report import report as written
 
-    refuse_mixture(asked.model, "report on")
     with (
-        GBCM.held(asked.model) as gbcm,
-        scored(gbcm.model, asked.model, asked.data, x=asked.x, y=asked.y, unseen=asked.unseen) as (data, names),
+        examined(asked.model) as of,
+        scored(of.first().model, asked.model, asked.data, x=asked.x, y=asked.y, unseen=asked.unseen) as (data, names),
     ):
-        how = {"train": train, "method": asked.method, **names}
-        refuse(gbcm.snapshot, data, out, **how)
+        how = {"train": train, "method": asked.method, "inputs": asked.inputs, **names}
+        refuse(of, data, out, **how)
         with make_runtime() as runtime:
-            figures = gbcm.report(data, out, **how, runtime=runtime)
+            figures = written(of, data, out, runtime, **how)
     shown = {name: figures[name] for name in ("report", "rows", "method", "learned_from")}
     words = {f"remark {number}": said for number, said in enumerate(figures["remarks"], start=1)}
     return output.report(figures, as_json, shown | words)

@@ -6,6 +6,7 @@ from bcmdist.app.cli.jobs import jobs_option
 from bcmdist.app.cli.options import NO_TLS, Command, chosen_tls, json_option, security_shown
 from bcmdist.app.cli.output import report
 from bcmdist.errors import MissingExtra
+from bcmdist.runtime.portion import Portion
 
 SCOPES = ("read", "ingest", "admin")
 
@@ -26,7 +27,9 @@ SCOPES = ("read", "ingest", "admin")
 @click.option(
     "--max-waiting", "waiting_rows", type=int, default=10**6, show_default=True, help="Rows that wait to be committed."
 )
+@click.option("--rows", "rows_folder", metavar="DIR", help="Rows of requests, on a disk [default: MODELS_DIR/.rows].")
 @click.option("--scheduler", metavar="ADDRESS", help="Of the Dask cluster that does jobs.")
+@click.option("--share", type=float, metavar="F", help="Of its worker threads, at most, for each job [default: all].")
 @click.option("--tls-ca", metavar="FILE.pem", help="CA of a scheduler at tls://HOST:PORT, shown the same certificate.")
 @click.option("--data", metavar="DIR", help="Data sets and outputs that jobs may name.")
 @jobs_option
@@ -38,7 +41,9 @@ def serve(
     body_seconds,
     per_second,
     waiting_rows,
+    rows_folder,
     scheduler,
+    share,
     tls_ca,
     data,
     directory,
@@ -47,8 +52,8 @@ def serve(
     """Serve the models of a directory over HTTP: predictions, and rows to hear, each once.
 
     Listens on this machine only, unless there are tokens and TLS. SIGTERM ends it, when all requests are answered.
-    Rows of requests are kept in MODELS_DIR/.rows. A scheduler that asks for another certificate than those who ask us
-    is shown the one of Dask's configuration. See /openapi.json for what can be asked.
+    MODELS_DIR may be s3://BUCKET/PREFIX, with --rows DIR for the rows of requests. A scheduler that asks for another
+    certificate than those who ask us is shown the one of Dask's configuration. See /openapi.json for what can be asked.
 
     Example: bcmdist serve models --port 8080 --token-file tokens.json
     """
@@ -67,7 +72,8 @@ def serve(
     security = security_shown(tls)
     if scheduler:
         security_for(scheduler, security)
-    run(folder, listening, limits, jobs=directory, data=data, scheduler=scheduler, security=security)
+    work = {"jobs": directory, "data": data, "scheduler": scheduler, "security": security, "portion": Portion(share)}
+    run(folder, listening, limits, rows=rows_folder, **work)
 
 
 @click.group()

@@ -76,6 +76,8 @@ def spark(values: Sequence[float]) -> str:
 def job_lines(status: dict) -> list[tuple[str, str]]:
     """How a job stands, each figure with its name."""
     lines = [("job", f"{status['id']}  {status['command']}  {status['state']}")]
+    if status["waiting"]:
+        lines.append(("waiting", status["waiting"].removeprefix("waiting ")))
     if status["partitions"]:
         done, total = status["partitions_done"], status["partitions"]
         lines.append((status["stage"], f"[{'#' * (BAR * done // total):.<{BAR}}] {done:,}/{total:,} partitions"))

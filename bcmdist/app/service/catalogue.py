@@ -8,27 +8,49 @@ import threading
 from bcmdist.app.service.answers import Refused
 from bcmdist.app.service.served import Served
 from bcmdist.errors import BcmdistError, DataNotFound, InvalidOption
+from bcmdist.storage.locate import open_storage
+from bcmdist.storage.urls import normal_url, on_objects
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 ROWS = ".rows"  # rows of requests, in a folder for each model
 RENEW_SECONDS = 0.5
+SELDOM = 4  # times that an object store, where every look is paid for, is looked at more seldom
+MODEL = {"commits", "mixture.json"}  # of which a model's folder has one
 log = logging.getLogger("bcmdist.app.service")
 
 
+def refuse_unusable(folder, rows) -> None:
+    """Raise where models cannot be served from a place, or rows of requests not be kept in another."""
+    for name, place in {"MODELS_DIR": folder, "--rows": rows}.items():
+        if "://" in str(place or "") and (name == "--rows" or not on_objects(place)):
+            scheme = str(place).partition("://")[0]
+            raise InvalidOption(f"{name}: expected a directory on a disk, got {scheme}://; serve a copy, or name one")
+    if on_objects(folder) and not rows:
+        raise InvalidOption(
+            "MODELS_DIR: expected --rows DIR on a disk beside s3://, got none; name one that outlives this service: "
+            "rows of requests are kept there until they are committed"
+        )
+    if not on_objects(folder) and not os.path.isdir(folder):
+        raise DataNotFound(f"MODELS_DIR: expected a directory of models, {folder} is none; check the path")
+
+
 class Catalogue:
-    """Models of a directory; each of its folders that holds commits is one, links are not followed.
+    """Models of a directory, or below s3://; each of its folders that holds commits is one, links are not followed.
+
+    Parameters
+    ----------
+    rows : directory for the rows of requests, on a disk; by default beside the models
 
     Raises
     ------
-    DataNotFound, InvalidOption
+    DataNotFound, InvalidOption, StorageUnreachable
     """
 
-    def __init__(self, folder):
-        if "://" in str(folder):
-            raise InvalidOption(f"MODELS_DIR: expected a directory on a disk, got {folder}; serve a copy of it")
-        self.folder = os.path.realpath(folder)
-        if not os.path.isdir(self.folder):
-            raise DataNotFound(f"MODELS_DIR: expected a directory of models, {folder} is none; check the path")
+    def __init__(self, folder, rows=None):
+        self.folder = normal_url(folder) if on_objects(folder) else os.path.realpath(folder)
+        self._on_objects = on_objects(folder)
+        refuse_unusable(folder, rows)
+        self._rows = os.path.realpath(rows or f"{self.folder}/{ROWS}")
         self._served: dict[str, Served] = {}
         self.unreadable: dict[str, str] = {}
         """why models cannot be served, or renewed, by name: the class of the error"""
@@ -81,21 +103,26 @@ class Catalogue:
                 self.unreadable[name] = type(error).__name__
 
     def _found(self):
+        if self._on_objects:
+            storage = open_storage(self.folder)
+            named = filter(NAME.fullmatch, storage.names(""))
+            yield from (name for name in named if MODEL & set(storage.names(name)))
+            return
         with os.scandir(self.folder) as entries:
             for entry in entries:
                 whole = entry.is_dir(follow_symlinks=False) and NAME.fullmatch(entry.name)
-                if whole and {"commits", "mixture.json"} & set(os.listdir(entry.path)):
+                if whole and MODEL & set(os.listdir(entry.path)):
                     yield entry.name
 
     def _load(self, name):
         if name not in self._served:
-            self._served[name] = Served(name, f"{self.folder}/{name}", f"{self.folder}/{ROWS}/{name}")
+            self._served[name] = Served(name, f"{self.folder}/{name}", f"{self._rows}/{name}")
             log.info("model %s is served", name)
         elif self._served[name].renew():
             log.info("model %s was renewed", name)
 
     def _renew(self):
-        while not self._closing.wait(RENEW_SECONDS):
+        while not self._closing.wait(RENEW_SECONDS * (SELDOM if self._on_objects else 1)):
             try:
                 self.look()
             except Exception as error:  # the next look may find more

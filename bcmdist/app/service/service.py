@@ -21,6 +21,7 @@ from bcmdist.app.service.together import Together
 from bcmdist.app.service.work import Work
 from bcmdist.errors import DataNotFound
 from bcmdist.runtime.dask.scheduler import SchedulerMachine
+from bcmdist.runtime.portion import ALL, Portion
 
 log = logging.getLogger("bcmdist.app.service")
 
@@ -42,11 +43,14 @@ class Service:
         data: str | None = None,
         scheduler: str | None = None,
         security: Any = None,
+        portion: Portion = ALL,
+        rows: str | None = None,
     ):
         self.limits, self.metrics, self.closing = limits, Metrics(), False
-        self.catalogue = Catalogue(folder)
+        self.catalogue = Catalogue(folder, rows)
         machine = functools.partial(SchedulerMachine, security=security)
-        self.work = Work(absolute(jobs), self.catalogue.folder, data and os.path.realpath(data), scheduler, machine)
+        data = data and os.path.realpath(data)
+        self.work = Work(absolute(jobs), self.catalogue.folder, data, scheduler, portion, machine)
         self.board = Board(self.catalogue, self.work)
         self.computing = anyio.CapacityLimiter(max(2, os.cpu_count() or 1))
         self.together = Together(self.computing)

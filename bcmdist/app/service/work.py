@@ -19,6 +19,8 @@ from bcmdist.app.service.answers import Refused, without_places
 from bcmdist.app.service.catalogue import NAME
 from bcmdist.errors import BcmdistError, DataNotFound, InvalidOption, JobRefused
 from bcmdist.runtime.dask.scheduler import SchedulerMachine
+from bcmdist.runtime.portion import ALL, Portion
+from bcmdist.storage.urls import on_objects
 
 HIDDEN = ("coordinator", "scheduler", "host", "pid", "by")
 LINES_SHOWN = 8  # of a log, beside how a job stands
@@ -35,6 +37,8 @@ class Work:
     """directory of data sets and outputs; None: nothing can be submitted"""
     scheduler: str | None = None
     """address; None: likewise"""
+    portion: Portion = ALL
+    """of the cluster that each job may take"""
     machine: Callable[[str], AbstractContextManager[Any]] = SchedulerMachine
 
     def submit(self, asked: dict) -> dict:
@@ -55,7 +59,7 @@ class Work:
         except DataNotFound as error:
             raise Refused(404, "DataNotFound", without_places(str(error))) from error
         with self.machine(self.scheduler) as machine:
-            journal = jobs.submit(self.jobs, request, machine)
+            journal = jobs.submit(self.jobs, request, machine, self.portion)
         return self._shown(jobs.status(journal))
 
     def listed(self) -> list[dict]:
@@ -110,7 +114,8 @@ class Work:
     def _path(self, name, value):
         root = self.models if name == "model" else self.data
         path = f"{root}/{value}"
-        if not NAME.fullmatch(value) or os.path.realpath(path) != os.path.join(os.path.realpath(str(root)), value):
+        within = on_objects(root) or os.path.realpath(path) == os.path.join(os.path.realpath(str(root)), value)
+        if not NAME.fullmatch(value) or not within:
             raise InvalidOption(
                 f"{name}: expected a name of letters, digits and . _ - in the service's directory, got another; give "
                 "the name of a model, of a data set, or of a new output"

@@ -18,6 +18,7 @@ import random
 import time
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from bcmdist.committee.cells import heard_in_cells, refuse_heard_in_cells
@@ -46,7 +47,7 @@ from bcmdist.errors import (
 )
 from bcmdist.experts.limits import refuse_large_expert
 from bcmdist.experts.precision import refuse_inexact
-from bcmdist.experts.tasks import Contribution, EPExpert, Expert
+from bcmdist.experts.tasks import Contribution
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import record_digest
 from bcmdist.storage.ledger import RUNNING
@@ -92,7 +93,7 @@ class _Loop:
         fading = self._fading()
         if fading.window:
             refuse_inexact(snapshot.model.precision, snapshot.url, "keep a --window")
-        self.expert = (EPExpert if snapshot.facts.approximation == "ep" else Expert)(snapshot.reference)
+        self.expert = snapshot.expert()
         self.admission = Admission(self._known(fading), snapshot.surveyed, options, self._unfit)
         self.watch, self.before = watch, snapshot.ledger
         """who looks on; the ledger as it was when this began"""
@@ -101,6 +102,8 @@ class _Loop:
         self.read_to = snapshot.offsets.get(source.name) if options.watch else None
         self.given = 0
         """new partitions that were handed out"""
+        self.passed_over = 0
+        """others that were: of what was heard before, or falls out of a window"""
         self.label = "ingest" if source.name else "experts"
         self.behind = Behind(source)
         self.failures: list[BcmdistError] = []
@@ -121,6 +124,7 @@ class _Loop:
         """Why a partition cannot be heard by this model here; None where it can."""
         try:
             self.snapshot.refuse_unlike([part])
+            self.snapshot.model.refuse_unknown_errors(part.data)
             refuse_large_expert([part], self.snapshot.model.shared, self.runtime, self.snapshot.model.likelihood)
         except BcmdistError as error:
             return error
@@ -194,10 +198,13 @@ class _Loop:
         """Partitions of deliveries: those to compare with what was heard of them, and new ones."""
         model, known, fresh = self.snapshot.model, list[Partition](), list[Partition]()
         for delivery in deliveries:
-            self.read_to = delivery.offset
-            told = self._do(self.admission.delivered(delivery))
+            self.read_to, skipped = delivery.offset, len(self.admission.report.skipped)
+            parts = tuple(self.snapshot.with_variance(delivery.parts))
+            told = self._do(self.admission.delivered(replace(delivery, parts=parts)))
             known += [*told.compare, *from_keys(told.compare_keys, y=model.y_name, schema=model.schema)]
             fresh += told.hear
+            skipped = len(self.admission.report.skipped) - skipped
+            self.passed_over += max(0, len(delivery.parts) - len(told.hear) - skipped)
         self.given += len(fresh)
         return known, fresh
 
@@ -292,10 +299,14 @@ class _Loop:
         if not self.source.name:
             return None
         report = self.admission.report
-        self.behind.look(self.read_to, self.given)
+        self._look()
         some = [entry.rows for entry in self.snapshot.ledger[-100:]]
         rows = sum(some) / len(some) if some else self.snapshot.facts.rows_per_expert
-        return self.behind.told(report.partitions + self.admission.uncommitted + len(report.skipped), rows)
+        heard = report.partitions + self.admission.uncommitted
+        return self.behind.told(heard + len(report.skipped) + self.passed_over, rows)
+
+    def _look(self):
+        self.behind.look(self.read_to, self.given + self.passed_over)
 
     def _prune(self):
         if self.unpruned:
@@ -315,6 +326,6 @@ class _Loop:
         """Partitions heard of those read and those that wait, about."""
         done = self.admission.report.partitions + self.admission.uncommitted
         if not finished:
-            self.behind.look(self.read_to, self.given)
-        total = done if finished else max(self.behind.announced, self.given, done + 1)
+            self._look()
+        total = done if finished else max(self.behind.announced - self.passed_over, self.given, done + 1)
         self.runtime.progress(self.label, done, total)

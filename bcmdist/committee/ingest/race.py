@@ -43,4 +43,4 @@ def heard_again(
 
 def _made(entry: Entry, new: Entry) -> Entry:
     """An entry with what belongs to its rows, of a new one."""
-    return replace(entry, digest=new.digest, sites=new.sites, densities=new.densities)
+    return replace(entry, digest=new.digest, state=new.state, densities=new.densities)

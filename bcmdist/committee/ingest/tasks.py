@@ -23,7 +23,7 @@ class Hearing:
 
 def identity(entry: Entry) -> Entry:
     """What of an entry says whose rows, and which message of them, it is."""
-    return Entry(entry.key, entry.digest, entry.rows, at=entry.at, sites=entry.sites)
+    return Entry(entry.key, entry.digest, entry.rows, at=entry.at, state=entry.state)
 
 
 @dataclass(frozen=True)

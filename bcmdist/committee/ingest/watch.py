@@ -5,7 +5,6 @@ from typing import Any, Never, Protocol
 
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition
-from bcmdist.experts.tasks import EPExpert, Expert
 from bcmdist.runtime.interface import Outcome
 from bcmdist.runtime.task import Task
 from bcmdist.storage.ledger import Entry
@@ -14,7 +13,7 @@ from bcmdist.storage.ledger import Entry
 class Watch(Protocol):
     """Somebody who looks on at one ingestion; asked in the order of the methods."""
 
-    def hearing(self, expert: Expert | EPExpert, snapshot: Snapshot) -> Task:
+    def hearing(self, expert: Task, snapshot: Snapshot) -> Task:
         """The task that hears new partitions by an expert, under a commit."""
 
     def beside(self, snapshot: Snapshot) -> Iterator[tuple[Task, list[Partition]]]:

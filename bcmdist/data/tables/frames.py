@@ -49,8 +49,16 @@ def coding_of(X) -> Coding | None:
 
 
 def is_uncoded(X, coding: Coding) -> bool:
-    """Whether X is a data frame with the columns of a table, which are no inputs as they are."""
-    return hasattr(X, "iloc") and bool(coding.told()) and set(coding.columns) <= set(map(str, X.columns))
+    """Whether X is a data frame with the columns of a table, which are no inputs as they are.
+
+    Dates may have become the days that a column of the same name holds: then they are.
+    """
+    if not (hasattr(X, "iloc") and coding.told()):
+        return False
+    known = {str(name): name for name in X.columns}
+    if set(coding.inputs) <= set(known) and not has_levels(X[[known[name] for name in coding.inputs]]):
+        return False
+    return set(coding.columns) <= set(known)
 
 
 def refuse_others(X, coding: Coding) -> None:

@@ -21,6 +21,7 @@ def evidence_gradient(snapshot: Snapshot, runtime) -> dict[str, np.ndarray]:
     """
     model, how, done = snapshot.model, snapshot.facts.approximation, snapshot.facts.passes
     query, likelihood = model.query, model.likelihood
+    model.refuse_moved_inputs("gradient")
     converged = likelihood.exact or (how == "laplace" and done and passes.within(done[-1]))
     if likelihood.processes > 1 or not converged:
         raise InvalidOption(

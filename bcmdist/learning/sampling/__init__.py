@@ -1,1 +1,1 @@
-"""Hyper-parameters by sampling: Hamiltonian Monte Carlo, its chains and whether they agree."""
+"""Hyper-parameters by sampling: the chains of Hamiltonian Monte Carlo and whether they agree."""

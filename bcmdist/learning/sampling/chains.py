@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from bcmdist.experts.hmc import Chain
 from bcmdist.learning.sampling.convergence import effective_sample_size, split_rhat
-from bcmdist.learning.sampling.hmc import Chain
 from bcmdist.storage.commits import Commit, ModelStore, open_store
 
 FOLDER = "chains"

@@ -10,13 +10,14 @@ import numpy as np
 
 from bcmdist.committee.loading import load_committee
 from bcmdist.errors import ModelDamaged, ModelNotFound, NotPositiveDefinite
-from bcmdist.experts.tasks import Contribution, EPExpert, Expert
+from bcmdist.experts.tasks import Contribution
 from bcmdist.model.targets import model_observations, model_rows
 from bcmdist.prediction.arrivals.drift import noted
 from bcmdist.prediction.fitted import Fitted, load_fitted
 from bcmdist.prediction.noting import noted_errors, seed_of
 from bcmdist.prediction.scoring import surprise
 from bcmdist.prediction.tasks import score_rows
+from bcmdist.runtime.task import Task
 from bcmdist.storage.commits import Reference
 from bcmdist.storage.loading import load_record
 
@@ -35,7 +36,7 @@ SAMPLES = 4
 class Arrival:
     """The message of a partition, whose ledger entry tells how well its rows were predicted before."""
 
-    expert: Expert | EPExpert
+    expert: Task
     belief: Reference
     """the commit that predicts; where it has been pruned meanwhile, nothing is noted"""
 
@@ -62,7 +63,7 @@ class Arrival:
 class Withheld:
     """How well samples of rows of a partition that was heard are predicted by a committee that has not heard it."""
 
-    expert: Expert | EPExpert
+    expert: Task
     """repeats its message"""
     belief: Reference
     aside: ClassVar[bool] = True

@@ -14,7 +14,6 @@ from bcmdist.committee.fading import weights
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition, from_key
 from bcmdist.errors import BcmdistError
-from bcmdist.experts.tasks import EPExpert, Expert
 from bcmdist.prediction.arrivals.tasks import Noted, Withheld
 from bcmdist.prediction.scoring import surprise
 from bcmdist.runtime.interface import Outcome
@@ -38,17 +37,11 @@ class Withholding:
         for entry in entries:
             self.asked = True
             at = BlobReference(snapshot.url, entry.at) if entry.at else None
-            ep = snapshot.facts.approximation == "ep"
             with contextlib.suppress(BcmdistError):  # data that have gone
                 named = {"y": snapshot.model.y_name, "schema": snapshot.model.schema}
-                part = from_key(entry.key, **named, weight=counts[entry.key], sites=entry.sites)
+                part = from_key(entry.key, **named, weight=counts[entry.key], state=entry.state)
                 self._waiting.add(part.key)
-                yield (
-                    Withheld(
-                        EPExpert(snapshot.reference) if ep else Expert(snapshot.reference, at), snapshot.reference
-                    ),
-                    [part],
-                )
+                yield Withheld(snapshot.expert(at), snapshot.reference), [part]
 
     def is_of(self, outcome: Outcome) -> bool:
         """Whether an outcome is of such a task: what fails is left out."""

@@ -28,6 +28,7 @@ def effective_parameters(snapshot: Snapshot, runtime) -> dict[str, float]:
     Where `data` is well above `query`, more query points would let the committee learn more.
     """
     likelihood = snapshot.model.likelihood
+    snapshot.model.refuse_moved_inputs("degrees of freedom of the data")
     if likelihood.coupled or not snapshot.ledger:
         raise InvalidOption(
             f"degrees of freedom of the data: expected a committee that has heard rows of classes apart, got "
@@ -56,6 +57,7 @@ def calibration(snapshot: Snapshot, *, allowed_bytes, seed=0) -> dict:
     MemoryLimit, DataChanged
     """
     query, likelihood = snapshot.model.query, snapshot.model.likelihood
+    snapshot.model.refuse_moved_inputs("calibration")
     if not likelihood.normal:
         raise InvalidOption(
             f"calibration: expected a gaussian likelihood, whose errors are known without sampling, got "

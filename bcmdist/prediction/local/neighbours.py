@@ -62,19 +62,24 @@ class Neighbours:
     def latent(self, X) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of f at scaled inputs X (n, D), as `predict_latent` gives them."""
         cells, shared = self.arrangement.tree.route(X), self.model.shared
-        mean, variance = (np.repeat(one, len(X), axis=0) for one in predict_latent(shared, self.belief, X[:1]))
+        if not len(X):
+            return predict_latent(shared, self.belief, X)
+        said: list[tuple[np.ndarray, ...]] = []
         order = np.argsort(cells, kind="stable")
         for some in (order[a : a + self.seen.block_rows] for a in range(0, len(X), self.seen.block_rows)):
             B = self.seen.columns(X[some])
             for cell, expert in self._experts(np.unique(cells[some])):
                 mine = cells[some] == cell
                 here = some[mine]
-                mean[here], variance[here] = (
+                found = (
                     predict_latent(shared, self.belief, X[here])
                     if expert is None
                     else predict_local(self.seen, expert, X[here], B[mine])
                 )
-        return mean, variance
+                said.append((here, *found))
+        place, mean, variance = (np.concatenate(parts) for parts in zip(*said, strict=True))
+        back = np.argsort(place)
+        return mean[back], variance[back]
 
     def jumps(self, cell, X, start) -> np.ndarray:
         """Mean squared difference between a cell and the next one at points between their nearest rows, in units of
@@ -114,11 +119,14 @@ class Neighbours:
         owners = self.arrangement.partition_of(cells)
         for owner in np.unique(owners):
             mine = cells[owners == owner].tolist()
-            rows = {cell: self._rows(cell, owner) for cell in mine}
-            together = np.unique(np.concatenate([rows[cell] for cell in mine if cell not in self._kept] or [NO_ROWS]))
+            rows = {cell: self._rows(cell, owner) for cell in mine if cell not in self._kept}
+            together = np.unique(np.concatenate([NO_ROWS, *rows.values()]))
             read = self._read(together) if len(together) else None
             for cell in mine:
-                yield cell, get_or_make(self._kept, cell, functools.partial(self._expert, read, together, rows[cell]))
+                yield (
+                    cell,
+                    get_or_make(self._kept, cell, functools.partial(self._expert, cell, owner, rows, read, together)),
+                )
 
     def _rows(self, cell, owner):
         """Rows of core and halo that the committee has heard, ascending."""
@@ -150,7 +158,8 @@ class Neighbours:
         scaled = self.model.scaling.inputs(X)
         return scaled, self.seen.columns(scaled), obs
 
-    def _expert(self, read, together, rows):
+    def _expert(self, cell, owner, known, read, together):
+        rows = known[cell] if cell in known else self._rows(cell, owner)
         if not len(rows):
             return None
         if not np.isin(rows, together).all():  # it was kept when rows were read, and is not any more
@@ -203,7 +212,12 @@ class LocallyFitted(Predictor):
 
     @classmethod
     def of_snapshot(cls, snapshot) -> "LocallyFitted":
-        return cls.of_commit(snapshot.reference)
+        """Made once, until there is another commit, so that an opened model keeps the factors of its cells."""
+        commit, known = snapshot.read.get("local", (None, None))
+        if commit != snapshot.commit:
+            known = cls.of_commit(snapshot.reference)
+            snapshot.read["local"] = snapshot.commit, known
+        return known
 
     @classmethod
     def of_commit(cls, reference) -> "LocallyFitted":

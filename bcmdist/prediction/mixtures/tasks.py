@@ -2,8 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -19,9 +19,10 @@ from bcmdist.prediction.mixtures.normal_mixtures import (
     mixture_moments,
     mixture_quantile,
 )
+from bcmdist.prediction.scoring.judged import Judged, nothing
 from bcmdist.prediction.scoring.pit import Places
-from bcmdist.prediction.scoring.scores import Scores, class_scores, real_scores
-from bcmdist.prediction.tasks import predict_rows
+from bcmdist.prediction.scoring.scores import Scores
+from bcmdist.prediction.tasks import predict_rows, share_of
 from bcmdist.storage.commits import Reference
 from bcmdist.storage.locate import open_storage
 
@@ -72,19 +73,50 @@ class MixtureScore:
     members: Members
 
     def __call__(self, part, rows) -> Scores:
-        first, *_ = members = references(self.members)
-        model = load_fitted(first).model
-        seen = model_observations(model, part, rows.obs)
-        said = said_by(members, rows)
-        prediction = mixed(said)
-        if "probability" in prediction:
-            return class_scores(seen.y, prediction)
-        means, sds = components(said)
-        y = rows.obs.y
-        log_density, crps = mixture_log_density(means, sds, y), mixture_crps(means, sds, y)
-        at = mixture_cdf(means, sds, y)
-        where = Places(at, at, np.ones(len(y), dtype=bool))
-        return real_scores(y, prediction, log_density, where, train_mean=model.scaling.y_mean, crps=crps)
+        return _judged(references(self.members), part, rows, np.arange(part.rows)).scores()
+
+
+@dataclass(frozen=True)
+class MixtureJudge:
+    """The rows of a partition beside predictions of a mixture: about a share of them, as `Judge` takes them."""
+
+    members: Members
+    share: float
+
+    def __call__(self, part, rows) -> Judged:
+        some = np.flatnonzero(share_of(np.arange(part.start, part.stop), self.share))
+        return _judged(references(self.members), part, rows, some) if len(some) else nothing(rows.X.shape[1])
+
+
+def _judged(members, part, rows, some):
+    obs = model_observations(load_fitted(members[0]).model, part, rows.obs)
+    return judge_mixed(members, [Judged(part.start + some, rows.X[some], obs[some])])[0]
+
+
+def judge_mixed(members: tuple[Reference, ...], several: Sequence[Judged]) -> list[Judged]:
+    """Several sets of rows beside predictions of models that are loaded one after the other, once for all sets."""
+    said = [[_said(fitted, rows) for rows in several] for fitted in map(Fitted.of_commit, members)]
+    model = load_fitted(members[0]).model
+    return [_beside(model, rows, stacked(each)) for rows, each in zip(several, zip(*said, strict=True), strict=True)]
+
+
+def _said(fitted, rows):
+    return _kept(predict_rows(fitted, rows.X, rows.obs))  # the targets are not looked at
+
+
+def _beside(model, rows, said):
+    """Rows with observations in the units of the model beside what members have said of them."""
+    units, found = model.likelihood.units, mixed(said)
+    if "probability" in found:
+        own = np.take_along_axis(found["probability"], rows.obs.y.astype(int)[:, None], axis=1)[:, 0]
+        with np.errstate(divide="ignore"):
+            return replace(rows, columns=found | {"y": rows.obs.y, "log_density": np.log(own)})
+    y = model.scaling.targets(rows.obs.y, units)
+    means, sds = components(said)
+    at = mixture_cdf(means, sds, y)
+    found |= {"y": y, "log_density": mixture_log_density(means, sds, y), "crps": mixture_crps(means, sds, y)}
+    found |= vars(Places(at, at, np.ones(len(y), dtype=bool)))
+    return replace(rows, columns=found, train_mean=model.scaling.training_mean(units))
 
 
 @dataclass(frozen=True)
@@ -108,8 +140,13 @@ def said_by(members: tuple[Reference, ...], rows) -> dict[str, np.ndarray]:
 
 def stacked(predictions: Iterable[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     """Predictions of one member after the other, by name, members along a new first axis."""
-    kept = [{name: value for name, value in said.items() if name in MIXED} for said in predictions]
+    kept = list(map(_kept, predictions))
     return {name: np.array([said[name] for said in kept]) for name in kept[0]}
+
+
+def _kept(said):
+    """What is mixed of what a member says."""
+    return {name: value for name, value in said.items() if name in MIXED}
 
 
 def components(said) -> tuple[np.ndarray, np.ndarray]:

@@ -10,6 +10,7 @@ import numpy as np
 from bcmdist.data.observations import Observations, joined
 from bcmdist.prediction.scoring.pit import Places
 from bcmdist.prediction.scoring.scores import Scores, class_scores, event_scores, real_scores
+from bcmdist.prediction.uncertain.ways import Around
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Judged:
     `high` and `seen` of `Places`, and `crps` of measurements or `deviance` of counts and lifetimes"""
     train_mean: float = float("nan")
     """of the training targets"""
+    around: Around | None = None
+    """by how much X may be off, where that is known"""
 
     def __len__(self) -> int:
         return len(self.number)
@@ -38,12 +41,14 @@ class Judged:
         assert other.obs is not None
         number, X = (np.concatenate(pair) for pair in ((self.number, other.number), (self.X, other.X)))
         columns = {name: np.concatenate([values, other.columns[name]]) for name, values in self.columns.items()}
-        return Judged(number, X, joined(self.obs, other.obs), columns, self.train_mean)
+        around = None if self.around is None or other.around is None else self.around + other.around
+        return Judged(number, X, joined(self.obs, other.obs), columns, self.train_mean, around)
 
     def __getitem__(self, rows) -> "Judged":
         """Some rows, by their places here."""
         columns = {name: values[rows] for name, values in self.columns.items()}
-        return Judged(self.number[rows], self.X[rows], self.obs and self.obs[rows], columns, self.train_mean)
+        obs, around = self.obs and self.obs[rows], self.around and self.around[rows]
+        return Judged(self.number[rows], self.X[rows], obs, columns, self.train_mean, around)
 
     @property
     def y(self) -> np.ndarray:

@@ -44,6 +44,10 @@ class Around:
         """Of some rows."""
         return Around(self.variance[rows], self.way)
 
+    def __add__(self, other: "Around") -> "Around":
+        """Of these rows and others."""
+        return Around(np.concatenate([self.variance, other.variance]), self.way)
+
     def latent(self, predictor: Predictor, X) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of f at scaled inputs X (n, D), known up to these."""
         return WAYS[self.way](predictor, X, covariances(self.variance, predictor.model.scaling))

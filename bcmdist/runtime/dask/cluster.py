@@ -13,6 +13,7 @@ by the batch, a second run replaces the first. On loss of all workers or of the 
 """
 
 import contextlib
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,8 +23,10 @@ from distributed.client import ClosedClientError
 from distributed.comm import CommClosedError
 
 from bcmdist.data.partition import Partition, Work
-from bcmdist.errors import BcmdistError, WorkerCannotRead, WorkerLost
+from bcmdist.errors import BcmdistError, InvalidOption, WorkerCannotRead, WorkerLost
+from bcmdist.runtime.dask.allotment import await_allotment
 from bcmdist.runtime.dask.connection import (
+    AGAIN_SECONDS,
     CONNECT_SECONDS,
     IgnoreInterrupts,
     KeepPages,
@@ -41,6 +44,7 @@ from bcmdist.runtime.dask.one_by_one import WINDOW, DeathIsFinal, OneByOne
 from bcmdist.runtime.dask.sums import FAN_IN, SUM_PRIORITY
 from bcmdist.runtime.dask.telling import Telling
 from bcmdist.runtime.interface import Outcome, Progress, SumLost, silent
+from bcmdist.runtime.portion import ALL, Portion, untold
 from bcmdist.runtime.signals import finished_first
 from bcmdist.runtime.task import run_batch
 
@@ -60,9 +64,15 @@ class DaskRuntime:
         Of a running scheduler, such as `tcp://127.0.0.1:8786`. Without it a `LocalCluster` is
         started, on loopback only, and ended with the runtime.
     workers : int, optional
-        Worker processes of the `LocalCluster`, of one thread each; by default one per core.
+        Worker processes of the `LocalCluster`, of one thread each; by default one per core. At an address: workers
+        of it that are used at most.
+    share : float, optional
+        At an address: part of its worker threads that are used at most, one worker at least. With `share` or `workers`
+        these are its own: no other runtime that asks for a part is given them, and it waits where none is free.
     security : distributed.Security, optional
         Certificates for an address `tls://HOST:PORT`; by default those of Dask's configuration.
+    waits : callable
+        Told what is waited for, in words, before there is a worker.
 
     Raises
     ------
@@ -74,11 +84,17 @@ class DaskRuntime:
         address: str | None = None,
         *,
         workers: int | None = None,
+        share: float | None = None,
         security: distributed.Security | None = None,
         progress: Progress = silent,
+        waits: Callable[[str], None] = untold,
         connect_seconds: float = CONNECT_SECONDS,
     ):
+        portion = Portion(share, workers)
+        if share is not None and not address:
+            raise InvalidOption("share: expected the address of a cluster beside it, got none; give one")
         self.progress = progress
+        self._portion = portion if address else ALL
         self._cluster, self._scratch = None, None
         self._held: dict[tuple, Held] = {}
         self._lent: list[LimitBlas | KeepPages] = []  # to workers, while we are there
@@ -89,12 +105,12 @@ class DaskRuntime:
                     self._cluster = local_cluster(workers, self._scratch.name)
             self._client = connect(address or self._cluster, connect_seconds, security)
             self._telling = Telling(self._client)
-            self._prepare_workers()
+            self._prepare_workers(waits)
         except BaseException:
             self.close()
             raise
 
-    def _prepare_workers(self):
+    def _prepare_workers(self, waits):
         check_versions(self._client)
         self._lent = [LimitBlas(self._client.id), KeepPages(self._client.id)]
         for plugin in self._lent:
@@ -102,7 +118,9 @@ class DaskRuntime:
         if self._cluster is not None:
             self._client.register_plugin(IgnoreInterrupts())
         self._client.register_plugin(DeathIsFinal(self._client.id))
-        facts, workers = answering_workers(self._client)
+        if self._portion:
+            await_allotment(self._pulse("workers"), self._portion, waits)
+        facts, workers = self._answering_workers()
         check_blas(facts)
         self.threads = sum(w["nthreads"] for w in workers.values())
         # A worker without a limit may use what its machine has.
@@ -112,10 +130,23 @@ class DaskRuntime:
             if address in facts
         )
 
+    def _answering_workers(self):
+        """Facts of workers that answer, and what the scheduler knows of ours, of which at least one does."""
+        pulse = self._pulse("workers")
+        while True:
+            facts, known = answering_workers(self._client)
+            workers = {address: known[address] for address in pulse.check() if address in known}
+            if workers.keys() & facts.keys():
+                return facts, workers
+            time.sleep(AGAIN_SECONDS)
+
+    def _pulse(self, label, partitions=None):
+        return Heartbeat(self._client, label, partitions, allotted=bool(self._portion))
+
     def sum(self, task, parts, *, label) -> Any:
         """Sum of a task over partitions; batches run anywhere, results add up in a fixed tree."""
         while True:
-            pulse = Heartbeat(self._client, label, len(parts))
+            pulse = self._pulse(label, len(parts))
             try:
                 if all(isinstance(part, Partition) and part.data.kept for part in parts):
                     with contextlib.suppress(NoAnswer):
@@ -130,7 +161,7 @@ class DaskRuntime:
         """The sum over partitions that workers hold, or from now on do."""
         key = tuple((part.data.kept, part.start, part.stop, part.weight) for part in parts)
         self.progress(label, 0, len(parts))
-        held = self._held.pop(key, None) or Held(self._client, parts, pulse.ask("ncores"), pulse)
+        held = self._held.pop(key, None) or Held(self._client, parts, pulse.threads(), pulse)
         try:
             total = held.sum(task, pulse)
         except NoAnswer:
@@ -167,11 +198,11 @@ class DaskRuntime:
 
     def each(self, work, *, label) -> Iterator[Outcome]:
         """Outcome of each pair of a task and partitions, in the order of completion."""
-        return OneByOne(self._telling, self.threads, label).outcomes(work)
+        return OneByOne(self._telling, self.threads, self._pulse(label)).outcomes(work)
 
     def total(self, kept, *, label) -> Any:
         """What was kept, added up by the workers that have it."""
-        pulse = Heartbeat(self._client, label)
+        pulse = self._pulse(label)
         pulse.done = kept.partitions
         try:
             return self._fetched(kept.added(), pulse)

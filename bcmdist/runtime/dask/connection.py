@@ -99,15 +99,13 @@ def scratch_directory() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="bcmdist-", dir=where, ignore_cleanup_errors=True)
 
 
-def local_cluster(workers, scratch) -> distributed.LocalCluster:
+def local_cluster(workers: int | None, scratch) -> distributed.LocalCluster:
     """A cluster of processes on this machine.
 
     Parameters
     ----------
     scratch : directory for what its workers spill; they leave an empty directory there
     """
-    if workers is not None and workers < 1:
-        raise InvalidOption(f"workers: expected at least 1, got {workers}; give a positive number")
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise InvalidOption(
             "a cluster of processes needs the script's main part under\n    if __name__ == '__main__':\n"

@@ -152,7 +152,7 @@ class Flights:
         late = [f for f in self.flying if len(f.copies) == 1 and f.copies[0].started < deadline]
         if not late:
             return
-        busy = self.pulse.ask("processing", workers=None)
+        busy = self.pulse.ask("processing", workers=list(self.pulse.threads()))
         holders = self.pulse.ask("who_has", keys=[flight.copies[0].future.key for flight in late])
         for flight in late:
             key = flight.copies[0].future.key

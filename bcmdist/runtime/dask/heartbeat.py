@@ -21,13 +21,16 @@ class Heartbeat:
         Of the work, for errors.
     partitions : int, optional
         In all, for errors.
+    allotted : bool
+        Whether the client has workers of its own there.
     """
 
-    def __init__(self, client, label, partitions=None):
+    def __init__(self, client, label, partitions=None, *, allotted=False):
         self.client = client
         self.label = label
         self.done = 0
         """partitions that are done, for errors"""
+        self._allotted = allotted
         self._of_all = "" if partitions is None else f" of {partitions}"
         self._alive = self._checked = time.monotonic()
 
@@ -37,7 +40,7 @@ class Heartbeat:
             self.check()
 
     def check(self) -> list[str]:
-        """Addresses of the workers; none where the scheduler does not answer in time.
+        """Addresses of our workers; none where the scheduler does not answer in time.
 
         Raises
         ------
@@ -47,7 +50,7 @@ class Heartbeat:
         if self.client.status != "running":
             raise self.lost()
         self._checked = time.monotonic()
-        workers = list(self.ask("ncores"))
+        workers = list(self.threads())
         if workers:
             self._alive = time.monotonic()
         elif time.monotonic() - self._alive >= WORKERS_SECONDS:
@@ -56,6 +59,12 @@ class Heartbeat:
                 f"{self._of_all} partitions; what was committed is safe: start workers and repeat the command"
             )
         return workers
+
+    def threads(self) -> dict[str, int]:
+        """Of each of our workers, by address; {} where the scheduler does not answer in time."""
+        if not self._allotted:
+            return self.ask("ncores")
+        return self.ask("bcmdist_allotted", client=self.client.id).get("mine", {})
 
     def ask(self, what, **options) -> Any:
         """Answer of the scheduler to a question about workers and tasks, by name; {} where none comes in time."""

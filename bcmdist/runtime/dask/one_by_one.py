@@ -52,12 +52,12 @@ PREFIX = "each-"  # of the keys of such tasks
 
 
 class OneByOne:
-    """One call of `Runtime.each` on a cluster of so many threads."""
+    """One call of `Runtime.each` on so many threads of a cluster."""
 
-    def __init__(self, telling: Telling, threads, label):
+    def __init__(self, telling: Telling, threads, pulse: Heartbeat):
         self.client = telling.client
         self.window = WINDOW * threads
-        self.pulse = Heartbeat(self.client, label)
+        self.pulse = pulse
         self.flights = Flights(telling, self.pulse, PREFIX)
         self.again: collections.deque = collections.deque()
         self.quarantine = Quarantine()

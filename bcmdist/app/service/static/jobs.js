@@ -11,6 +11,7 @@ export function showJobs(jobs) {
 
 function item(job, isOpen) {
   const parts = [element("strong", {}, job.command ?? "job"), element("span", job.error ? { class: "alarm" } : {}, job.state)];
+  if (job.waiting) parts.push(element("span", { class: "quiet" }, job.waiting));
   if (job.partitions) {
     const text = `${short(job.partitions_done)} of ${short(job.partitions)} partitions`;
     parts.push(element("progress", { max: job.partitions, value: job.partitions_done, "aria-label": `${job.stage}: ${text}` }));

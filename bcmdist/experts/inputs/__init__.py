@@ -1,0 +1,1 @@
+"""Inputs that were seen with normal errors: where those were that rows were measured at, as an expert believes."""

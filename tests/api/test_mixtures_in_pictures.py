@@ -1,0 +1,159 @@
+"""Pictures and reports of mixtures, of uncertain inputs and of tables: what is said of a single committee and Zarr."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import zarr
+from click.testing import CliRunner
+
+from bcmdist import GBCM, SerialRuntime, Settings
+from bcmdist.api.examined import Alone
+from bcmdist.api.mixture import Mixture
+from bcmdist.api.pictures.pictures import PICTURES, subject_of
+from bcmdist.api.relevance import lengthscales
+from bcmdist.api.sampling import sample_posterior
+from bcmdist.app.cli.main import cli
+from bcmdist.errors import InvalidOption
+from bcmdist.learning.sampling.hmc import HMC
+
+pytest.importorskip("matplotlib", reason="pictures: pip install 'bcmdist[plot]'")
+
+QUICK = {"learn": False, "kernel": "se", "query": 20, "rows_per_expert": 60}
+OF_SEVERAL = [what for what, kind in PICTURES.items() if not kind.of_one]
+
+
+@pytest.fixture
+def rows(rng):
+    """Inputs (120, 2) and a function of the first of them."""
+    X = rng.uniform(-2, 2, (120, 2))
+    return X, np.sin(2 * X[:, 0])
+
+
+def mixture_of(path, **settings):
+    """Two committees that differ in their lengthscales."""
+    given = [{"kernel.lengthscale": [0.5, 2.0]}, {"kernel.lengthscale": [2.0, 8.0]}]
+    return Mixture([GBCM.fit(path, Settings(**QUICK, set=one, **settings)) for one in given])
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_a_mixture_is_drawn_and_reported_on(task, rows, make_data, tmp_path):
+    X, f = rows
+    path = make_data(X=X, y=f if task == "regression" else (f > 0).astype(np.uint8))
+    mixture = mixture_of(path, task=task)
+    for what in OF_SEVERAL:
+        assert mixture.plot(tmp_path / f"{what}.svg", what=what, data=path) == what
+    assert "geometric means over 2 committees" in (tmp_path / "relevance.svg").read_text()
+    figures = mixture.report(path, tmp_path / "a.html")
+    for name, value in mixture.score(path).items():
+        if isinstance(value, float):  # the same sums in another order
+            assert figures["scores"][name] == pytest.approx(value, rel=1e-9, nan_ok=True), name
+    assert set(figures["baselines"]) == {"mean", "linear least squares", "nearest neighbours"}
+    assert "the mixture of 2 committees, which count alike" in (tmp_path / "a.html").read_text()
+
+
+def test_a_mixture_of_one_is_examined_as_that_one(rows, make_data):
+    """Of rows left as they are, and of shuffled ones; predictions differ by rounding only."""
+    X, f = rows
+    path = make_data(X=X, y=f)
+    one = GBCM.fit(path, Settings(**QUICK))
+    subjects = [subject_of(of, SerialRuntime(), data=path) for of in (Alone(one.snapshot), Mixture([one]))]
+    (a, b), (lost, again) = (one.judged.columns for one in subjects), (one.losses() for one in subjects)
+    for name in set(a) & set(b):
+        np.testing.assert_allclose(a[name], b[name], rtol=1e-6, atol=1e-9, err_msg=name)
+    np.testing.assert_allclose(lost.mean, again.mean, rtol=1e-6, atol=1e-9)
+
+
+def test_lengthscales_of_a_mixture_are_geometric_means(rows, make_data):
+    X, f = rows
+    mixture = mixture_of(make_data(X=X, y=f))
+    (found,), (first,) = mixture.lengthscales(), lengthscales(mixture.members[0].snapshot)
+    np.testing.assert_allclose(found.scaled, [1.0, 4.0], rtol=1e-12)
+    np.testing.assert_allclose(found.original, 2.0 * first.original, rtol=1e-12)
+
+
+def test_what_has_no_meaning_for_a_mixture_is_refused_before_any_work(rows, make_data, tmp_path, monkeypatch):
+    X, f = rows
+    mixture = mixture_of(path := make_data(X=X, y=f))
+    monkeypatch.setattr("bcmdist.api.pictures.pictures.subject_of", None)
+    for what in ("learning", "drift"):
+        with pytest.raises(InvalidOption, match=f"--what {what}: expected a committee .* holds a mixture of 2 sampled"):
+            mixture.plot(tmp_path / "a.png", what=what, data=path)
+
+
+def test_the_commands_on_a_sampled_mixture(rows, make_data, tmp_path):
+    X, f = rows
+    path, model = make_data(X=X, y=f), str(tmp_path / "m")
+    settings = Settings(kernel="se", mean="zero", query=20, rows_per_expert=60)
+    sample_posterior(path, settings, model=model, samples=2, chains=1, hmc=HMC(iterations=6, burn_in=2))
+    out = tmp_path / "a.svg"
+    done = CliRunner().invoke(cli, ["plot", model, "--serial", "--out", str(out), "--data", path])
+    assert done.exit_code == 0, done.output
+    assert out.exists()
+    command = ["report", model, path, "--serial", "--out", str(tmp_path / "a.html"), "--json"]
+    done = CliRunner().invoke(cli, command)
+    assert done.exit_code == 0, done.output
+    assert any("chains have not mixed" in one for one in json.loads(done.stdout)["remarks"])
+    refused = CliRunner().invoke(cli, [*command, "--inputs", "exact"])
+    assert refused.exit_code == 1
+    assert "expected inputs that are certain with a mixture" in refused.stderr
+
+
+# --- Inputs that are uncertain ---
+
+
+def test_uncertain_inputs_are_averaged_over_in_reports_too(rows, make_data, tmp_path):
+    X, f = rows
+    path = make_data(X=X, y=f)
+    gbcm = GBCM.fit(path, Settings(**QUICK))
+    zarr.open_group(path, mode="r+").create_array("X_variance", data=np.full(X.shape, 0.1), chunks=(50, 2))
+    subject = subject_of(Alone(gbcm.snapshot), SerialRuntime(), data=path)
+    rows = subject.judged
+    assert rows.around is not None
+    unchanged = Alone(gbcm.snapshot).judged_again([rows[:50], rows[50:]], subject.method)
+    found = np.concatenate([one.columns["log_density"] for one in unchanged])
+    np.testing.assert_allclose(found, rows.columns["log_density"], rtol=1e-9)  # as they were, uncertain inputs and all
+    for way in ("taylor", "exact"):
+        figures = gbcm.report(path, tmp_path / "a.html", inputs=way)
+        assert figures["scores"]["mnlp"] == pytest.approx(gbcm.score(path, inputs=way)["mnlp"], rel=1e-9)
+    joined = rows[:50] + rows[50:]
+    np.testing.assert_array_equal(joined.around.variance, rows.around.variance)
+    assert (rows[:50] + replace(rows[50:], around=None)).around is None
+
+
+def test_a_way_to_average_needs_uncertain_inputs(rows, make_data, tmp_path, monkeypatch):
+    X, f = rows
+    gbcm = GBCM.fit(path := make_data(X=X, y=f), Settings(**QUICK))
+    monkeypatch.setattr("bcmdist.api.report.report.subject_of", None)  # no work
+    with pytest.raises(InvalidOption, match="inputs: expected an array X_variance beside X"):
+        gbcm.report(path, tmp_path / "a.html", inputs="exact")
+
+
+# --- Tables ---
+
+
+def test_plot_and_report_take_tables(tmp_path, rng):
+    pandas = pytest.importorskip("pandas", reason="tables: pip install 'bcmdist[tables]'")
+    table = pandas.DataFrame({"x": rng.uniform(-2, 2, 120), "kind": rng.choice(["a", "b"], 120)})
+    table["y"] = np.sin(2 * table["x"]) + (table["kind"] == "a")
+    train, test, model = (str(tmp_path / name) for name in ("train.csv", "test.csv", "m"))
+    table[:80].to_csv(train, index=False)
+    table[80:].replace({"kind": {"b": "c"}}).to_csv(test, index=False)
+    run = CliRunner().invoke
+    quick = ["--no-learn", "--kernel", "se", "--query", "20", "--serial"]
+    done = run(cli, ["fit", train, "--y", "y", "--model", model, *quick])
+    assert done.exit_code == 0, done.output
+    out = tmp_path / "a.svg"
+    command = ["plot", model, "--serial", "--out", str(out), "--what", "residuals", "--data", test]
+    refused = run(cli, command)
+    assert refused.exit_code == 1
+    assert "kind" in refused.stderr
+    done = run(cli, [*command, "--unseen", "other"])
+    assert done.exit_code == 0, done.output
+    assert "40 rows of test.csv" in out.read_text()
+    page = tmp_path / "a.html"
+    done = run(cli, ["report", model, test, "--serial", "--unseen", "other", "--out", str(page)])
+    assert done.exit_code == 0, done.output
+    assert "on test.csv" in page.read_text()
+    assert not list(tmp_path.glob("m.partial-*"))

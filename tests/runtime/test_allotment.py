@@ -1,0 +1,209 @@
+"""Runtimes that ask for part of a cluster: their workers, who waits, and what it computes."""
+
+import os
+import threading
+import time
+from dataclasses import dataclass
+
+import distributed
+import pytest
+from processes import no_hang, wait_until
+
+from bcmdist import GBCM, DaskRuntime, Settings
+from bcmdist.data.partition import Span
+from bcmdist.errors import InvalidOption
+from bcmdist.runtime.dask.allotment import NOWHERE, Allotments
+from bcmdist.runtime.portion import Portion
+from problems import assert_same_committee
+
+SPANS = [Span(k, k + 1) for k in range(24)]
+HALF = Portion(0.5)
+
+
+def allotments(workers, threads=1):
+    """Of so many workers."""
+    known = Allotments()
+    for worker in range(workers):
+        known.come(f"w{worker}", threads)
+    return known
+
+
+def test_halves_do_not_overlap_and_a_third_waits_for_who_leaves():
+    known = allotments(4)
+    for client in ("a", "b", "c"):
+        known.ask(client, HALF)
+    assert (known.workers("a"), known.workers("b"), known.workers("c")) == (["w0", "w1"], ["w2", "w3"], [])
+    assert known.held() == 4
+    assert sorted(known.leave("a")) == ["w0", "w1"]
+    assert known.workers("c") == ["w0", "w1"]
+
+
+def test_to_ask_again_changes_nothing():
+    known = allotments(4)
+    known.ask("a", HALF)
+    assert known.ask("a", HALF) == []
+    assert known.workers("a") == ["w0", "w1"]
+
+
+@pytest.mark.parametrize(
+    ("portion", "workers", "threads", "given"),
+    [
+        (Portion(1 / 3), 3, 1, 1),  # a third of three, whatever the rounding
+        (Portion(0.1), 3, 1, 1),  # one at least
+        (Portion(0.5), 3, 2, 1),  # no part of a worker
+        (Portion(1.0), 3, 2, 3),
+        (Portion(workers=2), 3, 4, 2),
+        (Portion(workers=9), 3, 1, 3),  # at most
+        (Portion(0.9, 1), 3, 1, 1),  # both hold
+    ],
+)
+def test_a_portion_in_workers(portion, workers, threads, given):
+    known = allotments(workers, threads)
+    known.ask("a", portion)
+    assert len(known.workers("a")) == given
+
+
+def test_what_comes_free_goes_to_who_has_least():
+    known = allotments(2)
+    for client in ("a", "b", "c"):
+        known.ask(client, Portion(1.0))
+    assert [len(known.workers(client)) for client in "abc"] == [2, 0, 0]
+    known.leave("a")
+    assert [len(known.workers(client)) for client in "bc"] == [1, 1]
+    known.leave("b")
+    assert known.workers("c") == ["w0", "w1"]
+
+
+def test_a_lost_worker_is_replaced_by_a_free_one_or_by_the_next_to_come():
+    known = allotments(3)
+    known.ask("a", Portion(workers=1))
+    mine = known.given["a"]
+    assert known.go("w0") == ["w1"]
+    known.ask("b", Portion(workers=1))
+    assert known.go("w2") == []
+    assert known.workers("b") == []
+    assert known.come("w3", 1) == ["w3"]
+    assert (known.workers("a"), known.workers("b")) == (["w1"], ["w3"])
+    assert known.given["a"] is mine == {"w1", NOWHERE}  # the set that tasks have
+
+
+@pytest.mark.parametrize("share", [0, -0.5, 1.01, float("nan"), "half", True])
+def test_shares_that_are_none(share):
+    with pytest.raises(InvalidOption, match=r"--share: expected a part .* above 0 and at most 1, got"):
+        DaskRuntime("tcp://127.0.0.1:1", share=share)
+
+
+def test_a_share_needs_an_address_and_workers_are_counted():
+    with pytest.raises(InvalidOption, match="share: expected the address of a cluster"):
+        DaskRuntime(share=0.5)
+    with pytest.raises(InvalidOption, match="workers: expected at least 1, got 0"):
+        DaskRuntime("tcp://127.0.0.1:1", workers=0)
+
+
+# --- On a cluster ---
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Workers, which add as sets."""
+
+    seconds: float = 0.0
+
+    def __call__(self, part, rows):
+        time.sleep(self.seconds)
+        return Found(frozenset([distributed.get_worker().address]))
+
+
+@dataclass(frozen=True)
+class Found:
+    """Addresses."""
+
+    workers: frozenset
+
+    def __add__(self, other):
+        return Found(self.workers | other.workers)
+
+
+def used(runtime, seconds=0.0):
+    """Workers that a sum, and pairs one by one, are computed on."""
+    summed = runtime.sum(Addresses(seconds), SPANS, label="where").workers
+    outcomes = runtime.each(((Addresses(seconds), [span]) for span in SPANS), label="where")
+    return summed | frozenset().union(*(outcome.result.workers for outcome in outcomes))
+
+
+@pytest.fixture
+def address(cluster):
+    return cluster._client.scheduler.address
+
+
+def test_two_halves_of_a_cluster_keep_apart(cluster, address):
+    with no_hang(60), DaskRuntime(address, share=0.5) as one, DaskRuntime(address, workers=1) as two:
+        assert (one.threads, two.threads) == (1, 1)
+        found = {}
+        thread = threading.Thread(target=lambda: found.update(two=used(two, 0.02)))
+        thread.start()
+        found["one"] = used(one, 0.02)
+        thread.join()
+        assert len(found["one"]) == len(found["two"]) == 1
+        assert not found["one"] & found["two"]
+        assert len(used(cluster, 0.02)) == 2  # who asks for nothing uses all
+
+
+def test_who_finds_all_taken_waits_and_says_for_what(address):
+    told, came = [], []
+    with no_hang(60):
+        with DaskRuntime(address, share=1.0) as first:
+
+            def second():
+                with DaskRuntime(address, share=0.5, waits=told.append) as runtime:
+                    came.append(used(runtime))
+
+            thread = threading.Thread(target=second)
+            thread.start()
+            wait_until(lambda: told, "somebody who waits")
+            assert len(used(first)) == 2
+            assert not came
+        thread.join()
+    assert told == ["waiting for worker threads: other jobs hold 2 of 2"]
+    assert len(came[0]) == 1
+
+
+def test_a_fit_beside_another_is_that_alone(address, wave, tmp_path):
+    """Half the threads each, at the same time and alone: the same but for the order in which messages add up."""
+    settings = Settings(kernel="se", query=20, rows_per_expert=10, learn=False)
+    fitted = {}
+
+    def fit(name):
+        with DaskRuntime(address, share=0.5) as runtime:
+            fitted[name] = GBCM.fit(wave[0], settings, model=tmp_path / name, runtime=runtime)
+
+    fit("alone")
+    threads = [threading.Thread(target=fit, args=(name,)) for name in ("one", "two")]
+    with no_hang(120):
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    for name in ("one", "two"):
+        assert_same_committee(fitted[name].committee, fitted["alone"].committee)
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_is_replaced_and_tasks_wait_for_it(tmp_path):
+    with no_hang(120), DaskRuntime(workers=2) as own:
+        address = own._client.scheduler.address
+        with DaskRuntime(address, share=0.5) as one, DaskRuntime(address, share=0.5) as two:
+            before = used(one)
+            found = []
+            thread = threading.Thread(target=lambda: found.append(used(one, 0.1)))
+            thread.start()
+            time.sleep(0.5)
+            own._client.run(_end, workers=list(before), on_error="ignore")
+            thread.join()
+            theirs = used(two)
+            assert found[0] - before  # the nanny's next one
+            assert not found[0] & theirs
+
+
+def _end():
+    os._exit(1)
