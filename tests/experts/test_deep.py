@@ -101,12 +101,14 @@ def test_a_stored_model_is_the_same(trained, rng):
         np.testing.assert_array_equal(again.predict(new)[name], value)
 
 
+@pytest.mark.slow
 def test_the_cluster_trains_the_same_layers(trained, brief, cluster, rng, briefly):
     new, other = rng.uniform(-2, 2, (9, 2)), GBCM.fit(trained[1], ASKED, runtime=cluster)
     np.testing.assert_allclose(other.predict(new)["mean"], brief.predict(new)["mean"], rtol=1e-10)
     assert other.info()["deep"]["evaluations"] == brief.info()["deep"]["evaluations"]
 
 
+@pytest.mark.slow
 def test_training_that_was_cut_off_goes_on(trained, brief, tmp_path, rng, briefly, monkeypatch):
     """With the rounds that it has finished, to the same layers."""
     path, new, calls = trained[1], rng.uniform(-2, 2, (9, 2)), []
@@ -133,6 +135,7 @@ def test_training_that_was_cut_off_goes_on(trained, brief, tmp_path, rng, briefl
     np.testing.assert_allclose(again.predict(new)["mean"], brief.predict(new)["mean"], rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("layers", "units"), [(1, None), (2, 1), (3, 2)])
 def test_other_depths(wave, briefly, layers, units):
     """A layer, a warped process, and two hidden layers."""
