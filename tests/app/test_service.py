@@ -124,6 +124,9 @@ def test_columns_by_name(tmp_path):
         ({"X": POINTS, "exposure": 2.0}, "exposure: expected a likelihood that reads it"),
         ({"X": POINTS, "nonsense": 2.0}, "Extra inputs are not permitted"),
         ({"X": POINTS, "columns": ["a", "b"]}, "the columns of the training data had no names"),
+        ({"X": POINTS, "columns": []}, "body.columns: List should have at least 1 item"),
+        ({"X": POINTS, "columns": ["", "b"]}, "body.columns.0: String should have at least 1 character"),
+        ({"X": POINTS, "method": ""}, "body.method: String should have at least 1 character"),
     ],
 )
 def test_points_that_cannot_be_predicted_at_are_refused(wave, body, text):
