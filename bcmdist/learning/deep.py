@@ -47,8 +47,8 @@ ROWS, BLOCK = 20_000, 2000
 STEPS = {"quick": 100, "normal": 600, "thorough": 3000}
 ROUND, LEFT_OUT, PATIENCE = 100, 10, 2
 # Powers to which rows say what they say, of which rows that are left out choose one. Mean log densities of training
-# rows that were left out, after 150 iterations: of three splits of Boston -3.3, -3.2 and -2.4 with 1, and -2.5, -2.5 and
-# -2.6 with 0.5; of one of Concrete about -3.1 and -3.3.
+# rows that were left out, after 150 iterations: of three splits of Boston -3.3, -3.2 and -2.4 with 1, and -2.5, -2.5
+# and -2.6 with 0.5; of one of Concrete about -3.1 and -3.3.
 POWERS = (1.0, 0.5)
 # Messages that take as long as an evaluation, and evaluations for each iteration.
 MESSAGES, EVALUATIONS = 40.0, 1.1
