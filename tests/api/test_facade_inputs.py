@@ -123,6 +123,7 @@ def test_a_frame_with_levels_is_coded_as_a_file(frame, tmp_path):
             act()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [GBCMRegressor, GBCMClassifier])
 def test_estimators_take_frames_with_levels(kind, frame):
     X, y = frame

@@ -16,7 +16,7 @@ from bcmdist.api.relevance import lengthscales
 from bcmdist.api.sampling import sample_posterior
 from bcmdist.app.cli.main import cli
 from bcmdist.errors import InvalidOption
-from bcmdist.learning.sampling.hmc import HMC
+from bcmdist.experts.hmc import HMC
 
 pytest.importorskip("matplotlib", reason="pictures: pip install 'bcmdist[plot]'")
 

@@ -79,6 +79,7 @@ def test_local_experts_predict(tmp_path):
     np.testing.assert_allclose(said["predictions"]["mean"], gbcm.predict(np.array(POINTS))["mean"], **SAME)
 
 
+@pytest.mark.slow
 def test_mixtures_predict_and_hear_nothing(tmp_path, rng, make_data):
     X = rng.uniform(-2, 2, (60, 2))
     settings = Settings(query=10, kernel="se", mean="zero", rows_per_expert=30)
