@@ -47,6 +47,7 @@ def test_one_expert_is_the_exact_process(wave):
     np.testing.assert_allclose(found["variance"], y.var() * np.diag(covariance), atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["arcsine", "arcsine-iso"])
 def test_it_is_learned(wave, kernel):
     path, *_ = wave
@@ -56,6 +57,7 @@ def test_it_is_learned(wave, kernel):
     assert info["hyperparameters"]["likelihood.noise_variance"][0] < 0.05
 
 
+@pytest.mark.slow
 def test_cells_are_cut_in_its_metric(wave):
     path, *_ = wave
     gbcm = GBCM.fit(path, replace(ASKED, partition="spatial"))

@@ -327,6 +327,7 @@ def imported(tmp_path, clean, name, write, options):
         return import_file(tmp_path / name, tmp_path / "a.zarr", roles=Roles(**options), rows_per_chunk=30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", SAME)
 def test_predictions_are_those_of_the_clean_twin(case, clean, tmp_path):
     figures = imported(tmp_path, clean, *SAME[case])
@@ -369,6 +370,7 @@ def test_blanks_around_labels_do_not_count(write, clean, tmp_path):
     assert zarr.open_group(tmp_path / "a.zarr")["y"][:3].tolist() == [1, 0, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("roles", [{"y": "z"}, {"drop": ["z"]}, {"inputs": ("z",)}, {}])
 def test_errors_about_many_columns_are_short(roles, tmp_path):
     frame = pd.DataFrame([["x"] * 1000], columns=[f"c{k}" for k in range(1000)]).assign(y=1.0)
@@ -616,6 +618,7 @@ def test_coordinates_that_make_no_sense_are_refused(name, said, error, text, cle
     assert not (tmp_path / "p.zarr").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("attributes", "expected"),
     [

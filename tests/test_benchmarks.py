@@ -190,6 +190,7 @@ def test_the_benchmark_of_ingestion_runs():
     assert all(0 < figures[name]["share_of_limit"] < 1 for name in ingest.POLICIES)
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_sums_runs():
     figures = sums.main(quick=True)
     assert figures["partitions"] == 40
@@ -214,6 +215,7 @@ def test_messages_without_a_matrix_of_rows_cost_a_part_of_others():
         assert 0 < max(found[apart][name] for apart in ("none", "diagonal")) < found["block"][name] / 3
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_plans_runs():
     found = plans.main(["generated_500"], quick=True)["generated_500"]
     projected, measured = found["seconds"]["total"]

@@ -215,6 +215,7 @@ def test_what_is_learned_is_one_lengthscale_and_units_of_levels_stay(tmp_path, r
     np.testing.assert_array_equal(again.predict(coded(columns))["mean"], gbcm.predict(coded(columns))["mean"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -231,6 +232,7 @@ def test_whoever_learns_lengthscales_shares_them(change, tmp_path, rng):
     assert len(set(lengths.tolist())) == 3
 
 
+@pytest.mark.slow
 def test_names_of_levels_change_nothing(tmp_path, rng):
     """Nor does their order, but for rounding: sums over inputs are of others first."""
     columns, y = table(rng)
@@ -246,6 +248,7 @@ def test_names_of_levels_change_nothing(tmp_path, rng):
     np.testing.assert_allclose(ours, theirs, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_cluster_finds_the_same(tmp_path, rng, cluster):
     path = stored(tmp_path / "data.zarr", *table(rng))
     here = GBCM.fit(path, QUICK, model=tmp_path / "here", runtime=SerialRuntime())

@@ -32,6 +32,7 @@ from bcmdist.runtime.dask import flights, last_phase
 from bcmdist.runtime.dask.cluster import DaskRuntime
 from problems import assert_same_committee
 
+pytestmark = pytest.mark.slow
 ROWS, PARTITIONS = 500, 200
 GIVEN = Settings(kernel="se", learn=False, query=200, rows_per_expert=ROWS)  # some seconds on two cores
 RUN_SECONDS = 120  # after which a run hangs
@@ -141,7 +142,6 @@ def test_two_workers_killed_during_ingestion_change_nothing(own, problem, tmp_pa
     assert len(killed) == 2
 
 
-@pytest.mark.slow
 def test_twenty_ingestions_in_chaos(problem, tmp_path):
     """Twenty in which a worker was killed; on a fast machine some are over before.
 
@@ -193,7 +193,6 @@ def summed_once(outcomes, number):
     return sum(o.result for o in outcomes)
 
 
-@pytest.mark.slow
 def test_restarted_workers_change_nothing(own):
     outcomes = own.each([(Work(), batch) for batch in spans(60)], label="restart")
     some = [next(outcomes) for _ in range(20)]
@@ -202,7 +201,6 @@ def test_restarted_workers_change_nothing(own):
     assert total == pytest.approx(sum((k + 0.1) ** 0.5 for k in range(60)), abs=1e-10)
 
 
-@pytest.mark.slow
 def test_a_sum_begins_again_when_workers_are_restarted(own):
     restarted = threading.Timer(0.5, own._client.restart)
     restarted.start()
@@ -233,7 +231,6 @@ def chew():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.slow
 def test_a_partition_that_kills_two_workers_is_given_up_and_the_others_are_done(own, tmp_path):
     task = Poison(str(tmp_path), victims=(13,))
     outcomes = list(own.each([(task, batch) for batch in spans(24, 4)], label="poison"))
@@ -269,7 +266,6 @@ class Ruinous:
         return self.__dict__
 
 
-@pytest.mark.slow
 def test_a_result_that_is_lost_on_its_way_is_computed_again(own, tmp_path):
     flag = tmp_path / "sent"
     outcomes = list(own.each([(Ruin(str(flag)), batch) for batch in spans(4)], label="ruin"))
@@ -277,7 +273,6 @@ def test_a_result_that_is_lost_on_its_way_is_computed_again(own, tmp_path):
     assert sorted(o.result.value for o in outcomes) == [0, 1, 2, 3]
 
 
-@pytest.mark.slow
 def test_a_stopped_worker_is_overtaken(own, monkeypatch):
     monkeypatch.setattr(flights, "LATE_SECONDS", 1.0)
     outcomes = own.each([(Work(), batch) for batch in spans(40)], label="stopped")
@@ -293,7 +288,6 @@ def test_a_stopped_worker_is_overtaken(own, monkeypatch):
     assert summed_once(own.each([(Work(), batch) for batch in spans(20)], label="after"), 20)
 
 
-@pytest.mark.slow
 def test_another_client_keeps_its_own_failures(own):
     """Dask runs another client's task again when its worker dies, as it always did."""
     with distributed.Client(own._client.scheduler.address, set_as_default=False) as other:
@@ -348,7 +342,6 @@ def assert_heard(model, calm, *, without=()):
         assert_same_committee(gbcm.committee, calm.committee, tolerance=1e-10)
 
 
-@pytest.mark.slow
 def test_a_scheduler_that_is_killed_at_half_time(small, model, tmp_path):
     (folder, calm), half = small, 20
     with no_hang(180), started(tmp_path) as processes:
@@ -377,7 +370,6 @@ def test_a_scheduler_that_is_killed_at_half_time(small, model, tmp_path):
     print(f"SchedulerLost after {seconds:.1f} s; the same command again took {again:.1f} s")
 
 
-@pytest.mark.slow
 def test_a_nanny_that_is_killed_leaves_fewer_workers(small, model, tmp_path):
     folder, calm = small
     with no_hang(180), started(tmp_path, nannies=True) as processes:
@@ -391,7 +383,6 @@ def test_a_nanny_that_is_killed_leaves_fewer_workers(small, model, tmp_path):
     assert_heard(model, calm)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("on_error", ["stop", "skip"])
 def test_a_partition_that_kills_its_workers(small, model, tmp_path, on_error):
     folder, calm = small

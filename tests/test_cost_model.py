@@ -120,6 +120,7 @@ def test_peers_stand_in_one_table():
     assert second.endswith("|  |  | not installed: gpboost |")
 
 
+@pytest.mark.slow
 def test_what_a_process_takes_is_seen_from_outside():
     program = "import time\ndata = bytearray(200_000_000)\nwhile time.process_time() < 1: pass\nprint('{}')"
     with peers.Watched() as watched:

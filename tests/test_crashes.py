@@ -223,6 +223,7 @@ class Booted:
         return Booted.original(disk, rng)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_some_crashes(name):
     """About 10,000 in all."""

@@ -100,6 +100,7 @@ def test_shape_and_dispersion_are_learned(make_data, likelihood):
         assert 0.7 < learned["likelihood.shape"][0] < 1.4
 
 
+@pytest.mark.slow
 def test_the_shape_of_lives_that_mostly_end_at_once_is_learned(make_data):
     """Drawn with shape .2: a quarter of them last less than a ten-thousandth of the mean."""
     rng = np.random.default_rng(0)
@@ -111,6 +112,7 @@ def test_the_shape_of_lives_that_mostly_end_at_once_is_learned(make_data):
     np.testing.assert_allclose(learned["likelihood.shape"], 0.2, rtol=0.15)  # standard error .78 shape / sqrt(events)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["softmax", "svm", "onehot"])
 def test_class_likelihoods_learn(make_data, likelihood):
     path = make_data(**columns(likelihood))
@@ -118,6 +120,7 @@ def test_class_likelihoods_learn(make_data, likelihood):
     assert gbcm.score(path)["accuracy"] > 0.85
 
 
+@pytest.mark.slow
 def test_units_do_not_matter(make_data):
     """Times in days or seconds, counts per hour or per second: the same predictions in other units."""
     for likelihood, name, factor in [("weibull", "y", 86_400.0), ("poisson", "exposure", 1 / 3600)]:
@@ -176,6 +179,7 @@ def test_a_class_unseen_in_training_is_an_error_at_score(make_data):
         gbcm.score(make_data("other.zarr", X=data["X"], y=other))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::bcmdist.errors.BcmdistWarning")  # all targets equal
 @pytest.mark.parametrize("labels", [(0,), (4,), (-1, 1), (5, 9)])
 def test_one_class_and_any_two_labels_work(make_data, labels):
@@ -229,6 +233,7 @@ def test_exposure_of_new_rows_is_checked(make_data):
         gbcm.predict(data["X"], exposure=0.0)
 
 
+@pytest.mark.slow
 def test_coupled_classes_that_do_not_fit_are_refused(make_data, tmp_path):
     """Before learning, with both numbers, and with the form that does fit."""
     rng = np.random.default_rng(RNG_SEED)
@@ -239,6 +244,7 @@ def test_coupled_classes_that_do_not_fit_are_refused(make_data, tmp_path):
     assert GBCM.fit(path, settings("softmax", query=150), runtime=runtime).committee.total.rows == ROWS
 
 
+@pytest.mark.slow
 def test_quantiles_at_any_level(make_data):
     for likelihood in ("gaussian", "weibull", "negative_binomial"):
         data = columns(likelihood)
@@ -286,6 +292,7 @@ def test_rows_without_trials_are_scored(make_data):
     assert np.isfinite(GBCM.fit(path, settings("binomial")).score(path)["deviance"])
 
 
+@pytest.mark.slow
 def test_degrees_of_coupled_classes_are_those_of_one(make_data):
     path = make_data(**columns("softmax"))
     apart, coupled = (GBCM.fit(path, settings(name)).info()["p_eff"] for name in ("softmax", "softmax_coupled"))

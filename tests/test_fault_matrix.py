@@ -292,6 +292,7 @@ def shown(error, tmp_path):
     return re.sub(r"\b[0-9a-f]{12}\b", "#", str(error).replace(str(tmp_path), "DIR"))
 
 
+@pytest.mark.slow
 @given(
     value=st.sampled_from([np.nan, np.inf, -np.inf, 1e308, 5e-324, -0.0]),
     row=st.integers(0, 39),

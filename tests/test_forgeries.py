@@ -376,6 +376,7 @@ def assert_all_foreseen(found):
 QUICK = ["gaussian", "softmax", "cells of classes", "ep", "counts", "ingested"]
 
 
+@pytest.mark.slow
 def test_what_was_not_altered_is_used(originals):
     numbers = itertools.count()
     for kind, later in itertools.product(QUICK, ["predict", "score", "degrees"]):
@@ -383,6 +384,7 @@ def test_what_was_not_altered_is_used(originals):
         assert word == "same", (kind, later, error)
 
 
+@pytest.mark.slow
 def test_forgeries_of_valid_checksums_are_foreseen(originals, tmp_path):
     assert_all_foreseen(list(campaign(originals, tmp_path, QUICK, 60, SEED)))
 

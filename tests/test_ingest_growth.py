@@ -89,6 +89,7 @@ def watch(gbcm, path, monkeypatch, events, **wishes):
 
 
 # Not `write_on` to what `append_rows` has begun: such rows count when `rows_complete` says so.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("write", "add"),
     [(write, add) for write in (write_stored, write_plain) for add in (write_on, append_rows)]
@@ -114,6 +115,7 @@ def test_a_data_set_to_which_somebody_adds_rows(prepared, tmp_path, monkeypatch,
     assert (tally.partitions, tally.duplicates) == (0, 8)
 
 
+@pytest.mark.slow
 def test_stores_that_appear_late_and_out_of_order(prepared, tmp_path, monkeypatch, chunks_read):
     folder = tmp_path / "days"
     folder.mkdir()

@@ -136,6 +136,7 @@ def test_rows_that_are_added_are_recorded(stored, rng):
     found_in(stored, "X/c/6/0", CorruptChunk)
 
 
+@pytest.mark.slow
 def test_a_manifest_is_many_small_files(tmp_path):
     write_dataset(tmp_path / "a.zarr", {"X": np.zeros((600, 1)), "y": np.zeros(600)}, rows_per_chunk=1)
     assert sorted(os.listdir(tmp_path / "a.zarr/X/manifest")) == ["00000000", "00000001", "00000002"]
@@ -143,6 +144,7 @@ def test_a_manifest_is_many_small_files(tmp_path):
     assert open_data(tmp_path / "a.zarr").rows == 600
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(min_size=1), st.builds(Chunk, st.integers(0, 2**40), st.text("0123456789abcdef"))))
 def test_manifests_come_back(chunks):
     assert decode(encode(chunks), "here") == chunks

@@ -138,6 +138,7 @@ def foreign(tree):
             yield (node.module or "").partition(".")[0]
 
 
+@pytest.mark.slow
 def test_packages_of_others_stay_behind_their_doors():
     used = {(name, package) for name, path in MODULES.items() for package in foreign(ast.parse(path.read_text()))}
     beside = [
@@ -147,6 +148,7 @@ def test_packages_of_others_stay_behind_their_doors():
     assert {package for _, package in used} >= DOORS.keys()
 
 
+@pytest.mark.slow
 def test_files_and_functions_are_short():
     lines = {name: len(path.read_text().splitlines()) for name, path in MODULES.items()}
     assert {name: count for name, count in lines.items() if count > LONGEST_FILE} == {}
@@ -170,6 +172,7 @@ def subclasses(kind):
     return {kind.__name__}.union(*(subclasses(child) for child in kind.__subclasses__()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("home", FAMILIES)
 def test_nobody_looks_at_the_class_of_a_member(home):
     names = subclasses(FAMILIES[home])
@@ -258,6 +261,7 @@ def test_what_texts_name_exists():
     assert {path: names for path, names in found.items() if names} == {}
 
 
+@pytest.mark.slow
 def test_what_docstrings_and_comments_name_for_short_exists():
     found = {name: short_names_missing(path.read_text()) for name, path in MODULES.items()}
     assert {name: names for name, names in found.items() if names} == {}

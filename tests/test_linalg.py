@@ -127,6 +127,7 @@ def _square(F):
     return F @ F.T
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtypes", DTYPES, ids=["double", "single", "mixed"])
 @pytest.mark.parametrize("order", ["F", "C"])
 def test_what_is_returned_is_right_for_any_numbers_and_order(rng, order, dtypes):
@@ -172,6 +173,7 @@ def test_a_matrix_of_single_precision_is_judged_by_its_own_rounding(rng):
     np.testing.assert_allclose(F @ F.T, v @ v.T, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_nobody_leaves_what_a_routine_returns():
     """A routine works in place for some numbers and orders only."""
     left = []
@@ -197,6 +199,7 @@ def test_symmetric_matrices_are_their_lower_triangles(rng, shape, order, dtype):
     np.testing.assert_array_equal(again, A)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("n", [64, 65, 97, 200, 333])

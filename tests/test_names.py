@@ -122,6 +122,7 @@ def test_columns_without_names_are_taken_in_order_with_a_word(regression, table,
         assert gbcm.score(tmp_path / "plain.zarr")["rmse"] == pytest.approx(gbcm.score(data)["rmse"], abs=1e-12)
 
 
+@pytest.mark.slow
 def test_what_is_ingested_is_put_in_order(regression, table, tmp_path):
     gbcm, data = regression
     new = table.assign(depth=table.depth + 0.1)[["north", "y", "east", "depth"]]
@@ -315,6 +316,7 @@ def test_an_input_may_be_called_as_the_target(table, tmp_path):
     np.testing.assert_allclose(pd.read_csv(tmp_path / "p.csv")["mean"], expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_arrays_of_a_model_may_have_any_name(table, tmp_path):
     """A file has columns, which do not depend on them."""
     write_dataset(
@@ -412,6 +414,7 @@ def test_texts_are_no_measurements(soils):
         GBCM.fit(data, Settings(**QUICK, task="regression"))
 
 
+@pytest.mark.slow
 def test_two_classes_of_text_and_local_prediction(table, tmp_path):
     frame = table.assign(wet=np.where(table.depth > 0, "yes", "no"))[["east", "north", "depth", "wet"]]
     data = imported(frame, tmp_path / "wet.zarr", y="wet")
@@ -449,6 +452,7 @@ def test_few_whole_numbers_are_said_to_be_taken_for_measurements(make_data, rng)
         GBCM.fit(data, Settings(**QUICK))
 
 
+@pytest.mark.slow
 def test_counts_of_a_file_have_their_exposure(rng, tmp_path):
     frame = pd.DataFrame({"a": rng.standard_normal(60), "area": rng.uniform(1, 3, 60)})
     frame["n"] = rng.poisson(frame.area)

@@ -112,6 +112,7 @@ def test_robot_arm_is_the_one_of_the_paper(rng):
     assert arm.error(rows.Y, rows.F) == pytest.approx(1.0, abs=4 * np.sqrt(2 / 8000))
 
 
+@pytest.mark.slow
 def test_conjugate_gradients_find_the_noise_and_what_matters(rng):
     rows = arm.robot_arm(120, rng)
     kernel, likelihood, phi = arm.maximum_likelihood(
@@ -165,6 +166,7 @@ def test_methods_of_the_thesis_that_need_no_learning(rng):
     np.testing.assert_allclose(mackey.neighbours(X, plane(X), new), plane(new), atol=1e-9)
 
 
+@pytest.mark.slow
 def test_networks_are_compared_on_made_data_where_there_are_no_files(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("BCMDIST_DATA", str(tmp_path))
     assert networks.load("kin40k") is None

@@ -36,6 +36,7 @@ def overtaken(wave, make_data, tmp_path, monkeypatch):
     return model, lambda times: left.extend(range(times)), more
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [

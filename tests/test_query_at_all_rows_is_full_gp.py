@@ -43,6 +43,7 @@ def test_weights_are_repeated_rows(rng):
     np.testing.assert_allclose(answers[0], answers[1], rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["kmeans", "pivoted"])
 def test_points_are_dropped_only_where_no_row_can_tell(rng, method):
     """A smooth kernel and little noise: what a query value varies given the others is little, and yet seen."""

@@ -91,6 +91,7 @@ def three_classes(rng, rows=60):
     return rng.standard_normal((3 * rows, 2)) + 4.0 * np.array([[0, 0], [1, 0], [0, 1]])[y.astype(int)], y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows_per_expert", [1, 15])
 @pytest.mark.parametrize("likelihood", ["onehot", "svm"])
 def test_who_predicts_held_out_rows_has_heard_the_others_only(make_data, rng, rows_per_expert, likelihood):
@@ -122,6 +123,7 @@ def test_too_few_rows_to_hold_one_out_leave_latents_as_they_are(make_data):
     np.testing.assert_allclose(gbcm.predict(np.zeros((1, 1)))["probability"].sum(), 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["onehot", "svm"])
 @pytest.mark.parametrize("rows_per_expert", [50, 1000])
 def test_probabilities_do_not_depend_on_the_order_of_rows(make_data, rng, likelihood, rows_per_expert):
@@ -155,6 +157,7 @@ def test_one_class_alone_has_no_biases():
     assert found.probability(np.array([[0.0, 1.0]]), np.zeros((1, 2)))[0, 1] > 0.5
 
 
+@pytest.mark.slow
 def test_local_experts_see_any_of_the_rows_that_coincide(make_data):
     """50 rows at each of 40 places, sorted by target: where an expert sees some of them, any of them."""
     place, rank = np.divmod(np.arange(2000.0), 50)
@@ -211,6 +214,7 @@ def counts(make_data, rng):
     return make_data("sorted.zarr", **sorted_by_target(X, y)), make_data("shuffled.zarr", X=X, y=y)
 
 
+@pytest.mark.slow
 def test_sorted_counts_are_gone_over_again(counts):
     """Until the committee stops moving, as shuffled ones would be with several passes; these are heard once."""
     by_target, shuffled = counts

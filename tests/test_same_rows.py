@@ -57,6 +57,7 @@ def test_other_paths_to_the_same_rows(heard, tmp_path, how):
         gbcm.partial_fit(tmp_path / "other.zarr")
 
 
+@pytest.mark.slow
 def test_a_copy_that_is_allowed_counts_twice_in_silence(heard):
     gbcm, copy = heard
     after, tally = gbcm.ingest(gbcm.source(copy), IngestOptions(same_rows="allow"))
@@ -64,6 +65,7 @@ def test_a_copy_that_is_allowed_counts_twice_in_silence(heard):
     assert gbcm.partial_fit(copy, same_rows="allow").committee.total.rows == 160
 
 
+@pytest.mark.slow
 def test_a_copy_that_is_refused_is_not_heard(heard):
     gbcm, copy = heard
     with pytest.raises(SameRows, match=r"again\.zarr/X\[0:20\]: expected .*/day\.zarr/X\[0:20\]; .*--same-rows allow"):
@@ -183,6 +185,7 @@ def repeated(wave, make_data, tmp_path):
     return gbcm, make_data("repeated.zarr", rows_per_chunk=20, X=X, y=y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("commit_every", [1, None])
 @pytest.mark.parametrize("how", ["warn", "refuse"])
 def test_rows_that_a_window_has_let_go_may_come_again(repeated, commit_every, how):
@@ -193,6 +196,7 @@ def test_rows_that_a_window_has_let_go_may_come_again(repeated, commit_every, ho
     assert [entry.key.rpartition("[")[2] for entry in after.ledger] == ["100:120]", "120:140]", "140:160]"]
 
 
+@pytest.mark.slow
 def test_rows_that_a_window_still_holds_count_twice(repeated):
     gbcm, path = repeated
     with pytest.warns(BcmdistWarning, match=r"1 partition holds .*X\[140:160\], which equals .*X\[0:20\]"):

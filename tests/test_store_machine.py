@@ -224,6 +224,7 @@ class Unsynced:
 QUICK = {"deadline": None, "suppress_health_check": list(HealthCheck), "derandomize": True, "database": None}
 
 
+@pytest.mark.slow
 def test_whatever_happens():
     run_state_machine_as_test(Machine, settings=settings(max_examples=25, stateful_step_count=20, **QUICK))
 

@@ -59,9 +59,9 @@ class GBCM:
         """Fit a committee to a data set: `GBCM.fit(path, settings)`, or `GBCM.fit(X, y, settings)`.
 
         `source`: path or URL of a Zarr group; or X (N, D), also a data frame, with y (N,), also texts, and `companions`
-        by name, such as weight (N,); `settings`: `Settings`; `model`: path of the model directory, a temporary one by
-        default; `runtime`: a `Runtime`, Dask client or address, serial by default. The same fit, if unfinished, is
-        continued. Raises children of `BcmdistError` before anything is written, where these cannot be used.
+        by name, such as weight (N,) or X_variance (N, D); `settings`: `Settings`; `model`: path of the model directory,
+        a temporary one by default; `runtime`: a `Runtime`, Dask client or address, serial by default. The same fit, if
+        unfinished, is continued. Raises children of `BcmdistError` before anything is written.
         """
         source, settings = asked(source, y, settings, companions)
         return cls(fit.fit(source, settings, model, runtime))

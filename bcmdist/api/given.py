@@ -1,7 +1,7 @@
 """Rows that a caller has in memory, on their way into a data set of our own."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bcmdist.api.lazy import blocks, is_lazy
-from bcmdist.data.dataset import COMPANIONS
+from bcmdist.data.dataset import BESIDE, COMPANIONS
 from bcmdist.data.schema import CLASSES, Schema, as_table, class_codes, frame_names, is_text
 from bcmdist.data.tables.coding import Coding
 from bcmdist.data.tables.frames import coded, coding_of, is_uncoded
@@ -52,7 +52,7 @@ class Given(Rows):
     y: Any
     """(N,), numbers or texts; lazy where X is"""
     companions: Mapping[str, Any] = field(default_factory=dict)
-    """weight, exposure, trials or event, (N,)"""
+    """weight, exposure, trials or event, (N,); X_variance, (N, D) or (N, D, D)"""
     classes: tuple[str, ...] = ()
     """names of the classes, where y holds their numbers"""
     coding: Coding | None = None
@@ -65,7 +65,7 @@ class Given(Rows):
         ------
         InvalidData, InvalidDtype, InvalidOption
         """
-        refuse_companions(self.companions)
+        refuse_companions(self.companions, BESIDE)
         scratch = Scratch()
         url = str(Path(scratch.path, "rows-in-memory.zarr"))
         if is_lazy(self.X):
@@ -108,11 +108,11 @@ class Given(Rows):
         return names, as_table(self.X), coding if coding and coding.inputs == names else None
 
 
-def refuse_companions(companions) -> None:
-    """Raise `InvalidOption` where something stands beside the targets that nobody reads."""
-    odd = [name for name in companions if name not in COMPANIONS]
+def refuse_companions(companions, known: Sequence[str] = COMPANIONS) -> None:
+    """Raise `InvalidOption` where something stands beside the targets that nobody reads, as he does the `known`."""
+    odd = [name for name in companions if name not in known]
     if odd:
-        raise InvalidOption(f"rows: expected companions among {', '.join(COMPANIONS)}, got {odd[0]!r}; leave it out")
+        raise InvalidOption(f"rows: expected companions among {', '.join(known)}, got {odd[0]!r}; leave it out")
 
 
 def _refuse_other_rows(X, y):

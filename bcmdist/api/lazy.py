@@ -57,7 +57,7 @@ def blocks(X, others: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def _cut_as(X, values):
     known = is_lazy(values) and hasattr(values, "rechunk") and hasattr(X, "chunks")
     if known and len(values) == len(X):
-        return values.rechunk((X.chunks[0],))
+        return values.rechunk({0: X.chunks[0]})
     return values if is_lazy(values) else np.asarray(values)
 
 

@@ -35,6 +35,9 @@ COMPANIONS = ("weight", "exposure", "trials", "event")
 # Beside inputs X, how much they may be off: variances (N, D) or covariances (N, D, D) of errors that are normal.
 VARIANCE = "{}_variance"
 
+# All that may stand beside rows in arrays X and y.
+BESIDE = (*COMPANIONS, VARIANCE.format("X"))
+
 # Attribute of groups that we wrote: every chunk was stored, so one that is not there was lost.
 ALL_STORED = "bcmdist_all_chunks_stored"
 

@@ -17,7 +17,7 @@ from zarr.codecs import Crc32cCodec, ZstdCodec
 from bcmdist.data.checks.checked_store import recorded
 from bcmdist.data.checks.manifest import MANIFEST
 from bcmdist.data.coordinates import schema_of
-from bcmdist.data.dataset import ALL_STORED, COMPANIONS, ROWS_COMPLETE
+from bcmdist.data.dataset import ALL_STORED, BESIDE, ROWS_COMPLETE
 from bcmdist.data.groups import absolute_url, chunk_keys, group_store
 from bcmdist.data.outputs import new_output
 from bcmdist.data.schema import CLASSES, CODING, UNNAMED, Schema, few, frame_names, in_order, is_text
@@ -132,7 +132,8 @@ def append_rows(url, X, y, *, rows_per_chunk=ROWS_PER_CHUNK, **companions) -> No
     ----------
     X : (n, D), also a data frame
     y : (n,), also texts where the data set has classes of these names
-    companions : `weight`, `exposure`, `trials` or `event`, (n,); the same in every call
+    companions : `weight`, `exposure`, `trials` or `event`, (n,), and `X_variance`, (n, D) or (n, D, D); the same in
+        every call
     rows_per_chunk : of a new data set
 
     Raises
@@ -189,7 +190,7 @@ def _class_numbers(y, schema, url):
 
 
 def _refuse_other_columns(url, group, columns):
-    known = {name: group[name].shape[1:] for name in ("X", "y", *COMPANIONS) if name in group}
+    known = {name: group[name].shape[1:] for name in ("X", "y", *BESIDE) if name in group}
     new = {name: column.shape[1:] for name, column in columns.items()}
     lengths = {name: len(column) for name, column in columns.items()}
     if known != new or len(set(lengths.values())) > 1:

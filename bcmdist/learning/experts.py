@@ -329,7 +329,7 @@ register_expert(
     training=Training(deep.trained, deep.messages, deep.ROWS, deep.BLOCK, memorises=True),
     kernel=deep.KERNEL,
     kernels=("se", "se-iso"),
-    likelihoods=("gaussian",),
+    likelihoods=("gaussian", "bernoulli", "probit", "poisson"),
     methods=("kmeans", "random"),
     means=False,
     options=("layers", "units"),

@@ -78,7 +78,7 @@ ingested() {
     ingest "$1" &
     local ingesting=$!
     pids+=("$ingesting")
-    until_true 60 "ingestion has begun" commits "$1" 3
+    until_true 120 "ingestion has begun" commits "$1" 3
     kill -KILL "$gateway"
     wait "$gateway" 2>/dev/null || true
     sleep 2
@@ -113,7 +113,7 @@ PYTHON
 web=$(free_port)
 start serve bcmdist serve s3://bucket/models --port "$web" --rows "$scratch/rows"
 url=http://127.0.0.1:$web/models/wave
-until_true 60 "the service has the model" curl -fsS "$url"
+until_true 120 "the service has the model" curl -fsS "$url"
 ask() { curl -fsS -H 'Content-Type: application/json' "$@"; }
 ask -d '{"X": [[0.5, 1.0]]}' "$url/predict"
 echo

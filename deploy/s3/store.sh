@@ -43,7 +43,7 @@ CONF
     timeout 60 ceph osd new "$disk"
     ceph-osd --id 0 --mkfs --osd-uuid "$disk"
     start osd ceph-osd --id 0 -f
-    until_true 60 "the store's disk is in" disk_is_in
+    until_true 120 "the store's disk is in" disk_is_in
     export AWS_ACCESS_KEY_ID=bcmdist AWS_SECRET_ACCESS_KEY AWS_REGION=us-east-1 AWS_ENDPOINT_URL=http://127.0.0.1:$web
     AWS_SECRET_ACCESS_KEY=$(openssl rand -hex 20)
     timeout 120 radosgw-admin user create --uid run --display-name run --access-key "$AWS_ACCESS_KEY_ID" \
@@ -57,7 +57,7 @@ disk_is_in() { ceph osd stat | grep -q '1 up.* 1 in'; }
 gateway_started() {
     start gateway radosgw --name client.gateway -f
     gateway=$pid
-    until_true 60 "the object store answers at $AWS_ENDPOINT_URL" curl -fs "$AWS_ENDPOINT_URL"
+    until_true 120 "the object store answers at $AWS_ENDPOINT_URL" curl -fs "$AWS_ENDPOINT_URL"
 }
 
 # bucket_made NAME

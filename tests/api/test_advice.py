@@ -30,12 +30,14 @@ def wavy(rng):
 # --- Query points ---
 
 
+@pytest.mark.slow
 def test_a_committee_with_few_query_points_is_told_to_take_more(wavy):
     X, y = wavy
     model = fitted(X, y, query=10, set={"kernel.lengthscale": 0.3, "likelihood.noise_variance": 0.01})
     assert "the query set limits the fit; set --query to 100 or more" in model.info()["advice"]
 
 
+@pytest.mark.slow
 def test_local_predictions_are_told_so_only_where_it_would_better_them(wavy):
     X, y = wavy
     given = {"set": {"kernel.lengthscale": 0.15, "likelihood.noise_variance": 0.01}, "partition": "spatial"}
@@ -52,6 +54,7 @@ def test_local_predictions_are_told_so_only_where_it_would_better_them(wavy):
     assert "the query set limits the fit; set --query to 100 or more. " in told
 
 
+@pytest.mark.slow
 def test_enough_query_points_are_enough(wavy):
     X, y = wavy
     for partition in ("chunks", "spatial"):
@@ -59,6 +62,7 @@ def test_enough_query_points_are_enough(wavy):
         assert told.endswith(NOTHING_ELSE)
 
 
+@pytest.mark.slow
 def test_more_query_points_need_no_learning_again(wavy, tmp_path):
     """What is advised can be done, and gives what was learned."""
     X, y = wavy
@@ -130,6 +134,7 @@ def test_few_repeats_and_those_of_classes_are_not_told(repeated, wavy):
 # --- Labels ---
 
 
+@pytest.mark.slow
 def test_an_input_that_is_used_as_a_label_is_told(rng):
     """Twenty machines, each with a level of its own, numbered in no order."""
     level = rng.standard_normal(20)
@@ -144,6 +149,7 @@ def test_an_input_that_is_used_as_a_label_is_told(rng):
     assert f"X[1] {said}" in advice(with_facts(model, labels={"X[1]": 20}))
 
 
+@pytest.mark.slow
 def test_a_smooth_input_of_few_values_is_no_label(rng):
     X = np.column_stack([rng.uniform(-2, 2, 600), rng.integers(0, 20, 600) / 5.0])
     y = np.sin(X[:, 0]) + np.sin(X[:, 1]) + 0.05 * rng.standard_normal(600)
@@ -161,6 +167,7 @@ def test_models_of_before_have_no_such_facts(wavy):
 # --- Errors ---
 
 
+@pytest.mark.slow
 def test_errors_that_are_heavy_and_larger_in_places_are_told(rng):
     X = rng.uniform(-2, 2, (1500, 2))
     heavy = np.where(rng.random(1500) < 0.08, 5.0, 1.0) * np.exp(0.7 * X[:, 1])
@@ -175,6 +182,7 @@ def test_errors_that_are_heavy_and_larger_in_places_are_told(rng):
     assert errors["residuals"] == 1500
 
 
+@pytest.mark.slow
 def test_errors_as_the_model_says_are_not(rng):
     X = rng.uniform(-2, 2, (1500, 2))
     y = np.sin(2 * X[:, 0]) + 0.2 * rng.standard_normal(1500)

@@ -29,6 +29,7 @@ def test_nearest_are_those_of_brute_force(rng):
     np.testing.assert_array_equal(np.sort(found), np.sort(np.argsort(own, axis=1)[:, :4]))
 
 
+@pytest.mark.slow
 def test_baselines_of_numbers(rng, make_data):
     X, Z = rng.uniform(-2, 2, (300, 2)), rng.uniform(-2, 2, (80, 2))
     y, z = (np.sin(A[:, 0]) + A[:, 1] + 0.1 * rng.standard_normal(len(A)) + 5.0 for A in (X, Z))

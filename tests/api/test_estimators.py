@@ -101,6 +101,7 @@ def test_the_covariance_has_the_deviations_on_its_diagonal(rows, rng):
     assert np.max(np.abs(np.cov(drawn) - covariance) / scale) < 5 * np.sqrt(2 / 4000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("carry", ["pickle", "joblib"])
 def test_a_fitted_estimator_carries_its_model(fitted, tmp_path, carry, rng):
     estimator, X, y = fitted
@@ -172,6 +173,7 @@ def test_hearing_in_parts_adds_up(rows, rng):
     np.testing.assert_array_equal(estimator.gbcm_.committee.total.eta, second.committee.total.eta)
 
 
+@pytest.mark.slow
 def test_weights_are_repeats(rows, rng):
     X, f = rows
     X, y = X[:40], targets(GBCMRegressor, f, rng)[:40]
@@ -184,6 +186,7 @@ def test_weights_are_repeats(rows, rng):
     assert halves.predict(X, return_std=True)[1].mean() > 0
 
 
+@pytest.mark.slow
 def test_exposures(rows, rng):
     X, f = rows
     exposure = rng.uniform(1, 20, len(f))
@@ -211,6 +214,7 @@ def test_counts_between_whole_numbers_are_shared_out(rows):
         GBCMCountRegressor().fit(X, np.full(120, -1))
 
 
+@pytest.mark.slow
 def test_lifetimes_may_be_censored(rows, rng):
     X, f = rows
     life = np.exp(f) * rng.exponential(size=len(f))
@@ -224,6 +228,7 @@ def test_lifetimes_may_be_censored(rows, rng):
         estimator.fit(X, seen, event=2 * event)
 
 
+@pytest.mark.slow
 def test_classes_keep_their_labels(rows, rng):
     X, f = rows
     for y in (np.digitize(f, [-0.5, 0.5]) * 10, np.array(["c", "a", "b"])[np.digitize(f, [-0.5, 0.5])], f > 0):
@@ -261,6 +266,7 @@ def test_parameters_are_checked_when_fitted(options, match, rows):
         GBCMRegressor(**options).fit(*rows)
 
 
+@pytest.mark.slow
 def test_a_pipeline_is_searched(rows, rng):
     X, f = rows
     y = targets(GBCMRegressor, f, rng)
@@ -294,6 +300,7 @@ def test_a_notebook_sees_the_health_of_a_fit(fitted):
     assert "degrees of freedom" not in clone(estimator)._repr_html_()
 
 
+@pytest.mark.slow
 def test_scripts_need_no_guard(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(

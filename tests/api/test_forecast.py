@@ -252,6 +252,7 @@ def test_covariates_and_their_lags_are_inputs(pumped, monkeypatch):
         np.testing.assert_array_equal(y[basin == which], level[2:380, k])
 
 
+@pytest.mark.slow
 def test_forecasts_follow_what_is_known_ahead(pumped, tmp_path):
     place, pump, level = pumped
     lags, model, out = (str(tmp_path / name) for name in ("lags.zarr", "model", "out.csv"))

@@ -114,6 +114,7 @@ def test_batches_do_not_matter(wave, rng):
             np.testing.assert_allclose(value, whole[name][k : k + 1], rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_reload_in_a_new_process_is_bit_identical(classes, tmp_path):
     path, X, _ = classes
     gbcm = GBCM.load(GBCM.fit(path, GIVEN_CLASSES, model=tmp_path / "model").url)
@@ -255,6 +256,7 @@ def test_bad_rows_are_found_before_anything_is_written(make_data, tmp_path):
     assert not (tmp_path / "model").exists()
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_a_preparation_that_fails(wave, tmp_path, monkeypatch):
     path, *_ = wave
     import bcmdist.learning.experts as module

@@ -137,6 +137,7 @@ def test_a_lazy_field_is_learned_chunk_by_chunk(fitted):
     assert sorted(shapes) == sorted(2 * TIMES // 2 * [(2, 4, LONS), (2, 3, LONS)])  # once a look, once the rows
 
 
+@pytest.mark.slow
 def test_times_go_round_and_texts_are_categories(rng):
     data = field(rng)
     data["ground"] = ("lat", np.where(np.arange(LATS) % 2, "sea", "land").astype(object))
@@ -353,6 +354,7 @@ def test_classes_have_flags_and_probabilities(fitted, tmp_path):
         known.bcm.fill(gbcm)
 
 
+@pytest.mark.slow
 def test_counts_are_those_of_the_exposure_of_a_cell(fitted):
     data, _ = fitted
     area = np.linspace(1.0, 2.0, LATS)

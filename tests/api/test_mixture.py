@@ -141,6 +141,7 @@ def test_moments_are_averages_and_densities_too(pair, data, rng):
     assert Mixture(pair).score(data)["mnlp"] < np.mean([member.score(data)["mnlp"] for member in pair])
 
 
+@pytest.mark.slow
 def test_probabilities_of_classes_are_averages(classes, rng):
     path, _, _ = classes
     members = [
@@ -173,6 +174,7 @@ def test_what_cannot_be_mixed_is_refused(make_data, rng, pair):
         Mixture(pair).score(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["wave", "classes"])
 def test_predictions_in_a_store_are_those_of_predict(kind, request, make_data, tmp_path):
     path, X, y = request.getfixturevalue(kind)
@@ -284,6 +286,7 @@ def test_a_directory_of_a_committee_is_refused(data, tmp_path):
     assert not (tmp_path / "m" / "prepared").exists()
 
 
+@pytest.mark.slow
 def test_sampled_committees_are_at_the_samples_and_a_second_run_finds_them(data, tmp_path, monkeypatch):
     model = tmp_path / "model"
     mixture = sample_posterior(data, SETTINGS, model=model, samples=3, chains=2, hmc=SHORT)
@@ -302,6 +305,7 @@ def test_sampled_committees_are_at_the_samples_and_a_second_run_finds_them(data,
         np.testing.assert_array_equal(mix.predict(X)["mean"], before["mean"])
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_is_continued(data, tmp_path, monkeypatch):
     whole = sample_posterior(data, SETTINGS, model=tmp_path / "whole", samples=3, chains=2, hmc=SHORT)
     model, inner, fitted = tmp_path / "killed", GBCM.fit, []
@@ -328,6 +332,7 @@ def test_a_run_that_was_killed_is_continued(data, tmp_path, monkeypatch):
     np.testing.assert_array_equal(resumed.predict(X)["mean"], whole.predict(X)["mean"])
 
 
+@pytest.mark.slow
 def test_chains_of_before_means_were_decided_are_gone_on_with(data, tmp_path, monkeypatch):
     """The default was a constant mean then, and facts noted no decisions. Another mean is another job."""
     kept, url = Facts.to_json, tmp_path / "m"

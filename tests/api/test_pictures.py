@@ -32,6 +32,7 @@ def model(wave):
     return gbcm.partial_fit(path), path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", PICTURES)
 def test_pictures_of_numbers(what, model, tmp_path):
     gbcm, path = model
@@ -43,6 +44,7 @@ def test_pictures_of_numbers(what, model, tmp_path):
         assert gbcm.plot(tmp_path / "b.png", what=what) == what
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("what", ["calibration", "residuals", "relevance", "map"])
 def test_pictures_of_classes(what, classes, rng, make_data, tmp_path):
@@ -135,6 +137,7 @@ def test_lengthscales_are_in_units_of_the_inputs(wave):
     assert not part.shared
 
 
+@pytest.mark.slow
 def test_an_input_that_says_nothing_loses_nothing(rng, make_data):
     X = rng.uniform(-2, 2, (300, 3))
     path = make_data(X=X, y=np.sin(2 * X[:, 0]) + 0.3 * X[:, 1] + 0.1 * rng.standard_normal(300))

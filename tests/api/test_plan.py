@@ -169,6 +169,7 @@ def test_threads_share_tasks_and_each_task_costs_something():
     assert rounds == pytest.approx(0.01 * sum(evaluations(planned())))
 
 
+@pytest.mark.slow
 def test_evaluations_are_about_those_that_a_fit_makes(wave, monkeypatch):
     made, objective = [], LocalObjective.__call__
 
@@ -240,6 +241,7 @@ def test_the_command_prints_a_plan_and_writes_nothing(wave, tmp_path):
     assert "advice" in text
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_fit")
 @pytest.mark.parametrize(
     "settings",

@@ -75,6 +75,7 @@ def parts(tmp_path, rng):
     return make
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["regression", "classification", "counts", "lifetimes"])
 def test_a_page_for_every_family(task, parts, tmp_path):
     train, test = parts(task)
@@ -120,6 +121,7 @@ def test_what_is_said_of_where_baselines_learn(parts, tmp_path):
     assert not list(tmp_path.glob("*.partial"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["regression", "classification", "counts", "lifetimes"])
 def test_one_row_makes_a_page(task, parts, tmp_path):
     train, _ = parts(task)
@@ -162,6 +164,7 @@ def test_what_cannot_be_written_is_refused_before_any_work(parts, tmp_path, monk
         report(Alone(model.snapshot), test, tmp_path / "a.html", None)
 
 
+@pytest.mark.slow
 def test_the_command(parts, tmp_path):
     train, test = parts("regression")
     GBCM.fit(train, Settings(**QUICK), model=str(tmp_path / "m"))

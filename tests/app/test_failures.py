@@ -153,6 +153,7 @@ def test_two_writers_of_one_output(tmp_path):
     assert [path.name for path in out.iterdir()] == ["first"]
 
 
+@pytest.mark.slow
 def test_output_that_nobody_reads_ends_quietly(wave, tmp_path):
     GBCM.fit(wave[0], Settings(query=10, rows_per_expert=60, learn=False), model=tmp_path / "m")
     reader, writer = os.pipe()

@@ -290,6 +290,7 @@ def test_json_that_is_deep_or_broken_is_refused(models, text):
     assert "[[[" not in answer.text
 
 
+@pytest.mark.slow
 def test_too_many_points_are_refused(models):
     with asked(models, limits=Limits(rows=1000)) as client:
         answer = client.post("/models/wave/predict", json={"X": np.zeros((1001, 2)).tolist()})

@@ -33,6 +33,7 @@ def run(*arguments):
     return done.returncode, json.loads(done.stdout) if "--json" in arguments else done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_the_whole_job(tmp_path, rng):
     X = rng.uniform(-2, 2, (300, 2))
     np.savez(tmp_path / "a.npz", X=X, y=np.sin(X[:, 0]) + 0.1 * rng.standard_normal(300))
@@ -87,6 +88,7 @@ def test_classification_scores(classes, tmp_path):
     assert list(score) == ["rows", "method", "accuracy", "log_loss", "brier", "ece", "auc"]
 
 
+@pytest.mark.slow
 def test_cells_and_methods(wave, tmp_path):
     path, *_ = wave
     given = ["--set", "kernel.lengthscale=0.5", "--set", "likelihood.noise_variance=0.01", "--effort", "quick"]
@@ -123,6 +125,7 @@ def test_cells_and_methods(wave, tmp_path):
     assert not (tmp_path / "no").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["wave", "classes"])
 def test_pictures_of_scores(kind, request, tmp_path):
     pytest.importorskip("matplotlib")
@@ -380,6 +383,7 @@ def test_a_key_that_is_not_there(tmp_path, make_data, rng):
     assert "bcmdist info --ledger" in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a\nb", "été [1:2]", "\x1b[31m"])
 def test_names_that_are_odd_but_allowed(name, make_data, rng, tmp_path):
     """Keys hold them, tables show them on one line."""

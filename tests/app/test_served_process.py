@@ -87,6 +87,7 @@ def kept(models):
     return len(list(models.glob(".rows/wave/*.zarr")))
 
 
+@pytest.mark.slow
 def test_a_server_is_asked_and_ends_when_it_is_told_to(server, models):
     """What was sent before is committed and answered."""
     told = {}
@@ -107,6 +108,7 @@ def test_a_server_is_asked_and_ends_when_it_is_told_to(server, models):
     assert str(models) not in server.log.read_text()
 
 
+@pytest.mark.slow
 def test_an_address_that_is_taken_is_refused(server, models):
     command = [sys.executable, "-m", "bcmdist", "serve", str(models), "--port", str(server.port)]
     done = subprocess.run(
@@ -133,6 +135,7 @@ def test_connections_that_do_not_ask_are_given_up(server):
         assert http.get("/health").status_code == 200
 
 
+@pytest.mark.slow
 def test_others_are_let_in_with_a_token_over_tls(models, tmp_path):
     cert, key = make_certificate(tmp_path)
     token = add_token(tmp_path / "tokens.json", "reader", ["read"])

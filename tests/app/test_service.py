@@ -79,6 +79,7 @@ def test_local_experts_predict(tmp_path):
     np.testing.assert_allclose(said["predictions"]["mean"], gbcm.predict(np.array(POINTS))["mean"], **SAME)
 
 
+@pytest.mark.slow
 def test_mixtures_predict_and_hear_nothing(tmp_path, rng, make_data):
     X = rng.uniform(-2, 2, (60, 2))
     settings = Settings(query=10, kernel="se", mean="zero", rows_per_expert=30)
@@ -124,6 +125,9 @@ def test_columns_by_name(tmp_path):
         ({"X": POINTS, "exposure": 2.0}, "exposure: expected a likelihood that reads it"),
         ({"X": POINTS, "nonsense": 2.0}, "Extra inputs are not permitted"),
         ({"X": POINTS, "columns": ["a", "b"]}, "the columns of the training data had no names"),
+        ({"X": POINTS, "columns": []}, "body.columns: List should have at least 1 item"),
+        ({"X": POINTS, "columns": ["", "b"]}, "body.columns.0: String should have at least 1 character"),
+        ({"X": POINTS, "method": ""}, "body.method: String should have at least 1 character"),
     ],
 )
 def test_points_that_cannot_be_predicted_at_are_refused(wave, body, text):

@@ -170,6 +170,7 @@ def test_scores_of_a_table(fitted, table, tmp_path):
     assert sorted(os.listdir(fitted)) == ["a.parquet", "model", "model.data"]
 
 
+@pytest.mark.slow
 def test_a_report_on_a_table(fitted, table, tmp_path):
     pytest.importorskip("matplotlib", reason="pictures: pip install 'bcmdist[plot]'")
     table.to_csv(tmp_path / "a.csv", index=False)

@@ -22,6 +22,7 @@ def test_a_curve_in_blocks():
     assert spark(list(range(100)))[-1] == BLOCKS[-1]
 
 
+@pytest.mark.slow
 def test_lines_of_a_model_change_with_its_commits(tmp_path, make_data, rng):
     gbcm = fitted(tmp_path, rows=600)
     lines = ModelLines(str(tmp_path / "wave"))

@@ -100,6 +100,7 @@ def many(make_data, tmp_path):
     return gbcm, partitions(open_data(path), GIVEN.rows_per_expert)
 
 
+@pytest.mark.slow
 def test_a_fast_source_waits_for_a_slow_reader(many):
     """What is read and not committed yet is what `each` and a commit hold, whatever the source has."""
     gbcm, parts = many
@@ -112,6 +113,7 @@ def test_a_fast_source_waits_for_a_slow_reader(many):
     assert after.info()["lag"]["rows"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.0, 3600.0], ids=["looked at always", "looked at once"])
 def test_the_lag_is_in_what_info_tells(many, monkeypatch, seconds):
     monkeypatch.setattr("bcmdist.committee.ingest.behind.LOOK_SECONDS", seconds)

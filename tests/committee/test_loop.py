@@ -239,6 +239,7 @@ def test_a_bad_partition_leaves_what_was_good(prepared):
     assert (len(whole.ledger), tally.partitions, whole.info()["skipped"]) == (12, 1, [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", ["columns", "shape", "chunk", "metadata"])
 def test_a_bad_data_set_of_a_directory_is_named_and_the_others_are_heard(prepared, tmp_path, rng, wrong):
     gbcm, _ = prepared

@@ -173,6 +173,7 @@ def test_refining_is_continued_after_it_was_cut_short(classes, tmp_path):
     assert len(rest.facts["passes"]) == len(whole.facts["passes"])
 
 
+@pytest.mark.slow
 def test_passes_go_on_for_as_long_as_they_pay(rng, tmp_path):
     """Outliers on one side, and tails too heavy for expected weights: predictions moved by more than a deviation."""
     X = rng.uniform(-2, 2, (120, 2))
@@ -187,6 +188,7 @@ def test_passes_go_on_for_as_long_as_they_pay(rng, tmp_path):
     assert np.all(np.abs(told["mean"] - limit["mean"]) <= 1e-3 * np.sqrt(limit["variance"]))
 
 
+@pytest.mark.slow
 def test_passes_that_come_no_closer_end_with_a_warning(classes, tmp_path):
     path, *_ = classes
     gbcm = GBCM.fit(path, settings(), model=tmp_path / "model")
@@ -230,6 +232,7 @@ def test_a_commit_that_has_heard_rows_in_no_pass(classes, tmp_path):
         GBCM(forged).refine()
 
 
+@pytest.mark.slow
 def test_a_step_that_lowers_the_objective_is_halved(classes, tmp_path):
     """Start the passes at a belief that is far out: full steps from there overshoot."""
     path, X, _ = classes
@@ -285,6 +288,7 @@ def test_rows_that_change_while_they_are_heard_in_turn_are_noticed(unlisted, tmp
 # --- Expectation propagation behind the same interface ---
 
 
+@pytest.mark.slow
 def test_ep_passes_by_the_facade(classes, tmp_path):
     path, X, _ = classes
     laplace = GBCM.fit(path, settings(passes="auto"), model=tmp_path / "laplace")

@@ -11,6 +11,7 @@ from bcmdist.storage.ledger import has_place
 from problems import GIVEN, GIVEN_CLASSES, assert_same_committee
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["wave", "classes"])
 def test_it_is_the_same_without_places(kind, request, tmp_path, rng):
     path, X, y = request.getfixturevalue(kind)

@@ -148,6 +148,7 @@ def test_partial_fit_hears_once(wave, make_data, tmp_path):
     assert_same_committee(more.forget([e.key for e in more.ledger[-2:]]).committee, gbcm.committee)
 
 
+@pytest.mark.slow
 def test_merged_sites_can_be_refined_and_forgotten(classes, tmp_path):
     path, *_ = classes
     ep = replace(CLASSES, approximation="ep")

@@ -147,6 +147,7 @@ gbcm.ingest(gbcm.source(sys.argv[2]), t.ONE_EACH)
 """
 
 
+@pytest.mark.slow
 def test_a_kill_and_a_repeat(prepared, stream, wave):
     paths = os.pathsep.join([str(Path(bcmdist.__file__).parents[1]), str(Path(__file__).parent)])
     environment = os.environ | {"PYTHONPATH": paths, "DIES_AT_ROW": "160"}

@@ -77,6 +77,7 @@ def bad(deliveries):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SOURCES)
 def test_a_source_keeps_its_promises(kind, tmp_path, request):
     opened = SOURCES[kind](tmp_path, request)

@@ -143,6 +143,7 @@ def test_reordered_rows_are_in_the_order_of_a_stable_sort(source, tmp_path, stor
     assert store.storage.names("blobs") == []
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     cells=st.lists(st.integers(0, CELLS - 1), min_size=1, max_size=30) | st.just([4] * 30),

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 from threadpoolctl import threadpool_limits
 
 from bcmdist import GBCM, Settings
@@ -100,12 +101,14 @@ def test_a_stored_model_is_the_same(trained, rng):
         np.testing.assert_array_equal(again.predict(new)[name], value)
 
 
+@pytest.mark.slow
 def test_the_cluster_trains_the_same_layers(trained, brief, cluster, rng, briefly):
     new, other = rng.uniform(-2, 2, (9, 2)), GBCM.fit(trained[1], ASKED, runtime=cluster)
     np.testing.assert_allclose(other.predict(new)["mean"], brief.predict(new)["mean"], rtol=1e-10)
     assert other.info()["deep"]["evaluations"] == brief.info()["deep"]["evaluations"]
 
 
+@pytest.mark.slow
 def test_training_that_was_cut_off_goes_on(trained, brief, tmp_path, rng, briefly, monkeypatch):
     """With the rounds that it has finished, to the same layers."""
     path, new, calls = trained[1], rng.uniform(-2, 2, (9, 2)), []
@@ -128,16 +131,85 @@ def test_training_that_was_cut_off_goes_on(trained, brief, tmp_path, rng, briefl
 
     monkeypatch.setattr(deep, "climbed", counted)
     again = GBCM.fit(path, ASKED, model=tmp_path / "model")
-    assert calls == [0, 1]
+    assert calls == [0, 1, 1, 1]  # two rounds of each power
     np.testing.assert_allclose(again.predict(new)["mean"], brief.predict(new)["mean"], rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("layers", "units"), [(1, None), (2, 1), (3, 2)])
 def test_other_depths(wave, briefly, layers, units):
     """A layer, a warped process, and two hidden layers."""
     gbcm = GBCM.fit(wave[0], replace(ASKED, layers=layers, units=units))
     assert len(gbcm.info()["layers"]) == layers
     assert gbcm.score(wave[0])["nmse"] < 0.5
+
+
+# --- Classes and counts ---
+
+
+@pytest.fixture(scope="module")
+def classes():
+    """Rows (200, 2) of a chessboard of two by two, of which one in twenty is of the other class."""
+    rng = np.random.default_rng(3)
+    X = rng.uniform(-1, 1, (200, 2))
+    return X, ((X.prod(axis=1) > 0) ^ (rng.uniform(size=200) < 0.05)) * 1.0
+
+
+@pytest.fixture(scope="module")
+def classifier(classes):
+    """A round of each power is enough."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(deep, "ROUND", 40)
+        patch.setitem(deep.STEPS, "quick", 40)
+        return GBCM.fit(classes, replace(ASKED, task="classification", likelihood="probit"))
+
+
+def drawn(gbcm, X, draws, rng):
+    """P(y = 1) at one row of scaled inputs, by draws of hidden units, of the last layer and of what that leaves."""
+    first, last = gbcm.model.shared.layers
+    belief = gbcm.committee.posterior
+    hidden = through([first.stage()], X)[-1]
+    h = hidden.mean + np.sqrt(hidden.variance) * rng.standard_normal((draws, first.units))
+    scaled = (h[:, None] - last.centres) / np.exp(last.log_lengthscale)
+    K = np.exp(last.log_variance - 0.5 * (scaled**2).sum(axis=2))
+    b = np.linalg.solve(last.factor, K.T).T
+    v = belief.mean + np.linalg.solve(belief.factor.T, rng.standard_normal((len(belief.mean), draws))).T
+    left = np.exp(last.log_variance) - (b**2).sum(axis=1)
+    f = (b * v).sum(axis=1) + np.sqrt(np.maximum(left, 0)) * rng.standard_normal(draws)
+    return norm.cdf(f).mean()
+
+
+def test_probabilities_are_those_of_draws(classifier, rng):
+    new = rng.uniform(-1, 1, (12, 2))
+    found = classifier.predict(new)["probability"][:, 1]
+    expected = [drawn(classifier, row[None], 20_000, rng) for row in classifier.model.scaling.inputs(new)]
+    # f is taken for normal, and the belief of training stands for the committee's in part of its variance.
+    np.testing.assert_allclose(found, expected, atol=0.04)
+
+
+def test_classes_that_no_plane_parts_are_learned(classifier, rng):
+    new = rng.uniform(-1, 1, (400, 2))
+    found = classifier.predict(new)
+    assert np.mean(found["label"] == (new.prod(axis=1) > 0)) > 0.9
+    assert classifier.info()["deep"]["density"] > np.log(0.5)
+
+
+def test_counts_are_learned(rng, briefly):
+    X = rng.uniform(-2, 2, (200, 1))
+    y = rng.poisson(np.exp(1.0 + np.sin(2 * X[:, 0]))).astype(float)
+    gbcm = GBCM.fit((X, y), replace(ASKED, task="counts", likelihood="poisson"))
+    rate = np.exp(1.0 + np.sin(2 * X[:, 0]))
+    assert np.corrcoef(gbcm.predict(X)["observation_mean"], rate)[0, 1] > 0.9
+
+
+def test_the_cluster_learns_the_same_classes(classes, cluster, rng, briefly, tmp_path):
+    from bcmdist.data.writing import write_dataset
+
+    path, new = str(tmp_path / "data.zarr"), rng.uniform(-1, 1, (9, 2))
+    write_dataset(path, {"X": classes[0], "y": classes[1]}, rows_per_chunk=50)
+    asked = replace(ASKED, task="classification")
+    one, other = GBCM.fit(path, asked), GBCM.fit(path, asked, runtime=cluster)
+    np.testing.assert_allclose(other.predict(new)["probability"], one.predict(new)["probability"], rtol=1e-8)
 
 
 # --- A committee's life: the last layer's messages add ---
@@ -200,7 +272,7 @@ REFUSED = [
     ({"units": 1.5}, "units: expected a whole number, got 1.5"),
     ({"kernel": "matern32"}, "kernel: expected se or se-iso with the expert dgp, got matern32"),
     ({"mean": "linear"}, "mean: expected auto or zero with the expert dgp, got linear; leave it out"),
-    ({"likelihood": "poisson"}, "likelihood: expected gaussian with the expert dgp, got poisson; .*--expert bcm"),
+    ({"likelihood": "onehot"}, "likelihood: expected gaussian or bernoulli or .* got onehot; .*--expert bcm"),
     ({"noise": "varying"}, "noise: expected auto with dgp, of which .*, got varying; leave it"),
     ({"linearise": "running"}, "linearise: expected own with dgp, got running"),
     ({"partition": "spatial"}, "expert: expected bcm or fourier with spatial partitions, .*--partition chunks"),

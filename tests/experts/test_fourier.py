@@ -116,6 +116,7 @@ def test_predictions_come_near_those_of_the_gaussian_process(wave, rng, kernel, 
     np.testing.assert_allclose(np.sqrt(found["variance"]), sd, rtol=2 * most)
 
 
+@pytest.mark.slow
 def test_of_many_weights_means_are_solved_for_and_variances_probed(wave, many, rng):
     path, X, y = wave
     gbcm, new = GBCM.fit(path, WAVES), rng.uniform(-2, 2, (40, 2))
@@ -236,6 +237,7 @@ def test_different_waves_cannot_be_merged(prepared, fitted, tmp_path):
         fitted[0].merge(other, tmp_path / "both")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [240, 60])
 @pytest.mark.parametrize("weights", ["few", "many"])
 def test_classes_are_those_of_the_dense_laplace_approximation(classes, rng, rows, weights, monkeypatch):
@@ -257,6 +259,7 @@ def test_classes_are_those_of_the_dense_laplace_approximation(classes, rng, rows
     np.testing.assert_allclose(found["variance"], variance, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_counts_are_those_of_the_dense_laplace_approximation(make_data, rng):
     X = rng.uniform(-2, 2, (200, 1))
     exposure = rng.uniform(0.5, 3.0, 200)
@@ -278,6 +281,7 @@ def test_counts_are_those_of_the_dense_laplace_approximation(make_data, rng):
     np.testing.assert_allclose(found["variance"], variance, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_three_classes_share_a_precision(make_data, rng, many):
     X = rng.uniform(-2, 2, (150, 2))
     y = (X[:, 0] > -0.7) * 1 + (X[:, 1] > 0.5)
@@ -287,6 +291,7 @@ def test_three_classes_share_a_precision(make_data, rng, many):
     assert gbcm.score(path)["accuracy"] > 0.85
 
 
+@pytest.mark.slow
 def test_hyperparameters_are_learned_as_for_bcm(wave):
     learned = Settings(kernel="matern52", rows_per_expert=50, effort="quick")
     one = GBCM.prepare(wave[0], replace(learned, expert="fourier"))
@@ -294,6 +299,7 @@ def test_hyperparameters_are_learned_as_for_bcm(wave):
     assert one.info()["hyperparameters"] == other.info()["hyperparameters"]
 
 
+@pytest.mark.slow
 def test_kernels_that_waves_cannot_afford_are_left_out(wave, monkeypatch):
     """Before anything is decided, and named."""
     monkeypatch.setattr(fourier, "MOST_WEIGHTS", 3000)
@@ -308,6 +314,7 @@ def test_kernels_that_waves_cannot_afford_are_left_out(wave, monkeypatch):
     assert all(decision["taken"] != "matern12" for decision in found["decisions"])
 
 
+@pytest.mark.slow
 def test_nothing_is_refused_once_it_is_learned(wave, monkeypatch):
     """A kernel that was asked for is had at a larger error, with a warning; given hyper-parameters are refused."""
     monkeypatch.setattr(fourier, "MOST_WEIGHTS", 1000)
@@ -320,6 +327,7 @@ def test_nothing_is_refused_once_it_is_learned(wave, monkeypatch):
         GBCM.prepare(wave[0], replace(WAVES, kernel="matern12"))
 
 
+@pytest.mark.slow
 def test_rows_outside_the_box_are_refused(fitted, make_data, tmp_path):
     gbcm = fitted[0]
     beyond = make_data("beyond.zarr", X=np.array([[0.0, 0.0], [0.0, 9.0]]), y=np.zeros(2))

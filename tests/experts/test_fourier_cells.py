@@ -66,6 +66,7 @@ def exact(gbcm, X, y, new):
     return y.mean() + y.std() * (Ks @ np.linalg.solve(K, (y - y.mean()) / y.std())), y.var() * variance
 
 
+@pytest.mark.slow
 def test_few_waves_and_the_rows_around_are_nearly_the_gaussian_process(fitted):
     """Which a committee of so few waves is not: errors of means in standard deviations, and of variances.
 
@@ -83,6 +84,7 @@ def test_few_waves_and_the_rows_around_are_nearly_the_gaussian_process(fitted):
     assert np.median(far["variance"] / variance) > 2.0
 
 
+@pytest.mark.slow
 def test_probes_say_nearly_as_much(fitted):
     """They tell of what waves leave uncertain once the rows around are known, which is little of the variance."""
     gbcm, _, _, _, new = fitted
@@ -115,6 +117,7 @@ def test_a_cluster_says_the_same(fitted, cluster, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_forgotten_rows_are_no_neighbours(fitted, tmp_path):
     """What is left is the committee, and the rows around, of the others alone."""
     gbcm, path, _, y, new = fitted

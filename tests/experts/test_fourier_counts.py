@@ -62,6 +62,7 @@ def latent(gbcm, new):
     return found["mean"] - shift, found["variance"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 def test_rows_sorted_by_target_are_heard_in_passes(likelihood, sorted_rows, rng):
     """By default, without being asked: where one pass errs by half a standard deviation, the limit is Laplace's."""
@@ -96,12 +97,14 @@ def only(gbcm, path, keep, place):
     return GBCM.load(place).absorb([partitions(open_data(path), 50)[k] for k in keep])
 
 
+@pytest.mark.slow
 def test_forgetting_is_never_having_heard(shuffled, tmp_path):
     gbcm, empty, path = shuffled
     after = gbcm.forget([gbcm.ledger[k].key for k in (1, 4)])
     assert_same_committee(after.committee, only(empty, path, [0, 2, 3, 5], tmp_path / "rest").committee, 1e-8)
 
 
+@pytest.mark.slow
 def test_merging_is_hearing_both(shuffled, tmp_path):
     gbcm, empty, path = shuffled
     one, other = only(empty, path, [0, 3], tmp_path / "one"), only(empty, path, [1, 2, 4, 5], tmp_path / "other")

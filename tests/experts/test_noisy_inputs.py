@@ -252,6 +252,26 @@ def test_the_cluster_says_the_same(noisy, cluster, asked):
     assert_same_committee(GBCM.fit(noisy, asked).committee, GBCM.fit(noisy, asked, runtime=cluster).committee)
 
 
+def test_rows_in_memory_bring_their_errors(noisy, cleaned):
+    group = open_group(noisy)
+    X, y, variance = (np.asarray(group[name]) for name in ("X", "y", "X_variance"))
+    beside = {"X_variance": variance}
+    found = GBCM.fit(X, y, KNOWN, companions=beside)
+    assert_same_committee(found.committee, cleaned.committee)
+    array, dask = pytest.importorskip("dask.array"), pytest.importorskip("dask")
+    lazy = [array.from_array(values, chunks=(60, *values.shape[1:])) for values in (X, y)]
+    beside = {"X_variance": array.from_array(variance, chunks=(100, 1))}
+    with dask.config.set(scheduler="synchronous"):  # whose threads would outlive it
+        found = GBCM.fit(*lazy, KNOWN, companions=beside)
+    assert found.info()["input_errors"]["way"] == "clean"
+    covariances = variance[:, :, None]
+    assert_same_committee(
+        GBCM.fit(X, y, KNOWN, companions={"X_variance": covariances}).committee, cleaned.committee, 1e-8
+    )
+    with pytest.raises(InvalidOption, match="expected companions among"):
+        GBCM.fit(X, y, KNOWN, companions={"X_deviation": variance})
+
+
 class Killed(BaseException):
     """As by a signal."""
 

@@ -226,6 +226,7 @@ def test_a_fit_is_the_dense_laplace_approximation(beta, rng, changes):
     np.testing.assert_allclose(told["variance"], variance, rtol=close)
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_brute_force(beta, make_data, rng):
     (X, y), (Xs, ys) = shares(rng, 200), shares(rng, 60)
     gbcm = GBCM.fit((X, y), asked(query=40))
@@ -251,6 +252,7 @@ def test_scores_are_those_of_brute_force(beta, make_data, rng):
     assert 0.9 <= figures["coverage95"] <= 1.0
 
 
+@pytest.mark.slow
 def test_saved_loaded_and_ingested(beta, make_data, tmp_path, rng):
     X, y = shares(rng, 200)
     path, how, new = make_data(X=X, y=y), asked(query=40, rows_per_expert=50), rng.uniform(-2, 2, (9, 2))
@@ -267,6 +269,7 @@ def test_saved_loaded_and_ingested(beta, make_data, tmp_path, rng):
     assert all(np.all(np.isfinite(entry.arrival)) for entry in heard.ledger)
 
 
+@pytest.mark.slow
 def test_precision_is_learned_and_kept_within_bounds(beta, rng):
     gbcm = GBCM.fit(shares(rng, 400), Settings(task="shares", kernel="se", query=30, effort="quick"))
     assert 0.6 * PRECISION < gbcm.model.likelihood.precision[0] < 1.6 * PRECISION
@@ -285,6 +288,7 @@ def test_what_needs_one_process_and_a_probability_works(beta, make_data, rng, ch
     assert gbcm.score(path)["nmse"] < 0.6
 
 
+@pytest.mark.slow
 def test_cells_and_local_prediction(beta, make_data, tmp_path, rng):
     path = make_data(X=(data := shares(rng, 300))[0], y=data[1])
     how = asked(query=20, rows_per_expert=100, partition="spatial", effort="quick")

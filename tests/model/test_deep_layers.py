@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from bcmdist.data.observations import unweighted
+from bcmdist.data.observations import Observations, unweighted
 from bcmdist.experts.expert import expert_message
 from bcmdist.model.deep.beginning import directions, first_layers, last_layer
 from bcmdist.model.deep.layer import JITTER, Layer, gradient, tied_energy
 from bcmdist.model.deep.moments import passed
+from bcmdist.model.deep.outputs import said
 from bcmdist.model.deep.rows import log_densities, through
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import make_likelihood
@@ -18,6 +19,7 @@ from bcmdist.model.mean import Mean
 from bcmdist.model.shared.deep import Deep
 
 DRAWS = 10**6
+NORMAL = make_likelihood("gaussian")
 
 
 def layer(rng, M, D, U) -> Layer:
@@ -71,20 +73,22 @@ def test_far_away_is_the_prior(rng):
     assert found.variance[0, 0] == pytest.approx(np.exp(one.log_noise) + np.exp(one.log_variance))
 
 
-@pytest.mark.parametrize("depth", [1, 2, 3])
-def test_the_gradient_is_that_of_differences(rng, depth):
+@pytest.mark.parametrize(("depth", "power"), [(1, 1.0), (2, 1.0), (3, 1.0), (1, 0.5), (2, 0.3)])
+def test_the_gradient_is_that_of_differences(rng, depth, power):
     widths = [*[3, 2, 2][:depth], 1]
     layers = [layer(rng, 4 + k, widths[k], widths[k + 1]) for k in range(depth)]
-    X, y, share = rng.standard_normal((12, 3)), rng.standard_normal(12), rng.uniform(0.5, 2.0, 12)
+    X, y, weight = rng.standard_normal((12, 3)), rng.standard_normal(12), rng.uniform(0.5, 2.0, 12)
+
+    sites = 12 / power
+
+    def densities(layers):
+        return log_densities([one.stage(1 - 1 / sites) for one in layers], X, Observations(y, weight), NORMAL, power)
 
     def energy(layers):
-        return log_densities([one.stage(11 / 12) for one in layers], X, y, share)[0] + sum(
-            tied_energy(one, 12) for one in layers
-        )
+        return densities(layers)[0] + sum(tied_energy(one, sites) for one in layers)
 
-    pulls = log_densities([one.stage(11 / 12) for one in layers], X, y, share)[1]
-    for k, (one, pull) in enumerate(zip(layers, pulls, strict=True)):
-        numbers, found, h = one.numbers(), gradient(one, 12, pull).numbers(), 1e-5
+    for k, (one, pull) in enumerate(zip(layers, densities(layers)[1], strict=True)):
+        numbers, found, h = one.numbers(), gradient(one, sites, pull).numbers(), 1e-5
         for j in range(len(numbers)):
             step = h * (np.arange(len(numbers)) == j)
             sides = [energy([*layers[:k], one.moved(numbers + way * step), *layers[k + 1 :]]) for way in (1, -1)]
@@ -112,8 +116,25 @@ def test_the_tied_energy_of_rows_that_say_the_same_is_the_evidence_of_fitc(rng):
     X, y = np.tile(rng.standard_normal((1, 2)), (6, 1)), np.full(6, 0.7)
     left, V, evidence = fitc(one, X, y)
     tied = with_sites(one, V.T @ (y / left), V.T @ (V / left[:, None]))
-    value = log_densities([tied.stage(5 / 6)], X, y, np.ones(6))[0] + tied_energy(tied, 6)
+    value = log_densities([tied.stage(5 / 6)], X, unweighted(y), NORMAL)[0] + tied_energy(tied, 6)
     assert value == pytest.approx(evidence, abs=1e-8)
+
+
+@pytest.mark.parametrize("power", [1.0, 0.5, 0.1])
+def test_the_tied_energy_to_a_power_is_that_of_power_ep(rng, power):
+    """log N(y; 0, Q + p Lam + s I) - (1 - p) / 2 p sum log(1 + p Lam / s), of equal rows (Bui, Yan & Turner 2017)."""
+    one, noise = replace(layer(rng, 5, 2, 1), log_noise=np.log(NORMAL.noise_variance[0])), NORMAL.noise_variance[0]
+    X, y = np.tile(rng.standard_normal((1, 2)), (6, 1)), np.full(6, 0.7)
+    left, V, _ = fitc(one, X, y)
+    Lam = left - noise
+    known = power * Lam + noise
+    tied, sites = with_sites(one, V.T @ (y / known), V.T @ (V / known[:, None])), 6 / power
+    stages = [tied.stage(1 - 1 / sites)]
+    value = log_densities(stages, X, unweighted(y), NORMAL, power)[0] + tied_energy(tied, sites)
+    S = V @ V.T + np.diag(known)
+    expected = -0.5 * (y @ np.linalg.solve(S, y) + np.linalg.slogdet(2 * np.pi * S)[1])
+    expected -= (1 - power) / (2 * power) * np.log1p(power * Lam / noise).sum()
+    assert value == pytest.approx(expected, abs=1e-8)
 
 
 def test_the_tied_energy_is_that_of_its_formula(rng):
@@ -131,8 +152,43 @@ def test_the_tied_energy_is_that_of_its_formula(rng):
     C = np.linalg.inv(np.eye(4) + c * P)
     deviation = np.sqrt(left + np.einsum("ij,jk,ik->i", V, C, V))
     expected = (1 - N) * phi(1.0) + N * phi(c) + norm.logpdf(y, V @ C @ (c * h), deviation).sum()
-    value = log_densities([one.stage(c)], X, y, np.ones(N))[0] + tied_energy(one, N)
+    value = log_densities([one.stage(c)], X, unweighted(y), NORMAL)[0] + tied_energy(one, N)
     assert value == pytest.approx(expected, abs=1e-8)
+
+
+# --- What rows say of the last layer ---
+
+
+@pytest.mark.parametrize("power", [1.0, 0.5])
+@pytest.mark.parametrize("name", ["gaussian", "bernoulli", "probit", "poisson"])
+def test_what_rows_say_is_an_average_and_its_slopes_are_those_of_differences(rng, name, power):
+    likelihood, noise = make_likelihood(name), 0.2
+    obs = Observations(np.array([0.0, 1.0, 1.0]), np.array([1.0, 0.7, 2.0]))
+    m, v = rng.standard_normal(3), np.array([0.5, 1.5, 0.3])
+    if likelihood.normal:
+        likelihood, s = likelihood.with_parameters({"noise_variance": np.full(1, noise)}), noise
+    else:
+        s = 0.0
+
+    def value(m, v, noise):
+        return said(likelihood, obs, m, v, noise, power).value
+
+    # Of 120 nodes over ten deviations of a smooth function, to rounding.
+    nodes, weights = np.polynomial.legendre.leggauss(120)
+    f = m[:, None] + 10 * np.sqrt(v - s)[:, None] * nodes
+    belief = norm.pdf(10 * nodes) * 10 * weights
+    each = np.exp(power * likelihood.log_density(Observations(*(part[:, None] for part in vars(obs).values())), f))
+    assert value(m, v, noise) == pytest.approx(np.log(each @ belief).sum() / power, abs=1e-9)
+    found, h = said(likelihood, obs, m, v, noise, power), 1e-5
+    for k in range(3):
+        step = h * (np.arange(3) == k)
+        # Differences by steps of 1e-5 have six digits.
+        slopes = [value(m + step, v, noise) - value(m - step, v, noise)]
+        slopes.append(value(m, v + step, noise) - value(m, v - step, noise))
+        np.testing.assert_allclose([found.mean[k], found.variance[k]], np.array(slopes) / (2 * h), atol=1e-6)
+    apart = value(m, v + h * (s > 0), noise + h) - value(m, v - h * (s > 0), noise - h)
+    whole = apart / (2 * h) if s else 0.0
+    assert found.noise == pytest.approx(whole, abs=1e-6)
 
 
 def shared_by(layers, D) -> Deep:
@@ -168,9 +224,9 @@ def test_rows_in_blocks_are_rows_at_once(rng, monkeypatch):
     layers = [layer(rng, 4, 2, 2), layer(rng, 4, 2, 1)]
     X, y = rng.standard_normal((11, 2)), rng.standard_normal(11)
     stages = [one.stage() for one in layers]
-    value, pulls = log_densities(stages, X, y, np.ones(11))
+    value, pulls = log_densities(stages, X, unweighted(y), NORMAL)
     monkeypatch.setattr("bcmdist.model.deep.rows.BLOCK_NUMBERS", 30)
-    again, other = log_densities(stages, X, y, np.ones(11))
+    again, other = log_densities(stages, X, unweighted(y), NORMAL)
     assert again == pytest.approx(value, rel=1e-12)
     for one, two in zip(pulls, other, strict=True):
         np.testing.assert_allclose(two.spread, one.spread, rtol=1e-10, atol=1e-12)

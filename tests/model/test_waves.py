@@ -52,6 +52,7 @@ def test_their_covariance_is_the_kernels_to_the_tolerance(name, inputs, toleranc
     np.testing.assert_allclose((V**2).sum(axis=1), np.sum(shared.scale**2), rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inputs", [1, 2, 3])
 @pytest.mark.parametrize("name", ["se", "matern12", "matern32", "matern52"])
 def test_spectral_densities_are_fourier_transforms(name, inputs):

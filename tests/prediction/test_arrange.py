@@ -115,6 +115,7 @@ def assert_same_predictions(one, other, X, method="local", tolerance=1e-10):
         np.testing.assert_allclose(values, b[name], rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.slow
 def test_the_whole_job(wiggle, fresh, tmp_path):
     path, X, _ = wiggle
     gbcm = GBCM.fit(path, GIVEN, model=tmp_path / "m")
@@ -136,6 +137,7 @@ def test_the_whole_job(wiggle, fresh, tmp_path):
     assert GBCM.fit(path, GIVEN, model=tmp_path / "m").commit == gbcm.commit  # the same fit: nothing to do
 
 
+@pytest.mark.slow
 def test_predictions_stand_in_the_order_of_the_data_and_do_not_depend_on_company(wiggle, fresh, tmp_path, rng):
     gbcm = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m")
     X = np.vstack([fresh[1], wiggle[1][:40]])  # training rows among them
@@ -208,6 +210,7 @@ def test_on_a_cluster_it_is_the_same(wiggle, fresh, tmp_path, cluster):
     assert left_in(tmp_path / "other") == WHOLE
 
 
+@pytest.mark.slow
 def test_forgotten_rows_are_seen_by_nobody(wiggle, tmp_path):
     path, X, _ = wiggle
     gbcm = GBCM.fit(path, GIVEN, model=tmp_path / "m")
@@ -233,6 +236,7 @@ def test_forgotten_rows_are_seen_by_nobody(wiggle, tmp_path):
         np.testing.assert_array_equal(values, before[name])
 
 
+@pytest.mark.slow
 def test_a_model_that_has_forgotten_everything_says_what_the_prior_says(wiggle, tmp_path):
     gbcm = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m")
     empty = gbcm.forget([entry.key for entry in gbcm.ledger])
@@ -241,6 +245,7 @@ def test_a_model_that_has_forgotten_everything_says_what_the_prior_says(wiggle, 
         np.testing.assert_allclose(values, committee[name], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_weights_count_near_by_as_well(wiggle, tmp_path):
     path, X, _ = wiggle
     gbcm = GBCM.fit(path, GIVEN, model=tmp_path / "m")
@@ -252,6 +257,7 @@ def test_weights_count_near_by_as_well(wiggle, tmp_path):
     assert light.ledger[1].weight == 1e-9
 
 
+@pytest.mark.slow
 def test_rows_fade_near_by_as_they_do_in_the_committee(wiggle, fresh, tmp_path):
     """A half-life gives each partition a weight; given by hand, these weights are the same model."""
     path, X, _ = wiggle
@@ -269,6 +275,7 @@ def test_rows_fade_near_by_as_they_do_in_the_committee(wiggle, fresh, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_rows_that_have_faded_to_nothing_are_seen_by_nobody(wiggle, fresh, tmp_path):
     """2^(-300 / 0.29) is a subnormal number, whose inverse is none."""
     gbcm = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m")
@@ -279,6 +286,7 @@ def test_rows_that_have_faded_to_nothing_are_seen_by_nobody(wiggle, fresh, tmp_p
         np.testing.assert_allclose(values, committee[name], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_rows_that_come_later_count_through_the_committee_only(wiggle, fresh, tmp_path):
     gbcm = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m")
     more = gbcm.partial_fit(fresh[0])
@@ -293,6 +301,7 @@ def test_rows_that_come_later_count_through_the_committee_only(wiggle, fresh, tm
     assert np.abs(near.latent(scaled)[0] - predict_latent(more.model.query, belief, scaled)[0]).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_the_training_rows_are_not_heard_again_as_they_are_stored(wiggle, tmp_path):
     gbcm = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m")
     assert gbcm.partial_fit(wiggle[0]).committee.total.rows == ROWS
@@ -307,6 +316,7 @@ def test_rows_ingested_as_they_are_stored_are_not_heard_again_in_cells(wiggle, t
     assert left_in(tmp_path / "m") == ["acknowledged", "blobs", "commits"]
 
 
+@pytest.mark.slow
 def test_models_without_cells_name_the_way_out(wiggle, fresh, tmp_path):
     chunks = GBCM.fit(wiggle[0], replace(GIVEN, partition="chunks"), model=tmp_path / "chunks")
     assert chunks.info()["method"] == "committee"
@@ -425,6 +435,7 @@ def _raising_for_runs(mkstemp, error):
     return make
 
 
+@pytest.mark.slow
 def test_arrays_of_other_names(make_data, wiggle, fresh, tmp_path):
     _, X, y = wiggle
     path = make_data("named.zarr", rows_per_chunk=100, inputs=X, target=y, weight=np.full(ROWS, 2.0))
@@ -446,6 +457,7 @@ def spatial_fit(make_data, settings, **columns):
     return gbcm, found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, 2, 20, 79, 90])
 @pytest.mark.filterwarnings("ignore::bcmdist.errors.BcmdistWarning")
 def test_few_rows(make_data, rng, rows):
@@ -515,6 +527,7 @@ def three(make_data, rng):
     return make_data("three.zarr", rows_per_chunk=100, X=X, y=y), X, y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", [None, "softmax"])
 def test_classes(three, tmp_path, rng, likelihood):
     path, X, _ = three
@@ -531,6 +544,7 @@ def test_classes(three, tmp_path, rng, likelihood):
     np.testing.assert_array_equal(zarr.open_group(tmp_path / "p.zarr", mode="r")["label"][:30], p["label"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["bernoulli", "svm"])
 def test_two_classes(three, likelihood):
     _, X, y = three
@@ -579,6 +593,7 @@ def test_counts_and_lifetimes(make_data, tmp_path, rng, monkeypatch, task, likel
     assert (sampled["concordance"], sampled["concordance_error"]) == pytest.approx(whole.concordance(600), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_exposures_that_cannot_be_are_named_where_they_stand(make_data, tmp_path, rng):
     X = rng.uniform(-2, 2, (300, 2))
     settings = replace(GIVEN, task="counts", likelihood="poisson", set={"kernel.lengthscale": 0.5})
@@ -589,6 +604,7 @@ def test_exposures_that_cannot_be_are_named_where_they_stand(make_data, tmp_path
     assert not (tmp_path / "p.zarr").exists()
 
 
+@pytest.mark.slow
 def test_several_passes(three, make_data):
     _, X, y = three
     gbcm = GBCM.fit((X, (y > 2) * 1), replace(CLASSES, passes="auto"))
@@ -596,6 +612,7 @@ def test_several_passes(three, make_data):
     assert np.mean(gbcm.predict(X)["label"] == (y > 2)) > 0.9
 
 
+@pytest.mark.slow
 def test_local_experts_that_do_not_fit_are_refused_before_rows_are_copied(wiggle, fresh, tmp_path):
     small = SerialRuntime(allowed_bytes=500 * 2**20)
     with pytest.raises(MemoryLimit, match=r"local experts of 340 rows .*--partition chunks"):
@@ -612,6 +629,7 @@ def test_softmax_coupled_is_refused_at_once():
         replace(CLASSES, likelihood="softmax_coupled")
 
 
+@pytest.mark.slow
 def test_targets_that_cannot_be_are_named_where_they_stand(three, make_data, tmp_path):
     path, X, y = three
     gbcm = GBCM.fit(path, CLASSES, model=tmp_path / "m")
@@ -621,6 +639,7 @@ def test_targets_that_cannot_be_are_named_where_they_stand(three, make_data, tmp
     assert left_in(tmp_path / "m") == WHOLE
 
 
+@pytest.mark.slow
 def test_experts_that_were_dropped_meanwhile_are_made_anew_or_still_there(wiggle, tmp_path, rng, monkeypatch):
     monkeypatch.setitem(halos.EFFORT_FACTORS, "quick", 0.15)  # so that cells do not see each other's rows
     gbcm = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m")
@@ -644,6 +663,7 @@ def test_experts_that_were_dropped_meanwhile_are_made_anew_or_still_there(wiggle
 # --- Rows that were heard in the order of cells are not heard again ---
 
 
+@pytest.mark.slow
 def test_a_model_under_another_path_does_not_hear_its_cells_again(wiggle, fresh, tmp_path):
     path = wiggle[0]
     GBCM.fit(path, GIVEN, model=tmp_path / "m")
@@ -661,6 +681,7 @@ def test_rows_ingested_between_arrangement_and_fit_are_not_heard_again(wiggle, t
         GBCM.fit(path, GIVEN, model=tmp_path / "m")
 
 
+@pytest.mark.slow
 def test_merging_knows_rows_in_cells(wiggle, tmp_path):
     path = wiggle[0]
     GBCM.prepare(path, GIVEN, model=tmp_path / "a")

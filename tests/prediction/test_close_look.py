@@ -16,6 +16,7 @@ def test_mean_and_error_follow_from_moments(rng):
     assert mean_and_error(np.zeros(3)) == (0.0, None)
 
 
+@pytest.mark.slow
 def test_cells_agree_where_all_see_the_same_rows(rng, make_data, monkeypatch):
     X = rng.uniform(-2, 2, (400, 2))
     path = make_data(X=X, y=np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(400))

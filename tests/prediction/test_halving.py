@@ -77,6 +77,7 @@ def test_half_of_a_local_expert_is_as_if_made_of_half(rng, linearised):
     np.testing.assert_allclose(found, whole - left_out_densities(T[:, rows], pull, V[:, kept], half, rows), rtol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["gaussian", "bernoulli", "onehot", "softmax", "poisson"])
 def test_it_is_measured_for_every_likelihood(rng, make_data, likelihood):
     X = rng.uniform(-2, 2, (300, 2))
@@ -104,6 +105,7 @@ def test_no_fit_fails_where_it_cannot_be_measured(rng, make_data, monkeypatch, e
     assert model.info()["advice"] is not None
 
 
+@pytest.mark.slow
 def test_half_of_many_points_is_as_good_and_half_of_few_is_not(rng, make_data, monkeypatch):
     """Where local experts see few rows, what lies beyond comes through the query points."""
     X = rng.uniform(-2, 2, (1200, 2))

@@ -53,6 +53,7 @@ def covered(gbcm, X, y, level):
     return np.mean((p[f"quantile{tail:g}"] < y) & (y < p[f"quantile{1 - tail:g}"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [GIVEN, SPATIAL], ids=["chunks", "spatial"])
 def test_intervals_hold_what_they_say(settings, odd, tmp_path):
     path, X, y = odd
@@ -70,6 +71,7 @@ def test_intervals_hold_what_they_say(settings, odd, tmp_path):
         np.testing.assert_array_equal(gbcm.predict(X)[name], plain.predict(X)[name])
 
 
+@pytest.mark.slow
 def test_scores_are_of_what_is_predicted(odd, tmp_path, make_data):
     path, X, y = odd
     gbcm = GBCM.fit(path, GIVEN, model=tmp_path / "model")
@@ -83,6 +85,7 @@ def test_scores_are_of_what_is_predicted(odd, tmp_path, make_data):
     assert score["crps"] == pytest.approx(np.mean(sd * told.shape.crps(z)), rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [GIVEN, SPATIAL], ids=["chunks", "spatial"])
 def test_data_as_the_model_says_are_predicted_as_it_says(settings, make_data, rng, tmp_path):
     X = rng.uniform(-2, 2, (ROWS, 2))
@@ -93,6 +96,7 @@ def test_data_as_the_model_says_are_predicted_as_it_says(settings, make_data, rn
     assert spread(gbcm).shape == NORMAL
 
 
+@pytest.mark.slow
 def test_each_method_has_a_shape_of_its_own(odd, tmp_path):
     path, *_ = odd
     gbcm = GBCM.fit(path, SPATIAL, model=tmp_path / "model")
@@ -103,6 +107,7 @@ def test_each_method_has_a_shape_of_its_own(odd, tmp_path):
     assert sum(len(entry.residuals) for entry in gbcm.ledger) >= 250
 
 
+@pytest.mark.slow
 def test_serial_and_cluster_tell_the_same(odd, tmp_path, cluster):
     path, X, _ = odd
     one = GBCM.fit(path, GIVEN, model=tmp_path / "one", runtime=SerialRuntime())
@@ -112,6 +117,7 @@ def test_serial_and_cluster_tell_the_same(odd, tmp_path, cluster):
     np.testing.assert_allclose(spread(two).shape.scales, spread(one).shape.scales, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_what_is_forgotten_is_not_told(odd, tmp_path):
     path, *_ = odd
     gbcm = GBCM.fit(path, GIVEN, model=tmp_path / "model")
@@ -128,6 +134,7 @@ def test_what_is_forgotten_is_not_told(odd, tmp_path):
     assert spread(after).shape != spread(gbcm).shape
 
 
+@pytest.mark.slow
 def test_merged_committees_tell_what_both_have_told(odd, tmp_path):
     path, *_ = odd
     parts = partitions(open_data(path), 150)
@@ -143,6 +150,7 @@ def test_merged_committees_tell_what_both_have_told(odd, tmp_path):
     assert joined.count == sum(len(entry.residuals) for entry in ledger) == 1500
 
 
+@pytest.mark.slow
 def test_arrivals_tell_before_they_are_heard(odd, tmp_path, make_data):
     path, X, y = odd
     gbcm = GBCM.fit(path, GIVEN, model=tmp_path / "model")
@@ -158,6 +166,7 @@ def test_arrivals_tell_before_they_are_heard(odd, tmp_path, make_data):
     assert residuals_known(later.snapshot.facts, later.ledger, "committee").count == known + 16 * len(arrived)
 
 
+@pytest.mark.slow
 def test_a_stream_into_an_empty_committee_tells_once_enough_was_heard(make_data, rng, tmp_path):
     X, y = spread_out(rng, 4500)
     path = make_data(rows_per_chunk=50, X=X, y=y)
@@ -180,6 +189,7 @@ def test_a_stream_is_read_once(make_data, rng, tmp_path, monkeypatch):
     assert spread(gbcm).shape == NORMAL
 
 
+@pytest.mark.slow
 def test_a_fit_that_ended_before_it_was_measured_is_measured_later(odd, tmp_path, monkeypatch):
     path, *_ = odd
 
@@ -202,6 +212,7 @@ def test_noise_is_of_regressions(classes, tmp_path):
         GBCM.fit(path, Settings(noise="varying"), model=tmp_path / "model")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["process", "places", "residuals"])
 def test_a_spread_that_cannot_be_is_told(damage, odd, tmp_path):
     path, *_ = odd
@@ -219,6 +230,7 @@ def test_a_spread_that_cannot_be_is_told(damage, odd, tmp_path):
         GBCM.load(tmp_path / "model")
 
 
+@pytest.mark.slow
 def test_rows_heard_as_they_are_stored_are_none_of_cells(make_data, rng, tmp_path):
     X, y = spread_out(rng, 1200)
     path = make_data(rows_per_chunk=100, X=X[:300], y=y[:300])
@@ -236,6 +248,7 @@ def test_rows_heard_as_they_are_stored_are_none_of_cells(make_data, rng, tmp_pat
     assert np.isfinite(gbcm.predict(X[:5])["lower95"]).all()
 
 
+@pytest.mark.slow
 def test_merged_models_tell_nothing_of_local_errors(odd, make_data, rng, tmp_path):
     path, X, y = odd
     gbcm = GBCM.prepare(path, SPATIAL, model=tmp_path / "prepared")
@@ -250,6 +263,7 @@ def test_merged_models_tell_nothing_of_local_errors(odd, make_data, rng, tmp_pat
     assert np.isfinite(both.predict(X[:5])["lower95"]).all()
 
 
+@pytest.mark.slow
 def test_a_stream_of_single_rows_can_be_told_of(make_data, rng, tmp_path):
     X, y = spread_out(rng, 700)
     path = make_data(rows_per_chunk=100, X=X, y=y)
@@ -288,6 +302,7 @@ def apart(X):
     return np.exp(1.0 + 1.5 * X[:, 0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partition", ["chunks", "spatial"])
 def test_counts_of_another_dispersion_are_told(partition, make_data, rng, tmp_path):
     (X, y), (Xt, yt) = counted(rng, ROWS, shape=apart), counted(rng, 2000, shape=apart)
@@ -303,6 +318,7 @@ def test_counts_of_another_dispersion_are_told(partition, make_data, rng, tmp_pa
     assert score["mae"] == before["mae"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partition", ["chunks", "spatial"])
 def test_counts_as_the_model_says_are_predicted_as_it_says(partition, make_data, rng, tmp_path):
     X, y = counted(rng, ROWS, shape=lambda X: np.full(len(X), 4.0))
@@ -311,6 +327,7 @@ def test_counts_as_the_model_says_are_predicted_as_it_says(partition, make_data,
     assert spread(gbcm).shape == NORMAL
 
 
+@pytest.mark.slow
 def test_lives_that_end_otherwise_than_the_model_says_are_told(make_data, rng, tmp_path):
     """Weibull lives of shape 3, taken for exponential ones, of which a third is censored."""
     X = rng.uniform(-2, 2, (ROWS, 2))
@@ -326,6 +343,7 @@ def test_lives_that_end_otherwise_than_the_model_says_are_told(make_data, rng, t
     assert score["concordance"] == before["concordance"]
 
 
+@pytest.mark.slow
 def test_arrivals_of_counts_tell_before_they_are_heard(make_data, rng, tmp_path):
     X, y = counted(rng, ROWS, shape=apart)
     path = make_data(rows_per_chunk=50, X=X, y=y)
@@ -337,6 +355,7 @@ def test_arrivals_of_counts_tell_before_they_are_heard(make_data, rng, tmp_path)
     assert not spread(gbcm).shape.normal or spread(gbcm).scale is not None
 
 
+@pytest.mark.slow
 def test_sites_that_cannot_be_worked_out_again_tell_nothing_of_the_committee(make_data, rng, tmp_path):
     X, y = counted(rng, 900, shape=apart)
     gbcm = GBCM.fit(make_data(X=X, y=y), replace(COUNTS, approximation="ep"), model=tmp_path / "model")
@@ -344,6 +363,7 @@ def test_sites_that_cannot_be_worked_out_again_tell_nothing_of_the_committee(mak
     assert not any(entry.residuals for entry in gbcm.ledger)
 
 
+@pytest.mark.slow
 def test_partitions_that_begin_at_the_same_row_are_drawn_apart(make_data, rng, tmp_path):
     """Data sets of one partition each, as in a stream: what is random of their errors is their own."""
     X, y = counted(rng, 1200, shape=lambda X: np.full(len(X), 4.0))

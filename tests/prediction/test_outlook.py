@@ -49,6 +49,7 @@ def local(seen, X, obs, Xs):
     return predict_local(seen, expert, Xs, seen.columns(Xs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "inputs"), [("se", 1), ("matern12", 2), ("matern32", 2), ("matern52", 3)])
 @pytest.mark.parametrize("tolerance", [0.7, 0.1])
 def test_what_waves_leave_is_a_covariance(name, inputs, tolerance, rng):
@@ -65,6 +66,7 @@ def test_what_waves_leave_is_a_covariance(name, inputs, tolerance, rng):
     np.testing.assert_allclose(seen.left_variance(None, X), np.diag(left), atol=1e-10)
 
 
+@pytest.mark.slow
 @TOLERANCES
 @pytest.mark.parametrize("mean", ["zero", "linear"])
 def test_all_rows_around_are_the_exact_gaussian_process(rows, tolerance, mean):

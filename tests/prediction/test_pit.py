@@ -100,6 +100,7 @@ def test_histograms_and_coverage_add(likelihood, rng):
         np.testing.assert_allclose(sum(total(part) for part in parts), total(where), rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", LEVELS)
 @families
 def test_covered_is_lying_between_the_limits(likelihood, level):

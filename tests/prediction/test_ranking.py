@@ -124,6 +124,7 @@ def test_odds_that_bins_cannot_tell_apart_are_ranked():
     assert few.area_under_curve() == (1.0, 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["counts", "classes"])
 def test_a_score_does_not_depend_on_the_chunks_of_the_test_set(tmp_path, rng, monkeypatch, kind):
     X = rng.uniform(-2, 2, (300, 1))

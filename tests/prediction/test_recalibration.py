@@ -29,6 +29,7 @@ def test_known_slope_and_intercept_are_found(rng, slope, intercept):
     assert found.intercept == pytest.approx(intercept, abs=0.25)
 
 
+@pytest.mark.slow
 def test_what_is_right_is_left_as_it_is():
     """A gain of two standard errors happens by chance in fewer than 1 of 1000."""
     rngs = [np.random.default_rng(seed) for seed in range(100)]
@@ -87,6 +88,7 @@ def separable(rng, rows):
     return X, (X[:, 0] + 0.05 * rng.standard_normal(rows) > 0) * 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["bernoulli", "probit"])
 def test_nearly_separable_classes_are_said_so(make_data, rng, likelihood):
     X, y = separable(rng, 1600)
@@ -112,6 +114,7 @@ def test_data_of_the_model_are_predicted_as_before(make_data, rng):
     np.testing.assert_array_equal(gbcm.predict(X)["probability"], expected)
 
 
+@pytest.mark.slow
 def test_it_follows_what_is_heard_and_forgotten(make_data, rng, tmp_path):
     X, y = separable(rng, 900)
     parts = [make_data(f"{k}.zarr", X=X[k::3], y=y[k::3], rows_per_chunk=100) for k in range(3)]

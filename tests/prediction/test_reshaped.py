@@ -43,6 +43,7 @@ def density(likelihood, y, event=1.0):
     return np.exp(said(likelihood).log_density(rows(y, event)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", COUNTS, **named)
 def test_probabilities_of_counts_are_steps_of_their_distribution(likelihood):
     most = 12 if likelihood.name == "binomial" else 2000
@@ -53,6 +54,7 @@ def test_probabilities_of_counts_are_steps_of_their_distribution(likelihood):
         np.testing.assert_allclose(p.sum(axis=0), 1.0, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", NUMBERS, **named)
 def test_densities_are_slopes_of_their_distribution(likelihood):
     for level in (0.1, 0.5, 0.9):
@@ -108,6 +110,7 @@ def test_a_life_that_is_not_over_has_the_probability_of_what_is_left(likelihood)
         np.testing.assert_allclose(density(likelihood, y, event=0.0), left, atol=6e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", COUNTS + NUMBERS, **named)
 def test_limits_predicted_are_quantiles_and_moments_stay(likelihood):
     told = observe(likelihood, MEAN, VARIANCE, rows(), shape=HEAVY, widening=lambda v: FACTOR)

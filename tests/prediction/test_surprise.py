@@ -113,6 +113,7 @@ def scored(rng, rows=50):
     return surprise.noted(scores)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("withheld", [1, 4, 16])
 def test_less_than_one_sequence_in_a_hundred_alarms_for_nothing(rng, withheld):
     alarmed = 0
@@ -149,6 +150,7 @@ def test_real_rows_are_expected_until_they_shift(real_data, tmp_path, rng, name,
     assert after.info()["drift"]["worse"]
 
 
+@pytest.mark.slow
 def test_a_partition_withheld_is_as_if_it_had_not_been_heard(fitted):
     """An exact identity: forgotten and ingested again, its rows are scored by the same belief."""
     key = fitted.ledger[3].key
@@ -166,6 +168,7 @@ def test_a_partition_withheld_is_as_if_it_had_not_been_heard(fitted):
     np.testing.assert_allclose(samples[0][1], arrived.surprise, rtol=1e-7)
 
 
+@pytest.mark.slow
 def test_what_is_expected_comes_as_expected_from_the_first_arrival_on(fitted, tmp_path, rng):
     new = stored(tmp_path / "new.zarr", some_rows(rng, 30))
     first, _ = fitted.ingest(fitted.source(new), IngestOptions(max_partitions=1))
@@ -179,6 +182,7 @@ def test_what_is_expected_comes_as_expected_from_the_first_arrival_on(fitted, tm
     assert every.facts["expected"] == first.facts["expected"]
 
 
+@pytest.mark.slow
 def test_a_shift_is_told_within_five_partitions(fitted, tmp_path, rng):
     good, bad = some_rows(rng, 10), some_rows(rng, 5, shift=1.0)
     fine, _ = fitted.ingest(fitted.source(stored(tmp_path / "a.zarr", good)))
@@ -206,6 +210,7 @@ def test_a_change_that_has_passed_is_told_too():
     assert after["verdict"].endswith(", worse from partition 11 on before")
 
 
+@pytest.mark.slow
 def test_labels_that_are_permuted_are_told(tmp_path, rng):
     def labels(partitions, *, permuted=False):
         columns = some_rows(rng, partitions)
@@ -222,6 +227,7 @@ def test_labels_that_are_permuted_are_told(tmp_path, rng):
         fine.ingest(fine.source(stored(tmp_path / "b.zarr", labels(5, permuted=True))))
 
 
+@pytest.mark.slow
 def test_a_model_that_had_heard_nothing_compares_with_what_came_first(tmp_path, rng):
     gbcm = GBCM.prepare(stored(tmp_path / "train.zarr", some_rows(rng, 20)), GIVEN, model=tmp_path / "model")
     new, told = gbcm, []
@@ -236,6 +242,7 @@ def test_a_model_that_had_heard_nothing_compares_with_what_came_first(tmp_path, 
         new.ingest(new.source(stored(tmp_path / "bad.zarr", some_rows(rng, 4, shift=1.0))))
 
 
+@pytest.mark.slow
 def test_data_that_are_gone_leave_what_the_model_says_of_itself(fitted, tmp_path, rng):
     shutil.rmtree(tmp_path / "train.zarr")
     fine, _ = fitted.ingest(fitted.source(stored(tmp_path / "a.zarr", some_rows(rng, 10))))
@@ -245,6 +252,7 @@ def test_data_that_are_gone_leave_what_the_model_says_of_itself(fitted, tmp_path
         fine.ingest(fine.source(stored(tmp_path / "b.zarr", some_rows(rng, 5, shift=1.0))))
 
 
+@pytest.mark.slow
 def test_ingest_prints_the_verdict(fitted, tmp_path, rng):
     path = stored(tmp_path / "b.zarr", some_rows(rng, 5, shift=1.0))
     with warnings.catch_warnings():
@@ -330,6 +338,7 @@ def test_less_than_one_sequence_in_a_hundred_has_a_partition_far_worse_alone(rng
     assert far <= 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shifts", [[100.0], [0.0, 100.0], [0.0, 0.0, 100.0], [100.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
 def test_a_total_shift_of_one_partition_is_told(tmp_path, rng, shifts):
     columns = some_rows(rng, len(shifts))
@@ -343,6 +352,7 @@ def test_a_total_shift_of_one_partition_is_told(tmp_path, rng, shifts):
     assert (told["z"] > 9.0) == told["worse"]
 
 
+@pytest.mark.slow
 def test_what_was_worse_alone_is_said_by_the_ingestion_that_heard_it(fitted, tmp_path, rng):
     columns = some_rows(rng, 3)
     columns["y"][:ROWS] += rng.choice([-1.0, 1.0], ROWS)  # ten times the noise; the function stays, about
@@ -362,6 +372,7 @@ def test_one_error_of_a_sure_model_is_not_far_worse_alone():
     assert surprise.alone(base, base.standardised([right, wrong, right]), []) == []
 
 
+@pytest.mark.slow
 def test_one_partition_withheld_expects_no_less_than_the_model_says_of_itself(tmp_path, rng):
     low = expected([[((0.0,), (-0.48, 0.01))]])
     assert (low.partitions, low.surprise, low.dispersion) == (1, 0.0, surprise.UNKNOWN_DISPERSION)

@@ -47,6 +47,7 @@ def under_a_nanny(work):
     return int(run.stdout)
 
 
+@pytest.mark.slow
 @glibc
 @pytest.mark.parametrize("count", ["faults", "fault_in_a_thread"])
 def test_matrices_stand_where_others_stood(count):

@@ -112,6 +112,7 @@ def test_tasks_carry_references_and_not_data(wave):
         assert len(pickle.dumps((run_batch, task, parts))) <= 10_000
 
 
+@pytest.mark.slow
 def test_work_in_flight_is_bounded(wave, cluster, monkeypatch):
     path, *_ = wave
     many = [part.head(1) for part in partitions(open_data(path), 50)] * 40
@@ -176,6 +177,7 @@ def test_everything_of_a_local_cluster_listens_on_loopback(cluster):
 # --- Faults ---
 
 
+@pytest.mark.slow
 def test_kill_9_of_a_worker_changes_nothing(wave, tmp_path):
     path, *_ = wave
     parts = partitions(open_data(path), 50)

@@ -61,6 +61,7 @@ SIZES = pytest.mark.parametrize(("rows", "points"), [(600, 100), (100, 600), (40
 LIKELIHOODS = pytest.mark.parametrize("likelihood", [Gaussian(0.1), Bernoulli()])
 
 
+@pytest.mark.slow
 @SIZES
 @LIKELIHOODS
 @pytest.mark.parametrize("name", ["se", "matern52", "matern32+matern52+rq", "se*matern52*rq"])
@@ -70,6 +71,7 @@ def test_projections_bound_what_is_used(rng, name, rows, points, likelihood):
         assert projected <= 6 * used + 1e6  # a projection that refuses everything helps nobody
 
 
+@pytest.mark.slow
 @SIZES
 @LIKELIHOODS
 @pytest.mark.parametrize("name", ["poly3", "poly2+linear+constant"])
@@ -78,6 +80,7 @@ def test_kernels_without_distances_need_less(rng, name, rows, points, likelihood
         assert used <= projected + 500_000
 
 
+@pytest.mark.slow
 @SIZES
 @pytest.mark.parametrize("name", ["matern12", "matern52", "matern32+matern52+rq"])
 def test_projections_of_joint_predictions(rng, name, rows, points):
@@ -103,6 +106,7 @@ def test_both_numbers_are_named():
     memory.refuse_above(1e6, 1e9, what="expert", remedy="do less")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", ["poisson", "fisher", "coupled"])
 @pytest.mark.parametrize(("rows", "points"), [(300, 60), (80, 200)])
 def test_projections_bound_what_classes_use(rng, weights, rows, points):

@@ -211,6 +211,7 @@ def test_nothing_stays_on_workers_after_the_total(cluster, tmp_path):
     assert set(keys_on(cluster)) - before == set()
 
 
+@pytest.mark.slow
 def test_a_late_copy_does_not_count(own, tmp_path, monkeypatch):
     monkeypatch.setattr(flights, "LATE_SECONDS", 0.5)
     monkeypatch.setattr(flights, "LATE_FACTOR", 0.0)  # however busy the machine is

@@ -155,6 +155,7 @@ def test_certificates_for_an_address_without_tls_are_refused(refused, ours):
     refused(InvalidOption, said, "tcp://127.0.0.1:1", shown(ours))
 
 
+@pytest.mark.slow
 def test_nobody_at_an_address_with_tls(refused, ours):
     address = f"tls://127.0.0.1:{free_port()}"
     refused(

@@ -298,6 +298,7 @@ def worked(place, halves):
     return first, merged.predict(halves["two"]["X"])["mean"]
 
 
+@pytest.mark.slow
 def test_all_that_is_done_with_a_model_is_done_on_an_object_store(memory, halves, tmp_path):
     for ours, theirs in zip(worked("s3://bucket", halves), worked(tmp_path, halves), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12)  # the same sums of the same numbers
@@ -322,6 +323,7 @@ def test_what_needs_a_disk_is_refused(memory, halves):
     assert open_storage("s3://bucket/model").names("") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["local", "subset"])
 def test_a_failed_preparation_leaves_nothing_and_a_sample_is_kept_nearby(memory, halves, monkeypatch, objective):
     """Beside the model, where all workers read, until it is learned from."""

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Row = Annotated[list[float], Field(min_length=1, max_length=100_000, fail_fast=True)]
 Column = Annotated[list[float], Field(min_length=1, fail_fast=True)]
+Names = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=100_000)]
 Level = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 
@@ -20,9 +21,9 @@ class Points(Body):
 
     X: Annotated[list[Row], Field(min_length=1, fail_fast=True)]
     """(n, D), in original units"""
-    columns: Annotated[list[str], Field(max_length=100_000)] | None = None
+    columns: Names | None = None
     """names of the columns of X; as in training by default"""
-    method: Annotated[str, Field(max_length=100)] | None = None
+    method: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     """committee or local; as recorded at fit by default"""
     exposure: float | Column | None = None
     """of the counts to predict"""
@@ -41,7 +42,7 @@ class NewRows(Body):
     """(n, D), in original units"""
     y: Annotated[list[float | str], Field(min_length=1, fail_fast=True)]
     """(n,), numbers, or names of classes"""
-    columns: Annotated[list[str], Field(max_length=100_000)] | None = None
+    columns: Names | None = None
     """names of the columns of X; as in training by default"""
     weight: Column | None = None
     exposure: Column | None = None

@@ -18,6 +18,7 @@ from bcmdist.model.likelihoods import OneProcess
 from bcmdist.model.loading import load_scaling
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.deep import Deep
+from bcmdist.model.targets import class_numbers
 from bcmdist.storage.commits import BlobReference
 from bcmdist.storage.loading import load_array
 
@@ -46,12 +47,16 @@ class DeepDensities:
     """their numbers"""
     shapes: tuple[Shape, ...]
     likelihood: OneProcess
+    power: float
+    """to which rows say what they say (`bcmdist.model.deep.outputs`)"""
+    classes: tuple[float, ...] | None
+    """labels that targets number, where they do"""
 
     def __call__(self, part, rows) -> DeepShare:
         scaling = load_scaling(self.scaling)
-        X, obs = scaling.inputs(rows.X), scaling.observations(rows.obs, self.likelihood.units)
+        obs = scaling.observations(class_numbers(rows.obs, self.classes), self.likelihood.units)
         stages = stages_of(load_array(self.stages), self.shapes)
-        value, pulls = log_densities(stages, X, self.likelihood.targets(obs), 1.0 / obs.weight)
+        value, pulls = log_densities(stages, scaling.inputs(rows.X), obs, self.likelihood, self.power)
         return DeepShare(part.weight * value, tuple(pull.times(part.weight) for pull in pulls))
 
 

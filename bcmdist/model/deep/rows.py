@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-import numpy as np
-
+from bcmdist.data.observations import Observations
 from bcmdist.model.deep.moments import Passed, Pull, Stage, nothing, passed, pulled
+from bcmdist.model.deep.outputs import said
 
 # Numbers in a matrix of rows and pairs of centres, at most.
 BLOCK_NUMBERS = 2**20
@@ -26,22 +26,16 @@ def through(stages: Sequence[Stage], X) -> list[Passed]:
     return found
 
 
-def log_densities(stages: Sequence[Stage], X, y, share) -> tuple[float, list[Pull]]:
-    """sum log N(y; m_L, v_L) over rows (n, D) with targets (n,), and its gradient in the layers.
-
-    Parameters
-    ----------
-    share : (n,), of the noise of the last layer that a row has: 1 over its weight
-    """
-    value, pulls = 0.0, [nothing(stage) for stage in stages]
+def log_densities(stages: Sequence[Stage], X, obs: Observations, likelihood, power=1.0) -> tuple[float, list[Pull]]:
+    """Sum over rows (n, D) of 1 / power log E p(y | f)^power, f ~ N(m_L, v_L), and its gradient in the layers."""
+    value, pulls, noise = 0.0, [nothing(stage) for stage in stages], stages[-1].noise
     for some in blocks(stages, len(X)):
         rows = through(stages, X[some])
-        variance = rows[-1].variance[:, 0] + stages[-1].noise * (share[some] - 1.0)
-        error = y[some] - rows[-1].mean[:, 0]
-        value -= 0.5 * float(np.sum(error**2 / variance + np.log(2.0 * np.pi * variance)))
-        to_variance = 0.5 * (error**2 / variance - 1.0) / variance
-        more = _back(stages, rows, (error / variance)[:, None], to_variance[:, None])
-        more[-1] = replace(more[-1], noise=float(to_variance @ share[some]))
+        m, v = rows[-1].mean[:, 0], rows[-1].variance[:, 0]
+        found = said(likelihood, obs[some], m, v, noise, power)
+        value += found.value
+        more = _back(stages, rows, found.mean[:, None], found.variance[:, None])
+        more[-1] = replace(more[-1], noise=found.noise)
         pulls = [one + other for one, other in zip(pulls, more, strict=True)]
     return value, pulls
 
