@@ -8,7 +8,7 @@ import pytest
 import zarr
 from click.testing import CliRunner
 
-from bcmdist import GBCM, SerialRuntime, Settings
+from bcmdist import GBCM, HMC, SerialRuntime, Settings
 from bcmdist.api.examined import Alone
 from bcmdist.api.mixture import Mixture
 from bcmdist.api.pictures.pictures import PICTURES, subject_of
@@ -16,7 +16,6 @@ from bcmdist.api.relevance import lengthscales
 from bcmdist.api.sampling import sample_posterior
 from bcmdist.app.cli.main import cli
 from bcmdist.errors import InvalidOption
-from bcmdist.experts.hmc import HMC
 
 pytest.importorskip("matplotlib", reason="pictures: pip install 'bcmdist[plot]'")
 
