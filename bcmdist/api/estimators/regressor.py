@@ -6,7 +6,9 @@ import numpy as np
 
 from bcmdist.api.estimators.numbers import COVERAGE, NumberEstimator
 from bcmdist.api.estimators.rows import weighted
-from bcmdist.errors import InvalidOption
+from bcmdist.api.estimators.scikit import check_is_fitted
+from bcmdist.api.lazy import is_lazy
+from bcmdist.errors import InvalidData, InvalidOption
 
 
 class GBCMRegressor(NumberEstimator):
@@ -67,14 +69,17 @@ class GBCMRegressor(NumberEstimator):
             return self.fit(X, y, sample_weight)
         return self._more(weighted(self._rows(X, y, first=False), sample_weight))
 
-    def predict(self, X, return_std=False, return_cov=False, quantiles=None) -> Any:
+    def predict(self, X, return_std=False, return_cov=False, quantiles=None, X_std=None) -> Any:
         """Means of new observations at rows X (n, D): (n,).
 
         With `return_std` also their standard deviations (n,), with `return_cov` their joint covariance (n, n), noise
-        in both; with `quantiles` those of k levels (n, k) alone.
+        in both; with `quantiles` those of k levels (n, k) alone. `X_std`, (n, D) or (D,), are standard deviations of
+        errors that X has, independent and normal, over which is averaged (`GBCM.predict`).
         """
         if not return_cov:
-            return self._numbers(X, return_std, quantiles)
+            return self._numbers(X, return_std, quantiles, X_variance=self._squared(X_std, X))
+        if X_std is not None:
+            raise InvalidOption("predict: expected one of return_cov and X_std, got both; see return_std")
         if return_std or quantiles is not None:
             raise InvalidOption("predict: expected one of return_std, return_cov and quantiles, got several; give one")
         found, snapshot = self._predictions(X), self._joint("return_cov")
@@ -86,9 +91,27 @@ class GBCMRegressor(NumberEstimator):
         noise = found["observation_variance"] - found["variance"]
         return found["observation_mean"], covariance + np.diag(noise)
 
-    def predict_interval(self, X, coverage=COVERAGE) -> np.ndarray:
+    def predict_interval(self, X, coverage=COVERAGE, X_std=None) -> np.ndarray:
         """Lower and upper end of intervals that hold new observations with probability `coverage`: (n, 2)."""
-        return self._interval(X, coverage)
+        return self._interval(X, coverage, X_variance=self._squared(X_std, X))
+
+    def _squared(self, X_std, X):
+        """Variances (n, D) of errors of rows X."""
+        if X_std is None or is_lazy(X):  # of which there are means only
+            return X_std
+        check_is_fitted(self)
+        std, shape = np.asarray(X_std, dtype=float), (len(X), self.n_features_in_)
+        if self._coding or std.shape not in (shape, shape[1:]) or not np.all((std >= 0.0) & np.isfinite(std)):
+            got = (
+                "columns that were coded"
+                if self._coding
+                else f"shape {std.shape}, least {np.min(std, initial=np.inf):g}"
+            )
+            raise InvalidData(
+                f"X_std: expected standard deviations, 0 or more, of inputs that are numbers, {shape} or {shape[1:]}, "
+                f"got {got}; correct it"
+            )
+        return np.broadcast_to(std**2, shape)
 
     def sample_y(self, X, n_samples=1, random_state=0) -> np.ndarray:
         """Observations drawn at rows X (n, D), jointly: (n, n_samples)."""
