@@ -240,7 +240,7 @@ def test_training_is_planned(wave):
 # --- What is refused ---
 
 REFUSED = [
-    ({"expert": "bcm"}, "units: expected the expert mnn or mnnmix with it, got bcm; leave it out"),
+    ({"expert": "bcm"}, "units: expected the expert mnn or mnnmix or dgp with it, got bcm; leave it out"),
     ({"expert": "mnn"}, "networks: expected the expert mnnmix with it, got mnn; leave it out, or take --expert mnnmix"),
     ({"query": 7}, "query: expected --units with mnnmix, which has no query points, got 7"),
     ({"units": 0}, "units: expected at least 1, got 0"),
@@ -310,4 +310,4 @@ def test_a_job_without_its_options_has_the_hash_it_had(wave):
     """Of before they were there: they are left out where they are not given."""
     data = open_data(wave[0])
     assert _job(data, Settings(expert="mnnmix")) != _job(data, Settings(expert="mnnmix", units=12))
-    assert _job(data, Settings()) == _job(data, Settings(units=250, networks=4))
+    assert _job(data, Settings()) == _job(data, Settings(units=None, networks=4))
