@@ -320,6 +320,26 @@ def test_the_only_worker_dies_while_it_is_asked(monkeypatch):
         connection.answering_workers(Answers({"tcp://b": ImportError("no psutil")}))
 
 
+@pytest.mark.parametrize("deaths", [2, module.MOST_DEATHS + 1])
+def test_workers_die_while_they_are_told(monkeypatch, deaths):
+    """As Dask tells of it: the closed connection of the worker, though the others have heard."""
+    register, left = distributed.Client.register_plugin, [deaths]
+
+    def told(client, plugin, *more):
+        if left[0]:
+            left[0] -= 1
+            raise distributed.comm.CommClosedError("in <TCP (closed) ConnectionPool.register_worker_plugin>")
+        return register(client, plugin, *more)
+
+    monkeypatch.setattr(distributed.Client, "register_plugin", told)
+    if deaths > module.MOST_DEATHS:
+        with pytest.raises(OSError, match="register_worker_plugin"):
+            DaskRuntime(workers=1)
+    else:
+        with DaskRuntime(workers=1) as runtime:
+            assert runtime.threads == 1
+
+
 @pytest.mark.slow
 def test_a_partition_that_kills_every_worker_is_named(wave):
     path, *_ = wave

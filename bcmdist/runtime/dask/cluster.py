@@ -51,6 +51,7 @@ from bcmdist.runtime.task import run_batch
 BATCHES_PER_THREAD = 8  # enough that the last batches end at about the same time
 BATCH_PARTITIONS = 16  # a batch in flight is redone when its worker dies, with the sums it held
 LOOK_SECONDS = 0.1  # between looks at what is done, which nobody can tell once the scheduler is lost
+MOST_DEATHS = 10  # of workers while all are told something: a queue that shrinks kills several; arbitrary
 HELD_AT_A_TIME = 4  # sums that alternate over the same partitions, as learning and its judges do
 PAUSE_SHARE = 0.8  # of its memory limit at which a Dask worker starts no further task
 
@@ -114,10 +115,10 @@ class DaskRuntime:
         check_versions(self._client)
         self._lent = [LimitBlas(self._client.id), KeepPages(self._client.id)]
         for plugin in self._lent:
-            self._client.register_plugin(plugin)
+            self._bring(plugin)
         if self._cluster is not None:
-            self._client.register_plugin(IgnoreInterrupts())
-        self._client.register_plugin(DeathIsFinal(self._client.id))
+            self._bring(IgnoreInterrupts())
+        self._bring(DeathIsFinal(self._client.id))
         if self._portion:
             await_allotment(self._pulse("workers"), self._portion, waits)
         facts, workers = self._answering_workers()
@@ -129,6 +130,18 @@ class DaskRuntime:
             for address, w in workers.items()
             if address in facts
         )
+
+    def _bring(self, plugin):
+        """Register a plugin; once more where a worker died while it was told, as many as die may."""
+        for more in range(MOST_DEATHS, -1, -1):
+            try:
+                self._client.register_plugin(plugin)
+            except OSError:
+                if not more or self._client.status != "running":
+                    raise
+                time.sleep(AGAIN_SECONDS)
+            else:
+                return
 
     def _answering_workers(self):
         """Facts of workers that answer, and what the scheduler knows of ours, of which at least one does."""
