@@ -1,13 +1,16 @@
 """Small committees for tests: random problems and the sum over their partitions."""
 
 import itertools
+import shutil
 from dataclasses import dataclass
 
 import numpy as np
 
-from bcmdist import Settings
+from bcmdist import GBCM, Settings
 from bcmdist.committee.committee import Committee
+from bcmdist.data.dataset import open_data
 from bcmdist.data.observations import Observations, unweighted
+from bcmdist.data.partition import partitions
 from bcmdist.data.sources.delivery import Delivery
 from bcmdist.data.sources.listed import Listed
 from bcmdist.experts.expert import expert_message
@@ -112,3 +115,9 @@ class Shuffled(Listed):
         start = after or 0
         parts = self.parts[start : start + most]
         return [Delivery((part,), start + k, part.stop) for k, part in enumerate(parts, start=1)]
+
+
+def only(gbcm, path, keep, place):
+    """The same prepared model in another directory, which hears some partitions of 50 rows only."""
+    shutil.copytree(gbcm.url, place)
+    return GBCM.load(place).absorb([partitions(open_data(path), 50)[k] for k in keep])

@@ -4,7 +4,6 @@ Everything here goes through what is public; the answers are those of dense Baye
 """
 
 import json
-import shutil
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
@@ -20,7 +19,7 @@ from bcmdist.learning.experts import Known, weights_of
 from bcmdist.model.likelihoods import Bernoulli
 from bcmdist.model.shared.weights import Basis, Weights, register_basis
 from oracles import independent_rest, laplace_prediction, linear_regression
-from problems import assert_same_committee
+from problems import assert_same_committee, only
 
 # Of the variance of the kernel, what the features have; the rest is each row's own.
 SHARE = 0.9
@@ -164,12 +163,6 @@ def test_a_stored_model_is_the_same(fitted, expert, rng):
     assert (shared.residual, shared.basis.name, again.facts["expert"]) == (RESIDUAL[expert], "toy_waves", expert)
     for name, value in gbcm.predict(new).items():
         np.testing.assert_array_equal(again.predict(new)[name], value)
-
-
-def only(gbcm, path, keep, place):
-    """The same prepared model in another directory, which hears some partitions only."""
-    shutil.copytree(gbcm.url, place)
-    return GBCM.load(place).absorb([partitions(open_data(path), 50)[k] for k in keep])
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The expert `fourier` whole: it says what dense regression on its waves says, however it has heard the rows."""
 
 import json
-import shutil
 import sys
 from dataclasses import replace
 
@@ -21,7 +20,7 @@ from bcmdist.model.shared.fourier import features, nufft
 from bcmdist.model.shared.fourier.belief import FourierBelief
 from bcmdist.model.soundness import sound_model
 from oracles import independent_rest, laplace_prediction
-from problems import assert_same_committee
+from problems import assert_same_committee, only
 
 pytest.importorskip("finufft", reason="expert fourier: pip install 'bcmdist[fourier]'")
 
@@ -184,12 +183,6 @@ def test_a_cluster_says_the_same(fitted, wave, cluster, tmp_path):
     gbcm = GBCM.fit(wave[0], WAVES, model=tmp_path / "dask", runtime=cluster)
     assert_same_committee(gbcm.committee, fitted[0].committee, 1e-9)
     assert gbcm.score(wave[0], runtime=cluster)["rmse"] == pytest.approx(fitted[0].score(wave[0])["rmse"], abs=1e-9)
-
-
-def only(gbcm, path, keep, place):
-    """The same prepared model in another directory, which hears some partitions only."""
-    shutil.copytree(gbcm.url, place)
-    return GBCM.load(place).absorb([partitions(open_data(path), 50)[k] for k in keep])
 
 
 def test_hearing_a_source_is_fitting(prepared, fitted):

@@ -1,17 +1,13 @@
 """The expert `fourier` on counts and classes in the plane: other weights in each pass, and still sums of lags."""
 
-import shutil
-
 import numpy as np
 import pytest
 
 from bcmdist import GBCM, Settings
 from bcmdist.committee.ingest.options import IngestOptions
-from bcmdist.data.dataset import open_data
 from bcmdist.data.observations import unweighted
-from bcmdist.data.partition import partitions
 from oracles import laplace_prediction
-from problems import assert_same_committee
+from problems import assert_same_committee, only
 
 pytest.importorskip("finufft", reason="expert fourier: pip install 'bcmdist[fourier]'")
 
@@ -89,12 +85,6 @@ def shuffled(request, sorted_rows, make_data, rng, tmp_path):
     path = make_data("shuffled.zarr", X=X[order], y=y[order])
     how = settings(request.param, "1")
     return GBCM.fit(path, how, model=tmp_path / "model"), GBCM.prepare(path, how, model=tmp_path / "empty"), path
-
-
-def only(gbcm, path, keep, place):
-    """The same prepared model in another directory, which hears some partitions only."""
-    shutil.copytree(gbcm.url, place)
-    return GBCM.load(place).absorb([partitions(open_data(path), 50)[k] for k in keep])
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """Marginalised networks and their mixture, one command after the other, against dense formulas of their paper."""
 
 import json
-import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -11,12 +10,10 @@ from threadpoolctl import threadpool_limits
 from bcmdist import GBCM, Settings, sample_posterior
 from bcmdist.api.plan.plan import plan
 from bcmdist.data.dataset import open_data
-from bcmdist.data.partition import partitions
 from bcmdist.errors import InvalidOption, ModelDamaged, ModelsDiffer
 from bcmdist.learning.first_commit import _job
 from bcmdist.model.soundness import sound_model
 from oracles import marginalised_network, mixture_of_networks, network_columns
-from problems import assert_same_committee
 
 ASKED = Settings(expert="mnnmix", units=12, networks=3, rows_per_expert=50, effort="quick")
 UNTRAINED = replace(ASKED, learn=False, set={"kernel.lengthscale": 0.7, "likelihood.noise_variance": 0.05})
@@ -150,11 +147,6 @@ def test_the_cluster_trains_the_same_networks(trained, cluster, rng):
 # --- A committee's life ---
 
 
-def only(gbcm, path, keep, place):
-    shutil.copytree(gbcm.url, place)
-    return GBCM.load(place).absorb([partitions(open_data(path), 50)[k] for k in keep])
-
-
 @pytest.fixture
 def prepared(wave, tmp_path):
     return GBCM.prepare(wave[0], UNTRAINED, model=tmp_path / "prepared"), wave[0]
@@ -163,27 +155,6 @@ def prepared(wave, tmp_path):
 @pytest.fixture
 def fitted(wave, tmp_path):
     return GBCM.fit(wave[0], UNTRAINED, model=tmp_path / "fitted"), wave[0]
-
-
-def test_hearing_a_source_is_fitting(prepared, fitted):
-    gbcm, path = prepared
-    heard, report = gbcm.ingest(gbcm.source(path))
-    assert report.partitions == 5
-    assert_same_committee(heard.committee, fitted[0].committee)
-
-
-def test_forgetting_is_never_having_heard(prepared, fitted, tmp_path):
-    gbcm, path = fitted
-    gone = [entry.key for entry in gbcm.ledger if "[50:" in entry.key or "[200:" in entry.key]
-    after = gbcm.forget(gone)
-    assert_same_committee(after.committee, only(*prepared, [0, 2, 3], tmp_path / "rest").committee)
-    back = after.absorb(partitions(open_data(path), 50)).reweight({gone[0]: 2.0}).reweight({gone[0]: 1.0})
-    assert_same_committee(back.committee, gbcm.committee)
-
-
-def test_merging_is_hearing_both(prepared, fitted, tmp_path):
-    one, other = only(*prepared, [0, 3], tmp_path / "one"), only(*prepared, [1, 2, 4], tmp_path / "other")
-    assert_same_committee(one.merge(other, tmp_path / "both").committee, fitted[0].committee)
 
 
 def test_other_networks_cannot_be_merged(prepared, tmp_path):
