@@ -149,8 +149,8 @@ def _refuse_expert(settings):
     if settings.approximation == "ep":
         refuse_uncoupled(residual, "approximation ep", "take --approximation laplace")
     if wanted:
-        refuse_classes_together(residual, wanted)
         kind.refuse_likelihood(name, wanted)
+        refuse_classes_together(residual, wanted)
         refuse_unread(settings, wanted)
     if settings.partition == "spatial" and not kind.local:
         local = " or ".join(one for one in EXPERTS if EXPERTS[one].local)
