@@ -23,7 +23,7 @@ def main():
     found = blocks(README)
     (snippet,) = (block for block in found if block.language == "python")
     lines = [line for block in found if block.language == "bash" for line in commands(block)]
-    assert len(lines) == 11, lines
+    assert lines, "README shows no commands"
     with tempfile.TemporaryDirectory() as folder:
         run_python([snippet], folder)
         work = Path(folder, "commands")
