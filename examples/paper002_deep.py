@@ -4,9 +4,9 @@
 
 Mean log densities and root mean squared errors of test rows over splits into 90 and 10 %, with standard errors, beside
 the paper's: a process with 50 inducing inputs, and two layers with two hidden units and 50 inducing inputs in each.
-Not as there: L-BFGS over all rows in place of Adam, until one row of ten that is left out is predicted no better, which
-also chooses between the paper's energy and that of power 1/2; the last layer is heard anew by messages. With `--quick`
-a split of boston and few iterations. Sets that are not in FOLDER are skipped.
+Not as there: L-BFGS over all rows in place of Adam, until one row of ten that is left out is predicted no better; the
+paper's energy and that of power 1/2 train layers each, which are mixed; the last layer is heard anew by messages. With
+`--quick` a split of boston and few iterations. Sets that are not in FOLDER are skipped.
 """
 
 import argparse

@@ -144,8 +144,9 @@ class Facts:
     """by source, how far its ingestion was behind it at its last commit: `partitions`, `rows` and `seconds`, about, and
     `at`, in seconds since the epoch"""
     deep: dict[str, Any] | None = None
-    """of layers: the `rows` they were trained on, the tied `energy` they have reached and the `evaluations` it took,
-    and the mean log `density` of rows that were `left_out`, None without any; both in units of the scaled targets"""
+    """of layers: the `rows` they were trained on, the `evaluations` it took, and of each process the power, the tied
+    energy it has reached and the mean log density of rows that were `left_out`, none without any (`powers`,
+    `energies`, `densities`); the mean `density` of those that are mixed; all in units of the scaled targets"""
     input_errors: dict[str, Any] | None = None
     """where inputs were seen with errors: the `rows` that were looked at, the variance of the noise of scaled targets
     `noise_seen` beside inputs as they were seen; of cleaning the log `densities` of rows left out by level of the

@@ -68,7 +68,14 @@ NETWORKS = {
     "evaluations": every(COUNT),
 }
 LAG = {"partitions": COUNT, "rows": COUNT, "seconds": NOT_NEGATIVE, "at": NOT_NEGATIVE}
-DEEP = {"rows": SEVERAL, "left_out": COUNT, "energy": NUMBER, "density": maybe(NUMBER), "evaluations": COUNT}
+DEEP = {
+    "rows": SEVERAL,
+    "left_out": COUNT,
+    "energies": every(NUMBER).perhaps,
+    "densities": every(NUMBER).perhaps,
+    "density": maybe(NUMBER),
+    "evaluations": COUNT,
+}
 INPUT_ERRORS = {
     "rows": SEVERAL,
     "noise_seen": POSITIVE,

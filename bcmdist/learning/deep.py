@@ -8,7 +8,9 @@ the paper's. L-BFGS climbs F of all rows, or of a sample of them, in centres, ke
 one round over the rows for each evaluation (`evidence.deep_tasks`), in O(n L M^2). F is no bound, and no evidence to
 compare with other experts'.
 
-Of every ten rows one is left out, and says when to end and which power to take.
+Of every ten rows one is left out, and says when to end. Each of two powers trains layers of its own. Of numbers,
+predictions are their equal mixture (`bcmdist.model.shared.deep_mixture`): which one is better differs from set to set,
+and the few rows that are left out are a poor judge of it. Of classes and counts these rows choose one.
 
 Then the last layer is heard anew by messages about its values (`bcmdist.model.shared.deep`): exactly, of numbers; of
 classes and counts, whose layers climb by quadrature, by the passes of all experts.
@@ -36,6 +38,8 @@ from bcmdist.model.deep.layer import Layer, gradient, tied_energy
 from bcmdist.model.kernels import metric
 from bcmdist.model.likelihoods import OneProcess
 from bcmdist.model.shared.deep import Deep
+from bcmdist.model.shared.deep_mixture import mixed
+from bcmdist.model.shared.interface import Shared
 
 KERNEL = "se"
 # What stands for options that are not given: centres of a layer and hidden units.
@@ -46,9 +50,7 @@ ROWS, BLOCK = 20_000, 2000
 # and rows that are left out are asked: one of so many blocks. It ends when so many rounds in a row have not gained.
 STEPS = {"quick": 100, "normal": 600, "thorough": 3000}
 ROUND, LEFT_OUT, PATIENCE = 100, 10, 2
-# Powers to which rows say what they say, of which rows that are left out choose one. Mean log densities of training
-# rows that were left out, after 150 iterations: of three splits of Boston -3.3, -3.2 and -2.4 with 1, and -2.5, -2.5
-# and -2.6 with 0.5; of one of Concrete about -3.1 and -3.3.
+# Powers to which rows say what they say.
 POWERS = (1.0, 0.5)
 # Messages that take as long as an evaluation, and evaluations for each iteration.
 MESSAGES, EVALUATIONS = 40.0, 1.1
@@ -233,11 +235,16 @@ def _identity(objective, start):
 
 
 def messages(settings) -> float:
-    """How many messages about the last layer take as long as training, about."""
-    return MESSAGES * EVALUATIONS * len(POWERS) * STEPS[settings.effort] * settings.learn
+    """How many messages about the last layer of one process take as long as training it, about."""
+    return MESSAGES * EVALUATIONS * STEPS[settings.effort] * settings.learn
 
 
-def trained(shared: Deep, likelihood: OneProcess, ground: Ground) -> tuple[Deep, OneProcess]:
+def processes(settings) -> int:
+    """How many are trained."""
+    return len(POWERS) if settings.learn else 1
+
+
+def trained(shared: Deep, likelihood: OneProcess, ground: Ground) -> tuple[Shared, OneProcess]:
     """Layers at higher tied energy, and the likelihood with the noise that they have found.
 
     As they began where nothing is learned.
@@ -254,14 +261,28 @@ def trained(shared: Deep, likelihood: OneProcess, ground: Ground) -> tuple[Deep,
     powers = POWERS if held else POWERS[:1]
     objectives = [DeepObjective(ground, climbed_rows, likelihood, power) for power in powers]
     reached = [climbed_on(objective, shared, held, STEPS[ground.effort]) for objective in objectives]
-    best = max(range(len(powers)), key=lambda k: reached[k].density)
-    found, left_out = reached[best], sum(part.rows for part in held)
+    left_out = sum(part.rows for part in held)
+    densities = [found.density / left_out for found in reached] if held else []
     ground.found["deep"] = {
         "rows": objectives[0].rows,
         "left_out": left_out,
-        "evaluations": sum(one.evaluations for one in reached),
-        "power": powers[best],
-        "energy": found.energy,
-        "density": found.density / left_out if held else None,
+        "evaluations": sum(found.evaluations for found in reached),
+        "powers": list(powers),
+        "energies": [found.energy for found in reached],
+        "densities": densities,
+        "density": float(np.mean(densities) if likelihood.normal else max(densities)) if held else None,
     }
-    return found.shared, noisy(likelihood, found.shared.layers[-1])
+    if likelihood.normal:
+        return side_by_side([found.shared for found in reached], likelihood)
+    return max(reached, key=lambda found: found.density).shared, likelihood
+
+
+def side_by_side(each: Sequence[Deep], likelihood: OneProcess) -> tuple[Shared, OneProcess]:
+    """The equal mixture of processes of numbers, if they are several, and the likelihood with their mean noise.
+
+    Those shares of it are what makes the variance of an observation that of f plus the noise of the likelihood.
+    """
+    if len(each) == 1:
+        return each[0], noisy(likelihood, each[0].layers[-1])
+    noise = np.exp([float(one.layers[-1].log_noise) for one in each])
+    return mixed(tuple(each), noise), likelihood.with_parameters({NOISE: noise.mean(keepdims=True)})

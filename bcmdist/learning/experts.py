@@ -110,6 +110,8 @@ class ExpertKind:
     """whether its shared variables can stand for a kernel; all where there is none"""
     drawn: Callable[[Any], int] = lambda _: 0
     """rows that functions are made of, of `Settings`, where they are more than as many"""
+    beside: Callable[[Any], int] = lambda _: 1
+    """models that stand side by side, of `Settings`"""
     method: str = "committee"
     """by which new points are predicted unless asked otherwise (`bcmdist.prediction.predictors`)"""
     climbs: str = ""
@@ -130,10 +132,6 @@ class ExpertKind:
         """A field of the settings, or what is usual where nobody has said it."""
         value = getattr(settings, name)
         return self.usual.get(name) if value is None else value
-
-    def models(self, settings) -> int:
-        """How many models stand side by side."""
-        return self.own(settings).get("networks", 1)
 
     def refuse_climbing(self, name: str, likelihood: Likelihood | None) -> None:
         """Raise `InvalidOption` where the evidence of this expert's committee has no gradient here.
@@ -295,7 +293,8 @@ NETWORKS: dict[str, Any] = {
     **POINTLESS,
 }
 register_expert("mnn", networks.drawn, options=("units",), **NETWORKS)
-register_expert("mnnmix", networks.drawn, options=("units", "networks"), **NETWORKS)
+MIXED: dict[str, Any] = {"options": ("units", "networks"), "beside": lambda settings: settings.networks}
+register_expert("mnnmix", networks.drawn, **MIXED, **NETWORKS)
 BUMPS: dict[str, Any] = {
     "residual": "none",
     "training": Training(relevance.settled, lambda _: 1.0),
@@ -327,6 +326,7 @@ register_expert(
     deep.begun,
     residual="diagonal",
     training=Training(deep.trained, deep.messages, deep.ROWS, deep.BLOCK, memorises=True),
+    beside=deep.processes,
     kernel=deep.KERNEL,
     kernels=("se", "se-iso"),
     likelihoods=("gaussian", "bernoulli", "probit", "poisson"),

@@ -10,7 +10,9 @@ from threadpoolctl import threadpool_limits
 
 from bcmdist import GBCM, Settings
 from bcmdist.api.plan.plan import plan
+from bcmdist.data.observations import unweighted
 from bcmdist.errors import InvalidOption, ModelDamaged, ModelsDiffer
+from bcmdist.experts.expert import expert_message
 from bcmdist.learning import deep
 from bcmdist.model.deep.rows import through
 from bcmdist.model.soundness import sound_model
@@ -67,24 +69,48 @@ def test_training_predicts_new_rows_better(trained, brief, rng):
     assert trained[0].info()["deep"]["density"] > brief.info()["deep"]["density"]
 
 
-def test_predictions_are_the_moments_of_all_layers(trained, rng):
-    """With the belief of the committee in the last one, which the stored arrays say (SYSTEMS D8)."""
-    gbcm, *_ = trained
-    shared, belief = gbcm.model.shared, gbcm.committee.posterior
-    new = rng.uniform(-2, 2, (9, 2))
+def moments(shared, belief, X):
+    """Mean and variance of an observation by all layers, with a belief in the last one."""
     told = belief.factor @ belief.factor.T - np.eye(shared.functions)
     last = replace(shared.layers[-1], mean=belief.mean[None], root=np.linalg.cholesky(told)[None])
-    rows = through([one.stage() for one in (*shared.layers[:-1], last)], gbcm.model.scaling.inputs(new))[-1]
-    found, unit = gbcm.predict(new), gbcm.model.scaling.y_scale
-    np.testing.assert_allclose(found["mean"], gbcm.model.scaling.y_mean + unit * rows.mean[:, 0], rtol=1e-9)
+    rows = through([one.stage() for one in (*shared.layers[:-1], last)], X)[-1]
+    return rows.mean[:, 0], rows.variance[:, 0]
+
+
+def test_predictions_are_the_moments_of_all_layers(trained, rng):
+    """With the belief of the committee in the last one of each process, which the stored arrays say (SYSTEMS D8)."""
+    gbcm, *_ = trained
+    shared, belief, scaling = gbcm.model.shared, gbcm.committee.posterior, gbcm.model.scaling
+    new = rng.uniform(-2, 2, (9, 2))
+    each = [moments(one, belief[k], scaling.inputs(new)) for k, one in enumerate(shared.each)]
+    means, variances = (np.stack(parts) for parts in zip(*each, strict=True))
+    mean = means.mean(axis=0)
+    found, unit = gbcm.predict(new), scaling.y_scale
+    np.testing.assert_allclose(found["mean"], scaling.y_mean + unit * mean, rtol=1e-9)
     # The belief that the last layer was trained with is of nine of ten rows, and stands for the committee's in part.
-    np.testing.assert_allclose(found["observation_variance"], unit**2 * rows.variance[:, 0], rtol=0.1)
+    variance = (variances + means**2).mean(axis=0) - mean**2
+    np.testing.assert_allclose(found["observation_variance"], unit**2 * variance, rtol=0.1)
+
+
+def test_each_process_hears_rows_with_its_own_noise(trained):
+    """Its message is that of the process on its own."""
+    gbcm, _, X, y = trained
+    model = gbcm.model
+    X, obs = model.scaling.inputs(X), model.scaling.observations(unweighted(y), model.likelihood.units)
+    both = expert_message(model.shared, model.likelihood, X, obs)
+    for k, one in enumerate(model.shared.each):
+        alone = expert_message(one, deep.noisy(model.likelihood, one.layers[-1]), X, obs)
+        # The noise came by way of the mean and a share of it.
+        np.testing.assert_allclose(both.precision[k], alone.precision, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(both.eta[k], alone.eta, rtol=1e-9, atol=1e-9)
 
 
 def test_info_says_what_it_is(trained):
     info = trained[0].info()
     assert (info["expert"], info["query"], info["kernel"], info["mean"]) == ("dgp", 12, "se", "zero")
-    assert [(one["units"], one["centres"]) for one in info["layers"]] == [(2, 12), (1, 12)]
+    assert [(one["units"], one["centres"]) for one in info["layers"]] == 2 * [(2, 12), (1, 12)]
+    assert [one["process"] for one in info["layers"]] == [1, 1, 2, 2]
+    assert info["deep"]["powers"] == [1.0, 0.5]
     assert (info["deep"]["rows"], info["deep"]["left_out"]) == (216, 24)
     assert info["deep"]["evaluations"] > 0
     assert "centres of the last layer" in info["advice"]
@@ -136,7 +162,7 @@ def test_training_that_was_cut_off_goes_on(trained, brief, tmp_path, rng, briefl
 def test_other_depths(wave, briefly, layers, units):
     """A layer, a warped process, and two hidden layers."""
     gbcm = GBCM.fit(wave[0], replace(ASKED, layers=layers, units=units))
-    assert len(gbcm.info()["layers"]) == layers
+    assert len(gbcm.info()["layers"]) == 2 * layers  # of each power
     assert gbcm.score(wave[0])["nmse"] < 0.5
 
 
@@ -279,6 +305,23 @@ DAMAGES = [
 @pytest.mark.parametrize(("change", "message"), DAMAGES)
 def test_a_model_that_cannot_be_is_refused(prepared, change, message):
     arrays, facts = prepared[0].model.to_arrays()
+    facts = json.loads(json.dumps(facts))
+    sound_model(arrays, facts, "model")
+    with pytest.raises(ModelDamaged, match=message):
+        sound_model(change(arrays), facts, "model")
+
+
+MIXTURE_DAMAGES = [
+    (lambda a: {n: v for n, v in a.items() if n != "deep_noise"}, "shares of processes in an array deep_noise"),
+    (lambda a: a | {"deep_noise": 2.0 * a["deep_noise"]}, "shares of 1 in the mean in deep_noise"),
+    (lambda a: a | {"deep_noise": np.append(a["deep_noise"], 1.0)}, "deep3_: expected an array layer1_centres"),
+    (lambda a: {n: v for n, v in a.items() if n != "deep2_layer2_root"}, "deep2_: expected an array layer2_root"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), MIXTURE_DAMAGES)
+def test_a_mixture_that_cannot_be_is_refused(trained, change, message):
+    arrays, facts = trained[0].model.to_arrays()
     facts = json.loads(json.dumps(facts))
     sound_model(arrays, facts, "model")
     with pytest.raises(ModelDamaged, match=message):

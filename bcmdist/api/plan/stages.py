@@ -142,7 +142,7 @@ def steps(case: Planned) -> Iterator[Step]:
 def _message(case, *, own=True) -> Work:
     n, exact, expert = case.expert_rows, case.likelihood.exact, EXPERTS[case.settings.expert]
     if not RESIDUALS[expert.residual].couples:
-        return expert.models(case.settings) * work.message_apart(n, case.query, exact=exact)
+        return expert.beside(case.settings) * work.message_apart(n, case.query, exact=exact)
     ep = case.settings.approximation == "ep"
     return work.message(n, case.query, exact=exact, copies=case.likelihood.copies, ep=ep, own=own)
 
@@ -157,7 +157,7 @@ def _training(case) -> Iterator[Step]:
         rows = min(training.rows or case.rows, case.rows)
         blocks = -(-rows // (training.block or case.settings.rows_per_expert))
         told = work.message_apart(rows / blocks, case.query, exact=True)
-        rounds = expert.models(case.settings) * training.messages(case.settings)
+        rounds = expert.beside(case.settings) * training.messages(case.settings)
         yield Step("train", blocks, told, rows / blocks, rounds=rounds, kept=True)
 
 

@@ -2,6 +2,7 @@
 
 from bcmdist.data.registry import Registry
 from bcmdist.model.shared.deep import Deep
+from bcmdist.model.shared.deep_mixture import DeepMixture
 from bcmdist.model.shared.dictionaries import Dictionaries
 from bcmdist.model.shared.fourier.features import Fourier
 from bcmdist.model.shared.interface import Shared
@@ -17,6 +18,7 @@ KINDS.add(Networks.kind, Networks)
 KINDS.add(Fourier.kind, Fourier)
 KINDS.add(Dictionaries.kind, Dictionaries)
 KINDS.add(Deep.kind, Deep)
+KINDS.add(DeepMixture.kind, DeepMixture)
 register_basis(Radial)
 # Models of before these were named have query values, of which experts keep the rest as a block.
 FIRST_KIND, FIRST_RESIDUAL = Query.kind, "block"
