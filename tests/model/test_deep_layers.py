@@ -9,6 +9,7 @@ from scipy.stats import norm
 from bcmdist.data.observations import Observations, unweighted
 from bcmdist.experts.expert import expert_message
 from bcmdist.model.deep.beginning import directions, first_layers, last_layer
+from bcmdist.model.deep.correlated import correlated, correlated_through
 from bcmdist.model.deep.layer import JITTER, Layer, gradient, tied_energy
 from bcmdist.model.deep.moments import passed
 from bcmdist.model.deep.outputs import said
@@ -56,6 +57,41 @@ def test_moments_are_those_of_draws(rng):
         assert abs(found.mean[0, u] - mean.mean()) < 5 * mean.std() / np.sqrt(DRAWS)
         squares = variance + (mean - mean.mean()) ** 2
         assert abs(found.variance[0, u] - squares.mean()) < 5 * squares.std() / np.sqrt(DRAWS)
+
+
+def test_covariances_of_outputs_are_those_of_draws(rng):
+    """Of an input whose dimensions vary together (SYSTEMS D10)."""
+    one = layer(rng, 5, 2, 2)
+    m, S = np.array([[0.3, -0.2]]), np.array([[[0.5, 0.3], [0.3, 0.4]]])
+    mean, covariance = correlated(one.stage(), m, S)
+    H = rng.multivariate_normal(m[0], S[0], DRAWS)
+    k = covariances(one, H)
+    means, own = np.empty((2, DRAWS)), np.empty((2, DRAWS))
+    for u in range(2):
+        inverse, E, V = dense(one, u)
+        means[u] = k @ inverse @ E
+        shrunk = inverse - inverse @ V @ inverse
+        own[u] = np.exp(one.log_noise) + np.exp(one.log_variance) - np.einsum("ij,ij->i", k @ shrunk, k)
+    errors = means - means.mean(axis=1, keepdims=True)
+    for u, w in [(0, 0), (0, 1), (1, 0), (1, 1)]:
+        each = errors[u] * errors[w] + (u == w) * own[u]
+        # Five standard errors of the averages.
+        assert abs(covariance[0, u, w] - each.mean()) < 5 * each.std() / np.sqrt(DRAWS)
+        assert abs(mean[0, u] - means[u].mean()) < 5 * means[u].std() / np.sqrt(DRAWS)
+
+
+def test_outputs_of_independent_inputs_have_the_variances_of_training(rng):
+    """To rounding; and one hidden unit has nothing to vary with, so that all layers agree."""
+    one, m, s = layer(rng, 5, 2, 3), rng.standard_normal((4, 2)), rng.uniform(0, 1, (4, 2))
+    mean, covariance = correlated(one.stage(), m, s[:, :, None] * np.eye(2))
+    diagonal = passed(one.stage(), m, s)
+    np.testing.assert_allclose(mean, diagonal.mean, rtol=1e-10)
+    np.testing.assert_allclose(np.diagonal(covariance, axis1=1, axis2=2), diagonal.variance, rtol=1e-9)
+    stages = [layer(rng, 5, 2, 1).stage(), layer(rng, 5, 1, 1).stage()]
+    mean, covariance = correlated_through(stages, m)
+    warped = through(stages, m)[-1]
+    np.testing.assert_allclose(mean, warped.mean, rtol=1e-10)
+    np.testing.assert_allclose(covariance[:, 0], warped.variance, rtol=1e-9)
 
 
 def test_certain_inputs_are_the_limit_of_uncertain_ones(rng):
