@@ -31,6 +31,7 @@ def refuses(*args, **kwargs):
     raise AssertionError("computed")
 
 
+@pytest.mark.slow
 def test_arrays_are_taken_everywhere(wave, make_data):
     _, X, y = wave
     path = make_data("one_chunk.zarr", rows_per_chunk=4096, X=X, y=y)  # as rows in memory are cut

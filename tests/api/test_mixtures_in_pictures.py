@@ -135,6 +135,7 @@ def test_a_way_to_average_needs_uncertain_inputs(rows, make_data, tmp_path, monk
 # --- Tables ---
 
 
+@pytest.mark.slow
 def test_plot_and_report_take_tables(tmp_path, rng):
     pandas = pytest.importorskip("pandas", reason="tables: pip install 'bcmdist[tables]'")
     table = pandas.DataFrame({"x": rng.uniform(-2, 2, 120), "kind": rng.choice(["a", "b"], 120)})

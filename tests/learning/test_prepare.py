@@ -375,6 +375,7 @@ def test_the_evidence_decides_the_mean_of_rows_as_they_are_stored(make_data, tmp
     assert min(margin["nats"] for margin in decision["over"].values()) >= 0.0
 
 
+@pytest.mark.slow
 def test_decisions_are_those_of_what_was_taken(make_data, tmp_path, rng):
     X, y = with_a_hole(rng, 1.0)
     model = tmp_path / "model"
@@ -398,6 +399,7 @@ def test_a_mean_that_was_asked_for_is_not_decided(wave, tmp_path):
         assert gbcm.info()["decisions"] == []
 
 
+@pytest.mark.slow
 def test_a_fit_of_before_means_were_decided_is_continued(wave, tmp_path, monkeypatch):
     """Its default was a constant one. What notes its decisions is of now, and a constant mean was asked for."""
     constant = replace(SETTINGS, mean="constant")

@@ -354,6 +354,7 @@ def test_a_partition_that_kills_every_worker_is_named(wave):
         runtime.sum(KillAlways(), parts[:1], label="poison")
 
 
+@pytest.mark.slow
 def test_errors_of_experts_name_the_partition(wave, cluster):
     path, *_ = wave
     parts = partitions(open_data(path), 50)
