@@ -159,8 +159,9 @@ def test_training_that_was_cut_off_goes_on(trained, brief, tmp_path, rng, briefl
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("layers", "units"), [(1, None), (2, 1), (3, 2)])
-def test_other_depths(wave, briefly, layers, units):
-    """A layer, a warped process, and two hidden layers."""
+def test_other_depths(wave, briefly, monkeypatch, layers, units):
+    """A layer, a warped process, and two hidden layers, of whose mixture both are to have learned something."""
+    monkeypatch.setitem(deep.STEPS, "quick", 24)
     gbcm = GBCM.fit(wave[0], replace(ASKED, layers=layers, units=units))
     assert len(gbcm.info()["layers"]) == 2 * layers  # of each power
     assert gbcm.score(wave[0])["nmse"] < 0.5
