@@ -48,12 +48,12 @@ CENTRES, UNITS = 50, 2
 ROWS, BLOCK = 20_000, 2000
 # Iterations, at most, and those of a round, after which what was found is kept for a process that comes after this one,
 # and rows that are left out are asked: one of so many blocks. It ends when so many rounds in a row have not gained,
-# by the few rows that there may be: of one fold of training rows of Yacht, nobody's, log densities are -0.57 where two
-# rounds are enough, and -0.40 with four; of one of Boston the same.
+# by the few rows that there may be: on training rows of Yacht that no climb has seen log densities are -0.57 where two
+# rounds are enough, and -0.40 with four; on such of Boston the same.
 STEPS = {"quick": 100, "normal": 600, "thorough": 3000}
 ROUND, LEFT_OUT, PATIENCE = 100, 10, 4
-# Powers to which rows say what they say. Mean log densities of three folds of training rows of Concrete, nobody's, after
-# 300 iterations with 1 and 400 with 0.5: -3.14 and -3.12, and -3.05 of their mixture.
+# Powers to which rows say what they say. Mean log densities on training rows of Concrete that no climb had seen (three
+# folds), after 300 iterations with 1 and 400 with 0.5: -3.14 and -3.12, and -3.05 of their mixture.
 POWERS = (1.0, 0.5)
 # Messages that take as long as an evaluation, and evaluations for each iteration.
 MESSAGES, EVALUATIONS = 40.0, 1.1
