@@ -1,6 +1,7 @@
 """Deep Gaussian processes as an expert, one command after the other."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -10,12 +11,15 @@ from threadpoolctl import threadpool_limits
 
 from bcmdist import GBCM, Settings
 from bcmdist.api.plan.plan import plan
+from bcmdist.data.dataset import open_data
 from bcmdist.data.observations import unweighted
+from bcmdist.data.partition import partitions
 from bcmdist.errors import InvalidOption, ModelDamaged, ModelsDiffer
 from bcmdist.experts.expert import expert_message
 from bcmdist.learning import deep
 from bcmdist.model.deep.rows import through
 from bcmdist.model.soundness import sound_model
+from problems import assert_same_committee
 
 ASKED = Settings(expert="dgp", query=12, rows_per_expert=50, effort="quick")
 UNTRAINED = replace(ASKED, learn=False, set={"kernel.lengthscale": 0.7, "likelihood.noise_variance": 0.05})
@@ -165,6 +169,16 @@ def test_other_depths(wave, briefly, monkeypatch, layers, units):
     gbcm = GBCM.fit(wave[0], replace(ASKED, layers=layers, units=units))
     assert len(gbcm.info()["layers"]) == 2 * layers  # of each power
     assert gbcm.score(wave[0])["nmse"] < 0.5
+
+
+def test_a_mixture_forgets_rows_and_hears_them_again(trained, tmp_path):
+    """In the last layer of each process, as any committee does."""
+    copied = GBCM.load(shutil.copytree(trained[0].url, tmp_path / "model"))
+    gone = [copied.ledger[0].key]
+    after = copied.forget(gone)
+    back = after.absorb(partitions(open_data(trained[1]), 50))
+    assert after.committee.total.rows == 190
+    assert_same_committee(back.committee, trained[0].committee)
 
 
 # --- Classes and counts ---
