@@ -65,6 +65,8 @@ class Asker:
 
     async def ask(self, target, body: bytes, *headers):
         """Status and headers of the answer, and the answer, to a POST of JSON, or a GET without a body."""
+        if self._streams and self._streams[0].at_eof():  # the server has closed what nobody used for some seconds
+            self.close()
         try:
             reader, writer = self._streams = self._streams or await asyncio.open_connection("127.0.0.1", self._port)
             kind = ["Content-Type: application/json", f"Content-Length: {len(body)}"] if body else []
