@@ -152,6 +152,7 @@ def address(cluster):
     return cluster._client.scheduler.address
 
 
+@pytest.mark.slow
 def test_two_halves_of_a_cluster_keep_apart(cluster, address):
     with no_hang(60), DaskRuntime(address, share=0.5) as one, DaskRuntime(address, workers=1) as two:
         assert (one.threads, two.threads) == (1, 1)
@@ -165,6 +166,7 @@ def test_two_halves_of_a_cluster_keep_apart(cluster, address):
         assert len(used(cluster, 0.02)) == 2  # nothing is left for who asks for nothing
 
 
+@pytest.mark.slow
 def test_who_asks_for_nothing_keeps_off_what_another_has(address):
     """Two at the same time, of which the one without a part was there first."""
     with no_hang(60), DaskRuntime(address) as all_of_it:
@@ -180,6 +182,7 @@ def test_who_asks_for_nothing_keeps_off_what_another_has(address):
         wait_until(lambda: len(used(all_of_it, 0.02)) == 2, "all workers again")
 
 
+@pytest.mark.slow
 def test_who_finds_all_taken_waits_and_says_for_what(address):
     told, came = [], []
     with no_hang(60):
@@ -199,6 +202,7 @@ def test_who_finds_all_taken_waits_and_says_for_what(address):
     assert len(came[0]) == 1
 
 
+@pytest.mark.slow
 def test_a_fit_beside_another_is_that_alone(address, wave, tmp_path):
     """Half the threads each, at the same time and alone: the same but for the order in which messages add up."""
     settings = Settings(kernel="se", query=20, rows_per_expert=10, learn=False)
