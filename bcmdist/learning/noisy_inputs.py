@@ -88,7 +88,7 @@ class InputsObjective:
 
     def __call__(self, kernel, likelihood) -> tuple[float, np.ndarray]:
         at = replace(self.at, point=Point("", kernel, likelihood, -np.inf))
-        total = self.turns.sum(at, lambda trial: VersionsEvidence(trial, self.left_out))
+        total = self.turns.sum(at, lambda trial: VersionsEvidence(trial, self.left_out)).total
         return (-np.inf, np.zeros_like(total.gradient)) if total.failures else (total.value, total.gradient)
 
 
@@ -136,10 +136,10 @@ class Turns:
 
     def once(self, make: Callable[[], Round], start: Round, name: str) -> Round:
         """A round, or what a process that was killed has left of it among the scratch."""
-        path = Path(self.ground.scratch, f"inputs-{self._identity(start)}-{name}.npz")
+        path = Path(self.ground.scratch, f"versions-{self._identity(start)}-{name}.npz")
         if not path.exists():
             made = make()
-            facts = json.dumps({"density": made.versions.density, "lengths": made.versions.lengths})
+            facts = json.dumps({"densities": made.versions.densities, "lengths": made.versions.lengths})
             steps = {f"steps{k}": made.versions.steps[part.key] for k, part in enumerate(self.parts)}
             arrays: dict[str, Any] = {"numbers": made.numbers(), "facts": np.array(facts), **steps}
             np.savez(f"{path}.tmp.npz", **arrays)

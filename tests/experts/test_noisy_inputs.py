@@ -252,6 +252,19 @@ def test_the_cluster_says_the_same(noisy, cluster, asked):
     assert_same_committee(GBCM.fit(noisy, asked).committee, GBCM.fit(noisy, asked, runtime=cluster).committee)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["clean", "hmc"])
+def test_learning_on_a_cluster_is_learning_in_one_process(way, folder, cluster):
+    """Through all rounds of moved inputs or draws, of more partitions than two, whose sums depend on their order."""
+    data = write_sinc(folder, f"same-{way}.zarr", rows=120)
+    asked = replace(CLEAN, noisy_inputs=way, kernel="se", rows_per_expert=25, query=20)
+    one, other = GBCM.fit(data, asked), GBCM.fit(data, asked, runtime=cluster)
+    assert len(one.ledger) > 2
+    for name, value in one.info()["hyperparameters"].items():
+        np.testing.assert_allclose(other.info()["hyperparameters"][name], value, rtol=1e-10)
+    assert_same_committee(one.committee, other.committee)
+
+
 def test_rows_in_memory_bring_their_errors(noisy, cleaned):
     group = open_group(noisy)
     X, y, variance = (np.asarray(group[name]) for name in ("X", "y", "X_variance"))
