@@ -14,7 +14,7 @@ from bcmdist.errors import NotPositiveDefinite
 from bcmdist.experts.evidence import local_evidence
 from bcmdist.experts.inputs.clean import climbed
 from bcmdist.experts.inputs.density import Beliefs, Seen
-from bcmdist.experts.inputs.draws import STEP, drawn
+from bcmdist.experts.inputs.draws import STEP, drawn, log_evidence
 from bcmdist.learning.evidence.local_tasks import Evidence, normal_density
 from bcmdist.model.input_errors import InputErrors
 from bcmdist.model.kernels import Kernel
@@ -152,6 +152,18 @@ class VersionsEvidence:
             return Evidence(0.0, np.zeros(len(beliefs.kernel.theta) + 1), 1, f"{part.key}: {error}")
         values, gradients = zip(*found, strict=True)
         return Evidence(float(np.mean(values)), np.mean(gradients, axis=0), 0)
+
+
+@dataclass(frozen=True)
+class AveragedEvidence:
+    """Log evidence of a partition on its own with inputs averaged over (`log_evidence`), without a gradient."""
+
+    trial: InputTrial
+
+    def __call__(self, part, rows) -> EvidenceByPartition:
+        seen, _ = self.trial.case(part, rows)
+        value = log_evidence(self.trial.beliefs, seen, seed=[self.trial.errors.seed, part.start])
+        return EvidenceByPartition({part.key: Evidence(value, np.zeros(0), 0)})
 
 
 def kept_rows(rows: int) -> np.ndarray:
