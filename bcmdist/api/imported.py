@@ -15,23 +15,20 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 from bcmdist.api.mixture import is_mixture
 from bcmdist.api.requests import FitRequest
-from bcmdist.data.groups import absolute_url, open_group
+from bcmdist.data.groups import absolute_url
 from bcmdist.data.outputs import discard
 from bcmdist.data.tables.importing import import_file
 from bcmdist.data.tables.options import TableOptions
+from bcmdist.data.tables.origin import MADE_OF, origin, origin_of
 from bcmdist.data.tables.roles import Roles, roles_of
 from bcmdist.data.tables.tables import is_table
-from bcmdist.errors import DataExists, DataNotFound, InvalidOption
+from bcmdist.errors import DataExists, InvalidOption
 from bcmdist.learning.settings import Settings
 from bcmdist.model.model import Model
 from bcmdist.storage.commits import open_store
-
-# Attribute of a data set: the file it was made of, and how.
-MADE_OF = "made_of"
 
 
 @contextlib.contextmanager
@@ -112,7 +109,8 @@ def scored(model: Model, url, data, *, x=None, y=None, unseen=None) -> Iterator[
     try:
         os.makedirs(place, exist_ok=True)
         rows = f"{place}/{os.path.basename(os.path.abspath(data))}"  # by which pictures and reports call it
-        import_file(data, rows, roles=like_training(model, data, y=y, unseen=unseen))
+        roles = like_training(model, data, y=y, unseen=unseen)
+        import_file(data, rows, roles=roles, attributes={MADE_OF: origin(data)})
         yield rows, {"x": "X", "y": "y"}
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -126,10 +124,9 @@ def _refuse_unseen(data, unseen):
 @contextlib.contextmanager
 def _beside(model, file, roles, stays):
     """The data set of a file beside a model; it is removed where it was made here and `stays` does not say so."""
-    name = os.path.basename(os.path.abspath(file))
-    place = f"{str(model).rstrip('/')}.data/{name}.zarr"
-    made_of = {"file": name, "stamp": _stamp(Path(file)), "roles": hashlib.sha256(repr(roles).encode()).hexdigest()}
-    known = _known(place)
+    made_of = origin(file) | {"roles": hashlib.sha256(repr(roles).encode()).hexdigest()}
+    place = f"{str(model).rstrip('/')}.data/{made_of['file']}.zarr"
+    known = origin_of(place)
     if known is not None:
         if known != made_of:
             raise DataExists(
@@ -146,20 +143,3 @@ def _beside(model, file, roles, stays):
             discard(place)
             with contextlib.suppress(OSError):  # on an object store, or others lie there
                 os.rmdir(os.path.dirname(place))
-
-
-def _known(place):
-    """What the data set at a place was made of; None where there is none."""
-    try:
-        return open_group(place).attrs.get(MADE_OF, {})
-    except DataNotFound:
-        return None
-
-
-def _stamp(path):
-    """What changes when a file does: sizes and times of the files that it is."""
-    files = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
-    if not path.exists():
-        return []
-    told = [(str(one.relative_to(path)), one.stat().st_size, one.stat().st_mtime_ns) for one in files]
-    return hashlib.sha256(repr(told).encode()).hexdigest()

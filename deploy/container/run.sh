@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks the compose file, builds the image and runs the package in it, with what is installed here of docker and buildah.
+# Checks the compose file, builds the image, runs the package in it and all of the compose file (compose.sh), with what
+# is installed here of docker, or of buildah, podman and podman-compose.
 # From the environment: BASE (python:3.12-slim), or BASE=debootstrap for one of Debian's packages, by buildah, where no
 # registry can be reached; BUILD (nothing), options of the build, as "--volume /etc/pip.conf:/etc/pip.conf:ro".
 cd "$(dirname "$0")"
@@ -10,14 +11,14 @@ run=()
 
 # debian_base: an image of Debian with Python and pip, which may install beside its packages: it is there for one thing.
 debian_base() {
-    debootstrap --variant=minbase --include=python3,python3-pip,ca-certificates "${SUITE:-bookworm}" "$scratch/root" \
+    debootstrap --variant=minbase --include=python3,python3-pip,ca-certificates,redis-server "${SUITE:-bookworm}" "$scratch/root" \
         ${MIRROR:+"$MIRROR"} >"$scratch/debootstrap.log" 2>&1 || { tail -n 5 "$scratch/debootstrap.log" >&2; exit 1; }
     rm -f "$scratch"/root/usr/lib/python3*/EXTERNALLY-MANAGED
     ln -sf python3 "$scratch/root/usr/bin/python"
     local container
-    container=$("${local_store[@]}" from scratch)
-    "${local_store[@]}" copy -q "$container" "$scratch/root" / >/dev/null
-    "${local_store[@]}" commit -q --rm "$container" localhost/debian-python >/dev/null
+    container=$(buildah from scratch)
+    buildah copy -q "$container" "$scratch/root" / >/dev/null
+    buildah commit -q --rm "$container" localhost/debian-python >/dev/null
 }
 
 if docker compose version >/dev/null 2>&1; then
@@ -33,10 +34,12 @@ if docker info >/dev/null 2>&1; then
 elif command -v buildah >/dev/null; then
     # Layers lie in the scratch directory; a chroot is all the isolation there is where this runs in a container itself.
     export BUILDAH_ISOLATION=${BUILDAH_ISOLATION:-chroot}
-    local_store=(buildah --root "$scratch/layers" --runroot "$scratch/layers-run")
+    export CONTAINERS_STORAGE_CONF=$scratch/storage.conf
+    printf '[storage]\ndriver = "%s"\ngraphroot = "%s"\nrunroot = "%s"\n' "${DRIVER:-overlay}" "$scratch/layers" \
+        "$scratch/layers-run" >"$CONTAINERS_STORAGE_CONF"
     leave() {
-        "${local_store[@]}" rm --all >/dev/null 2>&1 || true
-        "${local_store[@]}" rmi --all --force >/dev/null 2>&1 || true
+        buildah rm --all >/dev/null 2>&1 || true
+        buildah rmi --all --force >/dev/null 2>&1 || true
         finish
     }
     trap leave EXIT
@@ -44,14 +47,15 @@ elif command -v buildah >/dev/null; then
         need debootstrap
         debian_base
         base=localhost/debian-python
-    elif ! "${local_store[@]}" pull -q "$base" >"$scratch/pull.log" 2>&1; then
+        export REDIS=localhost/debian-python
+    elif ! buildah pull -q "$base" >"$scratch/pull.log" 2>&1; then
         echo "missing: the image $base, which no registry gave; the image was not built"
         echo "BASE=debootstrap makes a base of Debian's packages"
         exit 0
     fi
-    "${local_store[@]}" build -q -f Dockerfile --build-arg "BASE=$base" "${options[@]}" -t bcmdist ../..
-    container=$("${local_store[@]}" from bcmdist)
-    run=("${local_store[@]}" run "$container" --)
+    buildah build -q -f Dockerfile --build-arg "BASE=$base" "${options[@]}" -t bcmdist ../..
+    container=$(buildah from bcmdist)
+    run=(buildah run "$container" --)
 else
     echo "missing: a docker daemon, and buildah; the image was not built"
     exit 0
@@ -59,3 +63,4 @@ fi
 echo "ok: an image from $base"
 "${run[@]}" bcmdist doctor
 "${run[@]}" bcmdist demo --rows 4000 --workers 1 --out /tmp/demo --json
+./compose.sh

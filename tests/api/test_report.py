@@ -143,6 +143,19 @@ def test_rows_of_training_are_told(parts, tmp_path):
     assert "these rows are those that the model was fitted to: every figure here flatters it" in figures["remarks"]
 
 
+def test_the_table_of_training_is_told(tmp_path, rng):
+    x = rng.uniform(-2, 2, (200, 2))
+    rows = np.column_stack([x, x[:, 0] + 0.1 * rng.standard_normal(200)])
+    np.savetxt(tmp_path / "a.csv", rows, delimiter=",", header="x,z,y", comments="")
+    np.savetxt(tmp_path / "b.csv", rows[::-1], delimiter=",", header="x,z,y", comments="")
+    model, serial = str(tmp_path / "m"), ["--serial", "--json"]
+    fit = ["fit", str(tmp_path / "a.csv"), "--y", "y", "--model", model, "--kernel", "se", "--no-learn", *serial]
+    assert CliRunner().invoke(cli, fit).exit_code == 0
+    for name, told in (("a.csv", True), ("b.csv", False)):
+        done = CliRunner().invoke(cli, ["report", model, str(tmp_path / name), "--out", f"{model}.html", *serial])
+        assert any("these rows are those" in one for one in json.loads(done.stdout)["remarks"]) == told
+
+
 def test_what_cannot_be_written_is_refused_before_any_work(parts, tmp_path, monkeypatch):
     train, test = parts("regression")
     model = GBCM.fit(train, Settings(**QUICK))

@@ -21,6 +21,7 @@ from bcmdist.api.relevance import Losses, features
 from bcmdist.api.report import page, remarks
 from bcmdist.api.report.baselines import baselines, training_data, training_rows
 from bcmdist.api.report.tables import by_deviation, worst_rows
+from bcmdist.data.tables.origin import of_one_file
 from bcmdist.errors import InvalidOption
 from bcmdist.prediction.scoring.verdicts import verdict
 from bcmdist.runtime.interface import Runtime
@@ -131,7 +132,9 @@ def found_of(of: Examined, source, runtime: Runtime, *, train=None, x=None, y=No
 
 
 def _same(one, other):
-    return one is not None and "://" not in str(other) and os.path.realpath(one) == os.path.realpath(other)
+    if one is None or "://" in str(other):
+        return False
+    return os.path.realpath(one) == os.path.realpath(other) or of_one_file(one, other)
 
 
 def _name(url):
