@@ -19,6 +19,7 @@ GIVEN = {
 ASKED = Settings(kernel="arcsine", learn=False, set=GIVEN, query=80, rows_per_expert=60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("expert", ["bcm", "fitc", "sor"])
 def test_it_predicts_and_is_stored(wave, expert, rng, tmp_path):
     path, *_ = wave
@@ -31,6 +32,7 @@ def test_it_predicts_and_is_stored(wave, expert, rng, tmp_path):
     np.testing.assert_array_equal(again.predict(new)["mean"], gbcm.predict(new)["mean"])
 
 
+@pytest.mark.slow
 def test_one_expert_is_the_exact_process(wave):
     """At its query points, whatever the kernel."""
     path, X, y = wave

@@ -335,6 +335,7 @@ def test_predictions_are_those_of_the_clean_twin(case, clean, tmp_path):
     np.testing.assert_allclose(predictions(tmp_path / "a.zarr"), clean[1], atol=1e-12)  # the same numbers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused_by_name(case, clean, tmp_path):
     *how, error, text = REFUSED[case]
@@ -343,6 +344,7 @@ def test_refused_by_name(case, clean, tmp_path):
     assert not (tmp_path / "a.zarr").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "column"), [("weight", "weight"), ("event", "event")])
 def test_a_column_that_only_looks_like_a_role_is_reported(name, column, clean, tmp_path):
     csv(clean[0].assign(**{column: np.arange(ROWS)}), tmp_path / "a.csv")
@@ -352,6 +354,7 @@ def test_a_column_that_only_looks_like_a_role_is_reported(name, column, clean, t
     assert figures["roles"] == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", ["a.csv", "a.parquet", "a.npz", "a.npy", "frame"])
 def test_blanks_around_labels_do_not_count(write, clean, tmp_path):
     labels = np.array(["low ", "high", " low"] * (ROWS // 3))
@@ -414,6 +417,7 @@ def by_xarray(frame, path, form, encoding=None, columns=("depth", "north", "east
         data.to_zarr(path, zarr_format=form, encoding=encoding or {})
 
 
+@pytest.mark.slow
 def test_xarray_names_columns(clean, tmp_path, form):
     by_xarray(clean[0], tmp_path / "a.zarr", form)
     gbcm = GBCM.fit(tmp_path / "a.zarr", QUICK)
@@ -421,6 +425,7 @@ def test_xarray_names_columns(clean, tmp_path, form):
     np.testing.assert_allclose(gbcm.predict(PLACES)["mean"], clean[1], atol=1e-12)
 
 
+@pytest.mark.slow
 def test_packed_numbers_are_unpacked(clean, tmp_path, form):
     packed = {"dtype": "i4", "scale_factor": 1e-6, "add_offset": 1.0, "_FillValue": -(2**31)}
     by_xarray(clean[0], tmp_path / "a.zarr", form, {"X": packed, "y": packed})
@@ -603,6 +608,7 @@ def test_names_of_classes_that_make_no_sense_are_refused(classes, y, error, text
         GBCM.fit(tmp_path / "a.zarr", replace(QUICK, task="classification"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "said", "error", "text"),
     [

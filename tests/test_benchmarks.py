@@ -184,6 +184,7 @@ def test_quick_mode(monkeypatch, capsys, tmp_path, real_data):
     assert rows[0]["mean"]["rmse"] < rows[1]["mean"]["rmse"]
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_ingestion_runs():
     figures = ingest.main(quick=True)
     assert [figures[name]["commits"] for name in ingest.POLICIES] == [1, 6, 1]
@@ -208,6 +209,7 @@ def test_the_benchmark_of_waves_runs():
     assert figures["rows_per_second_experts"] > figures["rows_per_second_read"] > 0
 
 
+@pytest.mark.slow
 def test_messages_without_a_matrix_of_rows_cost_a_part_of_others():
     """Some 20 times less here (`residuals.py` measures it); a third would still be told by a busy machine."""
     found = {row["residual"]: row for row in residuals.measured(quick=True)}

@@ -56,6 +56,7 @@ def test_a_larger_unit_costs_its_log_for_each_density(make_data, rows, rng, like
         assert one.info()["passes"][-1]["log_evidence"] == one.info()["log_evidence"]
 
 
+@pytest.mark.slow
 def test_families_are_compared_in_one_unit(make_data, rows):
     """Right-skewed targets of a large unit: of scaled targets, whose mean is 1 or whose deviation is, all was mixed."""
     X, y = rows
@@ -67,6 +68,7 @@ def test_families_are_compared_in_one_unit(make_data, rows):
     assert other[0] - other[1] == pytest.approx(told[0] - told[1], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_it_follows_what_is_heard_weighed_and_forgotten(make_data, rows, rng):
     X, y = rows
     columns = {"X": X, "y": 100.0 * y, "event": (rng.random(120) < 0.7) * 1.0}
@@ -84,6 +86,7 @@ def test_it_follows_what_is_heard_weighed_and_forgotten(make_data, rows, rng):
     assert left == pytest.approx(-columns["event"][40:].sum() * np.log(gbcm.model.scaling.y_scale), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_a_ledger_that_does_not_count_densities(make_data, rows):
     """As models of before have them: rows of Gaussian targets are one each, of others nobody knows."""
     X, y = rows

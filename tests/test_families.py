@@ -150,6 +150,7 @@ BAD = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("likelihood", "wrong", "text", "row"), BAD)
 def test_rows_outside_the_support_are_named(make_data, tmp_path, likelihood, wrong, text, row):
     data = {name: np.array(column, dtype=float) for name, column in columns(likelihood).items()}
@@ -170,6 +171,7 @@ def test_a_class_unseen_in_some_partitions_works(make_data):
         assert GBCM.fit(path, settings(likelihood, passes="auto")).score(path)["accuracy"] > 0.5
 
 
+@pytest.mark.slow
 def test_a_class_unseen_in_training_is_an_error_at_score(make_data):
     data = columns("softmax")
     gbcm = GBCM.fit(make_data(**data), settings("softmax"))
@@ -256,6 +258,7 @@ def test_quantiles_at_any_level(make_data):
             gbcm.predict(data["X"], quantiles=(1.5,))
 
 
+@pytest.mark.slow
 def test_learning_that_fails_everywhere_says_why(make_data, monkeypatch):
     monkeypatch.setattr(laplace, "NEWTON_STEPS", 1)
     with pytest.raises(NotPositiveDefinite, match=r"at any start; .* the last failure: .*\[0:50\]: expected the score"):
@@ -285,6 +288,7 @@ def test_predictions_of_every_companion_go_to_zarr(make_data, tmp_path):
         gbcm.predict(data["X"], exposure=np.ones(3))
 
 
+@pytest.mark.slow
 def test_rows_without_trials_are_scored(make_data):
     data = columns("binomial")
     data["trials"][3] = data["y"][3] = 0

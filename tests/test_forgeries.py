@@ -436,6 +436,7 @@ def with_fact(where, value):
     return change
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "text"),
     [

@@ -39,6 +39,7 @@ def test_an_older_model_predicts_as_it_did(golden):
     assert_predicts(model, expected)
 
 
+@pytest.mark.slow
 def test_an_older_model_hears_more_and_keeps_its_past(golden, make_data, rng):
     model, version, expected = golden
     before = GBCM.load(model)

@@ -186,6 +186,7 @@ def with_bad_entries(server, url):
     return ids(server)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fading", [(), ("--half-life", 50)])
 def test_bad_entries_are_named_and_not_acknowledged(model, redis_server, fading):
     url = redis_server.url()

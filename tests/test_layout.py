@@ -196,6 +196,7 @@ def guarded(tree):
     return [target for block in blocks for target, _ in imported(block)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(MODULES) - {"bcmdist"}))  # its public names are loaded when they are used
 def test_no_import_is_hidden(name):
     text = MODULES[name].read_text()

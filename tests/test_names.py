@@ -90,6 +90,7 @@ def test_another_order_is_put_right(regression, table, tmp_path):
     assert gbcm.score(swapped)["rmse"] == pytest.approx(gbcm.score(data)["rmse"], abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "text"),
     [
@@ -137,6 +138,7 @@ def test_what_is_ingested_is_put_in_order(regression, table, tmp_path):
         np.testing.assert_allclose(hear(model).committee.total.eta, expected.eta, rtol=0, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_forgetting_reads_in_order(regression, table, tmp_path):
     gbcm, _ = regression
     swapped = imported(
@@ -159,6 +161,7 @@ def test_messages_name_the_column(regression, table, tmp_path):
         gbcm.score(data)
 
 
+@pytest.mark.slow
 def test_frames_are_checked_by_name(regression, table):
     gbcm, _ = regression
     expected = gbcm.predict(table[list(COLUMNS)].to_numpy())["mean"]
@@ -242,6 +245,7 @@ def test_predictions_can_be_joined_with_their_rows(regression, table, tmp_path):
     np.testing.assert_allclose(said["mean"], expected, **SAME)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".zarr"])
 def test_a_file_in_and_a_file_out(suffix, regression, table, tmp_path):
     gbcm, _ = regression
@@ -293,6 +297,7 @@ def test_coordinates_keep_their_attributes(regression, table, tmp_path):
     assert pd.to_datetime(pd.read_csv(tmp_path / "p.csv")["time"]).tolist() == list(pd.DatetimeIndex(when))
 
 
+@pytest.mark.slow
 def test_rows_without_a_target_are_imported(regression, table, tmp_path):
     gbcm, data = regression
     frame = table[["site", *COLUMNS]]
@@ -306,6 +311,7 @@ def test_rows_without_a_target_are_imported(regression, table, tmp_path):
     np.testing.assert_allclose(written(tmp_path / "p.zarr")["mean"], written(tmp_path / "q.zarr")["mean"], **SAME)
 
 
+@pytest.mark.slow
 def test_an_input_may_be_called_as_the_target(table, tmp_path):
     data = imported(table[[*COLUMNS, "y"]].rename(columns={"y": "z", "east": "y"}), tmp_path / "d.zarr", y="z")
     gbcm = GBCM.fit(data, Settings(**QUICK, task="regression"), model=tmp_path / "m")
@@ -369,6 +375,7 @@ def soils(table, tmp_path):
     return GBCM.fit(data, Settings(**QUICK), model=tmp_path / "soil-model"), data
 
 
+@pytest.mark.slow
 def test_labels_are_texts_from_end_to_end(soils, table, tmp_path):
     gbcm, data = soils
     assert gbcm.info()["classes"] == ["loam", "sand", "wet clay"]
@@ -470,6 +477,7 @@ def test_counts_of_a_file_have_their_exposure(rng, tmp_path):
 # --- What outsiders noticed ---
 
 
+@pytest.mark.slow
 def test_one_class_of_text_is_kept_with_what_it_is_not(table, tmp_path):
     data = imported(table.assign(soil="sand")[[*COLUMNS, "soil"]], tmp_path / "one.zarr", y="soil")
     with pytest.warns(BcmdistWarning, match="all targets in y equal 0"):
@@ -497,6 +505,7 @@ def test_lifetimes_of_which_nobody_knows_whether_they_ended_are_refused(lifetime
     gbcm.predict_zarr(data, f"{data}.predictions")  # what is predicted has not ended
 
 
+@pytest.mark.slow
 def test_companions_that_come_or_go_are_said(make_data, rng):
     arrays = {"X": rng.standard_normal((60, 1)), "y": rng.poisson(2.0, 60)}
     counted = make_data("c.zarr", **arrays, exposure=np.full(60, 2.0))
@@ -542,6 +551,7 @@ def test_columns_of_frames_that_are_not_used_are_named(regression, table):
         gbcm.predict(table[list(COLUMNS)].assign(age=1.0))
 
 
+@pytest.mark.slow
 def test_a_model_without_names_says_how_it_takes_columns(table, tmp_path):
     gbcm = GBCM.fit((table[list(COLUMNS)].to_numpy(), table.y.to_numpy()), Settings(**QUICK), model=tmp_path / "m")
     with pytest.warns(BcmdistWarning, match="X: the model knows no names, its inputs are taken to be 'north', 'depth'"):

@@ -113,6 +113,7 @@ def test_a_storage_lists_folders_only(short, what):
 PLACES = ["commits", "blobs", "halos", "cells.zarr/zarr.json", "cells.zarr/X/c/0/0", "cells.zarr"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", MAKE)
 @pytest.mark.parametrize("place", PLACES)
 def test_in_a_model(cells, monkeypatch, what, place):

@@ -64,6 +64,7 @@ def test_who_writes_goes_on_from_the_newest(overtaken):
     assert (after.commit, after.committee.total.rows) == (5, 480)
 
 
+@pytest.mark.slow
 def test_who_reads_an_immutable_committee_is_told(overtaken, tmp_path):
     model, overtake, more = overtaken
     gbcm = GBCM.load(model)

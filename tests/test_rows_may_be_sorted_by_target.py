@@ -31,6 +31,7 @@ def sorted_by_target(X, y):
     return {"X": X[order], "y": y[order]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [150, 5000])
 def test_blocks_of_learning_have_the_targets_of_all_rows(make_data, rng, monkeypatch, rows):
     """By Kolmogorov and Smirnov: of a block that is a sample, one in a thousand has a smaller p than this."""
@@ -49,6 +50,7 @@ def test_blocks_of_learning_have_the_targets_of_all_rows(make_data, rng, monkeyp
     assert min(stats.ks_2samp(found.obs.y, y).pvalue for _, found in seen) > 1e-3
 
 
+@pytest.mark.slow
 def test_any_order_of_partitions_and_either_runtime_learn_from_the_same_rows(make_data, rng, cluster):
     path = make_data(**sorted_by_target(rng.standard_normal((3000, 2)), rng.standard_normal(3000)))
     look, parts = module.Survey(0, 500, None), partitions(open_data(path), 200)
@@ -226,6 +228,7 @@ def test_sorted_counts_are_gone_over_again(counts):
     assert figures[0]["mnlp"] == pytest.approx(figures[1]["mnlp"], abs=0.005)  # partitions are others
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{"passes": "1"}, {"linearise": "running"}])
 def test_who_wants_one_pass_over_sorted_counts_is_told(counts, changes):
     with pytest.warns(BcmdistWarning, match=r"in the order of y \(9\d% of .* leave out --passes and --linearise"):
@@ -233,6 +236,7 @@ def test_who_wants_one_pass_over_sorted_counts_is_told(counts, changes):
     assert len(gbcm.facts["passes"]) == 1
 
 
+@pytest.mark.slow
 def test_a_fit_with_one_pass_is_the_one_that_says_nothing_of_passes(counts, tmp_path):
     """Fits that were begun when one pass was the default are continued."""
     begun = GBCM.prepare(counts[1], replace(COUNTS, passes="1"), model=tmp_path / "model")

@@ -89,6 +89,7 @@ def test_absorbing_looks_at_the_rows_too(heard):
         gbcm.absorb(parts[1:2])
 
 
+@pytest.mark.slow
 def test_twins_in_one_source(heard, wave, tmp_path):
     gbcm, _ = heard
     X, y = (column[80:100] for column in wave[1:])
@@ -99,6 +100,7 @@ def test_twins_in_one_source(heard, wave, tmp_path):
     assert len(GBCM.load(gbcm.url).ledger) == 5
 
 
+@pytest.mark.slow
 def test_rows_that_somebody_else_hears_meanwhile_from_a_copy(heard, wave, tmp_path, monkeypatch):
     gbcm, _ = heard
     X, y = (column[80:120] for column in wave[1:])
@@ -120,6 +122,7 @@ def test_rows_that_somebody_else_hears_meanwhile_from_a_copy(heard, wave, tmp_pa
     assert sorted(keys) == ["one.zarr", "two.zarr"]  # the other half of each
 
 
+@pytest.mark.slow
 def test_one_by_one_as_well(wave, make_data, tmp_path):
     _, X, y = wave
     path = make_data("day.zarr", rows_per_chunk=20, X=X[:40], y=y[:40])
@@ -133,6 +136,7 @@ def test_one_by_one_as_well(wave, make_data, tmp_path):
         assert gbcm.partial_fit(tmp_path / "again.zarr").committee.total.rows == 80
 
 
+@pytest.mark.slow
 def test_rows_heard_in_cells_are_known_as_they_were_stored(wave, make_data, tmp_path):
     _, X, y = wave
     path = make_data("day.zarr", rows_per_chunk=20, X=X[:80], y=y[:80])

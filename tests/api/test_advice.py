@@ -79,6 +79,7 @@ def test_more_query_points_need_no_learning_again(wavy, tmp_path):
         assert again.info()["hyperparameters"][name] == pytest.approx(value, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_an_automatic_number_is_no_treadmill(wavy):
     model = fitted(*wavy, query=10, set={"kernel.lengthscale": 0.3, "likelihood.noise_variance": 0.01})
     told = advice(with_facts(model, degrees_estimated=4.0))
@@ -89,6 +90,7 @@ def test_an_automatic_number_is_no_treadmill(wavy):
 # --- Targets ---
 
 
+@pytest.mark.slow
 def test_targets_that_look_like_classes_are_told(wavy):
     X, y = wavy
     model = fitted(X, np.round(2 * y), task="regression", query=20)
@@ -109,6 +111,7 @@ def repeated(rng):
     return X, 5.0 * X[:, 0] + 0.5 * rng.standard_normal(400)
 
 
+@pytest.mark.slow
 def test_repeated_inputs_are_told(repeated):
     X, y = repeated
     told = fitted(X, y).info()["advice"]
@@ -122,6 +125,7 @@ def test_copies_are_told_apart(repeated):
     assert "50% of rows repeat inputs and targets of others: if they are copies, leave them out" in told
 
 
+@pytest.mark.slow
 def test_few_repeats_and_those_of_classes_are_not_told(repeated, wavy):
     X, y = wavy
     assert fitted(X, y).info()["advice"].endswith(NOTHING_ELSE)

@@ -75,6 +75,7 @@ def test_baselines_of_classes(rng, make_data):
     assert found["nearest neighbours"]["accuracy"] > 0.9
 
 
+@pytest.mark.slow
 def test_baselines_of_counts_take_exposure_into_account(rng, make_data):
     X, exposure = rng.uniform(-2, 2, (300, 2)), rng.uniform(0.5, 8.0, 300)
     y = rng.poisson(exposure * 1.5).astype(float)
@@ -88,6 +89,7 @@ def test_baselines_of_counts_take_exposure_into_account(rng, make_data):
     assert found["mean"]["concordance"] == pytest.approx(0.5, abs=1e-9)  # all have one rate: ties count half
 
 
+@pytest.mark.slow
 def test_baselines_of_lifetimes_divide_time_at_risk_by_events(rng, make_data):
     X = rng.uniform(-2, 2, (300, 2))
     t, c = rng.exponential(2.0, 300) + 1e-3, rng.exponential(4.0, 300) + 1e-3

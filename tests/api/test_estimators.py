@@ -73,6 +73,7 @@ def fitted(request, rows, rng):
     return request.param(**QUICK).fit(X, y), X, y
 
 
+@pytest.mark.slow
 def test_estimators_are_the_facade(rows, rng):
     """As the facade predicts that has heard the same rows."""
     X, f = rows
@@ -316,6 +317,7 @@ def test_scripts_need_no_guard(tmp_path):
     assert (done.stdout, done.stderr) == ("True\n", "")
 
 
+@pytest.mark.slow
 def test_importing_them_takes_little_but_scikit_learn():
     """What a fit needs comes with the first one."""
     code = "import sys; from bcmdist import GBCMRegressor; print(*sys.modules)"

@@ -31,6 +31,7 @@ def refuses(*args, **kwargs):
     raise AssertionError("computed")
 
 
+@pytest.mark.slow
 def test_arrays_are_taken_everywhere(wave, make_data):
     _, X, y = wave
     path = make_data("one_chunk.zarr", rows_per_chunk=4096, X=X, y=y)  # as rows in memory are cut
@@ -62,6 +63,7 @@ def test_rows_that_do_not_match_are_refused(wave):
         GBCM.fit(X, y + 0j, GIVEN)
 
 
+@pytest.mark.slow
 def test_names_of_a_frame_stay(wave):
     _, X, y = wave
     frame = pd.DataFrame(X, columns=["east", "north"])
@@ -99,6 +101,7 @@ def frame():
 INPUTS = ["east", "soil=clay", "soil=loam", "soil=sand", "kind=a", "kind=b", "day"]
 
 
+@pytest.mark.slow
 def test_a_frame_with_levels_is_coded_as_a_file(frame, tmp_path):
     X, y = frame
     gbcm = GBCM.fit(X, y, replace(GIVEN, query=150, set={}))
@@ -145,6 +148,7 @@ def test_estimators_take_frames_with_levels(kind, frame):
     assert numbers.predict(X[["east"]]).shape == (150,)
 
 
+@pytest.mark.slow
 def test_dask_arrays_stay_lazy(wave):
     _, X, y = wave
     lazy, target = da.from_array(X, chunks=(100, 1)), da.from_array(y, chunks=70)
@@ -163,6 +167,7 @@ def test_dask_arrays_stay_lazy(wave):
         GBCM.fit(lazy, target[:70], GIVEN)
 
 
+@pytest.mark.slow
 def test_dask_frames_keep_names_and_labels(classes):
     dd = pytest.importorskip("dask.dataframe", exc_type=ImportError)
     _, X, y = classes
@@ -176,6 +181,7 @@ def test_dask_frames_keep_names_and_labels(classes):
     np.testing.assert_array_equal(label.compute(), estimator.predict(frame))
 
 
+@pytest.mark.slow
 def test_a_client_is_a_runtime(wave, cluster, one_blas_thread):
     from sklearn.base import clone
 

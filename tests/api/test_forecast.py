@@ -17,6 +17,8 @@ from bcmdist.errors import InvalidData, InvalidOption
 from bcmdist.prediction.predictors import PREDICTORS
 from bcmdist.prediction.uncertain.forecast import forecast
 
+pytestmark = pytest.mark.slow
+
 LAGS = 3
 GIVEN = {"kernel": "se", "query": 40, "effort": "quick"}
 
@@ -252,7 +254,6 @@ def test_covariates_and_their_lags_are_inputs(pumped, monkeypatch):
         np.testing.assert_array_equal(y[basin == which], level[2:380, k])
 
 
-@pytest.mark.slow
 def test_forecasts_follow_what_is_known_ahead(pumped, tmp_path):
     place, pump, level = pumped
     lags, model, out = (str(tmp_path / name) for name in ("lags.zarr", "model", "out.csv"))

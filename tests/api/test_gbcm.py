@@ -34,6 +34,7 @@ def runtime(request):
     return SerialRuntime() if request.param == "serial" else request.getfixturevalue("cluster")
 
 
+@pytest.mark.slow
 def test_regression(wave, tmp_path, runtime, rng):
     path, *_ = wave
     gbcm = GBCM.fit(path, GIVEN, model=tmp_path / "model", runtime=runtime)
@@ -51,6 +52,7 @@ def test_regression(wave, tmp_path, runtime, rng):
     assert score["nmse"] < 0.03  # 40 query points limit it; noise alone gives 0.003
 
 
+@pytest.mark.slow
 def test_classification(classes, tmp_path, runtime):
     path, _, y = classes
     gbcm = GBCM.fit(path, GIVEN_CLASSES, model=tmp_path / "model", runtime=runtime)
@@ -65,6 +67,7 @@ def test_classification(classes, tmp_path, runtime):
     assert np.mean(written["label"][:] == y) == pytest.approx(score["accuracy"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["wave", "classes"])
 def test_dask_equals_serial(kind, request, tmp_path, cluster):
     path, *_ = request.getfixturevalue(kind)
@@ -130,6 +133,7 @@ def test_reload_in_a_new_process_is_bit_identical(classes, tmp_path):
     assert other.strip() == str(here)
 
 
+@pytest.mark.slow
 def test_absorbing_in_steps_is_one_fit(wave, tmp_path):
     path, *_ = wave
     once = GBCM.fit(path, GIVEN, model=tmp_path / "once")
@@ -177,6 +181,7 @@ def test_sample_does_not_depend_on_the_partitioning(rng):
 # --- Metamorphic laws ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", [0.0, 1e4])
 def test_units_and_order_of_columns_do_not_matter(wave, shift):
     """The query set is all rows, so that nothing but arithmetic differs."""
@@ -189,6 +194,7 @@ def test_units_and_order_of_columns_do_not_matter(wave, shift):
     np.testing.assert_allclose(other["observation_variance"], 25.0 * plain["observation_variance"], rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_float32_data_equal_their_float64_copy(wave):
     _, X, y = wave
     X, y = X.astype("f4"), y.astype("f4")
@@ -298,6 +304,7 @@ def test_a_finished_fit_of_data_that_changed_is_not_taken_for_the_new_one(wave, 
         GBCM.fit(path, GIVEN, model=tmp_path / "model")
 
 
+@pytest.mark.slow
 def test_rows_are_never_heard_twice(wave, tmp_path):
     path, *_ = wave
     gbcm = GBCM.fit(path, GIVEN, model=tmp_path / "model")

@@ -120,6 +120,7 @@ def rows_of(data):
     return rows[np.lexsort(rows.T[:3])]
 
 
+@pytest.mark.slow
 def test_a_lazy_field_is_learned_chunk_by_chunk(fitted):
     data, gbcm = fitted
     shapes = []
@@ -150,6 +151,7 @@ def test_times_go_round_and_texts_are_categories(rng):
         data.bcm.predict(gbcm)
 
 
+@pytest.mark.slow
 def test_weights_stand_on_the_grid(fitted):
     data, _ = fitted
     weighted = data.assign(w=("lat", np.linspace(1.0, 3.0, LATS)))
@@ -245,6 +247,7 @@ def test_a_new_grid_needs_no_target(fitted):
     same(one.bcm.predict(gbcm), said.isel(time=2).drop_vars("time"))
 
 
+@pytest.mark.slow
 def test_a_grid_of_coordinates_alone_is_written_too(fitted, tmp_path, monkeypatch):
     data, _ = fitted
     monkeypatch.setattr("bcmdist.api.maps.maps.REGION_CELLS", 2 * LONS)
@@ -273,6 +276,7 @@ def opened(path):
         return xr.open_zarr(path, chunks=None).load()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunks", [{"time": 4, "lat": 3}, None])
 def test_zarr_is_written_region_by_region(fitted, tmp_path, monkeypatch, chunks):
     data, gbcm = fitted
@@ -329,6 +333,7 @@ def test_packed_files_are_read_lazily_and_give_whole_numbers(fitted, tmp_path, v
 # --- Classes and counts ---
 
 
+@pytest.mark.slow
 def test_classes_have_flags_and_probabilities(fitted, tmp_path):
     data, _ = fitted
     wet = xr.where(data.t2m > data.t2m.mean(), "wet ground", "dry").where(data.t2m.notnull(), "")

@@ -43,6 +43,8 @@ from bcmdist.prediction.mixtures.normal_mixtures import (
 from bcmdist.prediction.mixtures.tasks import CONTENTS, references
 from bcmdist.runtime.serial import SerialRuntime
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = Settings(kernel="se+linear-iso+constant", mean="zero", query=60, rows_per_expert=60)
 SHORT = HMC(iterations=30, burn_in=10)
 
@@ -141,7 +143,6 @@ def test_moments_are_averages_and_densities_too(pair, data, rng):
     assert Mixture(pair).score(data)["mnlp"] < np.mean([member.score(data)["mnlp"] for member in pair])
 
 
-@pytest.mark.slow
 def test_probabilities_of_classes_are_averages(classes, rng):
     path, _, _ = classes
     members = [
@@ -174,7 +175,6 @@ def test_what_cannot_be_mixed_is_refused(make_data, rng, pair):
         Mixture(pair).score(path)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["wave", "classes"])
 def test_predictions_in_a_store_are_those_of_predict(kind, request, make_data, tmp_path):
     path, X, y = request.getfixturevalue(kind)
@@ -208,7 +208,6 @@ def sampled(data, tmp_path):
     return sample_posterior(data, settings, model=tmp_path / "sampled", samples=4, hmc=hmc)
 
 
-@pytest.mark.slow
 def test_a_cluster_samples_predicts_and_scores_the_same(sampled, data, tmp_path, cluster):
     hmc = HMC(iterations=12, burn_in=4)
     settings = replace(SETTINGS, query=20, rows_per_expert=20)
@@ -286,7 +285,6 @@ def test_a_directory_of_a_committee_is_refused(data, tmp_path):
     assert not (tmp_path / "m" / "prepared").exists()
 
 
-@pytest.mark.slow
 def test_sampled_committees_are_at_the_samples_and_a_second_run_finds_them(data, tmp_path, monkeypatch):
     model = tmp_path / "model"
     mixture = sample_posterior(data, SETTINGS, model=model, samples=3, chains=2, hmc=SHORT)
@@ -305,7 +303,6 @@ def test_sampled_committees_are_at_the_samples_and_a_second_run_finds_them(data,
         np.testing.assert_array_equal(mix.predict(X)["mean"], before["mean"])
 
 
-@pytest.mark.slow
 def test_a_run_that_was_killed_is_continued(data, tmp_path, monkeypatch):
     whole = sample_posterior(data, SETTINGS, model=tmp_path / "whole", samples=3, chains=2, hmc=SHORT)
     model, inner, fitted = tmp_path / "killed", GBCM.fit, []
@@ -332,7 +329,6 @@ def test_a_run_that_was_killed_is_continued(data, tmp_path, monkeypatch):
     np.testing.assert_array_equal(resumed.predict(X)["mean"], whole.predict(X)["mean"])
 
 
-@pytest.mark.slow
 def test_chains_of_before_means_were_decided_are_gone_on_with(data, tmp_path, monkeypatch):
     """The default was a constant mean then, and facts noted no decisions. Another mean is another job."""
     kept, url = Facts.to_json, tmp_path / "m"

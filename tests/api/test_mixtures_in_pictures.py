@@ -36,6 +36,7 @@ def mixture_of(path, **settings):
     return Mixture([GBCM.fit(path, Settings(**QUICK, set=one, **settings)) for one in given])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["regression", "classification"])
 def test_a_mixture_is_drawn_and_reported_on(task, rows, make_data, tmp_path):
     X, f = rows
@@ -81,6 +82,7 @@ def test_what_has_no_meaning_for_a_mixture_is_refused_before_any_work(rows, make
             mixture.plot(tmp_path / "a.png", what=what, data=path)
 
 
+@pytest.mark.slow
 def test_the_commands_on_a_sampled_mixture(rows, make_data, tmp_path):
     X, f = rows
     path, model = make_data(X=X, y=f), str(tmp_path / "m")
@@ -107,6 +109,7 @@ def test_the_commands_on_a_sampled_mixture(rows, make_data, tmp_path):
 # --- Inputs that are uncertain ---
 
 
+@pytest.mark.slow
 def test_uncertain_inputs_are_averaged_over_in_reports_too(rows, make_data, tmp_path):
     X, f = rows
     path = make_data(X=X, y=f)
@@ -137,6 +140,7 @@ def test_a_way_to_average_needs_uncertain_inputs(rows, make_data, tmp_path, monk
 # --- Tables ---
 
 
+@pytest.mark.slow
 def test_plot_and_report_take_tables(tmp_path, rng):
     pandas = pytest.importorskip("pandas", reason="tables: pip install 'bcmdist[tables]'")
     table = pandas.DataFrame({"x": rng.uniform(-2, 2, 120), "kind": rng.choice(["a", "b"], 120)})

@@ -61,6 +61,7 @@ def test_pictures_of_classes(what, classes, rng, make_data, tmp_path):
     }[what] in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["regression", "classification"])
 def test_a_map_of_one_input_is_a_curve(task, rng, make_data, tmp_path):
     X = rng.uniform(-2, 2, (120, 1))

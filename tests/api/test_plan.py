@@ -93,6 +93,7 @@ def test_an_evidence_takes_what_is_counted(rows, counted):
     same(counted, work.evidence(N, exact=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["poisson", "negative_binomial", "bernoulli"])
 def test_an_evidence_at_a_mode_takes_about_what_is_estimated(rows, counted, rng, name):
     query, X, _, _ = rows
@@ -220,6 +221,7 @@ KEYS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_fit")
 def test_the_command_prints_a_plan_and_writes_nothing(wave, tmp_path):
     path, *_ = wave
@@ -270,6 +272,7 @@ def test_settings(wave, settings):
     assert found.advice
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_fit")
 def test_classes(classes, make_data, rng):
     path, X, _ = classes
@@ -319,6 +322,7 @@ def test_arrays_in_memory(rng):
     assert bcmdist.plan is plan
 
 
+@pytest.mark.slow
 def test_rows_that_are_sorted_by_class_are_seen_from_the_first_to_the_last(make_data, rng):
     """Classes that are not seen would be planned as another likelihood."""
     classes = np.repeat([0.0, 1.0, 2.0], 20_000)

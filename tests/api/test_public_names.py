@@ -26,6 +26,7 @@ def test_modules_that_were_documented_are_found(module, name):
     assert getattr(importlib.import_module(f"bcmdist.{module}"), name) is getattr(bcmdist, name)
 
 
+@pytest.mark.slow
 def test_they_are_attributes_too():
     code = (
         "import bcmdist; bcmdist.GBCM; print(bcmdist.dataset.append_rows is bcmdist.append_rows, bcmdist.cli.cli.name)"

@@ -105,6 +105,7 @@ def test_a_page_for_every_family(task, parts, tmp_path):
     json.dumps(figures, allow_nan=True)
 
 
+@pytest.mark.slow
 def test_what_is_said_of_where_baselines_learn(parts, tmp_path):
     train, test = parts("regression")
     model = GBCM.fit(train, Settings(**QUICK), model=str(tmp_path / "m"))
@@ -137,6 +138,7 @@ def test_one_row_makes_a_page(task, parts, tmp_path):
     assert any(one.startswith("1 rows say little") for one in figures["remarks"])
 
 
+@pytest.mark.slow
 def test_rows_of_training_are_told(parts, tmp_path):
     train, _ = parts("regression")
     figures = GBCM.fit(train, Settings(**QUICK)).report(train, tmp_path / "a.html")
@@ -156,6 +158,7 @@ def test_the_table_of_training_is_told(tmp_path, rng):
         assert any("these rows are those" in one for one in json.loads(done.stdout)["remarks"]) == told
 
 
+@pytest.mark.slow
 def test_what_cannot_be_written_is_refused_before_any_work(parts, tmp_path, monkeypatch):
     train, test = parts("regression")
     model = GBCM.fit(train, Settings(**QUICK))

@@ -111,6 +111,7 @@ def test_requests_load_nothing_heavy():
 # --- Carried out ---
 
 
+@pytest.mark.slow
 def test_they_do_what_the_facade_does(wave, tmp_path):
     path, X, _ = wave
     model = str(tmp_path / "m")

@@ -67,6 +67,7 @@ def test_exact_moments_of_a_mixture_are_those_of_quadrature(path, rows, names):
     np.testing.assert_allclose([said[name] for name in names], expected, rtol=1e-7)
 
 
+@pytest.mark.slow
 def test_exact_moments_of_a_mixture_are_those_of_draws(path, rows, rng):
     """Five standard errors of 200000 draws, which are about 1e-3 of a standard deviation."""
     mixture, u = Mixture(two_of(path)), rows[0][:1]

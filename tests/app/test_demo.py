@@ -40,6 +40,7 @@ def test_without_matplotlib_one_line_says_how_to_get_it(monkeypatch, tmp_path):
         draw(tmp_path, {"curve": [], "majority_share": 0.5})
 
 
+@pytest.mark.slow
 def test_pictures_are_written(tmp_path, rng):
     pytest.importorskip("matplotlib")
     curve = [{"rows": 1000 * k, "accuracy": 0.9, "log_loss": 0.1 / k} for k in (1, 2, 4)]

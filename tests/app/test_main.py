@@ -351,6 +351,7 @@ def call(*arguments):
     return json.loads(result.stdout)
 
 
+@pytest.mark.slow
 def test_ingest_forget_and_merge(tmp_path, make_data, rng):
     X = rng.uniform(-2, 2, (240, 2))
     y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(240)

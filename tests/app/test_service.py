@@ -112,6 +112,7 @@ def test_columns_by_name(tmp_path):
     assert "'depth' is not there (but 'deep')" in odd.json()["message"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "text"),
     [
@@ -190,6 +191,7 @@ def test_other_rows_under_a_key_are_refused(wave):
     assert "give new rows a key of their own" in answer.json()["message"]
 
 
+@pytest.mark.slow
 def test_what_was_kept_and_not_committed_is_heard_when_it_is_sent_again(wave, monkeypatch):
     """As of a process that dies between both."""
     folder, gbcm = wave
@@ -214,6 +216,7 @@ def test_what_was_committed_and_not_marked_counts_once(wave, monkeypatch):
     assert GBCM.load(folder / "wave").committee.total.rows == gbcm.committee.total.rows + 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "text"),
     [
@@ -253,6 +256,7 @@ def test_labels_are_heard_by_name(tmp_path):
     assert GBCM.load(tmp_path / "soil").committee.total.rows == gbcm.committee.total.rows + 2
 
 
+@pytest.mark.slow
 def test_what_follows_a_commit_may_fail_without_taking_it_back(tmp_path):
     """Probabilities are calibrated with rows of the training data, which are not there any more."""
     rows = fitted(tmp_path, "classes", task="classification").committee.total.rows
@@ -266,6 +270,7 @@ def test_what_follows_a_commit_may_fail_without_taking_it_back(tmp_path):
 # --- Models ---
 
 
+@pytest.mark.slow
 def test_models_come_change_and_go(wave):
     folder, gbcm = wave
     with asked(folder) as client:

@@ -107,6 +107,7 @@ def test_predictions_of_another_order_and_of_one_row(fitted, table, tmp_path):
     np.testing.assert_allclose(predicted(fitted, some, tmp_path / "c.csv")["mean"], whole["mean"].iloc[[7, 11]], 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "error", "text"),
     [
@@ -182,6 +183,7 @@ def test_a_report_on_a_table(fitted, table, tmp_path):
     assert sorted(os.listdir(fitted)) == ["a.parquet", "model", "model.data"]
 
 
+@pytest.mark.slow
 def test_a_table_is_ingested_once(table, tmp_path):
     first, later = table[::2], table[1::2]
     first.to_csv(tmp_path / "first.csv", index=False)

@@ -73,6 +73,7 @@ def test_an_ingestion_is_a_job_too(client, tmp_path):
     assert GBCM.load(tmp_path / "models" / "wave").committee.total.rows == 120 + 90
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "code", "text"),
     [

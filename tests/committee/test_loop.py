@@ -71,6 +71,7 @@ def copied(template):
     return copy
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(order=st.lists(st.integers(0, 11), max_size=20), every=st.integers(1, 5))
 def test_the_ledger_is_a_set(copied, order, every):

@@ -164,6 +164,7 @@ def test_fit_refines_until_the_committee_rests(classes, tmp_path):
     np.testing.assert_allclose(further.predict(X)["probability"], gbcm.predict(X)["probability"], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_refining_is_continued_after_it_was_cut_short(classes, tmp_path):
     path, *_ = classes
     whole = GBCM.fit(path, settings(passes="auto"), model=tmp_path / "whole")
@@ -211,6 +212,7 @@ def test_what_is_heard_after_the_passes_is_refined_too(classes, make_data, tmp_p
     assert refined.facts["passes"][len(more.facts["passes"])]["pass"] == again
 
 
+@pytest.mark.slow
 def test_dask_passes_are_the_serial_ones(classes, tmp_path, cluster):
     path, *_ = classes
     serial = GBCM.fit(path, settings(passes="auto"), model=tmp_path / "serial")

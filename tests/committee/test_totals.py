@@ -145,6 +145,7 @@ def killed():
         yield runtime
 
 
+@pytest.mark.slow
 def test_workers_killed_between_entries_and_commit_change_nothing(prepared, killed):
     gbcm, path = prepared
     after, tally = gbcm.ingest(gbcm.source(path), EVERY_5, runtime=killed)

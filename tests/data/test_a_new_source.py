@@ -170,6 +170,7 @@ def test_the_command_line_hears_it(prepared, stream, wave):
     assert_every_row_once(GBCM.load(prepared.url), wave[0])
 
 
+@pytest.mark.slow
 def test_on_a_cluster(prepared, stream, wave, cluster):
     cluster._client.run(register)
     after, _ = prepared.ingest(prepared.source(stream), runtime=cluster)

@@ -103,6 +103,7 @@ def test_an_unseen_level_is_named_or_is_one_more():
     assert np.isnan(code.numbers(texts("", "loam"), "here")[0]).all()  # a gap, of which the code knows none
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gaps", [False, True])
 @pytest.mark.parametrize("count", [1, 2, 7, 300])
 def test_any_two_levels_are_equally_far_apart(count, gaps):

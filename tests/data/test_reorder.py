@@ -350,6 +350,7 @@ def test_a_full_disk_of_a_worker_is_told_to_the_client(tmp_path, store, cluster)
     assert not place.exists()
 
 
+@pytest.mark.slow
 def test_workers_that_die_change_nothing(source, tmp_path, store, cluster):
     data, columns = source
     parts, router = partitions(data, 13), KillOnce(str(tmp_path / "killed"))

@@ -190,6 +190,7 @@ def test_classes_that_no_plane_parts_are_learned(classifier, rng):
     assert classifier.info()["deep"]["density"] > np.log(0.5)
 
 
+@pytest.mark.slow
 def test_counts_are_learned(rng, briefly):
     X = rng.uniform(-2, 2, (200, 1))
     y = rng.poisson(np.exp(1.0 + np.sin(2 * X[:, 0]))).astype(float)
@@ -198,6 +199,7 @@ def test_counts_are_learned(rng, briefly):
     assert np.corrcoef(gbcm.predict(X)["observation_mean"], rate)[0, 1] > 0.9
 
 
+@pytest.mark.slow
 def test_the_cluster_learns_the_same_classes(classes, cluster, rng, briefly, tmp_path):
     from bcmdist.data.writing import write_dataset
 

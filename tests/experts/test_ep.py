@@ -188,6 +188,7 @@ def test_gaussian_rows_need_one_sweep_and_give_the_exact_message(rng, mean):
         assert got.rows == 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("log_rate", [0.0, 5.0, 13.8])
 def test_counts_up_to_millions(rng, log_rate):
     """At the fixed point every row's belief has the moments of its cavity times its likelihood."""

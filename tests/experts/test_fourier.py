@@ -102,6 +102,7 @@ def test_predictions_are_those_of_dense_regression(fitted, wave, rng):
     assert "waves" in gbcm.info()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kernel", "tolerance", "most"), [("matern52", 1e-3, 0.05), ("se", 1e-6, 2e-3)])
 def test_predictions_come_near_those_of_the_gaussian_process(wave, rng, kernel, tolerance, most):
     """To a share of their standard deviations, which falls with the tolerance."""
@@ -131,6 +132,7 @@ def test_of_many_weights_means_are_solved_for_and_variances_probed(wave, many, r
             ask()
 
 
+@pytest.mark.slow
 def test_info_of_many_weights_agrees_with_a_factor(fitted, many):
     one, other = fitted[0].info(), GBCM.load(fitted[0].url).info()
     assert one["log_evidence"] == pytest.approx(
@@ -155,6 +157,7 @@ def test_info_says_what_it_is(fitted, wave):
     assert "--query" not in found["advice"]
 
 
+@pytest.mark.slow
 def test_log_evidence_is_that_of_the_waves(fitted, wave):
     gbcm, (_, X, y) = fitted[0], wave
     V = columns(gbcm, X)
@@ -164,6 +167,7 @@ def test_log_evidence_is_that_of_the_waves(fitted, wave):
     assert gbcm.info()["log_evidence"] == pytest.approx(evidence - len(y) * np.log(y.std()), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_degrees_of_freedom_are_counted(fitted, wave):
     V = columns(fitted[0], wave[1])
     K = V @ V.T + rest_of(fitted[0]) * np.eye(240)
@@ -192,6 +196,7 @@ def test_hearing_a_source_is_fitting(prepared, fitted):
     assert_same_committee(heard.committee, fitted[0].committee)
 
 
+@pytest.mark.slow
 def test_forgetting_is_never_having_heard(prepared, fitted, tmp_path):
     gbcm, path = fitted
     gone = [entry.key for entry in gbcm.ledger if "[50:" in entry.key or "[200:" in entry.key]
@@ -207,6 +212,7 @@ def test_merging_is_hearing_both(prepared, fitted, tmp_path):
     assert_same_committee(one.merge(other, tmp_path / "both").committee, fitted[0].committee, 1e-8)
 
 
+@pytest.mark.slow
 def test_a_window_is_hearing_its_rows_only(prepared, wave, tmp_path):
     gbcm, path = only(*prepared, [3, 4], tmp_path / "rest"), prepared[1]
     late, _ = prepared[0].ingest(prepared[0].source(path), IngestOptions(window=90))

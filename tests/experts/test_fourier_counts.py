@@ -9,6 +9,8 @@ from bcmdist.data.observations import unweighted
 from oracles import laplace_prediction
 from problems import assert_same_committee, only
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("finufft", reason="expert fourier: pip install 'bcmdist[fourier]'")
 
 KERNEL = {"kernel.variance": 1.5, "kernel.lengthscale": 0.7}
@@ -58,7 +60,6 @@ def latent(gbcm, new):
     return found["mean"] - shift, found["variance"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 def test_rows_sorted_by_target_are_heard_in_passes(likelihood, sorted_rows, rng):
     """By default, without being asked: where one pass errs by half a standard deviation, the limit is Laplace's."""
@@ -87,14 +88,12 @@ def shuffled(request, sorted_rows, make_data, rng, tmp_path):
     return GBCM.fit(path, how, model=tmp_path / "model"), GBCM.prepare(path, how, model=tmp_path / "empty"), path
 
 
-@pytest.mark.slow
 def test_forgetting_is_never_having_heard(shuffled, tmp_path):
     gbcm, empty, path = shuffled
     after = gbcm.forget([gbcm.ledger[k].key for k in (1, 4)])
     assert_same_committee(after.committee, only(empty, path, [0, 2, 3, 5], tmp_path / "rest").committee, 1e-8)
 
 
-@pytest.mark.slow
 def test_merging_is_hearing_both(shuffled, tmp_path):
     gbcm, empty, path = shuffled
     one, other = only(empty, path, [0, 3], tmp_path / "one"), only(empty, path, [1, 2, 4, 5], tmp_path / "other")
@@ -127,7 +126,6 @@ def test_passes_after_forgetting_are_those_of_the_others(shuffled, tmp_path):
     assert_same_committee(after.committee, others.committee, 1e-8)
 
 
-@pytest.mark.slow
 def test_a_cluster_says_the_same(sorted_rows, cluster, tmp_path):
     path, _, _ = sorted_rows("poisson")
     one = GBCM.fit(path, settings("poisson", "auto"), model=tmp_path / "serial")

@@ -129,6 +129,7 @@ def test_a_stored_model_is_the_same(trained, rng):
     assert again.committee.total.precision.shape == (3, 13, 13)
 
 
+@pytest.mark.slow
 def test_a_single_network(wave, rng):
     path, *_ = wave
     gbcm = GBCM.fit(path, replace(ASKED, expert="mnn", networks=4))
@@ -136,6 +137,7 @@ def test_a_single_network(wave, rng):
     assert gbcm.score(path)["rmse"] < 0.3
 
 
+@pytest.mark.slow
 def test_the_cluster_trains_the_same_networks(trained, cluster, rng):
     path, new = trained[1], rng.uniform(-2, 2, (9, 2))
     other = GBCM.fit(path, replace(ASKED, networks=1), runtime=cluster)
@@ -182,6 +184,7 @@ def test_rows_left_out_are_left_out_of_each_network(fitted, wave):
         np.testing.assert_allclose([mean[k], variance[k]], [joint[0][0], joint[1][0, 0]], atol=1e-10)
 
 
+@pytest.mark.slow
 def test_the_scale_of_errors_is_measured(make_data, rng):
     X = rng.uniform(-2, 2, (1500, 2))
     y = np.sin(2 * X[:, 0]) + np.where(X[:, 1] > 0, 0.5, 0.05) * rng.standard_normal(1500)
@@ -191,6 +194,7 @@ def test_the_scale_of_errors_is_measured(make_data, rng):
     assert wide > 4 * narrow
 
 
+@pytest.mark.slow
 def test_rows_that_were_trained_on_do_not_tell_of_errors(make_data, rng):
     """Of them all is known too well: intervals are those of the model."""
     X = rng.uniform(-2, 2, (1500, 2))

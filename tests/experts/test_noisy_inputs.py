@@ -104,6 +104,7 @@ def test_inputs_without_errors_stay(rng):
     np.testing.assert_array_equal(exact.at(found), seen.inputs)
 
 
+@pytest.mark.slow
 def test_draws_of_a_row_without_a_say_are_its_prior(rng):
     """Where targets are noise, inputs are N(u, R R'); where they are not, draws have the density's own mean."""
     seen = seen_of(rng, rows=2)
@@ -113,6 +114,7 @@ def test_draws_of_a_row_without_a_say_are_its_prior(rng):
     np.testing.assert_allclose(found.std(axis=0), 1.0, atol=0.2)
 
 
+@pytest.mark.slow
 def test_draws_have_the_moments_of_a_grid():
     """Of one row beside one whose input is known: a density of one number, integrated on a grid."""
     beliefs = beliefs_of(mean="zero", inputs=1, noise=0.05)
@@ -129,6 +131,7 @@ def test_draws_have_the_moments_of_a_grid():
     assert found.steps[:, 1, 0].std() == pytest.approx(deviation, rel=0.14)
 
 
+@pytest.mark.slow
 def test_the_evidence_is_averaged_over_inputs():
     """Of one row beside one whose input is known: against an integral on a grid; 20 seeds, four standard errors."""
     beliefs = beliefs_of(mean="zero", inputs=1, noise=0.05)
@@ -253,6 +256,7 @@ def test_a_partition_keeps_its_inputs_and_repeats_its_message(cleaned, noisy, fo
     assert again.entries[entry.key].state == entry.state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["clean", "hmc"])
 def test_forgetting_what_was_ingested_gives_the_model_of_before(way, noisy, folder):
     gbcm = GBCM.fit(noisy, replace(KNOWN, noisy_inputs=way), model=folder / f"forgets-{way}")
@@ -266,6 +270,7 @@ def test_forgetting_what_was_ingested_gives_the_model_of_before(way, noisy, fold
     np.testing.assert_allclose(gbcm.predict(np.zeros((1, 1)))["mean"], before["mean"], atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", [KNOWN, DRAWN], ids=["clean", "hmc"])
 def test_the_cluster_says_the_same(noisy, cluster, asked):
     assert_same_committee(GBCM.fit(noisy, asked).committee, GBCM.fit(noisy, asked, runtime=cluster).committee)
@@ -285,6 +290,7 @@ def test_learning_on_a_cluster_is_learning_in_one_process(way, folder, cluster):
     assert_same_committee(one.committee, other.committee)
 
 
+@pytest.mark.slow
 def test_rows_in_memory_bring_their_errors(noisy, cleaned):
     group = open_group(noisy)
     X, y, variance = (np.asarray(group[name]) for name in ("X", "y", "X_variance"))

@@ -96,6 +96,7 @@ def test_each_class_is_a_logit_regression_of_its_own(fitted, three, rng):
     assert seen["query"] == pytest.approx(np.mean(degrees), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_each_class_keeps_what_a_model_of_two_classes_keeps(fitted, three, make_data):
     """The same sample and the same kernel: the relevance vectors of a class are those of its own model."""
     _, X, y = three
@@ -124,6 +125,7 @@ def test_classes_are_told_apart(fitted, three, rng):
     assert "basis functions of a class, which the evidence prefers to all 90: enough" in info["advice"]
 
 
+@pytest.mark.slow
 def test_a_cluster_gives_the_same(three, fitted, cluster, tmp_path):
     path, X, _ = three
     other = GBCM.fit(path, SETTINGS, model=tmp_path / "cluster", runtime=cluster)
@@ -135,6 +137,7 @@ def test_a_cluster_gives_the_same(three, fitted, cluster, tmp_path):
     assert written["class"][:].tolist() == [2, 5, 9]
 
 
+@pytest.mark.slow
 def test_rows_come_and_go_exactly(three, make_data, rng, tmp_path):
     mixed = rng.permutation(180)
     path = make_data("mixed.zarr", X=three[1][mixed], y=three[2][mixed])
@@ -151,6 +154,7 @@ def test_rows_come_and_go_exactly(three, make_data, rng, tmp_path):
     assert_same_committee(whole.forget(gone).committee, first.committee)
 
 
+@pytest.mark.slow
 def test_a_class_of_a_few_rows_among_sure_ones(make_data, rng):
     """Classes that do not overlap, and a few rows among them that are of another one."""
     X = np.vstack([rng.normal(4 * c, 0.3, (40, 3)) for c in range(3)] + [rng.normal(4, 0.3, (3, 3))])
@@ -161,6 +165,7 @@ def test_a_class_of_a_few_rows_among_sure_ones(make_data, rng):
     assert np.all(np.isfinite(found["probability"]))
 
 
+@pytest.mark.slow
 def test_weights_stand_still_where_whole_steps_turn_back(real_data):
     """Of the last class of glass against the rest: steps that are never shortened end with all 200 functions."""
     data = np.load(real_data("glass"))
@@ -214,6 +219,7 @@ def test_probabilities_where_no_class_is_likely():
     assert p.argmax() == 0
 
 
+@pytest.mark.slow
 def test_it_is_for_relevance_vectors_only(three):
     with pytest.raises(InvalidOption, match="expected the expert rvm with one_against_rest, got bcm; give"):
         Settings(likelihood="one_against_rest")
@@ -245,6 +251,7 @@ def test_arrays_that_are_not_of_it_are_refused(fitted):
         replace(fitted.model.shared, scale=-fitted.model.shared.scale).check("here")
 
 
+@pytest.mark.slow
 def test_the_command_line(three, tmp_path):
     model, common = str(tmp_path / "m"), ["--serial", "--json"]
     fit = ["fit", three[0], "--model", model, "--expert", "rvm", "--task", "classification", "--query", "40"]

@@ -128,6 +128,7 @@ def test_relevance_vectors_are_listed(fitted, wave):
     assert "relevance_vectors" not in GBCM.fit(wave[0], replace(GIVEN_ONES, expert="sor")).info()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("update", UPDATES)
 def test_all_updates_by_name(wave, update):
     gbcm = GBCM.fit(wave[0], replace(LEARNED, rvm_update=update))
@@ -135,6 +136,7 @@ def test_all_updates_by_name(wave, update):
     assert gbcm.info()["query"] < 30
 
 
+@pytest.mark.slow
 def test_noise_is_learned_again_unless_it_is_given(wave):
     noise = [
         GBCM.prepare(wave[0], one).info()["hyperparameters"]["likelihood.noise_variance"][0]
@@ -145,6 +147,7 @@ def test_noise_is_learned_again_unless_it_is_given(wave):
     assert noise[1] == pytest.approx(0.1**2 / wave[2].var(), rel=0.3)
 
 
+@pytest.mark.slow
 def test_a_cluster_gives_the_same(wave, fitted, settings, cluster, tmp_path):
     other = GBCM.fit(wave[0], settings, model=tmp_path / "cluster", runtime=cluster)
     assert other.info()["relevance_vectors"]["rows"] == fitted.info()["relevance_vectors"]["rows"]
@@ -152,6 +155,7 @@ def test_a_cluster_gives_the_same(wave, fitted, settings, cluster, tmp_path):
     assert_same_committee(other.committee, fitted.committee, 1e-8)
 
 
+@pytest.mark.slow
 def test_a_fit_that_was_cut_off_goes_on_with_what_it_had_learned(wave, fitted, settings, tmp_path, monkeypatch):
     GBCM.prepare(wave[0], settings, model=tmp_path / "again")
     monkeypatch.setitem(UPDATES, "fast", None)  # would fail if it learned again
@@ -161,6 +165,7 @@ def test_a_fit_that_was_cut_off_goes_on_with_what_it_had_learned(wave, fitted, s
         GBCM.fit(wave[0], replace(settings, rvm_update="em"), model=tmp_path / "again")
 
 
+@pytest.mark.slow
 def test_a_prepared_model_hears_a_source(wave, fitted, settings, tmp_path):
     gbcm = GBCM.prepare(wave[0], settings, model=tmp_path / "prepared")
     assert gbcm.info()["rows"] == 0
@@ -175,6 +180,7 @@ def only(path, model, keep, place):
     return GBCM.load(place).absorb([partitions(open_data(path), 50)[k] for k in keep])
 
 
+@pytest.mark.slow
 def test_forgetting_and_merging_are_exact(wave, fitted, settings, tmp_path):
     path, prepared = wave[0], tmp_path / "prepared"
     GBCM.prepare(path, settings, model=prepared)
@@ -235,6 +241,7 @@ def evidence_of(gbcm):
     return gbcm.info()["log_evidence"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["se", "se-iso"])
 def test_lengthscales_adapt_to_the_evidence(wave, kernel, cluster, tmp_path):
     asked = replace(LEARNED, kernel=kernel, mean="constant")
@@ -282,6 +289,7 @@ def test_a_dictionary_may_be_tried_in_blocks(wave, tmp_path):
     assert np.any(kept >= 20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("update", UPDATES)
 def test_blocks_do_for_all_updates(wave, update):
     asked = replace(GIVEN_ONES, query=30, rvm_dictionary=90, rvm_update=update)
@@ -303,6 +311,7 @@ def test_options_of_its_own_are_refused_with_others(option, value):
 CLASSES = Settings(expert="rvm", kernel="se", query=100, rows_per_expert=50, effort="quick", passes="auto")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("update", UPDATES)
 def test_classes_are_at_the_joint_mode_of_all_rows(classes, update):
     """Precisions, and the mode under them, of dense regression on rows that are linearised there."""
@@ -321,6 +330,7 @@ def test_classes_are_at_the_joint_mode_of_all_rows(classes, update):
     assert np.all(learners.share(best, s, q) - learners.share(1.0, s, q) < 0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["naive", "cavity"])
 def test_classes_by_other_forms_stand_still(classes, form, cluster, tmp_path):
     """No precision of the functions kept gains where the sites of all rows stand still (as above, of these sites)."""
@@ -345,6 +355,7 @@ def test_classes_by_other_forms_stand_still(classes, form, cluster, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_classes_are_told_apart(classes, rng, cluster, tmp_path):
     path = classes[0]
     gbcm = GBCM.fit(path, CLASSES)
@@ -360,6 +371,7 @@ def test_classes_are_told_apart(classes, rng, cluster, tmp_path):
     assert np.mean(probit.predict(new)["label"] == found["label"]) > 0.95
 
 
+@pytest.mark.slow
 def test_classes_by_any_names(make_data, classes):
     _, X, y = classes
     named = make_data("named.zarr", X=X, y=np.where(y, 7, 3))

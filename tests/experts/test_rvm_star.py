@@ -194,6 +194,7 @@ def test_rows_that_are_gone_or_others(fitted, wave, new, runtime, tmp_path):
         fitted.predict_zarr(tmp_path / "new.zarr", tmp_path / "p.zarr", runtime=runtime)
 
 
+@pytest.mark.slow
 def test_models_without_bumps_have_none_to_add(wave, classes, new):
     bcm = GBCM.fit(wave[0], replace(STAR, expert="bcm", query=20))
     with pytest.raises(InvalidOption, match="got the expert bcm with gaussian; use --method committee"):

@@ -62,6 +62,7 @@ def test_value_is_the_dense_evidence(case, residual, mean):
     assert value == pytest.approx(evidence, abs=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("residual", ["diagonal", "none"])
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("mean", ["zero", "linear"])
@@ -109,6 +110,7 @@ OPTIMISED = Settings(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("expert", ["fitc", "sor"])
 def test_pseudo_inputs_raise_the_evidence(make_data, expert, rng, tmp_path):
     """Most of what there is to know is in the middle, and centres of k-means are spread evenly."""

@@ -275,6 +275,7 @@ def test_blocks_without_rows_are_left_out(cells):
     assert [block.rows for block in blocks] == [3, 3]
 
 
+@pytest.mark.slow
 def test_a_dense_block_is_narrow_in_the_metric_and_a_thin_one_is_wide(setting, cells):
     blocks = cells(size=12)
     spreads = []
@@ -299,6 +300,7 @@ def sampled(setting, tmp_path):
     return make
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "sizes"), [(120, [120]), (119, [60, 60]), (50, [40, 40, 40]), (1, [1] * 120)])
 def test_a_sample_is_cut_into_even_blocks(sampled, size, sizes):
     number = np.random.default_rng(0).permutation(ROWS)

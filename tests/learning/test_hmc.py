@@ -36,6 +36,7 @@ def errors(values):
     return values.std(axis=0) / np.sqrt(effective_sample_size(values[None]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("persistence", "leapfrogs", "step"), [(0.95, 1, 0.3), (0.0, 10, 0.2), (0.5, 3, 0.4)])
 def test_moments_of_a_gaussian(persistence, leapfrogs, step):
     settings = HMC(5000, 500, step=step, persistence=persistence, leapfrogs=leapfrogs)
@@ -107,6 +108,7 @@ def test_settings_that_are_none(change):
         HMC(**change)
 
 
+@pytest.mark.slow
 def test_posterior_of_a_toy_process_is_that_of_dense_quadrature(rng):
     """Three log parameters, of which the lengthscale is sampled as log w = -2 log lengthscale."""
     X = np.linspace(-3.0, 3.0, 30)[:, None]

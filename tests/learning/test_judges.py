@@ -45,6 +45,7 @@ def judged_by(densities, X, y):
     return Judges(judge, judge)
 
 
+@pytest.mark.slow
 def test_a_few_rare_rows_do_not_choose_the_kernel(rng):
     """Small waves, and one row in fifty far off: one Gaussian for all errors takes the waves for noise."""
     X = np.sort(rng.uniform(-10, 10, (500, 1)), axis=0)
@@ -157,6 +158,7 @@ def test_many_inputs_have_no_gaps_to_look_for(rng):
     assert gaps_in(np.ones((5, 2)), 5, 5, 100) is None
 
 
+@pytest.mark.slow
 def test_gaps_choose_the_kernel_that_reaches_across_them(make_data, tmp_path, rng, monkeypatch):
     """A wave, a little of a rough process, and noise: rows left out alone take the rough kernel, lost in gaps."""
     X = np.sort(rng.uniform(-8, 8, (900, 1)), axis=0)

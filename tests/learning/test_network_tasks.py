@@ -55,6 +55,7 @@ def test_value_is_the_dense_evidence(case, mean, rng):
     assert found.value == pytest.approx(evidence + np.log(root).sum(), abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mean", ["zero", "linear"])
 @pytest.mark.parametrize("rows_per_expert", [10, 40])
 def test_gradient_is_that_of_finite_differences(case, mean, rows_per_expert, rng):
@@ -89,6 +90,7 @@ def test_rows_of_weight_two_are_there_twice(case, rng):
     assert objective(start).log_noise == pytest.approx(doubled(start).log_noise, rel=1e-10)
 
 
+@pytest.mark.slow
 def test_climbing_ends_higher(case, rng):
     objective, start = case[0](), network(rng)
     best, value, evaluations = climbed(objective, start, inner_widths(KERNEL, 2), 30)
@@ -97,6 +99,7 @@ def test_climbing_ends_higher(case, rng):
     assert 10 < evaluations <= 60
 
 
+@pytest.mark.slow
 def test_a_killed_training_goes_on_with_the_next_network(case, rng, tmp_path):
     objective, start, widths = case[0](), network(rng), inner_widths(KERNEL, 2)
     objective.ground = replace(objective.ground, scratch=str(tmp_path))

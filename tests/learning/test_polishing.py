@@ -71,6 +71,7 @@ def penalised(objective, point):
     return objective(point.kernel, point.likelihood)[0] - 0.5 * gap @ gap
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("residual", ["none", "diagonal", "block"])
 def test_what_is_kept_never_falls(case, residual):
     """More turns end at least as high, from the first on, at the points that the objective is left with."""
@@ -88,6 +89,7 @@ def test_what_is_kept_never_falls(case, residual):
         assert reached[-1] > reached[0] + 5.0
 
 
+@pytest.mark.slow
 def test_a_turn_that_ends_lower_is_forgotten(case):
     make, _, log = case
     asked = []
@@ -123,6 +125,7 @@ def fast(make_data, rng):
     return make_data("fast.zarr", X=X, y=y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["hpev-sgev", "hpev-sggp"])
 @pytest.mark.parametrize("expert", ["sor", "fitc", "bcm"])
 def test_turns_raise_the_evidence(fast, expert, method):
@@ -137,6 +140,7 @@ def test_turns_raise_the_evidence(fast, expert, method):
     assert turned.facts["evaluations"] > still.facts["evaluations"]
 
 
+@pytest.mark.slow
 def test_the_augmented_expert_takes_the_points_of_what_it_augments(fast):
     """Support and hyper-parameters are those of the reduced-rank process; as in the thesis predictions are not."""
     settings = replace(ASKED, query_method="hpev-sgev")
@@ -149,6 +153,7 @@ def test_the_augmented_expert_takes_the_points_of_what_it_augments(fast):
     assert plain.predict(far)["variance"] < 1e-3 * star.predict(far)["variance"]
 
 
+@pytest.mark.slow
 def test_few_random_points_do_not_end_in_noise(make_data, rng, monkeypatch):
     """HPEV-rand: what the exact process calls noise is far less than what so few points leave."""
     X = rng.standard_normal((200, 8))

@@ -142,6 +142,7 @@ def test_learning_that_would_not_fit_is_refused_before_it_begins(wave, tmp_path)
     assert not (tmp_path / "model").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("y", ["numbers", "classes", "counts"])
 def test_many_inputs_are_accepted_where_a_linear_mean_would_not_fit(make_data, rng, y):
     """Of 3000 inputs the weights of a trend would be most of the shared variables; of classes there is none."""
@@ -184,6 +185,7 @@ def test_points_that_were_moved_raise_it_further(wave):
     assert moved.committee.log_evidence > still.committee.log_evidence + 0.1
 
 
+@pytest.mark.slow
 def test_the_committee_that_was_polished_is_the_one_that_is_fitted(wave, monkeypatch):
     """Its evidence is what was climbed, less the prior of the hyper-parameters, which is at most one."""
     polished = []
@@ -215,6 +217,7 @@ def test_a_subset_learns_from_all_rows_at_once(wave, tmp_path):
     np.testing.assert_allclose(few.model.query.kernel.theta, subset.model.query.kernel.theta, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_subset_is_drawn_from_all_rows(make_data, rng, monkeypatch):
     """Of at most as many rows as the effort allows, with their companions."""
     import bcmdist.learning.prepare as module
@@ -238,6 +241,7 @@ def test_a_subset_is_drawn_from_all_rows(make_data, rng, monkeypatch):
     np.testing.assert_array_equal(obs.weight, 1.0 + rows[:, 0])
 
 
+@pytest.mark.slow
 def test_rows_left_out_are_learned_from(wave, tmp_path):
     """What predicts each row best from all others is not what has the highest evidence; so, too, in neighbourhoods."""
     path, *_ = wave
@@ -317,6 +321,7 @@ def test_rows_are_judged_among_so_many_others(rows, likelihood):
         assert (found.rows, found.count, found.central) == (rows, 1, rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows_per_chunk", [10, 60])
 def test_lifetimes_of_zero_are_told(make_data, rng, rows_per_chunk):
     y = rng.exponential(1.0, 60)
@@ -343,6 +348,7 @@ def with_a_hole(rng, slope, rows=500):
     return X, X @ [slope, -slope] + waves + 0.1 * rng.standard_normal(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("slope", "mean"), [(6.0, "linear"), (0.0, "constant")])
 def test_the_mean_is_linear_where_there_is_a_trend(make_data, tmp_path, rng, slope, mean):
     X, y = with_a_hole(rng, slope)
@@ -357,6 +363,7 @@ def test_the_mean_is_linear_where_there_is_a_trend(make_data, tmp_path, rng, slo
     assert margin["nats"] > (0.0 if mean == "linear" else -max(margin["error"], contest.DECISIVE_NATS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("slope", "mean"), [(6.0, "linear"), (0.0, "constant")])
 def test_the_evidence_decides_the_mean_of_rows_as_they_are_stored(make_data, tmp_path, rng, slope, mean):
     X, y = with_a_hole(rng, slope)
@@ -368,6 +375,7 @@ def test_the_evidence_decides_the_mean_of_rows_as_they_are_stored(make_data, tmp
     assert min(margin["nats"] for margin in decision["over"].values()) >= 0.0
 
 
+@pytest.mark.slow
 def test_decisions_are_those_of_what_was_taken(make_data, tmp_path, rng):
     X, y = with_a_hole(rng, 1.0)
     model = tmp_path / "model"
@@ -391,6 +399,7 @@ def test_a_mean_that_was_asked_for_is_not_decided(wave, tmp_path):
         assert gbcm.info()["decisions"] == []
 
 
+@pytest.mark.slow
 def test_a_fit_of_before_means_were_decided_is_continued(wave, tmp_path, monkeypatch):
     """Its default was a constant one. What notes its decisions is of now, and a constant mean was asked for."""
     constant = replace(SETTINGS, mean="constant")

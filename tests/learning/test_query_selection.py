@@ -171,6 +171,7 @@ def test_sggp_stops_at_its_gap(rng):
     assert len(greedy_posterior(sample, y, 100, kernel, noise, 0, gap=0.025)[0]) > len(rows)
 
 
+@pytest.mark.slow
 def test_sggp_is_a_query_method(make_data, rng):
     X = rng.uniform(-2, 2, (300, 1))
     path = make_data("smooth.zarr", X=X, y=np.sin(3 * X[:, 0]) + 0.05 * rng.standard_normal(300))

@@ -61,6 +61,7 @@ def test_without_a_variance_rows_say_what_they_say_at_the_mode(rows):
         np.testing.assert_allclose(sites("naive", likelihood, obs, at)[0], h, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=lambda one: one.name)
 @pytest.mark.parametrize("form", FORMS)
 def test_fixed_point(rows, form, likelihood):
@@ -79,6 +80,7 @@ def test_fixed_point(rows, form, likelihood):
         np.testing.assert_allclose(tau, likelihood.score(obs, f), rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["naive", "cavity"])
 def test_a_probit_row_has_the_derivatives_of_its_closed_form(rows, form):
     """Z = Phi(t m / (1 + V)^1/2): tau = dlog Z/dm and Om = -tau'/(1 + V tau') by differences of it."""
@@ -96,6 +98,7 @@ def test_a_probit_row_has_the_derivatives_of_its_closed_form(rows, form):
     np.testing.assert_allclose(omega, -slope / (1.0 + V * slope), rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=lambda one: one.name)
 def test_cavities_are_those_of_expectation_propagation(rows, likelihood):
     """Of the same rows under the prior Phi A^-1 Phi' (`experts.ep`, by another algorithm)."""
@@ -108,6 +111,7 @@ def test_cavities_are_those_of_expectation_propagation(rows, likelihood):
     np.testing.assert_allclose(weighed.mean, Sigma @ Phi.T @ found.nu, atol=REACHED)
 
 
+@pytest.mark.slow
 def test_forms_differ(rows):
     means = [settled(form, Probit(), rows).mean for form in FORMS]
     assert np.abs(means[0] - means[1]).max() > 1e-3

@@ -134,6 +134,7 @@ def test_few_rows_are_all_taken_whatever_their_gaps(rng):
     assert {tuple(p) for p in points} == {tuple(p) for p in rows}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partition", ["chunks", "spatial"])
 def test_predictions_in_a_gap_come_nearer_to_those_of_the_exact_gp(rng, monkeypatch, partition):
     """Noisy values of a smooth field beside a hole, at given hyper-parameters: RMS distance in the hole."""

@@ -119,6 +119,7 @@ def test_serial_and_dask_choose_alike(inputs, rng, cluster):
 # --- What comes of it ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partition", ["chunks", "spatial"])
 def test_half_of_the_points_go_where_predictions_are_wanted(inputs, rng, partition):
     """In five inputs, far from all rows, in units of training; and predictions there get surer."""

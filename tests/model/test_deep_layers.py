@@ -41,6 +41,7 @@ def covariances(layer, H):
     return np.exp(layer.log_variance - 0.5 * (scaled**2).sum(axis=2))
 
 
+@pytest.mark.slow
 def test_moments_are_those_of_draws(rng):
     one = layer(rng, 5, 2, 2)
     m, s = np.array([[0.3, -0.2]]), np.array([[0.2, 0.4]])
@@ -73,6 +74,7 @@ def test_far_away_is_the_prior(rng):
     assert found.variance[0, 0] == pytest.approx(np.exp(one.log_noise) + np.exp(one.log_variance))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("depth", "power"), [(1, 1.0), (2, 1.0), (3, 1.0), (1, 0.5), (2, 0.3)])
 def test_the_gradient_is_that_of_differences(rng, depth, power):
     widths = [*[3, 2, 2][:depth], 1]

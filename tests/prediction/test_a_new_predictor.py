@@ -137,6 +137,7 @@ def test_it_predicts(fitted):
     assert np.abs(gbcm.predict(new)["mean"] - mean).max() > 0.01  # the committee says otherwise
 
 
+@pytest.mark.slow
 def test_it_predicts_data_sets(fitted, runtime, tmp_path):
     gbcm, _, _, path, (mean, variance) = fitted
     assert GBCM.load(gbcm.url).predict_zarr(path, tmp_path / "p.zarr", method="nearest", runtime=runtime) == 50
@@ -184,6 +185,7 @@ def test_what_it_needs(fitted, classes, tmp_path):
         Mixture([gbcm]).score(path, method="nearest")
 
 
+@pytest.mark.slow
 def test_numbers_that_it_loses_are_named(fitted, runtime, tmp_path):
     gbcm, new, _, path, _ = fitted
     with pytest.raises(NotFinite, match="expected numbers, got mean nan at row 3 of 50"):

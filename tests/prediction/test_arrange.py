@@ -158,6 +158,7 @@ def test_predictions_stand_in_the_order_of_the_data_and_do_not_depend_on_company
     assert left_in(tmp_path / "m") == WHOLE
 
 
+@pytest.mark.slow
 def test_an_opened_model_keeps_the_experts_of_cells_whatever_else_is_opened(wiggle, tmp_path, monkeypatch):
     models = [GBCM.fit(wiggle[0], GIVEN, model=tmp_path / name) for name in "mn"]
     x = wiggle[1][:1]
@@ -167,6 +168,7 @@ def test_an_opened_model_keeps_the_experts_of_cells_whatever_else_is_opened(wigg
         np.testing.assert_array_equal(gbcm.predict(x)["mean"], found["mean"])
 
 
+@pytest.mark.slow
 def test_a_local_prediction_is_that_of_core_and_halo(wiggle, tmp_path, rng):
     """By hand: the rows of the cell, and their nearest neighbours by rank."""
     gbcm = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m")
@@ -384,6 +386,7 @@ def test_predicting_leaves_nothing_when_it_is_killed(wiggle, fresh, tmp_path, la
     gbcm.predict_zarr(fresh[0], tmp_path / "p.zarr")
 
 
+@pytest.mark.slow
 def test_classes_are_calibrated_even_where_the_fit_was_killed_before(three, tmp_path):
     path, *_ = three
     with pytest.raises(Killed):
@@ -392,6 +395,7 @@ def test_classes_are_calibrated_even_where_the_fit_was_killed_before(three, tmp_
     assert gbcm.facts["local_calibration"]["slope"] > 0
 
 
+@pytest.mark.slow
 def test_data_that_change_on_the_way_are_refused(wiggle, tmp_path):
     path, *_ = wiggle
     GBCM.prepare(path, GIVEN, model=tmp_path / "m")
@@ -414,6 +418,7 @@ def test_data_that_change_on_the_way_are_refused(wiggle, tmp_path):
     assert GBCM.fit(path, GIVEN, model=tmp_path / "m").info()["rows"] == ROWS
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_said_and_left_as_it_was(wiggle, tmp_path, monkeypatch):
     path, *_ = wiggle
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -466,6 +471,7 @@ def test_few_rows(make_data, rng, rows):
     assert gbcm.info()["cells"]["count"] <= 2
 
 
+@pytest.mark.slow
 def test_all_rows_in_one_place(make_data, rng):
     with pytest.warns(BcmdistWarning):
         gbcm, found = spatial_fit(make_data, GIVEN, X=np.full((900, 2), 3.0), y=rng.standard_normal(900))
@@ -474,6 +480,7 @@ def test_all_rows_in_one_place(make_data, rng):
     assert abs(found["mean"][0]) < 0.2
 
 
+@pytest.mark.slow
 def test_a_cell_of_one_row(make_data, rng):
     X = np.vstack([rng.uniform(-1, 1, (400, 2)), [[900.0, 900.0]]])
     gbcm, _ = spatial_fit(make_data, GIVEN, X=X, y=np.append(wiggly(X[:400]), 5.0))
@@ -481,6 +488,7 @@ def test_a_cell_of_one_row(make_data, rng):
     assert np.isfinite(gbcm.predict([[900.0, 0.0]])["variance"]).all()
 
 
+@pytest.mark.slow
 def test_targets_without_noise(make_data, rng):
     X = rng.uniform(-1, 1, (600, 1))
     settings = replace(GIVEN, kernel="se", set={"kernel.lengthscale": 0.6, "likelihood.noise_variance": 1e-8})
@@ -488,6 +496,7 @@ def test_targets_without_noise(make_data, rng):
     np.testing.assert_allclose(found["mean"], np.sin(3 * X[:7, 0]), atol=1e-3)
 
 
+@pytest.mark.slow
 def test_conflicting_duplicates(make_data, rng):
     X = np.repeat(rng.uniform(-1, 1, (60, 2)), 10, axis=0)
     y = wiggly(X) + np.tile([-1.0, 1.0], 300)

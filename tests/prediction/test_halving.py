@@ -92,6 +92,7 @@ def test_it_is_measured_for_every_likelihood(rng, make_data, likelihood):
     assert 0.0 < loss["error"] < 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [NotPositiveDefinite, LaplaceNotConverged])
 def test_no_fit_fails_where_it_cannot_be_measured(rng, make_data, monkeypatch, error):
     def fail(*_):

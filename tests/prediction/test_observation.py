@@ -94,6 +94,7 @@ def test_cdf_and_quantiles(likelihood):
             np.testing.assert_allclose(exact, q, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dispersion", [1e-4, 0.03, 1.0, 10.0, 100.0])
 def test_quantiles_of_an_inverse_gaussian_of_any_dispersion(dispersion):
     """Nearly a point, or with a mean beyond the 99 % quantile: variance / mean^2 from 5e-6 to 2000."""
@@ -217,6 +218,7 @@ def test_surprising_observations_have_finite_log_densities(far):
         np.testing.assert_allclose(got, np.ravel(exact), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_names_of_what_is_observed():
     wanted = {
         "classification": {"probability", "label"},

@@ -50,6 +50,7 @@ def drawn(likelihood, rng, rows, *, shift=0.0):
     return pit_ranges(likelihood, predictive(likelihood, mean, variance, obs), obs)
 
 
+@pytest.mark.slow
 @families
 def test_observations_drawn_from_the_model_fill_the_bins_evenly(likelihood, rng):
     n = 4000
@@ -65,6 +66,7 @@ def test_observations_drawn_from_the_model_fill_the_bins_evenly(likelihood, rng)
         assert likelihood.discrete or share < level + error
 
 
+@pytest.mark.slow
 @families
 def test_observations_drawn_from_elsewhere_do_not(likelihood, rng):
     shares = histogram(drawn(likelihood, rng, 4000, shift=-0.7)) / 4000

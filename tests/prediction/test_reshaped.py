@@ -75,6 +75,7 @@ def test_quantiles_of_counts_are_the_smallest_that_suffice(likelihood):
         assert np.all(said(likelihood).cdf(y - 1.0) < q + 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", COUNTS + NUMBERS, **named)
 def test_what_the_model_says_is_one_component_of_no_factor(likelihood):
     plain = predictive(likelihood, MEAN, VARIANCE, rows())
@@ -135,6 +136,7 @@ Z = np.linspace(-14.0, 14.0, 4001)
 SHARES = norm.logpdf(Z) - logsumexp(norm.logpdf(Z))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", [Poisson(), NegativeBinomial(5.0), Gamma(3.0), Weibull(2.0)], **named)
 @pytest.mark.parametrize("sd", [0.03, 0.2, 1.0])
 def test_normal_scores_in_the_tails(likelihood, sd):
@@ -154,6 +156,7 @@ def test_normal_scores_in_the_tails(likelihood, sd):
     assert np.all(np.abs(got[~near]) > 6.9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", COUNTS + NUMBERS, **named)
 def test_errors_of_what_is_right_are_standard_normal(likelihood, rng):
     n = 4000
@@ -174,6 +177,7 @@ def test_errors_of_lives_that_were_censored_are_standard_normal(rng):
     assert kstest(predictive(likelihood, mean, variance, obs).standardised(obs, rng), norm.cdf).pvalue > 0.01
 
 
+@pytest.mark.slow
 def test_places_of_what_is_reshaped_fill_the_unit_interval(rng):
     """Counts whose normal scores have a shape: drawn by its quantiles, judged by its distribution."""
     n, likelihood = 4000, NegativeBinomial(2.0)

@@ -321,6 +321,7 @@ def test_arrivals_after_one_partition_are_not_known():
     assert told_of([-0.1, 4.0], one)["verdict"].startswith("far worse than expected in partition 2 (k2) alone")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [10, 50])
 @pytest.mark.parametrize("withheld", [1, 4, 16])
 @pytest.mark.parametrize("freedom", [None, 5])

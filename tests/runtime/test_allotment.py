@@ -136,6 +136,7 @@ def address(cluster):
     return cluster._client.scheduler.address
 
 
+@pytest.mark.slow
 def test_two_halves_of_a_cluster_keep_apart(cluster, address):
     with no_hang(60), DaskRuntime(address, share=0.5) as one, DaskRuntime(address, workers=1) as two:
         assert (one.threads, two.threads) == (1, 1)
@@ -149,6 +150,7 @@ def test_two_halves_of_a_cluster_keep_apart(cluster, address):
         assert len(used(cluster, 0.02)) == 2  # who asks for nothing uses all
 
 
+@pytest.mark.slow
 def test_who_finds_all_taken_waits_and_says_for_what(address):
     told, came = [], []
     with no_hang(60):
@@ -168,6 +170,7 @@ def test_who_finds_all_taken_waits_and_says_for_what(address):
     assert len(came[0]) == 1
 
 
+@pytest.mark.slow
 def test_a_fit_beside_another_is_that_alone(address, wave, tmp_path):
     """Half the threads each, at the same time and alone: the same but for the order in which messages add up."""
     settings = Settings(kernel="se", query=20, rows_per_expert=10, learn=False)

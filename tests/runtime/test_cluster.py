@@ -320,6 +320,7 @@ def test_the_only_worker_dies_while_it_is_asked(monkeypatch):
         connection.answering_workers(Answers({"tcp://b": ImportError("no psutil")}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deaths", [2, module.MOST_DEATHS + 1])
 def test_workers_die_while_they_are_told(monkeypatch, deaths):
     """As Dask tells of it: the closed connection of the worker, though the others have heard."""
@@ -353,6 +354,7 @@ def test_a_partition_that_kills_every_worker_is_named(wave):
         runtime.sum(KillAlways(), parts[:1], label="poison")
 
 
+@pytest.mark.slow
 def test_errors_of_experts_name_the_partition(wave, cluster):
     path, *_ = wave
     parts = partitions(open_data(path), 50)
@@ -382,6 +384,7 @@ def test_an_error_is_told_while_others_are_still_running(wave, cluster):
 # --- Refusals ---
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_does_not_answer():
     address = f"tcp://127.0.0.1:{free_port()}"
     with pytest.raises(
@@ -390,6 +393,7 @@ def test_a_scheduler_that_does_not_answer():
         DaskRuntime(address, connect_seconds=1)
 
 
+@pytest.mark.slow
 def test_something_listens_that_is_no_scheduler():
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"tcp://127.0.0.1:{server.getsockname()[1]}"

@@ -76,6 +76,7 @@ def test_the_sum_is_the_serial_one_to_the_last_digit(wave, cluster, monkeypatch)
         np.testing.assert_array_equal(cluster.sum(Weighted(factor), parts, label="held"), expected)
 
 
+@pytest.mark.slow
 def test_workers_forget_what_was_held_longest_ago(wave, cluster):
     path, *_ = wave
     for k in range(2 * module.HELD_AT_A_TIME):
@@ -92,6 +93,7 @@ def test_an_error_names_the_partition(wave, cluster):
         cluster.sum(Fails(parts[2].start), parts, label="held")
 
 
+@pytest.mark.slow
 def test_a_worker_dies_on_the_way(wave, own, tmp_path):
     """Its successor, or another, answers; partitions are held again afterwards."""
     path, *_ = wave
@@ -102,6 +104,7 @@ def test_a_worker_dies_on_the_way(wave, own, tmp_path):
     assert len(own._held) == 1
 
 
+@pytest.mark.slow
 def test_a_worker_dies_in_between(wave, own):
     path, *_ = wave
     parts = kept_parts(path)

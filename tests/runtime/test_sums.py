@@ -223,6 +223,7 @@ def test_a_late_copy_does_not_count(own, tmp_path, monkeypatch):
     assert_total(own.total(kept, label="late"), SPANS)
 
 
+@pytest.mark.slow
 def test_what_a_dead_worker_had_is_computed_again(own, tmp_path):
     task = Keeping(str(tmp_path))
     kept, _ = kept_of(own.each([(task, batch) for batch in BATCHES], label="killed"))
@@ -232,6 +233,7 @@ def test_what_a_dead_worker_had_is_computed_again(own, tmp_path):
     assert set(task.runs().values()) == {1, 2}
 
 
+@pytest.mark.slow
 def test_a_sum_that_cannot_be_computed_again_is_lost(own, tmp_path):
     kept, _ = kept_of(own.each([(Keeping(str(tmp_path)), batch) for batch in BATCHES], label="lost"))
     (tmp_path / "runs.txt").unlink()

@@ -168,6 +168,7 @@ def test_an_address_with_tls_that_is_none(refused, ours, address):
     refused(SchedulerUnreachable, f"expected a Dask scheduler at {address}, none answered", address, shown(ours))
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_speaks_no_tls(refused, ours, folder):
     with started(folder, None) as plain:
         said = "it speaks no TLS; write tcp:// where the network is to be trusted"
@@ -208,6 +209,7 @@ def test_the_command_line_refuses_before_anything_is_written(secure, wave, tmp_p
     assert not (tmp_path / "m").exists()
 
 
+@pytest.mark.slow
 def test_a_service_without_what_its_scheduler_asks_for_does_not_start(tmp_path, ours):
     pytest.importorskip("fastapi", reason="the service: pip install 'bcmdist[serve]'")
     command = ["serve", str(tmp_path), "--port", "0", "--scheduler", "tls://127.0.0.1:1"]

@@ -199,6 +199,7 @@ def test_a_storage_travels_as_its_url_without_secrets(environment):
     assert storage.url == "s3://bucket/model" == absolute_url("s3://bucket/model/")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("retries", [0, 2])  # by us, by the client
 @pytest.mark.parametrize("fault", ["503 before", "503 after", "dropped before", "dropped after"])
 def test_a_put_whose_answer_was_lost_has_still_won(environment, monkeypatch, fault, retries):
@@ -454,6 +455,7 @@ def test_two_processes_ingest_the_same_into_a_model_on_s3(moto, tmp_path):
 SECRET = "wJalr/hunter2"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("url", [f"s3://AKIA:{SECRET}@bucket/place", "s3://AKIA:hunter2@bucket", "s3://AKIA@bucket/m"])
 def test_urls_with_credentials_are_refused_and_not_printed(url, tmp_path, wave):
     model = tmp_path / "m"
@@ -482,6 +484,7 @@ def test_urls_with_credentials_are_refused_and_not_printed(url, tmp_path, wave):
         absolute("redis://me:hunter2@host/stream")
 
 
+@pytest.mark.slow
 def test_users_of_endpoints_are_not_printed(environment, capfd):
     environment("http://me:hunter2@127.0.0.1:1")
     with pytest.raises(
