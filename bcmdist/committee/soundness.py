@@ -72,6 +72,7 @@ DEEP = {"rows": SEVERAL, "left_out": COUNT, "energy": NUMBER, "density": maybe(N
 INPUT_ERRORS = {
     "rows": SEVERAL,
     "noise_seen": POSITIVE,
+    "beginnings": every(maybe(NUMBER)).perhaps,
     "densities": every(maybe(NUMBER)).perhaps,
     "rounds": SEVERAL.perhaps,
 }
