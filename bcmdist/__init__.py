@@ -33,7 +33,7 @@ Rooms
 -----
 Each imports those before it only. In a folder the file of its name, or its interface, is read first.
 
-errors.py, linalg.py : every error raised on purpose; LAPACK calls by dtype, and the one jitter policy
+errors.py, linalg : every error raised on purpose; LAPACK calls by dtype, and the one jitter policy
 storage : bytes written once, on a disk or an object store; the commit log and the ledger made of them
 data : chunk -> partition -> checked rows; knows nothing of Gaussian processes
 runtime : where tasks run: a loop here, or a cluster

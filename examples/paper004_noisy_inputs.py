@@ -12,7 +12,8 @@ The thesis shows figures, and prints three numbers, of its last toy: the standar
 to be .16 by the plain process and .06 by stochastic EM.
 
 Where we depart from it: it ends the annealing of cleanGP where the noise of targets is known to be. Here nobody knows;
-rows that are left out say where to end.
+rows that are left out say where to end. Learning begins at several lengthscales (not with --quick), and rows that are
+left out, or the evidence with inputs averaged over, say which end counts; the function itself has no say.
 """
 
 import argparse

@@ -26,6 +26,8 @@ from bcmdist.data.partition import aligned_partitions
 from bcmdist.data.predictions import LARGEST_OUTPUT_CHUNK, create_predictions, output_names
 from bcmdist.errors import InvalidOption, ModelNotFound
 from bcmdist.learning.sampling.chains import load_chains, mixing, mixing_advice
+from bcmdist.prediction.datasets import way_of
+from bcmdist.prediction.fitted import Fitted
 from bcmdist.prediction.limits import committee_memory, refuse_large_prediction
 from bcmdist.prediction.mixtures.tasks import (
     CONTENTS,
@@ -43,6 +45,7 @@ from bcmdist.prediction.predictors import chosen_method
 from bcmdist.prediction.scoring.judged import Judged
 from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.prediction.tasks import with_class_names
+from bcmdist.prediction.uncertain.ways import chosen_way
 from bcmdist.runtime.interface import Runtime
 from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.storage.commits import Reference, record_digest
@@ -105,19 +108,22 @@ class Mixture(Examined):
         contents = Contents(open_storage(model).url, hashlib.sha256(text).hexdigest())
         return cls(Stored(references(contents)), contents)
 
-    def predict(self, X, *, quantiles=()) -> dict[str, np.ndarray]:
+    def predict(self, X, *, quantiles=(), X_variance=None, inputs=None) -> dict[str, np.ndarray]:
         """Predictions at the rows of X (n, D), in original units, by the names of `GBCM.predict`.
 
         mean = avg m_s,  variance = avg (v_s + m_s^2) - mean^2,  of observations likewise; `lower95`, `upper95` and
         `quantile0.9` for 0.9 among `quantiles` are quantiles of the mixture of normal distributions itself, with the
         variances that members give (`--noise`); shapes of their errors have no part in it.
-        Probabilities of classes are averages. Holds two numbers for each row and member.
+        Probabilities of classes are averages. `X_variance` and `inputs` as of `GBCM.predict`: each member averages over
+        errors of inputs. Holds two numbers for each row and member.
 
         Raises
         ------
         InvalidData, InvalidDtype, InvalidOption
         """
-        said = stacked(member.predict(X, quantiles=quantiles) for member in self.members)
+        how = {"quantiles": quantiles, "X_variance": X_variance}
+        how["inputs"] = inputs if X_variance is None else self._way(inputs)
+        said = stacked(member.predict(X, **how) for member in self.members)
         first = self.members[0].model
         return with_class_names(first, mixed(said, quantiles, classes=first.classes))
 
@@ -128,7 +134,8 @@ class Mixture(Examined):
         """
         self.chosen_method(method)
         runtime, first = runtime or SerialRuntime(), self.members[0]
-        data = self._certain(source, x, None, inputs)
+        data = self._new_rows(source, x, None)
+        way = self._way_of(data, inputs)
         self._refuse(data, runtime)
         attributes = {
             "model": self.url,
@@ -143,7 +150,7 @@ class Mixture(Examined):
             classes = {"classes": first.model.class_labels, "names": first.model.schema.classes}
             rows = create_predictions(place, data, example, attributes, **classes)
             runtime.check_same(functools.partial(output_names, place), url=out)
-            task = MixturePredict(self._carried, place)
+            task = MixturePredict(self._carried, place, way)
             return runtime.sum(task, aligned_partitions(data, rows), label="predict")
 
     def score(self, source, *, x=None, y=None, method=None, inputs=None, runtime: Runtime | None = None) -> dict:
@@ -162,19 +169,25 @@ class Mixture(Examined):
         """The totals behind `score`, which add."""
         self.chosen_method(method)
         runtime = runtime or SerialRuntime()
-        data = self._certain(source, x, y or self.members[0].model.y_name, inputs)
+        data = self._new_rows(source, x, y or self.members[0].model.y_name)
+        way = self._way_of(data, inputs)
         self._refuse(data, runtime)
-        return runtime.sum(MixtureScore(self._carried), _whole_chunks(data), label="score")
+        return runtime.sum(MixtureScore(self._carried, way), _whole_chunks(data), label="score")
 
     @runs
-    def plot(self, out, *, what=None, data=None, x=None, y=None, method=None, runtime: Where = None) -> str:
+    def plot(
+        self, out, *, what=None, data=None, x=None, y=None, method=None, inputs=None, runtime: Where = None
+    ) -> str:
         """Write a picture of how far it can be trusted, or of what matters to it; see `pictures.plot`."""
-        return pictures.plot(self, out, runtime, what=what, data=data, x=x, y=y, method=method)
+        how = {"what": what, "data": data, "x": x, "y": y, "method": method, "inputs": inputs}
+        return pictures.plot(self, out, runtime, **how)
 
     @runs
-    def report(self, source, out, *, train=None, x=None, y=None, method=None, runtime: Where = None) -> dict:
+    def report(
+        self, source, out, *, train=None, x=None, y=None, method=None, inputs=None, runtime: Where = None
+    ) -> dict:
         """Write a page about predictions of a data set with targets; see `report.report`."""
-        return report(self, source, out, runtime, train=train, x=x, y=y, method=method)
+        return report(self, source, out, runtime, train=train, x=x, y=y, method=method, inputs=inputs)
 
     def info(self) -> dict:
         """What the members have in common, and averages over them, JSON-ready.
@@ -219,11 +232,13 @@ class Mixture(Examined):
 
     def opened(self, source, *, x=None, y=None, method=None, inputs=None) -> Dataset:
         self.chosen_method(method)
-        return self._certain(source, x, y or self.members[0].model.y_name, inputs)
+        data = self._new_rows(source, x, y or self.members[0].model.y_name)
+        self._way_of(data, inputs)
+        return data
 
     def judged(self, data: Dataset, runtime: Runtime, *, method, inputs, most: int) -> Judged:
         self._refuse(data, runtime)
-        task = MixtureJudge(self._carried, min(1.0, most / data.rows))
+        task = MixtureJudge(self._carried, min(1.0, most / data.rows), self._way_of(data, inputs))
         found = runtime.sum(task, _whole_chunks(data), label="judge")
         return found[np.argsort(found.number)]
 
@@ -251,15 +266,20 @@ class Mixture(Examined):
         """What tasks carry instead of the members."""
         return self.contents or tuple(member.snapshot.reference for member in self.members)
 
-    def _certain(self, source, x, y, inputs):
-        """A data set to predict, whose inputs are certain."""
+    def _way(self, asked: str | None) -> str:
+        """How members average over uncertain inputs, as `chosen_way`, all alike."""
+        several = self.members[:1] if self.contents else self.members  # sampled ones have one kernel
+        first, *others = [chosen_way(Fitted, member.snapshot, asked) for member in several]
+        return first if all(other == first for other in others) else "montecarlo"
+
+    def _way_of(self, data: Dataset, asked: str | None) -> str | None:
+        """How uncertain inputs of a data set are averaged over; None where they are certain."""
+        return self._way(asked) if way_of(self.first(), data, Fitted, asked) else None
+
+    def _new_rows(self, source, x, y):
+        """A data set to predict."""
         first = self.members[0]
         data = open_data(source, x=x or first.model.x_name, y=y, schema=first.model.schema, uncertain=True)
-        if data.variance or inputs is not None:
-            raise InvalidOption(
-                f"inputs: expected inputs that are certain with a mixture, got {data.variance or inputs!r}; predict "
-                "with single members, or leave it out"
-            )
         check_names(data, first.model.schema)
         first.predict(np.zeros((1, data.inputs)))  # refuses other columns
         return data

@@ -149,7 +149,8 @@ class Facts:
     `energies`, `densities`); the mean `density` of those that are mixed; all in units of the scaled targets"""
     input_errors: dict[str, Any] | None = None
     """where inputs were seen with errors: the `rows` that were looked at, the variance of the noise of scaled targets
-    `noise_seen` beside inputs as they were seen; of cleaning the log `densities` of rows left out by level of the
+    `noise_seen` beside inputs as they were seen; by what each of the `beginnings` was judged, None where it failed, of
+    which the best counts; of that one, of cleaning the log `densities` of rows left out by level of the
     noise, None where they failed, of draws the `rounds` of these"""
     other: dict[str, Any] = field(default_factory=dict)
     """what other versions have written, by name"""

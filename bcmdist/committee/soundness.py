@@ -79,6 +79,7 @@ DEEP = {
 INPUT_ERRORS = {
     "rows": SEVERAL,
     "noise_seen": POSITIVE,
+    "beginnings": every(maybe(NUMBER)).perhaps,
     "densities": every(maybe(NUMBER)).perhaps,
     "rounds": SEVERAL.perhaps,
 }

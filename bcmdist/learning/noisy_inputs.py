@@ -1,7 +1,7 @@
 """Learning where inputs were seen with errors (Quinonero-Candela 2004, 4.3; SYSTEMS T23, T24).
 
-It begins where learning from the inputs as they were seen has ended, with too much noise of targets and too long
-lengthscales, and goes on in rounds: partitions find their inputs at the hyper-parameters of the moment, then these
+It begins where learning from the inputs as they were seen has ended, with too much noise of targets, and goes on in
+rounds: partitions find their inputs at the hyper-parameters of the moment, then these
 climb the evidence of all partitions on their own at the inputs found.
 
     clean   inputs of highest density; the noise is lowered from round to round, which the thesis ends where the noise
@@ -9,6 +9,10 @@ climb the evidence of all partitions on their own at the inputs found.
     hmc     draws of inputs; the noise is learned, too, and, where nobody says what errors inputs have, one variance of
             these for each column: the mean square of the draws' errors. The logarithms of the last rounds are averaged
             (4.3.2)
+
+Where inputs were seen, their errors may look like a rough function, which no round finds out of: so there are other
+beginnings, of longer lengthscales. The one counts at whose end rows that are left out are predicted best (clean), or
+the evidence, with inputs averaged over, is highest (hmc).
 
 What is learned are hyper-parameters: each partition then finds its inputs by itself when it is heard
 (`bcmdist.experts.inputs`), those that arrive later likewise.
@@ -27,7 +31,14 @@ import numpy as np
 from bcmdist.data.partition import Partition
 from bcmdist.experts.inputs.clean import COOLING
 from bcmdist.experts.inputs.density import NOISE
-from bcmdist.learning.evidence.input_tasks import Cleaning, Drawing, InputTrial, Versions, VersionsEvidence
+from bcmdist.learning.evidence.input_tasks import (
+    AveragedEvidence,
+    Cleaning,
+    Drawing,
+    InputTrial,
+    Versions,
+    VersionsEvidence,
+)
 from bcmdist.learning.ground import Ground
 from bcmdist.learning.point import Point, moved, theta_of
 from bcmdist.learning.search import polish
@@ -47,6 +58,8 @@ DRAWS, BURN_IN = 10, 30
 # Standard deviation, of scaled inputs, at which errors that are learned begin: from .05, where .17 is right, a chain
 # needs some 20 rounds, from .3 five.
 FIRST_ERROR = 0.3
+# Beginnings by effort: lengthscales no shorter than so many sqrt(D) standard deviations of inputs.
+SHORTEST = {"quick": (0.0,), "normal": (0.0, 0.5, 1.0), "thorough": (0.0, 0.25, 0.5, 1.0)}
 # Noise at which cleaning begins where nothing is learned, at least, in units of the variance of targets.
 HIGHEST_GIVEN = 0.1
 
@@ -88,7 +101,7 @@ class InputsObjective:
 
     def __call__(self, kernel, likelihood) -> tuple[float, np.ndarray]:
         at = replace(self.at, point=Point("", kernel, likelihood, -np.inf))
-        total = self.turns.sum(at, lambda trial: VersionsEvidence(trial, self.left_out))
+        total = self.turns.sum(at, lambda trial: VersionsEvidence(trial, self.left_out)).total
         return (-np.inf, np.zeros_like(total.gradient)) if total.failures else (total.value, total.gradient)
 
 
@@ -101,6 +114,16 @@ class Turns:
     def begun(self, point: Point, errors: InputErrors) -> Round:
         """At inputs as they were seen."""
         return Round(point, Versions({p.key: np.zeros((1, p.rows, self.inputs)) for p in self.parts}), errors)
+
+    def smoother(self, at: Round, shortest: float) -> Round:
+        """With lengthscales no shorter than that, and the variances of highest evidence at these."""
+        kernel = at.point.kernel
+        lengths = {name: np.maximum(kernel.parameters[name], shortest) for name in kernel.lengthscales}
+        held = tuple(f"kernel.{name}" for name in lengths)
+        point = replace(at.point, kernel=kernel.with_parameters(kernel.parameters | lengths), held=held)
+        point = replace(self.climbed(replace(at, point=point), left_out=False).point, held=())
+        noise = float(point.likelihood.parameters[NOISE][0])
+        return replace(at, point=point, errors=replace(at.errors, highest=noise))
 
     def sum(self, at: Round, task: Callable[[InputTrial], Any]) -> Any:
         """The sum over partitions of a task made for a round."""
@@ -136,10 +159,10 @@ class Turns:
 
     def once(self, make: Callable[[], Round], start: Round, name: str) -> Round:
         """A round, or what a process that was killed has left of it among the scratch."""
-        path = Path(self.ground.scratch, f"inputs-{self._identity(start)}-{name}.npz")
+        path = Path(self.ground.scratch, f"versions-{self._identity(start)}-{name}.npz")
         if not path.exists():
             made = make()
-            facts = json.dumps({"density": made.versions.density, "lengths": made.versions.lengths})
+            facts = json.dumps({"densities": made.versions.densities, "lengths": made.versions.lengths})
             steps = {f"steps{k}": made.versions.steps[part.key] for k, part in enumerate(self.parts)}
             arrays: dict[str, Any] = {"numbers": made.numbers(), "facts": np.array(facts), **steps}
             np.savez(f"{path}.tmp.npz", **arrays)
@@ -167,14 +190,31 @@ def learn_inputs(start: Point, ground: Ground, mean: str, *, way: str, seed: int
     unknown = not turns.parts[0].data.variance
     variance = (FIRST_ERROR**2,) * turns.inputs if unknown else None
     begun = turns.begun(start, InputErrors(way, noise, variance, seed))
-    found, told = (_cleaned if way == CLEAN else _drawn)(turns, begun)
-    rows = sum(part.rows for part in turns.parts)
-    ground.found["input_errors"] = {"rows": rows, "noise_seen": noise} | told
+    ended = [(_cleaned if way == CLEAN else _drawn)(turns, one) for one in _beginnings(turns, begun)]
+    scores = [_score(turns, found) for found, _ in ended] if len(ended) > 1 else [0.0]
+    found, told = ended[int(np.argmax(scores))]
+    told |= {"beginnings": _finite(scores)} if len(ended) > 1 else {}
+    ground.found["input_errors"] = {"rows": sum(part.rows for part in turns.parts), "noise_seen": noise} | told
     return found.point, found.errors
 
 
+def _score(turns, found):
+    """How well a beginning has ended, by rows that training has."""
+    if found.errors.way == CLEAN:
+        return found.versions.density
+    return turns.sum(found, AveragedEvidence).total.value
+
+
+def _beginnings(turns, begun):
+    """Where it begins: as inputs were seen, and with longer lengthscales where these are too short for that."""
+    smoothest = [shortest * np.sqrt(turns.inputs) for shortest in SHORTEST[turns.ground.effort]]
+    kernel = begun.point.kernel
+    least = min((kernel.parameters[name].min() for name in kernel.lengthscales), default=np.inf)
+    return [begun, *(turns.smoother(begun, shortest) for shortest in smoothest if shortest > least)]
+
+
 def _cleaned(turns, begun):
-    """The level of the noise at which rows that are left out are predicted best."""
+    """The level of the noise at which rows that are left out are predicted best, and facts."""
     noise, rounds, densities = begun.errors.highest, [begun], list[float]()
     for level in range(LEVELS):
         rounds.append(turns.once(lambda noise=noise: turns.cleaned(rounds[-1], noise), begun, f"{level}"))
@@ -182,17 +222,21 @@ def _cleaned(turns, begun):
         if level - int(np.argmax(densities)) == PATIENCE:
             break
         noise *= COOLING
-    told = [density if np.isfinite(density) else None for density in densities]
-    return rounds[1 + int(np.argmax(densities))], {"densities": told}
+    best = int(np.argmax(densities))
+    return rounds[1 + best], {"densities": _finite(densities)}
 
 
 def _drawn(turns, begun):
-    """The mean of the logarithms of the last half of the rounds."""
+    """The mean of the logarithms of the last half of the rounds, and facts."""
     last, count, numbers = begun, ROUNDS[turns.ground.effort], []
     for number in range(count):
         last = turns.once(lambda at=last, number=number: turns.drawn(at, number), begun, f"{number}")
         numbers.append(last.numbers())
     return begun.at(np.mean(numbers[count // 2 :], axis=0), last.versions), {"rounds": count}
+
+
+def _finite(figures):
+    return [figure if np.isfinite(figure) else None for figure in figures]
 
 
 def evenly(parts: Sequence[Partition], rows: int) -> list[Partition]:

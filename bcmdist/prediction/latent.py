@@ -4,7 +4,7 @@ Needs the shared variables and the belief only, never the training data. Rows ar
 memory does not grow with the number of new points, and no answer depends on the other rows.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import singledispatch
 
 import numpy as np
@@ -41,9 +41,13 @@ def predict_latent(shared: Shared, belief: Belief, X) -> tuple[np.ndarray, np.nd
         variance is their covariance (n, C, C)
     """
     if shared.members:
-        each = [predict_latent(one.shared, belief[k], X) for k, one in enumerate(shared.members)]
-        return mixed(each) if shared.mixture else _of_classes(each)
+        return beside(shared, [predict_latent(one.shared, belief[k], X) for k, one in enumerate(shared.members)])
     return _moments(belief, shared, X)
+
+
+def beside(shared: Shared, each: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance of f, (n,) or (n, C), from those that its members say, (n,) each."""
+    return mixed(each) if shared.mixture else _of_classes(each)
 
 
 def _of_classes(said) -> tuple[np.ndarray, np.ndarray]:

@@ -125,11 +125,11 @@ def fit_shape(residuals: Histogram | Iterable[float]) -> Shape:
     for components in range(1, MOST_COMPONENTS + 1):
         if fewest < LEAST_RESIDUALS * components:
             break
-        fitted = [_mixture(half, components) for half in counted.counts[::-1]]
+        fitted = _mixtures(counted.counts[::-1], components)
         densities.append(np.array([shape.log_density(_NODES) for shape in fitted]))
         if _gain(counted.counts, densities[-1] - densities[chosen]) > DECISIVE:
             chosen = components
-    return _mixture(counted.counts.sum(axis=0), chosen) if chosen else NORMAL
+    return _mixtures(counted.counts.sum(axis=0, keepdims=True), chosen)[0] if chosen else NORMAL
 
 
 def _gain(counts, gains) -> float:
@@ -145,23 +145,35 @@ def decided_by(gains, weights) -> tuple[float, float]:
     return float(mean), math.sqrt((weights * (bounded - mean) ** 2).sum() / total / total)
 
 
-def _mixture(counts, components) -> Shape:
-    """Weights and scales of highest likelihood for counts (NODES,), by expectation maximisation."""
-    used = counts > 0
-    counts, squares = counts[used], _NODES[used] ** 2
-    total = counts.sum()
-    levels = (np.arange(components) + 0.5) / components
-    at = np.searchsorted(np.cumsum(counts) / total, levels).clip(max=len(counts) - 1)
-    start = np.full(1, counts @ squares / total) if components == 1 else 2.0 * squares[at]
-    variances = np.maximum(start, NARROWEST**2)
-    weights = np.full(components, 1.0 / components)
+def _mixtures(counts, components) -> list[Shape]:
+    """Weights and scales of highest likelihood for each of some counts (m, NODES), by expectation maximisation.
+
+    All m take their steps together, which are of small arrays: (m, components, NODES).
+    """
+    used = counts.any(axis=0)
+    counts, squares = counts[:, used], _NODES[used] ** 2
+    total = counts.sum(axis=1, keepdims=True)
+    variances = np.maximum(_start(counts / total, squares, components), NARROWEST**2)
+    weights = np.full(variances.shape, 1.0 / components)
     for _ in range(STEPS if components > 1 else 0):
-        logs = np.log(weights) - 0.5 * (np.log(variances) + squares[:, None] / variances)
-        shares = np.exp(logs - logs.max(axis=1, keepdims=True))
+        logs = squares / variances[..., None]
+        logs += np.log(variances / weights**2)[..., None]
+        logs -= logs.min(axis=1, keepdims=True)
+        shares = np.exp(-0.5 * logs)
         shares *= (counts / shares.sum(axis=1))[:, None]
-        heard = shares.sum(axis=0)
+        heard = shares.sum(axis=2)
         weights = (heard + 1.0) / (total + components)  # one residual each beforehand: none vanishes
-        variances = np.maximum(squares @ shares / np.maximum(heard, np.finfo(float).tiny), NARROWEST**2)
+        variances = np.maximum(shares @ squares / np.maximum(heard, np.finfo(float).tiny), NARROWEST**2)
     scales = np.sqrt(variances)
-    order = np.argsort(scales)
-    return Shape(tuple(weights[order].tolist()), tuple(scales[order].tolist()))
+    order = np.argsort(scales, axis=1)
+    fitted = zip(np.take_along_axis(weights, order, 1), np.take_along_axis(scales, order, 1), strict=True)
+    return [Shape(tuple(weight.tolist()), tuple(scale.tolist())) for weight, scale in fitted]
+
+
+def _start(portions, squares, components):
+    """Variances (m, components): of all, or twice the squares of which equal parts are smaller."""
+    if components == 1:
+        return portions @ squares[:, None]
+    levels = (np.arange(components) + 0.5) / components
+    at = np.array([np.searchsorted(np.cumsum(one), levels) for one in portions])
+    return 2.0 * squares[at.clip(max=len(squares) - 1)]

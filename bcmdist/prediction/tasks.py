@@ -52,11 +52,12 @@ class Score:
     def __call__(self, part, rows) -> Scores:
         fitted = self.predictor.of_commit(self.fitted)
         number = row_numbers(part) if fitted.in_cells and not self.way else np.arange(part.start, part.stop)
-        around = _around(rows, self.way)
+        around = around_of(rows, self.way)
         return score_rows(fitted, rows.X, model_observations(fitted.model, part, rows.obs), number, around)
 
 
-def _around(rows, way):
+def around_of(rows, way: str | None) -> Around | None:
+    """By how much the inputs of rows of a partition may be off; None where they are certain."""
     return None if way is None or rows.X_variance is None else Around(rows.X_variance, way)
 
 
@@ -86,7 +87,7 @@ class Judge:
         obs = model_observations(fitted.model, part, rows.obs)
         if not some.any():
             return nothing(fitted.model.inputs)
-        around = _around(rows, self.way)
+        around = around_of(rows, self.way)
         return judge_rows(fitted, rows.X[some], obs[some], number[some], around and around[some])
 
 
@@ -141,7 +142,7 @@ class Predict:
     def __call__(self, part, rows) -> int:
         fitted = self.predictor.of_commit(self.fitted)
         _check_companions(fitted, part, rows)
-        write_rows(self.out, part.start, predict_rows(fitted, rows.X, rows.obs, around=_around(rows, self.way)))
+        write_rows(self.out, part.start, predict_rows(fitted, rows.X, rows.obs, around=around_of(rows, self.way)))
         return part.rows
 
 

@@ -27,10 +27,16 @@ while he puts blobs and until they are committed, either still has it, or his re
 """
 
 import re
+from collections.abc import Hashable
+
+from zict import LRU
 
 from bcmdist.errors import InvalidOption, ModelDamaged, ModelNotFound
+from bcmdist.storage.cache import get_or_make, least_recently_used
 
 BLOB_NAME = re.compile(r"[0-9a-f]{64}")
+NAME_BYTES, NAMED_BYTES = 150, 2**24  # of a name in memory, and of all that are kept
+_NAMED: LRU[Hashable, frozenset[str]] = least_recently_used(NAMED_BYTES, lambda names: NAME_BYTES * (1 + len(names)))
 
 
 def prune(store, keep: int) -> dict:
@@ -102,10 +108,16 @@ def _named(store, numbers, *, gone=False):
         halos = ((record["facts"].get("fit") or {}).get("cells") or {}).get("halos")
         if halos and halos not in segments:
             found.update(_read(gone, lambda halos=halos: [bytes(row).hex() for row in store.get_array(halos)]))
-    for segment in segments:
-        entries = _read(gone, lambda segment=segment: store.get_segment(segment))
-        found.update(name for entry in entries for name in (entry.at, entry.state) if BLOB_NAME.fullmatch(name))
-    return found
+    return found.union(*(_read(gone, lambda segment=segment: _named_in(store, segment)) for segment in segments))
+
+
+def _named_in(store, segment):
+    """Names of blobs in the entries of a segment, which never change: read once while one model commits often."""
+    return get_or_make(_NAMED, segment, lambda: frozenset(_blobs_of(store.get_segment(segment))))
+
+
+def _blobs_of(entries):
+    return (name for entry in entries for name in (entry.at, entry.state) if BLOB_NAME.fullmatch(name))
 
 
 def _names_in(value):

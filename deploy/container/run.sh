@@ -2,7 +2,8 @@
 # Checks the compose file, builds the image, runs the package in it and all of the compose file (compose.sh), with what
 # is installed here of docker, or of buildah, podman and podman-compose.
 # From the environment: BASE (python:3.12-slim), or BASE=debootstrap for one of Debian's packages, by buildah, where no
-# registry can be reached; BUILD (nothing), options of the build, as "--volume /etc/pip.conf:/etc/pip.conf:ro".
+# registry can be reached; BUILD (nothing), options of the build, as "--volume /etc/pip.conf:/etc/pip.conf:ro";
+# COMPOSE_SCHEMA, a copy of compose-spec.json of the Compose specification, checked by jsonschema and PyYAML.
 cd "$(dirname "$0")"
 . ../processes.sh
 base=${BASE:-python:3.12-slim}
@@ -26,6 +27,20 @@ if docker compose version >/dev/null 2>&1; then
     echo "ok: docker compose config"
 else
     echo "missing: docker compose; compose.yaml was not checked by it"
+fi
+if [ -n "${COMPOSE_SCHEMA:-}" ]; then
+    python - "$COMPOSE_SCHEMA" <<'PYTHON'
+import json
+import sys
+from pathlib import Path
+
+import jsonschema
+import yaml
+
+schema = json.loads(Path(sys.argv[1]).read_text())
+jsonschema.Draft7Validator(schema).validate(yaml.safe_load(Path("compose.yaml").read_text()))
+PYTHON
+    echo "ok: compose.yaml against $(basename "$COMPOSE_SCHEMA")"
 fi
 
 if docker info >/dev/null 2>&1; then

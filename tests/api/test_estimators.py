@@ -90,27 +90,6 @@ def test_estimators_are_the_facade(rows, rng):
     np.testing.assert_array_equal(estimator.predict(X, quantiles=[0.5]).shape, (120, 1))
 
 
-def test_errors_of_inputs_are_averaged_over(rows, rng):
-    """As by the facade; where there are none, nothing changes but by rounding."""
-    X, f = rows
-    estimator = GBCMRegressor(**QUICK).fit(X, targets(GBCMRegressor, f, rng))
-    plain = estimator.predict(X[:9], return_std=True)
-    np.testing.assert_allclose(estimator.predict(X[:9], return_std=True, X_std=[0.0, 0.0]), plain, rtol=1e-8)
-    std = np.tile([0.3, 0.2], (9, 1))
-    mean, deviation = estimator.predict(X[:9], return_std=True, X_std=std)
-    found = estimator.gbcm_.predict(X[:9], X_variance=std**2)
-    np.testing.assert_array_equal(mean, found["observation_mean"])
-    np.testing.assert_array_equal(deviation, np.sqrt(found["observation_variance"]))
-    assert np.all(deviation > plain[1])
-    width = np.ptp(estimator.predict_interval(X[:9], X_std=std), axis=1)
-    assert np.all(width > np.ptp(estimator.predict_interval(X[:9]), axis=1))
-    for bad in (std[:3], -std, [0.1, np.nan]):
-        with pytest.raises(InvalidData, match=r"X_std: expected standard deviations, 0 or more, .*\(9, 2\) or \(2,\)"):
-            estimator.predict(X[:9], X_std=bad)
-    with pytest.raises(InvalidOption, match="return_cov and X_std"):
-        estimator.predict(X[:9], return_cov=True, X_std=std)
-
-
 def test_the_covariance_has_the_deviations_on_its_diagonal(rows, rng):
     X, f = rows
     estimator = GBCMRegressor(**QUICK).fit(X, targets(GBCMRegressor, f, rng))

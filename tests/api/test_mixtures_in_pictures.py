@@ -98,7 +98,12 @@ def test_the_commands_on_a_sampled_mixture(rows, make_data, tmp_path):
     assert any("chains have not mixed" in one for one in json.loads(done.stdout)["remarks"])
     refused = CliRunner().invoke(cli, [*command, "--inputs", "exact"])
     assert refused.exit_code == 1
-    assert "expected inputs that are certain with a mixture" in refused.stderr
+    assert "inputs: expected an array X_variance beside X" in refused.stderr
+    zarr.open_group(path, mode="r+").create_array("X_variance", data=np.full(X.shape, 0.1), chunks=(50, 2))
+    done = CliRunner().invoke(cli, [*command, "--inputs", "taylor"])
+    assert done.exit_code == 0, done.output
+    expected = Mixture.load(model).score(path, inputs="taylor")["mnlp"]
+    assert json.loads(done.stdout)["scores"]["mnlp"] == pytest.approx(expected, rel=1e-9)
 
 
 # --- Inputs that are uncertain ---

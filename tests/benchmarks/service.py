@@ -2,11 +2,15 @@
 
     python tests/benchmarks/service.py [--quick] [--json]
 
-Each connection asks `RATE` times a second on average, at random times, whether or not it has been answered late: a
-time is that from when it meant to ask until it has its answer. Beside them one asker sends rows, again under the same
-key after each error. The model's own compute time is that of a request alone, as the service tells it by
-`Server-Timing`, the median of some before the load. Askers share the machine's cores with the service. Full mode takes
-a minute and is run by hand on a quiet machine; quick mode only shows that the benchmark works.
+Three loads, one after the other. Alone: one connection, one request after the other. Saturated: each connection asks
+again as soon as it has its answer; that is as much as the service can do, and a time is a connection's turn among 50.
+Half: each connection asks at random times, all of them together half as often as were answered at saturation, whether
+or not it has been answered late; a time is that from when it meant to ask until it has its answer.
+
+Beside the last two one asker sends rows, again under the same key after each error. The model's own compute time is
+that of requests alone, as the service tells it by `Server-Timing`, a median. Bodies are made before, and askers are
+plain sockets, but they share the machine's cores with the service. Full mode takes a minute for each load and is run by
+hand on a quiet machine; quick mode only shows that the benchmark works.
 """
 
 import argparse
@@ -14,7 +18,6 @@ import asyncio
 import json
 import signal
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -22,12 +25,14 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
 import numpy as np
+import psutil
 
 from bcmdist import GBCM, Settings
 
 CONNECTIONS, POINTS, INPUTS, ROWS = 50, 100, 8, 200
+BODIES, ALONE = 20, 40  # different requests; those that are sent one by one, the first half to warm up
+AGAIN_SECONDS = 1.0  # between two batches of rows, or after an error of one
 WANTED = "errors 0, p50 <= 3 and p99 <= 10 times the model's own compute time"
 
 
@@ -35,11 +40,9 @@ WANTED = "errors 0, p50 <= 3 and p99 <= 10 times the model's own compute time"
 class Size:
     query: int
     seconds: float
-    rate: float
-    """requests of a connection a second"""
 
 
-FULL, QUICK = Size(query=1000, seconds=60.0, rate=0.25), Size(query=200, seconds=4.0, rate=0.5)
+FULL, QUICK = Size(query=1000, seconds=60.0), Size(query=200, seconds=3.0)
 
 
 def fitted(folder, query):
@@ -54,64 +57,135 @@ def points(rng, rows):
     return {"X": rng.uniform(-2, 2, (rows, INPUTS)).tolist()}
 
 
-async def predicting(http, size, rng, found):
-    """Ask until the time is over; when an answer is late, the next question has waited since it was due."""
-    due, end = time.perf_counter(), time.perf_counter() + size.seconds
-    while (due := due + rng.exponential(1.0 / size.rate)) < end:
-        await asyncio.sleep(max(0.0, due - time.perf_counter()))
+class Asker:
+    """A connection that is kept."""
+
+    def __init__(self, port):
+        self._port, self._streams = port, None
+
+    async def ask(self, target, body: bytes, *headers):
+        """Status and headers of the answer, and the answer, to a POST of JSON, or a GET without a body."""
+        if self._streams and self._streams[0].at_eof():  # the server has closed what nobody used for some seconds
+            self.close()
         try:
-            answer = await http.post("/models/wave/predict", json=points(rng, POINTS))
-            found["errors"] += answer.status_code != 200
-        except httpx.TransportError:
-            found["errors"] += 1
-        found["seconds"].append(time.perf_counter() - due)
+            reader, writer = self._streams = self._streams or await asyncio.open_connection("127.0.0.1", self._port)
+            kind = ["Content-Type: application/json", f"Content-Length: {len(body)}"] if body else []
+            head = [f"{'POST' if body else 'GET'} {target} HTTP/1.1", f"Host: 127.0.0.1:{self._port}", *kind, *headers]
+            writer.write("\r\n".join([*head, "", ""]).encode() + body)
+            status, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+            told = dict(line.lower().split(": ", 1) for line in lines if line)
+            return int(status.split()[1]), told, await reader.readexactly(int(told["content-length"]))
+        except (OSError, EOFError):
+            self.close()
+            return 0, {}, b""
+
+    def close(self):
+        if self._streams:
+            self._streams[1].close()
+        self._streams = None
 
 
-async def sending(http, size, rng, found):
-    """Send rows, one request after the other, each until it is answered."""
-    end = time.perf_counter() + size.seconds
-    while time.perf_counter() < end:
-        body = points(rng, ROWS)
-        body["y"] = [row[1] for row in body["X"]]
-        key = f"rows-{found['sent']}"
-        answer = await http.post("/models/wave/rows", json=body, headers={"Idempotency-Key": key})
-        found["errors"] += answer.status_code != 200
-        found["sent"] += 1
-        await asyncio.sleep(1.0)
+class Load:
+    """Askers of predictions, how long each answer took, and how many went wrong."""
 
+    def __init__(self, port, bodies, connections=CONNECTIONS):
+        self.askers, self.bodies = [Asker(port) for _ in range(connections)], bodies
+        self.seconds, self.own_seconds, self.errors = [], [], 0
 
-async def alone(http, rng):
-    """Milliseconds of computing, and until the answer, of requests that come one by one."""
-    own, whole = [], []
-    for _ in range(15):
+    async def _once(self, asker, body, due):
+        status, told, _ = await asker.ask("/models/wave/predict", body)
+        self.seconds.append(time.perf_counter() - due)
+        self.errors += status != 200
+        if status == 200:
+            self.own_seconds.append(1e-3 * float(told["server-timing"].partition("dur=")[2]))
+
+    async def one_by_one(self, count):
+        """Requests of the first connection."""
+        for number in range(count):
+            await self._once(self.askers[0], self.bodies[number % BODIES], time.perf_counter())
+
+    async def closed(self, seconds):
+        """As many as are answered within a time."""
+        end = time.perf_counter() + seconds
+
+        async def go_on(first, asker):
+            number = first
+            while (now := time.perf_counter()) < end:
+                await self._once(asker, self.bodies[number % BODIES], now)
+                number += 1
+
+        await asyncio.gather(*(go_on(k, asker) for k, asker in enumerate(self.askers)))
+
+    async def open(self, seconds, rate):
+        """So many a second, at random times; when an answer is late, the next question has waited since it was due."""
         begun = time.perf_counter()
-        answer = await http.post("/models/wave/predict", json=points(rng, POINTS))
-        whole.append(1e3 * (time.perf_counter() - begun))
-        own.append(float(answer.headers["Server-Timing"].partition("dur=")[2]))
-    return statistics.median(own[5:]), statistics.median(whole[5:])
+
+        async def go_on(first, asker):
+            rng, due = np.random.default_rng(first), begun
+            while (due := due + rng.exponential(len(self.askers) / rate)) < begun + seconds:
+                await asyncio.sleep(max(0.0, due - time.perf_counter()))
+                await self._once(asker, self.bodies[rng.integers(BODIES)], due)
+
+        await asyncio.gather(*(go_on(k, asker) for k, asker in enumerate(self.askers)))
+
+    def close(self):
+        for asker in self.askers:
+            asker.close()
 
 
-async def loaded(url, size):
+class Sending:
+    """Rows, batch after batch, each until it is answered."""
+
+    def __init__(self, port, rng):
+        self.asker, self._rng, self.sent, self.errors, self.over = Asker(port), rng, 0, 0, False
+
+    async def run(self):
+        while not (self.over and self.sent):
+            body = points(self._rng, ROWS)
+            body["y"] = [row[1] for row in body["X"]]
+            text, status = json.dumps(body).encode(), 0
+            while status != 200:
+                status, _, _ = await self.asker.ask("/models/wave/rows", text, f"Idempotency-Key: rows-{self.sent}")
+                self.errors += status != 200
+                await asyncio.sleep(AGAIN_SECONDS)
+            self.sent += 1
+
+
+async def loaded(port, size, process):
     """Figures of a service under load."""
-    limits = httpx.Limits(max_connections=CONNECTIONS + 1, max_keepalive_connections=CONNECTIONS + 1)
-    found = {"seconds": [], "errors": 0, "sent": 0}
-    async with httpx.AsyncClient(base_url=url, limits=limits, timeout=30) as http:
-        own, whole = await alone(http, np.random.default_rng(1))
-        askers = [predicting(http, size, np.random.default_rng(10 + k), found) for k in range(CONNECTIONS)]
-        await asyncio.gather(*askers, sending(http, size, np.random.default_rng(2), found))
-        rows = (await http.get("/models/wave")).json()["rows"]
-    p50, p99 = (1e3 * np.quantile(found["seconds"], level) for level in (0.5, 0.99))
-    return {
-        "requests": len(found["seconds"]),
-        "errors": found["errors"],
-        "own_ms": own,
-        "alone_ms": whole,
-        "p50_ms": p50,
-        "p99_ms": p99,
-        "p50_times": p50 / own,
-        "p99_times": p99 / own,
-        "rows_lost_or_doubled": rows - 4000 - ROWS * found["sent"],
-    }
+    rng = np.random.default_rng(1)
+    bodies = [json.dumps(points(rng, POINTS), separators=(",", ":")).encode() for _ in range(BODIES)]
+    alone = Load(port, bodies, 1)
+    await alone.one_by_one(ALONE)
+    own, whole = (np.median(seconds[ALONE // 2 :]) for seconds in (alone.own_seconds, alone.seconds))
+    found = {"own_ms": 1e3 * own, "alone_ms": 1e3 * whole, "alone_times": whole / own}
+    sending = Sending(port, rng)
+    rows = asyncio.create_task(sending.run())
+    for name in ("saturated", "half"):
+        load, cpu, begun = Load(port, bodies), process.cpu_times(), time.perf_counter()
+        if name == "saturated":
+            await load.closed(size.seconds)
+        else:
+            await load.open(size.seconds, 0.5 * found["saturated_a_second"])
+        took, after = time.perf_counter() - begun, process.cpu_times()
+        p50, p99 = np.quantile(load.seconds, (0.5, 0.99))
+        found |= {f"{name}_requests": len(load.seconds), f"{name}_errors": load.errors}
+        found |= {f"{name}_a_second": len(load.seconds) / took}
+        found |= {f"{name}_cpu_ms": 1e3 * (after.user + after.system - cpu.user - cpu.system) / len(load.seconds)}
+        found |= {f"{name}_p50_ms": 1e3 * p50, f"{name}_p99_ms": 1e3 * p99}
+        found |= {f"{name}_p50_times": p50 / own, f"{name}_p99_times": p99 / own}
+        load.close()
+    sending.over = True
+    await rows
+    return found | await _ingested(port, sending)
+
+
+async def _ingested(port, sending):
+    """What became of the rows."""
+    _, _, told = await sending.asker.ask("/models/wave", b"")
+    sending.asker.close()
+    heard = json.loads(told)["rows"] - 4000
+    return {"batches": sending.sent, "batch_errors": sending.errors, "rows_odd": heard - ROWS * sending.sent}
 
 
 def figures(size) -> dict:
@@ -124,13 +198,13 @@ def figures(size) -> dict:
         fitted(models, size.query)
         command = [sys.executable, "-m", "bcmdist", "serve", models, "--port", port, "--jobs", f"{folder}/jobs"]
         with open(log, "wb") as errors:
-            process = subprocess.Popen([*map(str, command), "--max-rate", "1000"], stderr=errors)
+            process = subprocess.Popen([*map(str, command), "--max-rate", "100000"], stderr=errors)
         try:
             while "listening on" not in log.read_text():
                 if process.poll() is not None:
                     raise SystemExit(log.read_text())
                 time.sleep(0.1)
-            return asyncio.run(loaded(f"http://127.0.0.1:{port}", size))
+            return asyncio.run(loaded(port, size, psutil.Process(process.pid)))
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(60)

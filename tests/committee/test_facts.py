@@ -40,7 +40,7 @@ FULL = replace(
     spread={"rows": 300, "gain": 0.1, "gain_error": 0.02, "process": None},
     networks={"rows": 300, "log_evidence": [-12.5], "noise_variance": [0.1], "evaluations": [40]},
     deep={"rows": 270, "left_out": 30, "energy": -80.5, "density": -0.5, "evaluations": 110},
-    input_errors={"rows": 300, "noise_seen": 0.25, "densities": [-0.5, None]},
+    input_errors={"rows": 300, "noise_seen": 0.25, "densities": [-0.5, None], "beginnings": [-2.5, None]},
     lag={"stream": {"partitions": 2, "rows": 20, "seconds": 1.5, "at": 1.8e9}},
     other={"of a later version": [1]},
 )

@@ -16,13 +16,13 @@ from bcmdist.data.writing import write_dataset
 from bcmdist.errors import InvalidData, InvalidOption, ModelDamaged
 from bcmdist.experts.inputs.clean import climbed, levels
 from bcmdist.experts.inputs.density import Beliefs, Seen, log_density
-from bcmdist.experts.inputs.draws import drawn
+from bcmdist.experts.inputs.draws import drawn, log_evidence
 from bcmdist.experts.inputs.message import averaged
 from bcmdist.experts.inputs.tasks import load_versions
 from bcmdist.experts.message import Message
 from bcmdist.learning.evidence.input_tasks import Versions, kept_rows, left_out_density
 from bcmdist.learning.first_commit import _job
-from bcmdist.learning.noisy_inputs import Round, Turns
+from bcmdist.learning.noisy_inputs import Round, Turns, learn_inputs
 from bcmdist.learning.point import Point
 from bcmdist.model.input_errors import InputErrors
 from bcmdist.model.likelihoods import make_likelihood
@@ -129,6 +129,26 @@ def test_draws_have_the_moments_of_a_grid():
     # Four standard errors of 400 nearly independent draws: .2 deviations for their mean, .14 for their deviation.
     assert found.steps[:, 1, 0].mean() == pytest.approx(mean, abs=0.2 * deviation)
     assert found.steps[:, 1, 0].std() == pytest.approx(deviation, rel=0.14)
+
+
+@pytest.mark.slow
+def test_the_evidence_is_averaged_over_inputs():
+    """Of one row beside one whose input is known: against an integral on a grid; 20 seeds, four standard errors."""
+    beliefs = beliefs_of(mean="zero", inputs=1, noise=0.05)
+    seen = Seen(np.array([[0.0], [0.8]]), np.array([[[0.0]], [[1.0]]]), unweighted(np.array([1.0, 0.7])))
+    grid = np.linspace(-6, 6, 1201)
+    p = np.exp([log_density(beliefs, seen, np.array([[0.0], [z]]))[0] for z in grid])
+    expected = np.log(p.sum() * (grid[1] - grid[0]) / np.sqrt(2 * np.pi))
+    found = np.array([log_evidence(beliefs, seen, seed=k) for k in range(20)])
+    assert found.std() < 0.5
+    assert found.mean() == pytest.approx(expected, abs=4 * found.std() / np.sqrt(20) + 0.02)  # the log of a mean is low
+
+
+def test_the_evidence_of_known_inputs_is_that_of_their_rows(rng):
+    beliefs, seen = beliefs_of(), seen_of(rng)
+    exact = replace(seen, root=np.zeros_like(seen.root))
+    expected = log_density(beliefs, exact, np.zeros((12, 2)))[0]
+    assert log_evidence(beliefs, exact, seed=1) == pytest.approx(expected, abs=1e-9)  # powers add up to one
 
 
 def test_rows_left_out_are_predicted_by_the_others_at_their_inputs(rng):
@@ -254,6 +274,20 @@ def test_forgetting_what_was_ingested_gives_the_model_of_before(way, noisy, fold
 @pytest.mark.parametrize("asked", [KNOWN, DRAWN], ids=["clean", "hmc"])
 def test_the_cluster_says_the_same(noisy, cluster, asked):
     assert_same_committee(GBCM.fit(noisy, asked).committee, GBCM.fit(noisy, asked, runtime=cluster).committee)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["clean", "hmc"])
+def test_learning_on_a_cluster_is_learning_in_one_process(way, folder, cluster):
+    """Through all rounds of moved inputs or draws, of more partitions than two, whose sums depend on their order."""
+    data = write_sinc(folder, f"same-{way}.zarr", rows=120)
+    effort = {"clean": "normal", "hmc": "quick"}[way]  # several beginnings, or one
+    asked = replace(CLEAN, noisy_inputs=way, kernel="se", rows_per_expert=25, query=20, effort=effort)
+    one, other = GBCM.fit(data, asked), GBCM.fit(data, asked, runtime=cluster)
+    assert len(one.ledger) > 2
+    for name, value in one.info()["hyperparameters"].items():
+        np.testing.assert_allclose(other.info()["hyperparameters"][name], value, rtol=1e-10)
+    assert_same_committee(one.committee, other.committee)
 
 
 @pytest.mark.slow
@@ -391,6 +425,40 @@ def test_what_reads_rows_where_they_are_stored_is_refused(cleaned, noisy, folder
     with pytest.raises(InvalidOption, match="hmc: expected inputs as they were seen"):
         sample_posterior(noisy, replace(CLEAN, kernel="se"), model=folder / "sampled")
     assert not (folder / "sampled").exists()
+
+
+def begun_roughly(start, *arguments, **how):
+    """Learning that begins at a lengthscale that is far too short."""
+    parameters = start.kernel.parameters | {"lengthscale": np.array([0.05])}
+    return learn_inputs(replace(start, kernel=start.kernel.with_parameters(parameters)), *arguments, **how)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["clean", "hmc"])
+def test_it_begins_smoothly_too_and_the_best_end_counts(way, folder, monkeypatch):
+    """Where inputs as they were seen are fitted by a rough function."""
+    few = write_sinc(folder, f"rough-{way}.zarr", rows=40, variance=1.0, seed=2)
+    begun, scores = [], iter([-3.0, -1.0, -2.0])
+    smoother = Turns.smoother
+
+    def noted(turns, at, shortest):
+        begun.append((at, smoother(turns, at, shortest)))
+        return begun[-1][1]
+
+    monkeypatch.setattr(Turns, "smoother", noted)
+    monkeypatch.setattr("bcmdist.learning.noisy_inputs._score", lambda *_: next(scores))
+    monkeypatch.setattr("bcmdist.learning.noisy_inputs.ROUNDS", {"normal": 2})
+    monkeypatch.setattr("bcmdist.learning.noisy_inputs.LEVELS", 2)
+    monkeypatch.setattr("bcmdist.learning.prepare.learn_inputs", begun_roughly)
+    asked = replace(CLEAN, noisy_inputs=way, kernel="se", rows_per_expert=40, effort="normal")
+    info = GBCM.fit(few, asked).info()
+    assert info["input_errors"]["beginnings"] == [-3.0, -1.0, -2.0]
+    for (at, smooth), shortest in zip(begun, (0.5, 1.0), strict=True):
+        assert at.point.kernel.parameters["lengthscale"] == [0.05]
+        assert smooth.point.kernel.parameters["lengthscale"] == [shortest]
+        assert smooth.point.held == ()
+        # What a smooth function does not explain is noise.
+        assert smooth.errors.highest == smooth.point.likelihood.parameters["noise_variance"][0] > at.errors.highest
 
 
 @pytest.mark.slow

@@ -5,13 +5,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 from numpy.polynomial.hermite_e import hermegauss
+from scipy.stats import multivariate_normal
 
 from bcmdist.committee.committee import Committee
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.message import zero
-from bcmdist.model.kernels.expected import expected_bumps
+from bcmdist.model.kernels.expected import expected_bumps, expected_units
 from bcmdist.model.likelihoods import Bernoulli, Gaussian, make_likelihood
 from bcmdist.model.mean import Mean
+from bcmdist.model.shared.networks import Networks
 from bcmdist.model.shared.query import prepare
 from bcmdist.model.shared.radial import Radial
 from bcmdist.model.shared.weights import Weights
@@ -91,6 +93,57 @@ def test_exact_moments_are_those_of_quadrature(rng, case):
     np.testing.assert_allclose(covariance, with_x, atol=1e-10)
 
 
+def networks(rng, problem, mean="constant", steepness=1.0):
+    """Two networks of 9 units each, one of which takes the noise for larger."""
+    inner = steepness * rng.standard_normal((2, 9, 3))
+    shared = Networks(inner, np.array([0.8, 1.3]), np.array([0.7, 1.3]), make_kernel("se"), Mean(mean))
+    message = expert_message(shared, Gaussian(NOISE), problem.X, problem.obs)
+    return Fitted(Bare(shared), shared.belief(message.eta, message.precision))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mean", ["zero", "linear"])
+def test_exact_moments_of_networks(rng, mean):
+    """Of networks side by side, whose mixture is predicted."""
+    problem = regression_problem(rng)
+    predictor, U = networks(rng, problem, mean), problem.Xs[:6]
+    expected = quadrature(predictor, U, spread(U), nodes=200)  # erf has poles near the real line: it converges slowly
+    for ours, theirs in zip(exact.moments(predictor, U, spread(U)), expected[:2], strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-8)
+
+
+def test_exact_moments_of_networks_are_those_of_draws(rng):
+    """With inputs so uncertain that units are steps: five standard errors of 10^5 draws."""
+    problem = regression_problem(rng)
+    predictor, u = networks(rng, problem, steepness=20.0), np.array([[0.2, -0.4]])
+    mean, variance = predictor.latent(rng.multivariate_normal(u[0], SPREAD, 100_000))
+    m, v = exact.moments(predictor, u, SPREAD[None])
+    error = mean.std() / np.sqrt(len(mean))
+    assert abs(m[0] - mean.mean()) < 5 * error
+    square = (mean - mean.mean()) ** 2 + variance
+    assert abs(v[0] - square.mean()) < 5 * square.std() / np.sqrt(len(mean))
+
+
+def test_units_are_steps_of_normal_variables(rng):
+    """Covariances by the bivariate normal's own distribution function, and slopes by differences in u."""
+    inner, u = np.array([[0.3, 2.0, -1.0], [-0.2, 1.0, 0.5], [0.1, 8.0, 3.0]]), np.array([0.2, 0.1])
+    for scale in (0.1, 1.0, 30.0):  # correlations up to .9, .98, .9995
+        said = expected_units(u, scale * SPREAD, inner)
+        mean, C = inner[:, 0] + inner[:, 1:] @ u, inner[:, 1:] @ (scale * SPREAD) @ inner[:, 1:].T
+        for i, j in [(0, 1), (0, 2), (1, 1), (2, 2)]:  # noise of variance 1/2 on each turns erf into steps
+            normal = multivariate_normal(np.zeros(2), np.eye(2) + 2.0 * C[np.ix_([i, j], [i, j])])
+            expected = 4.0 * normal.cdf(np.sqrt(2.0) * mean[[i, j]]) - said.single[i] - said.single[j] - 1.0
+            assert said.pairs[i, j] == pytest.approx(expected, abs=1e-9)  # as good as scipy's is
+        step = 1e-5
+        for d in range(2):
+            up, down = (
+                expected_units(u + sign * step * np.eye(2)[d], scale * SPREAD, inner).single for sign in (1, -1)
+            )
+            slope = (up - down) / (2 * step)  # E of the gradient, by Stein's lemma
+            found = np.linalg.solve(scale * SPREAD, said.with_inputs.T)[d]
+            np.testing.assert_allclose(found, slope, atol=1e-8)
+
+
 @pytest.mark.parametrize("mean", ["zero", "linear"])
 def test_exact_moments_of_relevance_vectors(rng, mean):
     problem = regression_problem(rng)
@@ -119,9 +172,10 @@ def test_moments_of_a_gp_in_terms_of_its_rows(rng):
 
 @pytest.mark.parametrize("way", [exact.moments, taylor.moments, sampled.moments])
 @pytest.mark.parametrize("mean", ["zero", "linear"])
-def test_certain_inputs_are_predicted_as_ever(rng, way, mean):
+@pytest.mark.parametrize("side_by_side", [False, True])
+def test_certain_inputs_are_predicted_as_ever(rng, way, mean, side_by_side):
     problem = regression_problem(rng)
-    predictor = fitted(problem, mean=mean)
+    predictor = networks(rng, problem, mean) if side_by_side else fitted(problem, mean=mean)
     for ours, theirs in zip(
         way(predictor, problem.Xs, spread(problem.Xs, 0.0)), predictor.latent(problem.Xs), strict=True
     ):
@@ -190,3 +244,8 @@ def test_small_variances_lose_no_digits(rng):
     np.testing.assert_allclose(said.covariance, slopes @ S @ slopes.T, rtol=1e-8)
     np.testing.assert_allclose(said.with_inputs, slopes @ S, rtol=1e-8)
     assert np.all(expected_bumps(u, 0.0 * S, Z, 2.0, lengthscale).covariance == 0.0)
+    inner = rng.standard_normal((6, 3))
+    said = expected_units(u, S, inner)
+    slopes = 2.0 / np.sqrt(np.pi) * np.exp(-((inner[:, 0] + inner[:, 1:] @ u) ** 2))[:, None] * inner[:, 1:]
+    np.testing.assert_allclose(said.covariance, slopes @ S @ slopes.T, rtol=1e-8)
+    np.testing.assert_allclose(said.with_inputs, slopes @ S, rtol=1e-8)

@@ -87,6 +87,22 @@ def test_a_lost_worker_is_replaced_by_a_free_one_or_by_the_next_to_come():
     assert known.given["a"] is mine == {"w1", NOWHERE}  # the set that tasks have
 
 
+def test_others_keep_to_what_nobody_has_and_use_all_where_that_is_nothing():
+    known = allotments(3)
+    others = known.others
+    assert others == {"w0", "w1", "w2", NOWHERE}
+    known.ask("a", Portion(workers=1))
+    assert others == {"w1", "w2", NOWHERE}
+    known.ask("b", Portion(workers=2))
+    assert others == {"w0", "w1", "w2", NOWHERE}
+    assert known.come("w3", 1) == ["w3"]
+    assert others == {"w3", NOWHERE}
+    assert known.go("w3") == ["w0", "w1", "w2"]  # whose tasks had no other
+    assert known.leave("b") == []
+    assert others == {"w1", "w2", NOWHERE}
+    assert known.others is others  # the set that tasks have
+
+
 @pytest.mark.parametrize("share", [0, -0.5, 1.01, float("nan"), "half", True])
 def test_shares_that_are_none(share):
     with pytest.raises(InvalidOption, match=r"--share: expected a part .* above 0 and at most 1, got"):
@@ -147,7 +163,23 @@ def test_two_halves_of_a_cluster_keep_apart(cluster, address):
         thread.join()
         assert len(found["one"]) == len(found["two"]) == 1
         assert not found["one"] & found["two"]
-        assert len(used(cluster, 0.02)) == 2  # who asks for nothing uses all
+        assert len(used(cluster, 0.02)) == 2  # nothing is left for who asks for nothing
+
+
+@pytest.mark.slow
+def test_who_asks_for_nothing_keeps_off_what_another_has(address):
+    """Two at the same time, of which the one without a part was there first."""
+    with no_hang(60), DaskRuntime(address) as all_of_it:
+        assert len(used(all_of_it, 0.02)) == 2
+        with DaskRuntime(address, share=0.5) as half:
+            found = {}
+            thread = threading.Thread(target=lambda: found.update(half=used(half, 0.02)))
+            thread.start()
+            found["rest"] = used(all_of_it, 0.02)
+            thread.join()
+            assert len(found["rest"]) == len(found["half"]) == 1
+            assert not found["rest"] & found["half"]
+        wait_until(lambda: len(used(all_of_it, 0.02)) == 2, "all workers again")
 
 
 @pytest.mark.slow

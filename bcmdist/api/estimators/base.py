@@ -8,6 +8,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from bcmdist.api.estimators.input_errors import variances
 from bcmdist.api.estimators.rows import ordered, refuse_texts
 from bcmdist.api.estimators.scikit import (
     BaseEstimator,
@@ -169,10 +170,17 @@ class Estimator(BaseEstimator):
 
     # --- Predicting ---
 
-    def _predictions(self, X, **how) -> dict[str, np.ndarray]:
-        """Those of the facade at the rows of X (n, D)."""
+    def _predictions(self, X, X_std=None, **how) -> dict[str, np.ndarray]:
+        """Those of the facade at the rows of X (n, D), whose errors have standard deviations `X_std`."""
         X = self._new(X)
-        return self.gbcm_.predict(X, **how)
+        return self.gbcm_.predict(X, X_variance=self._variances(X_std, len(X)), **how)
+
+    def _variances(self, X_std, rows):
+        """Variances (rows, D) of errors of inputs; None where they are exact."""
+        if X_std is None:
+            return None
+        names = getattr(self, "feature_names_in_", ())
+        return variances(X_std, (rows, self.gbcm_.model.inputs), names, self._coding)
 
     def _new(self, X):
         """New rows, checked against those of training, with their names."""

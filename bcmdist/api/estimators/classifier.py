@@ -6,9 +6,9 @@ import numpy as np
 
 from bcmdist.api.estimators.base import Estimator
 from bcmdist.api.estimators.rows import weighted
-from bcmdist.api.estimators.scikit import ClassifierMixin, check_classification_targets
+from bcmdist.api.estimators.scikit import ClassifierMixin, check_classification_targets, right
 from bcmdist.api.lazy import is_lazy
-from bcmdist.errors import InvalidData
+from bcmdist.errors import InvalidData, InvalidOption
 
 
 class GBCMClassifier(ClassifierMixin, Estimator):
@@ -63,18 +63,27 @@ class GBCMClassifier(ClassifierMixin, Estimator):
             arrays["y"] = np.searchsorted(there, arrays["y"])
         return self._fitted(arrays, tuple(map(str, self.classes_)))
 
-    def predict_proba(self, X) -> np.ndarray:
-        """Probabilities of the classes at rows X (n, D): (n, C)."""
-        if is_lazy(X):
-            return self._lazily(self.predict_proba, X, len(self.classes_))
-        return self._predictions(X)["probability"]
+    def predict_proba(self, X, X_std=None) -> np.ndarray:
+        """Probabilities of the classes at rows X (n, D), averaged over errors that X has: (n, C).
 
-    def predict(self, X) -> np.ndarray:
+        `X_std` as of `GBCMRegressor.predict`.
+        """
+        if is_lazy(X):
+            _refuse_lazy_errors(X_std)
+            return self._lazily(self.predict_proba, X, len(self.classes_))
+        return self._predictions(X, X_std)["probability"]
+
+    def predict(self, X, X_std=None) -> np.ndarray:
         """The most probable class at rows X (n, D): (n,)."""
         if is_lazy(X):
+            _refuse_lazy_errors(X_std)
             return self._lazily(self.predict, X, None, self.classes_.dtype)
-        probability = self.predict_proba(X)
+        probability = self.predict_proba(X, X_std)
         return self.classes_[probability.argmax(axis=1)]
+
+    def score(self, X, y, sample_weight=None, X_std=None) -> float:
+        """Share of rows whose most probable class is theirs (accuracy)."""
+        return right(y, self.predict(X, X_std), sample_weight)
 
     def _codes(self, y):
         """Numbers (n,) of labels."""
@@ -86,3 +95,8 @@ class GBCMClassifier(ClassifierMixin, Estimator):
                 f"y: expected classes among {known}, got {y[odd[0]]!s} at row {odd[0]}; correct it, or fit anew"
             )
         return codes
+
+
+def _refuse_lazy_errors(X_std):
+    if X_std is not None:
+        raise InvalidOption("X_std: expected none beside a dask collection, got some; predict its blocks")

@@ -36,24 +36,25 @@ class GBCMCountRegressor(NumberEstimator):
             return self.fit(X, y, sample_weight, exposure)
         return self._more(self._counted(X, y, sample_weight, exposure, first=False))
 
-    def predict(self, X, return_std=False, quantiles=None, exposure=None) -> Any:
+    def predict(self, X, return_std=False, quantiles=None, exposure=None, X_std=None) -> Any:
         """Mean counts in exposures at rows X (n, D): (n,).
 
         With `return_std` also standard deviations of new counts (n,); with `quantiles` those of k levels (n, k) alone.
+        `X_std` as of `GBCMRegressor.predict`.
         """
-        return self._numbers(X, return_std, quantiles, exposure=exposure)
+        return self._numbers(X, return_std, quantiles, exposure=exposure, X_std=X_std)
 
-    def predict_interval(self, X, coverage=COVERAGE, exposure=None) -> np.ndarray:
+    def predict_interval(self, X, coverage=COVERAGE, exposure=None, X_std=None) -> np.ndarray:
         """Lower and upper end of intervals that hold new counts with probability `coverage` or more: (n, 2)."""
-        return self._interval(X, coverage, exposure=exposure)
+        return self._interval(X, coverage, exposure=exposure, X_std=X_std)
 
     def sample_y(self, X, n_samples=1, random_state=0, exposure=None) -> np.ndarray:
         """Counts drawn at rows X (n, D), jointly: (n, n_samples)."""
         return self._samples(X, n_samples, random_state, exposure=exposure)
 
-    def score(self, X, y, sample_weight=None, exposure=None) -> float:
+    def score(self, X, y, sample_weight=None, exposure=None, X_std=None) -> float:
         """Share of Poisson's deviance that is explained (D squared), 1 at best; that of the mean rate is 0."""
-        mean, y = self.predict(X, exposure=exposure), np.asarray(y, dtype=float)
+        mean, y = self.predict(X, exposure=exposure, X_std=X_std), np.asarray(y, dtype=float)
         weight = np.ones(len(y)) if sample_weight is None else checked_column(sample_weight, len(y), "sample_weight")
         time = np.ones(len(y)) if exposure is None else np.broadcast_to(np.asarray(exposure, dtype=float), len(y))
         rate = (weight @ y) / (weight @ time)

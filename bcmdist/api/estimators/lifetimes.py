@@ -31,26 +31,28 @@ class GBCMLifetimeRegressor(NumberEstimator):
             return self.fit(X, y, sample_weight, event)
         return self._more(self._timed(X, y, sample_weight, event, first=False))
 
-    def predict(self, X, return_std=False, quantiles=None) -> Any:
+    def predict(self, X, return_std=False, quantiles=None, X_std=None) -> Any:
         """Mean lifetimes at rows X (n, D): (n,).
 
         With `return_std` also their standard deviations (n,); with `quantiles` those of k levels (n, k) alone, of which
-        .5 is the median.
+        .5 is the median. `X_std` as of `GBCMRegressor.predict`.
         """
-        return self._numbers(X, return_std, quantiles)
+        return self._numbers(X, return_std, quantiles, X_std=X_std)
 
-    def predict_interval(self, X, coverage=COVERAGE) -> np.ndarray:
+    def predict_interval(self, X, coverage=COVERAGE, X_std=None) -> np.ndarray:
         """Lower and upper end of intervals that hold new lifetimes with probability `coverage`: (n, 2)."""
-        return self._interval(X, coverage)
+        return self._interval(X, coverage, X_std=X_std)
 
     def sample_y(self, X, n_samples=1, random_state=0) -> np.ndarray:
         """Lifetimes drawn at rows X (n, D), jointly: (n, n_samples)."""
         return self._samples(X, n_samples, random_state)
 
-    def score(self, X, y, event=None) -> float:
+    def score(self, X, y, event=None, X_std=None) -> float:
         """Concordance: of pairs whose order is known, the share that is predicted in that order; .5 by chance."""
         check_is_fitted(self)
         arrays = self._timed(X, y, None, event, first=False)
+        if X_std is not None:
+            arrays["X_variance"] = self._variances(X_std, len(arrays["X"]))
         return float(self.gbcm_.scores(self._given(arrays)).summary()["concordance"])
 
     def _timed(self, X, y, sample_weight, event, *, first):

@@ -6,9 +6,8 @@ import numpy as np
 
 from bcmdist.api.estimators.numbers import COVERAGE, NumberEstimator
 from bcmdist.api.estimators.rows import weighted
-from bcmdist.api.estimators.scikit import check_is_fitted
-from bcmdist.api.lazy import is_lazy
-from bcmdist.errors import InvalidData, InvalidOption
+from bcmdist.api.estimators.scikit import explained
+from bcmdist.errors import InvalidOption
 
 
 class GBCMRegressor(NumberEstimator):
@@ -73,11 +72,11 @@ class GBCMRegressor(NumberEstimator):
         """Means of new observations at rows X (n, D): (n,).
 
         With `return_std` also their standard deviations (n,), with `return_cov` their joint covariance (n, n), noise
-        in both; with `quantiles` those of k levels (n, k) alone. `X_std`, (n, D) or (D,), are standard deviations of
-        errors that X has, independent and normal, over which is averaged (`GBCM.predict`).
+        in both; with `quantiles` those of k levels (n, k) alone. `X_std`, (n, D), (D,) or by the names of columns, are
+        standard deviations of errors that X has, independent and normal, over which is averaged (`GBCM.predict`).
         """
         if not return_cov:
-            return self._numbers(X, return_std, quantiles, X_variance=self._squared(X_std, X))
+            return self._numbers(X, return_std, quantiles, X_std=X_std)
         if X_std is not None:
             raise InvalidOption("predict: expected one of return_cov and X_std, got both; see return_std")
         if return_std or quantiles is not None:
@@ -93,25 +92,11 @@ class GBCMRegressor(NumberEstimator):
 
     def predict_interval(self, X, coverage=COVERAGE, X_std=None) -> np.ndarray:
         """Lower and upper end of intervals that hold new observations with probability `coverage`: (n, 2)."""
-        return self._interval(X, coverage, X_variance=self._squared(X_std, X))
+        return self._interval(X, coverage, X_std=X_std)
 
-    def _squared(self, X_std, X):
-        """Variances (n, D) of errors of rows X."""
-        if X_std is None or is_lazy(X):  # of which there are means only
-            return X_std
-        check_is_fitted(self)
-        std, shape = np.asarray(X_std, dtype=float), (len(X), self.n_features_in_)
-        if self._coding or std.shape not in (shape, shape[1:]) or not np.all((std >= 0.0) & np.isfinite(std)):
-            got = (
-                "columns that were coded"
-                if self._coding
-                else f"shape {std.shape}, least {np.min(std, initial=np.inf):g}"
-            )
-            raise InvalidData(
-                f"X_std: expected standard deviations, 0 or more, of inputs that are numbers, {shape} or {shape[1:]}, "
-                f"got {got}; correct it"
-            )
-        return np.broadcast_to(std**2, shape)
+    def score(self, X, y, sample_weight=None, X_std=None) -> float:
+        """Share of the variance of y that means explain (R squared), 1 at best; that of the mean of y is 0."""
+        return explained(y, self.predict(X, X_std=X_std), sample_weight)
 
     def sample_y(self, X, n_samples=1, random_state=0) -> np.ndarray:
         """Observations drawn at rows X (n, D), jointly: (n, n_samples)."""

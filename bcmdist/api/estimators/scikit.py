@@ -22,5 +22,21 @@ __all__ = [
     "check_is_fitted",
     "check_random_state",
     "clone",
+    "explained",
+    "right",
     "validate_data",
 ]
+
+
+def explained(y, mean, sample_weight) -> float:
+    """Share of the variance of y (n,) that means (n,) explain, as scikit-learn scores regressors."""
+    from sklearn.metrics import r2_score  # quick start
+
+    return float(r2_score(y, mean, sample_weight=sample_weight))
+
+
+def right(y, label, sample_weight) -> float:
+    """Share of labels (n,) that are those of y (n,), as scikit-learn scores classifiers."""
+    from sklearn.metrics import accuracy_score  # quick start
+
+    return float(accuracy_score(y, label, sample_weight=sample_weight))

@@ -3,14 +3,13 @@
 {"error": "InvalidData", "message": "X: expected ..., got ...; give ..."}
 """
 
-import json
 import re
 from typing import Any
 
 from fastapi import Response
 
 from bcmdist import errors
-from bcmdist.app.finite import finite
+from bcmdist.app.service.json import written
 from bcmdist.errors import BcmdistError
 
 # By class of an error, those before their parents; all others are ours to mend.
@@ -53,11 +52,7 @@ class Refused(Exception):
 
 def encoded(value: Any, status=200, headers=None) -> Response:
     """A value as JSON; what is not finite becomes null."""
-    try:
-        text = json.dumps(value, allow_nan=False, separators=(",", ":"))
-    except ValueError:
-        text = json.dumps(finite(value), allow_nan=False, separators=(",", ":"))
-    return Response(text, status, headers, media_type="application/json")
+    return Response(written(value), status, headers, media_type="application/json")
 
 
 def problem(status, error, message, headers=None) -> Response:

@@ -6,7 +6,6 @@ there was nothing for some seconds. A stream ends after a minute at the latest, 
 a token that is still valid, and with the service.
 """
 
-import json
 import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any
@@ -15,10 +14,10 @@ import anyio
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 
-from bcmdist.app.finite import finite
 from bcmdist.app.service.answers import Refused, refused
 from bcmdist.app.service.board import LOOK_SECONDS
 from bcmdist.app.service.catalogue import NAME
+from bcmdist.app.service.json import written
 from bcmdist.app.service.routes import PROBLEMS, READ, Asked, in_thread
 from bcmdist.app.service.service import Service
 from bcmdist.errors import BcmdistError
@@ -84,4 +83,4 @@ def _now(service: Service, model) -> Iterator[tuple[str, str]]:
 
 
 def _text(value: Any) -> str:
-    return json.dumps(finite(value), allow_nan=False, separators=(",", ":"))
+    return written(value).decode()

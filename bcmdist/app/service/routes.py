@@ -13,6 +13,7 @@ from bcmdist.app.service.answers import Refused, encoded, refused
 from bcmdist.app.service.asking import Predicted, Question, answered, question, refuse_behind, submit
 from bcmdist.app.service.bodies import Figures, Job, Jobs, Kept, Listed, NewRows, Points, Predictions, Problem
 from bcmdist.app.service.catalogue import NAME
+from bcmdist.app.service.json import JSONRoute
 from bcmdist.app.service.metrics import CONTENT_TYPE
 from bcmdist.app.service.served import Served
 from bcmdist.app.service.service import Service
@@ -24,7 +25,7 @@ bearer = HTTPBearer(auto_error=False, description="A token of `bcmdist tokens ad
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem} for status in (400, 401, 403, 404, 408, 409, 413, 422, 429, 500, 501, 503, 504, 507)
 }
-router = APIRouter(responses=PROBLEMS)
+router = APIRouter(responses=PROBLEMS, route_class=JSONRoute)
 
 
 def allowed(scope: str) -> Any:

@@ -4,6 +4,7 @@ In turn: partitions go on from the steps of the round before (`Cleaning`, `Drawi
 them, the evidence is the sum over partitions of the mean over versions (`VersionsEvidence`; eq. 4.38).
 """
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,7 +14,7 @@ from bcmdist.errors import NotPositiveDefinite
 from bcmdist.experts.evidence import local_evidence
 from bcmdist.experts.inputs.clean import climbed
 from bcmdist.experts.inputs.density import Beliefs, Seen
-from bcmdist.experts.inputs.draws import STEP, drawn
+from bcmdist.experts.inputs.draws import STEP, drawn, log_evidence
 from bcmdist.learning.evidence.local_tasks import Evidence, normal_density
 from bcmdist.model.input_errors import InputErrors
 from bcmdist.model.kernels import Kernel
@@ -32,14 +33,36 @@ class Versions:
     """Steps to true inputs of partitions by key, (K, n, D) in standard deviations; they add."""
 
     steps: dict[str, np.ndarray]
-    density: float = 0.0
-    """log density of rows that were left out, in all"""
+    densities: dict[str, float] = field(default_factory=dict)
+    """log densities of rows that were left out"""
     lengths: dict[str, float] = field(default_factory=dict)
     """of leapfrog steps, of draws"""
 
     def __add__(self, other: "Versions") -> "Versions":
-        density, lengths = self.density + other.density, self.lengths | other.lengths
-        return Versions(self.steps | other.steps, density, lengths)
+        densities, lengths = self.densities | other.densities, self.lengths | other.lengths
+        return Versions(self.steps | other.steps, densities, lengths)
+
+    @property
+    def density(self) -> float:
+        """Of the rows left out of all partitions."""
+        return math.fsum(self.densities.values())
+
+
+@dataclass(frozen=True)
+class EvidenceByPartition:
+    """Evidences of partitions by key; they add, and in whatever order they came, their total is the same to the bit:
+    chains would tell."""
+
+    by_key: dict[str, Evidence]
+
+    def __add__(self, other: "EvidenceByPartition") -> "EvidenceByPartition":
+        return EvidenceByPartition(self.by_key | other.by_key)
+
+    @property
+    def total(self) -> Evidence:
+        """Of all partitions."""
+        first, *others = [self.by_key[key] for key in sorted(self.by_key)]
+        return sum(others, first)
 
 
 @dataclass(frozen=True)
@@ -85,7 +108,7 @@ class Cleaning:
             density = left_out_density(beliefs, seen, found, self.seed)
         except NotPositiveDefinite:
             density = -np.inf
-        return Versions({part.key: found[None]}, density)
+        return Versions({part.key: found[None]}, {part.key: density})
 
 
 @dataclass(frozen=True)
@@ -116,7 +139,10 @@ class VersionsEvidence:
     left_out: bool
     """whether rows that cleaning leaves out are left out"""
 
-    def __call__(self, part, rows) -> Evidence:
+    def __call__(self, part, rows) -> EvidenceByPartition:
+        return EvidenceByPartition({part.key: self._of(part, rows)})
+
+    def _of(self, part, rows):
         seen, steps = self.trial.case(part, rows)
         beliefs, kept = self.trial.beliefs, kept_rows(part.rows) if self.left_out else np.ones(part.rows, dtype=bool)
         of_rows = beliefs.kernel, beliefs.mean, beliefs.likelihood
@@ -126,6 +152,18 @@ class VersionsEvidence:
             return Evidence(0.0, np.zeros(len(beliefs.kernel.theta) + 1), 1, f"{part.key}: {error}")
         values, gradients = zip(*found, strict=True)
         return Evidence(float(np.mean(values)), np.mean(gradients, axis=0), 0)
+
+
+@dataclass(frozen=True)
+class AveragedEvidence:
+    """Log evidence of a partition on its own with inputs averaged over (`log_evidence`), without a gradient."""
+
+    trial: InputTrial
+
+    def __call__(self, part, rows) -> EvidenceByPartition:
+        seen, _ = self.trial.case(part, rows)
+        value = log_evidence(self.trial.beliefs, seen, seed=[self.trial.errors.seed, part.start])
+        return EvidenceByPartition({part.key: Evidence(value, np.zeros(0), 0)})
 
 
 def kept_rows(rows: int) -> np.ndarray:

@@ -7,13 +7,27 @@
 for the squared exponential, in units of the lengthscales, with d_i = u - z_i and e_ij = d_i + d_j: the thesis's (4.7)
 with the distance of a pair and that of its middle from u apart, so that no exponent is positive. Covariances are not
 differences of averages, which would lose all digits where S is small and functions are smooth.
+
+Hidden units erf(t_i), t ~ N(m, C), are 2 Phi(z) - 1 of normal variables with correlations, in units of which
+
+    E erf(t_i)               = erf(m_i / w_i),   w_i^2 = 1 + 2 C_ii,   h_i = sqrt(2) m_i / w_i
+    cov(erf(t_i), erf(t_j))  = 2/pi int_0^arcsin(r) exp(-(h_i^2 + h_j^2 - 2 h_i h_j sin a) / (2 cos^2 a)) da
+
+with r = 2 C_ij / (w_i w_j): the bivariate normal's probability as an integral over its correlation (Plackett 1954;
+Drezner and Wesolowsky 1990), of which independence, at 0, is left out: no difference of averages here either.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import erf, roots_legendre
 
 from bcmdist import linalg
+
+# Legendre nodes of that integral, by the largest correlation that they serve. Measured: errors of 1e-14 up to .999,
+# where an input is off by 22 times the width of the units.
+UNIT_NODES = {0.9: 16, 0.98: 32, 1.0: 64}
 
 
 @dataclass(frozen=True)
@@ -26,8 +40,8 @@ class Expected:
     """cov(k(x, z_i), k(x, z_j)), (m, m)"""
     with_inputs: np.ndarray
     """cov(k(x, z_i), x), (m, D)"""
-    prior: float
-    """E k(x, x)"""
+    prior: float = math.nan
+    """E k(x, x); functions of a basis have none"""
 
     @property
     def pairs(self) -> np.ndarray:
@@ -61,6 +75,29 @@ def expected_products(u, S, Z, lengthscale) -> Expected:
     single, slopes = scaled @ u, scaled @ S
     prior = float(u / lengthscale**2 @ u + np.trace(S / lengthscale**2))
     return Expected(single, slopes @ scaled.T, slopes, prior)
+
+
+def expected_units(u, S, inner) -> Expected:
+    """Of `erf(w_0 + w'x)`, for inner weights (m, 1 + D)."""
+    slopes = inner[:, 1:] @ S
+    covariance = slopes @ inner[:, 1:].T
+    width = np.sqrt(1.0 + 2.0 * covariance.diagonal())
+    center = (inner[:, 0] + inner[:, 1:] @ u) / width
+    steepness = 2.0 / np.sqrt(np.pi) * np.exp(-(center**2)) / width
+    correlation = np.clip(2.0 * covariance / np.outer(width, width), -1.0, 1.0)
+    return Expected(erf(center), _between_units(np.sqrt(2.0) * center, correlation), steepness[:, None] * slopes)
+
+
+def _between_units(h, correlation):
+    """cov(2 Phi - 1, 2 Phi - 1) for latent means h (m,) and correlations (m, m)."""
+    reach, largest = np.arcsin(correlation), np.abs(correlation).max()
+    nodes, weights = roots_legendre(next(count for upto, count in UNIT_NODES.items() if largest <= upto))
+    squares, products = 0.5 * (h[:, None] ** 2 + h**2), np.outer(h, h)
+    found = np.zeros_like(reach)
+    for node, weight in zip(nodes, weights, strict=True):
+        sine = np.sin(0.5 * (1.0 + node) * reach)
+        found += weight * np.exp((products * sine - squares) / (1.0 - sine**2))
+    return found * reach / np.pi
 
 
 def _squared(A, B):

@@ -16,6 +16,7 @@ import numpy as np
 from scipy.special import erf
 
 from bcmdist.model.kernels import Kernel
+from bcmdist.model.kernels.expected import Expected, expected_units
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.interface import Arrays, Member, Shared
 from bcmdist.model.shared.weights import Basis, Weights, register_basis
@@ -45,6 +46,9 @@ class Units(Basis):
     def features(self, X) -> np.ndarray:
         found = activations(self.inner, X)
         return erf(found, out=found)
+
+    def expected(self, u, S) -> Expected:
+        return expected_units(u, S, self.inner)
 
     def to_arrays(self) -> Arrays:
         return {"inner": self.inner}

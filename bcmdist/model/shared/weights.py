@@ -67,8 +67,8 @@ class Basis(ABC):
             They are not known in closed form.
         """
         raise InvalidOption(
-            f"inputs: expected bumps (rvm) for exact averages, got the basis {self.name}; give --inputs montecarlo or "
-            "taylor"
+            "inputs: expected bumps (rvm) or hidden units (mnn, mnnmix) for exact averages, got the basis "
+            f"{self.name}; give --inputs montecarlo or taylor"
         )
 
     def summary(self, weights) -> dict:

@@ -22,7 +22,7 @@ from bcmdist.prediction.mixtures.normal_mixtures import (
 from bcmdist.prediction.scoring.judged import Judged, nothing
 from bcmdist.prediction.scoring.pit import Places
 from bcmdist.prediction.scoring.scores import Scores
-from bcmdist.prediction.tasks import predict_rows, share_of
+from bcmdist.prediction.tasks import around_of, predict_rows, share_of
 from bcmdist.storage.commits import Reference
 from bcmdist.storage.locate import open_storage
 
@@ -71,9 +71,11 @@ class MixtureScore:
     """Totals of the scores of a partition under a mixture of fitted models, loaded one after the other."""
 
     members: Members
+    way: str | None = None
+    """in which uncertain inputs are averaged over (`WAYS`); None where they are certain"""
 
     def __call__(self, part, rows) -> Scores:
-        return _judged(references(self.members), part, rows, np.arange(part.rows)).scores()
+        return _judged(self, part, rows, np.arange(part.rows)).scores()
 
 
 @dataclass(frozen=True)
@@ -82,15 +84,19 @@ class MixtureJudge:
 
     members: Members
     share: float
+    way: str | None = None
+    """as of `MixtureScore`"""
 
     def __call__(self, part, rows) -> Judged:
         some = np.flatnonzero(share_of(np.arange(part.start, part.stop), self.share))
-        return _judged(references(self.members), part, rows, some) if len(some) else nothing(rows.X.shape[1])
+        return _judged(self, part, rows, some) if len(some) else nothing(rows.X.shape[1])
 
 
-def _judged(members, part, rows, some):
+def _judged(task, part, rows, some):
+    members, around = references(task.members), around_of(rows, task.way)
     obs = model_observations(load_fitted(members[0]).model, part, rows.obs)
-    return judge_mixed(members, [Judged(part.start + some, rows.X[some], obs[some])])[0]
+    asked = Judged(part.start + some, rows.X[some], obs[some], around=around and around[some])
+    return judge_mixed(members, [asked])[0]
 
 
 def judge_mixed(members: tuple[Reference, ...], several: Sequence[Judged]) -> list[Judged]:
@@ -101,7 +107,7 @@ def judge_mixed(members: tuple[Reference, ...], several: Sequence[Judged]) -> li
 
 
 def _said(fitted, rows):
-    return _kept(predict_rows(fitted, rows.X, rows.obs))  # the targets are not looked at
+    return _kept(predict_rows(fitted, rows.X, rows.obs, around=rows.around))  # the targets are not looked at
 
 
 def _beside(model, rows, said):
@@ -125,17 +131,15 @@ class MixturePredict:
 
     members: Members
     out: str
+    way: str | None = None
+    """as of `MixtureScore`"""
 
     def __call__(self, part, rows) -> int:
         first, *_ = members = references(self.members)
-        classes = load_fitted(first).model.classes
-        write_rows(self.out, part.start, mixed(said_by(members, rows), classes=classes))
+        around, classes = around_of(rows, self.way), load_fitted(first).model.classes
+        said = stacked(predict_rows(Fitted.of_commit(one), rows.X, rows.obs, around=around) for one in members)
+        write_rows(self.out, part.start, mixed(said, classes=classes))
         return part.rows
-
-
-def said_by(members: tuple[Reference, ...], rows) -> dict[str, np.ndarray]:
-    """Stacked predictions at rows by models that are loaded one after the other."""
-    return stacked(predict_rows(Fitted.of_commit(member), rows.X, rows.obs) for member in members)
 
 
 def stacked(predictions: Iterable[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:

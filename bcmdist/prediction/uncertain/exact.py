@@ -6,6 +6,8 @@ f(x) = b(x)'v + r(x) with v ~ N(m, Lambda^-1) and x ~ N(u, S): with moments of b
     variance  E var(r(x)) + E b' Lambda^-1 E b + tr(Lambda^-1 cov b) + m' cov(b) m
     cov(f, x) m' cov(b, x)
 
+Of members side by side, these are the moments of their mixture: errors of inputs are the same for all.
+
 All in whitened variables: no inverse of a covariance of query values is formed, which in terms of the rows' values (the
 thesis's beta and Omega) loses as many digits as it has. A point takes the cube of the shared variables.
 """
@@ -18,6 +20,7 @@ from bcmdist.experts.residual import kind_of
 from bcmdist.model.shared.belief import Belief, Factored
 from bcmdist.model.shared.interface import Shared
 from bcmdist.prediction.fitted import Fitted
+from bcmdist.prediction.latent import beside
 
 
 def refuse(predictor, snapshot) -> None:
@@ -28,9 +31,9 @@ def refuse(predictor, snapshot) -> None:
             "inputs: expected predictions of the committee alone for exact averages, got another method; give --inputs "
             "montecarlo or taylor, or --method committee"
         )
-    if model.shared.members or not isinstance(belief, Factored):
+    if not isinstance(belief, Factored):
         raise InvalidOption(
-            f"inputs: expected one model at query points or of bumps for exact averages, got {model.shared.noun}; give "
+            f"inputs: expected query points, bumps or hidden units for exact averages, got {model.shared.noun}; give "
             "--inputs montecarlo or taylor"
         )
     if belief.mean.ndim == 1 and len(belief.mean) > model.shared.size:
@@ -38,12 +41,18 @@ def refuse(predictor, snapshot) -> None:
             f"inputs: expected processes apart for exact averages, got {model.likelihood.name}, which couples them; "
             "give --inputs montecarlo"
         )
-    model.shared.expected(np.zeros(model.inputs), np.zeros((model.inputs, model.inputs)))
+    for shared in [one.shared for one in model.shared.members] or [model.shared]:
+        shared.expected(np.zeros(model.inputs), np.zeros((model.inputs, model.inputs)))
 
 
 def moments(predictor: Fitted, U, S) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance of f where scaled inputs are N(U, S), (n, D) and (n, D, D): (n,), or (n, C) each."""
-    shared, belief = predictor.model.shared, predictor.belief
+    return _moments(predictor.model.shared, predictor.belief, U, S)
+
+
+def _moments(shared, belief, U, S):
+    if shared.members:
+        return beside(shared, [_moments(one.shared, belief[k], U, S) for k, one in enumerate(shared.members)])
     processes = belief.mean.shape[:-1]
     mean, variance = np.empty((len(U), *processes)), np.empty((len(U), *processes))
     for i, (u, s) in enumerate(zip(U, S, strict=True)):

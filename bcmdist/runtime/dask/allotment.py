@@ -1,8 +1,8 @@
 """Fair use of a cluster: who asks for a part of it is given workers, and nobody else who asks is given the same.
 
 Tasks of a client with an allotment run on its workers only. One that finds no worker free waits until another client
-leaves; what comes free goes to whoever has least of it, up to what it asked for. Clients that ask for nothing use all
-workers, beside the others.
+leaves; what comes free goes to whoever has least of it, up to what it asked for. Tasks of all other clients keep to the
+workers that nobody has, from the moment that somebody asks; where there is none, they run on all, beside the others.
 
 All is kept in the scheduler's process. On retry: to ask again changes nothing. On loss of a client, by whatever death:
 its workers are free. On loss of a worker: a free one takes its place, or the next that comes; tasks wait that long. On
@@ -34,26 +34,28 @@ class Allotments:
         """by client, in order of arrival"""
         self.given: dict[str, set[str]] = {}
         """workers of each of these clients; sets that grow and shrink, beside `NOWHERE`"""
+        self.others: set[str] = {NOWHERE}
+        """workers of clients that ask for nothing, another such set"""
 
     def ask(self, client: str, portion: Portion) -> list[str]:
-        """A client wants part of the cluster; the workers that are given away, to whomever."""
+        """A client wants part of the cluster; the workers that come to somebody, whoever it is."""
         self.asked[client] = portion
         self.given.setdefault(client, {NOWHERE})
         return self._give()
 
     def leave(self, client: str) -> list[str]:
-        """A client has left; the workers that are given away."""
+        """A client has left; the workers that come to somebody."""
         self.asked.pop(client, None)
         self.given.pop(client, None)
         return self._give()
 
     def come(self, worker: str, threads: int) -> list[str]:
-        """A worker has come; the workers that are given away."""
+        """A worker has come; the workers that come to somebody."""
         self.threads[worker] = threads
         return self._give()
 
     def go(self, worker: str) -> list[str]:
-        """A worker is gone; the workers that are given away."""
+        """A worker is gone; the workers that come to somebody."""
         self.threads.pop(worker, None)
         for workers in self.given.values():
             workers.discard(worker)
@@ -68,17 +70,22 @@ class Allotments:
         return sum(self.threads[worker] for client in self.given for worker in self.workers(client))
 
     def _give(self):
-        """Give workers that are free, one at a time, to who has least and may have more."""
-        given = []
+        """Give workers that are free, one at a time, to who has least and may have more; the rest is the others'."""
+        given, before = [], set(self.others)
         while pair := self._next():
             client, worker = pair
             self.given[client].add(worker)
             given.append(worker)
-        return given
+        self.others.clear()
+        self.others.update(self._free() or self.threads, {NOWHERE})
+        return [*given, *sorted(self.others - before - set(given))]
+
+    def _free(self):
+        taken = set().union(*self.given.values())
+        return [worker for worker in self.threads if worker not in taken]
 
     def _next(self):
-        taken = set().union(*self.given.values())
-        free = [worker for worker in self.threads if worker not in taken]
+        free = self._free()
         for client in sorted(self.asked, key=lambda client: len(self.given[client])):
             for worker in free:
                 if self._may_have(client, worker):
@@ -124,11 +131,12 @@ class Allotting(distributed.SchedulerPlugin):
 
     def update_graph(self, scheduler, *, client, tasks, **_) -> None:
         """New tasks are there, before they are sent anywhere. Those that name a worker, one of theirs, may."""
-        if (workers := self.allotments.given.get(client)) is not None:
+        known = self.allotments
+        if known.asked:
             for key in tasks:
                 task = scheduler.tasks[key]
                 # The set itself, for all tasks of the client: their workers come and go.
-                task.worker_restrictions = task.worker_restrictions or workers
+                task.worker_restrictions = task.worker_restrictions or known.given.get(client, known.others)
 
     def add_worker(self, scheduler, worker) -> None:
         """A worker has come; the scheduler itself looks then for what waits for it."""

@@ -13,9 +13,9 @@ the model and is reported.
 import math
 
 import numpy as np
-from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
 from bcmdist.errors import NotPositiveDefinite
+from bcmdist.linalg.routines import Routines
 
 JITTER_LADDER = (0.0, 1e-12, 1e-10, 1e-8, 1e-6)
 
@@ -32,28 +32,13 @@ SEMIDEFINITE_SHARE = 1e-6
 MIRROR_BLOCK = 64  # rows per block of `mirror`: a block fits the level-1 cache
 ABOVE = np.triu(np.ones((MIRROR_BLOCK, MIRROR_BLOCK), dtype=bool), 1)
 
-# Triangular systems of at least so many rows and columns are halved, down to blocks that are inverted: of 256 bytes a
-# row, the double of which does as well.
-LEAST_SOLVED, SOLVE_BYTES = 64, 256
+LEAST_SOLVED = 64  # rows and columns of triangular systems that are halved, down to blocks that are inverted
 
 
-class _Routines:
-    """BLAS and LAPACK of one type of numbers."""
-
-    def __init__(self, dtype):
-        self.dtype = np.dtype(dtype)
-        self.block = SOLVE_BYTES // self.dtype.itemsize
-        self.eps = float(np.finfo(dtype).eps)
-        self.potrf, self.pstrf, self.lauum = get_lapack_funcs(("potrf", "pstrf", "lauum"), dtype=self.dtype)
-        self.trttp, self.tpttr, self.trtri = get_lapack_funcs(("trttp", "tpttr", "trtri"), dtype=self.dtype)
-        self.trsv, self.trsm, self.trmm = get_blas_funcs(("trsv", "trsm", "trmm"), dtype=self.dtype)
-        self.gemm, self.syrk, self.ger = get_blas_funcs(("gemm", "syrk", "ger"), dtype=self.dtype)
+SINGLE, DOUBLE = Routines(np.float32), Routines(np.float64)
 
 
-SINGLE, DOUBLE = _Routines(np.float32), _Routines(np.float64)
-
-
-def _routines(A, B=None) -> _Routines:
+def _routines(A, B=None) -> Routines:
     """Those for one or two arrays: of single precision where all of them are."""
     single = A.dtype == SINGLE.dtype and (B is None or B.dtype == SINGLE.dtype)
     return SINGLE if single else DOUBLE
@@ -67,7 +52,7 @@ def cholesky(A, *, name) -> np.ndarray:
     NotPositiveDefinite
         Names the matrix, the pivot that failed and a lower bound of the condition number.
     """
-    L, info = _routines(A).potrf(A, lower=1, clean=0, overwrite_a=1)
+    L, info = _routines(A).potrf(A)
     if info == 0:
         return _clear_above(L)
     pivot = int(info) - 1
@@ -116,7 +101,7 @@ def independent_rows(K, share=DUPLICATE_SHARE) -> np.ndarray:
     Kept in the order of `K`; all rows are kept when the factorisation meets no small pivot.
     """
     tolerance = share * np.diag(K).mean()
-    _, pivots, rank, _ = _routines(K).pstrf(K, tol=tolerance, lower=1)
+    _, pivots, rank = _routines(K).pstrf(K, tolerance)
     return np.sort(pivots[:rank] - 1)
 
 
@@ -132,7 +117,7 @@ def semidefinite_factor(A, *, name) -> np.ndarray:
     """
     diagonal, routines = np.diag(A), _routines(A)
     rounding = len(A) * routines.eps
-    packed, pivots, rank, _ = routines.pstrf(A, tol=rounding * diagonal.max(), lower=1)
+    packed, pivots, rank = routines.pstrf(A, rounding * diagonal.max())
     F = np.empty((len(A), rank), dtype=packed.dtype, order="F")
     F[pivots - 1] = np.tril(packed)[:, :rank]
     remaining = diagonal - np.einsum("ij,ij->i", F, F)
@@ -151,7 +136,7 @@ def solve_lower(L, B) -> np.ndarray:
     if B.shape[1] == 1:  # of one column, `trsm` takes up to ten times as long
         return solve_lower(L, B[:, 0])[:, None]
     if min(B.shape) < LEAST_SOLVED:
-        return _routines(L, B).trsm(1.0, L, B, lower=1, overwrite_b=1)
+        return _routines(L, B).trsm(L, B)
     return solve_right_transposed(L, B.T).T
 
 
@@ -163,7 +148,7 @@ def solve_lower_transposed(L, B) -> np.ndarray:
         return solve_lower_transposed(L, B[:, 0])[:, None]
     routines = _routines(L, B)
     if min(B.shape) < LEAST_SOLVED:
-        return routines.trsm(1.0, L, B, lower=1, trans_a=1, overwrite_b=1)
+        return routines.trsm(L, B, trans=1)
     X = np.asfortranarray(B.T, dtype=routines.dtype)
     _solve_right(routines, L, X)
     return X.T
@@ -175,7 +160,7 @@ def solve_right_transposed(L, B) -> np.ndarray:
         return solve_lower(L, B[0])[None]
     routines = _routines(L, B)
     if min(B.shape) < LEAST_SOLVED:
-        return routines.trsm(1.0, L, B, side=1, lower=1, trans_a=1, overwrite_b=1)
+        return routines.trsm(L, B, side=1, trans=1)
     X = np.asfortranarray(B, dtype=routines.dtype)
     _solve_right_transposed(routines, L, X)
     return X
@@ -190,10 +175,10 @@ def _solve_right_transposed(routines, L, X):
     h = _half(len(L), routines.block)
     if h == 0:
         inverse, _ = routines.trtri(L, lower=1)
-        routines.trmm(1.0, inverse, X, side=1, lower=1, trans_a=1, overwrite_b=1)
+        routines.trmm(1.0, inverse, X, side=1, trans=1)
         return
     _solve_right_transposed(routines, L[:h, :h], X[:, :h])
-    routines.gemm(-1.0, X[:, :h], L[h:, :h], beta=1.0, c=X[:, h:], trans_b=1, overwrite_c=1)
+    routines.gemm(-1.0, X[:, :h], L[h:, :h], X[:, h:], trans_b=1)
     _solve_right_transposed(routines, L[h:, h:], X[:, h:])
 
 
@@ -202,10 +187,10 @@ def _solve_right(routines, L, X):
     h = _half(len(L), routines.block)
     if h == 0:
         inverse, _ = routines.trtri(L, lower=1)
-        routines.trmm(1.0, inverse, X, side=1, lower=1, overwrite_b=1)
+        routines.trmm(1.0, inverse, X, side=1)
         return
     _solve_right(routines, L[h:, h:], X[:, h:])
-    routines.gemm(-1.0, X[:, h:], L[h:, :h], beta=1.0, c=X[:, :h], overwrite_c=1)
+    routines.gemm(-1.0, X[:, h:], L[h:, :h], X[:, :h])
     _solve_right(routines, L[:h, :h], X[:, :h])
 
 
@@ -221,12 +206,12 @@ def cholesky_solve(L, b) -> np.ndarray:
 
 def subtract_outer_lower(A, V) -> np.ndarray:
     """Lower triangle of `A - V V'`; overwrites that of `A`."""
-    return _routines(A, V).syrk(-1.0, V, beta=1.0, c=A, lower=1, overwrite_c=1)
+    return _routines(A, V).syrk(-1.0, V, C=A)
 
 
 def add_outer_lower(A, V) -> np.ndarray:
     """Lower triangle of `A + V V'`; overwrites that of `A`."""
-    return _routines(A, V).syrk(1.0, V, beta=1.0, c=A, lower=1, overwrite_c=1)
+    return _routines(A, V).syrk(1.0, V, C=A)
 
 
 def identity_plus_scaled(K, root) -> np.ndarray:
@@ -250,19 +235,18 @@ def gram(W) -> np.ndarray:
 def gram_lower(W) -> np.ndarray:
     """Lower triangle of `W' W`, with zeros above it, for W (n, S) of either order."""
     by_column = W.flags.f_contiguous
-    return _routines(W).syrk(1.0, W if by_column else W.T, trans=int(by_column), lower=1)
+    return _routines(W).syrk(1.0, W if by_column else W.T, trans=int(by_column))
 
 
 def add_gram_lower(A, W) -> np.ndarray:
     """Lower triangle of `A + W' W` for W (n, S); overwrites that of `A`."""
-    return _routines(A, W).syrk(1.0, W, beta=1.0, c=A, trans=1, lower=1, overwrite_c=1)
+    return _routines(A, W).syrk(1.0, W, C=A, trans=1)
 
 
 def inverse(L) -> np.ndarray:
     """`(L L')^-1`, full; keeps `L`."""
     routines = _routines(L)
-    A, _ = routines.lauum(_triangle_inverse(routines, L), lower=1, overwrite_c=1)
-    return mirror(A)
+    return mirror(routines.lauum(_triangle_inverse(routines, L)))
 
 
 def _triangle_inverse(routines, L):
@@ -271,9 +255,9 @@ def _triangle_inverse(routines, L):
     if h == 0:
         return routines.trtri(L, lower=1)[0]
     A, C = _triangle_inverse(routines, L[:h, :h]), _triangle_inverse(routines, L[h:, h:])
-    B = routines.trmm(1.0, A, np.array(L[h:, :h], dtype=routines.dtype, order="F"), side=1, lower=1, overwrite_b=1)
+    B = routines.trmm(1.0, A, np.array(L[h:, :h], dtype=routines.dtype, order="F"), side=1)
     found = np.zeros(L.shape, dtype=routines.dtype, order="F")
-    found[:h, :h], found[h:, h:], found[h:, :h] = A, C, routines.trmm(-1.0, C, B, lower=1, overwrite_b=1)
+    found[:h, :h], found[h:, h:], found[h:, :h] = A, C, routines.trmm(-1.0, C, B)
     return found
 
 

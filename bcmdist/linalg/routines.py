@@ -1,0 +1,149 @@
+"""BLAS and LAPACK of one type of numbers, of which those that take long leave Python to other threads meanwhile.
+
+scipy's functions keep the interpreter's lock while they compute: a service, or a worker of a cluster, hears nobody for
+as long as a matrix is factored. The routines behind them have addresses (`scipy.linalg.cython_blas`), and ctypes calls
+what is at an address without the lock. It is the same code of the same library, so that results are the same, but a
+call takes some microseconds more; what takes little more than that goes through scipy.
+
+Triangles are lower ones, and arguments that are overwritten are so where they are Fortran-ordered and of this type:
+take what is returned.
+"""
+
+import ctypes
+import math
+
+import numpy as np
+from scipy.linalg import cython_blas, cython_lapack, get_blas_funcs, get_lapack_funcs
+
+SOLVE_BYTES = 256  # a row of a block of a triangular system that is inverted, the double of which does as well
+LEAST_UNLOCKED = 1e6  # multiplications of a call without the lock: some hundred microseconds
+LAPACK, BLAS = ("potrf", "pstrf", "lauum"), ("trsm", "trmm", "gemm", "syrk")  # that are called without it
+
+_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+_name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", ctypes.pythonapi))
+
+
+class _Unlocked:
+    """A routine of a capsule, which is named after the types of its arguments."""
+
+    def __init__(self, capsule):
+        types = _name(capsule)
+        self._call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (types.count(b",") + 1))(_pointer(capsule, types))
+        self.of_c = b" int *" in types
+        """whether its integers are C's"""
+
+    def __call__(self, *arguments) -> None:
+        """Call it with letters, integers, arrays, and what `ctypes.byref` returns."""
+        self._call(*map(_address, arguments))
+
+
+def _address(argument):
+    if isinstance(argument, np.ndarray):
+        return argument.ctypes.data
+    return ctypes.byref(ctypes.c_int(argument)) if isinstance(argument, int) else argument
+
+
+class Routines:
+    """Of float32 or float64."""
+
+    def __init__(self, dtype):
+        self.dtype = np.dtype(dtype)
+        self.block = SOLVE_BYTES // self.dtype.itemsize
+        self.eps = float(np.finfo(dtype).eps)
+        self.trttp, self.tpttr, self.trtri = get_lapack_funcs(("trttp", "tpttr", "trtri"), dtype=self.dtype)
+        self.trsv, self.ger = get_blas_funcs(("trsv", "ger"), dtype=self.dtype)
+        self._potrf, self._pstrf, self._lauum = get_lapack_funcs(LAPACK, dtype=self.dtype)
+        self._trsm, self._trmm, self._gemm, self._syrk = get_blas_funcs(BLAS, dtype=self.dtype)
+        letter, self._number = self._gemm.typecode, np.ctypeslib.as_ctypes_type(self.dtype)
+        capsules = cython_lapack.__pyx_capi__ | cython_blas.__pyx_capi__
+        self._unlocked = {name: _Unlocked(capsules[letter + name]) for name in (*LAPACK, *BLAS)}
+        # Of a library whose integers have 64 bits, all goes through scipy.
+        self._least = LEAST_UNLOCKED if all(one.of_c for one in self._unlocked.values()) else math.inf
+
+    def potrf(self, A) -> tuple[np.ndarray, int]:
+        """Cholesky factor of A, overwritten, with what it finds above its diagonal; the pivot that failed, or 0."""
+        n = len(A)
+        if n**3 < self._least:
+            return self._potrf(A, lower=1, clean=0, overwrite_a=1)
+        A, info = self._own(A), ctypes.c_int()
+        self._unlocked["potrf"](b"L", n, A, n, ctypes.byref(info))
+        return A, info.value
+
+    def pstrf(self, A, tol) -> tuple[np.ndarray, np.ndarray, int]:
+        """Pivoted Cholesky factor of A, with what it finds above its diagonal; pivots, counted from 1, and rank."""
+        n = len(A)
+        if n**3 < self._least:
+            return self._pstrf(A, tol=tol, lower=1)[:3]
+        A, pivots, rank, info = np.array(A, self.dtype, order="F"), np.empty(n, np.intc), ctypes.c_int(), ctypes.c_int()
+        work, ends = np.empty(2 * n, self.dtype), (ctypes.byref(rank), self._scalar(tol))
+        self._unlocked["pstrf"](b"L", n, A, n, pivots, *ends, work, ctypes.byref(info))
+        return A, pivots, rank.value
+
+    def lauum(self, L) -> np.ndarray:
+        """Lower triangle of `L' L`; overwrites L."""
+        n = len(L)
+        if n**3 < self._least:
+            return self._lauum(L, lower=1, overwrite_c=1)[0]
+        L, info = self._own(L), ctypes.c_int()
+        self._unlocked["lauum"](b"L", n, L, n, ctypes.byref(info))
+        return L
+
+    def trsm(self, L, B, *, side=0, trans=0) -> np.ndarray:
+        """`op(L)^-1 B`, or `B op(L)^-1` of side 1; overwrites B."""
+        if B.size * len(L) < self._least:
+            return self._trsm(1.0, L, B, side=side, lower=1, trans_a=trans, overwrite_b=1)
+        return self._triangular("trsm", 1.0, L, B, side, trans)
+
+    def trmm(self, alpha, L, B, *, side=0, trans=0) -> np.ndarray:
+        """`alpha op(L) B`, or `alpha B op(L)` of side 1; overwrites B."""
+        if B.size * len(L) < self._least:
+            return self._trmm(alpha, L, B, side=side, lower=1, trans_a=trans, overwrite_b=1)
+        return self._triangular("trmm", alpha, L, B, side, trans)
+
+    def _triangular(self, name, alpha, L, B, side, trans):
+        B, (L, stride), (m, n) = self._own(B), self._columns(L), B.shape
+        assert L.shape == ((n, n) if side else (m, m)), (L.shape, B.shape)
+        letters = (b"LR"[side : side + 1], b"L", b"NT"[trans : trans + 1], b"N")
+        self._unlocked[name](*letters, m, n, self._scalar(alpha), L, stride, B, m)
+        return B
+
+    def gemm(self, alpha, A, B, C, *, trans_b=0) -> np.ndarray:
+        """`C + alpha A op(B)`; overwrites C."""
+        (m, n), k = C.shape, A.shape[1]
+        if m * n * k < self._least:
+            return self._gemm(alpha, A, B, beta=1.0, c=C, trans_b=trans_b, overwrite_c=1)
+        assert (m, k, n) == (len(A), *(B.shape[::-1] if trans_b else B.shape)), (A.shape, B.shape, C.shape)
+        C, (A, stride_a), (B, stride_b) = self._own(C), self._columns(A), self._columns(B)
+        given = (self._scalar(alpha), A, stride_a, B, stride_b, self._scalar(1.0), C, m)
+        self._unlocked["gemm"](b"N", b"NT"[trans_b : trans_b + 1], m, n, k, *given)
+        return C
+
+    def syrk(self, alpha, A, *, C=None, trans=0) -> np.ndarray:
+        """Lower triangle of `C + alpha A A'`, or `C + alpha A' A`; overwrites that of C, or makes one with zeros."""
+        n, k = A.shape[::-1] if trans else A.shape
+        if n * n * k < self._least:
+            onto = {} if C is None else {"beta": 1.0, "c": C, "overwrite_c": 1}
+            return self._syrk(alpha, A, trans=trans, lower=1, **onto)
+        C = np.zeros((n, n), self.dtype, order="F") if C is None else self._own(C)
+        assert C.shape == (n, n), (A.shape, C.shape)
+        A, stride = self._columns(A)
+        given = (self._scalar(alpha), A, stride, self._scalar(1.0), C, n)
+        self._unlocked["syrk"](b"L", b"NT"[trans : trans + 1], n, k, *given)
+        return C
+
+    def _scalar(self, value):
+        return ctypes.byref(self._number(value))
+
+    def _own(self, A):
+        """A itself where it can be overwritten, else a copy."""
+        return np.require(A, self.dtype, ["F", "W"])
+
+    def _columns(self, A):
+        """A with columns in one piece each, and numbers from one to the next; a copy where it is of another order."""
+        size, rows = self.dtype.itemsize, len(A)
+        whole = A.dtype == self.dtype and A.strides[0] == size and A.strides[1] >= rows * size
+        if not whole or A.strides[1] % size:
+            A = np.asarray(A, self.dtype, order="F")
+        return A, max(A.strides[1] // size, rows)
