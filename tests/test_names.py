@@ -209,7 +209,10 @@ def test_true_and_false_are_numbers_in_frames(table):
             "X: expected .*, got (others|texts) in 'north'",
         ),
         (lambda f: f.convert_dtypes().assign(east=pd.NA), "got others in 'east'"),
-        (lambda f: pytest.importorskip("pyarrow").table(f), "expected an array or a data frame, got Table"),
+        (
+            lambda f: pytest.importorskip("pyarrow").RecordBatch.from_pandas(f),
+            "expected an array or a data frame, got RecordBatch",
+        ),
         (lambda f: [[1.0], [1.0, 2.0]], "expected an array or a data frame, got list"),
     ],
 )

@@ -12,7 +12,7 @@ from bcmdist.api.lazy import blocks, is_lazy
 from bcmdist.data.dataset import BESIDE, COMPANIONS
 from bcmdist.data.schema import CLASSES, Schema, as_table, class_codes, frame_names, is_text
 from bcmdist.data.tables.coding import Coding
-from bcmdist.data.tables.frames import coded, coding_of, is_uncoded
+from bcmdist.data.tables.frames import coded, coding_of, framed, is_uncoded
 from bcmdist.data.writing import append_rows, update_attributes, write_dataset
 from bcmdist.errors import InvalidData, InvalidDtype, InvalidOption
 from bcmdist.storage.scratch import Scratch
@@ -101,11 +101,12 @@ class Given(Rows):
 
     def _inputs(self):
         """Names of the inputs, their values (N, D), and how they were coded, where they were."""
-        coding = self.coding or coding_of(self.X)
-        if coding and is_uncoded(self.X, coding):
-            return coding.inputs, coded(self.X, coding), coding
-        names = frame_names(self.X)
-        return names, as_table(self.X), coding if coding and coding.inputs == names else None
+        X = framed(self.X)
+        coding = self.coding or coding_of(X)
+        if coding and is_uncoded(X, coding):
+            return coding.inputs, coded(X, coding), coding
+        names = frame_names(X)
+        return names, as_table(X), coding if coding and coding.inputs == names else None
 
 
 def refuse_companions(companions, known: Sequence[str] = COMPANIONS) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 
 from bcmdist.data.observations import Observations
 from bcmdist.data.schema import in_order
-from bcmdist.data.tables.frames import coded, is_uncoded
+from bcmdist.data.tables.frames import coded, framed, is_uncoded
 from bcmdist.data.values import as_float, bad_variances
 from bcmdist.errors import InvalidData, InvalidDtype, InvalidOption
 from bcmdist.model.model import Model
@@ -17,7 +17,7 @@ def new_inputs(model: Model, X) -> np.ndarray:
     ------
     InvalidData, InvalidDtype
     """
-    coding = model.schema.coding
+    X, coding = framed(X), model.schema.coding
     X = coded(X, coding) if coding and is_uncoded(X, coding) else in_order(X, model.schema)
     if X.dtype.kind not in "fiub":
         raise InvalidDtype(f"X: expected real numbers, got dtype {X.dtype}; convert it to float64 first")

@@ -85,8 +85,9 @@ class Estimator(BaseEstimator):
 
     def _checked(self, X, y, *, first, **how):
         """X (n, D) and y (n,), of a first fit or beside those of one; dask collections as they are."""
-        from bcmdist.data.tables.frames import coding_of  # quick start
+        from bcmdist.data.tables.frames import coding_of, framed  # quick start
 
+        X = framed(X)
         refuse_texts(X)
         if first:
             self._coding = coding_of(X)
@@ -185,8 +186,10 @@ class Estimator(BaseEstimator):
     def _new(self, X):
         """New rows, checked against those of training, with their names."""
         from bcmdist.api.given import Named  # quick start
+        from bcmdist.data.tables.frames import framed  # quick start
 
         check_is_fitted(self)
+        X = framed(X)
         refuse_texts(X)
         if self._coding:
             X = check_array(self._coded(X, self._coding, first=False), dtype=np.float64)

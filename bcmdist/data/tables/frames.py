@@ -1,4 +1,7 @@
-"""Data frames of pandas in memory as tables: columns that are no numbers become inputs as those of a file do."""
+"""Data frames in memory as tables: columns that are no numbers become inputs as those of a file do.
+
+Frames of other libraries than pandas become frames of pandas first, by narwhals, which knows them. The door to it.
+"""
 
 from typing import Any
 
@@ -9,9 +12,30 @@ from bcmdist.data.tables.coding import Coding
 from bcmdist.data.tables.column import NUMBERS
 from bcmdist.data.tables.delimited import of_frame
 from bcmdist.data.tables.look import Look
-from bcmdist.errors import InvalidData, InvalidDtype
+from bcmdist.errors import InvalidData, InvalidDtype, MissingExtra
 
 MOST_NAMED = 8  # columns in an error
+
+
+def framed(X) -> Any:
+    """A data frame of polars, Arrow or another library, with columns of any kind, as one of pandas; all else as it is.
+
+    Raises
+    ------
+    MissingExtra
+    """
+    if hasattr(X, "iloc") or not hasattr(X, "schema"):
+        return X
+    try:
+        import narwhals
+
+        found = narwhals.from_native(X, eager_only=True, pass_through=True)
+        return X if found is X else found.to_pandas()
+    except ImportError as error:
+        raise MissingExtra(
+            f"X: expected narwhals, pandas and pyarrow, to read a table of {type(X).__module__} ({error}); "
+            "pip install 'bcmdist[tables]', or give a data frame of pandas, or an array"
+        ) from error
 
 
 def has_levels(X) -> bool:
@@ -66,7 +90,7 @@ def refuse_others(X, coding: Coding) -> None:
     if not hasattr(X, "iloc"):
         raise InvalidDtype(
             f"X: expected a data frame with the columns of training ({few(map(repr, coding.columns))}), got "
-            f"{type(X).__name__}; give one of pandas"
+            f"{type(X).__name__}; give one"
         )
 
 
