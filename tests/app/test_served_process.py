@@ -16,7 +16,6 @@ from processes import LONG, Commands, wait_until
 from services import Server, asked, fitted, httpx, new_rows, send
 
 from bcmdist import GBCM
-from bcmdist.app.service.protocol import HEAD_SECONDS
 from bcmdist.app.service.tokens import add_token
 from problems import assert_same_committee
 
@@ -120,14 +119,14 @@ def test_an_address_that_is_taken_is_refused(server, models):
 
 @pytest.mark.slow
 def test_connections_that_do_not_ask_are_given_up(server):
-    with httpx.Client(base_url=server.url) as http, contextlib.ExitStack() as sockets:
+    with httpx.Client(base_url=server.url, timeout=LONG) as http, contextlib.ExitStack() as sockets:
         connected = [sockets.enter_context(socket.create_connection(("127.0.0.1", server.port))) for _ in range(3)]
         connected[1].sendall(b"GET /health HT")
         connected[2].sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         time.sleep(0.5)
         connected[2].sendall(b"GET /hea")  # the next one on a connection that was answered
         for one in connected:
-            one.settimeout(3 * HEAD_SECONDS)
+            one.settimeout(LONG)
         assert http.get("/health").status_code == 200
         for one in connected:
             while one.recv(4096):
