@@ -108,37 +108,25 @@ def kill_one(runtime, randomly) -> bool:
 
 
 class Killer:
-    """Kills a random worker every 0.5 to 4 s, where partitions have been done since the last one.
-
-    Where they have not, on a machine with other work, it would kill whoever does the same tasks again, and these are
-    refused as poison in the end.
-    """
-
-    BETWEEN = 10  # partitions
+    """Kills a random worker every 0.5 to 4 s."""
 
     def __init__(self, runtime, seed):
         self.runtime, self.random = runtime, random.Random(seed)
-        self.killed, self.done, self.next = 0, 0, 0
+        self.killed = 0
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self._run)
 
     def _run(self):
         while not self.ended.wait(self.random.uniform(0.5, 4.0)):
-            if self.done >= self.next and kill_one(self.runtime, self.random):
-                self.killed, self.next = self.killed + 1, self.done + self.BETWEEN
-
-    def _see(self, label, done, total):
-        self.done = done
+            self.killed += kill_one(self.runtime, self.random)
 
     def __enter__(self):
-        self.before, self.runtime.progress = self.runtime.progress, self._see
         self.thread.start()
         return self
 
     def __exit__(self, *_):
         self.ended.set()
         self.thread.join()
-        self.runtime.progress = self.before
 
 
 def test_two_workers_killed_during_ingestion_change_nothing(own, problem, tmp_path):

@@ -3,7 +3,9 @@
 import os
 import signal
 from dataclasses import replace
+from types import SimpleNamespace
 
+import distributed
 import pytest
 from dask.sizeof import sizeof
 from processes import no_hang
@@ -150,6 +152,30 @@ def test_workers_killed_between_entries_and_commit_change_nothing(prepared, kill
     gbcm, path = prepared
     after, tally = gbcm.ingest(gbcm.source(path), EVERY_5, runtime=killed)
     assert killed.totals >= 2
+    assert (tally.partitions, tally.duplicates, tally.skipped) == (12, 0, [])
+    assert_heard_once(after, gbcm, path)
+
+
+class LostOnItsWay(DaskRuntime):
+    """The worker that has the first total dies before it is fetched, and so does who is to have it again."""
+
+    lost = 0
+
+    def _fetched(self, term, pulse):
+        def died():
+            raise distributed.KilledWorker(term.future.key, SimpleNamespace(address="tcp://127.0.0.1:9"), 3)
+
+        if not self.lost:
+            term.future.result = died
+            self.lost += 1
+        return super()._fetched(term, pulse)
+
+
+def test_a_total_that_is_lost_on_its_way_is_heard_again(prepared):
+    gbcm, path = prepared
+    with no_hang(120), LostOnItsWay(workers=1) as runtime:
+        after, tally = gbcm.ingest(gbcm.source(path), EVERY_5, runtime=runtime)
+    assert runtime.lost == 1
     assert (tally.partitions, tally.duplicates, tally.skipped) == (12, 0, [])
     assert_heard_once(after, gbcm, path)
 

@@ -229,12 +229,15 @@ class DaskRuntime:
         try:
             while not self._wait([term.future], pulse):
                 pass
-            if term.future.status == "error":
-                error = term.future.exception()
-                if isinstance(error, (distributed.KilledWorker, BcmdistError, OSError)):  # on the way to have it again
-                    raise SumLost(f"{pulse.label}: {error}") from error
-                raise error
-            return term.future.result().kept.weighted(term.weight)
+            error = term.future.exception() if term.future.status == "error" else None
+            if error is None:
+                try:
+                    return term.future.result().kept.weighted(term.weight)
+                except (distributed.KilledWorker, BcmdistError) as failed:  # who had it has died since
+                    error = failed
+            if isinstance(error, (distributed.KilledWorker, BcmdistError, OSError)):  # on the way to have it again
+                raise SumLost(f"{pulse.label}: {error}") from error
+            raise error
         finally:
             term.future.release()
 
