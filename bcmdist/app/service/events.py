@@ -30,20 +30,21 @@ Watched = Annotated[str | None, Query(pattern=f"^{NAME.pattern}$", description="
 Seconds = Annotated[float, Query(ge=0.0, le=LONGEST_SECONDS, description="how long to go on; 0: what is now")]
 
 
-class EventStream(Response):
-    """What the OpenAPI document tells of the answer."""
+MEDIA_TYPE = "text/event-stream"
+# What the OpenAPI document tells of the answer: each event, which is how its readers take the schema of a stream.
+_TEXT = {"type": "string"}
+EVENT = {"type": "object", "required": ["event", "data"], "properties": {"event": _TEXT, "data": _TEXT}}
+TOLD: dict[int | str, dict[str, Any]] = {200: {"content": {MEDIA_TYPE: {"schema": EVENT}}}}
 
-    media_type = "text/event-stream"
 
-
-@router.get("/events", dependencies=[READ], response_class=EventStream)
+@router.get("/events", dependencies=[READ], responses=TOLD)
 async def events(service: Asked, model: Watched = None, seconds: Seconds = LONGEST_SECONDS) -> Response:
     """Models, jobs and figures of one model, as server-sent events whenever they change."""
     if model is not None:
         await in_thread(service, service.catalogue.__getitem__, model)
     if service.streams >= MOST_STREAMS:
         raise Refused(503, "TooManyStreams", "expected fewer who watch, got too many; come again", Retry_After="5")
-    return StreamingResponse(_changes(service, model, seconds), media_type=EventStream.media_type)
+    return StreamingResponse(_changes(service, model, seconds), media_type=MEDIA_TYPE)
 
 
 async def _changes(service: Service, model, seconds) -> AsyncIterator[bytes]:
