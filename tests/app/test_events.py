@@ -57,6 +57,14 @@ def test_events_tell_of_models_and_of_one(wave):
     assert str(folder) not in answer.text
 
 
+def test_the_document_tells_what_events_and_refusals_are(wave):
+    with asked(wave[0]) as client:
+        answers = client.get("/openapi.json").json()["paths"]["/events"]["get"]["responses"]
+    event = answers["200"]["content"]["text/event-stream"]["schema"]
+    assert event["required"] == ["event", "data"]
+    assert list(answers["422"]["content"]) == ["application/json"]
+
+
 def test_events_of_what_is_not_there_are_refused(wave):
     with asked(wave[0]) as client:
         codes = [client.get(f"/events?{query}").status_code for query in ("model=no", "model=..", "seconds=1e9")]
