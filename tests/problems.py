@@ -1,10 +1,12 @@
 """Small committees for tests: random problems and the sum over their partitions."""
 
 import itertools
+import json
 import shutil
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 
 from bcmdist import GBCM, Settings
 from bcmdist.committee.committee import Committee
@@ -13,6 +15,7 @@ from bcmdist.data.observations import Observations, unweighted
 from bcmdist.data.partition import partitions
 from bcmdist.data.sources.delivery import Delivery
 from bcmdist.data.sources.listed import Listed
+from bcmdist.errors import ModelDamaged
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.message import zero
 from bcmdist.learning.fourier import waves
@@ -20,6 +23,7 @@ from bcmdist.learning.known import Known
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
+from bcmdist.model.soundness import sound_model
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,15 @@ class Shuffled(Listed):
         start = after or 0
         parts = self.parts[start : start + most]
         return [Delivery((part,), start + k, part.stop) for k, part in enumerate(parts, start=1)]
+
+
+def assert_refused_as_changed(model, change, message):
+    """What is stored of a model can be read, and is refused with some words once its arrays were changed."""
+    arrays, facts = model.to_arrays()
+    facts = json.loads(json.dumps(facts))
+    sound_model(arrays, facts, "model")
+    with pytest.raises(ModelDamaged, match=message):
+        sound_model(change(arrays), facts, "model")
 
 
 def only(gbcm, path, keep, place):

@@ -12,13 +12,13 @@ run=()
 
 # debian_base: an image of Debian with Python and pip, which may install beside its packages: it is there for one thing.
 debian_base() {
-    debootstrap --variant=minbase --include=python3,python3-pip,ca-certificates,redis-server "${SUITE:-bookworm}" "$scratch/root" \
+    debootstrap --variant=minbase --include=python3,python3-pip,ca-certificates,redis-server "${SUITE:-bookworm}" "$scratch/debian" \
         ${MIRROR:+"$MIRROR"} >"$scratch/debootstrap.log" 2>&1 || { tail -n 5 "$scratch/debootstrap.log" >&2; exit 1; }
-    rm -f "$scratch"/root/usr/lib/python3*/EXTERNALLY-MANAGED
-    ln -sf python3 "$scratch/root/usr/bin/python"
+    rm -f "$scratch"/debian/usr/lib/python3*/EXTERNALLY-MANAGED
+    ln -sf python3 "$scratch/debian/usr/bin/python"
     local container
     container=$(buildah from scratch)
-    buildah copy -q "$container" "$scratch/root" / >/dev/null
+    buildah copy -q "$container" "$scratch/debian" / >/dev/null
     buildah commit -q --rm "$container" localhost/debian-python >/dev/null
 }
 

@@ -1,6 +1,5 @@
 """Marginalised networks and their mixture, one command after the other, against dense formulas of their paper."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -10,10 +9,10 @@ from threadpoolctl import threadpool_limits
 from bcmdist import GBCM, Settings, sample_posterior
 from bcmdist.api.plan.plan import plan
 from bcmdist.data.dataset import open_data
-from bcmdist.errors import InvalidOption, ModelDamaged, ModelsDiffer
+from bcmdist.errors import InvalidOption, ModelsDiffer
 from bcmdist.learning.first_commit import _job
-from bcmdist.model.soundness import sound_model
 from oracles import marginalised_network, mixture_of_networks, network_columns
+from problems import assert_refused_as_changed
 
 ASKED = Settings(expert="mnnmix", units=12, networks=3, rows_per_expert=50, effort="quick")
 UNTRAINED = replace(ASKED, learn=False, set={"kernel.lengthscale": 0.7, "likelihood.noise_variance": 0.05})
@@ -274,11 +273,7 @@ DAMAGES = [
 
 @pytest.mark.parametrize(("change", "message"), DAMAGES)
 def test_a_model_that_cannot_be_is_refused(prepared, change, message):
-    arrays, facts = prepared[0].model.to_arrays()
-    facts = json.loads(json.dumps(facts))
-    sound_model(arrays, facts, "model")
-    with pytest.raises(ModelDamaged, match=message):
-        sound_model(change(arrays), facts, "model")
+    assert_refused_as_changed(prepared[0].model, change, message)
 
 
 def test_a_job_without_its_options_has_the_hash_it_had(wave):

@@ -57,6 +57,15 @@ def seen_of(rng, rows=12, inputs=2):
     )
 
 
+def of_one_number():
+    """Beliefs, one row beside one whose input is known, and log densities of its input (1201,) on a grid."""
+    beliefs = beliefs_of(mean="zero", inputs=1, noise=0.05)
+    seen = Seen(np.array([[0.0], [0.8]]), np.array([[[0.0]], [[1.0]]]), unweighted(np.array([1.0, 0.7])))
+    grid = np.linspace(-6, 6, 1201)
+    log_p = np.array([log_density(beliefs, seen, np.array([[0.0], [z]]))[0] for z in grid])
+    return beliefs, seen, grid, log_p
+
+
 # --- Densities ---
 
 
@@ -117,10 +126,7 @@ def test_draws_of_a_row_without_a_say_are_its_prior(rng):
 @pytest.mark.slow
 def test_draws_have_the_moments_of_a_grid():
     """Of one row beside one whose input is known: a density of one number, integrated on a grid."""
-    beliefs = beliefs_of(mean="zero", inputs=1, noise=0.05)
-    seen = Seen(np.array([[0.0], [0.8]]), np.array([[[0.0]], [[1.0]]]), unweighted(np.array([1.0, 0.7])))
-    grid = np.linspace(-6, 6, 1201)
-    log_p = np.array([log_density(beliefs, seen, np.array([[0.0], [z]]))[0] for z in grid])
+    beliefs, seen, grid, log_p = of_one_number()
     p = np.exp(log_p - log_p.max())
     mean = (p @ grid) / p.sum()
     deviation = np.sqrt(p @ (grid - mean) ** 2 / p.sum())
@@ -134,11 +140,8 @@ def test_draws_have_the_moments_of_a_grid():
 @pytest.mark.slow
 def test_the_evidence_is_averaged_over_inputs():
     """Of one row beside one whose input is known: against an integral on a grid; 20 seeds, four standard errors."""
-    beliefs = beliefs_of(mean="zero", inputs=1, noise=0.05)
-    seen = Seen(np.array([[0.0], [0.8]]), np.array([[[0.0]], [[1.0]]]), unweighted(np.array([1.0, 0.7])))
-    grid = np.linspace(-6, 6, 1201)
-    p = np.exp([log_density(beliefs, seen, np.array([[0.0], [z]]))[0] for z in grid])
-    expected = np.log(p.sum() * (grid[1] - grid[0]) / np.sqrt(2 * np.pi))
+    beliefs, seen, grid, log_p = of_one_number()
+    expected = np.log(np.exp(log_p).sum() * (grid[1] - grid[0]) / np.sqrt(2 * np.pi))
     found = np.array([log_evidence(beliefs, seen, seed=k) for k in range(20)])
     assert found.std() < 0.5
     assert found.mean() == pytest.approx(expected, abs=4 * found.std() / np.sqrt(20) + 0.02)  # the log of a mean is low

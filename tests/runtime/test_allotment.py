@@ -147,6 +147,16 @@ def used(runtime, seconds=0.0):
     return summed | frozenset().union(*(outcome.result.workers for outcome in outcomes))
 
 
+def used_together(one, two):
+    """Workers that each of two uses while the other does."""
+    found = {}
+    thread = threading.Thread(target=lambda: found.update(two=used(two, 0.02)))
+    thread.start()
+    found["one"] = used(one, 0.02)
+    thread.join()
+    return found["one"], found["two"]
+
+
 @pytest.fixture
 def address(cluster):
     return cluster._client.scheduler.address
@@ -156,13 +166,9 @@ def address(cluster):
 def test_two_halves_of_a_cluster_keep_apart(cluster, address):
     with no_hang(60), DaskRuntime(address, share=0.5) as one, DaskRuntime(address, workers=1) as two:
         assert (one.threads, two.threads) == (1, 1)
-        found = {}
-        thread = threading.Thread(target=lambda: found.update(two=used(two, 0.02)))
-        thread.start()
-        found["one"] = used(one, 0.02)
-        thread.join()
-        assert len(found["one"]) == len(found["two"]) == 1
-        assert not found["one"] & found["two"]
+        ours, theirs = used_together(one, two)
+        assert len(ours) == len(theirs) == 1
+        assert not ours & theirs
         assert len(used(cluster, 0.02)) == 2  # nothing is left for who asks for nothing
 
 
@@ -172,13 +178,9 @@ def test_who_asks_for_nothing_keeps_off_what_another_has(address):
     with no_hang(60), DaskRuntime(address) as all_of_it:
         assert len(used(all_of_it, 0.02)) == 2
         with DaskRuntime(address, share=0.5) as half:
-            found = {}
-            thread = threading.Thread(target=lambda: found.update(half=used(half, 0.02)))
-            thread.start()
-            found["rest"] = used(all_of_it, 0.02)
-            thread.join()
-            assert len(found["rest"]) == len(found["half"]) == 1
-            assert not found["rest"] & found["half"]
+            ours, theirs = used_together(all_of_it, half)
+            assert len(ours) == len(theirs) == 1
+            assert not ours & theirs
         wait_until(lambda: len(used(all_of_it, 0.02)) == 2, "all workers again")
 
 
