@@ -30,7 +30,8 @@ import numpy as np
 from bcmdist.data.registry import Registry
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.residual import RESIDUALS
-from bcmdist.learning import deep, fourier, networks
+from bcmdist.learning import fourier, networks
+from bcmdist.learning.deep import training as deep
 from bcmdist.learning.ground import Ground
 from bcmdist.learning.known import Known
 from bcmdist.learning.query_selection import select_points
