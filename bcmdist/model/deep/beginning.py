@@ -16,7 +16,9 @@ from bcmdist.model.deep.rows import through
 # units of their inputs. Arbitrary.
 TOLD, HIDDEN_NOISE, LENGTHSCALE = 0.1, 1e-3, 1.5
 LEAST_SHARE = 1e-6  # added to a sum of precisions, of which a root is taken
-NOTHING = 1e-6  # of the length of a vector: rounding
+# Share of the length of all inputs below which what is left of them is no direction of its own: made as long as others,
+# it would be steep.
+SMALL = 0.05
 
 
 def first_layers(centres, lengthscale, X, y, units, depth, rng) -> list[Layer]:
@@ -61,13 +63,11 @@ def directions(X, y, units, rng) -> np.ndarray:
     """Weights (D, units) of uncorrelated combinations of the inputs, each of unit variance over the rows."""
     centred, y = X - X.mean(axis=0), y - y.mean()
     left, scores = centred.copy(), np.empty((len(X), units))
-    least = NOTHING * np.linalg.norm(centred)
+    least = SMALL * np.linalg.norm(centred)
     for k in range(units):
         w = left.T @ y
-        if np.linalg.norm(w) <= least * np.linalg.norm(y):
-            w = rng.normal(size=len(w))
-        t = left @ w
-        if np.linalg.norm(t) <= least:  # no direction is left
+        t = left @ (w / max(np.linalg.norm(w), np.finfo(float).tiny))
+        if np.linalg.norm(t) <= least:
             t = centred @ rng.normal(size=len(w))
         scores[:, k] = t * np.sqrt(len(X)) / max(np.linalg.norm(t), np.finfo(float).tiny)
         left -= np.outer(t, t @ left) / max(t @ t, np.finfo(float).tiny)
