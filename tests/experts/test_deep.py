@@ -15,11 +15,12 @@ from bcmdist.data.observations import unweighted
 from bcmdist.data.partition import partitions
 from bcmdist.errors import InvalidOption, ModelsDiffer
 from bcmdist.experts.expert import expert_message
-from bcmdist.learning import deep
+from bcmdist.learning.deep import climb, training
+from bcmdist.learning.deep.objective import noisy
 from bcmdist.model.deep.rows import through
 from problems import assert_refused_as_changed, assert_same_committee
 
-ASKED = Settings(expert="dgp", query=12, rows_per_expert=50, effort="quick")
+ASKED = Settings(expert="dgp", units=2, query=12, rows_per_expert=50, effort="quick")
 UNTRAINED = replace(ASKED, learn=False, set={"kernel.lengthscale": 0.7, "likelihood.noise_variance": 0.05})
 
 
@@ -37,8 +38,8 @@ def briefly(monkeypatch):
 
 
 def shorten(monkeypatch):
-    monkeypatch.setattr(deep, "ROUND", 4)
-    monkeypatch.setitem(deep.STEPS, "quick", 8)
+    monkeypatch.setattr(climb, "ROUND", 4)
+    monkeypatch.setitem(training.STEPS, "quick", 8)
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +102,7 @@ def test_each_process_hears_rows_with_its_own_noise(trained):
     X, obs = model.scaling.inputs(X), model.scaling.observations(unweighted(y), model.likelihood.units)
     both = expert_message(model.shared, model.likelihood, X, obs)
     for k, one in enumerate(model.shared.each):
-        alone = expert_message(one, deep.noisy(model.likelihood, one.layers[-1]), X, obs)
+        alone = expert_message(one, noisy(model.likelihood, one.layers[-1]), X, obs)
         # The noise came by way of the mean and a share of it.
         np.testing.assert_allclose(both.precision[k], alone.precision, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(both.eta[k], alone.eta, rtol=1e-9, atol=1e-9)
@@ -136,7 +137,7 @@ def test_the_cluster_trains_the_same_layers(trained, brief, cluster, rng, briefl
 def test_training_that_was_cut_off_goes_on(trained, brief, tmp_path, rng, briefly, monkeypatch):
     """With the rounds that it has finished, to the same layers."""
     path, new, calls = trained[1], rng.uniform(-2, 2, (9, 2)), []
-    climbed = deep.climbed
+    climbed = climb.climbed
 
     def cut(*args):
         if len(calls) == 1:
@@ -145,7 +146,7 @@ def test_training_that_was_cut_off_goes_on(trained, brief, tmp_path, rng, briefl
         return climbed(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(deep, "climbed", cut)
+        patch.setattr(climb, "climbed", cut)
         with pytest.raises(KeyboardInterrupt):
             GBCM.fit(path, ASKED, model=tmp_path / "model")
 
@@ -153,7 +154,7 @@ def test_training_that_was_cut_off_goes_on(trained, brief, tmp_path, rng, briefl
         calls.append(1)
         return climbed(*args)
 
-    monkeypatch.setattr(deep, "climbed", counted)
+    monkeypatch.setattr(climb, "climbed", counted)
     again = GBCM.fit(path, ASKED, model=tmp_path / "model")
     assert calls == [0, 1, 1, 1]  # two rounds of each power
     np.testing.assert_allclose(again.predict(new)["mean"], brief.predict(new)["mean"], rtol=1e-10)
@@ -163,7 +164,7 @@ def test_training_that_was_cut_off_goes_on(trained, brief, tmp_path, rng, briefl
 @pytest.mark.parametrize(("layers", "units"), [(1, None), (2, 1), (3, 2)])
 def test_other_depths(wave, briefly, monkeypatch, layers, units):
     """A layer, a warped process, and two hidden layers, of whose mixture both are to have learned something."""
-    monkeypatch.setitem(deep.STEPS, "quick", 24)
+    monkeypatch.setitem(training.STEPS, "quick", 24)
     gbcm = GBCM.fit(wave[0], replace(ASKED, layers=layers, units=units))
     assert len(gbcm.info()["layers"]) == 2 * layers  # of each power
     assert gbcm.score(wave[0])["nmse"] < 0.5
@@ -194,8 +195,8 @@ def classes():
 def classifier(classes):
     """A round of each power is enough."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(deep, "ROUND", 40)
-        patch.setitem(deep.STEPS, "quick", 40)
+        patch.setattr(climb, "ROUND", 40)
+        patch.setitem(training.STEPS, "quick", 40)
         return GBCM.fit(classes, replace(ASKED, task="classification", likelihood="probit"))
 
 
@@ -298,7 +299,7 @@ REFUSED = [
 @pytest.mark.parametrize(("settings", "message"), REFUSED)
 def test_what_it_cannot_do_is_refused_at_once(settings, message):
     with pytest.raises(InvalidOption, match=message):
-        replace(ASKED, **settings)
+        replace(ASKED, **({"units": None} | settings))
 
 
 def test_uncertain_inputs_have_no_exact_averages(fitted):

@@ -1,0 +1,125 @@
+"""Deep Gaussian processes: layers that begin near planes, and climb the tied energy of all rows (Bui et al. 2016).
+
+    F = sum over layers of (1 - N/p) phi + N/p phi of the cavity - phi of the prior, + sum_n 1/p log Z_n   (SYSTEMS D5)
+
+What rows say of each layer is tied: each of N says a share of it. Z_n is the mean of the density of a row to a power p,
+with layers that believe the others and 1 - p of what it says itself, by the moments of `bcmdist.model.deep`; p = 1 is
+the paper's. L-BFGS climbs F of all rows in centres, kernels, noises and beliefs of all layers: one round over the rows
+for each evaluation (`evidence.deep_tasks`), in O(n L M^2). Where rows are many, and say the same several times over,
+Adam climbs by some of them a step (`adam`). F is no bound, and no evidence to compare with other experts'.
+
+Of every ten rows one is left out, and says when to end. Each of two powers trains layers of its own. Of numbers,
+predictions are their equal mixture (`bcmdist.model.shared.deep_mixture`): which one is better differs from set to set,
+and the few rows that are left out are a poor judge of it. Of classes and counts these rows choose one.
+
+Then the last layer is heard anew by messages about its values (`bcmdist.model.shared.deep`): exactly, of numbers; of
+classes and counts, whose layers climb by quadrature, by the passes of all experts.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from bcmdist.learning.deep import adam
+from bcmdist.learning.deep.climb import climbed_on
+from bcmdist.learning.deep.objective import NOISE, DeepObjective, noisy
+from bcmdist.learning.ground import Ground
+from bcmdist.learning.known import Known
+from bcmdist.learning.query_selection import select_points
+from bcmdist.model.deep.beginning import first_layers, last_layer
+from bcmdist.model.kernels import metric
+from bcmdist.model.likelihoods import OneProcess
+from bcmdist.model.shared.deep import Deep
+from bcmdist.model.shared.deep_mixture import mixed
+from bcmdist.model.shared.interface import Shared
+
+KERNEL = "se"
+# What stands for options that are not given: centres of a layer and hidden units.
+CENTRES, UNITS = 50, 8
+# Rows whose energy is climbed, at most, and those of a block of them; from how many on in steps of a few.
+ROWS, BLOCK, MANY = 50_000, 2000, 1000
+# Iterations, at most; one of so many blocks is left out, and says when to end.
+STEPS, LEFT_OUT = {"quick": 100, "normal": 600, "thorough": 3000}, 10
+# Powers to which rows say what they say. Mean log densities on training rows of Concrete that no climb had seen (three
+# folds), after 300 iterations with 1 and 400 with 0.5: -3.14 and -3.12, and -3.05 of their mixture.
+POWERS = (1.0, 0.5)
+# Messages that take as long as an evaluation, and evaluations for each iteration.
+MESSAGES, EVALUATIONS = 40.0, 1.1
+NOISELESS = 1e-6  # noise variance of a last layer that is a latent process
+
+
+def begun(known: Known) -> Deep:
+    """Layers as they begin: the first one about centres of the inputs, in the metric of the kernel that was learned.
+
+    There are as many as the kernel has degrees of freedom at the sample where that is less than was asked for.
+    """
+    X, rng = known.sample, np.random.default_rng(known.seed)
+    centres = select_points(X, known.count, kernel=known.kernel, method=known.method, seed=known.seed)
+    lengthscale = metric(known.kernel, X.shape[1])
+    y = known.targets[:, 0] if known.targets is not None else np.zeros(len(X))
+    depth, units = known.options["layers"], known.options["units"]
+    layers = first_layers(centres, lengthscale, X, y, units, depth, rng)
+    noise = float(np.median(known.noise))
+    layers.append(last_layer(layers, centres, lengthscale, X, y, noise, rng))
+    return Deep(tuple(layers), known.kernel, known.mean, known.residual)
+
+
+def messages(settings, rows) -> float:
+    """How many messages about the last layer of one process take as long as training it on so many rows, about."""
+    evaluations = EVALUATIONS * STEPS[settings.effort]
+    if rows > MANY:
+        evaluations = adam.STEPS[settings.effort] * adam.ROWS / rows
+    return MESSAGES * evaluations * settings.learn
+
+
+def processes(settings) -> int:
+    """How many are trained."""
+    return len(POWERS) if settings.learn else 1
+
+
+def trained(shared: Deep, likelihood: OneProcess, ground: Ground) -> tuple[Shared, OneProcess]:
+    """Layers at higher tied energy, and the likelihood with the noise that they have found.
+
+    As they began where nothing is learned.
+    """
+    if not ground.learn:
+        return shared, likelihood
+    if not likelihood.normal:
+        last = replace(shared.layers[-1], log_noise=np.log(NOISELESS))
+        shared = replace(shared, layers=(*shared.layers[:-1], last))
+    rows = min(ROWS, sum(part.rows for part in ground.parts))
+    parts = ground.sampled(ROWS, min(BLOCK, max(rows // LEFT_OUT, 1)))
+    climbed_rows = parts[: len(parts) - len(parts) // LEFT_OUT]
+    held = parts[len(climbed_rows) :]
+    powers = POWERS if held else POWERS[:1]
+    objectives = [DeepObjective(ground, climbed_rows, likelihood, power) for power in powers]
+    if rows > MANY:
+        reached = adam.climbed_together(objectives, shared, held, adam.STEPS[ground.effort])
+    else:
+        reached = [climbed_on(objective, shared, held, STEPS[ground.effort]) for objective in objectives]
+    left_out = sum(part.rows for part in held)
+    densities = [found.density / left_out for found in reached] if held else []
+    ground.found["deep"] = {
+        "rows": objectives[0].rows,
+        "left_out": left_out,
+        "evaluations": sum(found.evaluations for found in reached),
+        "powers": list(powers),
+        "energies": [found.energy for found in reached],
+        "densities": densities,
+        "density": float(np.mean(densities) if likelihood.normal else max(densities)) if held else None,
+    }
+    if likelihood.normal:
+        return side_by_side([found.shared for found in reached], likelihood)
+    return max(reached, key=lambda found: found.density).shared, likelihood
+
+
+def side_by_side(each: Sequence[Deep], likelihood: OneProcess) -> tuple[Shared, OneProcess]:
+    """The equal mixture of processes of numbers, if they are several, and the likelihood with their mean noise.
+
+    Those shares of it are what makes the variance of an observation that of f plus the noise of the likelihood.
+    """
+    if len(each) == 1:
+        return each[0], noisy(likelihood, each[0].layers[-1])
+    noise = np.exp([float(one.layers[-1].log_noise) for one in each])
+    return mixed(tuple(each), noise), likelihood.with_parameters({NOISE: noise.mean(keepdims=True)})
