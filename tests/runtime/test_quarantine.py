@@ -3,7 +3,7 @@
 import pytest
 
 from bcmdist.data.partition import Span
-from bcmdist.runtime.dask.quarantine import LEAST_TRIALS, MOST_TRIALS, Quarantine
+from bcmdist.runtime.dask.quarantine import MOST_TRIALS, Quarantine
 
 TASK = None
 PARTS = [Span(k, k + 1) for k in range(4)]
@@ -20,41 +20,22 @@ def tried(quarantine, kills, deaths):
             quarantine.survived(suspect)
 
 
-def judged(quarantine, kills, deaths):
-    """Try all that wait as often as a verdict asks for where nothing else kills; who is guilty then."""
-    for _ in range(LEAST_TRIALS - 1):
-        tried(quarantine, kills, deaths)
-        assert quarantine.judge(deaths) == []
-    tried(quarantine, kills, deaths)
-    return quarantine.judge(deaths)
-
-
-def test_deaths_in_two_trials_convict_where_nothing_else_kills():
-    quarantine, deaths = Quarantine(), ["worker 0"]
-    quarantine.accuse(TASK, PARTS, "worker 0")
-    (guilty,) = judged(quarantine, lambda part: part is PARTS[2], deaths)
-    assert (guilty.part, guilty.deaths, guilty.trials) == (PARTS[2], 3, 2)
-    assert not quarantine.waiting
-    assert not quarantine.convicted
-
-
-def test_a_partition_whose_workers_others_killed_twice_is_tried_again():
-    """Once among others and once alone, and nobody else dies: all deaths are explained by it, and it is innocent."""
+def test_two_deaths_convict_where_nothing_else_kills():
     quarantine, deaths = Quarantine(), ["worker 0"]
     quarantine.accuse(TASK, PARTS, "worker 0")
     tried(quarantine, lambda part: part is PARTS[2], deaths)
-    assert not quarantine.others_kill(deaths)
-    assert quarantine.judge(deaths) == []
-    tried(quarantine, lambda part: False, deaths)
-    assert quarantine.judge(deaths) == []
+    (guilty,) = quarantine.judge(deaths)
+    assert (guilty.part, guilty.deaths, guilty.trials) == (PARTS[2], 2, 1)
     assert not quarantine.waiting
+    assert not quarantine.convicted
 
 
 def test_two_poisons_of_one_worker_explain_each_other():
     quarantine, deaths = Quarantine(), ["worker 0"]
     quarantine.accuse(TASK, PARTS[:2], "worker 0")
     quarantine.accuse(TASK, PARTS[2:], "worker 0")
-    assert [s.part for s in judged(quarantine, lambda part: part in PARTS[1:3], deaths)] == PARTS[1:3]
+    tried(quarantine, lambda part: part in PARTS[1:3], deaths)
+    assert [s.part for s in quarantine.judge(deaths)] == PARTS[1:3]
 
 
 @pytest.mark.parametrize("why", ["its suspects survived", "nobody was suspected"])

@@ -119,9 +119,9 @@ class OneByOne:
                     yield self._outcome(flight, outcome, error)
 
     def _verdicts(self):
-        """Outcomes of the partitions that are to blame; the others that were convicted are tried again.
+        """Outcomes of the partitions that are to blame, said when the cluster has been calm for a while.
 
-        Either waits until the cluster has been calm for a while, unless something else kills workers too.
+        Where something else kills workers too, the convicted are tried again, at once.
         """
         if not self.quarantine.convicted:
             return

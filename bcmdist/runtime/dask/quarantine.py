@@ -1,8 +1,8 @@
 """Who is to blame when workers die: partitions are suspected, tried alone, and given up.
 
 A worker that dies makes suspects of all partitions it had. At the end of the work each is tried alone, on a worker
-that has nothing else. Whoever survives is innocent. Whoever's worker dies again is convicted, but others may have
-killed it: guilty is who is convicted `LEAST_TRIALS` times, or `MOST_TRIALS` where workers die for other reasons too.
+that has nothing else. Whoever survives is innocent. Whoever's worker dies again has killed two workers and is
+convicted, unless workers die for other reasons too: then it is tried again, up to `MOST_TRIALS` times.
 
 Events in, decisions out; no clock and no cluster here.
 """
@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from bcmdist.data.partition import Work
 from bcmdist.runtime.task import Task
 
-LEAST_TRIALS = 2  # alone, of a partition on a cluster that is calm: each but the last after a while without deaths
-MOST_TRIALS = 5  # where workers die for other reasons
+MOST_TRIALS = 5  # alone, of a partition on a cluster whose workers die for other reasons
 
 
 @dataclass(eq=False)
@@ -72,8 +71,8 @@ class Quarantine:
 
     def judge(self, died) -> list[Suspect]:
         """The convicted who are guilty, where these are the deaths on the cluster; the others are tried again."""
-        enough = MOST_TRIALS if self.others_kill(died) else LEAST_TRIALS
-        guilty = [s for s in self.convicted if s.trials >= enough]
+        others_kill = self.others_kill(died)
+        guilty = [s for s in self.convicted if not others_kill or s.trials >= MOST_TRIALS]
         self.waiting.extend(s for s in self.convicted if s not in guilty)
         self.convicted = []
         return guilty
