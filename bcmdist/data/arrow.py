@@ -14,22 +14,25 @@ from bcmdist.errors import MissingExtra
 MEDIA_TYPE = "application/vnd.apache.arrow.stream"
 
 
-def read_table(data: bytes, *, others: Collection[str]) -> tuple[np.ndarray, tuple[str, ...], dict[str, np.ndarray]]:
-    """Inputs (n, D), their names, and those of the others (n,) that are there.
+def read_table(
+    data: bytes, *, others: Collection[str], tables: Collection[str] = ()
+) -> tuple[np.ndarray, tuple[str, ...], dict[str, np.ndarray]]:
+    """Inputs (n, D), their names, and those of the others (n,) and of the tables (n, ...) that are there.
 
-    Inputs are a column X of fixed-size lists, which has no names, or else all numeric columns but the others.
+    Inputs are a column X of fixed-size lists, which has no names, or else all numeric columns but the others. Tables
+    are fixed-size lists, also of fixed-size lists.
 
     Raises
     ------
     InvalidData, UnsafeData, MissingExtra
     """
     _arrow()
-    columns, names = decoded({b"data": data}, "body", "X", None, tuple(others))
+    columns, names = decoded({b"data": data}, "body", "X", None, tuple(others), tuple(tables))
     return columns.pop("X"), () if names == ["X"] else tuple(names), columns
 
 
 def write_table(columns: Mapping[str, np.ndarray], about: Mapping[str, str]) -> bytes:
-    """Columns (n,), or (n, k) as fixed-size lists, by name; `about` them as metadata of the schema.
+    """Columns (n,), or (n, k, ...) as fixed-size lists, by name; `about` them as metadata of the schema.
 
     Raises
     ------
@@ -45,9 +48,10 @@ def write_table(columns: Mapping[str, np.ndarray], about: Mapping[str, str]) -> 
 
 
 def _column(pa, values):
-    if values.ndim == 1:
-        return pa.array(values)
-    return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(values).ravel()), values.shape[1])
+    array = pa.array(np.ascontiguousarray(values).ravel())
+    for size in reversed(values.shape[1:]):
+        array = pa.FixedSizeListArray.from_arrays(array, size)
+    return array
 
 
 def _arrow():

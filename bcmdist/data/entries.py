@@ -8,6 +8,7 @@ A password stands in the URL given to `publish` or `open_source`, or in the envi
 where workers find it: it is no part of any name.
 """
 
+import math
 import struct
 import uuid
 
@@ -112,10 +113,11 @@ def read_entry(url, x, y, companions) -> dict[str, np.ndarray]:
     return decoded(_payload(url), url, x, y, companions)[0]
 
 
-def decoded(fields, url, x, y, companions) -> tuple[dict[str, np.ndarray], list[str]]:
-    """As `read_entry`, of the fields of an entry that are there already, and the names of the inputs in them."""
+def decoded(fields, url, x, y, companions, tables=()) -> tuple[dict[str, np.ndarray], list[str]]:
+    """As `read_entry`, of the fields of an entry that are there already, and the names of the inputs in them; beside
+    companions also `tables` (n, ...), which are fixed-size lists."""
     schema, _, message = _opened(fields, url)
-    inputs, others = _roles(schema, url, x, y, companions)
+    inputs, others = _roles(schema, url, x, y, companions, tables)
     pa = _pyarrow()
     try:
         batch = pa.ipc.read_record_batch(message, schema)
@@ -218,16 +220,19 @@ def _field(buffer, table, number):
     return table + offset if offset else 0
 
 
-def _roles(schema, url, x, y, companions):
-    """Names of the columns that are inputs, and of the others that are wanted: the target and companions."""
+def _roles(schema, url, x, y, companions, tables=()):
+    """Names of the columns that are inputs, and of the others that are wanted: the target, companions and tables."""
     pa = _pyarrow()
     names = schema.names
     numeric = [field.name for field in schema if _is_number(pa, field.type)]
     others = [name for name in (*([y] if y is not None else []), *companions) if name == y or name in names]
-    for name in others:
-        if name not in numeric or names.count(name) > 1:
+    lists = [field.name for field in schema if hasattr(field.type, "list_size") and _is_number(pa, _leaf(field.type))]
+    given = [name for name in tables if name in names]
+    for name in (*others, *given):
+        kinds, kind = (lists, "fixed-size lists of numbers") if name in given else (numeric, "numbers")
+        if name not in kinds or names.count(name) > 1:
             found = ", ".join(f"{field.name} ({field.type})" for field in schema)
-            raise InvalidData(f"{url}: expected one column {name} of numbers, found {found}; publish it, or name it")
+            raise InvalidData(f"{url}: expected one column {name} of {kind}, found {found}; publish it, or name it")
     if x in names and hasattr(schema.field(names.index(x)).type, "list_size"):
         inputs = [x]
         good = _is_number(pa, schema.field(names.index(x)).type.value_type) and names.count(x) == 1
@@ -240,12 +245,25 @@ def _roles(schema, url, x, y, companions):
             f"{url}: expected inputs as a column {x} of fixed-size lists of numbers, or as numeric columns, found "
             f"{found}; publish one of these"
         )
-    return inputs, others
+    return inputs, [*others, *given]
 
 
 def _width(field):
     """Columns of numbers in a field."""
-    return getattr(field.type, "list_size", 1)
+    return math.prod(_sizes(field.type))
+
+
+def _sizes(kind):
+    """Sizes of the fixed-size lists that a type is of, from without."""
+    while hasattr(kind, "list_size"):
+        yield kind.list_size
+        kind = kind.value_type
+
+
+def _leaf(kind):
+    while hasattr(kind, "list_size"):
+        kind = kind.value_type
+    return kind
 
 
 def _is_number(pa, kind):
@@ -254,12 +272,15 @@ def _is_number(pa, kind):
 
 
 def _values(column, url, name):
-    """Numbers of a column, (n,) or (n, D)."""
-    values = column.flatten() if hasattr(column.type, "list_size") else column
-    if column.null_count or values.null_count:
+    """Numbers of a column, (n,), or (n, D, ...) of lists."""
+    values, missing = column, column.null_count
+    for _ in _sizes(column.type):
+        values = values.flatten()
+        missing += values.null_count
+    if missing:
         raise InvalidData(f"{url}: expected a number in every row of {name}, some are null; fill or drop these rows")
     numbers = as_float(values.to_numpy(zero_copy_only=False), f"{url}: {name}")
-    return numbers.reshape(len(column), -1) if values is not column else numbers
+    return numbers.reshape(len(column), *_sizes(column.type))
 
 
 def _pyarrow():

@@ -25,13 +25,17 @@ def predict(
     ------
     InvalidData, InvalidDtype, InvalidOption
     """
-    kind, way = PREDICTORS[chosen_method(snapshot, method)], None
-    if X_variance is not None:
-        way = chosen_way(kind, snapshot, inputs)
-    elif inputs is not None:
-        raise InvalidOption(f"inputs: expected X_variance with {inputs!r}, got none; give it, or leave out inputs")
+    kind = PREDICTORS[chosen_method(snapshot, method)]
+    refuse_certain(X_variance, inputs)
+    way = None if X_variance is None else chosen_way(kind, snapshot, inputs)
     how = {"exposure": exposure, "trials": trials, "quantiles": quantiles}
     return predict_by(kind.of_snapshot(snapshot), X, X_variance=X_variance, way=way, **how)
+
+
+def refuse_certain(X_variance, inputs) -> None:
+    """Raise `InvalidOption` where inputs are to be averaged over (`inputs`) of whose errors nothing tells."""
+    if X_variance is None and inputs is not None:
+        raise InvalidOption(f"inputs: expected X_variance with {inputs!r}, got none; give it, or leave out inputs")
 
 
 def predict_by(

@@ -40,7 +40,23 @@ def new_variance(model: Model, variance, rows) -> np.ndarray:
     ------
     InvalidData
     """
-    variance, D = np.asarray(variance, dtype=float), model.inputs
+    return checked_variance(variance, rows, model.inputs)
+
+
+def checked_variance(variance, rows, D) -> np.ndarray:
+    """As `new_variance`, of D columns that may be others than a model's.
+
+    Raises
+    ------
+    InvalidData
+    """
+    try:
+        variance = np.asarray(variance, dtype=float)
+    except ValueError as error:
+        raise InvalidData(
+            f"X_variance: expected {D} variances, or {D} times {D} covariances, for each row, got something else "
+            f"({error}); correct it"
+        ) from error
     if variance.shape not in ((rows, D), (rows, D, D)):
         raise InvalidData(
             f"X_variance: expected shape {(rows, D)}, a variance for each input, or {(rows, D, D)}, covariances, got "

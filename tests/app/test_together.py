@@ -78,6 +78,31 @@ def test_another_way_is_another_batch(models, computed):
     assert ["quantile0.1" in answer.json()["predictions"] for answer in answers] == [False, True, False, True, False]
 
 
+def test_errors_of_inputs_are_another_way(models, computed):
+    """Exact points, those with variances and those with covariances; each has its own answer."""
+    sizes, go_on = computed
+    X, variance = np.array([[0.5, 1.0]]), np.array([[0.04, 0.09]])
+    errors = [None, variance, None, variance[:, :, None] * np.eye(2), 2.0 * variance]
+    bodies = [{"X": X.tolist()} | ({} if one is None else {"X_variance": one.tolist()}) for one in errors]
+    with asked(models) as client:
+        answers = all_at_once(client, bodies, sizes, go_on)
+    assert sizes == [1, 2, 1, 1]
+    gbcm = GBCM.load(models / "wave")
+    for one, answer in zip(errors, answers, strict=True):
+        expected = gbcm.predict(X, X_variance=one)["variance"]
+        np.testing.assert_allclose(answer.json()["predictions"]["variance"], expected, rtol=1e-9)  # a difference
+
+
+def test_those_that_take_long_are_not_together_with_many():
+    loop = asyncio.new_event_loop()
+    X, variance = np.zeros((10, 1)), np.ones((10, 1))
+    ask = [(Question(X, None, (), {}, {}, variance), loop.create_future()) for _ in range(3)]
+    waiting = collections.deque(ask)
+    assert together.taken(waiting) == ask[:1]  # ten count as 2560
+    assert list(waiting) == ask[1:]
+    loop.close()
+
+
 def test_one_that_fails_spoils_no_other(models, computed, monkeypatch):
     sizes, go_on = computed
     compute = together.answered

@@ -20,7 +20,14 @@ SCOPES = ("read", "ingest", "admin")
 @click.option("--tls-key", metavar="FILE.pem", help="Its key.")
 @click.option("--allowed-host", "allowed", multiple=True, metavar="NAME", help="Further name of this service.")
 @click.option("--max-body", "body_bytes", type=int, default=2**24, show_default=True, metavar="BYTES")
-@click.option("--max-rows", "rows", type=int, default=100_000, show_default=True, help="Of one request.")
+@click.option(
+    "--max-rows",
+    "rows",
+    type=int,
+    default=100_000,
+    show_default=True,
+    help="Of one request; one whose inputs are uncertain counts as 256.",
+)
 @click.option("--max-seconds", "answer_seconds", type=float, default=60.0, show_default=True, help="Until an answer.")
 @click.option("--max-body-seconds", "body_seconds", type=float, default=20.0, show_default=True, help="Of sending it.")
 @click.option("--max-rate", "per_second", type=float, default=200.0, show_default=True, help="Requests a second each.")

@@ -10,12 +10,12 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.routing import APIRoute
 from starlette.routing import Match
 
-from bcmdist.app.service.asking import question_of
-from bcmdist.app.service.bodies import Level
+from bcmdist.app.service.asking import load, question_of
+from bcmdist.app.service.bodies import Level, Way
 from bcmdist.app.service.routes import READ, Asked, Name, answer, in_thread, predicted
 from bcmdist.data.arrow import MEDIA_TYPE, read_table
 
-COMPANIONS = ("exposure", "trials")
+COMPANIONS, ERRORS = ("exposure", "trials"), "X_variance"
 Levels = Annotated[list[Level], Query(max_length=49)]
 
 
@@ -39,21 +39,27 @@ async def predict_arrow(
     request: Request,
     service: Asked,
     method: Annotated[str | None, Query(max_length=100)] = None,
+    inputs: Way | None = None,
     quantiles: Levels = [],  # noqa: B006
     intervals: Levels = [],  # noqa: B006
 ) -> Response:
     """Predict at the points of an Arrow stream; what else is asked stands in the query."""
     served, body = service.catalogue[name], await request.body()
-    X, columns, companions = await in_thread(service, functools.partial(read_table, body, others=COMPANIONS))
+    X, columns, companions = await in_thread(
+        service, functools.partial(read_table, body, others=COMPANIONS, tables=[ERRORS])
+    )
     asked = functools.partial(
         question_of,
         served,
         X,
         columns or None,
+        companions.get(ERRORS),
         most_rows=service.limits.rows,
         method=method,
+        inputs=inputs,
         quantiles=quantiles,
         intervals=intervals,
         companions={name: companions.get(name) for name in COMPANIONS},
     )
-    return answer(request, service, await predicted(service, served, asked, rows=len(X)))
+    found = await predicted(service, served, asked, load=load(len(X), uncertain=ERRORS in companions))
+    return answer(request, service, found)

@@ -13,7 +13,9 @@ from bcmdist.app.service.served import Served
 from bcmdist.data.schema import Schema, taken
 from bcmdist.errors import InvalidData
 from bcmdist.model.model import Model
-from bcmdist.prediction.new_rows import new_inputs
+from bcmdist.prediction.in_memory import refuse_certain
+from bcmdist.prediction.new_rows import checked_variance, new_inputs
+from bcmdist.prediction.uncertain.sampled import DRAWS
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,15 @@ class Question:
     """levels of the ends of intervals, by their names"""
     companions: dict
     """exposure and trials"""
+    X_variance: np.ndarray | None = None
+    """of errors of the points, (n, D) or (n, D, D), in the order of the model's columns; None where they are exact"""
+    inputs: str | None = None
+    """how to average over them"""
+
+    @property
+    def load(self) -> int:
+        """As how many exact points it is to compute."""
+        return load(len(self.X), uncertain=self.X_variance is not None)
 
     @property
     def levels(self) -> tuple[float, ...]:
@@ -38,7 +49,8 @@ class Question:
     def way(self) -> tuple:
         """Questions of the same way can be answered together; one with companions with none but itself."""
         given = any(value is not None for value in self.companions.values())
-        return self.method, self.levels, id(self) if given else None
+        axes = 0 if self.X_variance is None else self.X_variance.ndim
+        return self.method, self.levels, self.inputs, axes, id(self) if given else None
 
 
 @dataclass(frozen=True)
@@ -55,15 +67,23 @@ class Predicted:
     """of these, as its rows are of all of them"""
 
 
+def load(rows, *, uncertain: bool) -> int:
+    """As how many exact points so many are to compute: moments at an uncertain one take as long as all of its draws,
+    or longer where they have a closed form and there are many query points."""
+    return rows * DRAWS if uncertain else rows
+
+
 def question(served: Served, asked: Points, *, most_rows: int) -> Question:
     """What a request in JSON asks; as `question_of`."""
-    how = {"method": asked.method, "quantiles": asked.quantiles, "intervals": asked.intervals}
+    how = {"method": asked.method, "quantiles": asked.quantiles, "intervals": asked.intervals, "inputs": asked.inputs}
     companions = {"exposure": asked.exposure, "trials": asked.trials}
-    return question_of(served, asked.X, asked.columns, most_rows=most_rows, companions=companions, **how)
+    return question_of(
+        served, asked.X, asked.columns, asked.X_variance, most_rows=most_rows, companions=companions, **how
+    )
 
 
 def question_of(
-    served: Served, X, columns, *, most_rows: int, method, quantiles, intervals, companions: dict
+    served: Served, X, columns, X_variance, *, most_rows: int, method, inputs, quantiles, intervals, companions: dict
 ) -> Question:
     """What a request asks, with points that the model can be asked about.
 
@@ -72,11 +92,16 @@ def question_of(
     InvalidData, Refused
     """
     _refuse_many(X, most_rows)
+    refuse_certain(X_variance, inputs)
+    if X_variance is not None:
+        _refuse_many(X, most_rows // load(1, uncertain=True), "whose inputs are uncertain ")
     with served.using() as loaded:
         model = loaded.member.model
-        points = new_inputs(model, table(model, X, columns))
+        order = taken_columns(model, X, columns)
+        points = new_inputs(model, table(X)[:, order])
+    variance = None if X_variance is None else _taken(checked_variance(X_variance, len(X), len(X[0])), order)
     edges = {f"{side}{_percent(mass)}": _edge(mass, side) for mass in intervals for side in ("lower", "upper")}
-    return Question(points, method, tuple(quantiles), edges, companions)
+    return Question(points, method, tuple(quantiles), edges, companions, variance, inputs)
 
 
 def answered(served: Served, questions: Sequence[Question]) -> list[Predicted]:
@@ -88,9 +113,11 @@ def answered(served: Served, questions: Sequence[Question]) -> list[Predicted]:
     InvalidData, InvalidOption
     """
     first, X = questions[0], np.concatenate([one.X for one in questions])
+    given = [one.X_variance for one in questions if one.X_variance is not None]
+    uncertain = {"X_variance": np.concatenate(given) if given else None, "inputs": first.inputs}
     with served.using() as loaded:
         start = time.perf_counter()
-        method, found = loaded.predict(X, method=first.method, quantiles=first.levels, **first.companions)
+        method, found = loaded.predict(X, method=first.method, quantiles=first.levels, **uncertain, **first.companions)
         seconds = time.perf_counter() - start
         told = {"model": served.name, "commit": loaded.state, "method": method}
     named = with_deviations(found)
@@ -128,8 +155,8 @@ def _edge(mass, side):
     return tail if side == "lower" else round(1.0 - tail, 12)
 
 
-def table(model: Model, X, columns) -> np.ndarray:
-    """Rows (n, D) in the order of the model's columns.
+def table(X) -> np.ndarray:
+    """Rows of numbers as an array (n, D).
 
     Raises
     ------
@@ -139,15 +166,24 @@ def table(model: Model, X, columns) -> np.ndarray:
     odd = next((k for k, row in enumerate(X) if len(row) != width), None)
     if odd is not None:
         raise InvalidData(f"X: expected {width} numbers in each row, got {len(X[odd])} in row {odd}; correct it")
-    array = np.array(X, dtype=float)
+    return np.array(X, dtype=float)
+
+
+def taken_columns(model: Model, X, columns) -> Sequence[int] | slice:
+    """Where the model's columns stand in X, by their names.
+
+    Raises
+    ------
+    InvalidData
+    """
     if columns is None:
-        return array
+        return slice(None)
+    width = len(X[0])
     if len(columns) != width or len(set(columns)) != width:
         raise InvalidData(f"columns: expected {width} different names, one for each column of X; correct them")
     if not model.schema.columns:
         raise InvalidData("columns: expected none, the columns of the training data had no names; leave them out")
-    order = taken(Schema(tuple(columns)), model.schema, "X")
-    return array[:, list(order)] if order else array
+    return list(taken(Schema(tuple(columns)), model.schema, "X")) or slice(None)
 
 
 def refuse_behind(served: Served, most: int) -> None:
@@ -167,7 +203,7 @@ def submit(served: Served, key: str, asked: NewRows, *, most_rows: int) -> tuple
     """Keep rows, and let a model hear them; as `Served.submit`."""
     _refuse_many(asked.X, most_rows)
     with served.using() as loaded:
-        X = table(loaded.member.model, asked.X, asked.columns)
+        X = table(asked.X)[:, taken_columns(loaded.member.model, asked.X, asked.columns)]
     given = {name: getattr(asked, name) for name in ("weight", "exposure", "trials", "event")}
     for name, column in {"y": asked.y, **given}.items():
         if column is not None and len(column) != len(X):
@@ -176,8 +212,12 @@ def submit(served: Served, key: str, asked: NewRows, *, most_rows: int) -> tuple
     return served.submit(key, X, asked.y, **companions)
 
 
-def _refuse_many(X, most):
+def _taken(variance, order):
+    """Variances (n, D) or covariances (n, D, D) of other columns, or in another order."""
+    return variance[:, order] if variance.ndim == 2 else variance[:, order][:, :, order]
+
+
+def _refuse_many(X, most, which=""):
     if len(X) > most:
-        raise Refused(
-            413, "TooManyRows", f"X: expected at most {most} rows in a request, got {len(X)}; send them in several"
-        )
+        text = f"X: expected at most {most} rows {which}in a request, got {len(X)}; send them in several"
+        raise Refused(413, "TooManyRows", text)

@@ -2,12 +2,26 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 Row = Annotated[list[float], Field(min_length=1, max_length=100_000, fail_fast=True)]
 Column = Annotated[list[float], Field(min_length=1, fail_fast=True)]
 Names = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=100_000)]
 Level = Annotated[float, Field(gt=0.0, lt=1.0)]
+Rows = Annotated[list[Row], Field(min_length=1, fail_fast=True)]
+Way = Literal["exact", "taylor", "montecarlo"]
+
+
+def _kind(value: Any) -> str:
+    """Which of two shapes to hold numbers against, so that errors are of that one."""
+    row = value[0] if isinstance(value, list) and value else None
+    return "covariances" if isinstance(row, list) and row and isinstance(row[0], list) else "variances"
+
+
+Errors = Annotated[
+    Annotated[Rows, Tag("variances")] | Annotated[list[Rows], Field(min_length=1, fail_fast=True), Tag("covariances")],
+    Discriminator(_kind),
+]
 
 
 class Body(BaseModel):
@@ -19,7 +33,7 @@ class Body(BaseModel):
 class Points(Body):
     """New points to predict at."""
 
-    X: Annotated[list[Row], Field(min_length=1, fail_fast=True)]
+    X: Rows
     """(n, D), in original units"""
     columns: Names | None = None
     """names of the columns of X; as in training by default"""
@@ -29,6 +43,10 @@ class Points(Body):
     """of the counts to predict"""
     trials: float | Column | None = None
     """of the successes to predict"""
+    X_variance: Errors | None = None
+    """(n, D), or covariances (n, D, D): of normal errors of X, averaged over; in the order of its columns"""
+    inputs: Way | None = None
+    """how to average over them; exact where it can be had, else montecarlo, by default"""
     quantiles: Annotated[list[Level], Field(max_length=99)] = []
     """levels of quantiles of a new observation"""
     intervals: Annotated[list[Level], Field(max_length=49)] = []
@@ -38,7 +56,7 @@ class Points(Body):
 class NewRows(Body):
     """Rows to hear."""
 
-    X: Annotated[list[Row], Field(min_length=1, fail_fast=True)]
+    X: Rows
     """(n, D), in original units"""
     y: Annotated[list[float | str], Field(min_length=1, fail_fast=True)]
     """(n,), numbers, or names of classes"""

@@ -6,6 +6,7 @@ import re
 import threading
 
 from bcmdist.app.service.answers import Refused
+from bcmdist.app.service.background import in_background
 from bcmdist.app.service.served import Served
 from bcmdist.errors import BcmdistError, DataNotFound, InvalidOption
 from bcmdist.storage.locate import open_storage
@@ -56,8 +57,7 @@ class Catalogue:
         """why models cannot be served, or renewed, by name: the class of the error"""
         self._closing = threading.Event()
         self.look()
-        self._thread = threading.Thread(target=self._renew, name="renewal of models", daemon=True)
-        self._thread.start()
+        self._thread = in_background(self._renew, "renewal of models")
 
     def __getitem__(self, name: str) -> Served:
         """The model of a name.

@@ -14,6 +14,7 @@ from bcmdist.errors import InvalidOption
 from bcmdist.prediction.in_memory import predict_by
 from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.predictors import PREDICTORS
+from bcmdist.prediction.uncertain.ways import chosen_way
 
 
 class Loaded(ABC):
@@ -24,7 +25,7 @@ class Loaded(ABC):
     """what tells it from other states of its directory"""
 
     @abstractmethod
-    def predict(self, X, *, method, **how) -> tuple[str, dict[str, np.ndarray]]:
+    def predict(self, X, *, method, X_variance=None, inputs=None, **how) -> tuple[str, dict[str, np.ndarray]]:
         """The method that was taken, and predictions by the names of `GBCM.predict`; any thread may ask."""
 
     @property
@@ -53,6 +54,8 @@ class OneCommittee(Loaded):
     def __init__(self, gbcm: GBCM, lease: contextlib.ExitStack):
         self.fitted, self.state, self._lease = gbcm, str(gbcm.commit), lease
         self._predictors: dict[str, Predictor] = {}
+        self._ways: dict[tuple, str] = {}
+        """of averaging over uncertain inputs, by method and by what was asked for"""
         self._making = threading.Lock()
         self._predictor(gbcm.chosen_method())  # before anybody waits for it
 
@@ -62,9 +65,15 @@ class OneCommittee(Loaded):
                 self._predictors[method] = PREDICTORS[method].of_snapshot(self.committee.snapshot)
             return self._predictors[method]
 
-    def predict(self, X, *, method, **how) -> tuple[str, dict[str, np.ndarray]]:
+    def _way(self, method, inputs):
+        if (method, inputs) not in self._ways:
+            self._ways[method, inputs] = chosen_way(PREDICTORS[method], self.committee.snapshot, inputs)
+        return self._ways[method, inputs]
+
+    def predict(self, X, *, method, X_variance=None, inputs=None, **how) -> tuple[str, dict[str, np.ndarray]]:
         method = self.committee.chosen_method(method)
-        return method, predict_by(self._predictor(method), X, **how)
+        way = None if X_variance is None else self._way(method, inputs)
+        return method, predict_by(self._predictor(method), X, X_variance=X_variance, way=way, **how)
 
     @property
     def committee(self) -> GBCM:
@@ -89,11 +98,14 @@ class Members(Loaded):
         self.state = f"mixture of {len(mixture.members)}"
         self._first = mixture.members[0]
 
-    def predict(self, X, *, method, quantiles=(), **how) -> tuple[str, dict[str, np.ndarray]]:
+    def predict(
+        self, X, *, method, X_variance=None, inputs=None, quantiles=(), **how
+    ) -> tuple[str, dict[str, np.ndarray]]:
         given = [name for name, value in how.items() if value is not None]
         if given:
             raise InvalidOption(f"{given[0]}: expected none for a mixture of committees; leave it out")
-        return self.mixture.chosen_method(method), self.mixture.predict(X, quantiles=quantiles)
+        method, uncertain = self.mixture.chosen_method(method), {"X_variance": X_variance, "inputs": inputs}
+        return method, self.mixture.predict(X, quantiles=quantiles, **uncertain)
 
     @property
     def committee(self) -> GBCM:

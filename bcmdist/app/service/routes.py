@@ -10,7 +10,7 @@ from fastapi.security import HTTPBearer
 
 from bcmdist.app.journal import ID
 from bcmdist.app.service.answers import Refused, encoded, refused
-from bcmdist.app.service.asking import Predicted, Question, answered, question, refuse_behind, submit
+from bcmdist.app.service.asking import Predicted, Question, answered, load, question, refuse_behind, submit
 from bcmdist.app.service.bodies import Figures, Job, Jobs, Kept, Listed, NewRows, Points, Predictions, Problem
 from bcmdist.app.service.catalogue import NAME
 from bcmdist.app.service.json import JSONRoute
@@ -127,9 +127,9 @@ async def drift(name: Name, service: Asked) -> Response:
     return encoded(await in_thread(service, service.drift, name))
 
 
-async def predicted(service: Service, served: Served, ask: Callable[[], Question], *, rows: int) -> Predicted:
-    """The answer to a question: together with others, unless it is as large as many."""
-    if rows > MOST_ROWS:
+async def predicted(service: Service, served: Served, ask: Callable[[], Question], *, load: int) -> Predicted:
+    """The answer to a question: together with others, unless it takes as long as many."""
+    if load > MOST_ROWS:
         return (await in_thread(service, lambda: answered(served, [ask()])))[0]
 
     async def together() -> Predicted:
@@ -165,11 +165,16 @@ OUT_ARROW: dict[int | str, dict[str, Any]] = {200: {"content": {MEDIA_TYPE: {}}}
     openapi_extra=IN_ARROW,
 )
 async def predict(name: Name, points: Points, request: Request, service: Asked) -> Response:
-    """Predict at new points, in JSON or as an Arrow stream, whose columns are inputs by their names (method, quantiles
-    and intervals stand in the query then); answered as Accept says."""
+    """Predict at new points, in JSON or as an Arrow stream; answered as Accept says.
+
+    Columns of a stream are inputs by their names, or X of fixed-size lists; X_variance of fixed-size lists, of as many
+    variances as there are inputs and in their order, or of as many lists of covariances; exposure and trials. Method,
+    inputs, quantiles and intervals stand in the query then.
+    """
     served = service.catalogue[name]
     ask = functools.partial(question, served, points, most_rows=service.limits.rows)
-    return answer(request, service, await predicted(service, served, ask, rows=len(points.X)))
+    found = await predicted(service, served, ask, load=load(len(points.X), uncertain=points.X_variance is not None))
+    return answer(request, service, found)
 
 
 @router.post("/models/{name}/rows", dependencies=[INGEST], response_model=Kept)

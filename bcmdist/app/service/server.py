@@ -6,6 +6,7 @@ import sys
 import warnings
 from dataclasses import dataclass
 
+import threadpoolctl
 import uvicorn
 
 from bcmdist.app.service.answers import without_places
@@ -60,6 +61,9 @@ class Listening:
 def serve(folder, where: Listening, limits: Limits, **work) -> None:
     """Serve the models of a directory until a signal ends it; what waits is committed then.
 
+    BLAS has one thread meanwhile: answers and commits are computed side by side, and its threads would wait for cores
+    that those of another call hold.
+
     Parameters
     ----------
     work : where jobs are kept, and what they may name: as of `Service`
@@ -69,7 +73,7 @@ def serve(folder, where: Listening, limits: Limits, **work) -> None:
     DataNotFound, InvalidOption
     """
     tokens = Tokens(where.token_file) if where.token_file else None
-    with _bound(where.host, where.port) as listening:
+    with _bound(where.host, where.port) as listening, threadpoolctl.threadpool_limits(1, user_api="blas"):
         _log_to_stderr()
         service = Service(folder, limits, **work)
         app = make_app(service, tokens=tokens, hosts=where.names)

@@ -72,13 +72,13 @@ def taken(waiting: collections.deque) -> list:
     """Take from what waits the first question, and those after it that are asked in the same way, as far as they go
     together; the others stay in their order, and those whose asker has gone leave."""
     batch: list[tuple[Question, asyncio.Future]] = []
-    rows, left = 0, []
+    load, left = 0, []
     for question, done in waiting:
         if done.done():
             continue
-        if not batch or (question.way == batch[0][0].way and rows + len(question.X) <= MOST_ROWS):
+        if not batch or (question.way == batch[0][0].way and load + question.load <= MOST_ROWS):
             batch.append((question, done))
-            rows += len(question.X)
+            load += question.load
         else:
             left.append((question, done))
     waiting.clear()

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
+from bcmdist.app.service.background import in_background
 from bcmdist.app.service.inbox import Received
 
 # Requests that are committed together at most: as long as that may take, nobody else is committed.
@@ -31,8 +32,7 @@ class Writer:
         self._waiting: dict[Future, tuple[int, float]] = {}
         """rows of requests, and since when they wait, by the order in which they came"""
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name=f"writer of {name}", daemon=True)
-        self._thread.start()
+        self._thread = in_background(self._run, f"writer of {name}")
 
     @property
     def waiting(self) -> int:
