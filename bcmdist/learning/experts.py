@@ -333,7 +333,7 @@ register_expert(
     likelihoods=("gaussian", "bernoulli", "probit", "poisson"),
     methods=("kmeans", "random"),
     means=False,
-    options=("layers", "units"),
+    options=("layers", "units", "deep_sites"),
     usual={"query": deep.CENTRES, "units": deep.UNITS},
     running=False,
     places=False,

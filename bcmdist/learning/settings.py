@@ -103,6 +103,10 @@ class Settings:
     """networks that mnnmix mixes"""
     layers: Annotated[int, "L"] = 2
     """layers of dgp; 1: values at query points (fitc), which are moved as layers are"""
+    deep_sites: Literal["tied", "shared", "partition", "row"] = "tied"
+    """what is believed of the layers of dgp once they have climbed the energy in which all rows say the same (tied, AEP):
+    sweeps of expectation propagation go on with one factor for all rows (shared, SEP), one for each partition of those
+    trained on, or one for each row (EP: some thousands of rows)"""
     rvm_update: Literal["fast", "em", "mackay", "direct"] = "fast"
     """how rvm learns which bumps to keep: one at a time; or from all on, by expectation maximisation, by MacKay's fixed
     point, or by a quasi-Newton method, each at a cubic cost a step"""

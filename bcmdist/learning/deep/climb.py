@@ -67,11 +67,14 @@ class Reached:
 
     shared: Deep
     """its last layer knows what rows say of it; of others than numbers by what it was trained with"""
-    energy: float
+    energy: float | None
+    """None without a climb"""
     density: float
     """of rows that were left out, in all; the energy where none were"""
     evaluations: int
     """in all"""
+    sites: dict[str, Any] | None = None
+    """what sweeps of expectation propagation have come to after that (`bcmdist.learning.deep.sites`), if any"""
 
 
 def climbed_on(objective: DeepObjective, start: Deep, held: Sequence[Partition], steps) -> Reached:
@@ -82,7 +85,7 @@ def climbed_on(objective: DeepObjective, start: Deep, held: Sequence[Partition],
     found among the scratch.
     """
     layers, evaluations, best = list(start.layers), 0, None
-    path = Path(objective.ground.scratch, f"deep-{_identity(objective, start)}")
+    path = Path(objective.ground.scratch, f"deep-{identity(objective, start)}")
     for done in range(0, steps, ROUND):
         layers, energy, more = _once(f"{path}-{done}.npz", lambda at=layers: climbed(objective, at, ROUND), layers)
         evaluations += more
@@ -109,7 +112,7 @@ def _once(path, climb, like) -> tuple[list[Layer], float, int]:
         return split(kept["numbers"], like), energy, int(evaluations)
 
 
-def _identity(objective, start):
+def identity(objective: DeepObjective, start: Deep) -> str:
     """Of all that a climb depends on but how long it is."""
     asked = [objective.ground.scaling.digest, objective.likelihood.name, objective.power]
     digest = hashlib.sha256(json.dumps([*asked, *(part.key for part in objective.parts)]).encode())

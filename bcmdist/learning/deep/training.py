@@ -12,6 +12,8 @@ Of every ten rows one is left out, and says when to end. Each of two powers trai
 predictions are their equal mixture (`bcmdist.model.shared.deep_mixture`): which one is better differs from set to set,
 and the few rows that are left out are a poor judge of it. Of classes and counts these rows choose one.
 
+From there, sweeps of expectation propagation go on where sites are asked for (`bcmdist.learning.deep.sites`).
+
 Then the last layer is heard anew by messages about its values (`bcmdist.model.shared.deep`): exactly, of numbers; of
 classes and counts, whose layers climb by quadrature, by the passes of all experts.
 """
@@ -21,8 +23,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from bcmdist.learning.deep.climb import climbed_on
+from bcmdist.data.partition import Partition
+from bcmdist.learning.deep.climb import Reached, climbed_on
 from bcmdist.learning.deep.objective import NOISE, DeepObjective, noisy
+from bcmdist.learning.deep.sites import TIED, swept_on
 from bcmdist.learning.ground import Ground
 from bcmdist.learning.known import Known
 from bcmdist.learning.query_selection import select_points
@@ -75,22 +79,19 @@ def processes(settings) -> int:
 
 
 def trained(shared: Deep, likelihood: OneProcess, ground: Ground) -> tuple[Shared, OneProcess]:
-    """Layers at higher tied energy, and the likelihood with the noise that they have found.
+    """Layers at higher tied energy, and the likelihood with the noise that they have found; then sites, if asked for.
 
-    As they began where nothing is learned.
+    As they began where nothing is learned, but for the sites.
     """
-    if not ground.learn:
+    if not ground.learn and ground.options["deep_sites"] == TIED:
         return shared, likelihood
     if not likelihood.normal:
         last = replace(shared.layers[-1], log_noise=np.log(NOISELESS))
         shared = replace(shared, layers=(*shared.layers[:-1], last))
-    rows = min(ROWS, sum(part.rows for part in ground.parts))
-    parts = ground.sampled(ROWS, min(BLOCK, max(rows // LEFT_OUT, 1)))
-    held = parts[LEFT_OUT - 1 :: LEFT_OUT]
-    climbed_rows = [part for part in parts if part not in held]
+    parts, held = _looked_at(ground)
     powers = POWERS if held else POWERS[:1]
-    objectives = [DeepObjective(ground, climbed_rows, likelihood, power) for power in powers]
-    reached = [climbed_on(objective, shared, held, STEPS[ground.effort]) for objective in objectives]
+    objectives = [DeepObjective(ground, parts, likelihood, power) for power in powers]
+    reached = [_reached(objective, shared, held) for objective in objectives]
     left_out = sum(part.rows for part in held)
     densities = [found.density / left_out for found in reached] if held else []
     ground.found["deep"] = {
@@ -101,10 +102,29 @@ def trained(shared: Deep, likelihood: OneProcess, ground: Ground) -> tuple[Share
         "energies": [found.energy for found in reached],
         "densities": densities,
         "density": float(np.mean(densities) if likelihood.normal else max(densities)) if held else None,
+        "sites": [found.sites for found in reached if found.sites],
     }
     if likelihood.normal:
         return side_by_side([found.shared for found in reached], likelihood)
     return max(reached, key=lambda found: found.density).shared, likelihood
+
+
+def _looked_at(ground) -> tuple[list[Partition], list[Partition]]:
+    """Partitions that are trained on, and others: of a sample; all rows, and none, where nothing is learned."""
+    if not ground.learn:
+        return list(ground.parts), []
+    rows = min(ROWS, sum(part.rows for part in ground.parts))
+    parts = ground.sampled(ROWS, min(BLOCK, max(rows // LEFT_OUT, 1)))
+    held = parts[LEFT_OUT - 1 :: LEFT_OUT]
+    return [part for part in parts if part not in held], held
+
+
+def _reached(objective, start, held) -> Reached:
+    """Where a process comes to, by the tied energy and then by sites."""
+    ground = objective.ground
+    nothing = Reached(start, None, 0.0, 0)
+    reached = climbed_on(objective, start, held, STEPS[ground.effort]) if ground.learn else nothing
+    return swept_on(objective, reached, held, ground.options["deep_sites"])
 
 
 def side_by_side(each: Sequence[Deep], likelihood: OneProcess) -> tuple[Shared, OneProcess]:
