@@ -2,9 +2,9 @@
 
 Layers that have climbed the tied energy believe that each of their rows says the same. From there, groups of rows hold
 factors of their own: all rows one (stochastic expectation propagation, SYSTEMS D4), each partition (distributed, the
-D-expert of way a), or each row (D3). All groups are matched at once to the total of the sweep before, and go part of the
-way: a sweep is a sum over partitions, the same wherever and in whatever order they are computed, and of factors of rows
-whatever partitions there are. The part is halved until what all rows say leaves a belief (SYSTEMS I.7).
+D-expert of way a), or each row (D3). All groups are matched at once to the total of the sweep before, and go part of
+the way: a sweep is a sum over partitions, the same wherever and in whatever order they are computed, and of factors of
+rows whatever partitions there are. The part is halved until what all rows say leaves a belief (SYSTEMS I.7).
 
 At the end the energy is that of expectation propagation (D3), by groups
 
@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from bcmdist.data.partition import Partition
+from bcmdist.errors import InvalidOption
 from bcmdist.learning.deep.climb import Reached, identity
 from bcmdist.learning.deep.objective import DeepObjective, joined
 from bcmdist.learning.evidence.site_tasks import Grouping, SiteShare, SiteSweep
@@ -30,9 +31,10 @@ from bcmdist.model.shared.deep import Deep
 
 TIED = "tied"  # no sites: layers stay as they have climbed the tied energy
 GROUPINGS = {"shared": Grouping(False, False), "partition": Grouping(True, False), "row": Grouping(True, True)}
-# Part of the way that a sweep goes at most, and how many there are by effort. It ends where means of v move by less of
-# their standard deviations.
+# Part of the way that a sweep goes at most (of two layers, whole ones go round in circles), and how many there are by
+# effort. They end where means of v move by less of their standard deviations.
 STEP, SWEEPS, TOLERANCE = 0.5, {"quick": 10, "normal": 40, "thorough": 100}, 1e-3
+MOST_NUMBERS = 2**25  # of the factors of all rows: 256 MiB, which travel in every sweep
 
 Factors = Mapping[str, np.ndarray]
 """of groups, (G, K), by key"""
@@ -45,7 +47,7 @@ class Swept:
     factors: Factors
     sweeps: int
     energy: float
-    """of the factors that the last sweep began with; nan where a row was skipped"""
+    """of the factors that the last sweep began with; nan where a cavity was no belief"""
     moved: float
     """how far means of v went in the last sweep, in their standard deviations, at most"""
     skipped: float
@@ -55,6 +57,20 @@ class Swept:
         """All but the factors."""
         energy = float(self.energy) if np.isfinite(self.energy) else None
         return {"sweeps": self.sweeps, "energy": energy, "moved": self.moved, "skipped": self.skipped}
+
+
+def refuse_factors(sites: str, rows: int, numbers: int) -> None:
+    """Raise `InvalidOption` where factors of so many rows, of so many numbers each, would be too large.
+
+    Parameters
+    ----------
+    sites : what they are of, by name
+    """
+    if sites != TIED and GROUPINGS[sites].single and rows * numbers > MOST_NUMBERS:
+        raise InvalidOption(
+            f"deep_sites: expected at most {MOST_NUMBERS // numbers} rows with {sites}, of which each has a factor of "
+            f"{numbers} numbers, got {rows}; give --deep-sites partition, or a lower --query"
+        )
 
 
 class Sweeps:
@@ -92,8 +108,7 @@ class Sweeps:
         while not self._believable(self.total(further := _between(at.factors, targets, step))):
             step *= 0.5
         moved = self._moved(total, self.total(further))
-        energy = np.nan if share.skipped else self._energy(total, share)
-        return Swept(further, at.sweeps + 1, energy, moved, share.skipped)
+        return Swept(further, at.sweeps + 1, self._energy(total, share), moved, share.skipped)
 
     def _said(self, factors) -> SiteShare:
         objective, ground = self.objective, self.objective.ground
@@ -133,7 +148,8 @@ def swept_on(objective: DeepObjective, at: Reached, held: Sequence[Partition], s
     if objective.likelihood.normal:
         shared = objective.heard(shared)
     density = objective.density(shared.layers, held) if held else 0.0
-    return replace(at, shared=shared, density=density, sites=found.to_json() | {"density_tied": at.density})
+    tied = at.density / sum(part.rows for part in held) if held else None
+    return replace(at, shared=shared, density=density, sites=found.to_json() | {"density_tied": tied})
 
 
 def settled(sweeps: Sweeps, most: int, *, tolerance: float = TOLERANCE) -> Swept:
@@ -157,8 +173,8 @@ def _name(grouping):
 
 def _keep(path, at: Swept) -> None:
     figures = np.array([at.sweeps, at.energy, at.moved, at.skipped])
-    factors = {f"factors{k}": at.factors[key] for k, key in enumerate(sorted(at.factors))}
-    np.savez(f"{path}.tmp.npz", figures=figures, **factors)
+    arrays: dict[str, Any] = {f"factors{k}": at.factors[key] for k, key in enumerate(sorted(at.factors))}
+    np.savez(f"{path}.tmp.npz", figures=figures, **arrays)
     os.replace(f"{path}.tmp.npz", path)
 
 

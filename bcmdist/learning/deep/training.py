@@ -26,11 +26,12 @@ import numpy as np
 from bcmdist.data.partition import Partition
 from bcmdist.learning.deep.climb import Reached, climbed_on
 from bcmdist.learning.deep.objective import NOISE, DeepObjective, noisy
-from bcmdist.learning.deep.sites import TIED, swept_on
+from bcmdist.learning.deep.sites import TIED, refuse_factors, swept_on
 from bcmdist.learning.ground import Ground
 from bcmdist.learning.known import Known
 from bcmdist.learning.query_selection import select_points
 from bcmdist.model.deep.beginning import first_layers, last_layer
+from bcmdist.model.deep.sites import site_numbers
 from bcmdist.model.kernels import metric
 from bcmdist.model.likelihoods import OneProcess
 from bcmdist.model.shared.deep import Deep
@@ -78,6 +79,15 @@ def processes(settings) -> int:
     return len(POWERS) if settings.learn else 1
 
 
+def refuse_rows(settings, rows: int) -> None:
+    """Raise `InvalidOption` where sites of so many rows of data would be too large."""
+    if isinstance(settings.query, str):  # known once the kernel is
+        return
+    units, query = settings.units or UNITS, settings.query or CENTRES
+    processes = units * (settings.layers - 1) + 1
+    refuse_factors(settings.deep_sites, min(rows, ROWS) if settings.learn else rows, processes * site_numbers(query))
+
+
 def trained(shared: Deep, likelihood: OneProcess, ground: Ground) -> tuple[Shared, OneProcess]:
     """Layers at higher tied energy, and the likelihood with the noise that they have found; then sites, if asked for.
 
@@ -89,6 +99,8 @@ def trained(shared: Deep, likelihood: OneProcess, ground: Ground) -> tuple[Share
         last = replace(shared.layers[-1], log_noise=np.log(NOISELESS))
         shared = replace(shared, layers=(*shared.layers[:-1], last))
     parts, held = _looked_at(ground)
+    numbers = sum(layer.units * site_numbers(len(layer.centres)) for layer in shared.layers)
+    refuse_factors(ground.options["deep_sites"], sum(part.rows for part in parts), numbers)
     powers = POWERS if held else POWERS[:1]
     objectives = [DeepObjective(ground, parts, likelihood, power) for power in powers]
     reached = [_reached(objective, shared, held) for objective in objectives]
@@ -99,7 +111,7 @@ def trained(shared: Deep, likelihood: OneProcess, ground: Ground) -> tuple[Share
         "left_out": left_out,
         "evaluations": sum(found.evaluations for found in reached),
         "powers": list(powers),
-        "energies": [found.energy for found in reached],
+        "energies": [found.energy for found in reached if found.energy is not None],
         "densities": densities,
         "density": float(np.mean(densities) if likelihood.normal else max(densities)) if held else None,
         "sites": [found.sites for found in reached if found.sites],

@@ -1,8 +1,8 @@
 """Sweeps of sites of deep Gaussian processes over partitions (SYSTEMS D3, D4, and D-expert way a).
 
-One round each: a partition gets what all rows say of the layers and the factors of its own groups of rows, takes each of
-these from the total, and sends the sums of what the rows of a group say now. Of groups that are partitions this is the
-message of an expert: a total that knows its factor comes, one to replace it goes.
+One round each: a partition gets what all rows say of the layers and the factors of its own groups of rows, takes each
+of these from the total, and sends the sums of what the rows of a group say now. Of groups that are partitions this is
+the message of an expert, which replaces its last one.
 """
 
 from collections.abc import Sequence
@@ -11,10 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcmdist.data.partition import Partition
-from bcmdist.learning.deep.objective import split
 from bcmdist.learning.evidence.deep_tasks import Shape
 from bcmdist.model.deep.layer import Layer
-from bcmdist.model.deep.sites import definite, normaliser, unpacked, row_factors
+from bcmdist.model.deep.sites import definite, normaliser, row_factors, unpacked
 from bcmdist.model.likelihoods import OneProcess
 from bcmdist.model.loading import load_scaling
 from bcmdist.model.targets import class_numbers
@@ -47,7 +46,7 @@ class SiteShare:
     sums: dict[str, np.ndarray]
     """of factors of rows, (G, K) by key of groups"""
     log_z: float
-    """sum of 1/p log Z"""
+    """sum of 1/p log Z; nan where a cavity is no belief"""
     normaliser: float
     """sum over rows of 1/p phi of their cavity"""
     skipped: float
@@ -96,7 +95,7 @@ def swept(layers: Sequence[Layer], total, factors, X, obs, likelihood, power=1.0
         cavity = unpacked(total - power * own, layers)
         if not all(definite(one.known).all() for one in cavity):
             sums[group] = len(some) * own
-            figures += 0.0, 0.0, len(some)
+            figures += np.nan, 0.0, len(some)  # there is no Z
             continue
         beliefs = [one.believed() for one in cavity]
         figures += 0.0, len(some) / power * normaliser(cavity, beliefs), 0.0
@@ -108,9 +107,12 @@ def swept(layers: Sequence[Layer], total, factors, X, obs, likelihood, power=1.0
 
 
 def layers_of(numbers, shapes: Sequence[Shape]) -> list[Layer]:
-    """Layers from their numbers."""
-
-    def like(M, D, U):
-        return Layer(np.zeros((M, D)), np.zeros(D), np.array(0.0), np.array(0.0), np.zeros((U, M)), np.zeros((U, M, M)))
-
-    return split(numbers, [like(*shape) for shape in shapes])
+    """Layers from their numbers, one after the other."""
+    found = []
+    for M, D, U in shapes:
+        single, values = np.zeros(()), (np.zeros((U, M)), np.zeros((U, M, M)))
+        like = Layer(np.zeros((M, D)), np.zeros(D), single, single, *values)
+        size = len(like.numbers())
+        found.append(like.moved(numbers[:size]))
+        numbers = numbers[size:]
+    return found

@@ -10,8 +10,8 @@ C - C W C, that is
 
     P_n = (I - W C)^-1 W,   eta_n = g + P_n (m + C g),   both of them over p
 
-No covariance is inverted. For log Z by the moments of layers, I - W C may be indefinite: no belief has such moments, and
-the row says nothing new (SYSTEMS I.7). P_n need not be definite: sums of factors are, once damped.
+No covariance is inverted. As log Z is that of the moments of layers, I - W C may be indefinite: no belief has such
+moments, and the row says nothing new (SYSTEMS I.7). P_n need not be definite; damped, all rows and the prior are.
 """
 
 from collections.abc import Iterator, Sequence
@@ -72,9 +72,9 @@ def unpacked(numbers, layers: Sequence[Layer]) -> list[Factor]:
     """The factors that `packed` wrote."""
     found = []
     for U, M in (layer.mean.shape for layer in layers):
-        T = M * (M + 1) // 2
-        own, numbers = numbers[..., : U * (M + T)], numbers[..., U * (M + T) :]
-        own = own.reshape(*own.shape[:-1], U, M + T)
+        size = site_numbers(M)
+        own, numbers = numbers[..., : U * size], numbers[..., U * size :]
+        own = own.reshape(*own.shape[:-1], U, size)
         j, k = np.tril_indices(M)
         precision = np.empty((*own.shape[:-1], M, M))
         precision[..., j, k] = precision[..., k, j] = own[..., M:]
@@ -82,9 +82,9 @@ def unpacked(numbers, layers: Sequence[Layer]) -> list[Factor]:
     return found
 
 
-def numbers_of_a_site(layers: Sequence[Layer]) -> int:
-    """K."""
-    return sum(U * (M + M * (M + 1) // 2) for U, M in (layer.mean.shape for layer in layers))
+def site_numbers(centres: int) -> int:
+    """In a factor of a process."""
+    return centres + centres * (centres + 1) // 2
 
 
 def told(layers: Sequence[Layer]) -> np.ndarray:
@@ -107,12 +107,12 @@ def telling(layers: Sequence[Layer], total) -> list[Layer]:
 
 
 def definite(A) -> np.ndarray:
-    """Whether symmetric matrices (..., M, M) are positive definite."""
+    """Whether symmetric matrices (..., M, M) are positive definite, (...)."""
     try:
         np.linalg.cholesky(A)
-        return np.ones(A.shape[:-2], dtype=bool)
     except np.linalg.LinAlgError:
-        return np.linalg.eigvalsh(A)[..., 0] > 0.0
+        return np.asarray(np.linalg.eigvalsh(A)[..., 0] > 0.0)
+    return np.ones(A.shape[:-2], dtype=bool)
 
 
 def normaliser(factors: Sequence[Factor], beliefs: Sequence[Belief]) -> float:
@@ -167,7 +167,7 @@ def _matched(layer, believed, stage: Stage, rows: Passed, to_mean, to_variance) 
     P = np.linalg.solve(one - W @ C, W)
     P = 0.5 * (P + np.swapaxes(P, -1, -2))
     eta = g + (P @ (m + (C @ g[..., None])[..., 0])[..., None])[..., 0]
-    return Factor(eta, P), proper.all(axis=1)
+    return Factor(eta, P), np.all(proper, axis=1)
 
 
 def _matched_at(b, believed, to_mean, to_variance):
@@ -175,10 +175,11 @@ def _matched_at(b, believed, to_mean, to_variance):
     bC = np.einsum("ij,ujk->iuk", b, believed.covariance)
     c, mean = np.einsum("iuk,ik->iu", bC, b), b @ believed.mean.T
     w = to_mean**2 - 2.0 * to_variance
-    proper = w * c < 1.0
+    proper: np.ndarray = w * c < 1.0
     tau = np.where(proper, w, 0.0) / np.where(proper, 1.0 - w * c, 1.0)
     eta = (to_mean + tau * (mean + c * to_mean))[:, :, None] * b[:, None]
-    return Factor(eta, tau[:, :, None, None] * (b[:, None, :, None] * b[:, None, None, :])), proper.all(axis=1)
+    P = tau[:, :, None, None] * (b[:, None, :, None] * b[:, None, None, :])
+    return Factor(eta, P), np.all(proper, axis=1)
 
 
 def _whitened(layer, stage, packed):
