@@ -129,7 +129,7 @@ class RowFactors:
     factors: np.ndarray
     """(n, K)"""
     proper: np.ndarray
-    """whether it is that of a belief, (n,)"""
+    """whether it is that of a belief, of finite numbers, (n,)"""
 
 
 def row_factors(
@@ -143,12 +143,14 @@ def row_factors(
         found = said(likelihood, obs[some], m, v, stages[-1].noise, power)
         slopes = power * found.mean[:, None], power * found.variance[:, None]
         factors, proper = [], np.ones(len(rows[0].m), dtype=bool)
-        for layer, believed, stage, one in reversed(list(zip(layers, cavity, stages, rows, strict=True))):
-            factor, able = _matched(layer, believed, stage, one, *slopes)
+        for k in reversed(range(len(layers))):
+            factor, able = _matched(layers[k], cavity[k], stages[k], rows[k], *slopes)
             factors.append(Factor(factor.eta / power, factor.precision / power))
             proper &= able
-            slopes = pulled(stage, one, *slopes)[1:]
-        yield RowFactors(found.value, packed(factors[::-1]), proper)
+            if k:
+                slopes = pulled(stages[k], rows[k], *slopes)[1:]
+        numbers = packed(factors[::-1])
+        yield RowFactors(found.value, numbers, proper & np.isfinite(numbers).all(axis=1))
 
 
 def _matched(layer, believed, stage: Stage, rows: Passed, to_mean, to_variance) -> tuple[Factor, np.ndarray]:
