@@ -15,16 +15,14 @@ of one group the tied energy, of rows on their own, in one layer, the log eviden
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from bcmdist.data.partition import Partition
 from bcmdist.errors import InvalidOption
-from bcmdist.learning.deep.climb import Reached, identity
-from bcmdist.learning.deep.objective import DeepObjective, joined
+from bcmdist.learning.deep.objective import DeepObjective, Reached, joined
 from bcmdist.learning.evidence.site_tasks import Grouping, SiteShare, SiteSweep
 from bcmdist.model.deep.sites import definite, normaliser, telling, told, unpacked
 from bcmdist.model.shared.deep import Deep
@@ -34,6 +32,7 @@ GROUPINGS = {"shared": Grouping(False, False), "partition": Grouping(True, False
 # Part of the way that a sweep goes at most (of two layers, whole ones go round in circles), and how many there are by
 # effort. They end where means of v move by less of their standard deviations.
 STEP, SWEEPS, TOLERANCE = 0.5, {"quick": 10, "normal": 40, "thorough": 100}, 1e-3
+GROUPED, SINGLE = 20.0, 200.0  # evaluations of the tied energy that take as long as one, of groups of rows and of rows
 MOST_NUMBERS = 2**25  # of the factors of all rows: 256 MiB, which travel in every sweep
 
 Factors = Mapping[str, np.ndarray]
@@ -57,6 +56,13 @@ class Swept:
         """All but the factors."""
         energy = float(self.energy) if np.isfinite(self.energy) else None
         return {"sweeps": self.sweeps, "energy": energy, "moved": self.moved, "skipped": self.skipped}
+
+
+def swept_as(settings) -> float:
+    """As many evaluations of the tied energy take as long as the sweeps of a process, about."""
+    if settings.deep_sites == TIED:
+        return 0.0
+    return SWEEPS[settings.effort] * (SINGLE if GROUPINGS[settings.deep_sites].single else GROUPED)
 
 
 def refuse_factors(sites: str, rows: int, numbers: int) -> None:
@@ -154,8 +160,7 @@ def swept_on(objective: DeepObjective, at: Reached, held: Sequence[Partition], s
 
 def settled(sweeps: Sweeps, most: int, *, tolerance: float = TOLERANCE) -> Swept:
     """Where sweeps change nothing, or so many have been; from where a process that was killed had come to."""
-    objective = sweeps.objective
-    path = Path(objective.ground.scratch, f"sites-{identity(objective, sweeps.start)}-{_name(sweeps.grouping)}.npz")
+    path = sweeps.objective.place(["sites", *astuple(sweeps.grouping)], sweeps.layers)
     at = _kept(path, sweeps.groups) if path.exists() else sweeps.begun()
     while at.sweeps < most and at.moved > tolerance:
         at = sweeps.after(at)
@@ -165,10 +170,6 @@ def settled(sweeps: Sweeps, most: int, *, tolerance: float = TOLERANCE) -> Swept
 
 def _between(factors, targets, step):
     return {key: (1.0 - step) * own + step * targets[key] for key, own in factors.items()}
-
-
-def _name(grouping):
-    return next(name for name, one in GROUPINGS.items() if one == grouping)
 
 
 def _keep(path, at: Swept) -> None:

@@ -4,9 +4,9 @@
 
 What rows say of each layer is tied: each of N says a share of it. Z_n is the mean of the density of a row to a power p,
 with layers that believe the others and 1 - p of what it says itself, by the moments of `bcmdist.model.deep`; p = 1 is
-the paper's. L-BFGS climbs F of all rows, or of a sample of them, in centres, kernels, noises and beliefs of all layers:
-one round over the rows for each evaluation (`evidence.deep_tasks`), in O(n L M^2). F is no bound, and no evidence to
-compare with other experts'.
+the paper's. L-BFGS climbs F of all rows in centres, kernels, noises and beliefs of all layers: one round over the rows
+for each evaluation (`evidence.deep_tasks`), in O(n L M^2). Where rows are many, and say the same several times over,
+Adam climbs by some of them a step (`adam`). F is no bound, and no evidence to compare with other experts'.
 
 Of every ten rows one is left out, and says when to end. Each of two powers trains layers of its own. Of numbers,
 predictions are their equal mixture (`bcmdist.model.shared.deep_mixture`): which one is better differs from set to set,
@@ -24,9 +24,10 @@ from dataclasses import replace
 import numpy as np
 
 from bcmdist.data.partition import Partition
-from bcmdist.learning.deep.climb import Reached, climbed_on
-from bcmdist.learning.deep.objective import NOISE, DeepObjective, noisy
-from bcmdist.learning.deep.sites import TIED, refuse_factors, swept_on
+from bcmdist.learning.deep import adam
+from bcmdist.learning.deep.climb import climbed_on
+from bcmdist.learning.deep.objective import NOISE, DeepObjective, Reached, noisy
+from bcmdist.learning.deep.sites import TIED, refuse_factors, swept_as, swept_on
 from bcmdist.learning.ground import Ground
 from bcmdist.learning.known import Known
 from bcmdist.learning.query_selection import select_points
@@ -41,8 +42,8 @@ from bcmdist.model.shared.interface import Shared
 KERNEL = "se"
 # What stands for options that are not given: centres of a layer and hidden units.
 CENTRES, UNITS = 50, 2
-# Rows whose energy is climbed, at most, and those of a block of them.
-ROWS, BLOCK = 20_000, 2000
+# Rows whose energy is climbed, at most, and those of a block of them; from how many on in steps of a few.
+ROWS, BLOCK, MANY = 50_000, 2000, 2000
 # Iterations, at most; one of so many blocks is left out, and says when to end.
 STEPS, LEFT_OUT = {"quick": 100, "normal": 600, "thorough": 3000}, 10
 # Powers to which rows say what they say. Mean log densities on training rows of Concrete that no climb had seen (three
@@ -69,9 +70,12 @@ def begun(known: Known) -> Deep:
     return Deep(tuple(layers), known.kernel, known.mean, known.residual)
 
 
-def messages(settings) -> float:
-    """How many messages about the last layer of one process take as long as training it, about."""
-    return MESSAGES * EVALUATIONS * STEPS[settings.effort] * settings.learn
+def messages(settings, rows) -> float:
+    """How many messages about the last layer of one process take as long as training it on so many rows, about."""
+    evaluations = EVALUATIONS * STEPS[settings.effort]
+    if rows > MANY:
+        evaluations = adam.STEPS[settings.effort] * adam.ROWS / rows
+    return MESSAGES * (evaluations * settings.learn + swept_as(settings))
 
 
 def processes(settings) -> int:
@@ -103,7 +107,8 @@ def trained(shared: Deep, likelihood: OneProcess, ground: Ground) -> tuple[Share
     refuse_factors(ground.options["deep_sites"], sum(part.rows for part in parts), numbers)
     powers = POWERS if held else POWERS[:1]
     objectives = [DeepObjective(ground, parts, likelihood, power) for power in powers]
-    reached = [_reached(objective, shared, held) for objective in objectives]
+    ways = zip(objectives, _climbed(objectives, shared, held), strict=True)
+    reached = [swept_on(objective, at, held, ground.options["deep_sites"]) for objective, at in ways]
     left_out = sum(part.rows for part in held)
     densities = [found.density / left_out for found in reached] if held else []
     ground.found["deep"] = {
@@ -127,16 +132,18 @@ def _looked_at(ground) -> tuple[list[Partition], list[Partition]]:
         return list(ground.parts), []
     rows = min(ROWS, sum(part.rows for part in ground.parts))
     parts = ground.sampled(ROWS, min(BLOCK, max(rows // LEFT_OUT, 1)))
-    held = parts[LEFT_OUT - 1 :: LEFT_OUT]
-    return [part for part in parts if part not in held], held
+    many = len(parts) - len(parts) // LEFT_OUT
+    return parts[:many], parts[many:]
 
 
-def _reached(objective, start, held) -> Reached:
-    """Where a process comes to, by the tied energy and then by sites."""
-    ground = objective.ground
-    nothing = Reached(start, None, 0.0, 0)
-    reached = climbed_on(objective, start, held, STEPS[ground.effort]) if ground.learn else nothing
-    return swept_on(objective, reached, held, ground.options["deep_sites"])
+def _climbed(objectives, start, held) -> list[Reached]:
+    """Where processes come to by the tied energy: as they begin where nothing is learned."""
+    ground, parts = objectives[0].ground, [*objectives[0].parts, *held]
+    if not ground.learn:
+        return [Reached(start, None, 0.0, 0) for _ in objectives]
+    if sum(part.rows for part in parts) > MANY:
+        return adam.climbed_together(objectives, start, held, adam.STEPS[ground.effort])
+    return [climbed_on(objective, start, held, STEPS[ground.effort]) for objective in objectives]
 
 
 def side_by_side(each: Sequence[Deep], likelihood: OneProcess) -> tuple[Shared, OneProcess]:

@@ -109,9 +109,7 @@ def swept(layers: Sequence[Layer], total, factors, X, obs, likelihood, power=1.0
 def layers_of(numbers, shapes: Sequence[Shape]) -> list[Layer]:
     """Layers from their numbers, one after the other."""
     found = []
-    for M, D, U in shapes:
-        single, values = np.zeros(()), (np.zeros((U, M)), np.zeros((U, M, M)))
-        like = Layer(np.zeros((M, D)), np.zeros(D), single, single, *values)
+    for like in (Layer.of_shape(*shape) for shape in shapes):
         size = len(like.numbers())
         found.append(like.moved(numbers[:size]))
         numbers = numbers[size:]
