@@ -7,6 +7,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from bcmdist import GBCM, Settings
+from bcmdist.api.plan.plan import plan
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.deep import climb, sites, training
 
@@ -132,6 +133,16 @@ def test_classes_have_sites(wave, monkeypatch):
     tied, swept = (GBCM.fit((X, y), replace(asked, deep_sites=one)) for one in ("tied", "row"))
     assert swept.score((X, y))["accuracy"] > tied.score((X, y))["accuracy"]
     assert told(swept)[0]["sweeps"] > 0
+
+
+def test_sweeps_are_planned(wave):
+    """Of rows as the longest, and where nothing is learned too."""
+
+    def seconds(asked, way):
+        return plan(wave[0], replace(asked, deep_sites=way)).to_json()["projected_seconds"].get("train", 0.0)
+
+    assert seconds(ASKED, "tied") < seconds(ASKED, "shared") < seconds(ASKED, "row")
+    assert 0.0 == seconds(UNTRAINED, "tied") < seconds(UNTRAINED, "row")
 
 
 # --- What is refused ---
