@@ -159,6 +159,18 @@ def test_a_layer_of_rows_on_their_own_is_fitc(rng, rows, power):
     assert energy(layers, total, figures, N, power) == pytest.approx(value, abs=1e-8)
 
 
+@pytest.mark.parametrize("groups", [1, 4, 24])
+def test_the_posterior_of_a_layer_is_that_of_fitc_by_any_groups(rng, rows, groups):
+    """Since no row heeds its cavity; the energy is the evidence where each has a factor of its own."""
+    layers, (X, y) = begun(rng, rows, 1), rows
+    factors, _ = sweeps(layers, rows, groups, 1, step=1.0)
+    value, expected = fitc(layers[0], X, y, 1.0)
+    total = 24 / groups * factors.sum(axis=0)
+    np.testing.assert_allclose(total, expected, rtol=1e-8, atol=1e-8)
+    _, figures = swept(layers, total, factors, X, unweighted(y), NORMAL)
+    assert (abs(energy(layers, total, figures, 24) - value) < 1e-8) == (groups == 24)
+
+
 @pytest.mark.parametrize("power", [1.0, 0.5])
 @pytest.mark.parametrize("depth", [1, 3])
 def test_of_one_group_the_energy_is_the_tied_one(rng, rows, depth, power):

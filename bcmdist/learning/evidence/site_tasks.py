@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcmdist.data.partition import Partition
+from bcmdist.errors import NotPositiveDefinite
 from bcmdist.learning.evidence.deep_tasks import Shape
 from bcmdist.model.deep.layer import Layer
-from bcmdist.model.deep.sites import definite, normaliser, row_factors, unpacked
+from bcmdist.model.deep.sites import normaliser, row_factors, unpacked
 from bcmdist.model.likelihoods import OneProcess
 from bcmdist.model.loading import load_scaling
 from bcmdist.model.targets import class_numbers
@@ -93,11 +94,12 @@ def swept(layers: Sequence[Layer], total, factors, X, obs, likelihood, power=1.0
     for group, some in enumerate(np.array_split(np.arange(len(X)), len(factors))):
         own = factors[group]
         cavity = unpacked(total - power * own, layers)
-        if not all(definite(one.known).all() for one in cavity):
+        try:
+            beliefs = [one.believed() for one in cavity]
+        except NotPositiveDefinite:
             sums[group] = len(some) * own
             figures += np.nan, 0.0, len(some)  # there is no Z
             continue
-        beliefs = [one.believed() for one in cavity]
         figures += 0.0, len(some) / power * normaliser(cavity, beliefs), 0.0
         for said in row_factors(layers, beliefs, X[some], obs[some], likelihood, power):
             improper = int(np.sum(~said.proper))
