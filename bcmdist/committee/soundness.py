@@ -68,6 +68,13 @@ NETWORKS = {
     "evaluations": every(COUNT),
 }
 LAG = {"partitions": COUNT, "rows": COUNT, "seconds": NOT_NEGATIVE, "at": NOT_NEGATIVE}
+SITES = {
+    "sweeps": SEVERAL,
+    "energy": maybe(NUMBER),
+    "moved": NOT_NEGATIVE,
+    "skipped": NOT_NEGATIVE,
+    "density_tied": maybe(NUMBER),
+}
 DEEP = {
     "rows": SEVERAL,
     "left_out": COUNT,
@@ -75,6 +82,7 @@ DEEP = {
     "densities": every(NUMBER).perhaps,
     "density": maybe(NUMBER),
     "evaluations": COUNT,
+    "sites": every(fields(SITES)).perhaps,
 }
 INPUT_ERRORS = {
     "rows": SEVERAL,

@@ -107,6 +107,8 @@ class ExpertKind:
     """of one in the order of cells, about, by default"""
     refuse: Refusal | None = None
     """what it cannot do, as soon as that is known"""
+    refuse_rows: Callable[[Any, int], None] | None = None
+    """raises `InvalidOption` where `Settings` ask for what so many rows of data are too many for"""
     affordable: Affordable | None = None
     """whether its shared variables can stand for a kernel; all where there is none"""
     drawn: Callable[[Any], int] = lambda _: 0
@@ -333,8 +335,9 @@ register_expert(
     likelihoods=("gaussian", "bernoulli", "probit", "poisson"),
     methods=("kmeans", "random"),
     means=False,
-    options=("layers", "units"),
+    options=("layers", "units", "deep_sites"),
     usual={"query": deep.CENTRES, "units": deep.UNITS},
+    refuse_rows=deep.refuse_rows,
     running=False,
     places=False,
 )

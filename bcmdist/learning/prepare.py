@@ -99,6 +99,8 @@ def survey(data: Dataset, settings: Settings, runtime: Runtime, *, among: Sequen
     parts, kind = partitions(data, settings.partition_rows), EXPERTS[settings.expert]
     if kind.refuse:
         kind.refuse(first_kernel(settings), data.inputs, settings.tolerance)
+    if kind.refuse_rows:
+        kind.refuse_rows(settings, data.rows)
     task = settings.task
     likelihood = settings.likelihood
     if likelihood is None and task is not None:  # for classes: any labels

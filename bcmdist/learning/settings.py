@@ -103,6 +103,10 @@ class Settings:
     """networks that mnnmix mixes"""
     layers: Annotated[int, "L"] = 2
     """layers of dgp; 1: values at query points (fitc), which are moved as layers are"""
+    deep_sites: Literal["tied", "shared", "partition", "row"] = "tied"
+    """what is believed of the layers of dgp: what they have climbed to, where all rows say the same (tied, AEP); or,
+    from there, what sweeps of expectation propagation find, with one factor for all rows trained on (shared, SEP), for
+    each partition of these, or for each row (EP: some thousands of them)"""
     rvm_update: Literal["fast", "em", "mackay", "direct"] = "fast"
     """how rvm learns which bumps to keep: one at a time; or from all on, by expectation maximisation, by MacKay's fixed
     point, or by a quasi-Newton method, each at a cubic cost a step"""

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.optimize import Bounds
@@ -46,12 +47,16 @@ class DeepObjective:
         value = share.value + sum(tied_energy(layer, sites) for layer in layers)
         return Evaluated(value, slope(layers, sites, share.pulls))
 
-    def once(self, what: Sequence, start: Sequence[Layer], make: Callable[[], Arrays]) -> Arrays:
-        """What is made of it and layers to begin with, or has been, by a process that was killed; `what` names it."""
+    def place(self, what: Sequence, start: Sequence[Layer]) -> Path:
+        """Where is kept what is made of it and layers to begin with; `what` names it."""
         asked = [self.ground.scaling.digest, self.likelihood.name, self.power, *what]
         digest = hashlib.sha256(json.dumps([*asked, *(part.key for part in self.parts)]).encode())
         digest.update(joined(start).tobytes())
-        path = Path(self.ground.scratch, f"deep-{digest.hexdigest()[:16]}.npz")
+        return Path(self.ground.scratch, f"deep-{digest.hexdigest()[:16]}.npz")
+
+    def once(self, what: Sequence, start: Sequence[Layer], make: Callable[[], Arrays]) -> Arrays:
+        """What is made, or has been, by a process that was killed, and kept at the `place` of these."""
+        path = self.place(what, start)
         if not path.exists():
             np.savez(f"{path}.tmp.npz", allow_pickle=False, **make())
             os.replace(f"{path}.tmp.npz", path)
@@ -132,8 +137,11 @@ class Reached:
 
     shared: Deep
     """its last layer knows what rows say of it; of others than numbers by what it was trained with"""
-    energy: float
+    energy: float | None
+    """None without a climb"""
     density: float
     """of rows that were left out, in all; the energy where none were"""
     evaluations: int
     """in all"""
+    sites: dict[str, Any] | None = None
+    """what sweeps of expectation propagation have come to after that (`bcmdist.learning.deep.sites`), if any"""

@@ -12,6 +12,8 @@ Of every ten rows one is left out, and says when to end. Each of two powers trai
 predictions are their equal mixture (`bcmdist.model.shared.deep_mixture`): which one is better differs from set to set,
 and the few rows that are left out are a poor judge of it. Of classes and counts these rows choose one.
 
+From there, sweeps of expectation propagation go on where sites are asked for (`bcmdist.learning.deep.sites`).
+
 Then the last layer is heard anew by messages about its values (`bcmdist.model.shared.deep`): exactly, of numbers; of
 classes and counts, whose layers climb by quadrature, by the passes of all experts.
 """
@@ -21,13 +23,16 @@ from dataclasses import replace
 
 import numpy as np
 
+from bcmdist.data.partition import Partition
 from bcmdist.learning.deep import adam
 from bcmdist.learning.deep.climb import climbed_on
-from bcmdist.learning.deep.objective import NOISE, DeepObjective, noisy
+from bcmdist.learning.deep.objective import NOISE, DeepObjective, Reached, noisy
+from bcmdist.learning.deep.sites import TIED, refuse_factors, swept_as, swept_on
 from bcmdist.learning.ground import Ground
 from bcmdist.learning.known import Known
 from bcmdist.learning.query_selection import select_points
 from bcmdist.model.deep.beginning import first_layers, last_layer
+from bcmdist.model.deep.sites import site_numbers
 from bcmdist.model.kernels import metric
 from bcmdist.model.likelihoods import OneProcess
 from bcmdist.model.shared.deep import Deep
@@ -70,7 +75,7 @@ def messages(settings, rows) -> float:
     evaluations = EVALUATIONS * STEPS[settings.effort]
     if rows > MANY:
         evaluations = adam.STEPS[settings.effort] * adam.ROWS / rows
-    return MESSAGES * evaluations * settings.learn
+    return MESSAGES * (evaluations * settings.learn + swept_as(settings))
 
 
 def processes(settings) -> int:
@@ -78,26 +83,32 @@ def processes(settings) -> int:
     return len(POWERS) if settings.learn else 1
 
 
-def trained(shared: Deep, likelihood: OneProcess, ground: Ground) -> tuple[Shared, OneProcess]:
-    """Layers at higher tied energy, and the likelihood with the noise that they have found.
+def refuse_rows(settings, rows: int) -> None:
+    """Raise `InvalidOption` where sites of so many rows of data would be too large."""
+    if isinstance(settings.query, str):  # known once the kernel is
+        return
+    units, query = settings.units or UNITS, settings.query or CENTRES
+    processes = units * (settings.layers - 1) + 1
+    refuse_factors(settings.deep_sites, min(rows, ROWS) if settings.learn else rows, processes * site_numbers(query))
 
-    As they began where nothing is learned.
+
+def trained(shared: Deep, likelihood: OneProcess, ground: Ground) -> tuple[Shared, OneProcess]:
+    """Layers at higher tied energy, and the likelihood with the noise that they have found; then sites, if asked for.
+
+    As they began where nothing is learned, but for the sites.
     """
-    if not ground.learn:
+    if not ground.learn and ground.options["deep_sites"] == TIED:
         return shared, likelihood
     if not likelihood.normal:
         last = replace(shared.layers[-1], log_noise=np.log(NOISELESS))
         shared = replace(shared, layers=(*shared.layers[:-1], last))
-    rows = min(ROWS, sum(part.rows for part in ground.parts))
-    parts = ground.sampled(ROWS, min(BLOCK, max(rows // LEFT_OUT, 1)))
-    climbed_rows = parts[: len(parts) - len(parts) // LEFT_OUT]
-    held = parts[len(climbed_rows) :]
+    parts, held = _looked_at(ground)
+    numbers = sum(layer.units * site_numbers(len(layer.centres)) for layer in shared.layers)
+    refuse_factors(ground.options["deep_sites"], sum(part.rows for part in parts), numbers)
     powers = POWERS if held else POWERS[:1]
-    objectives = [DeepObjective(ground, climbed_rows, likelihood, power) for power in powers]
-    if rows > MANY:
-        reached = adam.climbed_together(objectives, shared, held, adam.STEPS[ground.effort])
-    else:
-        reached = [climbed_on(objective, shared, held, STEPS[ground.effort]) for objective in objectives]
+    objectives = [DeepObjective(ground, parts, likelihood, power) for power in powers]
+    ways = zip(objectives, _climbed(objectives, shared, held), strict=True)
+    reached = [swept_on(objective, at, held, ground.options["deep_sites"]) for objective, at in ways]
     left_out = sum(part.rows for part in held)
     densities = [found.density / left_out for found in reached] if held else []
     ground.found["deep"] = {
@@ -105,13 +116,34 @@ def trained(shared: Deep, likelihood: OneProcess, ground: Ground) -> tuple[Share
         "left_out": left_out,
         "evaluations": sum(found.evaluations for found in reached),
         "powers": list(powers),
-        "energies": [found.energy for found in reached],
+        "energies": [found.energy for found in reached if found.energy is not None],
         "densities": densities,
         "density": float(np.mean(densities) if likelihood.normal else max(densities)) if held else None,
+        "sites": [found.sites for found in reached if found.sites],
     }
     if likelihood.normal:
         return side_by_side([found.shared for found in reached], likelihood)
     return max(reached, key=lambda found: found.density).shared, likelihood
+
+
+def _looked_at(ground) -> tuple[list[Partition], list[Partition]]:
+    """Partitions that are trained on, and others: of a sample; all rows, and none, where nothing is learned."""
+    if not ground.learn:
+        return list(ground.parts), []
+    rows = min(ROWS, sum(part.rows for part in ground.parts))
+    parts = ground.sampled(ROWS, min(BLOCK, max(rows // LEFT_OUT, 1)))
+    many = len(parts) - len(parts) // LEFT_OUT
+    return parts[:many], parts[many:]
+
+
+def _climbed(objectives, start, held) -> list[Reached]:
+    """Where processes come to by the tied energy: as they begin where nothing is learned."""
+    ground, parts = objectives[0].ground, [*objectives[0].parts, *held]
+    if not ground.learn:
+        return [Reached(start, None, 0.0, 0) for _ in objectives]
+    if sum(part.rows for part in parts) > MANY:
+        return adam.climbed_together(objectives, start, held, adam.STEPS[ground.effort])
+    return [climbed_on(objective, start, held, STEPS[ground.effort]) for objective in objectives]
 
 
 def side_by_side(each: Sequence[Deep], likelihood: OneProcess) -> tuple[Shared, OneProcess]:

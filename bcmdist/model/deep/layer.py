@@ -75,7 +75,10 @@ class Layer:
 
     def stage(self, c=1.0) -> Stage:
         """The layer as rows see it, if they believe a share of what rows say."""
-        believed = self.share(c)
+        return self.seen(self.share(c))
+
+    def seen(self, believed: "Belief") -> Stage:
+        """The layer as rows see it that believe this."""
         alpha = self._unwhitened(believed.mean.T).T
         second = believed.covariance + believed.mean[:, :, None] * believed.mean[:, None] - np.eye(len(self.centres))
         half = [self._unwhitened(one) for one in second]

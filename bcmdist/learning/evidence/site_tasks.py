@@ -1,0 +1,118 @@
+"""Sweeps of sites of deep Gaussian processes over partitions (SYSTEMS D3, D4, and D-expert way a).
+
+One round each: a partition gets what all rows say of the layers and the factors of its own groups of rows, takes each
+of these from the total, and sends the sums of what the rows of a group say now. Of groups that are partitions this is
+the message of an expert, which replaces its last one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bcmdist.data.partition import Partition
+from bcmdist.errors import NotPositiveDefinite
+from bcmdist.learning.evidence.deep_tasks import Shape
+from bcmdist.model.deep.layer import Layer
+from bcmdist.model.deep.sites import normaliser, row_factors, unpacked
+from bcmdist.model.likelihoods import OneProcess
+from bcmdist.model.loading import load_scaling
+from bcmdist.model.targets import class_numbers
+from bcmdist.storage.commits import BlobReference
+from bcmdist.storage.loading import load_array
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Which rows hold a factor together."""
+
+    apart: bool
+    """whether partitions have factors of their own"""
+    single: bool
+    """whether each row has"""
+
+    def key(self, part: Partition) -> str:
+        """Under which the factors of the rows of a partition are kept."""
+        return part.key if self.apart else ""
+
+    def count(self, rows: int) -> int:
+        """Groups of so many rows of a partition."""
+        return rows if self.single else 1
+
+
+@dataclass(frozen=True)
+class SiteShare:
+    """What rows of some groups say, summed over them, with what the energy needs; they add."""
+
+    sums: dict[str, np.ndarray]
+    """of factors of rows, (G, K) by key of groups"""
+    log_z: float
+    """sum of 1/p log Z; nan where a cavity is no belief"""
+    normaliser: float
+    """sum over rows of 1/p phi of their cavity"""
+    skipped: float
+    """rows whose factors stay as they were"""
+
+    def __add__(self, other: "SiteShare") -> "SiteShare":
+        sums = self.sums | other.sums
+        sums |= {key: self.sums[key] + other.sums[key] for key in self.sums.keys() & other.sums.keys()}
+        log_z, normaliser = self.log_z + other.log_z, self.normaliser + other.normaliser
+        return SiteShare(sums, log_z, normaliser, self.skipped + other.skipped)
+
+
+@dataclass(frozen=True)
+class SiteSweep:
+    """What the rows of a partition say now, by the cavities of their groups."""
+
+    scaling: BlobReference
+    layers: BlobReference
+    """their numbers"""
+    shapes: tuple[Shape, ...]
+    total: BlobReference
+    """what all rows say, (K,)"""
+    factors: tuple[tuple[str, BlobReference], ...]
+    """of groups, (G, K), by their key"""
+    grouping: Grouping
+    likelihood: OneProcess
+    power: float
+    """to which rows say what they say (`bcmdist.model.deep.outputs`)"""
+    classes: tuple[float, ...] | None
+    """labels that targets number, where they do"""
+
+    def __call__(self, part, rows) -> SiteShare:
+        key, scaling = self.grouping.key(part), load_scaling(self.scaling)
+        obs = scaling.observations(class_numbers(rows.obs, self.classes), self.likelihood.units)
+        layers, X = layers_of(load_array(self.layers), self.shapes), scaling.inputs(rows.X)
+        held = load_array(self.total), load_array(dict(self.factors)[key])
+        sums, figures = swept(layers, *held, X, obs, self.likelihood, self.power)
+        return SiteShare({key: part.weight * sums}, *(part.weight * figures).tolist())
+
+
+def swept(layers: Sequence[Layer], total, factors, X, obs, likelihood, power=1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Sums (G, K) and figures of the `SiteShare` of rows (n, D), whose groups, of about as many each, hold factors."""
+    sums, figures = np.zeros_like(factors), np.zeros(3)
+    for group, some in enumerate(np.array_split(np.arange(len(X)), len(factors))):
+        own = factors[group]
+        cavity = unpacked(total - power * own, layers)
+        try:
+            beliefs = [one.believed() for one in cavity]
+        except NotPositiveDefinite:
+            sums[group] = len(some) * own
+            figures += np.nan, 0.0, len(some)  # there is no Z
+            continue
+        figures += 0.0, len(some) / power * normaliser(cavity, beliefs), 0.0
+        for said in row_factors(layers, beliefs, X[some], obs[some], likelihood, power):
+            improper = int(np.sum(~said.proper))
+            sums[group] += said.factors[said.proper].sum(axis=0) + improper * own
+            figures += said.log_z, 0.0, improper
+    return sums, figures
+
+
+def layers_of(numbers, shapes: Sequence[Shape]) -> list[Layer]:
+    """Layers from their numbers, one after the other."""
+    found = []
+    for like in (Layer.of_shape(*shape) for shape in shapes):
+        size = len(like.numbers())
+        found.append(like.moved(numbers[:size]))
+        numbers = numbers[size:]
+    return found
