@@ -209,7 +209,7 @@ def test_what_rows_say_is_an_average_and_its_slopes_are_those_of_differences(rng
         s = 0.0
 
     def value(m, v, noise):
-        return said(likelihood, obs, m, v, noise, power).value
+        return said(likelihood, obs, m[:, None], v[:, None], noise, power).value
 
     # Of 120 nodes over ten deviations of a smooth function, to rounding.
     nodes, weights = np.polynomial.legendre.leggauss(120)
@@ -217,13 +217,13 @@ def test_what_rows_say_is_an_average_and_its_slopes_are_those_of_differences(rng
     belief = norm.pdf(10 * nodes) * 10 * weights
     each = np.exp(power * likelihood.log_density(Observations(*(part[:, None] for part in vars(obs).values())), f))
     assert value(m, v, noise) == pytest.approx(np.log(each @ belief).sum() / power, abs=1e-9)
-    found, h = said(likelihood, obs, m, v, noise, power), 1e-5
+    found, h = said(likelihood, obs, m[:, None], v[:, None], noise, power), 1e-5
     for k in range(3):
         step = h * (np.arange(3) == k)
         # Differences by steps of 1e-5 have six digits.
         slopes = [value(m + step, v, noise) - value(m - step, v, noise)]
         slopes.append(value(m, v + step, noise) - value(m, v - step, noise))
-        np.testing.assert_allclose([found.mean[k], found.variance[k]], np.array(slopes) / (2 * h), atol=1e-6)
+        np.testing.assert_allclose([found.mean[k, 0], found.variance[k, 0]], np.array(slopes) / (2 * h), atol=1e-6)
     apart = value(m, v + h * (s > 0), noise + h) - value(m, v - h * (s > 0), noise - h)
     whole = apart / (2 * h) if s else 0.0
     assert found.noise == pytest.approx(whole, abs=1e-6)
