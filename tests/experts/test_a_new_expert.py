@@ -271,7 +271,6 @@ REFUSED = [
         "expert: expected bcm or fourier with spatial partitions, .*; give --partition chunks",
     ),
     ({"approximation": "ep", "task": "classification"}, "approximation ep: expected .*; take --approximation laplace"),
-    ({"likelihood": "softmax", "task": "classification"}, "likelihood softmax: .*; take --likelihood onehot"),
     ({"objective": "committee", "learn": True, "set": {}}, "expected bcm with the objective committee, .*--objective"),
 ]
 
