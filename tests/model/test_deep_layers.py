@@ -285,7 +285,7 @@ def test_a_layer_is_its_numbers(rng):
 def test_hidden_units_begin_as_directions_of_the_targets(rng):
     X = rng.standard_normal((500, 4))
     y = X @ np.array([1.0, 2.0, 0.0, 0.0])
-    found = X @ directions(X, y, 3, rng)
+    found = X @ directions(X, y[:, None], 3, rng)
     np.testing.assert_allclose(np.cov(found.T, bias=True), np.eye(3), atol=1e-10)
     assert np.corrcoef(found[:, 0], y)[0, 1] > 0.99
 
@@ -294,14 +294,14 @@ def test_hidden_units_begin_as_directions_of_the_targets(rng):
 def test_layers_begin_with_what_rows_say(rng, D, units, depth):
     """As many units as wanted, of fewer inputs too; one of one input is a warped process."""
     X = rng.uniform(-2, 2, (200, D))
-    y = np.sin(X[:, 0])
+    y = np.sin(X[:, :1])
     layers = first_layers(X[:20], np.full(D, 1.5), X, y, units, depth, rng)
     layers.append(last_layer(layers, X[:20], np.full(D, 1.5), X, y, 0.01, rng))
     assert [one.units for one in layers] == [units] * (depth - 1) + [1]
     found = through([one.stage() for one in layers], X)[-1].mean[:, 0]
-    assert np.sqrt(np.mean((found - y) ** 2)) < 0.25
+    assert np.sqrt(np.mean((found - y[:, 0]) ** 2)) < 0.25
 
 
 def test_targets_that_say_nothing_begin_somewhere(rng):
     X = np.ones((30, 2))
-    assert np.isfinite(directions(X, np.zeros(30), 2, rng)).all()
+    assert np.isfinite(directions(X, np.zeros((30, 1)), 2, rng)).all()

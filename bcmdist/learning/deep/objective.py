@@ -9,7 +9,7 @@ from bcmdist.data.partition import Partition
 from bcmdist.learning.evidence.deep_tasks import DeepDensities, DeepMessage, DeepShare, numbers_of
 from bcmdist.learning.ground import Ground
 from bcmdist.model.deep.layer import Layer, gradient, tied_energy
-from bcmdist.model.likelihoods import OneProcess
+from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.deep import Deep
 
 NOISE = "noise_variance"
@@ -27,7 +27,7 @@ class Evaluated:
 class DeepObjective:
     """The tied energy over some partitions of rows, with its gradient; one round each."""
 
-    def __init__(self, ground: Ground, parts: Sequence[Partition], likelihood: OneProcess, power=1.0):
+    def __init__(self, ground: Ground, parts: Sequence[Partition], likelihood: Likelihood, power=1.0):
         self.ground, self.parts, self.likelihood, self.power = ground, parts, likelihood, power
         self.rows = sum(part.rows for part in parts)
 
@@ -64,7 +64,7 @@ class DeepObjective:
             return self.ground.sum(task, parts)
 
 
-def noisy(likelihood: OneProcess, last: Layer) -> OneProcess:
+def noisy(likelihood: Likelihood, last: Layer) -> Likelihood:
     """The likelihood with the noise of the last layer, if it has normal errors."""
     if not likelihood.normal:
         return likelihood

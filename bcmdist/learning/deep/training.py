@@ -13,7 +13,8 @@ predictions are their equal mixture (`bcmdist.model.shared.deep_mixture`): which
 and the few rows that are left out are a poor judge of it. Of classes and counts these rows choose one.
 
 Then the last layer is heard anew by messages about its values (`bcmdist.model.shared.deep`): exactly, of numbers; of
-classes and counts, whose layers climb by quadrature, by the passes of all experts.
+classes and counts, whose layers climb by quadrature, by the passes of all experts. Of more than two classes the last
+layer has a process of each, and rows say the softmax of these.
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ from bcmdist.learning.known import Known
 from bcmdist.learning.query_selection import select_points
 from bcmdist.model.deep.beginning import first_layers, last_layer
 from bcmdist.model.kernels import metric
-from bcmdist.model.likelihoods import OneProcess
+from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.deep import Deep
 from bcmdist.model.shared.deep_mixture import mixed
 from bcmdist.model.shared.interface import Shared
@@ -56,11 +57,11 @@ def begun(known: Known) -> Deep:
     X, rng = known.sample, np.random.default_rng(known.seed)
     centres = select_points(X, known.count, kernel=known.kernel, method=known.method, seed=known.seed)
     lengthscale = metric(known.kernel, X.shape[1])
-    y = known.targets[:, 0] if known.targets is not None else np.zeros(len(X))
+    Y = known.targets if known.targets is not None else np.zeros((len(X), 1))
     depth, units = known.options["layers"], known.options["units"]
-    layers = first_layers(centres, lengthscale, X, y, units, depth, rng)
+    layers = first_layers(centres, lengthscale, X, Y, units, depth, rng)
     noise = float(np.median(known.noise))
-    layers.append(last_layer(layers, centres, lengthscale, X, y, noise, rng))
+    layers.append(last_layer(layers, centres, lengthscale, X, Y, noise, rng))
     return Deep(tuple(layers), known.kernel, known.mean, known.residual)
 
 
@@ -74,7 +75,7 @@ def processes(settings) -> int:
     return len(POWERS) if settings.learn else 1
 
 
-def trained(shared: Deep, likelihood: OneProcess, ground: Ground) -> tuple[Shared, OneProcess]:
+def trained(shared: Deep, likelihood: Likelihood, ground: Ground) -> tuple[Shared, Likelihood]:
     """Layers at higher tied energy, and the likelihood with the noise that they have found.
 
     As they began where nothing is learned.
@@ -107,7 +108,7 @@ def trained(shared: Deep, likelihood: OneProcess, ground: Ground) -> tuple[Share
     return max(reached, key=lambda found: found.density).shared, likelihood
 
 
-def side_by_side(each: Sequence[Deep], likelihood: OneProcess) -> tuple[Shared, OneProcess]:
+def side_by_side(each: Sequence[Deep], likelihood: Likelihood) -> tuple[Shared, Likelihood]:
     """The equal mixture of processes of numbers, if they are several, and the likelihood with their mean noise.
 
     Those shares of it are what makes the variance of an observation that of f plus the noise of the likelihood.
