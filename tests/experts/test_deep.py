@@ -286,7 +286,7 @@ REFUSED = [
     ({"kernel": "matern32"}, "kernel: expected se or se-iso with the expert dgp, got matern32"),
     ({"mean": "linear"}, "mean: expected auto or zero with the expert dgp, got linear; leave it out"),
     ({"likelihood": "onehot"}, "likelihood: expected gaussian or bernoulli or .* got onehot; .*--expert bcm"),
-    ({"likelihood": "softmax"}, "likelihood: expected gaussian or bernoulli or .* got softmax; .*--expert bcm"),
+    ({"likelihood": "gamma"}, "likelihood: expected gaussian or bernoulli or .* got gamma; .*--expert bcm"),
     ({"noise": "varying"}, "noise: expected auto with dgp, of which .*, got varying; leave it"),
     ({"linearise": "running"}, "linearise: expected own with dgp, got running"),
     ({"partition": "spatial"}, "expert: expected bcm or fourier with spatial partitions, .*--partition chunks"),

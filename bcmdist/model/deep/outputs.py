@@ -42,9 +42,10 @@ def said(likelihood: Likelihood, obs: Observations, m, v, noise, power=1.0) -> S
 
 
 def _of_classes(obs, m, v, power) -> Said:
-    """By the softmax, whose log density of a row counts as often as its weight says."""
-    value, to_mean, to_variance = log_averages(obs.y, power * obs.weight, m, v)
-    return Said(float(value.sum()) / power, to_mean / power, to_variance / power, 0.0)
+    """By the softmax; a row of weight w counts as w rows."""
+    value, to_mean, to_variance = log_averages(obs.y, power, m, v)
+    share = obs.weight / power
+    return Said(float(value @ share), to_mean * share[:, None], to_variance * share[:, None], 0.0)
 
 
 def _of_numbers(y, m, v, noise, share, power) -> Said:
