@@ -61,8 +61,8 @@ class Training:
     """What is learned of the shared variables themselves, once the hyper-parameters are, before the first message."""
 
     train: Trainer
-    messages: Callable[[Any], float]
-    """how many messages about its rows, of each model, take as long, of `Settings`"""
+    messages: Callable[[Any, int], float]
+    """how many messages about its rows, of each model, take as long, of `Settings` and how many rows"""
     rows: int = 0
     """of a uniform sample that it looks at, at most; 0 where it sums over all rows of the data"""
     block: int = 0
@@ -298,7 +298,7 @@ MIXED: dict[str, Any] = {"options": ("units", "networks"), "beside": lambda sett
 register_expert("mnnmix", networks.drawn, **MIXED, **NETWORKS)
 BUMPS: dict[str, Any] = {
     "residual": "none",
-    "training": Training(relevance.settled, lambda _: 1.0),
+    "training": Training(relevance.settled, lambda *_: 1.0),
     "drawn": lambda settings: settings.rvm_dictionary or 0,
     "kernel": "se",
     "kernels": ("se", "se-iso"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bcmdist.data.partition import Partition
+from bcmdist.data.partition import Partition, Work
 from bcmdist.runtime.interface import Runtime
 from bcmdist.storage.commits import BlobReference, ModelStore
 
@@ -46,6 +46,6 @@ class Ground:
         """References of arrays that tasks need for a moment, by name."""
         return self.store.transient(arrays)
 
-    def sum(self, task, parts: Sequence[Partition] | None = None) -> Any:
-        """The sum of a task over some partitions, or those of all rows."""
+    def sum(self, task, parts: Sequence[Work] | None = None) -> Any:
+        """The sum of a task over some partitions or spans, or the partitions of all rows."""
         return self.runtime.sum(task, self.parts if parts is None else parts, label="train")

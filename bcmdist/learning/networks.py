@@ -168,7 +168,7 @@ def _identity(objective, start, steps):
     return digest.hexdigest()[:16]
 
 
-def messages(settings) -> float:
+def messages(settings, rows) -> float:
     """How many messages about a network take as long as training it, about."""
     return MESSAGES * EVALUATIONS * STEPS[settings.effort] * settings.learn
 

@@ -154,11 +154,13 @@ def _message(case, *, own=True) -> Work:
 def _training(case) -> Iterator[Step]:
     expert = EXPERTS[case.settings.expert]
     training = expert.training
-    if training and training.messages(case.settings):
-        rows = min(training.rows or case.rows, case.rows)
+    if not training:
+        return
+    rows = min(training.rows or case.rows, case.rows)
+    if messages := training.messages(case.settings, rows):
         blocks = -(-rows // (training.block or case.settings.rows_per_expert))
         told = work.message_apart(rows / blocks, case.query, exact=True)
-        rounds = expert.beside(case.settings) * training.messages(case.settings)
+        rounds = expert.beside(case.settings) * messages
         yield Step("train", blocks, told, rows / blocks, rounds=rounds, kept=True)
 
 

@@ -1,19 +1,15 @@
 """Rounds of L-BFGS on the tied energy, until rows that were left out are predicted no better."""
 
-import hashlib
-import json
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from scipy.optimize import Bounds, minimize
+from scipy.optimize import minimize
 
 from bcmdist.data.partition import Partition
 from bcmdist.errors import NotPositiveDefinite
-from bcmdist.learning.deep.objective import DeepObjective, joined, split
+from bcmdist.learning.deep.objective import DeepObjective, Reached, bounds, joined, split
 from bcmdist.model.deep.layer import Layer
 from bcmdist.model.shared.deep import Deep
 
@@ -24,8 +20,6 @@ from bcmdist.model.shared.deep import Deep
 ROUND, PATIENCE = 100, 4
 NOWHERE = 1e12  # what is lost where a covariance is none
 MEMORY = 100  # of L-BFGS: on a split of Concrete the energy after 800 iterations was 30 higher than with 20
-# Of a log lengthscale and a log variance, in units of scaled inputs and targets: a step far beyond overflows.
-LOG_BOUNDS = (-9.0, 9.0)
 
 
 def climbed(objective, start: Sequence[Layer], steps) -> tuple[list[Layer], float, int]:
@@ -50,41 +44,15 @@ def climbed(objective, start: Sequence[Layer], steps) -> tuple[list[Layer], floa
     return best[1], best[0], counted
 
 
-def bounds(layers: Sequence[Layer]) -> Bounds:
-    """Of the numbers of all layers: lengthscales and variances have some."""
-
-    def bound(layer, sign):
-        free = replace(layer, **{part.name: np.full_like(getattr(layer, part.name), np.inf) for part in fields(layer)})
-        own = np.full_like(layer.log_lengthscale, LOG_BOUNDS[1]), np.array(LOG_BOUNDS[1])
-        return sign * replace(free, log_lengthscale=own[0], log_variance=own[1]).numbers()
-
-    return Bounds(*(np.concatenate([bound(layer, sign) for layer in layers]) for sign in (-1.0, 1.0)))
-
-
-@dataclass(frozen=True)
-class Reached:
-    """Where some rounds of a climb have come to."""
-
-    shared: Deep
-    """its last layer knows what rows say of it; of others than numbers by what it was trained with"""
-    energy: float
-    density: float
-    """of rows that were left out, in all; the energy where none were"""
-    evaluations: int
-    """in all"""
-
-
 def climbed_on(objective: DeepObjective, start: Deep, held: Sequence[Partition], steps) -> Reached:
     """The best that rounds of `climbed` come to, until rows that were left out are predicted no better.
 
     The energy goes on rising where layers begin to know their rows by heart: on training rows of Boston that were left
-    out, from 200 to 800 iterations log densities fall from -2.3 to -2.5. What a process that was killed has finished is
-    found among the scratch.
+    out, from 200 to 800 iterations log densities fall from -2.3 to -2.5.
     """
     layers, evaluations, best = list(start.layers), 0, None
-    path = Path(objective.ground.scratch, f"deep-{_identity(objective, start)}")
     for done in range(0, steps, ROUND):
-        layers, energy, more = _once(f"{path}-{done}.npz", lambda at=layers: climbed(objective, at, ROUND), layers)
+        layers, energy, more = _once(objective, layers, done)
         evaluations += more
         reached = replace(start, layers=tuple(layers))
         if objective.likelihood.normal:
@@ -98,20 +66,13 @@ def climbed_on(objective: DeepObjective, start: Deep, held: Sequence[Partition],
     return replace(best, evaluations=evaluations)
 
 
-def _once(path, climb, like) -> tuple[list[Layer], float, int]:
-    """What a climb finds, or has found."""
-    if not os.path.exists(path):
-        layers, energy, evaluations = climb()
-        np.savez(f"{path}.tmp.npz", numbers=joined(layers), counts=np.array([energy, evaluations]))
-        os.replace(f"{path}.tmp.npz", path)
-    with np.load(path) as kept:
-        energy, evaluations = kept["counts"].tolist()
-        return split(kept["numbers"], like), energy, int(evaluations)
+def _once(objective, layers, done) -> tuple[list[Layer], float, int]:
+    """What a round of `climbed` finds, or has found."""
 
+    def climb():
+        found, energy, evaluations = climbed(objective, layers, ROUND)
+        return {"numbers": joined(found), "counts": np.array([energy, evaluations])}
 
-def _identity(objective, start):
-    """Of all that a climb depends on but how long it is."""
-    asked = [objective.ground.scaling.digest, objective.likelihood.name, objective.power]
-    digest = hashlib.sha256(json.dumps([*asked, *(part.key for part in objective.parts)]).encode())
-    digest.update(joined(start.layers).tobytes())
-    return digest.hexdigest()[:16]
+    kept = objective.once(["L-BFGS", done], layers, climb)
+    energy, evaluations = kept["counts"].tolist()
+    return split(kept["numbers"], layers), energy, int(evaluations)

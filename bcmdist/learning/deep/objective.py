@@ -1,17 +1,27 @@
 """The tied energy of the layers of a deep Gaussian process over partitions of rows, with its gradient."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 
 import numpy as np
+from scipy.optimize import Bounds
 
 from bcmdist.data.partition import Partition
 from bcmdist.learning.evidence.deep_tasks import DeepDensities, DeepMessage, DeepShare, numbers_of
 from bcmdist.learning.ground import Ground
+from bcmdist.model.deep.classes import LARGEST_VARIANCE
 from bcmdist.model.deep.layer import Layer, gradient, tied_energy
+from bcmdist.model.deep.moments import Pull
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.deep import Deep
+from bcmdist.model.shared.interface import Arrays
 
+# Of a log lengthscale and a log variance, in units of scaled inputs and targets: a step far beyond overflows.
+LOG_BOUNDS = (-9.0, 9.0)
 NOISE = "noise_variance"
 LEAST_SHARE = 1e-9  # added to a sum of precisions, of which a root is taken
 
@@ -35,8 +45,19 @@ class DeepObjective:
         sites = self.rows / self.power
         share = self._densities([layer.stage(1.0 - 1.0 / sites) for layer in layers], self.parts, self.power)
         value = share.value + sum(tied_energy(layer, sites) for layer in layers)
-        each = zip(layers, share.pulls, strict=True)
-        return Evaluated(value, np.concatenate([gradient(layer, sites, pull).numbers() for layer, pull in each]))
+        return Evaluated(value, slope(layers, sites, share.pulls))
+
+    def once(self, what: Sequence, start: Sequence[Layer], make: Callable[[], Arrays]) -> Arrays:
+        """What is made of it and layers to begin with, or has been, by a process that was killed; `what` names it."""
+        asked = [self.ground.scaling.digest, self.likelihood.name, self.power, *what]
+        digest = hashlib.sha256(json.dumps([*asked, *(part.key for part in self.parts)]).encode())
+        digest.update(joined(start).tobytes())
+        path = Path(self.ground.scratch, f"deep-{digest.hexdigest()[:16]}.npz")
+        if not path.exists():
+            np.savez(f"{path}.tmp.npz", allow_pickle=False, **make())
+            os.replace(f"{path}.tmp.npz", path)
+        with np.load(path) as kept:
+            return dict(kept)
 
     def density(self, layers: Sequence[Layer], parts: Sequence[Partition]) -> float:
         """Sum of the log densities of other rows (SYSTEMS D8)."""
@@ -56,12 +77,25 @@ class DeepObjective:
         known = replace(last, mean=belief.mean[None], root=np.linalg.cholesky(precision)[None])
         return replace(shared, layers=(*shared.layers[:-1], known))
 
+    def reached(self, shared: Deep, held: Sequence[Partition], evaluations) -> "Reached":
+        """Where a climb has come to, by so many evaluations."""
+        energy = self(shared.layers).value
+        if self.likelihood.normal:
+            shared = self.heard(shared)
+        return Reached(shared, energy, self.density(shared.layers, held), evaluations)
+
     def _densities(self, stages, parts, power) -> DeepShare:
         numbers, shapes = numbers_of(stages)
         with self.ground.transient({"stages": numbers}) as references:
             how = self.likelihood, power, self.ground.classes
             task = DeepDensities(self.ground.scaling, references["stages"], shapes, *how)
             return self.ground.sum(task, parts)
+
+
+def slope(layers: Sequence[Layer], sites, pulls: Sequence[Pull]) -> np.ndarray:
+    """The gradient of the energy in the numbers of all layers, of which rows see the cavities of so many sites."""
+    each = zip(layers, pulls, strict=True)
+    return np.concatenate([gradient(layer, sites, pull).numbers() for layer, pull in each])
 
 
 def noisy(likelihood: Likelihood, last: Layer) -> Likelihood:
@@ -80,3 +114,31 @@ def split(numbers, like: Sequence[Layer]) -> list[Layer]:
     """Layers of the shapes of others from `joined` numbers."""
     ends = np.cumsum([len(layer.numbers()) for layer in like])
     return [layer.moved(part) for layer, part in zip(like, np.split(numbers, ends[:-1]), strict=True)]
+
+
+def bounds(layers: Sequence[Layer]) -> Bounds:
+    """Of the numbers of all layers: lengthscales and variances have some."""
+
+    def bound(layer, sign, most):
+        free = replace(layer, **{part.name: np.full_like(getattr(layer, part.name), np.inf) for part in fields(layer)})
+        own = np.full_like(layer.log_lengthscale, LOG_BOUNDS[1]), np.array(most)
+        return sign * replace(free, log_lengthscale=own[0], log_variance=own[1]).numbers()
+
+    last = np.log(LARGEST_VARIANCE) if layers[-1].units > 1 else LOG_BOUNDS[1]  # several processes are of classes
+    most = [LOG_BOUNDS[1]] * (len(layers) - 1) + [last]
+    least = [bound(layer, -1.0, LOG_BOUNDS[1]) for layer in layers]
+    largest = [bound(layer, 1.0, one) for layer, one in zip(layers, most, strict=True)]
+    return Bounds(np.concatenate(least), np.concatenate(largest))
+
+
+@dataclass(frozen=True)
+class Reached:
+    """Where some rounds of a climb have come to."""
+
+    shared: Deep
+    """its last layer knows what rows say of it; of others than numbers by what it was trained with"""
+    energy: float
+    density: float
+    """of rows that were left out, in all; the energy where none were"""
+    evaluations: int
+    """in all"""

@@ -4,9 +4,9 @@
 
 What rows say of each layer is tied: each of N says a share of it. Z_n is the mean of the density of a row to a power p,
 with layers that believe the others and 1 - p of what it says itself, by the moments of `bcmdist.model.deep`; p = 1 is
-the paper's. L-BFGS climbs F of all rows, or of a sample of them, in centres, kernels, noises and beliefs of all layers:
-one round over the rows for each evaluation (`evidence.deep_tasks`), in O(n L M^2). F is no bound, and no evidence to
-compare with other experts'.
+the paper's. L-BFGS climbs F of all rows in centres, kernels, noises and beliefs of all layers: one round over the rows
+for each evaluation (`evidence.deep_tasks`), in O(n L M^2). Where rows are many, and say the same several times over,
+Adam climbs by some of them a step (`adam`). F is no bound, and no evidence to compare with other experts'.
 
 Of every ten rows one is left out, and says when to end. Each of two powers trains layers of its own. Of numbers,
 predictions are their equal mixture (`bcmdist.model.shared.deep_mixture`): which one is better differs from set to set,
@@ -22,6 +22,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from bcmdist.learning.deep import adam
 from bcmdist.learning.deep.climb import climbed_on
 from bcmdist.learning.deep.objective import NOISE, DeepObjective, noisy
 from bcmdist.learning.ground import Ground
@@ -37,8 +38,8 @@ from bcmdist.model.shared.interface import Shared
 KERNEL = "se"
 # What stands for options that are not given: centres of a layer and hidden units.
 CENTRES, UNITS = 50, 2
-# Rows whose energy is climbed, at most, and those of a block of them.
-ROWS, BLOCK = 20_000, 2000
+# Rows whose energy is climbed, at most, and those of a block of them; from how many on in steps of a few.
+ROWS, BLOCK, MANY = 50_000, 2000, 2000
 # Iterations, at most; one of so many blocks is left out, and says when to end.
 STEPS, LEFT_OUT = {"quick": 100, "normal": 600, "thorough": 3000}, 10
 # Powers to which rows say what they say. Mean log densities on training rows of Concrete that no climb had seen (three
@@ -65,9 +66,12 @@ def begun(known: Known) -> Deep:
     return Deep(tuple(layers), known.kernel, known.mean, known.residual)
 
 
-def messages(settings) -> float:
-    """How many messages about the last layer of one process take as long as training it, about."""
-    return MESSAGES * EVALUATIONS * STEPS[settings.effort] * settings.learn
+def messages(settings, rows) -> float:
+    """How many messages about the last layer of one process take as long as training it on so many rows, about."""
+    evaluations = EVALUATIONS * STEPS[settings.effort]
+    if rows > MANY:
+        evaluations = adam.STEPS[settings.effort] * adam.ROWS / rows
+    return MESSAGES * evaluations * settings.learn
 
 
 def processes(settings) -> int:
@@ -87,11 +91,14 @@ def trained(shared: Deep, likelihood: Likelihood, ground: Ground) -> tuple[Share
         shared = replace(shared, layers=(*shared.layers[:-1], last))
     rows = min(ROWS, sum(part.rows for part in ground.parts))
     parts = ground.sampled(ROWS, min(BLOCK, max(rows // LEFT_OUT, 1)))
-    held = parts[LEFT_OUT - 1 :: LEFT_OUT]
-    climbed_rows = [part for part in parts if part not in held]
+    climbed_rows = parts[: len(parts) - len(parts) // LEFT_OUT]
+    held = parts[len(climbed_rows) :]
     powers = POWERS if held else POWERS[:1]
     objectives = [DeepObjective(ground, climbed_rows, likelihood, power) for power in powers]
-    reached = [climbed_on(objective, shared, held, STEPS[ground.effort]) for objective in objectives]
+    if rows > MANY:
+        reached = adam.climbed_together(objectives, shared, held, adam.STEPS[ground.effort])
+    else:
+        reached = [climbed_on(objective, shared, held, STEPS[ground.effort]) for objective in objectives]
     left_out = sum(part.rows for part in held)
     densities = [found.density / left_out for found in reached] if held else []
     ground.found["deep"] = {

@@ -36,6 +36,11 @@ class Layer:
     root: np.ndarray
     """R, lower triangular, (U, M, M)"""
 
+    @classmethod
+    def of_shape(cls, M, D, U) -> "Layer":
+        """M centres of D inputs, and U processes; all numbers are 0."""
+        return cls(np.zeros((M, D)), np.zeros(D), np.zeros(()), np.zeros(()), np.zeros((U, M)), np.zeros((U, M, M)))
+
     @property
     def units(self) -> int:
         return len(self.mean)
