@@ -330,7 +330,7 @@ register_expert(
     beside=deep.processes,
     kernel=deep.KERNEL,
     kernels=("se", "se-iso"),
-    likelihoods=("gaussian", "bernoulli", "probit", "poisson", "softmax", "softmax_coupled"),
+    likelihoods=("gaussian", "bernoulli", "probit", "poisson", "softmax"),
     many="softmax",
     methods=("kmeans", "random"),
     means=False,

@@ -80,6 +80,12 @@ class Deep(Shared):
     def _last(self, X):
         return through(self._stages, X)[-1]
 
+    def believed(self, X) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of f at the rows X (n, D) as layers were trained, (n, U) each."""
+        found = [self._last(X[some]) for some in blocks(self._stages, len(X))]
+        variance = np.concatenate([one.variance for one in found]) - self._stages[-1].noise
+        return np.concatenate([one.mean for one in found]), variance
+
     def residual_variance(self, V, X) -> np.ndarray:
         found, last = np.empty(len(X)), self._stages[-1]
         for some in blocks(self._stages, len(X)):
