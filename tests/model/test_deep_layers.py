@@ -258,6 +258,41 @@ def test_a_belief_that_rows_were_trained_with_predicts_by_the_moments_of_all_lay
     np.testing.assert_allclose(found[1] + np.exp(last.log_noise), expected.variance[:, 0], atol=1e-8)
 
 
+@pytest.mark.parametrize("name", ["bernoulli", "probit", "poisson", "softmax"])
+def test_a_site_gives_the_belief_of_training_the_moments_that_rows_leave(rng, name):
+    """Of one layer and one row: what it was trained with, times its message, has those of it times p(y | f)."""
+    C = 3 if name == "softmax" else 1
+    one, likelihood = replace(layer(rng, 5, 2, C), log_noise=np.log(1e-12)), make_likelihood(name, 3)
+    shared, X, obs = shared_by([one], 2), rng.standard_normal((1, 2)), unweighted(np.ones(1))
+    message = expert_message(shared, likelihood, X, obs)
+    m, v = shared.believed(X)
+    found = said(likelihood, obs, m, v, 0.0)
+    eta, precision = message.eta.reshape(C, 5), message.precision.reshape(C, 5, 5)
+    b, left = shared.design(X)[0], shared.residual_variance(shared.design(X), X)[0]
+    for c in range(C):
+        # f = b'v + r, where r of several classes is that of all in the mean, which here is the same.
+        Lambda = np.eye(5) + one.precision[c] + precision[c]
+        mean = b @ np.linalg.solve(Lambda, one.eta[c] + eta[c])
+        before = b @ one.share(1.0).mean[c]
+        # d log Z / d mean of b'v, times its variance, is the step of its mean.
+        spread = b @ one.share(1.0).covariance[c] @ b
+        assert v[0, c] == pytest.approx(spread + left, rel=1e-9)
+        assert mean - before == pytest.approx(spread * found.mean[0, c], rel=1e-6)
+        shrunk = spread - b @ np.linalg.solve(Lambda, b)
+        bend = found.mean[0, c] ** 2 - 2.0 * found.variance[0, c]
+        assert shrunk == pytest.approx(spread**2 * bend, rel=1e-6)
+    # The evidence of one row, whose site is all there is, is its own: the average under the belief.
+    if name != "softmax":
+        belief = shared.belief(one.eta[0] + eta[0], one.precision[0] + precision[0])
+        before = shared.belief(one.eta[0], one.precision[0])
+
+        def normaliser(believed, eta):
+            return 0.5 * eta @ believed.mean - 0.5 * believed.log_determinant
+
+        whole = message.evidence + normaliser(belief, one.eta[0] + eta[0]) - normaliser(before, one.eta[0])
+        assert whole == pytest.approx(found.value, abs=1e-8)
+
+
 def test_rows_in_blocks_are_rows_at_once(rng, monkeypatch):
     layers = [layer(rng, 4, 2, 2), layer(rng, 4, 2, 1)]
     X, y = rng.standard_normal((11, 2)), rng.standard_normal(11)
