@@ -13,8 +13,9 @@ predictions are their equal mixture (`bcmdist.model.shared.deep_mixture`): which
 and the few rows that are left out are a poor judge of it. Of classes and counts these rows choose one.
 
 Then the last layer is heard anew by messages about its values (`bcmdist.model.shared.deep`): exactly, of numbers; of
-classes and counts, whose layers climb by quadrature, by the passes of all experts. Of more than two classes the last
-layer has a process of each, and rows say the softmax of these.
+classes and counts, whose layers climb by quadrature, by sites where training has left the layers
+(`bcmdist.experts.deep`). Of more than two classes the last layer has a process of each, and rows say the softmax of
+these.
 """
 
 from collections.abc import Sequence
