@@ -98,7 +98,7 @@ class Settings:
     a thousandth of their standard deviations, and refuses to forget"""
 
     units: Annotated[int | None, "H"] = None
-    """hidden units: of a network of mnn or mnnmix [default: 250]; of each layer of dgp but the last [default: 2]"""
+    """hidden units: of a network of mnn or mnnmix [default: 250]; of each layer of dgp but the last [default: 8]"""
     networks: Annotated[int, "K"] = 4
     """networks that mnnmix mixes"""
     layers: Annotated[int, "L"] = 2

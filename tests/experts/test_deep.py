@@ -20,7 +20,7 @@ from bcmdist.learning.deep.objective import noisy
 from bcmdist.model.deep.rows import through
 from problems import assert_refused_as_changed, assert_same_committee
 
-ASKED = Settings(expert="dgp", query=12, rows_per_expert=50, effort="quick")
+ASKED = Settings(expert="dgp", units=2, query=12, rows_per_expert=50, effort="quick")
 UNTRAINED = replace(ASKED, learn=False, set={"kernel.lengthscale": 0.7, "likelihood.noise_variance": 0.05})
 
 
@@ -299,7 +299,7 @@ REFUSED = [
 @pytest.mark.parametrize(("settings", "message"), REFUSED)
 def test_what_it_cannot_do_is_refused_at_once(settings, message):
     with pytest.raises(InvalidOption, match=message):
-        replace(ASKED, **settings)
+        replace(ASKED, **({"units": None} | settings))
 
 
 def test_uncertain_inputs_have_no_exact_averages(fitted):

@@ -33,7 +33,7 @@ from bcmdist.storage.loading import load_array
 # Rows of a step, and steps of a round.
 ROWS, ROUND = 500, 200
 # Steps in all; over the second half of them the rate falls to nothing.
-STEPS = {"quick": 1000, "normal": 5000, "thorough": 20_000}
+STEPS = {"quick": 1000, "normal": 8000, "thorough": 30_000}
 # Length of a step at first; twice as long a one left kin40k where it began.
 RATE = 0.1
 # How long Adam remembers slopes and their squares, and what is added to the root of these.
@@ -98,6 +98,10 @@ class AdamRound:
     likelihood: Likelihood
     powers: tuple[float, ...]
     classes: tuple[float, ...] | None
+    few: int
+    """rows of a step"""
+    until: int
+    """step of each after which the round ends"""
     steps: int
     """in all"""
 
@@ -105,11 +109,14 @@ class AdamRound:
         k = span.start
         X, obs = self._rows()
         climber, like = Climber.from_array(load_array(self.climbers[k])), [Layer.of_shape(*one) for one in self.shapes]
-        within = bounds(like)
-        for _ in range(min(ROUND, self.steps - climber.steps)):
-            rows = drawn(climber.steps, len(X), k)
+        sound, within = climber, bounds(like)
+        while climber.steps < self.until:
+            rows = drawn(climber.steps, len(X), self.few, k)
             uphill = self._slope(split(climber.numbers, like), X, obs, rows, self.powers[k])
-            climber = climber.stepped(uphill, rate(climber.steps, self.steps), within)
+            if uphill is None:
+                climber = replace(sound, first=np.zeros_like(sound.first), steps=climber.steps + 1)
+            else:
+                sound, climber = climber, climber.stepped(uphill, rate(climber.steps, self.steps), within)
         return Further({k: climber.to_array()})
 
     def _rows(self):
@@ -118,15 +125,16 @@ class AdamRound:
         obs = scaling.observations(class_numbers(rows.obs, self.classes), self.likelihood.units)
         return scaling.inputs(rows.X), obs
 
-    def _slope(self, layers, X, obs, rows, power) -> np.ndarray:
-        """Of the energy in the numbers of the layers, of some rows; none where a step went too far."""
+    def _slope(self, layers, X, obs, rows, power) -> np.ndarray | None:
+        """Of the energy in the numbers of the layers, of some rows; None where a step went too far."""
         sites = len(X) / power
         try:
             stages = [layer.stage(1.0 - 1.0 / sites) for layer in layers]
             _, pulls = log_densities(stages, X[rows], obs[rows], self.likelihood, power)
-            return slope(layers, sites, [pull.times(len(X) / len(rows)) for pull in pulls])
+            found = slope(layers, sites, [pull.times(len(X) / len(rows)) for pull in pulls])
         except (NotPositiveDefinite, np.linalg.LinAlgError):
-            return np.zeros(sum(len(layer.numbers()) for layer in layers))
+            return None
+        return found if np.isfinite(found).all() else None
 
 
 def rate(done, steps) -> float:
@@ -134,9 +142,9 @@ def rate(done, steps) -> float:
     return RATE * min(1.0, 2.0 * (1.0 - done / steps))
 
 
-def drawn(done, rows, process) -> np.ndarray:
-    """Rows of the step after so many: each epoch in an order of its own."""
-    of_epoch = -(-rows // ROWS)
+def drawn(done, rows, few, process) -> np.ndarray:
+    """A few of all rows, for the step after so many: each epoch in an order of its own."""
+    of_epoch = -(-rows // few)
     epoch, turn = divmod(done, of_epoch)
     return np.random.default_rng([epoch, process]).permutation(rows)[turn::of_epoch]
 
@@ -158,7 +166,8 @@ class Climb:
         def climb():
             ground, shapes = first.ground, tuple((*one.centres.shape, one.units) for one in self.start.layers)
             whole = replace(first.parts[0], stop=first.parts[-1].stop)
-            how = shapes, whole, first.likelihood, powers, ground.classes, self.steps
+            steps = ROWS, min(done + ROUND, self.steps), self.steps
+            how = shapes, whole, first.likelihood, powers, ground.classes, *steps
             with ground.transient({f"process {k}": one.to_array() for k, one in enumerate(climbers)}) as references:
                 task = AdamRound(ground.scaling, tuple(references.values()), *how)
                 found = ground.sum(task, [Span(k, k + 1) for k in range(len(climbers))])

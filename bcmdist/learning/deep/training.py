@@ -38,9 +38,9 @@ from bcmdist.model.shared.interface import Shared
 
 KERNEL = "se"
 # What stands for options that are not given: centres of a layer and hidden units.
-CENTRES, UNITS = 50, 2
+CENTRES, UNITS = 50, 8
 # Rows whose energy is climbed, at most, and those of a block of them; from how many on in steps of a few.
-ROWS, BLOCK, MANY = 50_000, 2000, 2000
+ROWS, BLOCK, MANY = 50_000, 2000, 1000
 # Iterations, at most; one of so many blocks is left out, and says when to end.
 STEPS, LEFT_OUT = {"quick": 100, "normal": 600, "thorough": 3000}, 10
 # Powers to which rows say what they say. Mean log densities on training rows of Concrete that no climb had seen (three

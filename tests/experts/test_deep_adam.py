@@ -1,0 +1,153 @@
+"""Deep Gaussian processes of many rows: Adam by some rows a step, a process on a worker."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.optimize import Bounds
+from threadpoolctl import threadpool_limits
+
+from bcmdist import GBCM, Settings
+from bcmdist.learning.deep import adam, training
+from bcmdist.learning.deep.adam import Climber, drawn, rate
+
+ASKED = Settings(expert="dgp", units=2, query=10, rows_per_expert=50, effort="quick")
+ANYWHERE = Bounds(-np.inf, np.inf)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_blas_thread():
+    """As workers have."""
+    with threadpool_limits(1, user_api="blas"):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch):
+    """Two hundred rows are many, and a few steps enough to compare."""
+    monkeypatch.setattr(training, "MANY", 100)
+    monkeypatch.setattr(adam, "ROWS", 40)
+    monkeypatch.setattr(adam, "ROUND", 15)
+    monkeypatch.setitem(adam.STEPS, "quick", 40)
+
+
+def whole(steps):
+    """Steps of a climb of (x - 3)^2 and (y + 1)^2 downhill, from nothing."""
+    climber = Climber(np.zeros(2), np.zeros(2), np.zeros(2))
+    while climber.steps < steps:
+        slope = -2.0 * (climber.numbers - [3.0, -1.0])
+        climber = climber.stepped(slope, rate(climber.steps, steps), ANYWHERE)
+    return climber
+
+
+def test_the_first_step_is_as_long_as_the_rate_whatever_the_slope():
+    climber = Climber(np.zeros(3), np.zeros(3), np.zeros(3)).stepped(np.array([1e-3, -5.0, 1e4]), 0.1, ANYWHERE)
+    np.testing.assert_allclose(climber.numbers, [0.1, -0.1, 0.1], rtol=1e-4)  # but for what keeps it from 0 / 0
+
+
+def test_it_comes_to_the_top():
+    np.testing.assert_allclose(whole(2000).numbers, [3.0, -1.0], atol=1e-3)  # as near as the last, short steps
+
+
+def test_it_stays_within_bounds():
+    climber = Climber(np.zeros(1), np.zeros(1), np.zeros(1)).stepped(np.ones(1), 0.1, Bounds(-0.05, 0.05))
+    assert climber.numbers == 0.05
+
+
+def test_what_is_kept_of_a_climber_is_all_of_it():
+    one = whole(5)
+    other = Climber.from_array(one.to_array())
+    assert other.steps == 5
+    for name in ("numbers", "first", "second"):
+        np.testing.assert_array_equal(getattr(other, name), getattr(one, name))
+
+
+@pytest.mark.parametrize("rows", [30, 40, 120, 121, 157])
+def test_an_epoch_has_each_row_once(rows):
+    of_epoch = -(-rows // adam.ROWS)
+    for epoch in range(2):
+        found = [drawn(epoch * of_epoch + turn, rows, adam.ROWS, 0) for turn in range(of_epoch)]
+        assert max(map(len, found)) <= adam.ROWS
+        np.testing.assert_array_equal(np.sort(np.concatenate(found)), np.arange(rows))
+    assert np.any(drawn(0, rows, 40, 0) != drawn(0, rows, 40, 1))
+
+
+@pytest.fixture
+def round_of(wave, monkeypatch):
+    """The task of the first round of a fit."""
+    kept = []
+    heard = adam.AdamRound.__call__
+
+    def noted(task, span, rows):
+        kept.append((task, task._rows()))
+        return heard(task, span, rows)
+
+    monkeypatch.setattr(adam.AdamRound, "__call__", noted)
+    GBCM.fit(wave[0], ASKED)
+    return kept[0]
+
+
+def test_slopes_of_an_epoch_are_that_of_all_rows_in_the_mean(round_of, rng):
+    """Exactly, of batches of equal size."""
+    task, (X, obs) = round_of
+    layers = [adam.Layer.of_shape(*shape) for shape in task.shapes]
+    layers = [one.moved(one.numbers() + 0.3 * rng.standard_normal(len(one.numbers()))) for one in layers]
+    X, obs = X[:120], obs[:120]
+    each = [task._slope(layers, X, obs, drawn(turn, 120, 40, 0), 0.5) for turn in range(3)]
+    whole = task._slope(layers, X, obs, np.arange(120), 0.5)
+    np.testing.assert_allclose(np.mean(each, axis=0), whole, rtol=1e-9, atol=1e-9 * np.abs(whole).max())
+
+
+def test_a_place_without_a_slope_is_none(round_of):
+    task, (X, obs) = round_of
+    layers = [adam.Layer.of_shape(*shape) for shape in task.shapes]
+    layers[0] = replace(layers[0], centres=np.full_like(layers[0].centres, np.nan))
+    assert task._slope(layers, X, obs, np.arange(40), 1.0) is None
+
+
+def test_a_step_too_far_is_taken_back(wave, monkeypatch):
+    """And what is learned is that of the steps around it."""
+    steps, slope_of = [], adam.AdamRound._slope
+
+    def sometimes(*args):
+        steps.append(0)
+        return None if len(steps) % 7 == 0 else slope_of(*args)
+
+    monkeypatch.setattr(adam.AdamRound, "_slope", sometimes)
+    monkeypatch.setitem(adam.STEPS, "quick", 150)
+    assert GBCM.fit(wave[0], ASKED).score(wave[0])["nmse"] < 0.5
+    assert len(steps) == 2 * 150
+
+
+def test_more_steps_predict_left_out_rows_better(wave, monkeypatch):
+    brief = GBCM.fit(wave[0], ASKED).info()["deep"]
+    monkeypatch.setitem(adam.STEPS, "quick", 300)
+    long = GBCM.fit(wave[0], ASKED).info()["deep"]
+    assert long["density"] > brief["density"]
+    assert (long["powers"], long["rows"] + long["left_out"]) == ([1.0, 0.5], len(wave[2]))
+    assert long["evaluations"] == 2 * -(-300 * adam.ROWS // long["rows"])
+
+
+def test_the_cluster_finds_the_same(wave, cluster, rng):
+    new = rng.uniform(-2, 2, (9, wave[1].shape[1]))
+    one, other = GBCM.fit(wave[0], ASKED), GBCM.fit(wave[0], ASKED, runtime=cluster)
+    np.testing.assert_allclose(other.predict(new)["mean"], one.predict(new)["mean"], rtol=1e-10)
+
+
+def test_what_was_cut_off_goes_on(wave, tmp_path, rng, monkeypatch):
+    new, rounds = rng.uniform(-2, 2, (9, wave[1].shape[1])), []
+    further = adam.AdamRound.__call__
+
+    def cut(task, span, rows):
+        rounds.append(task.until)
+        if len(rounds) == 4:  # the second process, in the second round
+            raise KeyboardInterrupt
+        return further(task, span, rows)
+
+    monkeypatch.setattr(adam.AdamRound, "__call__", cut)
+    with pytest.raises(KeyboardInterrupt):
+        GBCM.fit(wave[0], ASKED, model=tmp_path / "model")
+    again = GBCM.fit(wave[0], ASKED, model=tmp_path / "model")
+    assert rounds == [15, 15, 30, 30, 30, 30, 40, 40]
+    whole = GBCM.fit(wave[0], ASKED)
+    np.testing.assert_allclose(again.predict(new)["mean"], whole.predict(new)["mean"], rtol=1e-10)
