@@ -18,7 +18,7 @@ from bcmdist.model.deep.classes import log_averages
 from bcmdist.model.deep.rows import through
 from problems import assert_refused_as_changed, assert_same_committee
 
-ASKED = Settings(expert="dgp", task="classification", query=15, rows_per_expert=60, effort="quick")
+ASKED = Settings(expert="dgp", task="classification", units=2, query=15, rows_per_expert=60, effort="quick")
 UNTRAINED = replace(ASKED, learn=False, set={"kernel.lengthscale": 0.7})
 LABELS = np.array([2, 5, 9])
 
@@ -134,7 +134,7 @@ def test_the_cluster_learns_the_same_classes(rings, cluster, rng, briefly):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("asked", [{"layers": 1}, {"layers": 3}, {"units": 1}])
+@pytest.mark.parametrize("asked", [{"layers": 1, "units": None}, {"layers": 3}, {"units": 1}])
 def test_other_depths(rings, rng, briefly, monkeypatch, asked):
     monkeypatch.setitem(training.STEPS, "quick", 24)
     gbcm, new = GBCM.fit(rings[0], replace(ASKED, **asked)), rng.uniform(-1, 1, (300, 2))
