@@ -79,7 +79,8 @@ class Augmented(Kept):
         return residual.plus(V), residual
 
     def expert_bytes(self, rows, shared, *, kernels, laplace, classes, coupled) -> float:
-        return 2 * memory.apart_expert_bytes(rows, shared, kernels=kernels, laplace=laplace)
+        how = {"kernels": kernels, "laplace": laplace, "classes": classes, "coupled": coupled}
+        return 2 * memory.apart_expert_bytes(rows, shared, **how)
 
 
 def support(rows: int, count: int) -> np.ndarray:

@@ -13,12 +13,13 @@ import numpy as np
 from bcmdist import linalg
 from bcmdist.data.observations import Observations
 from bcmdist.errors import InvalidOption
-from bcmdist.experts import fourier, softmax
+from bcmdist.experts import deep, fourier, softmax
 from bcmdist.experts.laplace import laplace_message, laplace_mode, log_joint, step_message
 from bcmdist.experts.message import Message, stacked, zero
 from bcmdist.experts.residual import Residual, kind_of, refuse_classes_together
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.belief import Belief
+from bcmdist.model.shared.deep import Deep
 from bcmdist.model.shared.fourier.features import Fourier
 from bcmdist.model.shared.interface import Shared
 
@@ -147,6 +148,24 @@ def gaussian_message(V, residual: Residual, y, noise) -> Message:
     processes = y.size // len(y)
     constant = processes * (factor.log_determinant + len(y) * np.log(2.0 * np.pi))
     return Message((W.T @ z).T, linalg.gram(W), float(-0.5 * (np.vdot(z, z) + constant)), len(y))
+
+
+# --- About the last layer of a deep process ---
+
+
+@expert_message.register
+def _(shared: Deep, likelihood, X, obs):
+    if likelihood.exact:
+        V = shared.design(X)
+        residual = _kind(shared, likelihood).residual(shared, V, X)
+        return gaussian_message(V, residual, likelihood.targets(obs), likelihood.noise(obs))
+    return deep.trained_message(shared, likelihood, X, obs) if len(X) else zero_message(shared, likelihood)
+
+
+@conditional_message.register
+def _(shared: Deep, likelihood, X, obs, mean):
+    """The same, whatever the shared values: sites are where layers were trained."""
+    return Linearised(expert_message(shared, likelihood, X, obs), 0.0, None)
 
 
 # --- About weights of waves ---

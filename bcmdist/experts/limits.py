@@ -35,7 +35,7 @@ def refuse_expert_of(parts, shared, kernels, runtime, likelihood, *, residual="b
     """As `refuse_large_expert`, before there is a query set: about so many `shared` variables and parts of a kernel."""
     rows = max(part.rows for part in parts)
     data = parts[0].data
-    coupled, classes = likelihood.coupled, likelihood.copies
+    coupled, classes = likelihood.coupled, likelihood.each.copies
     need = RESIDUALS[residual].expert_bytes(
         rows, shared, kernels=kernels, laplace=not likelihood.exact, classes=classes, coupled=coupled
     )

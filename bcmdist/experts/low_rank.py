@@ -22,8 +22,8 @@ class LowRank:
         return len(self.d)
 
     def __matmul__(self, a):
-        """K a for a (n,)."""
-        return self.d * a + self.U @ (self.U.T @ a)
+        """K a for a (n,) or (n, m)."""
+        return (self.d * a.T).T + self.U @ (self.U.T @ a)
 
     def __abs__(self):
         """A bound of the absolute values of K."""

@@ -138,7 +138,9 @@ class Variances(Apart):
         return left_variance(shared, V, X)
 
     def expert_bytes(self, rows, shared, *, kernels, laplace, classes, coupled) -> int:
-        return memory.apart_expert_bytes(rows, shared, kernels=kernels, laplace=laplace)
+        return memory.apart_expert_bytes(
+            rows, shared, kernels=kernels, laplace=laplace, classes=classes, coupled=coupled
+        )
 
 
 class Nothing(Apart):
@@ -150,11 +152,15 @@ class Nothing(Apart):
         return np.zeros(len(X))
 
     def expert_bytes(self, rows, shared, *, kernels, laplace, classes, coupled) -> int:
-        return memory.apart_expert_bytes(rows, shared, kernels=kernels, laplace=laplace)
+        return memory.apart_expert_bytes(
+            rows, shared, kernels=kernels, laplace=laplace, classes=classes, coupled=coupled
+        )
 
 
 class Waves(Apart):
     """Each row has what waves of limited frequencies leave, `Fourier.rest`; messages are sums by fast transforms."""
+
+    together = False
 
     def variance(self, shared, V, X) -> np.ndarray:
         return np.full(len(X), shared.rest)
@@ -191,9 +197,13 @@ def prior_covariance(K, mean, X) -> np.ndarray:
 
 
 def refuse_classes_together(residual: str, likelihood: Likelihood) -> None:
-    """Raise `InvalidOption` for several processes whose modes are searched together, which takes such a matrix."""
-    if likelihood.processes > 1 and not (likelihood.exact or likelihood.apart):
-        refuse_uncoupled(residual, f"likelihood {likelihood.name}", "take --likelihood onehot")
+    """Raise `InvalidOption` for several processes whose modes are searched together, where experts cannot."""
+    together = likelihood.processes > 1 and not (likelihood.exact or likelihood.apart)
+    if together and not RESIDUALS[residual].together:
+        raise InvalidOption(
+            f"likelihood {likelihood.name}: expected an expert whose rows have a matrix or a design that is written "
+            f"down, got residual {residual}; take --likelihood onehot, or --expert bcm"
+        )
 
 
 def refuse_uncoupled(residual: str, what: str, remedy: str) -> None:

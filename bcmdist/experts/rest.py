@@ -51,6 +51,8 @@ class Kind(ABC):
 
     couples: bool
     """whether it couples the rows of a partition, which takes matrices of them"""
+    together: bool = True
+    """whether modes of several processes can be searched together, as those of a softmax"""
     keeps: float = 1.0
     """share of the variance left by the shared variables that rows keep, if only each for itself"""
 

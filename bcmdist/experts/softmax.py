@@ -6,13 +6,17 @@ diag(p_c); then (Rasmussen & Williams 2006, alg. 3.3)
 
     (W^-1 + K)^-1 = E - E R (sum_c E_c)^-1 R' E,   E_c = p_c^1/2 (I + p_c^1/2 K p_c^1/2)^-1 p_c^1/2
 
-with R' = (I, ..., I), so that n x n matrices are all that is ever factored: C + 1 of them.
+with R' = (I, ..., I), so that n x n matrices are all that is ever factored: C + 1 of them. Where nothing but the shared
+variables couples rows, K = diag(d) + U U', these are diagonal, and there is one matrix of C times the columns of U.
 """
+
+from functools import singledispatch
 
 import numpy as np
 
 from bcmdist import linalg
 from bcmdist.experts.laplace import REUSED_SHARE, climb, site_message
+from bcmdist.experts.low_rank import LowRank
 from bcmdist.experts.message import Message
 from bcmdist.experts.residual import Residual
 
@@ -24,14 +28,15 @@ def softmax_mode(K, obs, likelihood, prior_mean=None) -> np.ndarray:
     ------
     LaplaceNotConverged
     """
-
+    if prior_mean is not None and not K.diagonal().any():  # nothing is left to search
+        return prior_mean
     kept, largest = None, 0.0
 
     def newton(f, gap):
         nonlocal kept, largest
         before, largest = largest, np.abs(gap).max()
         if kept is None or largest > REUSED_SHARE * before:
-            kept = _Coupling(K, likelihood.probability(obs, f))
+            kept = _coupling(K, likelihood.probability(obs, f))
         return gap - kept.solve(K @ gap)
 
     start = np.zeros((len(K), likelihood.processes)) if prior_mean is None else prior_mean
@@ -45,8 +50,14 @@ def _times_hessian(p, weight, b):
     return p * (b - ((p * b).sum(axis=1) / weight)[:, None])
 
 
+@singledispatch
+def _coupling(K, p):
+    """(W^-1 + K)^-1 as an operator, for p (n, C)."""
+    return _Coupling(K, p)
+
+
 class _Coupling:
-    """(W^-1 + K)^-1 as an operator: the factors of all E_c and of their sum."""
+    """By the factors of all E_c and of their sum."""
 
     def __init__(self, K, p):
         self.roots = np.sqrt(p)
@@ -72,10 +83,82 @@ class _Coupling:
         common = linalg.cholesky_solve(self.sum_factor, EB.sum(axis=1))
         return EB - np.column_stack([self.half(c, common) for c in range(B.shape[1])])
 
+    def gram(self, V) -> np.ndarray:
+        """V'(W^-1 + K)^-1_cd V, class by class, (C S, C S)."""
+        C, S = self.roots.shape[1], V.shape[1]
+        U = np.concatenate([self.half(c, V) for c in range(C)], axis=1)
+        found = linalg.gram(linalg.solve_lower(self.sum_factor, np.array(U, order="F")))
+        found *= -1.0
+        for c in range(C):
+            own = slice(c * S, (c + 1) * S)
+            block = V.T @ U[:, own]
+            found[own, own] += 0.5 * (block + block.T)
+        return found
+
     @property
     def log_determinant(self) -> float:
         """log |I + K W| up to sum log weight."""
         return sum(map(linalg.log_determinant, self.factors)) + linalg.log_determinant(self.sum_factor)
+
+
+class _LowRankCoupling:
+    """For K = diag(d) + U U': with A = (W^-1 + diag(d))^-1, of which each row has a matrix of classes of its own, and
+    U~ = U for each class,
+
+        (W^-1 + K)^-1 = A - A U~ (I + U~' A U~)^-1 U~' A,    A_cd = e_c delta_cd - e_c e_d / sum_b e_b,
+        e_c = p_c / (1 + d p_c)
+    """
+
+    def __init__(self, K: LowRank, p):
+        self.U, self.widened = K.U, 1.0 + K.d[:, None] * p
+        self.e = p / self.widened
+        self.sum = self.e.sum(axis=1)
+        if not self.U.shape[1]:
+            return
+        inner = self._between(self.U, self.U)
+        inner[np.diag_indices_from(inner)] += 1.0
+        self.factor = linalg.cholesky(inner, name="I + U'A U of all classes of an expert")
+
+    def _apart(self, B):
+        """A B for B (n, C)."""
+        EB = self.e * B
+        return EB - self.e * (EB.sum(axis=1) / self.sum)[:, None]
+
+    def _between(self, V, U):
+        """V~' A U~, class by class, (C S, C R)."""
+        (S, R), C = (V.shape[1], U.shape[1]), self.e.shape[1]
+        found = np.zeros((C * S, C * R), order="F")
+        for c in range(C):
+            for d in range(c + 1):
+                weight = self.e[:, c] * ((c == d) - self.e[:, d] / self.sum)
+                block = V.T @ (weight[:, None] * U)
+                found[c * S : (c + 1) * S, d * R : (d + 1) * R] = block
+                found[d * S : (d + 1) * S, c * R : (c + 1) * R] = block
+        return found
+
+    def solve(self, B) -> np.ndarray:
+        """(W^-1 + K)^-1 B for B (n, C)."""
+        AB = self._apart(B)
+        if not self.U.shape[1]:
+            return AB
+        common = linalg.cholesky_solve(self.factor, (self.U.T @ AB).T.ravel())
+        return AB - self._apart(self.U @ common.reshape(B.shape[1], -1).T)
+
+    def gram(self, V) -> np.ndarray:
+        """V'(W^-1 + K)^-1_cd V, class by class, (C S, C S)."""
+        found = self._between(V, V)
+        if self.U.shape[1]:
+            found -= linalg.gram(linalg.solve_lower(self.factor, self._between(self.U, V)))
+        return 0.5 * (found + found.T)
+
+    @property
+    def log_determinant(self) -> float:
+        """log |I + K W| up to sum log weight."""
+        own = float(np.log(self.widened).sum() + np.log(self.sum).sum())
+        return own + linalg.log_determinant(self.factor) if self.U.shape[1] else own
+
+
+_coupling.register(LowRank, _LowRankCoupling)
 
 
 def softmax_message(V, Lam: Residual, obs, likelihood, f) -> Message:
@@ -101,24 +184,15 @@ def _coupled_message(V, Lam, obs, likelihood, f) -> Message:
 
     With g = W f + s:  eta = V'(I + W Lam)^-1 g,  precision_cd = V'((W^-1 + Lam)^-1)_cd V
     """
-    C, S = f.shape[1], V.shape[1]
     p, s = likelihood.probability(obs, f), likelihood.score(obs, f)
     Wf = _times_hessian(p, obs.weight, f)
     g = Wf + s
-    coupling = _Coupling(Lam, p)
+    coupling = _coupling(Lam, p)
     a = g - coupling.solve(Lam @ g)
-    U = np.concatenate([coupling.half(c, V) for c in range(C)], axis=1)
-    P = linalg.solve_lower(coupling.sum_factor, np.array(U, order="F"))
-    precision = linalg.gram(P)
-    precision *= -1.0
-    for c in range(C):
-        own = slice(c * S, (c + 1) * S)
-        block = V.T @ U[:, own]
-        precision[own, own] += 0.5 * (block + block.T)
     constant = likelihood.log_density(obs, f).sum() - 0.5 * np.vdot(f, Wf + 2.0 * s)
     determinant = coupling.log_determinant - np.log(obs.weight).sum()
     evidence = constant + 0.5 * np.vdot(g, Lam @ a) - 0.5 * determinant
-    return Message((V.T @ a).T.ravel(), precision, float(evidence), len(f))
+    return Message((V.T @ a).T.ravel(), coupling.gram(V), float(evidence), len(f))
 
 
 def log_evidence(K, obs, likelihood) -> float:
@@ -129,7 +203,7 @@ def log_evidence(K, obs, likelihood) -> float:
     LaplaceNotConverged, NotPositiveDefinite
     """
     f = softmax_mode(K, obs, likelihood)
-    coupling = _Coupling(K, likelihood.probability(obs, f))
+    coupling = _coupling(K, likelihood.probability(obs, f))
     determinant = coupling.log_determinant - np.log(obs.weight).sum()
     fit = np.vdot(likelihood.score(obs, f), f)
     return float(likelihood.log_density(obs, f).sum() - 0.5 * fit - 0.5 * determinant)

@@ -31,13 +31,16 @@ def expert_bytes(rows, shared, *, kernels, laplace, classes=1, coupled=False) ->
     return FLOAT * (square * rows**2 + design * rows * shared + SUMS_ALIVE * message)
 
 
-def apart_expert_bytes(rows, shared, *, kernels, laplace) -> int:
+def apart_expert_bytes(rows, shared, *, kernels, laplace, classes=1, coupled=False) -> int:
     """Peak bytes of an expert whose rows have no matrix of their own, partial sums included.
 
     The columns of the design with what their evaluation needs, weighted ones, and (Laplace) those of a step with its
-    matrix; the query factor and the message, or the messages of a step of the tree.
+    matrix, which of several classes is one of all; the query factor and the message, or the messages of a step of the
+    tree.
     """
-    return FLOAT * ((4 + 2 * kernels + laplace) * rows * shared + (SUMS_ALIVE + 1 + 2 * laplace) * shared**2)
+    message = (classes * shared) ** 2 if coupled else classes * shared**2
+    own = 1 + 2 * laplace * classes**2
+    return FLOAT * ((4 + 2 * kernels + laplace) * rows * shared + SUMS_ALIVE * message + own * shared**2)
 
 
 # Numbers for each row while waves are summed over rows: inputs, phases, strengths and where they fall; and for each

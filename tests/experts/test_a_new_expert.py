@@ -250,6 +250,14 @@ def test_classes_of_three_share_a_factor(make_data, expert, rng):
     assert gbcm.score(path)["accuracy"] > 0.85
 
 
+def test_classes_of_three_may_be_searched_together(make_data, expert, rng):
+    """Without a matrix of a partition's rows."""
+    X = rng.uniform(-2, 2, (150, 2))
+    path = make_data(X=X, y=(X[:, 0] > -0.7) * 1 + (X[:, 1] > 0.5))
+    gbcm = GBCM.fit(path, replace(CLASSES, expert=expert, likelihood="softmax"))
+    assert gbcm.score(path)["accuracy"] > 0.85
+
+
 @pytest.mark.slow
 def test_hyperparameters_are_learned_as_for_bcm(wave, expert):
     path, *_ = wave
@@ -271,7 +279,6 @@ REFUSED = [
         "expert: expected bcm or fourier with spatial partitions, .*; give --partition chunks",
     ),
     ({"approximation": "ep", "task": "classification"}, "approximation ep: expected .*; take --approximation laplace"),
-    ({"likelihood": "softmax", "task": "classification"}, "likelihood softmax: .*; take --likelihood onehot"),
     ({"objective": "committee", "learn": True, "set": {}}, "expected bcm with the objective committee, .*--objective"),
 ]
 

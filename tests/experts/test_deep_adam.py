@@ -8,7 +8,7 @@ from scipy.optimize import Bounds
 from threadpoolctl import threadpool_limits
 
 from bcmdist import GBCM, Settings
-from bcmdist.learning.deep import adam, training
+from bcmdist.learning.deep import adam
 from bcmdist.learning.deep.adam import Climber, drawn, rate
 
 ASKED = Settings(expert="dgp", units=2, query=10, rows_per_expert=50, effort="quick")
@@ -24,8 +24,7 @@ def one_blas_thread():
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
-    """Two hundred rows are many, and a few steps enough to compare."""
-    monkeypatch.setattr(training, "MANY", 100)
+    """A few steps are enough to compare."""
     monkeypatch.setattr(adam, "ROWS", 40)
     monkeypatch.setattr(adam, "ROUND", 15)
     monkeypatch.setitem(adam.STEPS, "quick", 40)
@@ -125,7 +124,7 @@ def test_more_steps_predict_left_out_rows_better(wave, monkeypatch):
     long = GBCM.fit(wave[0], ASKED).info()["deep"]
     assert long["density"] > brief["density"]
     assert (long["powers"], long["rows"] + long["left_out"]) == ([1.0, 0.5], len(wave[2]))
-    assert long["evaluations"] == 2 * -(-300 * adam.ROWS // long["rows"])
+    assert long["evaluations"] == 2 * -(-300 // -(-long["rows"] // adam.ROWS))
 
 
 def test_the_cluster_finds_the_same(wave, cluster, rng):

@@ -9,7 +9,7 @@ from threadpoolctl import threadpool_limits
 from bcmdist import GBCM, Settings
 from bcmdist.api.plan.plan import plan
 from bcmdist.errors import InvalidOption
-from bcmdist.learning.deep import climb, sites, training
+from bcmdist.learning.deep import adam, sites, training
 
 ASKED = Settings(expert="dgp", query=10, rows_per_expert=50, effort="quick")
 UNTRAINED = replace(ASKED, learn=False, set={"kernel.lengthscale": 0.7, "likelihood.noise_variance": 0.05})
@@ -26,8 +26,8 @@ def one_blas_thread():
 @pytest.fixture
 def briefly(monkeypatch):
     """A few iterations and sweeps are enough to compare."""
-    monkeypatch.setattr(climb, "ROUND", 4)
-    monkeypatch.setitem(training.STEPS, "quick", 8)
+    monkeypatch.setattr(adam, "ROUND", 4)
+    monkeypatch.setitem(adam.STEPS, "quick", 8)
     monkeypatch.setitem(sites.SWEEPS, "quick", 3)
 
 

@@ -9,7 +9,7 @@ import pytest
 from bcmdist import GBCM, Settings, linalg
 from bcmdist.committee.committee import Committee
 from bcmdist.data.dataset import open_data
-from bcmdist.data.observations import Observations, unweighted
+from bcmdist.data.observations import unweighted
 from bcmdist.data.partition import partitions
 from bcmdist.errors import InvalidOption, MemoryLimit
 from bcmdist.experts import factor
@@ -20,7 +20,7 @@ from bcmdist.experts.limits import refuse_expert_of
 from bcmdist.experts.low_rank import LowRank
 from bcmdist.experts.residual import RESIDUALS, Block, Diagonal, kind_of
 from bcmdist.learning.query_selection import select_points
-from bcmdist.model.likelihoods import Bernoulli, Gaussian, Softmax, make_likelihood
+from bcmdist.model.likelihoods import Bernoulli, Gaussian, make_likelihood
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.diagnosis.degrees import degrees_share
@@ -289,14 +289,6 @@ def test_expectation_propagation_needs_the_matrix(rng, residual):
     problem = class_problem(rng)
     with pytest.raises(InvalidOption, match="expectation propagation: expected an expert that couples the rows of a p"):
         ep_pass(shared_of(problem, residual), Bernoulli(), problem.X, problem.obs)
-
-
-@pytest.mark.parametrize("residual", APART)
-def test_so_do_classes_together(rng, residual):
-    problem = class_problem(rng)
-    obs = Observations(problem.obs.y, np.ones(60))
-    with pytest.raises(InvalidOption, match=r"likelihood softmax: expected an expert .*; take --likelihood onehot, or"):
-        expert_message(shared_of(problem, residual), Softmax(2), problem.X, obs)
 
 
 def test_a_residual_that_nobody_added(rng):

@@ -8,6 +8,8 @@ from bcmdist.committee.committee import Committee
 from bcmdist.data.observations import Observations, unweighted
 from bcmdist.experts import softmax
 from bcmdist.experts.expert import conditional_message, expert_message, zero_message
+from bcmdist.experts.low_rank import LowRank
+from bcmdist.experts.residual import RESIDUALS, Block
 from bcmdist.experts.softmax import log_evidence, softmax_mode
 from bcmdist.model.likelihoods import Softmax, SoftmaxCoupled
 from bcmdist.model.mean import Mean
@@ -100,6 +102,52 @@ def test_messages_are_those_of_the_dense_linearised_model(problem, weights):
             own = slice(c * S, (c + 1) * S)
             np.testing.assert_allclose(message.precision[c], precision[own, own], atol=1e-10 * np.abs(precision).max())
     np.testing.assert_allclose(message.eta.ravel(), eta, atol=1e-10 * np.abs(eta).max())
+
+
+# --- Rows that nothing but the shared variables couples ---
+
+
+@pytest.mark.parametrize("columns", [0, 4, 40])
+def test_modes_and_evidence_do_not_depend_on_how_a_covariance_is_stored(problem, rng, columns):
+    """Of fewer columns than rows, of more, and of none."""
+    _, obs, _ = problem
+    K = LowRank(rng.uniform(0, 2, 30), rng.standard_normal((30, columns)))
+    dense, likelihood = np.diag(K.d) + K.U @ K.U.T, Softmax(C)
+    prior_mean = rng.standard_normal((30, C))
+    for one in (None, prior_mean):
+        np.testing.assert_allclose(
+            softmax_mode(K, obs, likelihood, one), softmax_mode(dense, obs, likelihood, one), atol=1e-8
+        )
+    assert log_evidence(K, obs, likelihood) == pytest.approx(log_evidence(dense, obs, likelihood), rel=1e-9)
+
+
+def test_nothing_to_search_is_the_prior_mean(problem, rng):
+    _, obs, _ = problem
+    mean = rng.standard_normal((30, C))
+    np.testing.assert_array_equal(softmax_mode(LowRank(np.zeros(30), np.empty((30, 0))), obs, Softmax(C), mean), mean)
+
+
+@pytest.mark.parametrize("weights", ["poisson", "fisher", "coupled"])
+@pytest.mark.parametrize("residual", ["none", "diagonal", "augmented"])
+def test_messages_of_rows_apart_are_those_of_their_dense_residual(problem, residual, weights):
+    """Of a residual that is written down as a matrix: at the expert's own mode, and at that given shared values."""
+    X, obs, Xq = problem
+    likelihood, mean = SOFTMAX[weights](C), np.linspace(-1, 1, C * 6).reshape(C, 6)
+    query = prepare(Xq, kernel=make_kernel("matern32"), mean=Mean("zero"), residual=residual)
+    V = query.design(X)
+    Lam = RESIDUALS[residual].residual(query, V, X) @ np.eye(30)
+    for found, f in [
+        (expert_message(query, likelihood, X, obs), softmax_mode(Lam + V @ V.T, obs, likelihood)),
+        (
+            conditional_message(query, likelihood, X, obs, mean).message,
+            softmax_mode(Lam, obs, likelihood, V @ mean.T),
+        ),
+    ]:
+        expected = softmax.softmax_message(V, Block(Lam.copy(order="F")), obs, likelihood, f)
+        for part in ("eta", "precision"):
+            one, other = getattr(found, part), getattr(expected, part)
+            np.testing.assert_allclose(one, other, atol=1e-7 * np.abs(other).max())
+        assert found.evidence == pytest.approx(expected.evidence, abs=1e-7)
 
 
 def test_coupled_evidence_of_one_expert_is_the_local_one(problem):

@@ -209,7 +209,7 @@ def test_what_rows_say_is_an_average_and_its_slopes_are_those_of_differences(rng
         s = 0.0
 
     def value(m, v, noise):
-        return said(likelihood, obs, m, v, noise, power).value
+        return said(likelihood, obs, m[:, None], v[:, None], noise, power).value
 
     # Of 120 nodes over ten deviations of a smooth function, to rounding.
     nodes, weights = np.polynomial.legendre.leggauss(120)
@@ -217,13 +217,13 @@ def test_what_rows_say_is_an_average_and_its_slopes_are_those_of_differences(rng
     belief = norm.pdf(10 * nodes) * 10 * weights
     each = np.exp(power * likelihood.log_density(Observations(*(part[:, None] for part in vars(obs).values())), f))
     assert value(m, v, noise) == pytest.approx(np.log(each @ belief).sum() / power, abs=1e-9)
-    found, h = said(likelihood, obs, m, v, noise, power), 1e-5
+    found, h = said(likelihood, obs, m[:, None], v[:, None], noise, power), 1e-5
     for k in range(3):
         step = h * (np.arange(3) == k)
         # Differences by steps of 1e-5 have six digits.
         slopes = [value(m + step, v, noise) - value(m - step, v, noise)]
         slopes.append(value(m, v + step, noise) - value(m, v - step, noise))
-        np.testing.assert_allclose([found.mean[k], found.variance[k]], np.array(slopes) / (2 * h), atol=1e-6)
+        np.testing.assert_allclose([found.mean[k, 0], found.variance[k, 0]], np.array(slopes) / (2 * h), atol=1e-6)
     apart = value(m, v + h * (s > 0), noise + h) - value(m, v - h * (s > 0), noise - h)
     whole = apart / (2 * h) if s else 0.0
     assert found.noise == pytest.approx(whole, abs=1e-6)
@@ -258,6 +258,41 @@ def test_a_belief_that_rows_were_trained_with_predicts_by_the_moments_of_all_lay
     np.testing.assert_allclose(found[1] + np.exp(last.log_noise), expected.variance[:, 0], atol=1e-8)
 
 
+@pytest.mark.parametrize("name", ["bernoulli", "probit", "poisson", "softmax"])
+def test_a_site_gives_the_belief_of_training_the_moments_that_rows_leave(rng, name):
+    """Of one layer and one row: what it was trained with, times its message, has those of it times p(y | f)."""
+    C = 3 if name == "softmax" else 1
+    one, likelihood = replace(layer(rng, 5, 2, C), log_noise=np.log(1e-12)), make_likelihood(name, 3)
+    shared, X, obs = shared_by([one], 2), rng.standard_normal((1, 2)), unweighted(np.ones(1))
+    message = expert_message(shared, likelihood, X, obs)
+    m, v = shared.believed(X)
+    found = said(likelihood, obs, m, v, 0.0)
+    eta, precision = message.eta.reshape(C, 5), message.precision.reshape(C, 5, 5)
+    b, left = shared.design(X)[0], shared.residual_variance(shared.design(X), X)[0]
+    for c in range(C):
+        # f = b'v + r, where r of several classes is that of all in the mean, which here is the same.
+        Lambda = np.eye(5) + one.precision[c] + precision[c]
+        mean = b @ np.linalg.solve(Lambda, one.eta[c] + eta[c])
+        before = b @ one.share(1.0).mean[c]
+        # d log Z / d mean of b'v, times its variance, is the step of its mean.
+        spread = b @ one.share(1.0).covariance[c] @ b
+        assert v[0, c] == pytest.approx(spread + left, rel=1e-9)
+        assert mean - before == pytest.approx(spread * found.mean[0, c], rel=1e-6)
+        shrunk = spread - b @ np.linalg.solve(Lambda, b)
+        bend = found.mean[0, c] ** 2 - 2.0 * found.variance[0, c]
+        assert shrunk == pytest.approx(spread**2 * bend, rel=1e-6)
+    # The evidence of one row, whose site is all there is, is its own: the average under the belief.
+    if name != "softmax":
+        belief = shared.belief(one.eta[0] + eta[0], one.precision[0] + precision[0])
+        before = shared.belief(one.eta[0], one.precision[0])
+
+        def normaliser(believed, eta):
+            return 0.5 * eta @ believed.mean - 0.5 * believed.log_determinant
+
+        whole = message.evidence + normaliser(belief, one.eta[0] + eta[0]) - normaliser(before, one.eta[0])
+        assert whole == pytest.approx(found.value, abs=1e-8)
+
+
 def test_rows_in_blocks_are_rows_at_once(rng, monkeypatch):
     layers = [layer(rng, 4, 2, 2), layer(rng, 4, 2, 1)]
     X, y = rng.standard_normal((11, 2)), rng.standard_normal(11)
@@ -285,7 +320,7 @@ def test_a_layer_is_its_numbers(rng):
 def test_hidden_units_begin_as_directions_of_the_targets(rng):
     X = rng.standard_normal((500, 4))
     y = X @ np.array([1.0, 2.0, 0.0, 0.0])
-    found = X @ directions(X, y, 3, rng)
+    found = X @ directions(X, y[:, None], 3, rng)
     np.testing.assert_allclose(np.cov(found.T, bias=True), np.eye(3), atol=1e-10)
     assert np.corrcoef(found[:, 0], y)[0, 1] > 0.99
 
@@ -294,14 +329,14 @@ def test_hidden_units_begin_as_directions_of_the_targets(rng):
 def test_layers_begin_with_what_rows_say(rng, D, units, depth):
     """As many units as wanted, of fewer inputs too; one of one input is a warped process."""
     X = rng.uniform(-2, 2, (200, D))
-    y = np.sin(X[:, 0])
+    y = np.sin(X[:, :1])
     layers = first_layers(X[:20], np.full(D, 1.5), X, y, units, depth, rng)
     layers.append(last_layer(layers, X[:20], np.full(D, 1.5), X, y, 0.01, rng))
     assert [one.units for one in layers] == [units] * (depth - 1) + [1]
     found = through([one.stage() for one in layers], X)[-1].mean[:, 0]
-    assert np.sqrt(np.mean((found - y) ** 2)) < 0.25
+    assert np.sqrt(np.mean((found - y[:, 0]) ** 2)) < 0.25
 
 
 def test_targets_that_say_nothing_begin_somewhere(rng):
     X = np.ones((30, 2))
-    assert np.isfinite(directions(X, np.zeros(30), 2, rng)).all()
+    assert np.isfinite(directions(X, np.zeros((30, 1)), 2, rng)).all()

@@ -142,7 +142,8 @@ def steps(case: Planned) -> Iterator[Step]:
 def _message(case, *, own=True) -> Work:
     n, exact, expert = case.expert_rows, case.likelihood.exact, EXPERTS[case.settings.expert]
     if not RESIDUALS[expert.residual].couples:
-        return expert.beside(case.settings) * work.message_apart(n, case.query, exact=exact)
+        copies = case.likelihood.each.copies
+        return expert.beside(case.settings) * work.message_apart(n, case.query, exact=exact, copies=copies)
     ep = case.settings.approximation == "ep"
     return work.message(n, case.query, exact=exact, copies=case.likelihood.copies, ep=ep, own=own)
 

@@ -121,10 +121,10 @@ def message(n, Q, *, exact, copies=1, ep=False, own=True) -> Work:
     return rows + copies * (sweeps if ep else own_mode(n) if own else mode(n)) + site + said
 
 
-def message_apart(n, Q, *, exact) -> Work:
-    """A message of rows each with a residual of its own (fitc, sor)."""
-    step = Work(product=n * Q**2, factor=Q**3 / 3, moved=2 * FLOAT * n * Q)
-    said = Work(product=n * Q**2, moved=FLOAT * (2 * n * Q + 4 * Q**2))
+def message_apart(n, Q, *, exact, copies=1) -> Work:
+    """A message of rows each with a residual of its own (fitc, sor); of classes the mode of all takes one matrix."""
+    step = Work(product=copies**2 * n * Q**2, factor=(copies * Q) ** 3 / 3, moved=2 * copies * FLOAT * n * Q)
+    said = copies * Work(product=n * Q**2, moved=FLOAT * (2 * n * Q + 4 * Q**2))
     return design(n, Q) + said + (Work() if exact else MODE_FACTORS * step)
 
 

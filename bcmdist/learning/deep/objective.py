@@ -14,9 +14,10 @@ from scipy.optimize import Bounds
 from bcmdist.data.partition import Partition
 from bcmdist.learning.evidence.deep_tasks import DeepDensities, DeepMessage, DeepShare, numbers_of
 from bcmdist.learning.ground import Ground
+from bcmdist.model.deep.classes import LARGEST_VARIANCE
 from bcmdist.model.deep.layer import Layer, gradient, tied_energy
 from bcmdist.model.deep.moments import Pull
-from bcmdist.model.likelihoods import OneProcess
+from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.deep import Deep
 from bcmdist.model.shared.interface import Arrays
 
@@ -37,7 +38,7 @@ class Evaluated:
 class DeepObjective:
     """The tied energy over some partitions of rows, with its gradient; one round each."""
 
-    def __init__(self, ground: Ground, parts: Sequence[Partition], likelihood: OneProcess, power=1.0):
+    def __init__(self, ground: Ground, parts: Sequence[Partition], likelihood: Likelihood, power=1.0):
         self.ground, self.parts, self.likelihood, self.power = ground, parts, likelihood, power
         self.rows = sum(part.rows for part in parts)
 
@@ -102,7 +103,7 @@ def slope(layers: Sequence[Layer], sites, pulls: Sequence[Pull]) -> np.ndarray:
     return np.concatenate([gradient(layer, sites, pull).numbers() for layer, pull in each])
 
 
-def noisy(likelihood: OneProcess, last: Layer) -> OneProcess:
+def noisy(likelihood: Likelihood, last: Layer) -> Likelihood:
     """The likelihood with the noise of the last layer, if it has normal errors."""
     if not likelihood.normal:
         return likelihood
@@ -123,12 +124,16 @@ def split(numbers, like: Sequence[Layer]) -> list[Layer]:
 def bounds(layers: Sequence[Layer]) -> Bounds:
     """Of the numbers of all layers: lengthscales and variances have some."""
 
-    def bound(layer, sign):
+    def bound(layer, sign, most):
         free = replace(layer, **{part.name: np.full_like(getattr(layer, part.name), np.inf) for part in fields(layer)})
-        own = np.full_like(layer.log_lengthscale, LOG_BOUNDS[1]), np.array(LOG_BOUNDS[1])
+        own = np.full_like(layer.log_lengthscale, LOG_BOUNDS[1]), np.array(most)
         return sign * replace(free, log_lengthscale=own[0], log_variance=own[1]).numbers()
 
-    return Bounds(*(np.concatenate([bound(layer, sign) for layer in layers]) for sign in (-1.0, 1.0)))
+    last = np.log(LARGEST_VARIANCE) if layers[-1].units > 1 else LOG_BOUNDS[1]  # several processes are of classes
+    most = [LOG_BOUNDS[1]] * (len(layers) - 1) + [last]
+    least = [bound(layer, -1.0, LOG_BOUNDS[1]) for layer in layers]
+    largest = [bound(layer, 1.0, one) for layer, one in zip(layers, most, strict=True)]
+    return Bounds(np.concatenate(least), np.concatenate(largest))
 
 
 @dataclass(frozen=True)

@@ -4,18 +4,19 @@
 
 What rows say of each layer is tied: each of N says a share of it. Z_n is the mean of the density of a row to a power p,
 with layers that believe the others and 1 - p of what it says itself, by the moments of `bcmdist.model.deep`; p = 1 is
-the paper's. L-BFGS climbs F of all rows in centres, kernels, noises and beliefs of all layers: one round over the rows
-for each evaluation (`evidence.deep_tasks`), in O(n L M^2). Where rows are many, and say the same several times over,
-Adam climbs by some of them a step (`adam`). F is no bound, and no evidence to compare with other experts'.
+the paper's. Adam climbs F in centres, kernels, noises and beliefs of all layers, by some rows a step (`adam`), in O(n L
+M^2) of n of them. F is no bound, and no evidence to compare with other experts'.
 
-Of every ten rows one is left out, and says when to end. Each of two powers trains layers of its own. Of numbers,
-predictions are their equal mixture (`bcmdist.model.shared.deep_mixture`): which one is better differs from set to set,
-and the few rows that are left out are a poor judge of it. Of classes and counts these rows choose one.
+Of every ten rows one is left out, and says which round was the best. Each of two powers trains layers of its own. Of
+numbers, predictions are their equal mixture (`bcmdist.model.shared.deep_mixture`): which one is better differs from set
+to set, and the few rows that are left out are a poor judge of it. Of classes and counts these rows choose one.
 
 From there, sweeps of expectation propagation go on where sites are asked for (`bcmdist.learning.deep.sites`).
 
 Then the last layer is heard anew by messages about its values (`bcmdist.model.shared.deep`): exactly, of numbers; of
-classes and counts, whose layers climb by quadrature, by the passes of all experts.
+classes and counts, whose layers climb by quadrature, by sites where training has left the layers
+(`bcmdist.experts.deep`). Of more than two classes the last layer has a process of each, and rows say the softmax of
+these.
 """
 
 from collections.abc import Sequence
@@ -25,7 +26,6 @@ import numpy as np
 
 from bcmdist.data.partition import Partition
 from bcmdist.learning.deep import adam
-from bcmdist.learning.deep.climb import climbed_on
 from bcmdist.learning.deep.objective import NOISE, DeepObjective, Reached, noisy
 from bcmdist.learning.deep.sites import TIED, refuse_factors, swept_as, swept_on
 from bcmdist.learning.ground import Ground
@@ -34,7 +34,7 @@ from bcmdist.learning.query_selection import select_points
 from bcmdist.model.deep.beginning import first_layers, last_layer
 from bcmdist.model.deep.sites import site_numbers
 from bcmdist.model.kernels import metric
-from bcmdist.model.likelihoods import OneProcess
+from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.deep import Deep
 from bcmdist.model.shared.deep_mixture import mixed
 from bcmdist.model.shared.interface import Shared
@@ -42,15 +42,13 @@ from bcmdist.model.shared.interface import Shared
 KERNEL = "se"
 # What stands for options that are not given: centres of a layer and hidden units.
 CENTRES, UNITS = 50, 8
-# Rows whose energy is climbed, at most, and those of a block of them; from how many on in steps of a few.
-ROWS, BLOCK, MANY = 50_000, 2000, 1000
-# Iterations, at most; one of so many blocks is left out, and says when to end.
-STEPS, LEFT_OUT = {"quick": 100, "normal": 600, "thorough": 3000}, 10
+# Rows whose energy is climbed, at most, and those of a block of them.
+ROWS, BLOCK = 50_000, 2000
+LEFT_OUT = 10  # one of so many blocks is left out, and says which round of steps was best
 # Powers to which rows say what they say. Mean log densities on training rows of Concrete that no climb had seen (three
 # folds), after 300 iterations with 1 and 400 with 0.5: -3.14 and -3.12, and -3.05 of their mixture.
 POWERS = (1.0, 0.5)
-# Messages that take as long as an evaluation, and evaluations for each iteration.
-MESSAGES, EVALUATIONS = 40.0, 1.1
+MESSAGES = 40.0  # that take as long as an evaluation of as many rows
 NOISELESS = 1e-6  # noise variance of a last layer that is a latent process
 
 
@@ -62,19 +60,17 @@ def begun(known: Known) -> Deep:
     X, rng = known.sample, np.random.default_rng(known.seed)
     centres = select_points(X, known.count, kernel=known.kernel, method=known.method, seed=known.seed)
     lengthscale = metric(known.kernel, X.shape[1])
-    y = known.targets[:, 0] if known.targets is not None else np.zeros(len(X))
+    Y = known.targets if known.targets is not None else np.zeros((len(X), 1))
     depth, units = known.options["layers"], known.options["units"]
-    layers = first_layers(centres, lengthscale, X, y, units, depth, rng)
+    layers = first_layers(centres, lengthscale, X, Y, units, depth, rng)
     noise = float(np.median(known.noise))
-    layers.append(last_layer(layers, centres, lengthscale, X, y, noise, rng))
+    layers.append(last_layer(layers, centres, lengthscale, X, Y, noise, rng))
     return Deep(tuple(layers), known.kernel, known.mean, known.residual)
 
 
 def messages(settings, rows) -> float:
     """How many messages about the last layer of one process take as long as training it on so many rows, about."""
-    evaluations = EVALUATIONS * STEPS[settings.effort]
-    if rows > MANY:
-        evaluations = adam.STEPS[settings.effort] * adam.ROWS / rows
+    evaluations = adam.STEPS[settings.effort] * min(adam.ROWS / rows, 1.0)
     return MESSAGES * (evaluations * settings.learn + swept_as(settings))
 
 
@@ -92,7 +88,7 @@ def refuse_rows(settings, rows: int) -> None:
     refuse_factors(settings.deep_sites, min(rows, ROWS) if settings.learn else rows, processes * site_numbers(query))
 
 
-def trained(shared: Deep, likelihood: OneProcess, ground: Ground) -> tuple[Shared, OneProcess]:
+def trained(shared: Deep, likelihood: Likelihood, ground: Ground) -> tuple[Shared, Likelihood]:
     """Layers at higher tied energy, and the likelihood with the noise that they have found; then sites, if asked for.
 
     As they began where nothing is learned, but for the sites.
@@ -138,15 +134,13 @@ def _looked_at(ground) -> tuple[list[Partition], list[Partition]]:
 
 def _climbed(objectives, start, held) -> list[Reached]:
     """Where processes come to by the tied energy: as they begin where nothing is learned."""
-    ground, parts = objectives[0].ground, [*objectives[0].parts, *held]
+    ground = objectives[0].ground
     if not ground.learn:
         return [Reached(start, None, 0.0, 0) for _ in objectives]
-    if sum(part.rows for part in parts) > MANY:
-        return adam.climbed_together(objectives, start, held, adam.STEPS[ground.effort])
-    return [climbed_on(objective, start, held, STEPS[ground.effort]) for objective in objectives]
+    return adam.climbed_together(objectives, start, held, adam.STEPS[ground.effort])
 
 
-def side_by_side(each: Sequence[Deep], likelihood: OneProcess) -> tuple[Shared, OneProcess]:
+def side_by_side(each: Sequence[Deep], likelihood: Likelihood) -> tuple[Shared, Likelihood]:
     """The equal mixture of processes of numbers, if they are several, and the likelihood with their mean noise.
 
     Those shares of it are what makes the variance of an observation that of f plus the noise of the likelihood.

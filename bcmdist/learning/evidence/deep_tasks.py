@@ -14,7 +14,7 @@ from bcmdist.experts.message import Message
 from bcmdist.model.deep.moments import Pull, Stage
 from bcmdist.model.deep.rows import log_densities
 from bcmdist.model.kernels import Kernel
-from bcmdist.model.likelihoods import OneProcess
+from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.loading import load_scaling
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.deep import Deep
@@ -46,7 +46,7 @@ class DeepDensities:
     stages: BlobReference
     """their numbers"""
     shapes: tuple[Shape, ...]
-    likelihood: OneProcess
+    likelihood: Likelihood
     power: float
     """to which rows say what they say (`bcmdist.model.deep.outputs`)"""
     classes: tuple[float, ...] | None
@@ -68,7 +68,7 @@ class DeepMessage:
     arrays: tuple[tuple[str, BlobReference], ...]
     """of `Deep.to_arrays`, by name"""
     kernel: Kernel
-    likelihood: OneProcess
+    likelihood: Likelihood
 
     def __call__(self, part, rows) -> Message:
         arrays = {name: load_array(reference) for name, reference in self.arrays}

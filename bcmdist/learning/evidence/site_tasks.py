@@ -15,7 +15,7 @@ from bcmdist.errors import NotPositiveDefinite
 from bcmdist.learning.evidence.deep_tasks import Shape
 from bcmdist.model.deep.layer import Layer
 from bcmdist.model.deep.sites import normaliser, row_factors, unpacked
-from bcmdist.model.likelihoods import OneProcess
+from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.loading import load_scaling
 from bcmdist.model.targets import class_numbers
 from bcmdist.storage.commits import BlobReference
@@ -73,7 +73,7 @@ class SiteSweep:
     factors: tuple[tuple[str, BlobReference], ...]
     """of groups, (G, K), by their key"""
     grouping: Grouping
-    likelihood: OneProcess
+    likelihood: Likelihood
     power: float
     """to which rows say what they say (`bcmdist.model.deep.outputs`)"""
     classes: tuple[float, ...] | None

@@ -21,14 +21,15 @@ LEAST_SHARE = 1e-6  # added to a sum of precisions, of which a root is taken
 SMALL = 0.05
 
 
-def first_layers(centres, lengthscale, X, y, units, depth, rng) -> list[Layer]:
+def first_layers(centres, lengthscale, X, Y, units, depth, rng) -> list[Layer]:
     """All layers but the last: D inputs to `units` outputs, each of unit variance over the rows X (n, D).
 
     Parameters
     ----------
     centres : (M, D), of the first layer
+    Y : (n, C), targets of the last layer
     """
-    H = (X - X.mean(axis=0)) / lengthscale @ directions(X / lengthscale, y, units, rng)
+    H = (X - X.mean(axis=0)) / lengthscale @ directions(X / lengthscale, Y, units, rng)
     layers: list[Layer] = []
     for k in range(depth - 1):
         inputs = X if k == 0 else H
@@ -39,13 +40,13 @@ def first_layers(centres, lengthscale, X, y, units, depth, rng) -> list[Layer]:
     return layers
 
 
-def last_layer(layers, centres, lengthscale, X, y, noise, rng) -> Layer:
-    """The last layer, which regresses targets y (n,) on what the others make of X."""
+def last_layer(layers, centres, lengthscale, X, Y, noise, rng) -> Layer:
+    """The last layer, whose C processes regress targets Y (n, C) on what the others make of X."""
     H = X
     if layers:
         H = through([layer.stage() for layer in layers], X)[-1].mean
         centres, lengthscale = spread_over(H, len(centres), rng), np.full(H.shape[1], LENGTHSCALE)
-    return regression(centres, lengthscale, H, y[:, None], told=noise, noise=noise)
+    return regression(centres, lengthscale, H, Y, told=noise, noise=noise)
 
 
 def regression(centres, lengthscale, X, Y, *, told, noise) -> Layer:
@@ -59,19 +60,28 @@ def regression(centres, lengthscale, X, Y, *, told, noise) -> Layer:
     return replace(layer, mean=mean.T, root=np.tile(np.linalg.cholesky(precision), (U, 1, 1)))
 
 
-def directions(X, y, units, rng) -> np.ndarray:
-    """Weights (D, units) of uncorrelated combinations of the inputs, each of unit variance over the rows."""
-    centred, y = X - X.mean(axis=0), y - y.mean()
+def directions(X, Y, units, rng) -> np.ndarray:
+    """Weights (D, units) of uncorrelated combinations of the inputs, each of unit variance over the rows.
+
+    Of several targets Y (n, C), each goes with the combination of these that inputs vary most with.
+    """
+    centred, Y = X - X.mean(axis=0), Y - Y.mean(axis=0)
     left, scores = centred.copy(), np.empty((len(X), units))
     least = SMALL * np.linalg.norm(centred)
     for k in range(units):
-        w = left.T @ y
+        w = _foremost(left.T @ Y)
         t = left @ (w / max(np.linalg.norm(w), np.finfo(float).tiny))
         if np.linalg.norm(t) <= least:
             t = centred @ rng.normal(size=len(w))
         scores[:, k] = t * np.sqrt(len(X)) / max(np.linalg.norm(t), np.finfo(float).tiny)
         left -= np.outer(t, t @ left) / max(t @ t, np.finfo(float).tiny)
     return np.linalg.lstsq(centred, scores, rcond=None)[0]
+
+
+def _foremost(A):
+    """The combination A v (D,), |v| = 1, of columns (D, C) that is longest, with the sign of what it is mostly of."""
+    v = np.linalg.svd(A)[2][0]
+    return A @ (v * np.sign(v[np.abs(v).argmax()]))
 
 
 def spread_over(H, count, rng) -> np.ndarray:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bcmdist.data.observations import Observations
-from bcmdist.model.likelihoods import OneProcess
+from bcmdist.model.deep.classes import log_averages
+from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.likelihoods.tilted import tilted_site
 
 
@@ -21,17 +22,30 @@ class Said:
 
     value: float
     mean: np.ndarray
-    """(n,)"""
+    """(n, U)"""
     variance: np.ndarray
-    """(n,)"""
+    """(n, U)"""
     noise: float
 
 
-def said(likelihood: OneProcess, obs: Observations, m, v, noise, power=1.0) -> Said:
-    """Of f ~ N(m, v), (n,) each; `noise`, which v has in it, is that of normal errors, and of other targets none."""
+def said(likelihood: Likelihood, obs: Observations, m, v, noise, power=1.0) -> Said:
+    """Of f ~ N(m, v), (n, U) each, of one process or of one for each class, independent.
+
+    `noise`, which v has in it, is that of normal errors, and of other targets none.
+    """
+    if likelihood.per_class:
+        return _of_classes(obs, m, v, power)
+    m, v = m[:, 0], v[:, 0]
     if likelihood.normal:
         return _of_numbers(likelihood.targets(obs), m, v - noise, noise, 1.0 / obs.weight, power)
     return _of_targets(likelihood, replace(obs, weight=power * obs.weight), m, v, power)
+
+
+def _of_classes(obs, m, v, power) -> Said:
+    """By the softmax; a row of weight w counts as w rows."""
+    value, to_mean, to_variance = log_averages(obs.y, power, m, v)
+    share = obs.weight / power
+    return Said(float(value @ share), to_mean * share[:, None], to_variance * share[:, None], 0.0)
 
 
 def _of_numbers(y, m, v, noise, share, power) -> Said:
@@ -42,7 +56,8 @@ def _of_numbers(y, m, v, noise, share, power) -> Said:
     to_variance = 0.5 * (error**2 / variance - 1.0) / variance
     noise_slope = (to_variance @ share + 0.5 * (1.0 - power) * len(y) * power / noise) / power
     value = (value + 0.5 * (1.0 - power) * np.log(s)).sum() / power
-    return Said(float(value), error / variance / power, to_variance / power, float(noise_slope / power))
+    mean, variance = error / variance / power, to_variance / power
+    return Said(float(value), mean[:, None], variance[:, None], float(noise_slope / power))
 
 
 def _of_targets(likelihood, obs, m, v, power) -> Said:
@@ -53,4 +68,4 @@ def _of_targets(likelihood, obs, m, v, power) -> Said:
     log_z, tau, nu = tilted_site(likelihood, obs, m, v)
     slope = (nu - tau * m) / (1.0 + tau * v)
     bend = 0.5 * (slope**2 - tau / (1.0 + tau * v))
-    return Said(float(log_z.sum()) / power, slope / power, bend / power, 0.0)
+    return Said(float(log_z.sum()) / power, slope[:, None] / power, bend[:, None] / power, 0.0)

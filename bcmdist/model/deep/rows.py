@@ -31,10 +31,9 @@ def log_densities(stages: Sequence[Stage], X, obs: Observations, likelihood, pow
     value, pulls, noise = 0.0, [nothing(stage) for stage in stages], stages[-1].noise
     for some in blocks(stages, len(X)):
         rows = through(stages, X[some])
-        m, v = rows[-1].mean[:, 0], rows[-1].variance[:, 0]
-        found = said(likelihood, obs[some], m, v, noise, power)
+        found = said(likelihood, obs[some], rows[-1].mean, rows[-1].variance, noise, power)
         value += found.value
-        more = _back(stages, rows, found.mean[:, None], found.variance[:, None])
+        more = _back(stages, rows, found.mean, found.variance)
         more[-1] = replace(more[-1], noise=found.noise)
         pulls = [one + other for one, other in zip(pulls, more, strict=True)]
     return value, pulls

@@ -139,9 +139,8 @@ def row_factors(
     stages = [layer.seen(believed) for layer, believed in zip(layers, cavity, strict=True)]
     for some in blocks(stages, len(X)):
         rows = through(stages, X[some])
-        m, v = rows[-1].mean[:, 0], rows[-1].variance[:, 0]
-        found = said(likelihood, obs[some], m, v, stages[-1].noise, power)
-        slopes = power * found.mean[:, None], power * found.variance[:, None]
+        found = said(likelihood, obs[some], rows[-1].mean, rows[-1].variance, stages[-1].noise, power)
+        slopes = power * found.mean, power * found.variance
         factors, proper = [], np.ones(len(rows[0].m), dtype=bool)
         for k in reversed(range(len(layers))):
             factor, able = _matched(layers[k], cavity[k], stages[k], rows[k], *slopes)

@@ -10,6 +10,7 @@ L^-1 E k(z, h) k(h, z) L'^-1,
 
 the part of the last layer that its centres do not explain, and that of not knowing h, in which the v that rows were
 trained with, N(m, C), stands for the v of now. Of that belief, predictions are the moments of all layers (SYSTEMS D8).
+Of classes there are as many v and f, with the same b(x); what these leave is that of all classes in the mean.
 """
 
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from bcmdist import linalg
 from bcmdist.model.deep.layer import Layer
 from bcmdist.model.deep.rows import blocks, through
 from bcmdist.model.kernels import Kernel
+from bcmdist.model.likelihoods import LIKELIHOODS
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.interface import Arrays, Shared
 from bcmdist.storage.fields import check_array, damaged
@@ -67,8 +69,8 @@ class Deep(Shared):
 
     @cached_property
     def _trained(self):
-        """C of the belief in v that rows were trained with, (M, M)."""
-        return self.layers[-1].share(1.0).covariance[0]
+        """C of the belief in v that rows were trained with, (M, M); of classes in the mean."""
+        return self.layers[-1].share(1.0).covariance.mean(axis=0)
 
     def fill(self, X, V) -> None:
         last = self.layers[-1]
@@ -78,13 +80,18 @@ class Deep(Shared):
     def _last(self, X):
         return through(self._stages, X)[-1]
 
+    def believed(self, X) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of f at the rows X (n, D) as layers were trained, (n, U) each."""
+        found = [self._last(X[some]) for some in blocks(self._stages, len(X))]
+        variance = np.concatenate([one.variance for one in found]) - self._stages[-1].noise
+        return np.concatenate([one.mean for one in found]), variance
+
     def residual_variance(self, V, X) -> np.ndarray:
         found, last = np.empty(len(X)), self._stages[-1]
         for some in blocks(self._stages, len(X)):
             b = V[some, : self.functions]
-            found[some] = (
-                self._last(X[some]).variance[:, 0] - last.noise - np.einsum("ij,jk,ik->i", b, self._trained, b)
-            )
+            variance = self._last(X[some]).variance.mean(axis=1) - last.noise
+            found[some] = variance - np.einsum("ij,jk,ik->i", b, self._trained, b)
         return found
 
     def summary(self, belief, original) -> dict:
@@ -131,7 +138,7 @@ class Deep(Shared):
             centres, mean = (arrays[array_name(k, part)] for part in ("centres", "mean"))
             if centres.ndim != 2 or mean.ndim != 2 or 0 in (*centres.shape, *mean.shape):
                 raise damaged(where, f"centres and units in layer {k}", f"shapes {centres.shape} and {mean.shape}")
-            M, U = len(centres), 1 if k == depth else len(mean)
+            M, U = len(centres), _processes(facts) if k == depth else len(mean)
             shapes = ((M, inputs), (inputs,), (1,), (1,), (U, M), (U, M, M))
             for part, shape in zip(PARTS, shapes, strict=True):
                 check_array(arrays[array_name(k, part)], where, array_name(k, part), shape=shape)
@@ -143,6 +150,11 @@ class Deep(Shared):
                 raise damaged(where, f"lower triangles in {array_name(k, 'root')}", "other matrices")
             if not np.isfinite(layer.covariance).all():
                 raise damaged(where, f"a covariance at {array_name(k, 'centres')}", "numbers that are not finite")
+
+
+def _processes(facts):
+    """Processes of the last layer."""
+    return len(facts["classes"]) if LIKELIHOODS[facts["likelihood"]].per_class else 1
 
 
 def _depth(arrays):
