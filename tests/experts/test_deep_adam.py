@@ -124,7 +124,7 @@ def test_more_steps_predict_left_out_rows_better(wave, monkeypatch):
     long = GBCM.fit(wave[0], ASKED).info()["deep"]
     assert long["density"] > brief["density"]
     assert (long["powers"], long["rows"] + long["left_out"]) == ([1.0, 0.5], len(wave[2]))
-    assert long["evaluations"] == 2 * -(-300 // -(-long["rows"] // adam.ROWS))
+    assert long["evaluations"] == 2 * -(-300 * adam.ROWS // long["rows"])
 
 
 def test_the_cluster_finds_the_same(wave, cluster, rng):

@@ -11,7 +11,7 @@ from bcmdist.api.plan.plan import plan
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.deep import adam, sites, training
 
-ASKED = Settings(expert="dgp", query=10, rows_per_expert=50, effort="quick")
+ASKED = Settings(expert="dgp", units=2, query=10, rows_per_expert=50, effort="quick")
 UNTRAINED = replace(ASKED, learn=False, set={"kernel.lengthscale": 0.7, "likelihood.noise_variance": 0.05})
 WAYS = ["shared", "partition", "row"]
 
@@ -157,7 +157,7 @@ REFUSED = [
 @pytest.mark.parametrize(("settings", "message"), REFUSED)
 def test_what_has_no_sites_is_refused_at_once(settings, message):
     with pytest.raises(InvalidOption, match=message):
-        replace(ASKED, **settings)
+        replace(ASKED, **({"units": None} | settings))
 
 
 @pytest.mark.parametrize("query", [10, "auto"])

@@ -30,8 +30,8 @@ def begun(rng, rows, depth, units=2) -> list[Layer]:
     """Layers of five centres, as climbs begin."""
     X, y = rows
     lengthscale = np.full(X.shape[1], 1.5)
-    layers = first_layers(X[:5], lengthscale, X, y, units, depth, rng)
-    return [*layers, last_layer(layers, X[:5], lengthscale, X, y, NOISE, rng)]
+    layers = first_layers(X[:5], lengthscale, X, y[:, None], units, depth, rng)
+    return [*layers, last_layer(layers, X[:5], lengthscale, X, y[:, None], NOISE, rng)]
 
 
 def energy(layers, total, figures, rows, power=1.0):
@@ -188,7 +188,7 @@ def test_of_one_group_the_energy_is_the_tied_one(rng, rows, depth, power):
 @pytest.mark.parametrize("groups", [1, 4, 24])
 def test_sweeps_of_two_layers_end_where_another_changes_nothing(rng, rows, groups):
     layers = begun(rng, rows, 2, units=1)
-    factors, moved = sweeps(layers, rows, groups, 600)
+    factors, moved = sweeps(layers, rows, groups, 1200)
     # Linear convergence, by some percent a sweep.
     assert moved < 1e-6 * np.max(np.abs(factors))
     assert np.max(np.abs(factors - told(layers) / 24)) > 1e3 * moved
@@ -198,7 +198,7 @@ def test_sweeps_of_two_layers_end_where_another_changes_nothing(rng, rows, group
 def test_one_group_ends_where_stochastic_expectation_propagation_does(rng, rows):
     """Row by row with a small step, each with cavities and moments by inverses (SYSTEMS D4)."""
     layers, (X, y) = begun(rng, rows, 2, units=1), rows
-    ((at,), _), N = sweeps(layers, rows, 1, 600), len(X)
+    ((at,), _), N = sweeps(layers, rows, 1, 1200), len(X)
     visited = at.copy()
     for _ in range(2):
         for n in range(N):

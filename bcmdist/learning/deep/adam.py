@@ -30,8 +30,8 @@ from bcmdist.model.targets import class_numbers
 from bcmdist.storage.commits import BlobReference
 from bcmdist.storage.loading import load_array
 
-# Rows of a step, and steps of a round.
-ROWS, ROUND = 500, 200
+# Rows of a step, at most, steps of an epoch, at least, and steps of a round.
+ROWS, EPOCH, ROUND = 500, 4, 200
 # Steps in all; over the second half of them the rate falls to nothing.
 STEPS = {"quick": 1000, "normal": 5000, "thorough": 20_000}
 # Length of a step at first; twice as long a one left kin40k where it began.
@@ -98,7 +98,7 @@ class AdamRound:
     likelihood: Likelihood
     powers: tuple[float, ...]
     classes: tuple[float, ...] | None
-    few: int
+    size: int
     """rows of a step"""
     until: int
     """step of each after which the round ends"""
@@ -111,7 +111,7 @@ class AdamRound:
         climber, like = Climber.from_array(load_array(self.climbers[k])), [Layer.of_shape(*one) for one in self.shapes]
         sound, within = climber, bounds(like)
         while climber.steps < self.until:
-            rows = drawn(climber.steps, len(X), self.few, k)
+            rows = drawn(climber.steps, len(X), self.size, k)
             uphill = self._slope(split(climber.numbers, like), X, obs, rows, self.powers[k])
             if uphill is None:
                 climber = replace(sound, first=np.zeros_like(sound.first), steps=climber.steps + 1)
@@ -137,14 +137,19 @@ class AdamRound:
         return found if np.isfinite(found).all() else None
 
 
+def few(rows) -> int:
+    """How many of all rows a step takes."""
+    return min(ROWS, -(-rows // EPOCH))
+
+
 def rate(done, steps) -> float:
     """Length of the step after so many of all."""
     return RATE * min(1.0, 2.0 * (1.0 - done / steps))
 
 
-def drawn(done, rows, few, process) -> np.ndarray:
+def drawn(done, rows, size, process) -> np.ndarray:
     """A few of all rows, for the step after so many: each epoch in an order of its own."""
-    of_epoch = -(-rows // few)
+    of_epoch = -(-rows // size)
     epoch, turn = divmod(done, of_epoch)
     return np.random.default_rng([epoch, process]).permutation(rows)[turn::of_epoch]
 
@@ -166,7 +171,7 @@ class Climb:
         def climb():
             ground, shapes = first.ground, tuple((*one.centres.shape, one.units) for one in self.start.layers)
             whole = replace(first.parts[0], stop=first.parts[-1].stop)
-            steps = ROWS, min(done + ROUND, self.steps), self.steps
+            steps = few(first.rows), min(done + ROUND, self.steps), self.steps
             how = shapes, whole, first.likelihood, powers, ground.classes, *steps
             with ground.transient({f"process {k}": one.to_array() for k, one in enumerate(climbers)}) as references:
                 task = AdamRound(ground.scaling, tuple(references.values()), *how)
@@ -187,6 +192,6 @@ def climbed_together(
         climbers = climb.further(climbers)
         there = [replace(start, layers=tuple(split(one.numbers, start.layers))) for one in climbers]
         now = [(first.density(one.layers, held), one) for one in there]
-        best = [max(pair, key=lambda found: found[0]) for pair in zip(best, now, strict=True)]
-    passes = -(-steps // -(-first.rows // ROWS))
+        best = [max(pair, key=lambda found: found[0]) for pair in zip(now, best, strict=True)]
+    passes = -(-steps * few(first.rows) // first.rows)
     return [objective.reached(at, held, passes) for objective, (_, at) in zip(objectives, best, strict=True)]

@@ -65,7 +65,9 @@ class DeepObjective:
             return dict(kept)
 
     def density(self, layers: Sequence[Layer], parts: Sequence[Partition]) -> float:
-        """Sum of the log densities of other rows (SYSTEMS D8)."""
+        """Sum of the log densities of other rows, if there are any (SYSTEMS D8)."""
+        if not parts:
+            return 0.0
         return self._densities([layer.stage() for layer in layers], parts, 1.0).value
 
     def heard(self, shared: Deep) -> Deep:

@@ -70,7 +70,7 @@ def begun(known: Known) -> Deep:
 
 def messages(settings, rows) -> float:
     """How many messages about the last layer of one process take as long as training it on so many rows, about."""
-    evaluations = adam.STEPS[settings.effort] * min(adam.ROWS / rows, 1.0)
+    evaluations = adam.STEPS[settings.effort] * adam.few(rows) / rows
     return MESSAGES * (evaluations * settings.learn + swept_as(settings))
 
 
