@@ -104,6 +104,7 @@ def test_a_place_without_a_slope_is_none(round_of):
     assert task._slope(layers, X, obs, np.arange(40), 1.0) is None
 
 
+@pytest.mark.slow
 def test_a_step_too_far_is_taken_back(wave, monkeypatch):
     """And what is learned is that of the steps around it."""
     steps, slope_of = [], adam.AdamRound._slope
@@ -118,6 +119,7 @@ def test_a_step_too_far_is_taken_back(wave, monkeypatch):
     assert len(steps) == 2 * 150
 
 
+@pytest.mark.slow
 def test_more_steps_predict_left_out_rows_better(wave, monkeypatch):
     brief = GBCM.fit(wave[0], ASKED).info()["deep"]
     monkeypatch.setitem(adam.STEPS, "quick", 300)
@@ -127,12 +129,14 @@ def test_more_steps_predict_left_out_rows_better(wave, monkeypatch):
     assert long["evaluations"] == 2 * -(-300 * adam.ROWS // long["rows"])
 
 
+@pytest.mark.slow
 def test_the_cluster_finds_the_same(wave, cluster, rng):
     new = rng.uniform(-2, 2, (9, wave[1].shape[1]))
     one, other = GBCM.fit(wave[0], ASKED), GBCM.fit(wave[0], ASKED, runtime=cluster)
     np.testing.assert_allclose(other.predict(new)["mean"], one.predict(new)["mean"], rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_what_was_cut_off_goes_on(wave, tmp_path, rng, monkeypatch):
     new, rounds = rng.uniform(-2, 2, (9, wave[1].shape[1])), []
     further = adam.AdamRound.__call__
