@@ -1,5 +1,6 @@
 """The cost model's arithmetic, and the simulated cluster that it is fitted to."""
 
+import math
 import sys
 from dataclasses import replace
 
@@ -89,6 +90,13 @@ def test_ten_times_the_rows_take_as_much_longer_and_more_workers_end_at_the_sche
     assert many["experts_seconds"] == pytest.approx(once["experts_seconds"] / 10)
     assert many["bound"] == "scheduler"
     assert many["seconds"] >= many["scheduler_seconds"] == larger["scheduler_seconds"]
+
+
+def test_a_share_too_small_to_measure_bounds_nothing():
+    found = projected(PLAN, replace(FOUND, scheduler=(0.2, 0.0)))
+    assert found["partitions_a_second_scheduler"] == math.inf
+    assert found["scheduler_seconds"] == 0.2
+    assert found["bound"] == "experts"
 
 
 @pytest.mark.slow  # three processes

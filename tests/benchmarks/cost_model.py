@@ -109,6 +109,11 @@ def sums_seconds(plan: Plan, found: Constants):
     return task * plan.workers * plan.fan_in / (plan.fan_in - 1)
 
 
+def a_second(seconds):
+    """How many of them in a second; without end where a measured share was too small to be told from nothing."""
+    return 1.0 / seconds if seconds > 0.0 else math.inf
+
+
 def projected(plan: Plan, found: Constants):
     """Figures of a fit by name: seconds of each part, as if it were alone, and which of them bounds the whole."""
     partitions = math.ceil(plan.rows / plan.n)
@@ -135,8 +140,8 @@ def projected(plan: Plan, found: Constants):
         "commits_seconds": commits * commit,
         "seconds": bounds[bound] + commits * commit,
         "partitions_a_second_wanted": partitions / experts,
-        "partitions_a_second_scheduler": 1.0 / found.scheduler[1],
-        "partitions_a_second_client": 1.0 / found.client[1],
+        "partitions_a_second_scheduler": a_second(found.scheduler[1]),
+        "partitions_a_second_client": a_second(found.client[1]),
         "message_megabytes": message / 1e6,
         "client_megabytes": (partitions * found.told_bytes + commits * message) / 1e6,
         "bound": bound,
