@@ -58,6 +58,11 @@ class Layer:
         return linalg.cholesky(np.asfortranarray(self.covariance), name="covariance at the centres of a layer")
 
     @cached_property
+    def whitener(self) -> np.ndarray:
+        """L^-1, (M, M)."""
+        return linalg.solve_lower(self.factor, np.eye(len(self.factor)))
+
+    @cached_property
     def precision(self) -> np.ndarray:
         """P, (U, M, M)."""
         return self.root @ self.root.transpose(0, 2, 1)
@@ -69,6 +74,15 @@ class Layer:
 
     def share(self, c) -> "Belief":
         """N(m, C) from a share of what rows say."""
+        if c not in self._shares:
+            self._shares[c] = self._believed(c)
+        return self._shares[c]
+
+    @cached_property
+    def _shares(self) -> dict[float, "Belief"]:
+        return {}
+
+    def _believed(self, c):
         covariance = np.linalg.inv(np.eye(len(self.centres)) + c * self.precision)
         covariance = 0.5 * (covariance + covariance.transpose(0, 2, 1))
         return Belief(c, c * np.einsum("ujk,uk->uj", covariance, self.eta), covariance)
@@ -79,17 +93,12 @@ class Layer:
 
     def seen(self, believed: "Belief") -> Stage:
         """The layer as rows see it that believe this."""
-        alpha = self._unwhitened(believed.mean.T).T
-        second = believed.covariance + believed.mean[:, :, None] * believed.mean[:, None] - np.eye(len(self.centres))
-        half = [self._unwhitened(one) for one in second]
-        spread = np.stack([self._unwhitened(one.T) for one in half])
+        W = self.whitener
+        alpha = believed.mean @ W
+        spread = W.T @ (believed.second - np.eye(len(W))) @ W
         lengthscale = np.exp(self.log_lengthscale)
         variance, noise = float(np.exp(self.log_variance)), float(np.exp(self.log_noise))
         return Stage(self.centres, lengthscale, variance, noise, alpha, 0.5 * (spread + spread.transpose(0, 2, 1)))
-
-    def _unwhitened(self, A):
-        """L'^-1 A."""
-        return np.linalg.solve(self.factor.T, A)
 
     def numbers(self) -> np.ndarray:
         """All of it in one vector, for a climb; of R the lower triangle."""
@@ -151,7 +160,7 @@ def gradient(layer: Layer, rows, pull: Pull) -> Layer:
     to_precision = to_precision + _symmetric(to_eta[:, :, None] * layer.mean[:, None])
     to_own_mean = to_eta + np.einsum("ujk,uk->uj", layer.precision, to_eta)
     to_root = np.tril(2.0 * to_precision @ layer.root)
-    to_centres, to_lengthscale, to_variance = _through_kernel(layer, _through_cholesky(layer.factor, to_factor))
+    to_centres, to_lengthscale, to_variance = _through_kernel(layer, _through_cholesky(layer, to_factor))
     return Layer(
         pull.centres + to_centres,
         pull.log_lengthscale + to_lengthscale,
@@ -164,26 +173,20 @@ def gradient(layer: Layer, rows, pull: Pull) -> Layer:
 
 def _through_stage(layer, believed, pull):
     """From A = L'^-1 m and B = L'^-1 (C + m m' - I) L^-1 to m, C and L."""
-    L = layer.factor
-    stage_alpha = np.linalg.solve(L.T, believed.mean.T).T
-    to_alpha = np.linalg.solve(L, pull.alpha.T).T
-    to_factor = -stage_alpha.T @ to_alpha
-    to_second = np.empty_like(believed.covariance)
-    for u, (second, to_spread) in enumerate(zip(believed.second, pull.spread, strict=True)):
-        half = np.linalg.solve(L, to_spread)
-        to_second[u] = np.linalg.solve(L, half.T)
-        inner = second - np.eye(len(L))
-        to_factor -= 2.0 * np.linalg.solve(L.T, inner @ to_second[u])
+    W = layer.whitener
+    to_alpha = pull.alpha @ W.T
+    to_second = W @ pull.spread @ W.T
+    inner = believed.second - np.eye(len(W))
+    to_factor = -W.T @ (believed.mean.T @ to_alpha + 2.0 * (inner @ to_second).sum(axis=0))
     to_mean = to_alpha + 2.0 * np.einsum("ujk,uk->uj", to_second, believed.mean)
     return to_mean, to_second, np.tril(to_factor)
 
 
-def _through_cholesky(L, to_factor):
+def _through_cholesky(layer, to_factor):
     """From L to K = L L', symmetric."""
-    inner = np.tril(L.T @ to_factor)
+    inner = np.tril(layer.factor.T @ to_factor)
     inner[np.diag_indices_from(inner)] *= 0.5
-    half = np.linalg.solve(L.T, inner)
-    return _symmetric(np.linalg.solve(L.T, half.T).T)
+    return _symmetric(layer.whitener.T @ inner @ layer.whitener)
 
 
 def _through_kernel(layer, to_covariance):
