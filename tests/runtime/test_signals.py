@@ -17,9 +17,17 @@ from bcmdist.runtime.signals import finished_first, heeded, interruptible, withh
 DELAYS = [random.Random(SEED + k).uniform(0.0, 4.0) for k in range(8)]  # from when the command has begun to load
 
 
+@pytest.fixture
+def heeding():
+    """Python's own handler, the default one of what is started: a shell in the background ignores this signal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("delay", DELAYS)
-def test_ctrl_c_while_a_cluster_starts_is_one_line(delay, tmp_path):
+def test_ctrl_c_while_a_cluster_starts_is_one_line(delay, tmp_path, heeding):
     """As a terminal sends it: to all processes of the group."""
     (tmp_path / "temporary").mkdir()
     command = [
@@ -81,14 +89,6 @@ def test_a_request_waits_for_what_must_be_finished():
     with interruptible(signal.SIGINT), pytest.raises(KeyboardInterrupt):
         work()
     assert done == ["finished"]
-
-
-@pytest.fixture
-def heeding():
-    """Python's own handler: a shell in the background has its children ignore this signal."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 def test_the_second_request_does_not_wait(heeding):
