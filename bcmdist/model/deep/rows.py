@@ -7,8 +7,7 @@ from bcmdist.data.observations import Observations
 from bcmdist.model.deep.moments import Passed, Pull, Stage, nothing, passed, pulled
 from bcmdist.model.deep.outputs import said
 
-# Numbers in a matrix of rows and pairs of centres, at most: a few such stay in a cache, which makes a step of 500 rows a
-# quarter faster.
+# Numbers in a matrix of rows and pairs of centres, at most: a few of them stay in a cache.
 BLOCK_NUMBERS = 2**18
 
 
