@@ -1,5 +1,6 @@
 """Fixtures shared by all tests: seeds, small data sets, clusters, and the leak check."""
 
+import contextlib
 import gc
 import os
 import threading
@@ -13,6 +14,14 @@ import pytest
 from bcmdist.data.writing import write_dataset
 
 SEED = 20261120
+
+with contextlib.suppress(ModuleNotFoundError):  # tests/interop has an environment without it
+    import hypothesis
+
+    # The same examples in each run, and none too slow: machines have other work.
+    steady = {"derandomize": True, "database": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+    hypothesis.settings.register_profile("steady", deadline=None, **steady)
+    hypothesis.settings.load_profile("steady")
 
 
 def pytest_report_header():
