@@ -283,6 +283,7 @@ def test_classes(classes, make_data, rng):
 
 
 @pytest.mark.usefixtures("no_fit")
+@pytest.mark.slow
 def test_on_a_cluster(wave, cluster):
     path, *_ = wave
     found = plan(path, FIT, runtime=cluster)

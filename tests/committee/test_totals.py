@@ -193,6 +193,7 @@ def test_rows_that_change_when_workers_are_killed_count_as_the_ledger_names_them
     assert_heard_once(after, gbcm, arriving)
 
 
+@pytest.mark.slow
 def test_surveyed_rows_that_change_when_workers_are_killed_are_refused(prepared, killed):
     gbcm, path = prepared
 

@@ -63,6 +63,7 @@ def brief(trained):
         return GBCM.fit(trained[1], ASKED)
 
 
+@pytest.mark.slow
 def test_training_predicts_new_rows_better(trained, brief, rng):
     new = rng.uniform(-2, 2, (400, 2))
     truth = 3.0 + 4.0 * (new[:, 0] > 0.3) + new[:, 1]
@@ -200,6 +201,7 @@ def drawn(gbcm, X, draws, rng):
     return norm.cdf(f).mean()
 
 
+@pytest.mark.slow
 def test_probabilities_are_those_of_draws(classifier, rng):
     new = rng.uniform(-1, 1, (12, 2))
     found = classifier.predict(new)["probability"][:, 1]

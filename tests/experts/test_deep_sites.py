@@ -46,6 +46,7 @@ def told(gbcm):
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.slow
 def test_sweeps_raise_the_energy_that_layers_begin_with(wave, monkeypatch, way):
     """The energy told is that before the last sweep: of one, where layers begin."""
     asked, energies = replace(UNTRAINED, deep_sites=way), []
@@ -57,6 +58,7 @@ def test_sweeps_raise_the_energy_that_layers_begin_with(wave, monkeypatch, way):
     assert energies[0] < energies[1]
 
 
+@pytest.mark.slow
 def test_sites_of_rows_are_the_same_whatever_partitions(wave, monkeypatch):
     """From the same layers: those that are begun with are drawn in the order of partitions."""
     begun, swept_on = [], training.swept_on
@@ -84,6 +86,7 @@ def test_partitions_that_are_rows_are_rows(wave, monkeypatch):
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.slow
 def test_sweeps_that_were_cut_off_go_on(wave, tmp_path, monkeypatch, way):
     """From the last one that was finished, to the same layers."""
     monkeypatch.setitem(sites.SWEEPS, "quick", 4)
@@ -123,6 +126,7 @@ def test_the_cluster_sweeps_to_the_same_layers(wave, cluster, briefly, way):
     assert all(np.isfinite(found["density_tied"]) for found in deep["sites"])
 
 
+@pytest.mark.slow
 def test_classes_have_sites(wave, monkeypatch):
     """By the passes of all experts after them."""
     monkeypatch.setitem(sites.SWEEPS, "quick", 4)

@@ -319,6 +319,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("way", ["clean", pytest.param("hmc", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_killed_learning_goes_on_with_the_next_round(way, folder, monkeypatch):
     few = write_sinc(folder, f"few-{way}.zarr", rows=60)
     asked = replace(CLEAN, noisy_inputs=way, kernel="se", rows_per_expert=30)

@@ -168,6 +168,7 @@ def test_few_random_points_do_not_end_in_noise(make_data, rng, monkeypatch):
 
 
 @pytest.mark.parametrize("expert", ["sor", pytest.param("bcm", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_the_cluster_takes_the_same_turns(fast, cluster, expert):
     settings = replace(ASKED, expert=expert, query_method="hpev-sgev")
     here, there = (GBCM.fit(fast, settings, runtime=runtime) for runtime in (SerialRuntime(), cluster))

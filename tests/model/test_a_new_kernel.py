@@ -179,6 +179,7 @@ def test_spatial_cells_in_its_metric(learn, rows, make_data, tmp_path):
 
 
 @pytest.mark.parametrize("how", [["--serial"], pytest.param(["--workers", "1"], marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_command_finds_it_as_a_plugin(how, rows, make_data, tmp_path):
     """Neither the command nor its workers import this module themselves."""
     X, y = rows

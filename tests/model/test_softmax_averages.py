@@ -21,6 +21,7 @@ def problem(rng, C, sd, n=6):
 
 @pytest.mark.parametrize("power", [1.0, 0.5])
 @pytest.mark.parametrize("C", [3, 6])
+@pytest.mark.slow
 def test_averages_are_those_of_draws(rng, C, power):
     y, m, v = problem(rng, C, 1.0, n=4)
     found, _, _ = log_averages(y, power, m, v)
@@ -33,6 +34,7 @@ def test_averages_are_those_of_draws(rng, C, power):
 
 @pytest.mark.parametrize(("sd", "allowed"), [(0.1, 1e-5), (1.0, 1e-5), (2.0, 2e-3), (4.0, 2e-2)])
 @pytest.mark.parametrize("power", [1.0, 0.5])
+@pytest.mark.slow
 def test_averages_are_those_of_many_nodes_in_every_dimension(rng, sd, allowed, power):
     """Of three classes; the errors that are allowed are those that the module states."""
     y, m, v = problem(rng, 3, sd)
