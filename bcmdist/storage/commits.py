@@ -55,6 +55,8 @@ class Commit:
     ledger: tuple[Entry, ...]
     offsets: dict[str, Any]
     """where to read on, JSON-ready, by the name of a source"""
+    digest: str = ""
+    """SHA-256 of its record"""
 
 
 @dataclass(frozen=True)
@@ -174,13 +176,23 @@ class ModelStore:
             raise self.taken(number) from error
 
     def commit(
-        self, number, *, arrays: Mapping[str, str], facts, segments, offsets, identity: str | None = None
+        self,
+        number,
+        *,
+        arrays: Mapping[str, str],
+        facts,
+        segments,
+        offsets,
+        identity: str | None = None,
+        parent: str | None = None,
     ) -> Reference:
         """Write record `number`.
 
         Parameters
         ----------
         identity : of the model; by default that of the commit before, and a new one for the first commit
+        parent : SHA-256 of the record of the commit before, of which arrays and ledger are the continuation; by default
+            whatever is there
         arrays : hashes by name, from `put_arrays`
         facts : JSON-ready
         segments : hashes of ledger segments, from `extended`
@@ -189,8 +201,10 @@ class ModelStore:
         Raises
         ------
         CommitConflict
-            Somebody else has written this number.
+            Somebody else has written this number, or the commit before is another one.
         """
+        if parent is not None:
+            self.refuse_other(number - 1, parent)
         identity = identity or (self.identity(number - 1) if number > 1 else uuid4().hex)
         text = record_text(number, identity=identity, arrays=arrays, facts=facts, segments=segments, offsets=offsets)
         self.storage.settle("commits")  # the record before this one, whose writer may not have got as far as that
@@ -200,6 +214,18 @@ class ModelStore:
         with contextlib.suppress(OSError):  # the commit is made: without a witness, nobody could tell its loss
             self.storage.put_if_absent(self.acknowledged_name(number), b"")
         return Reference(self.storage.url, number, sha256(text))
+
+    def _digest(self, number):
+        """Hash of the record of a commit; None where there is none."""
+        try:
+            return self.reference(number).digest
+        except ModelNotFound:
+            return None
+
+    def refuse_other(self, number, digest: str) -> None:
+        """Raise `CommitConflict` where commit `number` is not there, or its record has another SHA-256."""
+        if self._digest(number) != digest:
+            raise self.taken(number + 1)
 
     def taken(self, number) -> CommitConflict:
         """The error for a number that somebody else has written."""
@@ -234,10 +260,8 @@ class ModelStore:
         head = self.head()
         if not head or head < number or identity_of(self.record(head)) != identity:
             return False
-        try:
-            return self.reference(number).digest == digest
-        except ModelNotFound:
-            return number <= self.pruned()
+        found = self._digest(number)
+        return number <= self.pruned() if found is None else found == digest
 
     def reference(self, number) -> Reference:
         """Reference of an existing commit."""
@@ -249,7 +273,8 @@ class ModelStore:
             return self._newest()
         if number <= self.pruned() and number not in self.numbers():
             raise self._not_found(number)
-        record = self.record(number)
+        text = self._record_bytes(number)
+        record = read_record(number, text, self.storage.url)
         arrays = {name: self.get_array(digest) for name, digest in record["arrays"].items()}
         ledger = tuple(entry for segment in record["segments"] for entry in self.get_segment(segment))
         return Commit(
@@ -260,6 +285,7 @@ class ModelStore:
             segments=tuple(record["segments"]),
             ledger=ledger,
             offsets=record["offsets"],
+            digest=sha256(text),
         )
 
     def _newest(self):
