@@ -270,7 +270,7 @@ class ModelStore:
     def load(self, number=None) -> Commit:
         """A commit with its arrays and ledger; the newest by default."""
         if number is None:
-            return self._newest()
+            return self._of_newest(self.load)
         if number <= self.pruned() and number not in self.numbers():
             raise self._not_found(number)
         text = self._record_bytes(number)
@@ -288,11 +288,16 @@ class ModelStore:
             digest=sha256(text),
         )
 
-    def _newest(self):
+    def newest(self) -> Reference:
+        """Reference of the newest commit; errors as of `load`."""
+        return self._of_newest(self.reference)
+
+    def _of_newest(self, read):
+        """What `read` makes of the newest number."""
         while True:
             number = self.head()
             try:
-                return self.load(number)
+                return read(number)
             except (ModelNotFound, ModelDamaged):
                 if self.head() == number:  # else it has been pruned meanwhile
                     raise
