@@ -1,5 +1,6 @@
 """Data sets in one file: the same as in a directory, and archives that should not be read are refused."""
 
+import contextlib
 import io
 import zipfile
 
@@ -103,10 +104,8 @@ def test_no_flipped_or_missing_byte_goes_unnoticed(path):
     data, expected = path.read_bytes(), read(path)
     for place in range(0, len(data), 11):
         path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
-        try:
+        with contextlib.suppress(BcmdistError):
             assert read(path) == expected  # a date, say, which is not read
-        except BcmdistError:
-            pass
     path.write_bytes(data[:-30])
     with pytest.raises(CorruptChunk, match="expected a ZIP archive, it cannot be read"):
         open_data(path)

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 
 from bcmdist.api.gbcm import GBCM
 from bcmdist.app.service.inbox import Inbox, Received
-from bcmdist.app.service.loaded import Loaded, hold, load, newest_version
+from bcmdist.app.service.loaded import Loaded, OneCommittee, hold, load, newest_version
 from bcmdist.app.service.writer import Writer, not_served
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.data.partition import Partition
@@ -161,7 +161,11 @@ class Served:
                 except Exception as error:
                     if not left or not self._renewed():  # the same would fail again
                         raise
-                    log.warning("model %s has changed while rows were absorbed: %s", self.name, type(error).__name__)
+                    log.warning(
+                        "model %s: absorbing rows failed, its newest state is tried: %s",
+                        self.name,
+                        type(error).__name__,
+                    )
 
     def _committed(self, requests):
         with self.using() as loaded, SerialRuntime() as runtime:
@@ -173,6 +177,11 @@ class Served:
             source, options = Waiting(self.inbox.url, list(dict.fromkeys(parts))), IngestOptions(same_rows="allow")
             after, _ = gbcm.ingest(source, options, runtime=runtime)
             self._take(hold(after))
+
+    def sweep(self, days: float) -> int:
+        """Remove kept rows that the model does not need, as `Inbox.sweep`; how many files."""
+        with self.using() as loaded:
+            return self.inbox.sweep(loaded.committee, days) if isinstance(loaded, OneCommittee) else 0
 
     def close(self) -> None:
         """Commit what waits, and let go of the model."""
