@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from bcmdist.data.tables.column import CATEGORIES, DATES, NUMBERS, TEXTS, Column, Table
+from bcmdist.data.tables.parquet_pages import check_counts
 from bcmdist.errors import BcmdistWarning, InvalidData
 
 # Arrow's names for row names that have none.
@@ -32,6 +33,8 @@ class ParquetFiles:
         self.paths = [path for path in paths if not path.name.startswith((".", "_"))]
         if not self.paths:
             raise InvalidData(f"{file}: expected .parquet files in this directory, found none; check the path")
+        for path in self.paths:
+            check_counts(path, self.pq.read_metadata(path))
         self.parts = [_parts(path, file) for path in self.paths]
         self.schema = self._schema(self.paths[0])
         for path, parts in zip(self.paths[1:], self.parts[1:], strict=True):
