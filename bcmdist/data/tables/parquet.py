@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bcmdist.data.schema import refuse_many_columns
 from bcmdist.data.tables.column import CATEGORIES, DATES, NUMBERS, TEXTS, Column, Table
 from bcmdist.data.tables.parquet_pages import check_counts
 from bcmdist.errors import BcmdistWarning, InvalidData
@@ -34,7 +35,9 @@ class ParquetFiles:
         if not self.paths:
             raise InvalidData(f"{file}: expected .parquet files in this directory, found none; check the path")
         for path in self.paths:
-            check_counts(path, self.pq.read_metadata(path))
+            metadata = self.pq.read_metadata(path)
+            refuse_many_columns(metadata.num_columns, path)
+            check_counts(path, metadata)
         self.parts = [_parts(path, file) for path in self.paths]
         self.schema = self._schema(self.paths[0])
         for path, parts in zip(self.paths[1:], self.parts[1:], strict=True):
