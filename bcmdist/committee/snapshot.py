@@ -38,6 +38,8 @@ class Snapshot:
     url: str
     """of the model directory"""
     commit: int
+    identity: str
+    """of the model, the same in every commit and copy (`storage.records.identity_of`)"""
     segments: tuple[str, ...]
     """hashes of the ledger's segments"""
     ledger: tuple[Entry, ...]
@@ -231,7 +233,7 @@ class Snapshot:
         offsets = self.offsets | (offsets or {})
         stages = stages or StageTimer()
         known = self.facts.changed(**{"seconds": stages.added_to(self.facts.seconds)} | facts)
-        heard = {"segments": segments, "partitions": len(ledger), "offsets": offsets}
+        heard = {"segments": segments, "partitions": len(ledger), "offsets": offsets, "identity": self.identity}
         write_commit(store, self.commit + 1, self.model, committee, known, **heard)
         made = {"segments": segments, "ledger": ledger, "offsets": offsets, "facts": known}
         return replace(self, committee=committee, commit=self.commit + 1, **made)
@@ -256,6 +258,7 @@ def from_commit(store: ModelStore, commit: Commit) -> Snapshot:
         committee=committee,
         url=store.storage.url,
         commit=commit.number,
+        identity=commit.identity,
         segments=commit.segments,
         ledger=commit.ledger,
         facts=Facts.from_json(commit.facts["fit"]),
@@ -264,7 +267,7 @@ def from_commit(store: ModelStore, commit: Commit) -> Snapshot:
 
 
 def write_commit(
-    store: ModelStore, number, model, committee, facts: Facts, *, segments=(), partitions=0, offsets=None
+    store: ModelStore, number, model, committee, facts: Facts, *, segments=(), partitions=0, offsets=None, identity=None
 ) -> Reference:
     """Commit a model, its committee, and what else is known; the reference of the commit.
 
@@ -272,6 +275,7 @@ def write_commit(
     ----------
     segments, partitions : hashes of the ledger's segments, and the number of its entries
     offsets : where to read on, by the name of a source
+    identity : of the model; a new one by default, for a first commit
 
     Raises
     ------
@@ -290,4 +294,6 @@ def write_commit(
     all_facts = {"model": model_facts, "fit": facts.to_json(), "evidence": total.evidence, "rows": total.rows}
     all_facts["partitions"] = partitions
     digests = store.put_arrays(arrays, before=store.arrays_before(number))
-    return store.commit(number, arrays=digests, facts=all_facts, segments=segments, offsets=offsets or {})
+    return store.commit(
+        number, identity=identity, arrays=digests, facts=all_facts, segments=segments, offsets=offsets or {}
+    )

@@ -20,6 +20,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from bcmdist.storage.interface import Storage
 from bcmdist.storage.ledger import Entry
 from bcmdist.storage.locate import open_storage
 from bcmdist.storage.paths import leads_nowhere
-from bcmdist.storage.records import read_record, record_name, record_text
+from bcmdist.storage.records import identity_of, read_record, record_name, record_text
 
 # Beside blobs and commits: the rows in the order of spatial cells, and what a fit needs on its way.
 CELL_DATA, SCRATCH = "cells.zarr", "scratch"
@@ -45,6 +46,8 @@ class Commit:
     """A committed state: arrays, ledger and JSON-ready facts."""
 
     number: int
+    identity: str
+    """of the model, see `records.identity_of`"""
     arrays: dict[str, np.ndarray]
     facts: dict
     segments: tuple[str, ...]
@@ -170,11 +173,14 @@ class ModelStore:
         except ModelNotFound as error:
             raise self.taken(number) from error
 
-    def commit(self, number, *, arrays: Mapping[str, str], facts, segments, offsets) -> Reference:
+    def commit(
+        self, number, *, arrays: Mapping[str, str], facts, segments, offsets, identity: str | None = None
+    ) -> Reference:
         """Write record `number`.
 
         Parameters
         ----------
+        identity : of the model; by default that of the commit before, and a new one for the first commit
         arrays : hashes by name, from `put_arrays`
         facts : JSON-ready
         segments : hashes of ledger segments, from `extended`
@@ -185,7 +191,8 @@ class ModelStore:
         CommitConflict
             Somebody else has written this number.
         """
-        text = record_text(number, arrays=arrays, facts=facts, segments=segments, offsets=offsets)
+        identity = identity or (self.identity(number - 1) if number > 1 else uuid4().hex)
+        text = record_text(number, identity=identity, arrays=arrays, facts=facts, segments=segments, offsets=offsets)
         self.storage.settle("commits")  # the record before this one, whose writer may not have got as far as that
         made = number > self.pruned() and self.storage.put_if_absent(record_name(number), text)
         if not made or number <= self.pruned():
@@ -210,6 +217,28 @@ class ModelStore:
         """
         return read_record(number, self._record_bytes(number), self.storage.url)
 
+    def identity(self, number) -> str:
+        """Identity of the model, by the record of a commit; `CommitConflict` where that has been pruned."""
+        try:
+            return identity_of(self.record(number))
+        except ModelNotFound as error:
+            raise self.taken(number + 1) from error
+
+    def descends(self, identity: str, number: int, digest: str) -> bool:
+        """Whether the newest commit belongs to the model `identity` and descends from its commit `number`, whose record
+        has this SHA-256.
+
+        False of another model under the same path, and of one restored from a copy older than that commit. A record
+        that was pruned cannot be compared: its number is taken for it.
+        """
+        head = self.head()
+        if not head or head < number or identity_of(self.record(head)) != identity:
+            return False
+        try:
+            return self.reference(number).digest == digest
+        except ModelNotFound:
+            return number <= self.pruned()
+
     def reference(self, number) -> Reference:
         """Reference of an existing commit."""
         return Reference(self.storage.url, number, sha256(self._record_bytes(number)))
@@ -223,7 +252,15 @@ class ModelStore:
         record = self.record(number)
         arrays = {name: self.get_array(digest) for name, digest in record["arrays"].items()}
         ledger = tuple(entry for segment in record["segments"] for entry in self.get_segment(segment))
-        return Commit(record["number"], arrays, record["facts"], tuple(record["segments"]), ledger, record["offsets"])
+        return Commit(
+            number=record["number"],
+            identity=identity_of(record),
+            arrays=arrays,
+            facts=record["facts"],
+            segments=tuple(record["segments"]),
+            ledger=ledger,
+            offsets=record["offsets"],
+        )
 
     def _newest(self):
         while True:
