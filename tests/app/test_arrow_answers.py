@@ -130,7 +130,8 @@ def test_all_record_batches_of_a_stream_are_predicted(models):
     )
 
 
-def test_the_limit_of_rows_is_one_of_all_record_batches(models):
+def test_the_limit_of_rows_is_one_of_all_record_batches_before_one_is_decoded(models, monkeypatch):
+    monkeypatch.setattr(pa.ipc, "read_record_batch", None)
     with asked(models, limits=Limits(rows=5)) as client:
         answer = client.post(URL, content=in_batches(2, 2, 2), headers=IN)
     assert (answer.status_code, answer.json()["error"]) == (413, "TooManyRows")
