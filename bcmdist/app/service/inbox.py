@@ -33,7 +33,7 @@ from bcmdist.data.schema import Schema, is_text
 from bcmdist.data.writing import packed_dataset
 from bcmdist.errors import ChunkConflict, InvalidData, InvalidOption, UnsupportedTarget
 from bcmdist.model.targets import model_rows
-from bcmdist.prediction.new_rows import new_inputs
+from bcmdist.prediction.new_rows import new_inputs, refuse_unread
 from bcmdist.storage.disk import LocalStorage
 from bcmdist.storage.ledger import Entry, named_range
 
@@ -73,7 +73,7 @@ class Inbox:
         Raises
         ------
         InvalidOption
-            The key is none.
+            The key is none, or the likelihood does not read a companion.
         ChunkConflict
             Other rows came under the key.
         InvalidData, InvalidDtype, UnsupportedTarget
@@ -172,6 +172,8 @@ def _parts(gbcm, url):
 def _columns(gbcm, X, y, companions):
     """Arrays as they are kept, checked as far as they can be by themselves, and the names in them."""
     model = gbcm.model
+    for name in companions.keys() - {"weight"}:
+        refuse_unread(model, name)
     X, y = new_inputs(model, X), np.asarray(y)
     if not len(X) or y.shape != (len(X),):
         raise InvalidData(f"y: expected a target for each of the {len(X)} rows of X, at least one, got {len(y)}")

@@ -114,8 +114,7 @@ class Work:
     def _path(self, name, value):
         root = self.models if name == "model" else self.data
         path = f"{root}/{value}"
-        within = on_objects(root) or os.path.realpath(path) == os.path.join(os.path.realpath(str(root)), value)
-        if not NAME.fullmatch(value) or not within:
+        if not NAME.fullmatch(value) or not _is_within(root, path, value):
             raise InvalidOption(
                 f"{name}: expected a name of letters, digits and . _ - in the service's directory, got another; give "
                 "the name of a model, of a data set, or of a new output"
@@ -136,3 +135,8 @@ class Work:
         for root in filter(None, (self.models, self.data)):
             value = value.replace(f"{root}/", "")
         return without_places(value)
+
+
+def _is_within(root, path, name):
+    """Whether a path leads to where a directory has that name, through no link."""
+    return on_objects(root) or os.path.realpath(path) == os.path.join(os.path.realpath(str(root)), name)
