@@ -54,7 +54,7 @@ def test_columns_that_the_model_reads_are_absorbed(tmp_path):
     rng = np.random.default_rng(0)
     X, exposure = rng.uniform(-2, 2, (60, 1)), rng.uniform(1, 2, 60)
     y, settings = rng.poisson(exposure).astype(float), Settings(query=10, learn=False, kernel="se", task="counts")
-    GBCM.fit((X, y), settings, companions={"exposure": exposure}, model=tmp_path / "counts")
+    GBCM.fit(X, y, settings, companions={"exposure": exposure}, model=tmp_path / "counts")
     with asked(tmp_path) as client:
         good = send(client, {"X": [[0.0]], "y": [3.0], "exposure": [1.5], "weight": [2.0]}, "a", "counts")
         odd = send(client, {"X": [[0.0]], "y": [3.0], "trials": [4.0]}, "b", "counts")
