@@ -60,7 +60,7 @@ def test_columns_that_the_model_reads_are_absorbed(tmp_path):
         odd = send(client, {"X": [[0.0]], "y": [3.0], "trials": [4.0]}, "b", "counts")
     assert good.status_code == 200, good.text
     assert odd.status_code == 422
-    assert "trials: expected a likelihood that reads it, poisson does not" in odd.json()["message"]
+    assert "trials: expected a likelihood that reads it, negative_binomial does not" in odd.json()["message"]
 
 
 PLACES = [
