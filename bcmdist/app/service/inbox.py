@@ -92,7 +92,7 @@ class Inbox:
             parts = _parts(gbcm, url)
             absorbed = all(part.key in gbcm.snapshot.heard for part in parts)
             if not absorbed:
-                _refuse_unfit(gbcm, parts, url if written else None)
+                _refuse_unfit(gbcm, parts, url, new=written)
         answer = {"rows": len(columns[gbcm.model.y_name]), "partitions": len(parts), "digest": digest}
         return Received(gbcm.snapshot.identity, tuple(parts), answer, absorbed)
 
@@ -152,14 +152,16 @@ def _refreshed(url):
     return True
 
 
-def _refuse_unfit(gbcm, parts, written):
-    """Raise where a model cannot absorb rows, which are removed where they were written just now."""
+def _refuse_unfit(gbcm, parts, url, *, new):
+    """Raise where a model cannot absorb rows, which are removed if they are new; in words that name no file."""
     try:
         for part, rows in read_all(parts):
             model_rows(gbcm.model, part, rows)
-    except BaseException:
-        if written:
-            os.unlink(written)
+    except BaseException as error:
+        if new:
+            os.unlink(url)
+        if isinstance(error, InvalidData):
+            raise type(error)(str(error).replace(url, "rows")) from error
         raise
 
 

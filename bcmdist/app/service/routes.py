@@ -64,7 +64,7 @@ async def in_time(service: Service, work: Callable[[], Awaitable[Any]]) -> Any:
             504, "Timeout", "expected an answer in time, it takes longer; ask again, with the same key for rows"
         ) from error
     except (BcmdistError, OSError) as error:
-        answer = refused(error)
+        answer = refused(error, service.work.folders)
         if answer.status >= 500:
             service.log_error(error)
         raise answer from error

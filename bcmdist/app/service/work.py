@@ -41,6 +41,11 @@ class Work:
     """of the cluster that each job may take"""
     machine: Callable[[str], AbstractContextManager[Any]] = SchedulerMachine
 
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Of models, data and jobs, that requests and answers name things in."""
+        return tuple(filter(None, (self.models, self.data, self.jobs)))
+
     def submit(self, asked: dict) -> dict:
         """Submit a request, JSON of `bcmdist.api.requests` with names as places; how its job stands.
 
@@ -57,7 +62,7 @@ class Work:
         try:
             check(request)
         except DataNotFound as error:
-            raise Refused(404, "DataNotFound", without_places(str(error))) from error
+            raise Refused(404, "DataNotFound", without_places(str(error), self.folders)) from error
         with self.machine(self.scheduler) as machine:
             journal = jobs.submit(self.jobs, request, machine, self.portion)
         return self._shown(jobs.status(journal))
@@ -132,9 +137,7 @@ class Work:
             return [self._named(one) for one in value]
         if not isinstance(value, str):
             return value
-        for root in filter(None, (self.models, self.data)):
-            value = value.replace(f"{root}/", "")
-        return without_places(value)
+        return without_places(value, self.folders)
 
 
 def _is_within(root, path, name):
