@@ -9,6 +9,7 @@ import numpy as np
 
 from bcmdist.app.service.answers import Refused
 from bcmdist.app.service.bodies import NewRows, Points
+from bcmdist.app.service.loaded import Loaded
 from bcmdist.app.service.served import Served
 from bcmdist.data.schema import Schema, taken
 from bcmdist.errors import InvalidData
@@ -115,12 +116,14 @@ def answered(served: Served, questions: Sequence[Question]) -> list[Predicted]:
     first, X = questions[0], np.concatenate([one.X for one in questions])
     given = [one.X_variance for one in questions if one.X_variance is not None]
     uncertain = {"X_variance": np.concatenate(given) if given else None, "inputs": first.inputs}
-    with served.using() as loaded:
+
+    def predict(loaded: Loaded):
         start = time.perf_counter()
         method, found = loaded.predict(X, method=first.method, quantiles=first.levels, **uncertain, **first.companions)
-        seconds = time.perf_counter() - start
         told = {"model": served.name, "commit": loaded.state, "method": method}
-    named = with_deviations(found)
+        return told, with_deviations(found), time.perf_counter() - start
+
+    told, named, seconds = served.ask(predict)
     ends = np.cumsum([len(one.X) for one in questions])
     return [
         Predicted(
