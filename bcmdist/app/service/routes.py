@@ -184,7 +184,8 @@ async def rows(
     service: Asked,
     idempotency_key: Annotated[str, Header(min_length=1, max_length=200, pattern=r"^[!-~]+$")],
 ) -> Response:
-    """Let a model hear rows, once; answered when they are committed, and again under the same Idempotency-Key."""
+    """Let a model absorb rows, once; answered when they are committed, and again under the same Idempotency-Key for as
+    long as the model has them."""
     served = service.catalogue[name]
     refuse_behind(served, service.limits.waiting_rows)
     kept, before, done = await in_thread(
