@@ -27,6 +27,7 @@ from bcmdist.errors import CommitConflict, ModelDamaged, ModelNotFound
 from bcmdist.storage import blobs, canary, history, leases, pruning, segments
 from bcmdist.storage.blobs import BlobReference as BlobReference  # with the other reference, for whoever has tasks
 from bcmdist.storage.blobs import sha256
+from bcmdist.storage.fields import read_back
 from bcmdist.storage.interface import Storage
 from bcmdist.storage.ledger import Entry
 from bcmdist.storage.locate import open_storage
@@ -184,8 +185,12 @@ class ModelStore:
         ------
         CommitConflict
             Somebody else has written this number.
+        CommitRefused
+            No reader would accept the record.
         """
-        text = record_text(number, arrays=arrays, facts=facts, segments=segments, offsets=offsets)
+        with read_back(f"{self.storage.url}: commit {number}"):
+            text = record_text(number, arrays=arrays, facts=facts, segments=segments, offsets=offsets)
+            read_record(number, text, self.storage.url)
         self.storage.settle("commits")  # the record before this one, whose writer may not have got as far as that
         made = number > self.pruned() and self.storage.put_if_absent(record_name(number), text)
         if not made or number <= self.pruned():
