@@ -44,7 +44,11 @@ def some_rows(seed, rows=ROWS):
 
 @pytest.fixture
 def model(tmp_path):
-    """Path of a model that has heard nothing."""
+    """Path of a model that has absorbed nothing."""
+    return prepared(tmp_path)
+
+
+def prepared(tmp_path):
     X, y = some_rows(0, 200)
     write_dataset(tmp_path / "first.zarr", {"X": X, "y": y})
     settings = Settings(kernel="se", learn=False, query=15, rows_per_expert=ROWS)

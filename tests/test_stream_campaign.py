@@ -10,9 +10,9 @@ import time
 
 import numpy as np
 import pytest
+from test_ingest_streams import ROWS, finish, ingester, prepared, some_rows
 
 from bcmdist import GBCM
-from test_ingest_streams import ROWS, finish, ingester, model, some_rows  # noqa: F401 a fixture
 
 pytest.importorskip("redis", reason="Redis: pip install 'bcmdist[redis]'")
 
@@ -78,8 +78,8 @@ class Campaign:
 
 
 @pytest.mark.slow
-def test_kills_and_restores_from_copies_lose_nothing(model, redis_server, tmp_path):  # noqa: F811
-    kills = int(os.environ.get("BCMDIST_KILLS", "40"))
+def test_kills_and_restores_from_copies_lose_nothing(redis_server, tmp_path):
+    model, kills = prepared(tmp_path), int(os.environ.get("BCMDIST_KILLS", "40"))
     print(f"seed {SEED}")
     shutil.copytree(model, tmp_path / "peaceful")
     campaign = Campaign(model, redis_server, tmp_path)
