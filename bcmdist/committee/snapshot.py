@@ -5,6 +5,7 @@ commit (`successor`) and returns its snapshot.
 """
 
 import contextlib
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -25,7 +26,9 @@ from bcmdist.experts.tasks import Contribution, EPExpert, Expert
 from bcmdist.model.model import Model
 from bcmdist.runtime.task import Task
 from bcmdist.runtime.timing import StageTimer
+from bcmdist.storage.blobs import canonical_json
 from bcmdist.storage.commits import Commit, ModelStore, Reference, open_store
+from bcmdist.storage.fields import read_back
 from bcmdist.storage.ledger import Entry
 
 
@@ -233,14 +236,14 @@ class Snapshot:
         offsets = self.offsets | (offsets or {})
         stages = stages or StageTimer()
         known = self.facts.changed(**{"seconds": stages.added_to(self.facts.seconds)} | facts)
-        heard = {"segments": segments, "partitions": len(ledger), "offsets": offsets, "identity": self.identity}
+        heard = {"segments": segments, "ledger": ledger, "offsets": offsets, "identity": self.identity}
         write_commit(store, self.commit + 1, self.model, committee, known, **heard)
         made = {"segments": segments, "ledger": ledger, "offsets": offsets, "facts": known}
         return replace(self, committee=committee, commit=self.commit + 1, **made)
 
     def written(self, store, committee, ledger, facts) -> "Snapshot":
         """The first commit of another model directory with the same model."""
-        heard = {"segments": store.extended((), ledger), "partitions": len(ledger)}
+        heard = {"segments": store.extended((), ledger), "ledger": ledger}
         write_commit(store, 1, self.model, committee, facts, **heard)
         return from_commit(store, store.load(1))
 
@@ -267,19 +270,21 @@ def from_commit(store: ModelStore, commit: Commit) -> Snapshot:
 
 
 def write_commit(
-    store: ModelStore, number, model, committee, facts: Facts, *, segments=(), partitions=0, offsets=None, identity=None
+    store: ModelStore, number, model, committee, facts: Facts, *, segments=(), ledger=(), offsets=None, identity=None
 ) -> Reference:
-    """Commit a model, its committee, and what else is known; the reference of the commit.
+    """Commit a model, its committee, and what else is known, once it was read back; the reference of the commit.
 
     Parameters
     ----------
-    segments, partitions : hashes of the ledger's segments, and the number of its entries
+    segments, ledger : hashes of the ledger's segments, and its entries
     offsets : where to read on, by the name of a source
     identity : of the model; a new one by default, for a first commit
 
     Raises
     ------
     CommitConflict
+    CommitRefused
+        No reader would accept it.
     NotFinite
         Messages have ruined the committee.
     """
@@ -292,7 +297,12 @@ def write_commit(
         )
     arrays |= {"eta": total.eta, "precision": total.precision}
     all_facts = {"model": model_facts, "fit": facts.to_json(), "evidence": total.evidence, "rows": total.rows}
-    all_facts["partitions"] = partitions
+    all_facts["partitions"] = len(ledger)
+    with read_back(f"{store.storage.url}: commit {number}"):
+        read = json.loads(canonical_json(all_facts))
+        sound_committee(
+            store.storage.url, Commit(number, identity or "", arrays, read, segments, tuple(ledger), offsets or {})
+        )
     digests = store.put_arrays(arrays, before=store.arrays_before(number))
     return store.commit(
         number, identity=identity, arrays=digests, facts=all_facts, segments=segments, offsets=offsets or {}

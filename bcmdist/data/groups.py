@@ -10,6 +10,7 @@ from zarr.core.sync import sync
 from zarr.storage import LocalStore
 
 from bcmdist.data.checks.checked_store import CheckedStore, safe_name
+from bcmdist.data.schema import MOST_COLUMNS
 from bcmdist.data.schemes import reader_of
 from bcmdist.data.values import since
 from bcmdist.errors import (
@@ -111,6 +112,11 @@ def open_array(group, url, name) -> zarr.Array:
         raise UnsafeData(
             f"{url}: expected at most {MOST_ROWS:,} rows and columns in {name}, its metadata declare shape "
             f"{array.shape}; restore them from a copy"
+        )
+    if max(array.shape[1:], default=0) > MOST_COLUMNS:
+        raise UnsafeData(
+            f"{url}: expected at most {MOST_COLUMNS:,} columns in {name}, its metadata declare shape {array.shape}; "
+            "restore them from a copy, or leave out columns"
         )
     return array
 

@@ -107,14 +107,19 @@ def twice():
     return pa.RecordBatch.from_arrays([pa.array([1.0]), pa.array([2.0]), pa.array([2.0])], names=["y", "X", "X"])
 
 
-def without_schema(payload):
+def headless(payload):
+    """A stream without its schema."""
     return payload[8 + int.from_bytes(payload[4:8], "little") :]
+
+
+END = b"\xff\xff\xff\xff\0\0\0\0"  # of a stream
+COMPRESSED = {"y": [1.0], "a": [1.0]}, pa.ipc.IpcWriteOptions(compression="zstd")
 
 
 WRONG = {
     "nothing": (b"", InvalidData, "an Arrow IPC stream with a record batch, it cannot be read"),
     "text": (b"hello, world, this is no arrow", InvalidData, "an Arrow IPC stream with a record batch, it cannot"),
-    "no schema": (without_schema(ipc({"y": [1.0]}, batches=2)), InvalidData, "a message of type record batch"),
+    "no schema": (headless(ipc({"y": [1.0]}, batches=2)), InvalidData, "a message of type record batch"),
     "schema only": (ipc({"y": [1.0], "a": [1.0]}, batches=0), InvalidData, "an Arrow IPC stream with a record batch"),
     "torn": (encode(np.ones((9, 2)), np.ones(9))[:-60], InvalidData, "an Arrow IPC stream with a record batch"),
     "no rows": (encode(np.ones((0, 2)), np.ones(0)), InvalidData, "at least one row and one column, got 0 and 3"),
@@ -135,16 +140,61 @@ WRONG = {
     "null row": (ipc({"y": [1.0, 2.0], "X": lists([[1, 2], None])}), InvalidData, "a number in every row of X, some"),
     "null cell": (ipc({"y": [1.0, 2.0], "X": lists([[1, 2], [3, None]])}), InvalidData, "in every row of X, some are"),
     "compressed": (
-        ipc({"y": [1.0], "a": [1.0]}, pa.ipc.IpcWriteOptions(compression="zstd")),
+        ipc(*COMPRESSED),
         UnsafeData,
-        "expected one uncompressed record batch without dictionaries, got another record batch; publish",
+        "expected uncompressed record batches without dictionaries, got another record batch; publish",
     ),
     "dictionary": (
         ipc({"y": [1.0], "a": [1.0], "c": pa.array(["x"]).dictionary_encode()}),
         UnsafeData,
         "without dictionaries, got another dictionary; publish",
     ),
+    "second batch torn": (
+        ipc({"y": [1.0], "a": [1.0]}, batches=2)[:-60],
+        InvalidData,
+        "with a record batch, it cannot",
+    ),
+    "second batch compressed": (
+        ipc({"y": [1.0], "a": [1.0]})[: -len(END)] + headless(ipc(*COMPRESSED)),
+        UnsafeData,
+        "expected uncompressed record batches without dictionaries, got another record batch; publish",
+    ),
+    "second stream": (
+        encode(np.ones((3, 2)), np.ones(3)) * 2,
+        InvalidData,
+        r"expected nothing behind the end of its Arrow stream, got \d+ bytes; publish",
+    ),
+    "something behind": (encode(np.ones((3, 2)), np.ones(3)) + b"x", InvalidData, "expected nothing .* got 1 bytes"),
 }
+
+
+def several(sizes):
+    """A stream of record batches of so many rows, which count on from each other."""
+    batches = [
+        pa.record_batch({"X": lists(np.arange(2.0 * size).reshape(size, 2).tolist()), "y": np.arange(size) + 100.0 * k})
+        for k, size in enumerate(sizes)
+    ]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize("sizes", [(3, 3, 3), (1, 0, 5), (0, 2)])
+def test_all_batches_of_a_stream_are_read(monkeypatch, sizes):
+    columns = decoded(several(sizes), monkeypatch)
+    expected = [np.arange(2.0 * size).reshape(size, 2) for size in sizes]
+    np.testing.assert_array_equal(columns["X"], np.concatenate(expected))
+    np.testing.assert_array_equal(columns["y"], np.concatenate([np.arange(n) + 100.0 * k for k, n in enumerate(sizes)]))
+
+
+def test_batches_that_are_too_large_together_are_refused_before_one_is_decoded(monkeypatch):
+    monkeypatch.setattr(stream, "LARGEST_BYTES", 10 * 3 * 8)
+    monkeypatch.setattr(pa.ipc, "read_record_batch", None)
+    with pytest.raises(UnsafeData, match="at most 240 bytes of rows, it declares 11 rows x 3 columns x 8; publish"):
+        shape_of({b"data": several((5, 6))}, ENTRY, "X", "y", COMPANIONS)
+    assert shape_of({b"data": several((4, 6))}, ENTRY, "X", "y", COMPANIONS)[:3] == (10, 2, ())
 
 
 @pytest.mark.parametrize("case", WRONG)
