@@ -92,6 +92,10 @@ class CommitConflict(BcmdistError, FileExistsError):
     was written."""
 
 
+class CommitRefused(BcmdistError, ValueError):
+    """What was to be committed is nothing that a reader would accept; nothing was committed."""
+
+
 class ModelsDiffer(BcmdistError, ValueError):
     """Two models cannot be joined, because they differ or share data."""
 

@@ -11,8 +11,10 @@ from bcmdist.committee.snapshot import Snapshot
 from bcmdist.model.model import named_parameters
 from bcmdist.prediction.arrivals.drift import told
 from bcmdist.prediction.scoring.surprise import from_facts
+from bcmdist.runtime.threads import one_thread
 
 
+@one_thread()
 def info(snapshot: Snapshot) -> dict:
     """Figures of `bcmdist info`."""
     model, facts, degrees = snapshot.model, snapshot.facts, snapshot.degrees_of_freedom

@@ -5,6 +5,7 @@ commit (`successor`) and returns its snapshot.
 """
 
 import contextlib
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -25,7 +26,9 @@ from bcmdist.experts.tasks import Contribution, EPExpert, Expert
 from bcmdist.model.model import Model
 from bcmdist.runtime.task import Task
 from bcmdist.runtime.timing import StageTimer
+from bcmdist.storage.blobs import canonical_json
 from bcmdist.storage.commits import Commit, ModelStore, Reference, open_store
+from bcmdist.storage.fields import read_back
 from bcmdist.storage.ledger import Entry
 
 
@@ -253,14 +256,14 @@ class Snapshot:
         offsets = self.offsets | (offsets or {})
         stages = stages or StageTimer()
         known = self.facts.changed(**{"seconds": stages.added_to(self.facts.seconds)} | facts)
-        heard = {"segments": segments, "partitions": len(ledger), "offsets": offsets, "identity": self.identity}
+        heard = {"segments": segments, "ledger": ledger, "offsets": offsets, "identity": self.identity}
         made = write_commit(store, self.commit + 1, self.model, committee, known, parent=self.digest, **heard)
         changed = {"segments": segments, "ledger": ledger, "offsets": offsets, "facts": known, "digest": made.digest}
         return replace(self, committee=committee, commit=self.commit + 1, **changed)
 
     def written(self, store, committee, ledger, facts) -> "Snapshot":
         """The first commit of another model directory with the same model."""
-        heard = {"segments": store.extended((), ledger), "partitions": len(ledger)}
+        heard = {"segments": store.extended((), ledger), "ledger": ledger}
         write_commit(store, 1, self.model, committee, facts, **heard)
         return from_commit(store, store.load(1))
 
@@ -295,16 +298,16 @@ def write_commit(
     facts: Facts,
     *,
     segments=(),
-    partitions=0,
+    ledger=(),
     offsets=None,
     identity=None,
     parent=None,
 ) -> Reference:
-    """Commit a model, its committee, and what else is known; the reference of the commit.
+    """Commit a model, its committee, and what else is known, once it was read back; the reference of the commit.
 
     Parameters
     ----------
-    segments, partitions : hashes of the ledger's segments, and the number of its entries
+    segments, ledger : hashes of the ledger's segments, and its entries
     offsets : where to read on, by the name of a source
     identity : of the model; a new one by default, for a first commit
     parent : SHA-256 of the record of the commit before; of any by default
@@ -312,6 +315,8 @@ def write_commit(
     Raises
     ------
     CommitConflict
+    CommitRefused
+        No reader would accept it.
     NotFinite
         Messages have ruined the committee.
     """
@@ -324,7 +329,20 @@ def write_commit(
         )
     arrays |= {"eta": total.eta, "precision": total.precision}
     all_facts = {"model": model_facts, "fit": facts.to_json(), "evidence": total.evidence, "rows": total.rows}
-    all_facts["partitions"] = partitions
+    all_facts["partitions"] = len(ledger)
+    with read_back(f"{store.storage.url}: commit {number}"):
+        read = json.loads(canonical_json(all_facts))
+        made = Commit(
+            number=number,
+            identity=identity or "",
+            digest="",
+            arrays=arrays,
+            facts=read,
+            segments=tuple(segments),
+            ledger=tuple(ledger),
+            offsets=offsets or {},
+        )
+        sound_committee(store.storage.url, made)
     digests = store.put_arrays(arrays, before=store.arrays_before(number))
     return store.commit(
         number,

@@ -28,6 +28,7 @@ from bcmdist.errors import CommitConflict, ModelDamaged, ModelNotFound
 from bcmdist.storage import blobs, canary, history, leases, pruning, segments
 from bcmdist.storage.blobs import BlobReference as BlobReference  # with the other reference, for whoever has tasks
 from bcmdist.storage.blobs import sha256
+from bcmdist.storage.fields import read_back
 from bcmdist.storage.interface import Storage
 from bcmdist.storage.ledger import Entry
 from bcmdist.storage.locate import open_storage
@@ -80,7 +81,7 @@ class ModelStore:
     put_arrays, get_array, transient = blobs.put_arrays, blobs.get_array, blobs.transient
     copy_blobs, discard_uncommitted = blobs.copy_blobs, blobs.discard_uncommitted
     put_segment, get_segment, extended = segments.put_segment, segments.get_segment, segments.extended
-    hold, opened, held = leases.hold, leases.opened, leases.held
+    hold, opened, held, alone = leases.hold, leases.opened, leases.held, leases.alone
     prune, history, canary = pruning.prune, history.history, canary.canary
 
     def __init__(self, storage: Storage):
@@ -202,11 +203,17 @@ class ModelStore:
         ------
         CommitConflict
             Somebody else has written this number, or the commit before is another one.
+        CommitRefused
+            No reader would accept the record.
         """
         if parent is not None:
             self.refuse_other(number - 1, parent)
         identity = identity or (self.identity(number - 1) if number > 1 else uuid4().hex)
-        text = record_text(number, identity=identity, arrays=arrays, facts=facts, segments=segments, offsets=offsets)
+        with read_back(f"{self.storage.url}: commit {number}"):
+            text = record_text(
+                number, identity=identity, arrays=arrays, facts=facts, segments=segments, offsets=offsets
+            )
+            read_record(number, text, self.storage.url)
         self.storage.settle("commits")  # the record before this one, whose writer may not have got as far as that
         made = number > self.pruned() and self.storage.put_if_absent(record_name(number), text)
         if not made or number <= self.pruned():

@@ -3,7 +3,7 @@
 import click
 
 from bcmdist.app.cli.jobs import jobs_option
-from bcmdist.app.cli.options import NO_TLS, Command, chosen_tls, json_option, security_shown
+from bcmdist.app.cli.options import NO_TLS, Command, NumberWithin, WholeWithin, chosen_tls, json_option, security_shown
 from bcmdist.app.cli.output import report
 from bcmdist.errors import MissingExtra
 from bcmdist.runtime.portion import Portion
@@ -19,20 +19,46 @@ SCOPES = ("read", "ingest", "admin")
 @click.option("--tls-cert", metavar="FILE.pem", help="Certificate, with those that it rests on.")
 @click.option("--tls-key", metavar="FILE.pem", help="Its key.")
 @click.option("--allowed-host", "allowed", multiple=True, metavar="NAME", help="Further name of this service.")
-@click.option("--max-body", "body_bytes", type=int, default=2**24, show_default=True, metavar="BYTES")
+@click.option("--max-body", "body_bytes", type=WholeWithin(1, 2**40), default=2**24, show_default=True, metavar="BYTES")
 @click.option(
     "--max-rows",
     "rows",
-    type=int,
+    type=WholeWithin(1, 10**9),
     default=100_000,
     show_default=True,
     help="Of one request; one whose inputs are uncertain counts as 256.",
 )
-@click.option("--max-seconds", "answer_seconds", type=float, default=60.0, show_default=True, help="Until an answer.")
-@click.option("--max-body-seconds", "body_seconds", type=float, default=20.0, show_default=True, help="Of sending it.")
-@click.option("--max-rate", "per_second", type=float, default=200.0, show_default=True, help="Requests a second each.")
 @click.option(
-    "--max-waiting", "waiting_rows", type=int, default=10**6, show_default=True, help="Rows that wait to be committed."
+    "--max-seconds",
+    "answer_seconds",
+    type=NumberWithin(0, 86_400, above=True),
+    default=60.0,
+    show_default=True,
+    help="Until an answer.",
+)
+@click.option(
+    "--max-body-seconds",
+    "body_seconds",
+    type=NumberWithin(0, 86_400, above=True),
+    default=20.0,
+    show_default=True,
+    help="Of sending it.",
+)
+@click.option(
+    "--max-rate",
+    "per_second",
+    type=NumberWithin(0, 1e6, above=True),
+    default=200.0,
+    show_default=True,
+    help="Requests a second each.",
+)
+@click.option(
+    "--max-waiting",
+    "waiting_rows",
+    type=WholeWithin(1, 10**12),
+    default=10**6,
+    show_default=True,
+    help="Rows that wait to be committed.",
 )
 @click.option("--rows", "rows_folder", metavar="DIR", help="Rows of requests, on a disk [default: MODELS_DIR/.rows].")
 @click.option(
@@ -106,7 +132,7 @@ def tokens() -> None:
 @click.argument("file")
 @click.argument("name")
 @click.option("--scope", "scopes", multiple=True, required=True, type=click.Choice(SCOPES), help="What it is good for.")
-@click.option("--days", type=click.FloatRange(min=0), help="Until it expires [default: never].")
+@click.option("--days", type=NumberWithin(0, 36_500), help="Until it expires [default: never].")
 @json_option
 def add(file, name, scopes, days, as_json) -> dict:
     """Make a token, which is shown this once.
