@@ -57,6 +57,8 @@ class Commit:
     ledger: tuple[Entry, ...]
     offsets: dict[str, Any]
     """where to read on, JSON-ready, by the name of a source"""
+    digest: str = ""
+    """SHA-256 of its record"""
 
 
 @dataclass(frozen=True)
@@ -176,13 +178,23 @@ class ModelStore:
             raise self.taken(number) from error
 
     def commit(
-        self, number, *, arrays: Mapping[str, str], facts, segments, offsets, identity: str | None = None
+        self,
+        number,
+        *,
+        arrays: Mapping[str, str],
+        facts,
+        segments,
+        offsets,
+        identity: str | None = None,
+        parent: str | None = None,
     ) -> Reference:
         """Write record `number`.
 
         Parameters
         ----------
         identity : of the model; by default that of the commit before, and a new one for the first commit
+        parent : SHA-256 of the record of the commit before, of which arrays and ledger are the continuation; by default
+            whatever is there
         arrays : hashes by name, from `put_arrays`
         facts : JSON-ready
         segments : hashes of ledger segments, from `extended`
@@ -191,10 +203,12 @@ class ModelStore:
         Raises
         ------
         CommitConflict
-            Somebody else has written this number.
+            Somebody else has written this number, or the commit before is another one.
         CommitRefused
             No reader would accept the record.
         """
+        if parent is not None:
+            self.refuse_other(number - 1, parent)
         identity = identity or (self.identity(number - 1) if number > 1 else uuid4().hex)
         with read_back(f"{self.storage.url}: commit {number}"):
             text = record_text(
@@ -208,6 +222,18 @@ class ModelStore:
         with contextlib.suppress(OSError):  # the commit is made: without a witness, nobody could tell its loss
             self.storage.put_if_absent(self.acknowledged_name(number), b"")
         return Reference(self.storage.url, number, sha256(text))
+
+    def _digest(self, number):
+        """Hash of the record of a commit; None where there is none."""
+        try:
+            return self.reference(number).digest
+        except ModelNotFound:
+            return None
+
+    def refuse_other(self, number, digest: str) -> None:
+        """Raise `CommitConflict` where commit `number` is not there, or its record has another SHA-256."""
+        if self._digest(number) != digest:
+            raise self.taken(number + 1)
 
     def taken(self, number) -> CommitConflict:
         """The error for a number that somebody else has written."""
@@ -242,10 +268,8 @@ class ModelStore:
         head = self.head()
         if not head or head < number or identity_of(self.record(head)) != identity:
             return False
-        try:
-            return self.reference(number).digest == digest
-        except ModelNotFound:
-            return number <= self.pruned()
+        found = self._digest(number)
+        return number <= self.pruned() if found is None else found == digest
 
     def reference(self, number) -> Reference:
         """Reference of an existing commit."""
@@ -254,10 +278,11 @@ class ModelStore:
     def load(self, number=None) -> Commit:
         """A commit with its arrays and ledger; the newest by default."""
         if number is None:
-            return self._newest()
+            return self._of_newest(self.load)
         if number <= self.pruned() and number not in self.numbers():
             raise self._not_found(number)
-        record = self.record(number)
+        text = self._record_bytes(number)
+        record = read_record(number, text, self.storage.url)
         arrays = {name: self.get_array(digest) for name, digest in record["arrays"].items()}
         ledger = tuple(entry for segment in record["segments"] for entry in self.get_segment(segment))
         return Commit(
@@ -268,13 +293,19 @@ class ModelStore:
             segments=tuple(record["segments"]),
             ledger=ledger,
             offsets=record["offsets"],
+            digest=sha256(text),
         )
 
-    def _newest(self):
+    def newest(self) -> Reference:
+        """Reference of the newest commit; errors as of `load`."""
+        return self._of_newest(self.reference)
+
+    def _of_newest(self, read):
+        """What `read` makes of the newest number."""
         while True:
             number = self.head()
             try:
-                return self.load(number)
+                return read(number)
             except (ModelNotFound, ModelDamaged):
                 if self.head() == number:  # else it has been pruned meanwhile
                     raise
