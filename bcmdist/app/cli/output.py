@@ -63,7 +63,7 @@ def readable(value) -> str:
 def in_words(figures) -> dict:
     """Figures for a table: shared lengthscales are one, decisions and what is known of errors are sentences, and of
     the history each commit has its line."""
-    lines = {name: Lines(map(write, figures[name])) for name, write in LISTED.items() if name in figures}
+    lines = {name: Lines(map(write, figures[name])) for name, write in LISTED.items() if figures.get(name)}
     figures = figures | lines
     if "decisions" not in figures:  # of no fit, or of a mixture
         return figures
@@ -95,7 +95,13 @@ def _entry(entry):
     return f"{entry['key']}: {entry['rows']:,} rows{counts}"
 
 
-LISTED = {"history": _commit, "ledger": _entry}
+def _ingester(one):
+    """An ingester that waits for rows, or is dead, in a line."""
+    state = "alive" if one["alive"] else "dead, start it again"
+    return f"{one['source']}: {state}, seen {one['seconds']:.0f} s ago"
+
+
+LISTED = {"history": _commit, "ledger": _entry, "ingesters": _ingester}
 
 
 def _errors(told):

@@ -68,9 +68,9 @@ class Service:
         served = self.catalogue[name]
         with served.using() as loaded:
             known = loaded.fitted.info() | {"categorical": loaded.member.model.likelihood.categorical}
-        rows, seconds = served.behind()
-        behind = {"waiting_rows": served.writer.waiting, "lag": {"rows": rows, "seconds": seconds}}
-        return finite(known | {"model": name, **behind, "renewed": served.heard_at})
+        behind = {"waiting_rows": served.writer.waiting, "lag": served.behind()}
+        ingesters = [{"alive": one.alive, "seconds": one.seconds} for one in served.ingesters]
+        return finite(known | {"model": name, **behind, "ingesters": ingesters, "renewed": served.heard_at})
 
     def calibration(self, name, *, under_model) -> dict:
         """How often intervals hold: of rows that were predicted before they were heard and, if asked for, under the
@@ -115,12 +115,15 @@ class Service:
                     "bcmdist_model_partitions": len(loaded.member.ledger),
                     "bcmdist_model_commit": loaded.member.commit,
                     "bcmdist_model_waiting_rows": served.writer.waiting,
-                    "bcmdist_model_lag_rows": behind[0],
-                    "bcmdist_model_lag_seconds": behind[1],
+                    "bcmdist_model_lag_rows": behind["rows"],
+                    "bcmdist_model_lag_seconds": behind["seconds"],
+                    "bcmdist_model_ingesters": len(served.ingesters) - served.dead_ingesters,
+                    "bcmdist_model_dead_ingesters": served.dead_ingesters,
                     "bcmdist_model_renewed_timestamp_seconds": served.heard_at,
                 }
             for metric, value in values.items():
-                gauges.setdefault(metric, []).append(({"model": name}, float(value)))
+                if value is not None:
+                    gauges.setdefault(metric, []).append(({"model": name}, float(value)))
         return self.metrics.text(gauges)
 
     def log_error(self, error: BaseException) -> None:
