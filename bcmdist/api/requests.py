@@ -68,7 +68,7 @@ class IngestRequest:
     options: IngestOptions = field(default_factory=IngestOptions)
     """its `stop` is not stored"""
     take_over: Annotated[float | None, "SECONDS", Bounds(0.0, 1e9)] = None
-    """of a stream: take entries that another process has left unacknowledged for so long [default: 30]"""
+    """with --watch, of a stream: take entries that another process works on for so long [default: 30]"""
     unseen: Literal["error", "other"] | None = None
     """of a file: levels that were not there in training are refused, or a level of their own [default: as in
     training]"""

@@ -65,6 +65,8 @@ def in_words(figures) -> dict:
     the history each commit has its line."""
     lines = {name: Lines(map(write, figures[name])) for name, write in LISTED.items() if figures.get(name)}
     figures = figures | lines
+    if (figures.get("lag") or {"rows": 0})["rows"] is None:
+        figures["lag"] = "unknown"
     if "decisions" not in figures:  # of no fit, or of a mixture
         return figures
     shared = figures["shared_lengthscales"]
