@@ -24,7 +24,7 @@ from bcmdist.data.dataset import Dataset, check_names, describe, open_data
 from bcmdist.data.outputs import new_output
 from bcmdist.data.partition import aligned_partitions
 from bcmdist.data.predictions import LARGEST_OUTPUT_CHUNK, create_predictions, output_names
-from bcmdist.errors import InvalidOption, ModelNotFound
+from bcmdist.errors import InvalidOption, ModelDamaged, ModelNotFound
 from bcmdist.learning.sampling.chains import load_chains, mixing, mixing_advice
 from bcmdist.prediction.datasets import way_of
 from bcmdist.prediction.fitted import Fitted
@@ -73,7 +73,14 @@ class Stored(Sequence[GBCM]):
 
 
 def _load(reference):
-    return GBCM.load(reference.url, commit=reference.number)
+    """The committee behind a reference; `ModelDamaged` where another one has taken its place."""
+    gbcm = GBCM.load(reference.url, commit=reference.number)
+    if gbcm.snapshot.digest != reference.digest:
+        raise ModelDamaged(
+            f"{reference.url}: expected record {reference.digest[:12]} at commit {reference.number}, found "
+            f"{gbcm.snapshot.digest[:12]}; load the mixture again, or restore it from a copy"
+        )
+    return gbcm
 
 
 @dataclass(frozen=True)

@@ -139,6 +139,19 @@ def test_a_model_replaced_by_a_mixture_and_that_by_another(models, fitted_once, 
     assert refused.status_code == 422
 
 
+@pytest.mark.parametrize("successor", ["wave", "mixture"])
+def test_points_that_reach_a_mixture_that_was_replaced_are_predicted_by_its_successor(
+    models, fitted_once, tmp_path, successor
+):
+    """Members of a mixture are read when they are needed; none of these is there any more."""
+    wave, other = fitted_once / "wave", fitted_once / "other"
+    successors = {"wave": wave, "mixture": make_mixture(tmp_path / "2", other, other)}
+    put_in_place(models, make_mixture(tmp_path / "1", wave, wave))
+    with asked(models) as client:
+        put_in_place(models, successors[successor])
+        np.testing.assert_allclose(mean(client), of_model(wave if successor == "wave" else other), rtol=1e-12)
+
+
 def test_rows_of_a_model_that_is_removed_are_answered(models, monkeypatch):
     ingest = GBCM.ingest
 

@@ -10,6 +10,7 @@ from bcmdist.app.journal import Journal
 from bcmdist.app.service.answers import without_places
 from bcmdist.app.service.catalogue import Catalogue
 from bcmdist.app.service.loaded import Version
+from bcmdist.app.service.names import of_figures
 from bcmdist.app.service.served import Served
 from bcmdist.app.service.work import Work
 from bcmdist.errors import BcmdistError, InvalidOption
@@ -47,7 +48,7 @@ class Board:
         with served.using() as loaded, self._lock:
             version, shown = self._shown.get(name, (None, {}))
             if version != loaded.version:
-                shown = finite({"model": name, "commit": loaded.state, **_figures(loaded)})
+                shown = finite({"model": name, "commit": loaded.state, **_figures(loaded, self._work.folders)})
                 self._shown[name] = loaded.version, shown
         return shown
 
@@ -87,7 +88,7 @@ def _brief(served: Served) -> dict:
         }
 
 
-def _figures(loaded):
+def _figures(loaded, folders):
     try:
         snapshot = loaded.committee.snapshot
     except InvalidOption:  # a mixture
@@ -95,15 +96,15 @@ def _figures(loaded):
     return {
         "relevance": figures.relevance(snapshot),
         "calibration": figures.calibration(snapshot),
-        **figures.drift(snapshot),
+        **of_figures(figures.drift(snapshot), snapshot.ledger),
         "history": figures.growth(snapshot),
-        "view": _view(loaded, snapshot),
+        "view": _view(loaded, snapshot, folders),
     }
 
 
-def _view(loaded, snapshot):
+def _view(loaded, snapshot, folders):
     """Predictions that can be drawn; why there are none where they need more than inputs."""
     try:
         return figures.view(snapshot, lambda X: loaded.predict(X, method=None)[1])
     except BcmdistError as error:
-        return {"message": without_places(str(error))}
+        return {"message": without_places(str(error), folders)}

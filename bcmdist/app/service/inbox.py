@@ -33,7 +33,7 @@ from bcmdist.data.schema import Schema, is_text
 from bcmdist.data.writing import packed_dataset
 from bcmdist.errors import ChunkConflict, InvalidData, InvalidOption, UnsupportedTarget
 from bcmdist.model.targets import model_rows
-from bcmdist.prediction.new_rows import new_inputs
+from bcmdist.prediction.new_rows import new_inputs, refuse_unread
 from bcmdist.storage.disk import LocalStorage
 from bcmdist.storage.ledger import Entry, named_range
 
@@ -73,7 +73,7 @@ class Inbox:
         Raises
         ------
         InvalidOption
-            The key is none.
+            The key is none, or the likelihood does not read a companion.
         ChunkConflict
             Other rows came under the key.
         InvalidData, InvalidDtype, UnsupportedTarget
@@ -92,7 +92,7 @@ class Inbox:
             parts = _parts(gbcm, url)
             absorbed = all(part.key in gbcm.snapshot.heard for part in parts)
             if not absorbed:
-                _refuse_unfit(gbcm, parts, url if written else None)
+                _refuse_unfit(gbcm, parts, url, new=written)
         answer = {"rows": len(columns[gbcm.model.y_name]), "partitions": len(parts), "digest": digest}
         return Received(gbcm.snapshot.identity, tuple(parts), answer, absorbed)
 
@@ -152,14 +152,16 @@ def _refreshed(url):
     return True
 
 
-def _refuse_unfit(gbcm, parts, written):
-    """Raise where a model cannot absorb rows, which are removed where they were written just now."""
+def _refuse_unfit(gbcm, parts, url, *, new):
+    """Raise where a model cannot absorb rows, which are removed if they are new; in words that name no file."""
     try:
         for part, rows in read_all(parts):
             model_rows(gbcm.model, part, rows)
-    except BaseException:
-        if written:
-            os.unlink(written)
+    except BaseException as error:
+        if new:
+            os.unlink(url)
+        if isinstance(error, InvalidData):
+            raise type(error)(str(error).replace(url, "rows")) from error
         raise
 
 
@@ -172,6 +174,8 @@ def _parts(gbcm, url):
 def _columns(gbcm, X, y, companions):
     """Arrays as they are kept, checked as far as they can be by themselves, and the names in them."""
     model = gbcm.model
+    for name in companions.keys() - {"weight"}:
+        refuse_unread(model, name)
     X, y = new_inputs(model, X), np.asarray(y)
     if not len(X) or y.shape != (len(X),):
         raise InvalidData(f"y: expected a target for each of the {len(X)} rows of X, at least one, got {len(y)}")

@@ -28,8 +28,8 @@ class Loaded(ABC):
     fitted: GBCM | Mixture
     state: str
     """as answers name it: number of the commit, or how many members a mixture has"""
-    version: Version
-    """what no other state has, also of another model under the same path"""
+    version: Version | None
+    """what no other state has, also of another model under the same path; None of what lies under no path"""
 
     @abstractmethod
     def predict(self, X, *, method, X_variance=None, inputs=None, **how) -> tuple[str, dict[str, np.ndarray]]:
@@ -102,7 +102,6 @@ class Members(Loaded):
     """A mixture, which never changes; its members are loaded when they are needed."""
 
     def __init__(self, mixture: Mixture):
-        assert mixture.contents, "it was loaded"
         self.fitted, self.mixture, self.version = mixture, mixture, mixture.contents
         self.state = f"mixture of {len(mixture.members)}"
         self._first = mixture.members[0]

@@ -64,7 +64,7 @@ async def in_time(service: Service, work: Callable[[], Awaitable[Any]]) -> Any:
             504, "Timeout", "expected an answer in time, it takes longer; ask again, with the same key for rows"
         ) from error
     except (BcmdistError, OSError) as error:
-        answer = refused(error)
+        answer = refused(error, service.work.folders)
         if answer.status >= 500:
             service.log_error(error)
         raise answer from error
@@ -187,7 +187,8 @@ async def rows(
     service: Asked,
     idempotency_key: Annotated[str, Header(min_length=1, max_length=200, pattern=r"^[!-~]+$")],
 ) -> Response:
-    """Let a model hear rows, once; answered when they are committed, and again under the same Idempotency-Key."""
+    """Let a model absorb rows, once; answered when they are committed, and again under the same Idempotency-Key for as
+    long as the model has them."""
     served = service.catalogue[name]
     refuse_behind(served, service.limits.waiting_rows)
     kept, before, done = await in_thread(

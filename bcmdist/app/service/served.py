@@ -9,8 +9,9 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from typing import TypeVar
 
 from bcmdist.api.gbcm import GBCM
 from bcmdist.app.service.inbox import Inbox, Received
@@ -19,11 +20,12 @@ from bcmdist.app.service.writer import Writer, not_served
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.data.partition import Partition
 from bcmdist.data.sources.delivery import Delivery
-from bcmdist.errors import CommitConflict
+from bcmdist.errors import BcmdistError, CommitConflict
 from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.storage.commits import open_store
 from bcmdist.storage.heartbeats import BEAT_SECONDS, Heartbeat, heartbeats
 
+Answer = TypeVar("Answer")
 TRIES = 3  # to commit rows, while others replace the model or what follows a commit fails
 log = logging.getLogger("bcmdist.app.service")
 
@@ -81,6 +83,19 @@ class Served:
             yield loaded
         finally:
             self._leave(loaded)
+
+    def ask(self, question: Callable[[Loaded], Answer]) -> Answer:
+        """The answer of the newest state to a question; where it fails since another has taken its place, whose files
+        are there now, the answer of that."""
+        try:
+            with self.using() as loaded:
+                return question(loaded)
+        except (BcmdistError, OSError):
+            self.renew()
+            with self.using() as newest:
+                if newest.version == loaded.version:
+                    raise
+                return question(newest)
 
     def _leave(self, loaded):
         with self._lock:

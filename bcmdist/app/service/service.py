@@ -17,6 +17,7 @@ from bcmdist.app.service.board import Board
 from bcmdist.app.service.catalogue import KEEP_DAYS, Catalogue
 from bcmdist.app.service.limits import Limits
 from bcmdist.app.service.metrics import Metrics
+from bcmdist.app.service.names import of_figures
 from bcmdist.app.service.together import Together
 from bcmdist.app.service.work import Work
 from bcmdist.errors import DataNotFound
@@ -67,7 +68,8 @@ class Service:
         """Figures of `bcmdist info`, but for places."""
         served = self.catalogue[name]
         with served.using() as loaded:
-            known = loaded.fitted.info() | {"categorical": loaded.member.model.likelihood.categorical}
+            known = of_figures(loaded.fitted.info(), loaded.member.ledger)
+            known["categorical"] = loaded.member.model.likelihood.categorical
         behind = {"waiting_rows": served.writer.waiting, "lag": served.behind()}
         ingesters = [{"alive": one.alive, "seconds": one.seconds} for one in served.ingesters]
         return finite(known | {"model": name, **behind, "ingesters": ingesters, "renewed": served.heard_at})
@@ -92,7 +94,8 @@ class Service:
     def drift(self, name) -> dict:
         """Whether what arrives still looks as the model expects."""
         with self.catalogue[name].using() as loaded:
-            return {"model": name, **figures.drift(loaded.committee.snapshot)}
+            snapshot = loaded.committee.snapshot
+            return {"model": name, **of_figures(figures.drift(snapshot), snapshot.ledger)}
 
     def history(self, name) -> dict:
         """Commits of a model, oldest first, without offsets, which name places."""
