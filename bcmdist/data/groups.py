@@ -82,13 +82,19 @@ def open_group(url) -> zarr.Group:
         ) from error
 
 
-def open_array(group, url, name) -> zarr.Array:
-    """An array of numbers, whose metadata are believable and whose chunks can be decoded safely."""
+def find_array(group, url, name) -> zarr.Array | None:
+    """An array of a group, whatever it holds; None where there is none of that name.
+
+    Raises
+    ------
+    DataDamaged, StorageUnreachable, UnsafeData
+    """
     safe_name(name, str(url))
     try:
         with answering(url):
             array = group.get(name)
-            names = [] if array is not None else sorted(group.array_keys())  # lists what is being renamed
+            if array is not None:
+                array.attrs.asdict()  # raises where they are none
     except BcmdistError:
         raise
     except Exception as error:  # whatever zarr makes of the metadata
@@ -96,7 +102,20 @@ def open_array(group, url, name) -> zarr.Array:
         raise DataDamaged(
             f"{url}: the metadata of {name} cannot be read ({error}); restore them from a copy"
         ) from error
-    if not isinstance(array, zarr.Array):
+    return array if isinstance(array, zarr.Array) else None
+
+
+def open_array(group, url, name) -> zarr.Array:
+    """An array of numbers, whose metadata are believable and whose chunks can be decoded safely.
+
+    Raises
+    ------
+    DataNotFound, InvalidDtype; also as `find_array`
+    """
+    array = find_array(group, url, name)
+    if array is None:
+        with answering(url):
+            names = sorted(group.array_keys())
         raise DataNotFound(f"{url}: expected an array {name!r}, found {names}; name the array with --x or --y")
     if array.dtype.kind not in "fiub":
         raise InvalidDtype(
