@@ -46,6 +46,7 @@ def make_stored(folder):
         array = group.create_array(name, data=values, chunks=(20, *values.shape[1:]))
         array.attrs.update({"_ARRAY_DIMENSIONS": along, "coordinates": "height" if name == "y" else ""})
     GBCM.fit((X, np.sin(X[:, 0])), GIVEN, model=folder / "model")
+    assert X.shape == (ROWS, 2)
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +128,7 @@ def test_what_was_not_altered_is_used(stored, tmp_path):
         assert word == "used", (use, data, error)
 
 
+@pytest.mark.filterwarnings("ignore:.*the model knows no names")
 @pytest.mark.parametrize("file", ["y/zarr.json", "column/zarr.json", "row/zarr.json"])
 def test_torn_metadata_are_named(stored, tmp_path, file):
     shutil.copytree(stored / "v3.zarr", data := tmp_path / "v3.zarr")
