@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import tempfile
-import uuid
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from bcmdist.data.tables.writing import WRITERS, write_table
 from bcmdist.data.values import unpacked
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption
 from bcmdist.model.model import Model
+from bcmdist.storage.unfinished import partial
 
 # Rows of predictions that are written in one go.
 PIECE_ROWS = 65_536
@@ -104,7 +104,7 @@ def predicted(model: Model, data, out, x=None, id=None, unseen=None, *, roles: d
         yield Files(data, out, unused, out)
         return
     remote = "://" in str(out)
-    place = tempfile.mkdtemp() if remote else f"{os.path.abspath(out)}.partial-{uuid.uuid4().hex[:8]}"
+    place = tempfile.mkdtemp() if remote else partial(os.path.abspath(out))
     try:
         os.makedirs(place, exist_ok=remote)
         if is_file(data):

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import uuid
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +20,7 @@ from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.predictors import PREDICTORS, chosen_method
 from bcmdist.prediction.uncertain import forecast as steps_ahead
 from bcmdist.prediction.uncertain.ways import chosen_way
+from bcmdist.storage.unfinished import partial
 
 WAYS = (*steps_ahead.STEPS, "montecarlo")
 
@@ -219,7 +219,7 @@ def write_forecast(columns, out) -> None:
     ------
     DataExists, MissingExtra
     """
-    place = f"{os.path.abspath(out)}.partial-{uuid.uuid4().hex[:8]}"
+    place = partial(os.path.abspath(out))
     os.makedirs(place)
     try:
         table = f"{place}/table{ending(out)}"
