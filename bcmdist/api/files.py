@@ -58,8 +58,8 @@ class Files:
     out: str
     """where they are wanted"""
 
-    def finish(self) -> None:
-        """Make a table of the predictions, where one is wanted.
+    def finish(self, *, csv_safe=False) -> None:
+        """Make a table of the predictions, where one is wanted; `csv_safe` as in `write_table`.
 
         Raises
         ------
@@ -69,7 +69,7 @@ class Files:
         if self.predictions == self.out:
             return
         table = f"{os.path.dirname(self.predictions)}/table{ending(self.out)}"
-        write_table(table, _pieces(self.predictions))
+        write_table(table, _pieces(self.predictions), csv_safe=csv_safe)
         with taken_meanwhile(self.out):
             os.link(table, self.out)
 
