@@ -102,6 +102,8 @@ class PredictRequest:
     """of a file: column with the trials of the successes to predict"""
     id: Annotated[str | None, "NAME"] = None
     """of a file: column that names the rows"""
+    csv_safe: bool = False
+    """of a .csv output: put an apostrophe before texts that a spreadsheet would take for formulas (=, +, -, @)"""
     unseen: Literal["error", "other"] | None = None
     """of a file: levels that were not there in training are refused, or a level of their own [default: as in
     training]"""

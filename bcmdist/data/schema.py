@@ -63,7 +63,8 @@ def dimensions(array) -> tuple[str | None, ...]:
     if array.metadata.zarr_format == 3:
         return array.metadata.dimension_names or (None,) * array.ndim
     named = array.attrs.get("_ARRAY_DIMENSIONS")
-    return tuple(named) if isinstance(named, list) and len(named) == array.ndim else (None,) * array.ndim
+    valid = isinstance(named, list) and len(named) == array.ndim and all(isinstance(name, str) for name in named)
+    return tuple(named) if valid else (None,) * array.ndim
 
 
 def refuse_repeated(names, where, *, of="column") -> None:
