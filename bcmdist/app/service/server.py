@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import uvicorn
 
+from bcmdist.app.certificates import refuse_unusable
 from bcmdist.app.service.answers import without_places
 from bcmdist.app.service.app import make_app
 from bcmdist.app.service.gate import LOOPBACK
@@ -72,6 +73,8 @@ def serve(folder, where: Listening, limits: Limits, **work) -> None:
     ------
     DataNotFound, InvalidOption
     """
+    if where.tls_cert:
+        refuse_unusable(where.tls_cert, where.tls_key)
     tokens = Tokens(where.token_file) if where.token_file else None
     with _bound(where.host, where.port) as listening, one_thread():
         _log_to_stderr()
