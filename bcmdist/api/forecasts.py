@@ -21,6 +21,7 @@ from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.predictors import predictor_of
 from bcmdist.prediction.uncertain import forecast as steps_ahead
 from bcmdist.prediction.uncertain.ways import chosen_way
+from bcmdist.runtime.threads import one_thread
 
 WAYS = (*steps_ahead.STEPS, "montecarlo")
 
@@ -162,6 +163,7 @@ def refuse_forecast(snapshot: Snapshot, steps: int, out, method, way) -> None:
         refuse_existing(out)
 
 
+@one_thread()
 def forecast(
     snapshot: Snapshot, state, steps: int, *, known=None, method=None, way=None, seed=0
 ) -> steps_ahead.Forecast:

@@ -12,8 +12,10 @@ from bcmdist.committee.snapshot import Snapshot
 from bcmdist.model.model import named_parameters
 from bcmdist.prediction.arrivals.drift import told
 from bcmdist.prediction.scoring.surprise import from_facts
+from bcmdist.runtime.threads import one_thread
 
 
+@one_thread()
 def info(snapshot: Snapshot) -> dict:
     """Figures of `bcmdist info`."""
     model, facts, degrees = snapshot.model, snapshot.facts, snapshot.degrees_of_freedom
@@ -62,6 +64,7 @@ def info(snapshot: Snapshot) -> dict:
         "cells": _cells(snapshot),
         "seconds_by_stage": facts.seconds,
         "model": snapshot.url,
+        "identity": snapshot.identity,
         **shared.summary(snapshot.committee.posterior, model.scaling.original_inputs),
     }
 

@@ -28,6 +28,7 @@ from bcmdist.experts.expert import zero_message
 from bcmdist.experts.message import Message
 from bcmdist.experts.precision import refuse_inexact
 from bcmdist.model.model import CELL_ARRAYS
+from bcmdist.runtime.threads import one_thread
 from bcmdist.storage.commits import BlobReference, open_store
 from bcmdist.storage.ledger import RUNNING, Entry
 
@@ -207,6 +208,7 @@ def messages(
     return total
 
 
+@one_thread()
 def merge(one: Snapshot, other: Snapshot, model) -> Snapshot:
     """The committee that has heard what both have, in a new model directory.
 

@@ -56,7 +56,7 @@ def merge(model_a, model_b, model, make_runtime, as_json) -> dict:
 
 @click.command(cls=Command)
 @click.argument("model")
-@click.option("--keep", type=click.IntRange(min=1), required=True, metavar="N", help="Newest commits that stay.")
+@click.option("--keep", type=click.IntRange(1, 10**8 - 1), required=True, metavar="N", help="Newest commits that stay.")
 @json_option
 def prune(model, keep, as_json) -> dict:
     """Remove old commits of MODEL, and what only they need; commits that a job or a prediction holds stay.
