@@ -7,6 +7,7 @@ import numpy as np
 from bcmdist.api.advice import advice, errors
 from bcmdist.api.relevance import features, lengthscales
 from bcmdist.committee import passes
+from bcmdist.committee.cells import rows_outside
 from bcmdist.committee.ingest.behind import lags
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.model.model import named_parameters
@@ -116,4 +117,5 @@ def _by_column(snapshot):
 def _cells(snapshot):
     cells = snapshot.facts.cells.to_json()
     shown = {name: cells[name] for name in ("core", "around", "border_jump", "border_jump_error") if name in cells}
+    shown |= {"rows_outside": rows} if (rows := rows_outside(snapshot)) else {}
     return shown | {"count": snapshot.model.cells.cells} if snapshot.model.cells else None
