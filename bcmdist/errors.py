@@ -91,6 +91,10 @@ class CommitConflict(BcmdistError, FileExistsError):
     """Another writer has made the commit that this one was about to make; nothing was written."""
 
 
+class CommitRefused(BcmdistError, ValueError):
+    """What was to be committed is nothing that a reader would accept; nothing was committed."""
+
+
 class ModelsDiffer(BcmdistError, ValueError):
     """Two models cannot be joined, because they differ or share data."""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bcmdist.api import fit
+from bcmdist.api import fit, merging
 from bcmdist.api.carried import write_portable
 from bcmdist.api.display import health_html, summary
 from bcmdist.api.examined import Alone
@@ -86,10 +86,7 @@ class GBCM:
             yield cls(snapshot)
 
     def save(self, model) -> "GBCM":
-        """The same in a new model directory, for a move: rows that were in memory are named, but cannot be read again.
-
-        Raises `ModelExists`.
-        """
+        """The same in a new model directory, for a move: rows in memory cannot be read there; `ModelExists`."""
         return GBCM(write_portable(self.snapshot, model))
 
     def newest(self) -> "GBCM":
@@ -196,9 +193,10 @@ class GBCM:
         with self.snapshot.going_on() as snapshot:
             return GBCM(revision.reweight(snapshot, weights, runtime))
 
-    def merge(self, other: "GBCM", model) -> "GBCM":
-        """The committee that has heard what both have, in a new model directory; see `revision.merge`."""
-        return GBCM(revision.merge(self.snapshot, other.snapshot, model))
+    @runs
+    def merge(self, other: "GBCM", model, *, runtime: Where = None) -> "GBCM":
+        """The committee of both, in a new model directory, calibrated by the rows of both; see `merging.merge`."""
+        return GBCM(merging.merge(self.snapshot, other.snapshot, model, runtime))
 
     def chosen_method(self, method=None) -> str:
         """The given method, or the one recorded at fit; `InvalidOption` where the model lacks what it needs."""

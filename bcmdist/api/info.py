@@ -63,6 +63,7 @@ def info(snapshot: Snapshot) -> dict:
         "cells": _cells(snapshot),
         "seconds_by_stage": facts.seconds,
         "model": snapshot.url,
+        "identity": snapshot.identity,
         **shared.summary(snapshot.committee.posterior, model.scaling.original_inputs),
     }
 

@@ -99,13 +99,7 @@ class Mixture(Examined):
         ------
         ModelNotFound
         """
-        try:
-            text = open_storage(model).get(CONTENTS)
-        except FileNotFoundError as error:
-            raise ModelNotFound(
-                f"{model}: expected a mixture, found no {CONTENTS}; sample one or let sampling finish, or load a GBCM"
-            ) from error
-        contents = Contents(open_storage(model).url, hashlib.sha256(text).hexdigest())
+        contents = contents_of(model)
         return cls(Stored(references(contents)), contents)
 
     def predict(self, X, *, quantiles=(), X_variance=None, inputs=None) -> dict[str, np.ndarray]:
@@ -297,6 +291,17 @@ def _whole_chunks(data):
 
 def _mean(figures) -> float | None:
     return None if None in figures else float(np.mean(figures))
+
+
+def contents_of(model) -> Contents:
+    """What the mixture of a directory consists of, by its hash; `ModelNotFound` where there is none."""
+    storage = open_storage(model)
+    try:
+        return Contents(storage.url, hashlib.sha256(storage.get(CONTENTS)).hexdigest())
+    except FileNotFoundError as error:
+        raise ModelNotFound(
+            f"{model}: expected a mixture, found no {CONTENTS}; sample one or let sampling finish, or load a GBCM"
+        ) from error
 
 
 def is_mixture(model) -> bool:

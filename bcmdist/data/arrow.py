@@ -1,7 +1,7 @@
 """Tables as Arrow IPC streams, in memory: what is asked of a service, and what it answers.
 
-A stream that comes is one uncompressed record batch, as an entry of a Redis stream: what it declares is compared with a
-limit before it is decoded (`bcmdist.data.entries`).
+A stream that comes is uncompressed record batches, as an entry of a Redis stream: all are read, and what they declare
+together is compared with a limit before one is decoded (`bcmdist.data.entries`).
 """
 
 from collections.abc import Collection, Mapping

@@ -9,7 +9,9 @@ import zarr
 from zarr.core.sync import sync
 from zarr.storage import LocalStore
 
+from bcmdist.data.archive import SUFFIX, unpacked
 from bcmdist.data.checks.checked_store import CheckedStore, safe_name
+from bcmdist.data.schema import MOST_COLUMNS
 from bcmdist.data.schemes import reader_of
 from bcmdist.data.values import since
 from bcmdist.errors import (
@@ -67,6 +69,8 @@ def open_group(url) -> zarr.Group:
             if os.path.isdir(where):
                 checked = CheckedStore(LocalStore(where, read_only=True))
                 return zarr.open_group(checked, mode="r", use_consolidated=False)
+            if where.endswith(SUFFIX) and os.path.isfile(where):
+                return zarr.open_group(CheckedStore(unpacked(where), where), mode="r", use_consolidated=False)
             group = zarr.open_group(group_store(where), mode="r", use_consolidated=False)
             return zarr.open_group(CheckedStore(group.store), path=group.path, mode="r", use_consolidated=False)
     except BcmdistError:
@@ -111,6 +115,11 @@ def open_array(group, url, name) -> zarr.Array:
         raise UnsafeData(
             f"{url}: expected at most {MOST_ROWS:,} rows and columns in {name}, its metadata declare shape "
             f"{array.shape}; restore them from a copy"
+        )
+    if max(array.shape[1:], default=0) > MOST_COLUMNS:
+        raise UnsafeData(
+            f"{url}: expected at most {MOST_COLUMNS:,} columns in {name}, its metadata declare shape {array.shape}; "
+            "restore them from a copy, or leave out columns"
         )
     return array
 

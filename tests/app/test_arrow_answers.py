@@ -88,7 +88,7 @@ def compressed():
         (arrow(X=X[:, :1]), 422, "X: expected shape (n, 2), as in training, got (20, 1)"),
         (arrow(X=np.full((3, 2), np.nan)), 422, "X: expected finite numbers"),
         (arrow(X=np.zeros((200, 2))), 413, "X: expected at most 100 rows in a request, got 200"),
-        (compressed(), 422, "expected one uncompressed record batch"),
+        (compressed(), 422, "expected uncompressed record batches"),
     ],
     ids=["empty", "noise", "json", "narrow", "nan", "many", "compressed"],
 )

@@ -9,6 +9,7 @@ from bcmdist.app.finite import finite
 from bcmdist.app.journal import Journal
 from bcmdist.app.service.answers import without_places
 from bcmdist.app.service.catalogue import Catalogue
+from bcmdist.app.service.loaded import Version
 from bcmdist.app.service.served import Served
 from bcmdist.app.service.work import Work
 from bcmdist.errors import BcmdistError, InvalidOption
@@ -24,7 +25,7 @@ class Board:
         self._catalogue, self._work, self._lock = catalogue, work, threading.Lock()
         self._looked: dict[str, tuple[float, object]] = {}
         """what was found, and when"""
-        self._shown: dict[str, tuple[str, dict]] = {}
+        self._shown: dict[str, tuple[Version | None, dict]] = {}
         """figures of models, and the state that they are of"""
         self._journals: dict[str, Journal] = {}
 
@@ -44,10 +45,10 @@ class Board:
         """
         served = self._catalogue[name]
         with served.using() as loaded, self._lock:
-            state, shown = self._shown.get(name, ("", {}))
-            if state != loaded.state:
+            version, shown = self._shown.get(name, (None, {}))
+            if version != loaded.version:
                 shown = finite({"model": name, "commit": loaded.state, **_figures(loaded)})
-                self._shown[name] = loaded.state, shown
+                self._shown[name] = loaded.version, shown
         return shown
 
     def jobs(self) -> list[dict]:

@@ -8,13 +8,17 @@ from typing import Any
 import numpy as np
 
 from bcmdist.api.gbcm import GBCM
-from bcmdist.api.mixture import Mixture, is_mixture
+from bcmdist.api.mixture import Mixture, contents_of, is_mixture
 from bcmdist.api.opened import refuse_mixture
 from bcmdist.errors import InvalidOption
 from bcmdist.prediction.in_memory import predict_by
 from bcmdist.prediction.interface import Predictor
+from bcmdist.prediction.mixtures.tasks import Contents
 from bcmdist.prediction.predictors import PREDICTORS
 from bcmdist.prediction.uncertain.ways import chosen_way
+from bcmdist.storage.commits import Reference, open_store
+
+Version = Reference | Contents
 
 
 class Loaded(ABC):
@@ -22,7 +26,9 @@ class Loaded(ABC):
 
     fitted: GBCM | Mixture
     state: str
-    """what tells it from other states of its directory"""
+    """as answers name it: number of the commit, or how many members a mixture has"""
+    version: Version
+    """what no other state has, also of another model under the same path"""
 
     @abstractmethod
     def predict(self, X, *, method, X_variance=None, inputs=None, **how) -> tuple[str, dict[str, np.ndarray]]:
@@ -53,6 +59,7 @@ class OneCommittee(Loaded):
 
     def __init__(self, gbcm: GBCM, lease: contextlib.ExitStack):
         self.fitted, self.state, self._lease = gbcm, str(gbcm.commit), lease
+        self.version = gbcm.snapshot.reference
         self._predictors: dict[str, Predictor] = {}
         self._ways: dict[tuple, str] = {}
         """of averaging over uncertain inputs, by method and by what was asked for"""
@@ -94,7 +101,8 @@ class Members(Loaded):
     """A mixture, which never changes; its members are loaded when they are needed."""
 
     def __init__(self, mixture: Mixture):
-        self.fitted = self.mixture = mixture
+        assert mixture.contents, "it was loaded"
+        self.fitted, self.mixture, self.version = mixture, mixture, mixture.contents
         self.state = f"mixture of {len(mixture.members)}"
         self._first = mixture.members[0]
 
@@ -122,6 +130,11 @@ class Members(Loaded):
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def newest_version(url) -> Version:
+    """The version of the newest state of a model directory, of which nothing else is loaded; errors as of `load`."""
+    return contents_of(url) if is_mixture(url) else open_store(url).newest()
 
 
 def load(url) -> Loaded:

@@ -14,7 +14,7 @@ from bcmdist.app import figures
 from bcmdist.app.finite import finite
 from bcmdist.app.service.answers import Refused
 from bcmdist.app.service.board import Board
-from bcmdist.app.service.catalogue import Catalogue
+from bcmdist.app.service.catalogue import KEEP_DAYS, Catalogue
 from bcmdist.app.service.limits import Limits
 from bcmdist.app.service.metrics import Metrics
 from bcmdist.app.service.together import Together
@@ -45,9 +45,10 @@ class Service:
         security: Any = None,
         portion: Portion = ALL,
         rows: str | None = None,
+        keep_rows: float = KEEP_DAYS,
     ):
         self.limits, self.metrics, self.closing = limits, Metrics(), False
-        self.catalogue = Catalogue(folder, rows)
+        self.catalogue = Catalogue(folder, rows, keep_rows)
         machine = functools.partial(SchedulerMachine, security=security)
         data = data and os.path.realpath(data)
         self.work = Work(absolute(jobs), self.catalogue.folder, data, scheduler, portion, machine)

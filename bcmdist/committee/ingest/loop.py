@@ -73,12 +73,15 @@ def ingest(
     ------
     ChunkConflict
         A key that was heard comes with other rows.
+    CommitConflict
+        Another model has been put under the path.
     DataChanged, InvalidData, InvalidOption, MemoryLimit, PoisonChunk, SchedulerLost, SourceUnreachable, ...
         What was good has been committed; the offset stays before what failed.
     """
     options = options or IngestOptions()
     if snapshot.facts.linearise == RUNNING:
         return ingest_in_turn(snapshot, source, runtime, options)
+    snapshot.refuse_replaced()
     runtime.check_same(functools.partial(record_digest, snapshot.url, snapshot.commit), url=snapshot.url)
     loop = _Loop(snapshot, source, runtime, options, (source.name and watch) or Unwatched())
     loop.run()
