@@ -10,8 +10,9 @@ import time
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from services import HERE, asked, fitted, new_rows, send
+from services import HERE, QUICK, asked, fitted, new_rows, send
 
+from bcmdist import GBCM, Settings
 from bcmdist.app.cli.main import cli
 from bcmdist.app.service.answers import without_places
 from bcmdist.app.service.gate import OPEN
@@ -29,6 +30,16 @@ def models(tmp_path_factory):
     """A directory with a model."""
     folder = tmp_path_factory.mktemp("models")
     fitted(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory):
+    """A directory with a model whose columns have names."""
+    pandas = pytest.importorskip("pandas", reason="names of columns: pip install 'bcmdist[test]'")
+    folder = tmp_path_factory.mktemp("named")
+    X = np.random.default_rng(3).uniform(-2, 2, (60, 2))
+    GBCM.fit((pandas.DataFrame(X, columns=["a", "b"]), X[:, 0]), Settings(**QUICK), model=folder / "named")
     return folder
 
 
@@ -343,6 +354,50 @@ def test_who_asks_too_often_is_told_to_wait(models):
 )
 def test_places_are_left_out(text, said):
     assert without_places(text) == said
+
+
+@pytest.mark.parametrize("unit", ["a", "a-", "~/", "/[1", "://", "[1:1", "a:/", "é"])
+def test_places_are_left_out_in_linear_time(unit):
+    """Twice the text takes about twice the time, four times where it is quadratic; the least of some repetitions."""
+
+    def seconds(length):
+        text, times = unit * (length // len(unit)), []
+        for _ in range(3):
+            begun = time.perf_counter()
+            without_places(text)
+            times.append(time.perf_counter() - begun)
+        return min(times)
+
+    assert seconds(16_000) < 8.0 * seconds(4_000)  # 16 where it is quadratic
+
+
+LONG = "secret" * 2000
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"X": [[0.0, 1.0]], "columns": [LONG, "b"]},
+        {"X": [[0.0, 1.0]], LONG: 1},
+        {"X": [[0.0, 1.0]], "method": LONG},
+        {"X": [[0.0, 1.0]], "inputs": LONG},
+    ],
+    ids=["columns", "unknown", "method", "inputs"],
+)
+def test_names_of_clients_are_cut_in_messages(named, body):
+    work = {"data": str(named), "scheduler": "tcp://127.0.0.1:9"}
+    with asked(named, work=work) as client:
+        answers = [
+            client.post("/models/named/predict", json=body),
+            client.get(f"/models/{LONG}"),
+            client.get(f"/jobs/{LONG}"),
+            client.post("/jobs", json={"request": "fit", "model": "b", "data": LONG, LONG: 1}),
+            client.post("/jobs", json={"request": "fit", "model": "b", "data": LONG}),
+        ]
+    for answer in answers:
+        assert 400 <= answer.status_code < 500
+        assert len(answer.json()["message"]) < 600
+        assert LONG[:100] not in answer.json()["message"]
 
 
 def test_what_goes_wrong_is_told_by_its_class_only(models, monkeypatch, caplog):

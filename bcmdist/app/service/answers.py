@@ -33,8 +33,10 @@ STATUS: dict[type[Exception], int] = {
     errors.StorageUnreachable: 503,
     errors.DiskFull: 507,
 }
-# Paths and URLs: nobody outside needs to know where things lie.
-PLACE = re.compile(r"(?:[a-z][a-z0-9+.-]*://|(?<![\w.])~?/)[^\s:;,'\"()\[\]]*(?:\[\d+:\d+\])?")
+# Paths and URLs: nobody outside needs to know where things lie. Repetitions before a mark that may not come are bounded:
+# clients' words are in these texts, and each letter could begin one.
+PLACE = re.compile(r"(?:[a-z][a-z0-9+.-]{0,20}://|(?<![\w.])~?/)[^\s:;,'\"()\[\]]*(?:\[\d{1,20}:\d{1,20}\])?")
+LONGEST_TEXT = 2000  # characters of a message
 
 
 class Refused(Exception):
@@ -68,7 +70,7 @@ def refused(error: Exception) -> Refused:
         again = {"Retry_After": "5"} if status == 503 else {}
         text = f"expected to do this, got {name}; see the log of the service"
         return Refused(status, name, text, **again)
-    return Refused(status, name, without_places(str(error)))
+    return Refused(status, name, without_places(str(error)[:LONGEST_TEXT]))
 
 
 def without_places(text: str) -> str:
