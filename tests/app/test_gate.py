@@ -200,6 +200,41 @@ def test_others_are_not_let_in_without_tokens_and_tls(host, given, text):
     assert Listening().names == {"127.0.0.1", "localhost", "::1"}
 
 
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("Authorization", ["Bearer wrong", "Bearer {token}"]),
+        ("Authorization", ["Bearer {token}", "Bearer {token}"]),
+        ("Host", ["evil.example", "127.0.0.1"]),
+        ("Origin", ["https://evil.example", HERE]),
+        ("Idempotency-Key", ["a", "b"]),
+    ],
+)
+def test_headers_that_come_twice_are_refused(models, tokens, name, values):
+    path, made = tokens
+    headers = [(name, value.format(token=made["admin"])) for value in values]
+    if name != "Authorization":
+        headers.append(("Authorization", f"Bearer {made['admin']}"))
+    with asked(models, tokens=Tokens(path)) as client:
+        answer = client.get("/models", headers=headers)
+    assert (answer.status_code, answer.json()["error"]) == (400, "InvalidRequest")
+    assert f"{name}: expected one, got 2" in answer.json()["message"]
+
+
+def test_two_lengths_of_a_body_are_refused_and_the_connection_ends(models):
+    """Who stands before us may have taken the other one, and what follows for a request of somebody else."""
+
+    async def body():
+        return {"type": "http.request", "body": b"{}"}
+
+    with asked(models) as client:
+        status, text = raw(client, body, {"content-length": "2", "transfer-encoding": "chunked"})
+        headers = client.get("/models", headers={"Content-Length": "2", "Transfer-Encoding": "chunked"}).headers
+    assert status == 400
+    assert b"expected Content-Length or Transfer-Encoding, got both" in text
+    assert headers["Connection"] == "close"
+
+
 # --- Names, sizes, times ---
 
 

@@ -82,6 +82,7 @@ def serve(folder, where: Listening, limits: Limits, **work) -> None:
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,  # who asks would choose his address by X-Forwarded-For
             lifespan="on",
             ssl_certfile=where.tls_cert,
             ssl_keyfile=where.tls_key,
