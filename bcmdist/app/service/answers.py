@@ -34,8 +34,8 @@ STATUS: dict[type[Exception], int] = {
     errors.StorageUnreachable: 503,
     errors.DiskFull: 507,
 }
-# Paths and URLs: nobody outside needs to know where things lie. Repetitions before a mark that may not come are bounded,
-# since clients' words are in these texts, and each letter could begin one.
+# Paths and URLs: nobody outside needs to know where things lie. Repetitions before a mark that may not come are
+# bounded, since clients' words are in these texts, and each letter could begin one.
 PLACE = re.compile(r"(?:[a-z][a-z0-9+.-]{0,20}://|(?<![\w.])~?/)[^\s:;,'\"()\[\]]*(?:\[\d{1,20}:\d{1,20}\])?")
 SHOWN = 5  # of what is wrong in a request, at most
 LONGEST_TEXT = 2000  # characters of a message
