@@ -235,7 +235,8 @@ def _read(kind, found, where):
     hints = said(kind)
     for name in found.keys() - hints.keys():
         raise InvalidRequest(
-            f"request: expected fields of {where} ({', '.join(hints)}), got {name!r}; leave it out, or upgrade bcmdist"
+            f"request: expected fields of {where} ({', '.join(hints)}), got {name!r:.80}; leave it out, or upgrade "
+            "bcmdist"
         )
     for one in fields(kind):
         if one.name in hints and one.name not in found and one.default is one.default_factory is MISSING:

@@ -15,6 +15,7 @@ from bcmdist.app.finite import finite
 from bcmdist.app.service.answers import Refused
 from bcmdist.app.service.board import Board
 from bcmdist.app.service.catalogue import KEEP_DAYS, Catalogue
+from bcmdist.app.service.large import LargeRequests
 from bcmdist.app.service.limits import Limits
 from bcmdist.app.service.metrics import Metrics
 from bcmdist.app.service.names import of_figures
@@ -56,6 +57,7 @@ class Service:
         self.board = Board(self.catalogue, self.work)
         self.computing = anyio.CapacityLimiter(max(2, os.cpu_count() or 1))
         self.together = Together(self.computing)
+        self.large = LargeRequests(limits.answer_seconds)
         self.watching = anyio.CapacityLimiter(1)  # who watches keeps nobody from predicting
         self.streams, self.ending = 0, False
         """who watch; whether they should stop, since the server is to end"""
@@ -136,4 +138,5 @@ class Service:
     def close(self) -> None:
         """Commit what waits."""
         self.closing = True
+        self.large.close()
         self.catalogue.close()
