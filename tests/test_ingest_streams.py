@@ -139,6 +139,34 @@ def test_a_stream_whose_server_and_readers_are_killed(model, redis_server):
 
 
 @pytest.mark.slow
+def test_an_ingester_that_is_killed_is_seen_to_be_dead_until_it_is_started_again(model, redis_server):
+    url = redis_server.url()
+
+    def ingesters():
+        told, code = run_without_workers("info", model)
+        assert code == 0
+        return [(one["source"], one["alive"]) for one in told["ingesters"] or ()], told["lag"]
+
+    for k in range(4):
+        publish(url, *some_rows(k))
+    first = ingester(model, url, "--watch", "--take-over", "0.5")
+    until(lambda: len(GBCM.load(model).ledger) == 4, first)
+    assert ingesters()[0] == [(url, True)]
+    first.kill()
+    first.communicate()
+    for k in range(4, 9):
+        publish(url, *some_rows(k))
+    assert ingesters() == ([(url, False)], {"rows": None, "seconds": None, "sources": {url: None}})
+    second = ingester(model, url, "--watch", "--take-over", "0.5")
+    until(lambda: len(GBCM.load(model).ledger) == 9, second)
+    assert ingesters()[0] == [(url, True)]
+    second.send_signal(signal.SIGTERM)
+    assert finish(second)["waiting"] == 0
+    found, lag = ingesters()
+    assert (found, lag["rows"]) == ([], 0)
+
+
+@pytest.mark.slow
 def test_ctrl_c_finishes_what_is_under_way_on_workers(model, redis_server):
     url = redis_server.url()
     command = [
@@ -170,8 +198,12 @@ def test_ctrl_c_finishes_what_is_under_way_on_workers(model, redis_server):
 
 
 def run(*words):
-    """What a command says, and its exit code."""
-    result = CliRunner().invoke(cli, [*map(str, words), "--serial", "--json"])
+    """What a command says that computes here, and its exit code."""
+    return run_without_workers(*words, "--serial")
+
+
+def run_without_workers(*words):
+    result = CliRunner().invoke(cli, [*map(str, words), "--json"])
     if result.exit_code == 0:
         return json.loads(result.stdout), 0
     _, error, message = result.stderr.splitlines()[-1].split(": ", 2)

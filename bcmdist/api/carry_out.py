@@ -23,6 +23,7 @@ from bcmdist.api.requests import FitRequest, IngestRequest, PredictRequest, Scor
 from bcmdist.api.sampling import sample_posterior
 from bcmdist.data.dataset import open_data
 from bcmdist.data.outputs import refuse_existing
+from bcmdist.data.tables.writing import refuse_csv_safe
 from bcmdist.errors import InvalidOption, InvalidRequest
 from bcmdist.learning.wanted import wanted_partitions
 from bcmdist.prediction.scoring.scores import Scores
@@ -142,6 +143,7 @@ def _predict(request: PredictRequest) -> Iterator[Work]:
         member = _member(fitted).model
         columns = {"exposure": request.exposure, "trials": request.trials}
         roles = {role: name for role, name in columns.items() if name is not None}
+        refuse_csv_safe(request.csv_safe, request.out)
         refuse_existing(request.out)
         if is_file(request.data):
             if x is not None:
@@ -155,7 +157,7 @@ def _predict(request: PredictRequest) -> Iterator[Work]:
                 rows = fitted.predict_zarr(
                     files.data, files.predictions, x=x, method=method, inputs=inputs, runtime=runtime
                 )
-                files.finish()
+                files.finish(csv_safe=request.csv_safe)
                 return {"rows": rows, "seconds": None, "out": request.out, "method": method, "unused": files.unused}
 
             yield work

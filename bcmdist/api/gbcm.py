@@ -33,7 +33,7 @@ from bcmdist.learning.evidence.gradient import evidence_gradient
 from bcmdist.model.model import Model
 from bcmdist.prediction import datasets, in_memory
 from bcmdist.prediction.diagnosis import diagnosis
-from bcmdist.prediction.predictors import chosen_method
+from bcmdist.prediction.predictors import chosen_method, warn_of_rows_outside
 from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.prediction.uncertain.forecast import Forecast
 from bcmdist.runtime.serial import SerialRuntime
@@ -142,6 +142,7 @@ class GBCM:
 
     def info(self) -> dict:
         """What the model is and what it has heard, JSON-ready."""
+        warn_of_rows_outside(self.snapshot)
         return info(self.snapshot)
 
     @runs

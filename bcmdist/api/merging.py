@@ -25,6 +25,11 @@ def merge(one: Snapshot, other: Snapshot, model, runtime: Runtime) -> Snapshot:
     """
     merged = revision.merge(one, other, model).kept(*one.keep, *other.keep)
     rows, larger = merged.committee.total.rows, revision.larger(one, other)
+    if "local" in (one.facts.method, other.facts.method):
+        warn(
+            f"{merged.url}: a merged model makes no local predictions, its {rows} rows count through the committee "
+            "only; fit anew with all rows for these"
+        )
     subject, stay = _looked_at(merged), f"{larger.url} ({larger.committee.total.rows} of {rows} rows)"
     remedy = "merge again where all rows can be read"
     try:

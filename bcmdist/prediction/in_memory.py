@@ -11,7 +11,7 @@ from bcmdist.model.likelihoods import OneProcess
 from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.joint import joint_latent, one_belief, sample_latent
 from bcmdist.prediction.new_rows import new_inputs, new_observations, new_variance
-from bcmdist.prediction.predictors import PREDICTORS, chosen_method
+from bcmdist.prediction.predictors import predictor_of
 from bcmdist.prediction.tasks import predict_rows, with_class_names
 from bcmdist.prediction.uncertain.ways import Around, chosen_way
 from bcmdist.runtime.threads import one_thread
@@ -27,7 +27,7 @@ def predict(
     ------
     InvalidData, InvalidDtype, InvalidOption
     """
-    kind = PREDICTORS[chosen_method(snapshot, method)]
+    kind = predictor_of(snapshot, method)
     refuse_certain(X_variance, inputs)
     way = None if X_variance is None else chosen_way(kind, snapshot, inputs)
     how = {"exposure": exposure, "trials": trials, "quantiles": quantiles}

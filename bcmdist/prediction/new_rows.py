@@ -66,7 +66,7 @@ def checked_variance(variance, rows, D) -> np.ndarray:
     if len(bad := bad_variances(variance)):
         raise InvalidData(
             "X_variance: expected finite variances, at least 0, or covariances that are symmetric and positive "
-            f"semi-definite, got {variance[bad[0]].tolist()} at row {bad[0]}; correct it"
+            f"semi-definite, got {variance[bad[0]].tolist()!s:.80} at row {bad[0]}; correct it"
         )
     return variance
 
@@ -103,9 +103,9 @@ def _positive(name, column, rows):
     try:
         values = np.broadcast_to(np.asarray(column, dtype=float), rows)
     except ValueError as error:
-        raise InvalidData(f"{name}: expected one number or {rows} of them, got {column!r}; correct them") from error
+        raise InvalidData(f"{name}: expected one number or {rows} of them, got {column!r:.80}; correct them") from error
     whole = name != "trials" or np.all(values == np.floor(values))
     if not whole or not np.all(np.isfinite(values) & (values > 0)):
         wanted = "positive whole numbers" if name == "trials" else "positive numbers"
-        raise InvalidData(f"{name}: expected {wanted}, got {column!r}; correct them")
+        raise InvalidData(f"{name}: expected {wanted}, got {column!r:.80}; correct them")
     return values

@@ -5,6 +5,7 @@
     MODEL/acknowledged/00000001      that record was there: if it is not, it was lost
     MODEL/pruned/00000001            numbers up to this one are taken, and gone (see `pruning`)
     MODEL/holds/00000002-<random>    somebody works with this commit (see `leases`)
+    MODEL/ingesters/<random>-<beat>  an ingester waits for more rows (see `heartbeats`)
 
 A commit exists if and only if its record does, and a record is put if absent: state and ledger
 therefore appear together or not at all, a number is taken once, and nothing is overwritten.
@@ -37,7 +38,7 @@ from bcmdist.storage.records import identity_of, read_record, record_name, recor
 
 # Beside blobs and commits: the rows in the order of spatial cells, and what a fit needs on its way.
 CELL_DATA, SCRATCH = "cells.zarr", "scratch"
-OURS = {"acknowledged", "blobs", "commits", "canary", "holds", "pruned", CELL_DATA, SCRATCH}
+OURS = {"acknowledged", "blobs", "commits", "canary", "holds", "ingesters", "pruned", CELL_DATA, SCRATCH}
 NUMBER = re.compile(r"\d{8}")
 RECORD_NAME = re.compile(r"\d{8}\.json")
 

@@ -135,6 +135,19 @@ def test_connections_that_do_not_ask_are_given_up(server):
 
 
 @pytest.mark.slow
+def test_a_forwarded_address_is_no_other_asker(models):
+    server = Server(models, "--max-rate", "2")
+    try:
+        with httpx.Client(base_url=server.url, timeout=LONG) as http:
+            asked_as = [{"X-Forwarded-For": f"10.0.0.{number}"} for number in range(12)]
+            codes = [http.get("/models", headers=headers).status_code for headers in asked_as]
+    finally:
+        server.end()
+    assert codes[0] == 200
+    assert codes[-1] == 429
+
+
+@pytest.mark.slow
 def test_others_are_let_in_with_a_token_over_tls(models, tmp_path):
     cert, key = make_certificate(tmp_path)
     token = add_token(tmp_path / "tokens.json", "reader", ["read"])

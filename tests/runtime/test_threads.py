@@ -1,6 +1,7 @@
 """One BLAS thread for each task of this process; what the process had before is given back."""
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ from sklearn.cluster import KMeans
 
 from bcmdist import HMC, GBCMRegressor, Mixture, Settings, plan, sample_posterior, write_dataset
 from bcmdist.api.gbcm import GBCM
+from bcmdist.app import doctor
 from bcmdist.app.cli.main import cli
 from bcmdist.learning.query_selection import select_points
 from bcmdist.linalg.routines import Routines
@@ -165,6 +167,13 @@ def test_importing_changes_nothing_and_computing_does_for_as_long_as_it_takes():
     run = subprocess.run([sys.executable, "-c", UNLIMITED], env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     assert run.stdout.startswith("one thread of")
+
+
+def test_doctor_says_how_many_and_why(two_threads):
+    (found,) = [one["found"] for one in [doctor._result(doctor._blas)] if one["ok"]]
+    assert "one thread for each task, as several would wait for each other" in found
+    assert re.search(r"factored in \d+ ms by one, in \d+ ms by 2, at a load of", found)
+    assert numbers() == {2}
 
 
 # --- The limit ---

@@ -74,7 +74,7 @@ class Board:
 
 
 def _brief(served: Served) -> dict:
-    rows, seconds = served.behind()
+    lag = served.behind()
     with served.using() as loaded:
         member = loaded.member
         return {
@@ -83,7 +83,8 @@ def _brief(served: Served) -> dict:
             "inputs": member.model.inputs,
             "likelihood": member.model.likelihood.name,
             "waiting_rows": served.writer.waiting,
-            "lag": {"rows": rows, "seconds": round(seconds, 1)},
+            "lag": lag | {"seconds": None if lag["seconds"] is None else round(lag["seconds"], 1)},
+            "dead_ingesters": served.dead_ingesters,
         }
 
 

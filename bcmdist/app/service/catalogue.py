@@ -93,6 +93,11 @@ class Catalogue:
     def __iter__(self):
         return iter(sorted(self._served.items()))
 
+    @property
+    def dead_ingesters(self) -> int:
+        """Ingesters that were to wait for rows, and are dead."""
+        return sum(served.dead_ingesters for _, served in self)
+
     def look(self) -> None:
         """Load models that have appeared, leave those that have gone, and renew the others."""
         found = set(self._found())
@@ -126,6 +131,7 @@ class Catalogue:
             log.info("model %s is served", name)
         elif self._served[name].renew():
             log.info("model %s was renewed", name)
+        self._served[name].look_at_ingesters()
 
     def _renew(self):
         while not self._closing.wait(RENEW_SECONDS * (SELDOM if self._on_objects else 1)):

@@ -10,6 +10,7 @@ import numpy as np
 from bcmdist.api.gbcm import GBCM
 from bcmdist.api.mixture import Mixture, contents_of, is_mixture
 from bcmdist.api.opened import refuse_mixture
+from bcmdist.committee.ingest.behind import lags
 from bcmdist.errors import InvalidOption
 from bcmdist.prediction.in_memory import predict_by
 from bcmdist.prediction.interface import Predictor
@@ -46,8 +47,8 @@ class Loaded(ABC):
 
     @property
     @abstractmethod
-    def lag(self) -> dict[str, dict]:
-        """How far ingestion was behind its sources when this was committed, by source."""
+    def lag(self) -> dict[str, dict | None]:
+        """How far ingestion was behind its sources when this was committed, by source; None where that is unknown."""
 
     @abstractmethod
     def close(self) -> None:
@@ -90,8 +91,8 @@ class OneCommittee(Loaded):
     member = committee
 
     @property
-    def lag(self) -> dict[str, dict]:
-        return self.committee.snapshot.facts.lag or {}
+    def lag(self) -> dict[str, dict | None]:
+        return lags(self.committee.snapshot)
 
     def close(self) -> None:
         self._lease.close()
@@ -124,7 +125,7 @@ class Members(Loaded):
         return self._first
 
     @property
-    def lag(self) -> dict[str, dict]:
+    def lag(self) -> dict[str, dict | None]:
         return {}
 
     def close(self) -> None:

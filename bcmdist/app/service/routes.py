@@ -84,9 +84,12 @@ async def health() -> Response:
 
 @router.get("/ready", response_model=Figures)
 async def ready(service: Asked) -> Response:
-    """Whether models can be asked."""
+    """Whether models can be asked, and take in the rows that they are to wait for."""
     if service.closing:
         raise Refused(503, "Closing", "expected a service that goes on, it is ending; ask another one", Retry_After="5")
+    if dead := service.catalogue.dead_ingesters:
+        text = f"expected an ingester for each source that rows come from, {dead} ended before their time; start"
+        raise Refused(503, "IngesterDead", f"{text} `bcmdist ingest --watch` again", Retry_After="5")
     return encoded({"status": "ready"})
 
 

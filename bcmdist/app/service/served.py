@@ -6,6 +6,7 @@ commit, our own or that of another process, drops no request.
 
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -21,6 +22,8 @@ from bcmdist.data.partition import Partition
 from bcmdist.data.sources.delivery import Delivery
 from bcmdist.errors import BcmdistError, CommitConflict
 from bcmdist.runtime.serial import SerialRuntime
+from bcmdist.storage.commits import open_store
+from bcmdist.storage.heartbeats import BEAT_SECONDS, Heartbeat, heartbeats
 
 Answer = TypeVar("Answer")
 TRIES = 3  # to commit rows, while others replace the model or what follows a commit fails
@@ -62,6 +65,11 @@ class Served:
         self.writer = Writer(name, self._absorb)
         self.heard_at = time.time()
         """when its state was last replaced, in seconds since the epoch"""
+        self.ingesters: list[Heartbeat] = []
+        """of each source with ingesters that were to wait for rows, the newest heartbeat"""
+        self._looked_at = -math.inf
+        """when heartbeats were last looked at, by `time.monotonic`"""
+        self.look_at_ingesters()
 
     @contextlib.contextmanager
     def using(self) -> Iterator[Loaded]:
@@ -105,12 +113,27 @@ class Served:
             self._newest, self._users[loaded], self.heard_at = loaded, 1, time.time()
         self._leave(before)
 
-    def behind(self) -> tuple[int, float]:
-        """Rows of requests and, by the newest commit, of sources, that wait, and seconds that the oldest of them do."""
+    def behind(self) -> dict[str, float | None]:
+        """Rows of requests and, by the newest commit, of sources, that wait, and seconds that the oldest of them do:
+        `rows` and `seconds`, None where nobody knows, as when the ingester of a source is dead."""
         with self.using() as loaded:
-            known = loaded.lag.values()
+            known = [one for one in loaded.lag.values() if one is not None]
+            unknown = len(known) < len(loaded.lag) or self.dead_ingesters
+        if unknown:
+            return {"rows": None, "seconds": None}
         rows = self.writer.waiting + sum(one["rows"] for one in known)
-        return rows, max([self.writer.behind, *(one["seconds"] for one in known)])
+        return {"rows": rows, "seconds": max([self.writer.behind, *(one["seconds"] for one in known)])}
+
+    @property
+    def dead_ingesters(self) -> int:
+        """Sources whose ingesters were to wait for rows, and are dead."""
+        return sum(not one.alive for one in self.ingesters)
+
+    def look_at_ingesters(self) -> None:
+        """Read their heartbeats, if that was some time ago."""
+        if time.monotonic() - self._looked_at >= BEAT_SECONDS:
+            self.ingesters = heartbeats(open_store(self.url))
+            self._looked_at = time.monotonic()
 
     def renew(self) -> bool:
         """Load what is the newest state by now, also where it is that of another model; whether there was another.

@@ -67,7 +67,7 @@ class SourceOptions:
     consumer: str | None = None
     """name within the group; a new one by default"""
     idle_seconds: float = IDLE_SECONDS
-    """after which entries of a stream that a consumer has not acknowledged are taken from it"""
+    """after which, under `watch`, entries of a stream that a consumer has not acknowledged are taken from it"""
     offsets: Mapping[str, Any] = field(default_factory=dict)
     """where the newest commit of the model reads on, by the name of a source"""
     ledger: Iterable[str] = ()

@@ -30,8 +30,7 @@ class Offset:
             return cls()
         fields = value if isinstance(value, dict) else {"id": value, "position": None}
         number, position = fields.get("id"), fields.get("position")
-        good = isinstance(number, str) and ID.fullmatch(number)
-        if not good or not (position is None or type(position) is int):
+        if not isinstance(number, str) or not ID.fullmatch(number) or not isinstance(position, int | None):
             raise ModelDamaged(
                 f"offset: expected an id of a stream and a number of rows, got {str(value)[:80]!r}; restore the model "
                 "from a copy"
@@ -82,11 +81,10 @@ class StreamState:
             return 0
         if order(after.id) < order(self.first.id):
             return self.entries
-        positions = (self.first.position, after.position, self.last.position)
-        if None in positions or not positions[0] <= positions[1] <= positions[2] or positions[0] == positions[2]:
+        first, read, last = self.first.position, after.position, self.last.position
+        if first is None or read is None or last is None or not first <= read <= last or first == last:
             return None
-        share = (positions[2] - positions[1]) / (positions[2] - positions[0])
-        return max(1, round(share * (self.entries - 1)))
+        return max(1, round((last - read) / (last - first) * (self.entries - 1)))
 
 
 def _end(entry):

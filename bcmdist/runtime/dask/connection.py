@@ -30,6 +30,7 @@ from bcmdist.runtime.threads import one_thread
 PACKAGES = ("bcmdist", "numpy", "zarr")  # whose versions must agree
 CONNECT_SECONDS = 10
 WORKERS_SECONDS = 60  # how long to wait for a first, or a new, worker
+UNANSWERED = (OSError, TimeoutError, ValueError)  # what Dask raises where nobody is there, or the address is none
 AGAIN_SECONDS = 0.2  # until workers that died are looked for again
 # A cluster on this machine gives up, for good, a worker that was killed and has not started again by then. Dask's
 # 15 s are too short where the machine is busy.
@@ -133,7 +134,7 @@ def connect(where, seconds, security=None) -> distributed.Client:
     ------
     SchedulerUnreachable, CertificateRefused, InvalidOption
     """
-    if isinstance(where, str):
+    if not isinstance(where, distributed.deploy.Cluster):
         return with_workers(client_of(where, seconds, security), where)
     try:
         client = distributed.Client(where, timeout=seconds, set_as_default=False)
@@ -144,12 +145,17 @@ def connect(where, seconds, security=None) -> distributed.Client:
 
 def client_of(address, seconds, security=None) -> distributed.Client:
     """A client of the scheduler at an address, which may have no workers; raises as `connect`."""
+    if not isinstance(address, str):
+        raise InvalidOption(
+            f"expected the address of a scheduler, such as tcp://HOST:8786, got {type(address).__name__}; give its "
+            "address (of a client: client.scheduler.address)"
+        )
     security = security_for(address, security)
     refuse_strangers(address, security)
     try:
         in_a_thread(shake_hands(address, seconds, security))
         return distributed.Client(address, timeout=seconds, set_as_default=False, security=security)
-    except (OSError, TimeoutError, ValueError) as error:
+    except UNANSWERED as error:
         refuse_plain(address)
         raise unanswered(address, seconds) from error
 
@@ -178,7 +184,15 @@ def with_workers(client, name) -> distributed.Client:
 async def shake_hands(address, seconds, security) -> None:
     """Fail in time where something listens that is no scheduler: a client would wait for ever."""
     shown = security.get_connection_args("client")
-    comm = await asyncio.wait_for(open_comm(address, timeout=seconds, **shown), seconds)
+    try:
+        comm = await asyncio.wait_for(open_comm(address, timeout=seconds, **shown), seconds)
+    except UNANSWERED:
+        raise
+    except Exception as error:  # whatever its first bytes are to Dask: the length of a message beyond all memory, say
+        raise SchedulerUnreachable(
+            f"expected a Dask scheduler at {address}, something else answers there ({type(error).__name__}); give the "
+            "address that `dask scheduler` prints, not that of its dashboard"
+        ) from error
     comm.abort()
 
 
