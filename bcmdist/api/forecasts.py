@@ -20,6 +20,7 @@ from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.predictors import PREDICTORS, chosen_method
 from bcmdist.prediction.uncertain import forecast as steps_ahead
 from bcmdist.prediction.uncertain.ways import chosen_way
+from bcmdist.storage.paths import make_folders
 from bcmdist.storage.unfinished import partial
 
 WAYS = (*steps_ahead.STEPS, "montecarlo")
@@ -221,7 +222,7 @@ def write_forecast(columns, out, *, csv_safe=False) -> None:
     DataExists, MissingExtra
     """
     place = partial(os.path.abspath(out))
-    os.makedirs(place)
+    make_folders(place, out)
     try:
         table = f"{place}/table{ending(out)}"
         write_table(table, [columns], csv_safe=csv_safe)

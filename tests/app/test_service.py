@@ -1,7 +1,9 @@
 """The service as applications ask it: predictions are the model's own, and rows count once."""
 
+import errno
 import gc
 import json
+import os
 import re
 import shutil
 
@@ -203,6 +205,21 @@ def test_what_was_kept_and_not_committed_is_heard_when_it_is_sent_again(wave, mo
         again = send(client, new_rows(), "a")
     assert (again.status_code, again.headers["Idempotent-Replayed"]) == (200, "false")
     assert GBCM.load(folder / "wave").committee.total.rows == gbcm.committee.total.rows + 30
+
+
+@pytest.mark.parametrize("place", ["os.makedirs", "zarr.storage.LocalStore.set", "os.fsync", "os.link"])
+def test_a_full_disk_is_507_whatever_file_is_written(wave, monkeypatch, place):
+    folder, _ = wave
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with asked(folder) as client:
+        with monkeypatch.context() as patched:
+            patched.setattr(place, full)
+            answer = send(client, new_rows(), "a")
+        assert (answer.status_code, answer.json()["error"]) == (507, "DiskFull")
+        assert send(client, new_rows(), "a").status_code == 200
 
 
 def test_what_was_committed_and_not_marked_counts_once(wave, monkeypatch):
