@@ -28,6 +28,7 @@ from bcmdist.errors import InvalidOption, InvalidRequest
 from bcmdist.learning.wanted import wanted_partitions
 from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.runtime.signals import noting
+from bcmdist.runtime.threads import one_thread
 
 Work = Callable[[Any], dict]
 """What is left to do in a runtime; the figures of it, of which those that need the whole time are None"""
@@ -44,6 +45,7 @@ def check(request) -> None:
         pass
 
 
+@one_thread()
 def carry_out(request, make_runtime: Callable[[], Any], *, started: float | None = None) -> dict:
     """Do what is requested; its figures, JSON-ready but for numbers that are not finite.
 

@@ -17,9 +17,10 @@ from bcmdist.data.tables.tables import Named, ending, is_table, open_table
 from bcmdist.data.tables.writing import WRITERS, refuse_csv_safe, write_table
 from bcmdist.errors import InvalidData, InvalidOption
 from bcmdist.prediction.interface import Predictor
-from bcmdist.prediction.predictors import PREDICTORS, chosen_method
+from bcmdist.prediction.predictors import predictor_of
 from bcmdist.prediction.uncertain import forecast as steps_ahead
 from bcmdist.prediction.uncertain.ways import chosen_way
+from bcmdist.runtime.threads import one_thread
 from bcmdist.storage.paths import make_folders
 from bcmdist.storage.unfinished import partial
 
@@ -56,7 +57,7 @@ def chosen(snapshot: Snapshot, method: str | None, way: str | None) -> tuple[typ
     ------
     InvalidOption
     """
-    predictor = PREDICTORS[chosen_method(snapshot, method)]
+    predictor = predictor_of(snapshot, method)
     if way is not None and way not in WAYS:
         raise InvalidOption(f"inputs: expected {', '.join(WAYS)}, got {way!r}; give one of these")
     return predictor, way if way == "naive" else chosen_way(predictor, snapshot, way)
@@ -164,6 +165,7 @@ def refuse_forecast(snapshot: Snapshot, steps: int, out, method, way, *, csv_saf
         refuse_existing(out)
 
 
+@one_thread()
 def forecast(
     snapshot: Snapshot, state, steps: int, *, known=None, method=None, way=None, seed=0
 ) -> steps_ahead.Forecast:

@@ -8,10 +8,16 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from bcmdist.data.entries import decoded
+from bcmdist.data.entries import decoded, shape_of
 from bcmdist.errors import MissingExtra
 
 MEDIA_TYPE = "application/vnd.apache.arrow.stream"
+
+
+def rows_of(data: bytes) -> int:
+    """Rows that a stream declares, of which none is decoded; errors as of `read_table`."""
+    _arrow()
+    return shape_of({b"data": data}, "body", "X", None, ()).rows
 
 
 def read_table(

@@ -10,6 +10,7 @@ import zarr
 from zarr.core.sync import sync
 from zarr.storage import LocalStore
 
+from bcmdist.data.archive import SUFFIX, unpacked
 from bcmdist.data.checks.checked_store import CheckedStore, safe_name
 from bcmdist.data.schema import MOST_COLUMNS
 from bcmdist.data.schemes import reader_of
@@ -69,6 +70,8 @@ def open_group(url) -> zarr.Group:
             if os.path.isdir(where):
                 checked = CheckedStore(LocalStore(where, read_only=True))
                 return zarr.open_group(checked, mode="r", use_consolidated=False)
+            if where.endswith(SUFFIX) and os.path.isfile(where):
+                return zarr.open_group(CheckedStore(unpacked(where), where), mode="r", use_consolidated=False)
             group = zarr.open_group(group_store(where), mode="r", use_consolidated=False)
             return zarr.open_group(CheckedStore(group.store), path=group.path, mode="r", use_consolidated=False)
     except BcmdistError:

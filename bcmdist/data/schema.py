@@ -74,7 +74,7 @@ def refuse_repeated(names, where, *, of="column") -> None:
         raise InvalidData(f"{where}: expected a name of its own for each {of}, {repeated[0]!r} is there twice; rename")
     odd = [name for name in map(str, names) if name != name.encode(errors="replace").decode()]
     if odd:
-        raise InvalidData(f"{where}: expected names of Unicode text, got {odd[0]!r}; rename")
+        raise InvalidData(f"{where}: expected names of Unicode text, got {odd[0]!r:.80}; rename")
 
 
 def refuse_many_columns(count, where) -> None:
@@ -233,9 +233,10 @@ def as_table(X) -> np.ndarray:
 
 
 def few(words, most=8) -> str:
-    """The first of many words."""
+    """The first of many words, each cut to 80 characters."""
     words = list(words)
-    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
+    more = f" and {len(words) - most} more" if len(words) > most else ""
+    return ", ".join(f"{word:.80}" for word in words[:most]) + more
 
 
 def _listed(names):

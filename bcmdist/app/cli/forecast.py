@@ -2,7 +2,7 @@
 
 import click
 
-from bcmdist.app.cli.options import Command, json_option
+from bcmdist.app.cli.options import SEED_TYPE, Command, WholeWithin, json_option
 from bcmdist.app.cli.output import Lines, readable, report
 
 WAYS = ("exact", "taylor", "montecarlo", "naive")
@@ -11,7 +11,7 @@ WAYS = ("exact", "taylor", "montecarlo", "naive")
 @click.command(cls=Command)
 @click.argument("model")
 @click.argument("data", required=False)
-@click.option("--steps", type=int, required=True, metavar="K", help="Steps ahead.")
+@click.option("--steps", type=WholeWithin(1, 1_000_000), required=True, metavar="K", help="Steps ahead.")
 @click.option("--out", metavar="FILE.csv", help="Table to write: .csv or .parquet [default: it is printed].")
 @click.option(
     "--csv-safe",
@@ -35,7 +35,7 @@ WAYS = ("exact", "taylor", "montecarlo", "naive")
     help="How to go on from values that are themselves predicted [default: exact where the kernel can, else "
     "montecarlo]; naive takes them for measured.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the paths of montecarlo.")
+@click.option("--seed", type=SEED_TYPE, default=0, show_default=True, help="Of the paths of montecarlo.")
 @json_option
 def forecast(model, data, steps, out, csv_safe, ahead, id, method, inputs, seed, as_json) -> dict:
     """Forecast series with MODEL, which was fitted to such that were imported with --lags.
