@@ -31,6 +31,7 @@ from bcmdist.data.tables.writing import WRITERS, write_table
 from bcmdist.data.values import unpacked
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption
 from bcmdist.model.model import Model
+from bcmdist.storage.paths import make_folders
 from bcmdist.storage.unfinished import partial
 
 # Rows of predictions that are written in one go.
@@ -106,7 +107,7 @@ def predicted(model: Model, data, out, x=None, id=None, unseen=None, *, roles: d
     remote = "://" in str(out)
     place = tempfile.mkdtemp() if remote else partial(os.path.abspath(out))
     try:
-        os.makedirs(place, exist_ok=remote)
+        make_folders(place, out)
         if is_file(data):
             rows = f"{place}/rows.zarr"
             unused = _imported(model, data, rows, roles, id, unseen)

@@ -21,6 +21,7 @@ from bcmdist.prediction.predictors import predictor_of
 from bcmdist.prediction.uncertain import forecast as steps_ahead
 from bcmdist.prediction.uncertain.ways import chosen_way
 from bcmdist.runtime.threads import one_thread
+from bcmdist.storage.paths import make_folders
 from bcmdist.storage.unfinished import partial
 
 WAYS = (*steps_ahead.STEPS, "montecarlo")
@@ -223,7 +224,7 @@ def write_forecast(columns, out, *, csv_safe=False) -> None:
     DataExists, MissingExtra
     """
     place = partial(os.path.abspath(out))
-    os.makedirs(place)
+    make_folders(place, out)
     try:
         table = f"{place}/table{ending(out)}"
         write_table(table, [columns], csv_safe=csv_safe)

@@ -64,6 +64,11 @@ class Cells:
         """What is known."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
+    @classmethod
+    def from_json(cls, cells: Mapping[str, Any]) -> "Cells":
+        """What `to_json` gives; what other versions have written beside is left out."""
+        return cls(**{name.name: cells[name.name] for name in fields(cls) if name.name in cells})
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -173,7 +178,7 @@ class Facts:
         other = {name: value for name, value in facts.items() if name not in NAMES}
         known |= {"passes": tuple(map(Pass.from_json, facts["passes"]))}
         known |= {name: tuple(known[name]) for name in ("skipped", "companions") if name in known}
-        known |= {"cells": Cells(**known["cells"])} if "cells" in known else {}
+        known |= {"cells": Cells.from_json(known["cells"])} if "cells" in known else {}
         known |= {"fading": Weighting(**known["fading"])} if "fading" in known else {}
         return cls(**known, other=other)
 

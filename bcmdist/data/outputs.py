@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from bcmdist.data.groups import absolute_url
 from bcmdist.errors import DataExists, InvalidOption
 from bcmdist.storage.locate import open_objects
-from bcmdist.storage.paths import leads_nowhere
+from bcmdist.storage.paths import leads_nowhere, make_folders, room_for
 from bcmdist.storage.unfinished import partial
 from bcmdist.storage.urls import answering, on_objects
 
@@ -50,7 +50,9 @@ def new_output(url) -> Iterator[str]:
     refuse_existing(where)
     place = partial(where)
     try:
-        yield place
+        make_folders(place, where)
+        with room_for(where):
+            yield place
         with taken_meanwhile(url):
             os.rename(place, where)
     except BaseException:

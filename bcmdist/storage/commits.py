@@ -39,6 +39,8 @@ from bcmdist.storage.records import identity_of, read_record, record_name, recor
 # Beside blobs and commits: the rows in the order of spatial cells, and what a fit needs on its way.
 CELL_DATA, SCRATCH = "cells.zarr", "scratch"
 OURS = {"acknowledged", "blobs", "commits", "canary", "holds", "ingesters", "pruned", CELL_DATA, SCRATCH}
+# In a directory of a mixture: the members' directories, commits and hashes; written when all of them are there.
+MIXTURE = "mixture.json"
 NUMBER = re.compile(r"\d{8}")
 RECORD_NAME = re.compile(r"\d{8}\.json")
 
@@ -322,6 +324,11 @@ class ModelStore:
             return ModelNotFound(
                 f"{self.storage.url}: expected commit {number}, it holds {numbers[0]} to {numbers[-1]}; name one "
                 "of these"
+            )
+        if MIXTURE in self.storage.names(""):
+            return ModelNotFound(
+                f"{self.storage.url}: expected a single committee, it holds a mixture of committees; load it with "
+                "`bcmdist.Mixture.load`"
             )
         return ModelNotFound(
             f"{self.storage.url}: expected a model directory, {leads_nowhere(self.storage.url) or 'found no commits'}; "

@@ -12,7 +12,7 @@ from typing import Any
 
 from bcmdist.errors import InvalidOption, NotAFile
 from bcmdist.storage.interface import TEMPORARY
-from bcmdist.storage.paths import room_for
+from bcmdist.storage.paths import makes_nothing, room_for
 from bcmdist.storage.unfinished import abandoned, owned
 
 READ_BYTES = 1 << 24  # at a time; arbitrary
@@ -51,6 +51,8 @@ class LocalStorage:
             return self._put(folder, path, data)
         except NotADirectoryError as error:
             raise _no_folder(folder) from error
+        except FileNotFoundError as error:
+            raise makes_nothing(self.url) from error
 
     def _put(self, folder, path, data):
         with room_for(path, len(data)):

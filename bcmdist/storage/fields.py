@@ -101,9 +101,14 @@ def one_of(names: Iterable[str]) -> Kind:
     return Kind(f"one of {', '.join(names)}", lambda value: isinstance(value, str) and value in names)
 
 
+def nullable(kind: Kind) -> Kind:
+    """Null is as good."""
+    return Kind(f"{kind.words} or null", lambda value: value is None or kind.holds(value))
+
+
 def maybe(kind: Kind) -> Kind:
     """Null is as good, and nothing at all."""
-    return Kind(f"{kind.words} or null", lambda value: value is None or kind.holds(value), needed=False)
+    return nullable(kind).perhaps
 
 
 def every(kind: Kind) -> Kind:

@@ -278,6 +278,12 @@ def test_chains_are_said_to_have_mixed_where_they_have(rng):
     assert "at most 1.1, got" in mixing_advice(mixing(apart))
 
 
+def test_a_directory_of_a_mixture_is_no_committee(tmp_path):
+    (tmp_path / "mixture.json").write_text("[]")
+    with pytest.raises(ModelNotFound, match=r"it holds a mixture of committees; load it with `bcmdist.Mixture.load`"):
+        GBCM.load(tmp_path)
+
+
 def test_a_directory_of_a_committee_is_refused(data, tmp_path):
     GBCM.fit(data, replace(SETTINGS, learn=False), model=tmp_path / "m")
     with pytest.raises(ModelExists, match=r"expected a new or empty directory.* it holds acknowledged"):

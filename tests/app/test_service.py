@@ -1,7 +1,9 @@
 """The service as applications ask it: predictions are the model's own, and rows count once."""
 
+import errno
 import gc
 import json
+import os
 import re
 import shutil
 
@@ -11,6 +13,7 @@ from processes import wait_until
 from services import asked, fitted, new_rows, send
 
 from bcmdist import GBCM, HMC, Settings, sample_posterior
+from bcmdist.app.service.answers import refused
 from bcmdist.app.service.page import SCRIPTS
 from problems import assert_same_committee
 
@@ -203,6 +206,28 @@ def test_what_was_kept_and_not_committed_is_heard_when_it_is_sent_again(wave, mo
         again = send(client, new_rows(), "a")
     assert (again.status_code, again.headers["Idempotent-Replayed"]) == (200, "false")
     assert GBCM.load(folder / "wave").committee.total.rows == gbcm.committee.total.rows + 30
+
+
+@pytest.mark.parametrize("place", ["os.mkdir", "os.fsync", "os.link"])
+def test_a_full_disk_is_507_whatever_file_is_written(wave, monkeypatch, place):
+    folder, _ = wave
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with asked(folder) as client:
+        with monkeypatch.context() as patched:
+            patched.setattr(place, full)
+            answer = send(client, new_rows(), "a")
+        assert (answer.status_code, answer.json()["error"]) == (507, "DiskFull")
+        assert send(client, new_rows(), "a").status_code == 200
+
+
+def test_an_error_of_a_full_disk_from_anywhere_is_507():
+    answer = refused(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/a/b"))
+    assert (answer.status, answer.error) == (507, "DiskFull")
+    assert "/a/b" not in answer.message
+    assert refused(OSError(errno.EIO, os.strerror(errno.EIO))).status == 500
 
 
 def test_a_key_that_two_services_are_sent_counts_once(wave, monkeypatch):

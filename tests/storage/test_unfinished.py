@@ -42,9 +42,8 @@ def test_an_output_of_a_killed_process_goes_with_the_next_one(tmp_path):
     killed(OUTPUT, tmp_path)
     (left,) = tmp_path.iterdir()
     assert (left / "X/zarr.json").exists()
-    with new_output(tmp_path / "other.zarr") as place:
+    with new_output(tmp_path / "other.zarr"):
         assert not left.exists()
-        os.mkdir(place)
     assert [path.name for path in tmp_path.iterdir()] == ["other.zarr"]
 
 
@@ -86,10 +85,8 @@ def test_names_of_others_stay(tmp_path):
 
 def test_what_living_processes_write_stays(tmp_path):
     with new_output(tmp_path / "a.zarr") as first:
-        os.mkdir(first)
-        with new_output(tmp_path / "a.zarr") as second:
+        with new_output(tmp_path / "a.zarr"):
             assert os.path.isdir(first)
-            os.mkdir(second)
         os.rmdir(tmp_path / "a.zarr")
 
 

@@ -12,6 +12,7 @@ from fastapi import HTTPException, Response
 from bcmdist import errors
 from bcmdist.app.service.json import written
 from bcmdist.errors import BcmdistError
+from bcmdist.storage.paths import FULL
 
 # By class of an error, those before their parents; all others are ours to mend.
 STATUS: dict[type[Exception], int] = {
@@ -68,6 +69,8 @@ def refused(error: Exception, folders: Iterable[str] = ()) -> Refused:
     folders by their names."""
     status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), 500)
     name = type(error).__name__ if isinstance(error, BcmdistError) else "InternalError"
+    if status == 500 and isinstance(error, OSError) and error.errno in FULL:  # whatever file it was for
+        status, name = 507, "DiskFull"
     if status >= 500:
         again = {"Retry_After": "5"} if status == 503 else {}
         text = f"expected to do this, got {name}; see the log of the service"
