@@ -149,8 +149,8 @@ def _started(workers, environment):
         except RuntimeError as error:
             failed = error
     raise WorkerLost(
-        f"expected {workers} workers to start on this machine, one ended before it had started, in each of {START_TRIES} "
-        f"tries ({failed}); see whether memory runs out, or give fewer --workers or --serial"
+        f"expected {workers} workers to start on this machine, one ended before it had started, in each of "
+        f"{START_TRIES} tries ({failed}); see whether memory runs out, or give fewer --workers or --serial"
     ) from failed
 
 
