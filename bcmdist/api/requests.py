@@ -68,7 +68,7 @@ class IngestRequest:
     options: IngestOptions = field(default_factory=IngestOptions)
     """its `stop` is not stored"""
     take_over: Annotated[float | None, "SECONDS", Bounds(0.0, 1e9)] = None
-    """of a stream: take entries that another process has left unacknowledged for so long [default: 30]"""
+    """with --watch, of a stream: take entries that another process works on for so long [default: 30]"""
     unseen: Literal["error", "other"] | None = None
     """of a file: levels that were not there in training are refused, or a level of their own [default: as in
     training]"""
@@ -102,6 +102,8 @@ class PredictRequest:
     """of a file: column with the trials of the successes to predict"""
     id: Annotated[str | None, "NAME"] = None
     """of a file: column that names the rows"""
+    csv_safe: bool = False
+    """of a .csv output: put an apostrophe before texts that a spreadsheet would take for formulas (=, +, -, @)"""
     unseen: Literal["error", "other"] | None = None
     """of a file: levels that were not there in training are refused, or a level of their own [default: as in
     training]"""
@@ -233,7 +235,8 @@ def _read(kind, found, where):
     hints = said(kind)
     for name in found.keys() - hints.keys():
         raise InvalidRequest(
-            f"request: expected fields of {where} ({', '.join(hints)}), got {name!r}; leave it out, or upgrade bcmdist"
+            f"request: expected fields of {where} ({', '.join(hints)}), got {name!r:.80}; leave it out, or upgrade "
+            "bcmdist"
         )
     for one in fields(kind):
         if one.name in hints and one.name not in found and one.default is one.default_factory is MISSING:

@@ -100,11 +100,11 @@ class Facts:
     cells: Cells = field(default_factory=Cells)
     """empty where partitions are not spatial"""
     calibration: dict[str, Any] | None = None
-    """`bcmdist.prediction.calibration.Calibration`, and the rows heard then"""
+    """`bcmdist.prediction.calibration.Calibration`, and the rows heard then, 0 where it is of another committee"""
     local_calibration: dict[str, Any] | None = None
     recalibration: dict[str, Any] | None = None
-    """`bcmdist.prediction.recalibration.Recalibration` where rows left out gain by it, the rows heard then, and where
-    they were linearised"""
+    """`bcmdist.prediction.recalibration.Recalibration` where rows left out gain by it, the rows heard then, 0
+    where it is of another committee, and where they were linearised"""
     chunks: str | None = None
     """hash of the blob with the chunks that the survey has read from data without a manifest"""
     linearised_at: str | None = None

@@ -82,7 +82,7 @@ class Settings:
     inner weights are trained on up to 100,000 rows), mnnmix (a mixture of such networks), rvm (weights of bumps around
     --query rows, of which are kept those that raise the evidence of all rows), rvm_star (and one bump more at each new
     point: variances grow away from the others; predictions read all rows again), dgp (--layers of Gaussian processes,
-    trained on up to 20,000 rows, of which messages are about the last one), fourier (weights of waves, up to 3
+    trained on up to 50,000 rows, of which messages are about the last one), fourier (weights of waves, up to 3
     inputs: millions of rows a second); or one that another package adds; all learn hyper-parameters as bcm does"""
     query_from: Annotated[str | None, "NEW.zarr"] = None
     """where predictions will be wanted: path or URL of a data set, or a directory of them; some of its inputs go into
@@ -124,7 +124,9 @@ class Settings:
     with the cavities of expectation propagation, both of which take some .4 ms a row and pass (messages about what is
     kept are Laplace's)"""
     tolerance: float = 0.001
-    """by how much the covariance of the waves of fourier may differ from the kernel's, as a share of the variance"""
+    """by how much the covariance of the waves of fourier may differ from the kernel's, as a share of the variance.
+    Above 2,000 weights the variance of each new row is solved for, to .1 %, in 3 ms of one core at 5,000 weights and 10
+    to 40 at 12,000, more where noise is small; with --partition spatial it is the mean of 64 random draws"""
 
     @property
     def partition_rows(self) -> int:

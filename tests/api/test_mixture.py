@@ -452,3 +452,16 @@ def test_an_objective_of_ones_own(data, tmp_path):
     np.testing.assert_allclose(chain.samples.std(axis=0), 3.0, rtol=0.2)
     ((name, number, _),) = json.loads((tmp_path / "m" / CONTENTS).read_text())
     assert (name, number) == ("members/0000", 2)
+
+
+def test_a_member_that_was_replaced_is_named(tmp_path):
+    rng = np.random.default_rng(0)
+    X, settings = rng.uniform(-1, 1, (40, 1)), Settings(query=5, learn=False, kernel="se")
+    member = GBCM.fit(X, X[:, 0], settings, model=tmp_path / "mixed" / "0")
+    reference = member.snapshot.reference
+    (tmp_path / "mixed" / "mixture.json").write_text(json.dumps([["0", reference.number, reference.digest]]))
+    mixture = Mixture.load(tmp_path / "mixed")
+    (tmp_path / "mixed" / "0").rename(tmp_path / "before")
+    assert GBCM.fit(X, -X[:, 0], settings, model=tmp_path / "mixed" / "0").commit == reference.number
+    with pytest.raises(ModelDamaged, match=r"expected record .* found .* load the mixture again"):
+        mixture.predict(X)

@@ -14,6 +14,11 @@ WAYS = ("exact", "taylor", "montecarlo", "naive")
 @click.option("--steps", type=WholeWithin(1, 1_000_000), required=True, metavar="K", help="Steps ahead.")
 @click.option("--out", metavar="FILE.csv", help="Table to write: .csv or .parquet [default: it is printed].")
 @click.option(
+    "--csv-safe",
+    is_flag=True,
+    help="Of a .csv output: put an apostrophe before texts that a spreadsheet would take for formulas (=, +, -, @).",
+)
+@click.option(
     "--ahead",
     metavar="FILE",
     help="Table of the rows to come, with what was named by --x at import: at least K of each series.",
@@ -32,7 +37,7 @@ WAYS = ("exact", "taylor", "montecarlo", "naive")
 )
 @click.option("--seed", type=SEED_TYPE, default=0, show_default=True, help="Of the paths of montecarlo.")
 @json_option
-def forecast(model, data, steps, out, ahead, id, method, inputs, seed, as_json) -> dict:
+def forecast(model, data, steps, out, csv_safe, ahead, id, method, inputs, seed, as_json) -> dict:
     """Forecast series with MODEL, which was fitted to such that were imported with --lags.
 
     DATA, a table with the series, row after row, or a data set that was imported with --lags, tells their last values
@@ -46,12 +51,12 @@ def forecast(model, data, steps, out, ahead, id, method, inputs, seed, as_json) 
 
     refuse_mixture(model, "forecast")
     with GBCM.held(model) as gbcm:
-        refuse_forecast(gbcm.snapshot, steps, out, method, inputs)
+        refuse_forecast(gbcm.snapshot, steps, out, method, inputs, csv_safe=csv_safe)
         asked = {"steps": steps, "ahead": ahead, "id": id, "method": method, "way": inputs, "seed": seed}
         columns = forecast_table(gbcm.snapshot, data, **asked)
     figures = {"steps": steps, "series": len(columns["step"]) // steps}
     if out is not None:
-        write_forecast(columns, out)
+        write_forecast(columns, out, csv_safe=csv_safe)
         return report(figures | {"out": out}, as_json)
     lists = {name: values.tolist() for name, values in columns.items()}
     lines = [" ".join(f"{name:>20}" for name in lists)]

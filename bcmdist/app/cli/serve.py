@@ -61,6 +61,14 @@ SCOPES = ("read", "ingest", "admin")
     help="Rows that wait to be committed.",
 )
 @click.option("--rows", "rows_folder", metavar="DIR", help="Rows of requests, on a disk [default: MODELS_DIR/.rows].")
+@click.option(
+    "--keep-rows",
+    type=click.IntRange(1, 36_500),
+    default=30,
+    show_default=True,
+    metavar="DAYS",
+    help="Of rows that their model does not need: not committed, or forgotten. Others stay.",
+)
 @click.option("--scheduler", metavar="ADDRESS", help="Of the Dask cluster that does jobs.")
 @click.option("--share", type=float, metavar="F", help="Of its worker threads, at most, for each job [default: all].")
 @click.option("--tls-ca", metavar="FILE.pem", help="CA of a scheduler at tls://HOST:PORT, shown the same certificate.")
@@ -75,6 +83,7 @@ def serve(
     per_second,
     waiting_rows,
     rows_folder,
+    keep_rows,
     scheduler,
     share,
     tls_ca,
@@ -85,6 +94,8 @@ def serve(
     """Serve the models of a directory over HTTP: predictions, and rows to hear, each once.
 
     Listens on this machine only, unless there are tokens and TLS. SIGTERM ends it, when all requests are answered.
+    Rows of requests are kept, a file each, while the ledger of their model names them: forgetting, reweighting and
+    further passes read them again. Remove them only if that is not wanted; predictions do not need them.
     MODELS_DIR may be s3://BUCKET/PREFIX, with --rows DIR for the rows of requests. A scheduler that asks for another
     certificate than those who ask us is shown the one of Dask's configuration. See /openapi.json for what can be asked.
 
@@ -106,7 +117,7 @@ def serve(
     if scheduler:
         security_for(scheduler, security)
     work = {"jobs": directory, "data": data, "scheduler": scheduler, "security": security, "portion": Portion(share)}
-    run(folder, listening, limits, rows=rows_folder, **work)
+    run(folder, listening, limits, rows=rows_folder, keep_rows=keep_rows, **work)
 
 
 @click.group()

@@ -9,6 +9,7 @@ import numpy as np
 
 from bcmdist.app.service.answers import Refused
 from bcmdist.app.service.bodies import NewRows, Points
+from bcmdist.app.service.loaded import Loaded
 from bcmdist.app.service.served import Served
 from bcmdist.data.schema import Schema, taken
 from bcmdist.errors import InvalidData
@@ -91,10 +92,10 @@ def question_of(
     ------
     InvalidData, Refused
     """
-    _refuse_many(X, most_rows)
+    refuse_many(len(X), most_rows)
     refuse_certain(X_variance, inputs)
     if X_variance is not None:
-        _refuse_many(X, most_rows // load(1, uncertain=True), "whose inputs are uncertain ")
+        refuse_many(len(X), most_rows // load(1, uncertain=True), "whose inputs are uncertain ")
     with served.using() as loaded:
         model = loaded.member.model
         order = taken_columns(model, X, columns)
@@ -115,12 +116,14 @@ def answered(served: Served, questions: Sequence[Question]) -> list[Predicted]:
     first, X = questions[0], np.concatenate([one.X for one in questions])
     given = [one.X_variance for one in questions if one.X_variance is not None]
     uncertain = {"X_variance": np.concatenate(given) if given else None, "inputs": first.inputs}
-    with served.using() as loaded:
+
+    def predict(loaded: Loaded):
         start = time.perf_counter()
         method, found = loaded.predict(X, method=first.method, quantiles=first.levels, **uncertain, **first.companions)
-        seconds = time.perf_counter() - start
         told = {"model": served.name, "commit": loaded.state, "method": method}
-    named = with_deviations(found)
+        return told, with_deviations(found), time.perf_counter() - start
+
+    told, named, seconds = served.ask(predict)
     ends = np.cumsum([len(one.X) for one in questions])
     return [
         Predicted(
@@ -201,7 +204,7 @@ def refuse_behind(served: Served, most: int) -> None:
 
 def submit(served: Served, key: str, asked: NewRows, *, most_rows: int) -> tuple[dict, bool, Future]:
     """Keep rows, and let a model hear them; as `Served.submit`."""
-    _refuse_many(asked.X, most_rows)
+    refuse_many(len(asked.X), most_rows)
     with served.using() as loaded:
         X = table(asked.X)[:, taken_columns(loaded.member.model, asked.X, asked.columns)]
     given = {name: getattr(asked, name) for name in ("weight", "exposure", "trials", "event")}
@@ -217,7 +220,8 @@ def _taken(variance, order):
     return variance[:, order] if variance.ndim == 2 else variance[:, order][:, :, order]
 
 
-def _refuse_many(X, most, which=""):
-    if len(X) > most:
-        text = f"X: expected at most {most} rows {which}in a request, got {len(X)}; send them in several"
+def refuse_many(rows: int, most: int, which="") -> None:
+    """Raise `Refused` where a request has more rows than one may have."""
+    if rows > most:
+        text = f"X: expected at most {most} rows {which}in a request, got {rows}; send them in several"
         raise Refused(413, "TooManyRows", text)

@@ -11,7 +11,7 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing import forkserver, resource_tracker
-from typing import Any, ClassVar
+from typing import Any
 
 import dask
 import distributed
@@ -25,6 +25,7 @@ from bcmdist.errors import BcmdistWarning, InvalidOption, SchedulerUnreachable, 
 from bcmdist.runtime.allocation import keep_pages
 from bcmdist.runtime.dask.security import refuse_plain, refuse_strangers, security_for
 from bcmdist.runtime.signals import withheld
+from bcmdist.runtime.threads import one_thread
 
 PACKAGES = ("bcmdist", "numpy", "zarr")  # whose versions must agree
 CONNECT_SECONDS = 10
@@ -48,27 +49,20 @@ PRELOADED = [
 class LimitBlas(distributed.WorkerPlugin):
     """Keeps BLAS at one thread per worker thread for as long as a client needs it, on workers that come later too.
 
-    Several clients may share a worker: the first limits it, and the last to leave gives back what was before.
+    Several clients may share a worker: the last to leave gives back what was before (`one_thread`).
     """
 
-    limits: ClassVar[Any] = None  # of this process
-    needed: ClassVar[set[str]] = set()  # by the clients of these names
-
     def __init__(self, client_id: str):
-        self.client_id = client_id
         self.name = f"bcmdist-limit-blas-{client_id}"
 
     def setup(self, worker) -> None:
         """Limit the libraries that are loaded."""
-        if not LimitBlas.needed:
-            LimitBlas.limits = threadpoolctl.threadpool_limits(1, user_api="blas")
-        LimitBlas.needed.add(self.client_id)
+        self._limited = one_thread()
+        self._limited.__enter__()
 
     def teardown(self, worker) -> None:
         """Give back what the worker had before, where nobody else needs it."""
-        LimitBlas.needed.discard(self.client_id)
-        if not LimitBlas.needed:
-            LimitBlas.limits.restore_original_limits()
+        self._limited.__exit__(None, None, None)
 
 
 class KeepPages(distributed.WorkerPlugin):
