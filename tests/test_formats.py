@@ -58,6 +58,16 @@ def test_what_an_older_format_did_not_know(golden):
     assert [entry.position for entry in gbcm.ledger] == [None] * 3
 
 
+def test_commits_of_a_model_without_a_recorded_identity_share_a_derived_one(golden):
+    model, _, expected = golden
+    identities = {GBCM.load(model, commit=int(number)).snapshot.identity for number in expected["commits"]}
+    assert len(identities) == 1
+    store, newest = open_store(model), open_store(model).load()
+    names = store.record(newest.number)["arrays"]
+    store.commit(newest.number + 1, arrays=names, facts=newest.facts, segments=newest.segments, offsets={})
+    assert {store.load().identity} == identities
+
+
 def test_the_newest_format_has_a_golden_model():
     assert FORMATS[-1] == FORMAT
     records = (GOLDEN / f"format{FORMAT}/model/commits").iterdir()

@@ -5,7 +5,7 @@ import numpy as np
 from bcmdist.data.observations import Observations
 from bcmdist.data.schema import in_order
 from bcmdist.data.tables.frames import coded, framed, is_uncoded
-from bcmdist.data.values import as_float, bad_variances
+from bcmdist.data.values import LARGEST, as_float, bad_variances
 from bcmdist.errors import InvalidData, InvalidDtype, InvalidOption
 from bcmdist.model.model import Model
 
@@ -24,11 +24,12 @@ def new_inputs(model: Model, X) -> np.ndarray:
     X = as_float(X, "X")
     if X.ndim != 2 or X.shape[1] != model.inputs:
         raise InvalidData(f"X: expected shape (n, {model.inputs}), as in training, got {X.shape}; give these columns")
-    if not np.all(np.isfinite(X)):
-        row, column = np.argwhere(~np.isfinite(X))[0]
+    bad = np.argwhere(~(np.abs(X) <= LARGEST))
+    if len(bad):
+        row, column = bad[0]
         raise InvalidData(
-            f"X: expected finite numbers, got {X[row, column]} at row {row}, {model.schema.column(column)}; "
-            "fill or drop it"
+            f"X: expected finite numbers (up to {LARGEST:g}), got {X[row, column]} at row {row}, "
+            f"{model.schema.column(column)}; fill or drop it"
         )
     return X
 
@@ -65,7 +66,7 @@ def checked_variance(variance, rows, D) -> np.ndarray:
     if len(bad := bad_variances(variance)):
         raise InvalidData(
             "X_variance: expected finite variances, at least 0, or covariances that are symmetric and positive "
-            f"semi-definite, got {variance[bad[0]].tolist()} at row {bad[0]}; correct it"
+            f"semi-definite, got {variance[bad[0]].tolist()!s:.80} at row {bad[0]}; correct it"
         )
     return variance
 
@@ -84,11 +85,17 @@ def new_observations(model: Model, rows, **companions) -> Observations:
 def _companion(model, name, column, rows):
     """Exposure or trials of new rows, (n,)."""
     values = _positive(name, column, rows)
-    if name not in model.likelihood.companions and np.any(values != 1.0):
+    if np.any(values != 1.0):
+        refuse_unread(model, name)
+    return values
+
+
+def refuse_unread(model: Model, name: str) -> None:
+    """Raise `InvalidOption` where the likelihood of a model does not read a companion of targets."""
+    if name not in model.likelihood.companions:
         raise InvalidOption(
             f"{name}: expected a likelihood that reads it, {model.likelihood.name} does not; leave it out"
         )
-    return values
 
 
 def _positive(name, column, rows):
@@ -96,9 +103,9 @@ def _positive(name, column, rows):
     try:
         values = np.broadcast_to(np.asarray(column, dtype=float), rows)
     except ValueError as error:
-        raise InvalidData(f"{name}: expected one number or {rows} of them, got {column!r}; correct them") from error
+        raise InvalidData(f"{name}: expected one number or {rows} of them, got {column!r:.80}; correct them") from error
     whole = name != "trials" or np.all(values == np.floor(values))
     if not whole or not np.all(np.isfinite(values) & (values > 0)):
         wanted = "positive whole numbers" if name == "trials" else "positive numbers"
-        raise InvalidData(f"{name}: expected {wanted}, got {column!r}; correct them")
+        raise InvalidData(f"{name}: expected {wanted}, got {column!r:.80}; correct them")
     return values

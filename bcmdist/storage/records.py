@@ -6,12 +6,21 @@ from collections.abc import Iterable, Mapping
 from bcmdist import __version__
 from bcmdist.errors import ModelDamaged, VersionMismatch
 from bcmdist.storage.blobs import canonical_json, sha256
-from bcmdist.storage.fields import BLOB, NAMED, SEVERAL, check_fields, each, every
+from bcmdist.storage.fields import BLOB, NAMED, SEVERAL, TEXT, check_fields, each, every
 
 # 1 had no offsets, and no positions in the ledger; 2 no names, surprises and densities. They are read as if they had
 # none to tell.
 FORMAT = 3
-RECORD = {"format": SEVERAL, "arrays": each(BLOB), "segments": every(BLOB), "facts": NAMED, "offsets": NAMED.perhaps}
+RECORD = {
+    "format": SEVERAL,
+    "identity": TEXT.perhaps,
+    "arrays": each(BLOB),
+    "segments": every(BLOB),
+    "facts": NAMED,
+    "offsets": NAMED.perhaps,
+}
+# Arrays that commits of one model change.
+COMMITTEE_ARRAYS = {"eta", "precision"}
 
 
 def record_name(number: int) -> str:
@@ -19,10 +28,13 @@ def record_name(number: int) -> str:
     return f"commits/{number:08d}.json"
 
 
-def record_text(number: int, *, arrays: Mapping[str, str], facts, segments: Iterable[str], offsets) -> bytes:
+def record_text(
+    number: int, *, identity: str, arrays: Mapping[str, str], facts, segments: Iterable[str], offsets
+) -> bytes:
     """A record; its fields as in `ModelStore.commit`."""
     body = {
         "format": FORMAT,
+        "identity": identity,
         "number": number,
         "arrays": dict(arrays),
         "facts": facts,
@@ -31,6 +43,17 @@ def record_text(number: int, *, arrays: Mapping[str, str], facts, segments: Iter
         "software": __version__,
     }
     return canonical_json(body | {"checksum": sha256(canonical_json(body))})
+
+
+def identity_of(record: Mapping) -> str:
+    """Which model a record belongs to, wherever its directory lies: drawn at the first commit, kept by all later ones.
+
+    A record of an earlier version names none: it is derived from what no later commit of that model changes.
+    """
+    if record.get("identity"):
+        return record["identity"]
+    arrays = {name: digest for name, digest in record["arrays"].items() if name not in COMMITTEE_ARRAYS}
+    return sha256(canonical_json({"arrays": arrays, "model": record["facts"].get("model")}))[:32]
 
 
 def read_record(number: int, text: bytes, url: str) -> dict:

@@ -1,5 +1,6 @@
 """What is told while things change: events, calibration, drift, and how far the service is behind."""
 
+import asyncio
 import json
 import re
 import shutil
@@ -12,6 +13,7 @@ from services import Server, asked, fitted, httpx, new_rows, send
 
 from bcmdist import GBCM
 from bcmdist.app import figures
+from bcmdist.app.service import events
 from bcmdist.app.service.asking import submit
 from bcmdist.app.service.bodies import NewRows
 from bcmdist.app.service.limits import Limits
@@ -63,6 +65,20 @@ def test_the_document_tells_what_events_and_refusals_are(wave):
     event = answers["200"]["content"]["text/event-stream"]["schema"]
     assert event["required"] == ["event", "data"]
     assert list(answers["422"]["content"]) == ["application/json"]
+
+
+def test_no_more_watch_than_may_when_all_come_at_once(wave, monkeypatch):
+    monkeypatch.setattr(events, "MOST_STREAMS", 3)
+
+    async def watch(client, count):
+        return await asyncio.gather(*(client.http.get("/events?seconds=0.5") for _ in range(count)))
+
+    with asked(wave[0]) as client:
+        codes = [answer.status_code for answer in client._run(watch(client, 8))]
+        assert client.service.streams == 0
+        again = client.get("/events?seconds=0")
+    assert sorted(codes) == [200] * 3 + [503] * 5
+    assert again.status_code == 200
 
 
 def test_events_of_what_is_not_there_are_refused(wave):

@@ -10,8 +10,9 @@ import time
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from services import HERE, asked, fitted, new_rows, send
+from services import HERE, QUICK, asked, fitted, new_rows, send
 
+from bcmdist import GBCM, Settings
 from bcmdist.app.cli.main import cli
 from bcmdist.app.service.answers import without_places
 from bcmdist.app.service.gate import OPEN
@@ -29,6 +30,16 @@ def models(tmp_path_factory):
     """A directory with a model."""
     folder = tmp_path_factory.mktemp("models")
     fitted(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory):
+    """A directory with a model whose columns have names."""
+    pandas = pytest.importorskip("pandas", reason="names of columns: pip install 'bcmdist[test]'")
+    folder = tmp_path_factory.mktemp("named")
+    X = np.random.default_rng(3).uniform(-2, 2, (60, 2))
+    GBCM.fit((pandas.DataFrame(X, columns=["a", "b"]), X[:, 0]), Settings(**QUICK), model=folder / "named")
     return folder
 
 
@@ -189,6 +200,41 @@ def test_others_are_not_let_in_without_tokens_and_tls(host, given, text):
     assert Listening().names == {"127.0.0.1", "localhost", "::1"}
 
 
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("Authorization", ["Bearer wrong", "Bearer {token}"]),
+        ("Authorization", ["Bearer {token}", "Bearer {token}"]),
+        ("Host", ["evil.example", "127.0.0.1"]),
+        ("Origin", ["https://evil.example", HERE]),
+        ("Idempotency-Key", ["a", "b"]),
+    ],
+)
+def test_headers_that_come_twice_are_refused(models, tokens, name, values):
+    path, made = tokens
+    headers = [(name, value.format(token=made["admin"])) for value in values]
+    if name != "Authorization":
+        headers.append(("Authorization", f"Bearer {made['admin']}"))
+    with asked(models, tokens=Tokens(path)) as client:
+        answer = client.get("/models", headers=headers)
+    assert (answer.status_code, answer.json()["error"]) == (400, "InvalidRequest")
+    assert f"{name}: expected one, got 2" in answer.json()["message"]
+
+
+def test_two_lengths_of_a_body_are_refused_and_the_connection_ends(models):
+    """Who stands before us may have taken the other one, and what follows for a request of somebody else."""
+
+    async def body():
+        return {"type": "http.request", "body": b"{}"}
+
+    with asked(models) as client:
+        status, text = raw(client, body, {"content-length": "2", "transfer-encoding": "chunked"})
+        headers = client.get("/models", headers={"Content-Length": "2", "Transfer-Encoding": "chunked"}).headers
+    assert status == 400
+    assert b"expected Content-Length or Transfer-Encoding, got both" in text
+    assert headers["Connection"] == "close"
+
+
 # --- Names, sizes, times ---
 
 
@@ -343,6 +389,50 @@ def test_who_asks_too_often_is_told_to_wait(models):
 )
 def test_places_are_left_out(text, said):
     assert without_places(text) == said
+
+
+@pytest.mark.parametrize("unit", ["a", "a-", "~/", "/[1", "://", "[1:1", "a:/", "é"])
+def test_places_are_left_out_in_linear_time(unit):
+    """Twice the text takes about twice the time, four times where it is quadratic; the least of some repetitions."""
+
+    def seconds(length):
+        text, times = unit * (length // len(unit)), []
+        for _ in range(3):
+            begun = time.perf_counter()
+            without_places(text)
+            times.append(time.perf_counter() - begun)
+        return min(times)
+
+    assert seconds(16_000) < 8.0 * seconds(4_000)  # 16 where it is quadratic
+
+
+LONG = "secret" * 2000
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"X": [[0.0, 1.0]], "columns": [LONG, "b"]},
+        {"X": [[0.0, 1.0]], LONG: 1},
+        {"X": [[0.0, 1.0]], "method": LONG},
+        {"X": [[0.0, 1.0]], "inputs": LONG},
+    ],
+    ids=["columns", "unknown", "method", "inputs"],
+)
+def test_names_of_clients_are_cut_in_messages(named, body):
+    work = {"data": str(named), "scheduler": "tcp://127.0.0.1:9"}
+    with asked(named, work=work) as client:
+        answers = [
+            client.post("/models/named/predict", json=body),
+            client.get(f"/models/{LONG}"),
+            client.get(f"/jobs/{LONG}"),
+            client.post("/jobs", json={"request": "fit", "model": "b", "data": LONG, LONG: 1}),
+            client.post("/jobs", json={"request": "fit", "model": "b", "data": LONG}),
+        ]
+    for answer in answers:
+        assert 400 <= answer.status_code < 500
+        assert len(answer.json()["message"]) < 600
+        assert LONG[:100] not in answer.json()["message"]
 
 
 def test_what_goes_wrong_is_told_by_its_class_only(models, monkeypatch, caplog):

@@ -83,7 +83,7 @@ def test_a_server_that_is_killed_loses_and_doubles_nothing(server, models, tmp_p
 
 def kept(models):
     """Requests whose rows are kept, heard or not."""
-    return len(list(models.glob(".rows/wave/*.zarr")))
+    return len(list(models.glob(".rows/wave/*/*.zarr.zip")))
 
 
 @pytest.mark.slow
@@ -132,6 +132,19 @@ def test_connections_that_do_not_ask_are_given_up(server):
             while one.recv(4096):
                 pass  # what was answered, and then the end
     assert httpx.get(f"{server.url}/health", timeout=LONG).status_code == 200
+
+
+@pytest.mark.slow
+def test_a_forwarded_address_is_no_other_asker(models):
+    server = Server(models, "--max-rate", "2")
+    try:
+        with httpx.Client(base_url=server.url, timeout=LONG) as http:
+            asked_as = [{"X-Forwarded-For": f"10.0.0.{number}"} for number in range(12)]
+            codes = [http.get("/models", headers=headers).status_code for headers in asked_as]
+    finally:
+        server.end()
+    assert codes[0] == 200
+    assert codes[-1] == 429
 
 
 @pytest.mark.slow

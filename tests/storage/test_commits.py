@@ -3,6 +3,7 @@ import json
 import math
 import multiprocessing
 import os
+import shutil
 import stat
 
 import numpy as np
@@ -344,3 +345,48 @@ def test_what_another_prepares_is_not_discarded(store):
         np.testing.assert_array_equal(store.get_array(left), np.arange(3.0))
         store.discard_uncommitted()  # nobody else is there any more
         assert store.storage.names("blobs") == []
+
+
+def test_commits_and_copies_of_one_model_share_its_identity(store, tmp_path):
+    put(store, 1)
+    put(store, 2, 2.0)
+    identity = store.load(1).identity
+    assert len(identity) == 32
+    assert store.load(2).identity == identity
+    shutil.copytree(tmp_path / "model", tmp_path / "copy")
+    copy = open_store(tmp_path / "copy")
+    put(copy, 3, 3.0)
+    assert copy.load().identity == identity
+
+
+def test_two_models_of_the_same_content_differ_in_identity(store, tmp_path):
+    other = open_store(tmp_path / "other")
+    put(store, 1)
+    put(other, 1)
+    assert store.load(1).identity != other.load(1).identity
+
+
+def test_descent_is_judged_by_identity_and_record_not_by_number(store, tmp_path):
+    put(store, 1)
+    shutil.copytree(tmp_path / "model", tmp_path / "older")
+    second = put(store, 2, 2.0)
+    put(store, 3, 3.0)
+    identity = store.load(1).identity
+    assert store.descends(identity, 2, second.digest)
+    older = open_store(tmp_path / "older")
+    assert not older.descends(identity, 2, second.digest)  # restored from before that commit
+    put(older, 2, 2.5)
+    put(older, 3, 3.0)
+    assert not older.descends(identity, 2, second.digest)  # went another way since
+    another = open_store(tmp_path / "another")
+    for number in (1, 2, 3):
+        put(another, number, number)
+    assert not another.descends(identity, 2, another.reference(2).digest)
+    assert not open_store(tmp_path / "nothing").descends(identity, 2, second.digest)
+
+
+def test_descent_from_a_pruned_commit_is_judged_by_its_number(store):
+    references = [put(store, number, number) for number in (1, 2, 3)]
+    identity = store.load().identity
+    store.prune(1)
+    assert store.descends(identity, 1, references[0].digest)

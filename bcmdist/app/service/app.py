@@ -11,13 +11,12 @@ from starlette.exceptions import HTTPException
 
 from bcmdist import __version__
 from bcmdist.app.service import arrow, events, page, routes
-from bcmdist.app.service.answers import Refused, problem, refused
+from bcmdist.app.service.answers import Refused, invalid, problem, refused
 from bcmdist.app.service.gate import LOOPBACK, Gate
 from bcmdist.app.service.service import Service
 from bcmdist.app.service.tokens import Tokens
 
-SHOWN = 5  # of what is wrong in a body, at most
-NAMES = {404: "NotFound", 405: "MethodNotAllowed", 408: "Timeout", 413: "TooLarge"}
+NAMES = {404: "NotFound", 405: "MethodNotAllowed"}
 
 
 def make_app(service: Service, *, tokens: Tokens | None = None, hosts: Iterable[str] = LOOPBACK) -> Gate:
@@ -38,7 +37,7 @@ def make_app(service: Service, *, tokens: Tokens | None = None, hosts: Iterable[
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _unknown)
     app.add_exception_handler(Exception, _wrong)
-    return Gate(app, tokens=tokens, hosts=hosts, limits=service.limits, metrics=service.metrics)
+    return Gate(app, service, tokens=tokens, hosts=hosts)
 
 
 async def _wrong(request: Request, error: Exception) -> Response:
@@ -52,11 +51,9 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
-    """What is wrong in a request, by its place; nothing of what came is repeated."""
+    """What the framework finds wrong in a request."""
     assert isinstance(error, RequestValidationError)
-    status = 400 if any(one["loc"][0] == "path" for one in error.errors()) else 422
-    found = [f"{'.'.join(map(str, one['loc']))[:100]}: {one['msg']}" for one in error.errors()[:SHOWN]]
-    return problem(status, "InvalidRequest", f"{'; '.join(found)}; correct it, see /openapi.json")
+    return invalid(error.errors()).answer()
 
 
 async def _unknown(request: Request, error: Exception) -> Response:

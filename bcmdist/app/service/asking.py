@@ -1,14 +1,15 @@
 """What is asked of a model: predictions at new points in memory, and rows to hear."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bcmdist.app.service.answers import Refused
 from bcmdist.app.service.bodies import NewRows, Points
+from bcmdist.app.service.loaded import Loaded
 from bcmdist.app.service.served import Served
 from bcmdist.data.schema import Schema, taken
 from bcmdist.errors import InvalidData
@@ -16,6 +17,8 @@ from bcmdist.model.model import Model
 from bcmdist.prediction.in_memory import refuse_certain
 from bcmdist.prediction.new_rows import checked_variance, new_inputs
 from bcmdist.prediction.uncertain.sampled import DRAWS
+
+LEVELS = 8  # arbitrary: a level costs more where errors are not normal
 
 
 @dataclass(frozen=True)
@@ -38,12 +41,31 @@ class Question:
     @property
     def load(self) -> int:
         """As how many exact points it is to compute."""
-        return load(len(self.X), uncertain=self.X_variance is not None)
+        return load(len(self.X), uncertain=self.X_variance is not None, levels=len(self.levels))
 
     @property
     def levels(self) -> tuple[float, ...]:
         """Of all quantiles that are needed."""
         return tuple(dict.fromkeys([*self.quantiles, *self.edges.values()]))
+
+    def pieces(self, most: int) -> Iterator["Question"]:
+        """Questions about some rows each, in their order, of which none is more to compute than `most` exact points.
+
+        Raises
+        ------
+        InvalidData
+        """
+        rows = len(self.X)
+        odd = next((n for n, one in self.companions.items() if isinstance(one, list) and len(one) != rows), None)
+        if odd is not None:
+            found = len(self.companions[odd])
+            raise InvalidData(f"{odd}: expected one number or {rows} of them, got {found}; correct them")
+        size = max(1, most * rows // self.load)
+        for start in range(0, rows, size):
+            part = slice(start, start + size)
+            variance = None if self.X_variance is None else self.X_variance[part]
+            companions = {n: v if v is None or np.ndim(v) == 0 else v[part] for n, v in self.companions.items()}
+            yield replace(self, X=self.X[part], X_variance=variance, companions=companions)
 
     @property
     def way(self) -> tuple:
@@ -67,10 +89,10 @@ class Predicted:
     """of these, as its rows are of all of them"""
 
 
-def load(rows, *, uncertain: bool) -> int:
+def load(rows, *, uncertain: bool, levels: int = 0) -> int:
     """As how many exact points so many are to compute: moments at an uncertain one take as long as all of its draws,
-    or longer where they have a closed form and there are many query points."""
-    return rows * DRAWS if uncertain else rows
+    or longer where they have a closed form and there are many query points; so many levels of quantiles as one more."""
+    return rows * max(DRAWS if uncertain else 1, 1 + levels // LEVELS)
 
 
 def question(served: Served, asked: Points, *, most_rows: int) -> Question:
@@ -91,10 +113,10 @@ def question_of(
     ------
     InvalidData, Refused
     """
-    _refuse_many(X, most_rows)
+    refuse_many(len(X), most_rows)
     refuse_certain(X_variance, inputs)
     if X_variance is not None:
-        _refuse_many(X, most_rows // load(1, uncertain=True), "whose inputs are uncertain ")
+        refuse_many(len(X), most_rows // load(1, uncertain=True), "whose inputs are uncertain ")
     with served.using() as loaded:
         model = loaded.member.model
         order = taken_columns(model, X, columns)
@@ -112,14 +134,18 @@ def answered(served: Served, questions: Sequence[Question]) -> list[Predicted]:
     ------
     InvalidData, InvalidOption
     """
+    return served.ask(lambda loaded: answered_by(loaded, served.name, questions))
+
+
+def answered_by(loaded: Loaded, name: str, questions: Sequence[Question]) -> list[Predicted]:
+    """As `answered`, by one state of a model."""
     first, X = questions[0], np.concatenate([one.X for one in questions])
     given = [one.X_variance for one in questions if one.X_variance is not None]
     uncertain = {"X_variance": np.concatenate(given) if given else None, "inputs": first.inputs}
-    with served.using() as loaded:
-        start = time.perf_counter()
-        method, found = loaded.predict(X, method=first.method, quantiles=first.levels, **uncertain, **first.companions)
-        seconds = time.perf_counter() - start
-        told = {"model": served.name, "commit": loaded.state, "method": method}
+    start = time.perf_counter()
+    method, found = loaded.predict(X, method=first.method, quantiles=first.levels, **uncertain, **first.companions)
+    seconds = time.perf_counter() - start
+    told = {"model": name, "commit": loaded.state, "method": method}
     named = with_deviations(found)
     ends = np.cumsum([len(one.X) for one in questions])
     return [
@@ -166,7 +192,7 @@ def table(X) -> np.ndarray:
     odd = next((k for k, row in enumerate(X) if len(row) != width), None)
     if odd is not None:
         raise InvalidData(f"X: expected {width} numbers in each row, got {len(X[odd])} in row {odd}; correct it")
-    return np.array(X, dtype=float)
+    return np.asarray(X, dtype=float)
 
 
 def taken_columns(model: Model, X, columns) -> Sequence[int] | slice:
@@ -201,7 +227,7 @@ def refuse_behind(served: Served, most: int) -> None:
 
 def submit(served: Served, key: str, asked: NewRows, *, most_rows: int) -> tuple[dict, bool, Future]:
     """Keep rows, and let a model hear them; as `Served.submit`."""
-    _refuse_many(asked.X, most_rows)
+    refuse_many(len(asked.X), most_rows)
     with served.using() as loaded:
         X = table(asked.X)[:, taken_columns(loaded.member.model, asked.X, asked.columns)]
     given = {name: getattr(asked, name) for name in ("weight", "exposure", "trials", "event")}
@@ -217,7 +243,8 @@ def _taken(variance, order):
     return variance[:, order] if variance.ndim == 2 else variance[:, order][:, :, order]
 
 
-def _refuse_many(X, most, which=""):
-    if len(X) > most:
-        text = f"X: expected at most {most} rows {which}in a request, got {len(X)}; send them in several"
+def refuse_many(rows: int, most: int, which="") -> None:
+    """Raise `Refused` where a request has more rows than one may have."""
+    if rows > most:
+        text = f"X: expected at most {most} rows {which}in a request, got {rows}; send them in several"
         raise Refused(413, "TooManyRows", text)

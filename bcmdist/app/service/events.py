@@ -42,9 +42,24 @@ async def events(service: Asked, model: Watched = None, seconds: Seconds = LONGE
     """Models, jobs and figures of one model, as server-sent events whenever they change."""
     if model is not None:
         await in_thread(service, service.catalogue.__getitem__, model)
-    if service.streams >= MOST_STREAMS:
-        raise Refused(503, "TooManyStreams", "expected fewer who watch, got too many; come again", Retry_After="5")
-    return StreamingResponse(_changes(service, model, seconds), media_type=MEDIA_TYPE)
+    return _Stream(service, _changes(service, model, seconds))
+
+
+class _Stream(StreamingResponse):
+    """Events, which are counted from before the first to after the last, or until whoever watched has gone."""
+
+    def __init__(self, service: Service, changes: AsyncIterator[bytes]):
+        super().__init__(changes, media_type=MEDIA_TYPE)
+        self._service = service
+
+    async def __call__(self, scope, receive, send) -> None:
+        if self._service.streams >= MOST_STREAMS:
+            raise Refused(503, "TooManyStreams", "expected fewer who watch, got too many; come again", Retry_After="5")
+        self._service.streams += 1
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._service.streams -= 1
 
 
 async def _changes(service: Service, model, seconds) -> AsyncIterator[bytes]:
@@ -52,22 +67,18 @@ async def _changes(service: Service, model, seconds) -> AsyncIterator[bytes]:
     said: dict[str, str] = {}
     end = spoken = time.monotonic()
     end += seconds
-    service.streams += 1
-    try:
-        while True:
-            found = await anyio.to_thread.run_sync(lambda: list(_now(service, model)), limiter=service.watching)
-            for name, text in found:
-                if said.get(name) != text:
-                    said[name], spoken = text, time.monotonic()
-                    yield f"event: {name}\ndata: {text}\n\n".encode()
-            if service.ending or time.monotonic() >= end:
-                return
-            if time.monotonic() - spoken >= SILENT_SECONDS:
-                spoken = time.monotonic()
-                yield b": nothing new\n\n"
-            await anyio.sleep(LOOK_SECONDS)
-    finally:
-        service.streams -= 1
+    while True:
+        found = await anyio.to_thread.run_sync(lambda: list(_now(service, model)), limiter=service.watching)
+        for name, text in found:
+            if said.get(name) != text:
+                said[name], spoken = text, time.monotonic()
+                yield f"event: {name}\ndata: {text}\n\n".encode()
+        if service.ending or time.monotonic() >= end:
+            return
+        if time.monotonic() - spoken >= SILENT_SECONDS:
+            spoken = time.monotonic()
+            yield b": nothing new\n\n"
+        await anyio.sleep(LOOK_SECONDS)
 
 
 def _now(service: Service, model) -> Iterator[tuple[str, str]]:
@@ -79,7 +90,7 @@ def _now(service: Service, model) -> Iterator[tuple[str, str]]:
         yield "problem", _text({"error": error.error, "message": error.message})
     except (BcmdistError, OSError) as error:
         service.log_error(error)
-        answer = refused(error)
+        answer = refused(error, service.work.folders)
         yield "problem", _text({"error": answer.error, "message": answer.message})
 
 

@@ -1,7 +1,10 @@
 """Limits of requests: how large, how long, how often."""
 
+import contextlib
 import threading
 import time
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bcmdist.errors import InvalidOption
@@ -28,13 +31,42 @@ class Limits:
     per_second: float = 200.0
     """requests of one asker, on average over some seconds"""
     connections: int = 500
+    """at a time"""
     waiting_rows: int = 1_000_000
     """of requests to one model that are not committed yet: more are to come later"""
+
+    @property
+    def at_once(self) -> int:
+        """Requests of one asker that are being answered, so that all connections are nobody's alone."""
+        return max(1, self.connections // 2)
+
+    @property
+    def values(self) -> int:
+        """Numbers in an answer: of each row predictions, quantiles and ends of intervals."""
+        return 20 * self.rows
 
     def __post_init__(self):
         for name, value in vars(self).items():
             if not value > 0:
                 raise InvalidOption(f"limits: expected a positive number as {name}, got {value}; give one")
+
+
+class AtOnce:
+    """How many requests of each asker are being answered; of one thread."""
+
+    def __init__(self, most: int):
+        self.most, self._counted = most, Counter[str]()
+
+    @contextlib.contextmanager
+    def one(self, asker: str) -> Iterator[bool]:
+        """Whether one more may be answered, which is counted meanwhile."""
+        self._counted[asker] += 1
+        try:
+            yield self._counted[asker] <= self.most
+        finally:
+            self._counted[asker] -= 1
+            if not self._counted[asker]:
+                del self._counted[asker]
 
 
 class Rate:

@@ -1,4 +1,14 @@
-"""HTTP connections that are given up where the head of a request does not come; uvicorn would wait for ever."""
+"""HTTP connections with an end to their patience; uvicorn would wait for ever.
+
+1. The head of a request does not come: the connection is closed after some seconds.
+2. A request is answered before all of its body has come: what comes of it for a moment is left unread, so that its
+   sender finds the answer, and then the connection is closed.
+3. An answer is not read, or too slowly: the connection is dropped.
+4. There are many connections: for a new one the oldest is dropped of those without a request of a holder of a token in
+   progress, first of the same address.
+
+How long a body may take is limited by `bcmdist.app.service.gate`, and the time between two requests by uvicorn.
+"""
 
 import asyncio
 
@@ -6,36 +16,98 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_SECONDS = 5.0  # from the first byte of a head, or a connection, to the last of the head
+UNFINISHED_SECONDS = 2.0  # that the rest of a body is left unread after its answer
+UNREAD_SECONDS = 5.0  # that nothing need be read of an answer
+LEAST_RATE = 2**15  # bytes of an answer that are read in each second after these
+LOOK_SECONDS = 1.0  # between two looks at what was read
+SAME_ADDRESS = 4  # of all connections each address may have this part that waits
 
 
-class PatientForHeads(H11Protocol):
-    """uvicorn's protocol with an end to its patience.
-
-    What follows a head is limited by `bcmdist.app.service.gate`, and the time between two requests by uvicorn.
-    """
+class ImpatientProtocol(H11Protocol):
+    """uvicorn's protocol with these limits."""
 
     _giving_up: asyncio.TimerHandle | None = None
+    _looking: asyncio.TimerHandle | None = None
+    _unfinished = _dropped = False
+    _waiting_since = 0.0
+    """when the connection began, or was answered last"""
+    _unread: tuple[float, int] | None = None
+    """since when there are bytes that are not read, and how many"""
 
     def connection_made(self, transport) -> None:
         super().connection_made(transport)
-        self._wait()
+        self._waiting_since = self.loop.time()
+        self._make_room()
+        self._wait(HEAD_SECONDS)
+        self._look()
 
     def data_received(self, data: bytes) -> None:
+        if self._unfinished:
+            return
         super().data_received(data)
         if self.conn.their_state is h11.IDLE:
-            self._wait()
-        else:
+            self._wait(HEAD_SECONDS)
+        elif not self._unfinished:
             self._go_on()
+
+    def on_response_complete(self) -> None:
+        self._waiting_since = self.loop.time()
+        self._unfinished = self.conn.their_state is h11.SEND_BODY
+        super().on_response_complete()
+        if self._unfinished and not self.transport.is_closing():
+            self._unset_keepalive_if_required()
+            if self.transport.can_write_eof():
+                self.transport.write_eof()
+            self._go_on()
+            self._wait(UNFINISHED_SECONDS)
+
+    def resume_writing(self) -> None:
+        self._unread = None
+        super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._go_on()
+        if self._looking is not None:
+            self._looking.cancel()
         super().connection_lost(exc)
 
-    def _wait(self):
+    @property
+    def _in_progress(self) -> bool:
+        """Whether somebody who may ask waits for an answer."""
+        cycle = self.cycle
+        return cycle is not None and not cycle.response_complete and bool(cycle.scope.get("token"))
+
+    def _make_room(self):
+        """Drop the oldest connection that waits where there are too many, or too many of this address."""
+        most = self.limit_concurrency
+        if most is None or len(self.connections) < most // SAME_ADDRESS:
+            return
+        others = [one for one in self.connections if one is not self and not one._dropped]
+        waiting = [one for one in others if not one._in_progress]
+        same = [one for one in waiting if one.client and self.client and one.client[0] == self.client[0]]
+        if len(same) >= most // SAME_ADDRESS or len(others) >= most - 1:
+            oldest = min(same or waiting, key=lambda one: one._waiting_since, default=None)
+            if oldest is not None:
+                oldest._dropped = True
+                oldest.transport.abort()
+
+    def _wait(self, seconds):
         if self._giving_up is None:
-            self._giving_up = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+            self._giving_up = self.loop.call_later(seconds, self.transport.close)
 
     def _go_on(self):
         if self._giving_up is not None:
             self._giving_up.cancel()
             self._giving_up = None
+
+    def _look(self):
+        """Drop the connection where what was written is not read, also once it is closing."""
+        now, left = self.loop.time(), self.transport.get_write_buffer_size()
+        if not left:
+            self._unread = None
+        elif self._unread is None:
+            self._unread = now, left
+        elif now - self._unread[0] > UNREAD_SECONDS + self._unread[1] / LEAST_RATE:
+            self.transport.abort()
+            return
+        self._looking = self.loop.call_later(LOOK_SECONDS, self._look)
