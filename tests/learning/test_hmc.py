@@ -112,7 +112,7 @@ def test_settings_that_are_none(change):
 def test_cells_are_refused_before_anything_is_written(tmp_path):
     """Members of a mixture predict without the rows around new points."""
     asked = Settings(kernel="se", partition="spatial")
-    with pytest.raises(InvalidOption, match="hmc: expected --partition chunks, .*got spatial"):
+    with pytest.raises(InvalidOption, match=r"hmc: expected --partition chunks, .*got spatial"):
         sample_posterior("nowhere.zarr", asked, model=tmp_path / "model")
     assert not (tmp_path / "model").exists()
 

@@ -1,8 +1,8 @@
 """What is believed of f at inputs that were drawn, and may lie where a model is not meant to predict.
 
-Waves are refused outside their box (`bcmdist.model.shared.fourier`): for a row of the user that is an error. A draw about
-a row inside has the prior there, the same as far from all rows: f(x) = h(x)'w + g(x), with the weights w of the mean as
-they are believed, and g independent of all that was measured.
+Waves are refused outside their box (`bcmdist.model.shared.fourier`): for a row of the user that is an error. A draw
+about a row inside has the prior there, the same as far from all rows: f(x) = h(x)'w + g(x), with the weights w of the
+mean as they are believed, and g independent of all that was measured.
 """
 
 from functools import singledispatch
