@@ -88,7 +88,12 @@ class ModelExists(BcmdistError, FileExistsError):
 
 
 class CommitConflict(BcmdistError, FileExistsError):
-    """Another writer has made the commit that this one was about to make; nothing was written."""
+    """Another writer has made the commit that this one was about to make, or another model lies under the path; nothing
+    was written."""
+
+
+class CommitRefused(BcmdistError, ValueError):
+    """What was to be committed is nothing that a reader would accept; nothing was committed."""
 
 
 class ModelsDiffer(BcmdistError, ValueError):

@@ -2,6 +2,22 @@
 # their ids, whatever happens. Every port is on 127.0.0.1.
 set -euo pipefail
 
+# skip WORDS: say in one line what is missing, and end with the status of what was skipped.
+skip() {
+    echo "skipped: missing $*"
+    exit 77
+}
+
+# need COMMAND ...: skip where commands are not installed.
+need() {
+    local missing=""
+    for command in "$@"; do
+        command -v "$command" >/dev/null || missing+="${missing:+, }$command"
+    done
+    [ -z "$missing" ] || skip "$missing"
+}
+
+need mktemp rm
 scratch=$(mktemp -d)
 pids=()
 finish() {
@@ -16,13 +32,6 @@ trap 'exit 143' TERM
 # One BLAS thread per worker thread: experts run side by side.
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 export BCMDIST_JOBS="$scratch/jobs"
-
-# need COMMAND ...: say what is missing, and end well, where a command is not installed.
-need() {
-    for command in "$@"; do
-        command -v "$command" >/dev/null || { echo "missing: $command; nothing was run"; exit 0; }
-    done
-}
 
 # start NAME COMMAND ...: run a process beside us, its output in NAME.log; its id in $pid.
 start() {

@@ -18,6 +18,7 @@ import zarr
 from conftest import SEED
 
 from bcmdist import GBCM, Settings
+from bcmdist.app.cli.output import in_words
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
@@ -436,6 +437,19 @@ def with_fact(where, value):
     return change
 
 
+DECISION = {"of": "mean", "taken": "constant", "judge": "evidence"}
+
+
+@pytest.mark.slow
+def test_decisions_and_cells_of_other_versions_are_read(originals, tmp_path):
+    shutil.copytree(originals("gaussian") / "model", tmp_path / "model")
+    with_fact("facts/fit/decisions", [DECISION | {"over": {"linear": {"nats": None, "error": None}}}])(
+        tmp_path / "model"
+    )
+    with_fact("facts/fit/cells", {"x": 1})(tmp_path / "model")
+    assert "mean: constant" in in_words(GBCM.load(tmp_path / "model").info())["decisions"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "text"),
@@ -458,6 +472,8 @@ def with_fact(where, value):
         (with_fact("facts/rows", 61), "61 rows in the ledger, as heard, found 60"),
         (with_fact("facts/partitions", 4), "4 partitions in the ledger, found 3"),
         (with_fact("segments", []), "60 rows in the ledger, as heard, found 0"),
+        (with_fact("facts/fit/decisions", [DECISION | {"over": {"linear": {"nats": 1.0}}}]), "as decisions, found"),
+        (with_fact("facts/fit/decisions", [DECISION | {"over": {"linear": {"error": 1.0}}}]), "as decisions, found"),
         (with_fact("arrays/eta", "x"), "the hash of a blob by name as arrays, found"),
     ],
 )

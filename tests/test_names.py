@@ -606,7 +606,7 @@ def test_a_table_that_appears_meanwhile_stays(regression, table, tmp_path, monke
     gbcm, _ = regression
     table[list(COLUMNS)].to_csv(tmp_path / "new.csv", index=False)
     out = tmp_path / "p.csv"
-    monkeypatch.setattr(files, "write_table", lambda *a: (out.write_text("theirs"), write_table(*a)))
+    monkeypatch.setattr(files, "write_table", lambda *a, **how: (out.write_text("theirs"), write_table(*a, **how)))
     done = predict([gbcm.url, tmp_path / "new.csv", "--out", out])
     assert "DataExists: output: expected a new path, something has appeared at" in done.stderr
     assert out.read_text() == "theirs"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from bcmdist.committee.cells import outside_in_words, rows_outside
 from bcmdist.committee.committee import query_advice, query_limits
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.prediction.spread_of import residuals_known, spread_of_snapshot
@@ -126,6 +127,12 @@ def errors(snapshot: Snapshot) -> dict | None:
     }
 
 
+def of_rows_outside(snapshot: Snapshot) -> str | None:
+    """Rows that local prediction does not find around new points."""
+    rows = rows_outside(snapshot)
+    return outside_in_words(rows, snapshot.committee.total.rows) if rows else None
+
+
 ADVISERS: tuple[Callable[[Snapshot], str | None], ...] = (
     of_query,
     of_learning_again,
@@ -134,6 +141,7 @@ ADVISERS: tuple[Callable[[Snapshot], str | None], ...] = (
     of_repeats,
     of_labels,
     of_errors,
+    of_rows_outside,
 )
 
 

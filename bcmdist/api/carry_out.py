@@ -23,10 +23,12 @@ from bcmdist.api.requests import FitRequest, IngestRequest, PredictRequest, Scor
 from bcmdist.api.sampling import sample_posterior
 from bcmdist.data.dataset import open_data
 from bcmdist.data.outputs import refuse_existing
+from bcmdist.data.tables.writing import refuse_csv_safe
 from bcmdist.errors import InvalidOption, InvalidRequest
 from bcmdist.learning.wanted import wanted_partitions
 from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.runtime.signals import noting
+from bcmdist.runtime.threads import one_thread
 
 Work = Callable[[Any], dict]
 """What is left to do in a runtime; the figures of it, of which those that need the whole time are None"""
@@ -43,6 +45,7 @@ def check(request) -> None:
         pass
 
 
+@one_thread()
 def carry_out(request, make_runtime: Callable[[], Any], *, started: float | None = None) -> dict:
     """Do what is requested; its figures, JSON-ready but for numbers that are not finite.
 
@@ -140,6 +143,7 @@ def _predict(request: PredictRequest) -> Iterator[Work]:
         member = _member(fitted).model
         columns = {"exposure": request.exposure, "trials": request.trials}
         roles = {role: name for role, name in columns.items() if name is not None}
+        refuse_csv_safe(request.csv_safe, request.out)
         refuse_existing(request.out)
         if is_file(request.data):
             if x is not None:
@@ -153,7 +157,7 @@ def _predict(request: PredictRequest) -> Iterator[Work]:
                 rows = fitted.predict_zarr(
                     files.data, files.predictions, x=x, method=method, inputs=inputs, runtime=runtime
                 )
-                files.finish()
+                files.finish(csv_safe=request.csv_safe)
                 return {"rows": rows, "seconds": None, "out": request.out, "method": method, "unused": files.unused}
 
             yield work

@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import tempfile
-import uuid
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,6 +31,8 @@ from bcmdist.data.tables.writing import WRITERS, write_table
 from bcmdist.data.values import unpacked
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption
 from bcmdist.model.model import Model
+from bcmdist.storage.paths import make_folders
+from bcmdist.storage.unfinished import partial
 
 # Rows of predictions that are written in one go.
 PIECE_ROWS = 65_536
@@ -58,8 +59,8 @@ class Files:
     out: str
     """where they are wanted"""
 
-    def finish(self) -> None:
-        """Make a table of the predictions, where one is wanted.
+    def finish(self, *, csv_safe=False) -> None:
+        """Make a table of the predictions, where one is wanted; `csv_safe` as in `write_table`.
 
         Raises
         ------
@@ -69,7 +70,7 @@ class Files:
         if self.predictions == self.out:
             return
         table = f"{os.path.dirname(self.predictions)}/table{ending(self.out)}"
-        write_table(table, _pieces(self.predictions))
+        write_table(table, _pieces(self.predictions), csv_safe=csv_safe)
         with taken_meanwhile(self.out):
             os.link(table, self.out)
 
@@ -104,9 +105,9 @@ def predicted(model: Model, data, out, x=None, id=None, unseen=None, *, roles: d
         yield Files(data, out, unused, out)
         return
     remote = "://" in str(out)
-    place = tempfile.mkdtemp() if remote else f"{os.path.abspath(out)}.partial-{uuid.uuid4().hex[:8]}"
+    place = tempfile.mkdtemp() if remote else partial(os.path.abspath(out))
     try:
-        os.makedirs(place, exist_ok=remote)
+        make_folders(place, out)
         if is_file(data):
             rows = f"{place}/rows.zarr"
             unused = _imported(model, data, rows, roles, id, unseen)

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import uuid
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +14,15 @@ from bcmdist.data.outputs import refuse_existing, taken_meanwhile
 from bcmdist.data.rows import read_rows
 from bcmdist.data.tables.series import Lagged, Lags, lags_of
 from bcmdist.data.tables.tables import Named, ending, is_table, open_table
-from bcmdist.data.tables.writing import WRITERS, write_table
+from bcmdist.data.tables.writing import WRITERS, refuse_csv_safe, write_table
 from bcmdist.errors import InvalidData, InvalidOption
 from bcmdist.prediction.interface import Predictor
-from bcmdist.prediction.predictors import PREDICTORS, chosen_method
+from bcmdist.prediction.predictors import predictor_of
 from bcmdist.prediction.uncertain import forecast as steps_ahead
 from bcmdist.prediction.uncertain.ways import chosen_way
+from bcmdist.runtime.threads import one_thread
+from bcmdist.storage.paths import make_folders
+from bcmdist.storage.unfinished import partial
 
 WAYS = (*steps_ahead.STEPS, "montecarlo")
 
@@ -55,7 +57,7 @@ def chosen(snapshot: Snapshot, method: str | None, way: str | None) -> tuple[typ
     ------
     InvalidOption
     """
-    predictor = PREDICTORS[chosen_method(snapshot, method)]
+    predictor = predictor_of(snapshot, method)
     if way is not None and way not in WAYS:
         raise InvalidOption(f"inputs: expected {', '.join(WAYS)}, got {way!r}; give one of these")
     return predictor, way if way == "naive" else chosen_way(predictor, snapshot, way)
@@ -145,7 +147,7 @@ def known_ahead(snapshot: Snapshot, series: Series, ahead, steps) -> np.ndarray:
     return series.inputs_ahead(found)
 
 
-def refuse_forecast(snapshot: Snapshot, steps: int, out, method, way) -> None:
+def refuse_forecast(snapshot: Snapshot, steps: int, out, method, way, *, csv_safe=False) -> None:
     """Refuse what cannot be forecast, before any work.
 
     Raises
@@ -158,10 +160,12 @@ def refuse_forecast(snapshot: Snapshot, steps: int, out, method, way) -> None:
         raise InvalidOption(f"--steps: expected at least 1, got {steps}; give a positive number")
     if out is not None and ending(out) not in WRITERS:
         raise InvalidOption(f"output: expected {' or '.join(WRITERS)}, got {out}; choose another --out")
+    refuse_csv_safe(csv_safe, out)
     if out is not None:
         refuse_existing(out)
 
 
+@one_thread()
 def forecast(
     snapshot: Snapshot, state, steps: int, *, known=None, method=None, way=None, seed=0
 ) -> steps_ahead.Forecast:
@@ -212,18 +216,18 @@ def forecast_table(snapshot: Snapshot, data=None, *, steps, ahead=None, id=None,
     return columns | {name: values.ravel() for name, values in told.items()}
 
 
-def write_forecast(columns, out) -> None:
-    """Write the columns of a forecast as a .csv or .parquet file.
+def write_forecast(columns, out, *, csv_safe=False) -> None:
+    """Write the columns of a forecast as a .csv or .parquet file; `csv_safe` as in `write_table`.
 
     Raises
     ------
     DataExists, MissingExtra
     """
-    place = f"{os.path.abspath(out)}.partial-{uuid.uuid4().hex[:8]}"
-    os.makedirs(place)
+    place = partial(os.path.abspath(out))
+    make_folders(place, out)
     try:
         table = f"{place}/table{ending(out)}"
-        write_table(table, [columns])
+        write_table(table, [columns], csv_safe=csv_safe)
         with taken_meanwhile(out):
             os.link(table, out)
     finally:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bcmdist.api import fit
+from bcmdist.api import fit, merging
 from bcmdist.api.carried import write_portable
 from bcmdist.api.display import health_html, summary
 from bcmdist.api.examined import Alone
@@ -33,7 +33,7 @@ from bcmdist.learning.evidence.gradient import evidence_gradient
 from bcmdist.model.model import Model
 from bcmdist.prediction import datasets, in_memory
 from bcmdist.prediction.diagnosis import diagnosis
-from bcmdist.prediction.predictors import chosen_method
+from bcmdist.prediction.predictors import chosen_method, warn_of_rows_outside
 from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.prediction.uncertain.forecast import Forecast
 from bcmdist.runtime.serial import SerialRuntime
@@ -86,10 +86,7 @@ class GBCM:
             yield cls(snapshot)
 
     def save(self, model) -> "GBCM":
-        """The same in a new model directory, for a move: rows that were in memory are named, but cannot be read again.
-
-        Raises `ModelExists`.
-        """
+        """The same in a new model directory, for a move: rows in memory cannot be read there; `ModelExists`."""
         return GBCM(write_portable(self.snapshot, model))
 
     def newest(self) -> "GBCM":
@@ -145,6 +142,7 @@ class GBCM:
 
     def info(self) -> dict:
         """What the model is and what it has heard, JSON-ready."""
+        warn_of_rows_outside(self.snapshot)
         return info(self.snapshot)
 
     @runs
@@ -196,9 +194,10 @@ class GBCM:
         with self.snapshot.going_on() as snapshot:
             return GBCM(revision.reweight(snapshot, weights, runtime))
 
-    def merge(self, other: "GBCM", model) -> "GBCM":
-        """The committee that has heard what both have, in a new model directory; see `revision.merge`."""
-        return GBCM(revision.merge(self.snapshot, other.snapshot, model))
+    @runs
+    def merge(self, other: "GBCM", model, *, runtime: Where = None) -> "GBCM":
+        """The committee of both, in a new model directory, calibrated by the rows of both; see `merging.merge`."""
+        return GBCM(merging.merge(self.snapshot, other.snapshot, model, runtime))
 
     def chosen_method(self, method=None) -> str:
         """The given method, or the one recorded at fit; `InvalidOption` where the model lacks what it needs."""

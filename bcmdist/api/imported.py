@@ -12,7 +12,6 @@ import hashlib
 import os
 import shutil
 import tempfile
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -29,6 +28,8 @@ from bcmdist.errors import DataExists, InvalidOption
 from bcmdist.learning.settings import Settings
 from bcmdist.model.model import Model
 from bcmdist.storage.commits import open_store
+from bcmdist.storage.paths import make_folders
+from bcmdist.storage.unfinished import partial
 
 
 @contextlib.contextmanager
@@ -105,9 +106,9 @@ def scored(model: Model, url, data, *, x=None, y=None, unseen=None) -> Iterator[
         return
     if x is not None:
         raise InvalidOption(f"{data}: expected a data set with --x, got a file; leave it out")
-    place = tempfile.mkdtemp() if "://" in str(url) else f"{os.path.abspath(url)}.partial-{uuid.uuid4().hex[:8]}"
+    place = tempfile.mkdtemp() if "://" in str(url) else partial(os.path.abspath(url))
     try:
-        os.makedirs(place, exist_ok=True)
+        make_folders(place, url)
         rows = f"{place}/{os.path.basename(os.path.abspath(data))}"  # by which pictures and reports call it
         roles = like_training(model, data, y=y, unseen=unseen)
         import_file(data, rows, roles=roles, attributes={MADE_OF: origin(data)})

@@ -7,17 +7,23 @@ import numpy as np
 from bcmdist.api.advice import advice, errors
 from bcmdist.api.relevance import features, lengthscales
 from bcmdist.committee import passes
+from bcmdist.committee.cells import rows_outside
+from bcmdist.committee.ingest.behind import lags
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.model.model import named_parameters
 from bcmdist.prediction.arrivals.drift import told
 from bcmdist.prediction.scoring.surprise import from_facts
+from bcmdist.runtime.threads import one_thread
+from bcmdist.storage.heartbeats import heartbeats
 
 
+@one_thread()
 def info(snapshot: Snapshot) -> dict:
     """Figures of `bcmdist info`."""
     model, facts, degrees = snapshot.model, snapshot.facts, snapshot.degrees_of_freedom
     shared, members = model.shared, len(model.shared.members)
     count = shared.functions // max(1, members)
+    ingesters = heartbeats(snapshot.store)
     return {
         "rows": snapshot.committee.total.rows,
         "partitions": len(snapshot.ledger),
@@ -57,7 +63,8 @@ def info(snapshot: Snapshot) -> dict:
         "drift": told(snapshot.ledger, from_facts(facts.expected)),
         "fading": asdict(facts.fading) if facts.fading.fades else None,
         "skipped": list(facts.skipped),
-        "lag": _lag(facts),
+        "lag": _lag(snapshot, ingesters),
+        "ingesters": [asdict(one) for one in ingesters] or None,
         "cells": _cells(snapshot),
         "seconds_by_stage": facts.seconds,
         "model": snapshot.url,
@@ -83,12 +90,16 @@ def _input_errors(snapshot):
     return {"way": errors.way, "deviations": learned, **(snapshot.facts.input_errors or {})}
 
 
-def _lag(facts):
-    """How far ingestion was behind its sources, together and one by one; None where nobody has looked."""
-    if not facts.lag:
+def _lag(snapshot, ingesters):
+    """How far ingestion was behind its sources, together and one by one: None where that is unknown, of all of them
+    where nothing was ingested, and of a source whose ingester is dead."""
+    sources = lags(snapshot) | {one.source: None for one in ingesters if not one.alive}
+    if not sources:
         return None
-    rows, seconds = (([one[name] for one in facts.lag.values()]) for name in ("rows", "seconds"))
-    return {"rows": sum(rows), "seconds": max(seconds), "sources": facts.lag}
+    known = [one for one in sources.values() if one is not None]
+    rows, seconds = sum(one["rows"] for one in known), max((one["seconds"] for one in known), default=0.0)
+    unknown = len(known) < len(sources)
+    return {"rows": None if unknown else rows, "seconds": None if unknown else seconds, "sources": sources}
 
 
 def _by_column(snapshot):
@@ -106,4 +117,5 @@ def _by_column(snapshot):
 def _cells(snapshot):
     cells = snapshot.facts.cells.to_json()
     shown = {name: cells[name] for name in ("core", "around", "border_jump", "border_jump_error") if name in cells}
+    shown |= {"rows_outside": rows} if (rows := rows_outside(snapshot)) else {}
     return shown | {"count": snapshot.model.cells.cells} if snapshot.model.cells else None

@@ -24,7 +24,7 @@ from bcmdist.data.dataset import Dataset, check_names, describe, open_data
 from bcmdist.data.outputs import new_output
 from bcmdist.data.partition import aligned_partitions
 from bcmdist.data.predictions import LARGEST_OUTPUT_CHUNK, create_predictions, output_names
-from bcmdist.errors import InvalidOption, ModelNotFound
+from bcmdist.errors import InvalidOption, ModelDamaged, ModelNotFound
 from bcmdist.learning.sampling.chains import load_chains, mixing, mixing_advice
 from bcmdist.prediction.datasets import way_of
 from bcmdist.prediction.fitted import Fitted
@@ -73,7 +73,14 @@ class Stored(Sequence[GBCM]):
 
 
 def _load(reference):
-    return GBCM.load(reference.url, commit=reference.number)
+    """The committee behind a reference; `ModelDamaged` where another one has taken its place."""
+    gbcm = GBCM.load(reference.url, commit=reference.number)
+    if gbcm.snapshot.digest != reference.digest:
+        raise ModelDamaged(
+            f"{reference.url}: expected record {reference.digest[:12]} at commit {reference.number}, found "
+            f"{gbcm.snapshot.digest[:12]}; load the mixture again, or restore it from a copy"
+        )
+    return gbcm
 
 
 @dataclass(frozen=True)
@@ -99,13 +106,7 @@ class Mixture(Examined):
         ------
         ModelNotFound
         """
-        try:
-            text = open_storage(model).get(CONTENTS)
-        except FileNotFoundError as error:
-            raise ModelNotFound(
-                f"{model}: expected a mixture, found no {CONTENTS}; sample one or let sampling finish, or load a GBCM"
-            ) from error
-        contents = Contents(open_storage(model).url, hashlib.sha256(text).hexdigest())
+        contents = contents_of(model)
         return cls(Stored(references(contents)), contents)
 
     def predict(self, X, *, quantiles=(), X_variance=None, inputs=None) -> dict[str, np.ndarray]:
@@ -297,6 +298,17 @@ def _whole_chunks(data):
 
 def _mean(figures) -> float | None:
     return None if None in figures else float(np.mean(figures))
+
+
+def contents_of(model) -> Contents:
+    """What the mixture of a directory consists of, by its hash; `ModelNotFound` where there is none."""
+    storage = open_storage(model)
+    try:
+        return Contents(storage.url, hashlib.sha256(storage.get(CONTENTS)).hexdigest())
+    except FileNotFoundError as error:
+        raise ModelNotFound(
+            f"{model}: expected a mixture, found no {CONTENTS}; sample one or let sampling finish, or load a GBCM"
+        ) from error
 
 
 def is_mixture(model) -> bool:

@@ -18,6 +18,7 @@ from bcmdist.data.tables.options import TableOptions
 from bcmdist.errors import InvalidOption, InvalidRequest
 from bcmdist.learning.option_fields import fits, has_fields, said, words
 from bcmdist.learning.settings import Settings
+from bcmdist.storage.bounds import Bounds, option_name, refuse_outside
 from bcmdist.storage.urls import refuse_secrets
 
 
@@ -33,9 +34,9 @@ class FitRequest:
     settings: Settings = field(default_factory=Settings)
     hyperparameters: Literal["evidence", "hmc"] = "evidence"
     """learned: those of the largest evidence; or samples (Hamiltonian Monte Carlo) with a committee for each"""
-    samples: int = 50
+    samples: Annotated[int, Bounds(1, 10**6)] = 50
     """with hmc: committees in all"""
-    chains: int = 2
+    chains: Annotated[int, Bounds(1, 1000)] = 2
     """with hmc: chains to sample from"""
     prepare_only: bool = False
     """commit an empty committee and stop"""
@@ -45,6 +46,7 @@ class FitRequest:
     table: TableOptions = field(default_factory=TableOptions)
 
     def __post_init__(self):
+        refuse_outside(self, named=option_name)
         if self.plan and (self.prepare_only or self.hyperparameters == "hmc"):
             raise InvalidOption(
                 "--plan: expected a whole fit with hyper-parameters by evidence, got "
@@ -65,11 +67,14 @@ class IngestRequest:
     """path or URL of a Zarr group, of a directory of them, or of a stream; or a table with the columns of training"""
     options: IngestOptions = field(default_factory=IngestOptions)
     """its `stop` is not stored"""
-    take_over: Annotated[float | None, "SECONDS"] = None
-    """of a stream: take entries that another process has left unacknowledged for so long [default: 30]"""
+    take_over: Annotated[float | None, "SECONDS", Bounds(0.0, 1e9)] = None
+    """with --watch, of a stream: take entries that another process works on for so long [default: 30]"""
     unseen: Literal["error", "other"] | None = None
     """of a file: levels that were not there in training are refused, or a level of their own [default: as in
     training]"""
+
+    def __post_init__(self):
+        refuse_outside(self, named=option_name)
 
 
 @dataclass(frozen=True)
@@ -97,6 +102,8 @@ class PredictRequest:
     """of a file: column with the trials of the successes to predict"""
     id: Annotated[str | None, "NAME"] = None
     """of a file: column that names the rows"""
+    csv_safe: bool = False
+    """of a .csv output: put an apostrophe before texts that a spreadsheet would take for formulas (=, +, -, @)"""
     unseen: Literal["error", "other"] | None = None
     """of a file: levels that were not there in training are refused, or a level of their own [default: as in
     training]"""
@@ -239,5 +246,15 @@ def _read(kind, found, where):
         hint = hints[name]
         if not fits(value, hint):
             raise InvalidRequest(f"request: expected {words(hint)} as {where}.{name}, got {value!r:.80}; correct it")
+        _refuse_unwritable(value, f"{where}.{name}")
         values[name] = _read(hint, value, f"{where}.{name}") if has_fields(hint) else value
     return kind(**values)
+
+
+def _refuse_unwritable(value, where):
+    """Raise `InvalidRequest` where a text, or one of a list, can be the name of nothing that is stored."""
+    for text in value if isinstance(value, list) else [value]:
+        if isinstance(text, str) and ("\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text)):
+            raise InvalidRequest(
+                f"request: expected a text of whole characters without NUL as {where}, got {text!r:.80}; correct it"
+            )

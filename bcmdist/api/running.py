@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from bcmdist.errors import InvalidOption
 from bcmdist.runtime.interface import Runtime
 from bcmdist.runtime.serial import SerialRuntime
+from bcmdist.runtime.threads import one_thread
 
 # Rows from which on a cluster of one's own is started: some fifty experts take as long as that; arbitrary.
 WORTH_ROWS = 50_000
@@ -22,21 +23,22 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 @contextlib.contextmanager
 def running(runtime: Where) -> Iterator[Runtime]:
-    """A runtime for as long as it is needed; one that was given is left open.
+    """A runtime for as long as it is needed; one that was given is left open. BLAS has one thread here meanwhile.
 
     Raises
     ------
     InvalidOption, SchedulerUnreachable, VersionMismatch
     """
-    if runtime is None:
-        yield SerialRuntime()
-    elif hasattr(runtime, "check_same"):
-        yield runtime
-    else:
-        from bcmdist.runtime.dask.cluster import DaskRuntime  # quick start
+    with one_thread(), contextlib.ExitStack() as opened:
+        if runtime is None:
+            yield SerialRuntime()
+        elif hasattr(runtime, "check_same"):
+            yield runtime
+        else:
+            from bcmdist.runtime.dask.cluster import DaskRuntime  # quick start
 
-        with DaskRuntime(address_of(runtime), security=getattr(runtime, "security", None)) as ours:
-            yield ours
+            security = getattr(runtime, "security", None)
+            yield opened.enter_context(DaskRuntime(address_of(runtime), security=security))
 
 
 @contextlib.contextmanager

@@ -39,6 +39,7 @@ from bcmdist.model.scaling import scaling_to_array
 from bcmdist.prediction.mixtures.tasks import CONTENTS
 from bcmdist.runtime.interface import Runtime
 from bcmdist.runtime.serial import SerialRuntime
+from bcmdist.runtime.threads import one_thread
 from bcmdist.storage.commits import BlobReference
 from bcmdist.storage.locate import open_storage
 
@@ -104,6 +105,7 @@ class Coordinates:
         return place + START_SPREAD * (chain > 0) * np.random.default_rng([chain, 1]).standard_normal(len(place))
 
 
+@one_thread()
 def sample_posterior(
     source,
     settings: Settings,

@@ -5,11 +5,13 @@ holds a node's key may run code on the cluster, and whoever holds the authority'
 can read keys.
 """
 
+import contextlib
 import ipaddress
 import os
 import re
 import secrets
 import shutil
+import ssl
 import subprocess
 import tempfile
 
@@ -18,6 +20,8 @@ from bcmdist.errors import DataExists, DataNotFound, InvalidOption, MissingExtra
 AUTHORITY = "ca"
 AUTHORITY_DAYS = 3650
 LOOPBACK = ("localhost", "127.0.0.1")
+HANDSHAKE_TURNS = 2  # of each side of TLS 1.2 and 1.3
+DATES = (9, 10)  # OpenSSL's codes of a certificate that is not valid yet, and of one that has expired
 NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 DNS_NAME = re.compile(
     r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*"
@@ -87,6 +91,55 @@ def make_certificates(folder, *, node="node", hosts=LOOPBACK, days=365) -> dict:
                     _put(new, path)
     certificate, key = _files(folder, node)
     return {"node": node, "ca": known[0], "certificate": certificate, "key": key, "hosts": list(hosts), "days": days}
+
+
+def refuse_unusable(certificate, key) -> None:
+    """Refuse files with which a service could not be asked by anybody, before it listens.
+
+    Raises
+    ------
+    InvalidOption
+        One is missing or no PEM, they do not belong together, or the certificate does not hold now.
+    """
+    for option, path in (("--tls-cert", certificate), ("--tls-key", key)):
+        if not os.path.isfile(path) or not os.access(path, os.R_OK):
+            raise InvalidOption(
+                f"{option}: expected a file of PEM that can be read, got {path}; give one of `bcmdist certs`"
+            )
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        server.load_cert_chain(certificate, key, password=_no_passphrase)
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise InvalidOption(
+            f"--tls-cert, --tls-key: expected PEM of a certificate and of its key, without a passphrase, got "
+            f"{certificate} and {key} ({getattr(error, 'reason', None) or error}); give both files of one node"
+        ) from error
+    if because := _outside_its_dates(server, certificate):
+        raise InvalidOption(
+            f"--tls-cert: expected a certificate that holds now, got {certificate}: {because}; make another one by "
+            "`bcmdist certs`, and look at the clock"
+        )
+
+
+def _no_passphrase():
+    raise ValueError("the key has a passphrase")
+
+
+def _outside_its_dates(server, certificate):
+    """Why a client that trusts a certificate itself does not take it for its dates; None where it does."""
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    client.load_verify_locations(certificate)
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = client.wrap_bio(back, there), server.wrap_bio(there, back, server_side=True)
+    try:
+        for side in sides * HANDSHAKE_TURNS:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+    except ssl.SSLCertVerificationError as error:
+        return error.verify_message if error.verify_code in DATES else None
+    return None
 
 
 def _files(folder, name):

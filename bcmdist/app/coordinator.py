@@ -18,7 +18,7 @@ from bcmdist.api.requests import Request, from_json
 from bcmdist.app.claim import Claim, Superseded
 from bcmdist.app.failures import described
 from bcmdist.app.finite import finite
-from bcmdist.app.jobs import asked_portion
+from bcmdist.app.jobs import asked_portion, asked_scheduler
 from bcmdist.app.journal import Journal, open_job
 from bcmdist.app.watch import Watch, WatchedRuntime
 from bcmdist.errors import BcmdistError, BcmdistWarning, SchedulerUnreachable
@@ -60,8 +60,8 @@ def coordinate(journal: Journal, make_runtime=on_cluster) -> None:
 
 def _outcome(claim, watch, make_runtime):
     """The last event of a job, and its facts."""
-    address = next(e["scheduler"] for e in reversed(claim.journal.events) if "scheduler" in e)
     try:
+        address = asked_scheduler(claim.journal)
         if claim.cancelled:
             return "cancelled", {}
         with watch, _warnings_told(watch):
@@ -78,7 +78,7 @@ def _outcome(claim, watch, make_runtime):
         return "interrupted", _error("Interrupted", "its coordinator was told to end", claim)
     except Exception as error:
         traceback.print_exc()
-        if isinstance(error, SchedulerUnreachable) or _lost(error, address):
+        if isinstance(error, SchedulerUnreachable) or _lost(error, claim):
             return "interrupted", _error(type(error).__name__, f"scheduler lost: {error}", claim)
         name, message = type(error).__name__, str(error)
         if isinstance(error, OSError) and not isinstance(error, BcmdistError):
@@ -90,11 +90,11 @@ def _error(name, message, claim):
     return {"error": name, "message": f"{message}: resume it by `bcmdist resume {claim.journal.id}`"}
 
 
-def _lost(error, address):
+def _lost(error, claim):
     from bcmdist.runtime.dask.scheduler import answers  # quick start
 
     ours = isinstance(error, BcmdistError)
-    return isinstance(error, OSError) and not ours and not answers(address)
+    return isinstance(error, OSError) and not ours and not answers(asked_scheduler(claim.journal))
 
 
 def _request(record) -> Request:

@@ -17,9 +17,11 @@ from bcmdist.data.rows import read_all
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import BcmdistError
 from bcmdist.runtime.allocation import MIB, keep_pages
+from bcmdist.runtime.threads import one_thread
 from bcmdist.storage.locate import open_storage
 
 PACKAGES = ("numpy", "scipy", "zarr", "dask", "distributed", "scikit-learn", "threadpoolctl")
+MEASURED_ORDER, MEASURED_TIMES = 1500, 3  # of a matrix that is factored, to see what threads of BLAS gain
 OPTIONAL = ("matplotlib", "pandas", "pyarrow", "obstore", "finufft")
 
 
@@ -65,13 +67,34 @@ def _memory():
 
 
 def _blas():
-    import scipy.linalg  # noqa: F401  (loads the BLAS that experts use)
     import threadpoolctl
 
+    _factor_seconds()  # loads the BLAS that experts use
     found = [lib for lib in threadpoolctl.threadpool_info() if lib["user_api"] == "blas"]
     if not found:
         raise RuntimeError("expected a BLAS that threadpoolctl can control, found none; install numpy from a wheel")
-    return ", ".join(f"{lib['internal_api']} with {lib['num_threads']} threads" for lib in found)
+    threads = max(lib["num_threads"] or 1 for lib in found)
+    with one_thread():
+        one = _factor_seconds()
+    libraries = ", ".join(f"{lib['internal_api']} {lib['version']}" for lib in found)
+    measured = f"a matrix of order {MEASURED_ORDER} is factored in {1e3 * one:.0f} ms by one"
+    if threads > 1:
+        measured += f", in {1e3 * _factor_seconds():.0f} ms by {threads}"
+    load = f", at a load of {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores" if hasattr(os, "getloadavg") else ""
+    return f"{libraries}: one thread for each task, as several would wait for each other; {measured}{load}"
+
+
+def _factor_seconds():
+    """Median time of a Cholesky factorisation."""
+    from bcmdist import linalg  # quick start
+
+    seconds = []
+    for _ in range(MEASURED_TIMES):
+        K = np.eye(MEASURED_ORDER, order="F")
+        start = time.perf_counter()
+        linalg.cholesky(K, name="doctor")
+        seconds.append(time.perf_counter() - start)
+    return sorted(seconds)[MEASURED_TIMES // 2]
 
 
 def _allocation():

@@ -107,8 +107,25 @@ def asked_portion(journal: Journal) -> Portion:
     ------
     InvalidOption
     """
-    asked = journal.since_asked()[0]
+    asked = next(iter(journal.since_asked()), {})
     return Portion(asked.get("share"), asked.get("workers"))
+
+
+def asked_scheduler(journal: Journal) -> str:
+    """The address of the cluster that a job was last asked to be done on.
+
+    Raises
+    ------
+    JobRefused
+        Its client ended before it wrote one down.
+    """
+    found = status(journal)["scheduler"]
+    if found is None:
+        raise JobRefused(
+            f"job {journal.id}: expected the address of a scheduler in its journal, there is none; name one by "
+            f"`bcmdist resume {journal.id} --scheduler ADDRESS`"
+        )
+    return found
 
 
 def refuse_finished(journal: Journal) -> None:

@@ -18,6 +18,7 @@ import re
 from pathlib import Path
 
 from bcmdist.errors import JobDamaged, JobNotFound, UnsafeData
+from bcmdist.storage.fields import COUNT, NAMED, NUMBER, TEXT, Kind, each, every, fields, maybe, shown, wrong_fields
 from bcmdist.storage.interface import Storage
 from bcmdist.storage.locate import open_storage
 
@@ -31,14 +32,35 @@ STATES = {
     "interrupted": "interrupted",
 }
 """the state of a job after an event; other events do not change it"""
-# Entries of records, with their types.
-REQUEST = {"command": str, "request": dict, "places": dict}
-REQUEST_IN_WORDS = {"command": str, "arguments": list, "places": dict}  # of earlier versions: as on the command line
-EVENT = {"event": str, "at": str}
-EVENTS: dict[str, dict] = {
-    "started": {"host": str, "pid": int, "by": str},
-    "quarantined": {"key": str},
-    "finished": {"result": dict},
+# Entries of records, with what they may hold.
+PLACES = Kind(
+    "texts by data, model, out or source",
+    lambda value: isinstance(value, dict) and value.keys() <= {"data", "model", "out", "source"} and _are_texts(value),
+)
+PROCESS = Kind("the id of a process", lambda value: type(value) is int and 0 < value < 2**31)
+REQUEST = {"command": TEXT, "request": NAMED, "places": PLACES}
+# Of earlier versions: as on the command line.
+REQUEST_IN_WORDS = {"command": TEXT, "arguments": every(TEXT), "places": PLACES}
+EVENT = {"event": TEXT, "at": TEXT}
+ASKED = {"scheduler": TEXT, "share": maybe(NUMBER), "workers": maybe(COUNT)}
+SECONDS = {"seconds_by_stage": each(NUMBER).perhaps}
+ENDED = {"error": TEXT, "message": TEXT} | SECONDS
+EVENTS: dict[str, dict[str, Kind]] = {
+    "submitted": ASKED,
+    "resumed": ASKED,
+    "started": {"host": TEXT, "pid": PROCESS, "by": TEXT},
+    "waiting": {"message": TEXT},
+    "progress": {
+        "stage": maybe(TEXT),
+        "partitions_done": maybe(COUNT),
+        "partitions": maybe(COUNT),
+        "rows_per_second": maybe(NUMBER),
+    }
+    | SECONDS,
+    "quarantined": {"key": TEXT},
+    "finished": {"result": fields({"rows": maybe(NUMBER), "seconds": maybe(NUMBER)})} | SECONDS,
+    "failed": ENDED,
+    "interrupted": ENDED,
 }
 OUTPUT = "output.txt"  # what a coordinator prints, beside its events on a local disk
 ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-z]{4}")
@@ -112,9 +134,10 @@ class Journal:
         data = self.storage.get(f"{self.id}/{name}")
         try:
             found = json.loads(data)
-            entries = _entries(found, wanted)
-            if not all(isinstance(found[entry], kind) for entry, kind in entries.items()):
-                raise TypeError(", ".join(f"{entry} {found[entry]!r}" for entry in entries))
+            for entry, kind in wrong_fields(found, _entries(found, wanted)):
+                if entry not in found:
+                    raise KeyError(entry)
+                raise TypeError(f"expected {kind.words}, {entry} {shown(found[entry])}")
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise JobDamaged(
                 f"{self.storage.url}/{self.id}/{name}: expected a record of a job, found something else "
@@ -127,10 +150,16 @@ class Journal:
 
 
 def _entries(found, wanted):
-    """The entries of a record, with their types."""
-    if wanted is EVENT:
+    """The entries of a record, with what they may hold."""
+    if not isinstance(found, dict):
+        raise TypeError(shown(found))
+    if wanted is EVENT and isinstance(found.get("event"), str):
         return wanted | EVENTS.get(found["event"], {})
-    return wanted if "request" in found else REQUEST_IN_WORDS
+    return wanted if wanted is EVENT or "request" in found else REQUEST_IN_WORDS
+
+
+def _are_texts(places):
+    return all(isinstance(place, str) for place in places.values())
 
 
 def job_ids(directory) -> list[str]:

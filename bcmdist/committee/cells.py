@@ -16,6 +16,23 @@ def heard_in_cells(snapshot: Snapshot) -> set[str]:
     return set(snapshot.surveyed)
 
 
+def rows_outside(snapshot: Snapshot) -> int:
+    """Rows that were ingested as they are stored, so that local prediction does not find them around new points; 0 of a
+    model that makes no local predictions."""
+    cells = snapshot.facts.cells
+    if not cells.surrounded:
+        return 0
+    return sum(entry.rows for entry in snapshot.ledger if not entry.key.startswith(f"{cells.array}["))
+
+
+def outside_in_words(rows: int, total: int) -> str:
+    """What follows for predictions where so many rows of all are not around new points, and what to do."""
+    return (
+        f"{rows} of {total} rows, absorbed after the fit, count through the committee only, local predictions near "
+        "them ignore them as neighbours: fit anew with all rows, or use --method committee"
+    )
+
+
 def refuse_heard_in_cells(snapshot: Snapshot, parts) -> None:
     """Raise `InvalidData` where cells are to be heard whose rows somebody has ingested as they are stored."""
     if any(part.data.url == f"{snapshot.url}/{CELL_DATA}" for part in parts):

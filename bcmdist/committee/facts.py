@@ -64,6 +64,11 @@ class Cells:
         """What is known."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
+    @classmethod
+    def from_json(cls, cells: Mapping[str, Any]) -> "Cells":
+        """What `to_json` gives; what other versions have written beside is left out."""
+        return cls(**{name.name: cells[name.name] for name in fields(cls) if name.name in cells})
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -100,11 +105,11 @@ class Facts:
     cells: Cells = field(default_factory=Cells)
     """empty where partitions are not spatial"""
     calibration: dict[str, Any] | None = None
-    """`bcmdist.prediction.calibration.Calibration`, and the rows heard then"""
+    """`bcmdist.prediction.calibration.Calibration`, and the rows heard then, 0 where it is of another committee"""
     local_calibration: dict[str, Any] | None = None
     recalibration: dict[str, Any] | None = None
-    """`bcmdist.prediction.recalibration.Recalibration` where rows left out gain by it, the rows heard then, and where
-    they were linearised"""
+    """`bcmdist.prediction.recalibration.Recalibration` where rows left out gain by it, the rows heard then, 0
+    where it is of another committee, and where they were linearised"""
     chunks: str | None = None
     """hash of the blob with the chunks that the survey has read from data without a manifest"""
     linearised_at: str | None = None
@@ -148,7 +153,7 @@ class Facts:
     energy it has reached and the mean log density of rows that were `left_out`, none without any (`powers`,
     `energies`, `densities`); the mean `density` of those that are mixed; all in units of the scaled targets. Of each
     whose rows have `sites`: the `sweeps`, the `energy` before the last one, None where a cavity was none, how far means
-    `moved` in that, in standard deviations, how many rows it `skipped`, and the density before all, `density_tied`"""
+    `moved` in that as a share or in standard deviations, how many rows it `skipped`, and the density before all, `density_tied`"""
     input_errors: dict[str, Any] | None = None
     """where inputs were seen with errors: the `rows` that were looked at, the variance of the noise of scaled targets
     `noise_seen` beside inputs as they were seen; by what each of the `beginnings` was judged, None where it failed, of
@@ -173,7 +178,7 @@ class Facts:
         other = {name: value for name, value in facts.items() if name not in NAMES}
         known |= {"passes": tuple(map(Pass.from_json, facts["passes"]))}
         known |= {name: tuple(known[name]) for name in ("skipped", "companions") if name in known}
-        known |= {"cells": Cells(**known["cells"])} if "cells" in known else {}
+        known |= {"cells": Cells.from_json(known["cells"])} if "cells" in known else {}
         known |= {"fading": Weighting(**known["fading"])} if "fading" in known else {}
         return cls(**known, other=other)
 

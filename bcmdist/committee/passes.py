@@ -8,6 +8,8 @@ model; from then on evidence, mean and covariance do not depend on who linearise
 Gaussian likelihoods are exact after one pass.
 """
 
+import contextlib
+import itertools
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -19,13 +21,13 @@ from bcmdist.committee.facts import Facts, Pass
 from bcmdist.committee.fading import weights
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition, from_keys
-from bcmdist.errors import BcmdistWarning
+from bcmdist.errors import BcmdistWarning, DataNotFound
 from bcmdist.experts.tasks import EPExpert, RunningExpert
 from bcmdist.model.model import Model
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import BlobReference
 from bcmdist.storage.fields import damaged
-from bcmdist.storage.ledger import RUNNING, Entry, has_place
+from bcmdist.storage.ledger import RUNNING, Entry, has_place, named_range
 
 # A pass is the last when no prediction moves by more than this share of its standard deviation. Newton
 # doubles the digits with each pass, so that the error left is about its square.
@@ -189,7 +191,7 @@ def absorb_in_turn(snapshot: Snapshot, parts, runtime) -> Snapshot:
         for done, part in enumerate(parts):
             belief = committee.posterior
             with snapshot.store.transient({"mean": belief.mean, "factor": belief.factor}) as references:
-                task = RunningExpert(snapshot.store.reference(snapshot.commit), **references)
+                task = RunningExpert(snapshot.reference, **references)
                 heard = snapshot.hear_with(task, [part], runtime, label=f"expert {done + 1} of {len(parts)}")
             committee = committee.absorb(heard.message)
             entries += heard.entries.values()
@@ -202,8 +204,17 @@ def heard_partitions(snapshot: Snapshot) -> list[Partition]:
 
 
 def readable_partitions(snapshot: Snapshot) -> list[Partition]:
-    """Those of them whose rows have a place (`has_place`)."""
-    return _partitions(snapshot, [entry for entry in snapshot.ledger if has_place(entry.key)])
+    """Those of them whose rows have a place (`has_place`) where there is a data set, in the order of their keys."""
+    found: list[Partition] = []
+    placed = sorted((entry for entry in snapshot.ledger if has_place(entry.key)), key=_array_and_start)
+    for _, entries in itertools.groupby(placed, key=lambda entry: _array_and_start(entry)[0]):
+        with contextlib.suppress(DataNotFound):
+            found += _partitions(snapshot, list(entries))
+    return found
+
+
+def _array_and_start(entry):
+    return named_range(entry.key)[:2]
 
 
 def _partitions(snapshot, entries):

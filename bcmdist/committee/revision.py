@@ -28,6 +28,7 @@ from bcmdist.experts.expert import zero_message
 from bcmdist.experts.message import Message
 from bcmdist.experts.precision import refuse_inexact
 from bcmdist.model.model import CELL_ARRAYS
+from bcmdist.runtime.threads import one_thread
 from bcmdist.storage.commits import BlobReference, open_store
 from bcmdist.storage.ledger import RUNNING, Entry
 
@@ -207,8 +208,12 @@ def messages(
     return total
 
 
+@one_thread()
 def merge(one: Snapshot, other: Snapshot, model) -> Snapshot:
     """The committee that has heard what both have, in a new model directory.
+
+    Facts are those of the larger of the two, in whichever order they come; what rows left out say of its predictions
+    is marked as out of date.
 
     Raises
     ------
@@ -239,11 +244,13 @@ def merge(one: Snapshot, other: Snapshot, model) -> Snapshot:
         raise ModelExists(f"{model}: expected a new or empty directory; choose another --model")
     for snapshot in (one, other):  # what experts keep lies in blobs of its own
         store.copy_blobs(snapshot.store, {entry.state for entry in snapshot.ledger if entry.state})
-    base = one if one.ledger else other
+    base = larger(one, other)
     surveyed = {e.key: e for snapshot in (one, other) for e in snapshot.store.get_segment(snapshot.facts.surveyed)}
-    facts = base.facts.changed(cells=Cells(), local_calibration=None)  # halos lie in its directory
+    facts = base.facts.changed(cells=Cells(), local_calibration=None, spread=None)  # halos lie in its directory
+    outdated = {name: getattr(facts, name) for name in ("calibration", "recalibration")}
+    facts = facts.changed(**{name: fact and fact | {"rows": 0} for name, fact in outdated.items()})
     if base.facts.method == "local":
-        facts = facts.changed(method="committee", spread=None)  # of errors of local prediction
+        facts = facts.changed(method="committee")
     arrays = [snapshot.facts.cells.array for snapshot in (one, other) if heard_in_cells(snapshot)]
     if arrays:
         facts = facts.changed(cells=Cells(array=arrays[0]))  # by which its rows are known
@@ -254,6 +261,11 @@ def merge(one: Snapshot, other: Snapshot, model) -> Snapshot:
     return one.written(
         store, one.committee.absorb(other.committee.total), _by_committee([*one.ledger, *other.ledger]), facts
     )
+
+
+def larger(one: Snapshot, other: Snapshot) -> Snapshot:
+    """That of two which has heard more rows, in whichever order they come."""
+    return max(one, other, key=lambda snapshot: (snapshot.committee.total.rows, [e.key for e in snapshot.ledger]))
 
 
 def _by_committee(ledger):

@@ -5,6 +5,7 @@ commit (`successor`) and returns its snapshot.
 """
 
 import contextlib
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,13 +20,15 @@ from bcmdist.data.checks.manifest import Chunk
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import Partition
 from bcmdist.data.schema import UNNAMED, warn
-from bcmdist.errors import InvalidData, ModelNotFound, NotFinite
+from bcmdist.errors import CommitConflict, InvalidData, ModelNotFound, NotFinite
 from bcmdist.experts.inputs.tasks import NoisyExpert
 from bcmdist.experts.tasks import Contribution, EPExpert, Expert
 from bcmdist.model.model import Model
 from bcmdist.runtime.task import Task
 from bcmdist.runtime.timing import StageTimer
+from bcmdist.storage.blobs import canonical_json
 from bcmdist.storage.commits import Commit, ModelStore, Reference, open_store
+from bcmdist.storage.fields import read_back
 from bcmdist.storage.ledger import Entry
 
 
@@ -51,6 +54,8 @@ class Snapshot:
     """what must be kept alive: scratch directories"""
     read: dict = field(default_factory=dict, repr=False, compare=False)
     """blobs that were parsed, by their hashes, and what follows from a commit: once for all snapshots that follow"""
+    digest: str = ""
+    """SHA-256 of the record of the commit"""
 
     # --- Reading ---
 
@@ -74,8 +79,20 @@ class Snapshot:
             yield from_commit(store, found)
 
     def newest(self) -> "Snapshot":
-        """The same directory at its newest commit."""
-        return replace(Snapshot.load(self.url), keep=self.keep)
+        """The same model at its newest commit.
+
+        Raises
+        ------
+        CommitConflict
+            Another model has been put under its path.
+        """
+        found = Snapshot.load(self.url)
+        if found.identity != self.identity:
+            raise CommitConflict(
+                f"{self.url}: expected the model {self.identity[:8]}, which was opened, another one is there now; load "
+                "it again and repeat"
+            )
+        return replace(found, keep=self.keep)
 
     def kept(self, *things) -> "Snapshot":
         """The same, for which these stay alive: scratch directories."""
@@ -106,7 +123,12 @@ class Snapshot:
     @property
     def reference(self) -> Reference:
         """What tasks carry instead of this snapshot."""
-        return self.store.reference(self.commit)
+        return Reference(self.url, self.commit, self.digest)
+
+    def refuse_replaced(self) -> None:
+        """Raise `CommitConflict` where this commit is not the one under its number in the directory any more: another
+        model, or a copy of this one, has been put there, or it was pruned."""
+        self.store.refuse_other(self.commit, self.digest)
 
     @property
     def surveyed(self) -> dict[str, Entry]:
@@ -226,21 +248,22 @@ class Snapshot:
         Raises
         ------
         CommitConflict
-            Somebody else has made the next commit.
+            Somebody else has made the next commit, or this one is not in the directory any more.
         """
+        self.refuse_replaced()
         store, ledger = self.store, (*(() if rewrite else self.ledger), *entries)
         segments = store.extended(() if rewrite else self.segments, entries, after=self.commit)
         offsets = self.offsets | (offsets or {})
         stages = stages or StageTimer()
         known = self.facts.changed(**{"seconds": stages.added_to(self.facts.seconds)} | facts)
-        heard = {"segments": segments, "partitions": len(ledger), "offsets": offsets, "identity": self.identity}
-        write_commit(store, self.commit + 1, self.model, committee, known, **heard)
-        made = {"segments": segments, "ledger": ledger, "offsets": offsets, "facts": known}
-        return replace(self, committee=committee, commit=self.commit + 1, **made)
+        heard = {"segments": segments, "ledger": ledger, "offsets": offsets, "identity": self.identity}
+        made = write_commit(store, self.commit + 1, self.model, committee, known, parent=self.digest, **heard)
+        changed = {"segments": segments, "ledger": ledger, "offsets": offsets, "facts": known, "digest": made.digest}
+        return replace(self, committee=committee, commit=self.commit + 1, **changed)
 
     def written(self, store, committee, ledger, facts) -> "Snapshot":
         """The first commit of another model directory with the same model."""
-        heard = {"segments": store.extended((), ledger), "partitions": len(ledger)}
+        heard = {"segments": store.extended((), ledger), "ledger": ledger}
         write_commit(store, 1, self.model, committee, facts, **heard)
         return from_commit(store, store.load(1))
 
@@ -263,37 +286,74 @@ def from_commit(store: ModelStore, commit: Commit) -> Snapshot:
         ledger=commit.ledger,
         facts=Facts.from_json(commit.facts["fit"]),
         offsets=commit.offsets,
+        digest=commit.digest,
     )
 
 
 def write_commit(
-    store: ModelStore, number, model, committee, facts: Facts, *, segments=(), partitions=0, offsets=None, identity=None
+    store: ModelStore,
+    number,
+    model,
+    committee,
+    facts: Facts,
+    *,
+    segments=(),
+    ledger=(),
+    offsets=None,
+    identity=None,
+    parent=None,
 ) -> Reference:
-    """Commit a model, its committee, and what else is known; the reference of the commit.
+    """Commit a model, its committee, and what else is known, once it was read back; the reference of the commit.
 
     Parameters
     ----------
-    segments, partitions : hashes of the ledger's segments, and the number of its entries
+    segments, ledger : hashes of the ledger's segments, and its entries
     offsets : where to read on, by the name of a source
     identity : of the model; a new one by default, for a first commit
+    parent : SHA-256 of the record of the commit before; of any by default
 
     Raises
     ------
     CommitConflict
+    CommitRefused
+        No reader would accept it.
     NotFinite
         Messages have ruined the committee.
     """
     arrays, model_facts = model.to_arrays()
     total = committee.total
-    if not all(np.all(np.isfinite(part)) for part in (total.eta, total.precision, total.evidence)):
-        raise NotFinite(
-            f"{store.storage.url}: expected finite messages for commit {number}, got others; nothing was committed: "
-            "check that inputs are in the range of the training data, else restore the model from a copy"
-        )
+    _refuse_not_finite(total, f"{store.storage.url}: expected finite messages for commit {number}")
     arrays |= {"eta": total.eta, "precision": total.precision}
     all_facts = {"model": model_facts, "fit": facts.to_json(), "evidence": total.evidence, "rows": total.rows}
-    all_facts["partitions"] = partitions
+    all_facts["partitions"] = len(ledger)
+    with read_back(f"{store.storage.url}: commit {number}"):
+        read = json.loads(canonical_json(all_facts))
+        made = Commit(
+            number=number,
+            identity=identity or "",
+            digest="",
+            arrays=arrays,
+            facts=read,
+            segments=tuple(segments),
+            ledger=tuple(ledger),
+            offsets=offsets or {},
+        )
+        sound_committee(store.storage.url, made)
     digests = store.put_arrays(arrays, before=store.arrays_before(number))
     return store.commit(
-        number, identity=identity, arrays=digests, facts=all_facts, segments=segments, offsets=offsets or {}
+        number,
+        identity=identity,
+        parent=parent,
+        arrays=digests,
+        facts=all_facts,
+        segments=segments,
+        offsets=offsets or {},
     )
+
+
+def _refuse_not_finite(total, expected):
+    if not all(np.all(np.isfinite(part)) for part in (total.eta, total.precision, total.evidence)):
+        raise NotFinite(
+            f"{expected}, got others; nothing was committed: check that inputs are in the range of the training data, "
+            "else restore the model from a copy"
+        )

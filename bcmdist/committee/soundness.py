@@ -23,6 +23,7 @@ from bcmdist.storage.fields import (
     every,
     fields,
     maybe,
+    nullable,
     one_of,
     shown,
 )
@@ -44,7 +45,7 @@ CELLS = {
 CELL_STEPS = ("edges", "halos", "border_jump")
 FADING = {"source": TEXT, "position": COUNT, "half_life": maybe(POSITIVE), "window": maybe(SEVERAL)}
 PASS = {"pass": SEVERAL, "change": NOT_NEGATIVE.perhaps, "log_evidence": maybe(NUMBER), "halvings": COUNT.perhaps}
-MARGIN = {"nats": maybe(NUMBER), "error": maybe(NOT_NEGATIVE)}
+MARGIN = {"nats": nullable(NUMBER), "error": nullable(NOT_NEGATIVE)}
 DECISION = {"of": TEXT, "taken": TEXT, "judge": TEXT, "over": each(fields(MARGIN))}
 EXPECTED = {
     "partitions": COUNT,

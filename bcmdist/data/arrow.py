@@ -1,17 +1,23 @@
 """Tables as Arrow IPC streams, in memory: what is asked of a service, and what it answers.
 
-A stream that comes is one uncompressed record batch, as an entry of a Redis stream: what it declares is compared with a
-limit before it is decoded (`bcmdist.data.entries`).
+A stream that comes is uncompressed record batches, as an entry of a Redis stream: all are read, and what they declare
+together is compared with a limit before one is decoded (`bcmdist.data.entries`).
 """
 
 from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from bcmdist.data.entries import decoded
+from bcmdist.data.entries import decoded, shape_of
 from bcmdist.errors import MissingExtra
 
 MEDIA_TYPE = "application/vnd.apache.arrow.stream"
+
+
+def rows_of(data: bytes) -> int:
+    """Rows that a stream declares, of which none is decoded; errors as of `read_table`."""
+    _arrow()
+    return shape_of({b"data": data}, "body", "X", None, ()).rows
 
 
 def read_table(

@@ -3,13 +3,12 @@
 import warnings
 
 import numpy as np
-import zarr
 
-from bcmdist.data.checks.checked_store import safe_name
+from bcmdist.data.groups import find_array
 from bcmdist.data.schema import CLASSES, CODING, Schema, dimensions, refuse_repeated
 from bcmdist.data.tables.coding import from_json
 from bcmdist.data.values import since, unpacked
-from bcmdist.errors import BcmdistError, DataDamaged, InvalidDtype
+from bcmdist.errors import BcmdistError, DataDamaged, DataNotFound, InvalidDtype
 from bcmdist.storage.urls import answering
 
 
@@ -22,9 +21,9 @@ def schema_of(url, group, X, y) -> Schema:
     """
     along = dimensions(X)[1]
     columns: tuple[str, ...] = ()
-    if along and safe_name(along, url) in group:
-        named = group[along]
-        if isinstance(named, zarr.Array) and named.shape == X.shape[1:]:
+    if along:
+        named = find_array(group, url, along)
+        if named is not None and named.shape == X.shape[1:]:
             columns = _column_names(named, read_coordinate(group, url, along), f"{url}: {along}")
     listed = [] if y is None else y.attrs.get(CLASSES, [])
     if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
@@ -47,9 +46,11 @@ def read_coordinate(group, url, name, rows=slice(None)) -> np.ndarray:
 
     Raises
     ------
-    DataDamaged, InvalidDtype, UnsafeData
+    DataDamaged, DataNotFound, InvalidDtype, UnsafeData
     """
-    array = group[name]
+    array = find_array(group, url, name)
+    if array is None:
+        raise DataNotFound(f"{url}: expected a coordinate {name!r}, found none; restore it from a copy")
     group.store.encoding(array.path)  # raises
     if array.dtype.kind not in "fiubmMUTSO":
         raise InvalidDtype(f"{url}: expected numbers or texts in the coordinate {name}, got {array.dtype}; convert it")

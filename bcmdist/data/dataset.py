@@ -13,6 +13,7 @@ from bcmdist.data.coordinates import schema_of
 from bcmdist.data.groups import (
     absolute_url,
     chunk_rows,
+    find_array,
     missing_chunks,
     open_array,
     open_group,
@@ -90,7 +91,7 @@ def open_data(url, *, x="X", y="y", schema=UNNAMED, uncertain=False) -> Dataset:
         return entry_data(url, x, y, reader.shape(url, x, y, COMPANIONS), schema)
     group, arrays = _open_arrays(url, x, y)
     variance = VARIANCE.format(x)
-    uncertain = uncertain and variance in group
+    uncertain = uncertain and find_array(group, url, variance) is not None
     if uncertain:
         arrays[variance] = open_array(group, url, variance)
         _check_variance(url, x, arrays[x], variance, arrays[variance])
@@ -170,7 +171,7 @@ def _open_arrays(url, x, y):
     if X.ndim != 2:
         raise InvalidData(f"{url}: expected {x} with shape (N, D), got {X.shape}; store one row per observation")
     arrays = {x: X}
-    for name in [y] * (y is not None) + [name for name in COMPANIONS if name in group]:
+    for name in [y] * (y is not None) + [name for name in COMPANIONS if find_array(group, url, name) is not None]:
         arrays[name] = open_array(group, url, name)
         _check_companion(url, x, X, name, arrays[name])
     return group, arrays

@@ -1,8 +1,9 @@
 """Entries of Redis Streams: batches of rows as Arrow bytes, published and read. The door to Redis and to Arrow.
 
 An entry `redis://HOST:PORT/DB/STREAM[ID]` is a small data set of its own, and one partition. Its field `data` is an
-Arrow IPC stream of one record batch: a column `y`, companions by name, and as inputs a column `X` of fixed-size lists
-or else all other numeric columns in order. What a batch declares is compared with a limit before it is decoded.
+Arrow IPC stream: a column `y`, companions by name, and as inputs a column `X` of fixed-size lists or else all other
+numeric columns in order. Its record batches follow each other; what they declare together is compared with a limit
+before one is decoded, and bytes behind the end of the stream are refused.
 
 A password stands in the URL given to `publish` or `open_source`, or in the environment variable REDISCLI_AUTH, which is
 where workers find it: it is no part of any name.
@@ -19,7 +20,7 @@ from bcmdist.data.redis import ENTRY, REMEMBERED, patiently, place_of
 from bcmdist.data.values import as_float
 from bcmdist.errors import InvalidData, InvalidOption, MissingChunk, MissingExtra, UnsafeData
 
-# Largest batch that is decoded: rows x columns x 8 bytes.
+# Largest stream that is decoded: rows x columns x 8 bytes.
 LARGEST_BYTES = 2**28
 
 
@@ -116,15 +117,10 @@ def read_entry(url, x, y, companions) -> dict[str, np.ndarray]:
 def decoded(fields, url, x, y, companions, tables=()) -> tuple[dict[str, np.ndarray], list[str]]:
     """As `read_entry`, of the fields of an entry that are there already, and the names of the inputs in them; beside
     companions also `tables` (n, ...), which are fixed-size lists."""
-    schema, _, message = _opened(fields, url)
+    schema, _, messages = _opened(fields, url)
     inputs, others = _roles(schema, url, x, y, companions, tables)
-    pa = _pyarrow()
-    try:
-        batch = pa.ipc.read_record_batch(message, schema)
-        batch.validate()
-    except (pa.ArrowException, OSError) as error:
-        raise InvalidData(f"{url}: expected a record batch, it cannot be read ({error}); publish it again") from error
-    columns = {name: _values(batch.column(schema.get_field_index(name)), url, name) for name in (*inputs, *others)}
+    batches = _batches(messages, schema, url)
+    columns = {name: _values(batches, schema.get_field_index(name), url, name) for name in (*inputs, *others)}
     found = {name: columns[name] for name in others} | {x: np.column_stack([columns[name] for name in inputs])}
     return found, inputs
 
@@ -158,7 +154,8 @@ def _payload(url):
 
 
 def _opened(fields, url):
-    """Schema, rows and undecoded record batch of an entry, its declared size within the limit."""
+    """Schema and rows of an entry, and its undecoded record batches that hold some; their declared size within the
+    limit."""
     if fields is None:
         raise MissingChunk(
             f"{url}: expected the entry in its stream, it is not there any more; keep entries until they are heard "
@@ -169,33 +166,59 @@ def _opened(fields, url):
         raise InvalidData(
             f"{url}: expected a field data with an Arrow IPC stream, found {names}; see bcmdist.data.entries"
         )
-    pa = _pyarrow()
-    try:
-        messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(fields[b"data"]))
-        first, message = messages.read_next_message(), messages.read_next_message()
-        if first.type != "schema":  # pyarrow takes it for one unasked, and crashes
-            raise ValueError(f"it begins with a message of type {first.type}")
-        schema = pa.ipc.read_schema(first)
-        names = schema.names  # which are text only now
-        rows, compressed = _header(message.metadata.to_pybytes()) if message.type == "record batch" else (0, True)
-    except (pa.ArrowException, StopIteration, struct.error, OSError, ValueError) as error:
-        raise InvalidData(
-            f"{url}: expected an Arrow IPC stream with a record batch, it cannot be read ({error!r}); publish it again"
-        ) from error
-    if compressed:
-        raise UnsafeData(
-            f"{url}: expected one uncompressed record batch without dictionaries, got another {message.type}; publish "
-            "it as `bcmdist.data.entries.encode` does"
-        )
-    width = sum(map(_width, schema))
+    schema, messages, declared = _messages(fields[b"data"], url)
+    rows, width = sum(declared), sum(map(_width, schema))
     if rows == 0 or width == 0:
         raise InvalidData(f"{url}: expected at least one row and one column, got {rows} and {width}; publish rows")
-    if not 0 <= rows * width * 8 <= LARGEST_BYTES:
+    if min(declared) < 0 or rows * width * 8 > LARGEST_BYTES:
         raise UnsafeData(
             f"{url}: expected at most {LARGEST_BYTES} bytes of rows, it declares {rows} rows x {width} columns x 8; "
             "publish smaller batches"
         )
-    return schema, rows, message
+    return schema, rows, [message for message, held in zip(messages, declared, strict=True) if held]
+
+
+def _messages(data, url):
+    """Schema of a stream, its undecoded record batches, and the rows that each declares."""
+    pa = _pyarrow()
+    try:
+        source = pa.BufferReader(data)
+        reader = pa.ipc.MessageReader.open_stream(source)
+        first = reader.read_next_message()
+        if first.type != "schema":  # pyarrow takes it for one unasked, and crashes
+            raise ValueError(f"it begins with a message of type {first.type}")
+        schema = pa.ipc.read_schema(first)
+        _ = schema.names  # which are text only now
+        messages = [reader.read_next_message(), *reader]
+        headers = [_header(one.metadata.to_pybytes()) if one.type == "record batch" else (0, True) for one in messages]
+    except (pa.ArrowException, StopIteration, struct.error, OSError, ValueError) as error:
+        raise InvalidData(
+            f"{url}: expected an Arrow IPC stream with a record batch, it cannot be read ({error!r}); publish it again"
+        ) from error
+    if source.tell() < source.size():
+        raise InvalidData(
+            f"{url}: expected nothing behind the end of its Arrow stream, got {source.size() - source.tell()} bytes; "
+            "publish one stream in each entry"
+        )
+    odd = next((message for message, (_, compressed) in zip(messages, headers, strict=True) if compressed), None)
+    if odd is not None:
+        raise UnsafeData(
+            f"{url}: expected uncompressed record batches without dictionaries, got another {odd.type}; publish them "
+            "as `bcmdist.data.entries.encode` does"
+        )
+    return schema, messages, [rows for rows, _ in headers]
+
+
+def _batches(messages, schema, url):
+    """Record batches, decoded."""
+    pa = _pyarrow()
+    try:
+        batches = [pa.ipc.read_record_batch(message, schema) for message in messages]
+        for batch in batches:
+            batch.validate()
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidData(f"{url}: expected a record batch, it cannot be read ({error}); publish it again") from error
+    return batches
 
 
 def _header(metadata):
@@ -271,8 +294,9 @@ def _is_number(pa, kind):
     return types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind)
 
 
-def _values(column, url, name):
-    """Numbers of a column, (n,), or (n, D, ...) of lists."""
+def _values(batches, number, url, name):
+    """Numbers of a column of all batches, (n,), or (n, D, ...) of lists."""
+    column = _pyarrow().concat_arrays([batch.column(number) for batch in batches])
     values, missing = column, column.null_count
     for _ in _sizes(column.type):
         values = values.flatten()

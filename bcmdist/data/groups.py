@@ -1,5 +1,6 @@
 """Zarr groups and their arrays: opened for reading, metadata checked, chunks named. The door to Zarr data."""
 
+import contextlib
 import itertools
 import os
 from collections.abc import Iterator
@@ -9,7 +10,9 @@ import zarr
 from zarr.core.sync import sync
 from zarr.storage import LocalStore
 
+from bcmdist.data.archive import SUFFIX, unpacked
 from bcmdist.data.checks.checked_store import CheckedStore, safe_name
+from bcmdist.data.schema import MOST_COLUMNS
 from bcmdist.data.schemes import reader_of
 from bcmdist.data.values import since
 from bcmdist.errors import (
@@ -67,6 +70,8 @@ def open_group(url) -> zarr.Group:
             if os.path.isdir(where):
                 checked = CheckedStore(LocalStore(where, read_only=True))
                 return zarr.open_group(checked, mode="r", use_consolidated=False)
+            if where.endswith(SUFFIX) and os.path.isfile(where):
+                return zarr.open_group(CheckedStore(unpacked(where), where), mode="r", use_consolidated=False)
             group = zarr.open_group(group_store(where), mode="r", use_consolidated=False)
             return zarr.open_group(CheckedStore(group.store), path=group.path, mode="r", use_consolidated=False)
     except BcmdistError:
@@ -81,21 +86,47 @@ def open_group(url) -> zarr.Group:
         ) from error
 
 
-def open_array(group, url, name) -> zarr.Array:
-    """An array of numbers, whose metadata are believable and whose chunks can be decoded safely."""
+def find_array(group, url, name) -> zarr.Array | None:
+    """An array of a group, whatever it holds; None where there is none of that name.
+
+    Raises
+    ------
+    DataDamaged, StorageUnreachable, UnsafeData
+    """
     safe_name(name, str(url))
+    with _readable(group, url, name):
+        array = group.get(name)
+        if array is not None:
+            array.attrs.asdict()  # raises where they are none
+    return array if isinstance(array, zarr.Array) else None
+
+
+@contextlib.contextmanager
+def _readable(group, url, name):
+    """Turn what zarr makes of the metadata of an array into `DataDamaged`."""
     try:
         with answering(url):
-            array = group.get(name)
-            names = [] if array is not None else sorted(group.array_keys())  # lists what is being renamed
+            yield
     except BcmdistError:
         raise
-    except Exception as error:  # whatever zarr makes of the metadata
+    except Exception as error:
         group.store.refuse_unsafe(f"{group.path}/{name}".lstrip("/"))
         raise DataDamaged(
             f"{url}: the metadata of {name} cannot be read ({error}); restore them from a copy"
         ) from error
-    if not isinstance(array, zarr.Array):
+
+
+def open_array(group, url, name) -> zarr.Array:
+    """An array of numbers, whose metadata are believable and whose chunks can be decoded safely.
+
+    Raises
+    ------
+    DataNotFound, InvalidDtype; also as `find_array`
+    """
+    array = find_array(group, url, name)
+    if array is None:
+        with _readable(group, url, name):
+            names = sorted(group.array_keys())  # lists what is being renamed
         raise DataNotFound(f"{url}: expected an array {name!r}, found {names}; name the array with --x or --y")
     if array.dtype.kind not in "fiub":
         raise InvalidDtype(
@@ -111,6 +142,11 @@ def open_array(group, url, name) -> zarr.Array:
         raise UnsafeData(
             f"{url}: expected at most {MOST_ROWS:,} rows and columns in {name}, its metadata declare shape "
             f"{array.shape}; restore them from a copy"
+        )
+    if max(array.shape[1:], default=0) > MOST_COLUMNS:
+        raise UnsafeData(
+            f"{url}: expected at most {MOST_COLUMNS:,} columns in {name}, its metadata declare shape {array.shape}; "
+            "restore them from a copy, or leave out columns"
         )
     return array
 

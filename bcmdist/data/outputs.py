@@ -5,13 +5,13 @@ import errno
 import os
 import shutil
 import time
-import uuid
 from collections.abc import Iterator
 
 from bcmdist.data.groups import absolute_url
 from bcmdist.errors import DataExists, InvalidOption
 from bcmdist.storage.locate import open_objects
-from bcmdist.storage.paths import leads_nowhere
+from bcmdist.storage.paths import leads_nowhere, make_folders, room_for
+from bcmdist.storage.unfinished import partial
 from bcmdist.storage.urls import answering, on_objects
 
 # Times that what a failed output has left is removed, and seconds until it is looked at again.
@@ -48,9 +48,11 @@ def new_output(url) -> Iterator[str]:
         yield where
         return
     refuse_existing(where)
-    place = f"{where}.partial-{uuid.uuid4().hex[:8]}"
+    place = partial(where)
     try:
-        yield place
+        make_folders(place, where)
+        with room_for(where):
+            yield place
         with taken_meanwhile(url):
             os.rename(place, where)
     except BaseException:

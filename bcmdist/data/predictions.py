@@ -6,10 +6,9 @@ from collections.abc import Mapping
 import numpy as np
 import zarr
 
-from bcmdist.data.checks.checked_store import safe_name
 from bcmdist.data.coordinates import read_coordinate
 from bcmdist.data.dataset import Dataset
-from bcmdist.data.groups import group_store, open_group
+from bcmdist.data.groups import find_array, group_store, open_group
 from bcmdist.data.schema import CLASSES, dimensions
 from bcmdist.data.writing import create_array
 from bcmdist.errors import DataExists, InvalidData
@@ -81,10 +80,12 @@ def _copy_coordinate(data, source, name, group, rows_per_chunk, row):
 
 def _coordinates(source, row, data):
     """Names of 1-D arrays along the rows that describe them: the dimension's own, and CF's."""
-    speakers = [source, source[data.x], *(source[name] for name in ("y", *data.companions) if name in source)]
+    arrays = (find_array(source, data.url, name) for name in (data.x, "y", *data.companions))
+    speakers = [source, *(array for array in arrays if array is not None)]
     listed = [name for one in speakers for name in str(one.attrs.get("coordinates", "")).split()]
-    named = (name for name in dict.fromkeys([row, *listed]) if safe_name(name, data.url) in source)
-    return [name for name in named if source[name].shape == (data.rows,) and source[name].dtype.kind in "fiubmMUTSO"]
+    named = ((name, find_array(source, data.url, name)) for name in dict.fromkeys([row, *listed]))
+    found = ((name, array) for name, array in named if array is not None and array.shape == (data.rows,))
+    return [name for name, array in found if array.dtype.kind in "fiubmMUTSO"]
 
 
 def output_names(url) -> str:

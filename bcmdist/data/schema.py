@@ -23,6 +23,8 @@ from bcmdist.errors import BcmdistWarning, InvalidData, InvalidDtype
 CLASSES = "classes"
 # Attribute of the inputs: how the columns of a table became them.
 CODING = "coding"
+# More inputs are a mistake or a lie: default fits of 60 rows and so many need 12 GB.
+MOST_COLUMNS = 20_000
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,8 @@ def dimensions(array) -> tuple[str | None, ...]:
     if array.metadata.zarr_format == 3:
         return array.metadata.dimension_names or (None,) * array.ndim
     named = array.attrs.get("_ARRAY_DIMENSIONS")
-    return tuple(named) if isinstance(named, list) and len(named) == array.ndim else (None,) * array.ndim
+    valid = isinstance(named, list) and len(named) == array.ndim and all(isinstance(name, str) for name in named)
+    return tuple(named) if valid else (None,) * array.ndim
 
 
 def refuse_repeated(names, where, *, of="column") -> None:
@@ -72,6 +75,14 @@ def refuse_repeated(names, where, *, of="column") -> None:
     odd = [name for name in map(str, names) if name != name.encode(errors="replace").decode()]
     if odd:
         raise InvalidData(f"{where}: expected names of Unicode text, got {odd[0]!r:.80}; rename")
+
+
+def refuse_many_columns(count, where) -> None:
+    """Raise `InvalidData` where a table has more columns than any model takes."""
+    if count > MOST_COLUMNS:
+        raise InvalidData(
+            f"{where}: expected at most {MOST_COLUMNS:,} columns, got {count:,}; leave out those that say least"
+        )
 
 
 def taken(found: Schema, wanted: Schema, where) -> tuple[int, ...]:

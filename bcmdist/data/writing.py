@@ -13,7 +13,10 @@ from typing import Any
 import numpy as np
 import zarr
 from zarr.codecs import Crc32cCodec, ZstdCodec
+from zarr.core.buffer import Buffer
+from zarr.storage import MemoryStore
 
+from bcmdist.data.archive import packed
 from bcmdist.data.checks.checked_store import recorded
 from bcmdist.data.checks.manifest import MANIFEST
 from bcmdist.data.coordinates import schema_of
@@ -47,13 +50,26 @@ def write_dataset(
         There is something at `url`.
     """
     with new_output(url) as place:
-        known = {ALL_STORED: True, MANIFEST: {name: len(column) for name, column in columns.items()}}
-        with recorded(group_store(place), "w-", attributes=(attributes or {}) | known) as group:
-            for name, column in columns.items():
-                array = create_array(group, name, column.shape, column.dtype, rows_per_chunk, "row")
-                with room_for(place, column.nbytes):
-                    array[...] = column
-            _describe(group, schema, y)
+        nbytes = sum(column.nbytes for column in columns.values())
+        with room_for(place, nbytes):
+            _write_columns(group_store(place), columns, rows_per_chunk, attributes, schema, y)
+
+
+def packed_dataset(
+    columns: Mapping[str, np.ndarray], *, rows_per_chunk=ROWS_PER_CHUNK, attributes=None, schema=UNNAMED, y="y"
+) -> bytes:
+    """As `write_dataset`, as the bytes of a file NAME.zarr.zip (`bcmdist.data.archive`)."""
+    keys: dict[str, Buffer] = {}
+    _write_columns(MemoryStore(keys), columns, rows_per_chunk, attributes, schema, y)
+    return packed(keys)
+
+
+def _write_columns(store, columns, rows_per_chunk, attributes, schema, y):
+    known = {ALL_STORED: True, MANIFEST: {name: len(column) for name, column in columns.items()}}
+    with recorded(store, "w-", attributes=(attributes or {}) | known) as group:
+        for name, column in columns.items():
+            create_array(group, name, column.shape, column.dtype, rows_per_chunk, "row")[...] = column
+        _describe(group, schema, y)
 
 
 def write_pieces(

@@ -1,8 +1,8 @@
 """How a fit begins: where its data and model lie, and its first commit or the one it continues.
 
-Nothing is written before the data have been surveyed. What a failed preparation has written is removed; one that
-is killed or interrupted, or whose cluster is lost, leaves its evaluations behind, and the same job on the same rows
-takes them up.
+Nothing is written before the data have been surveyed. What a failed preparation has written is removed; of two at the
+same time the slower one ends in a `CommitConflict`, and what the other reads stays. One that is killed or interrupted,
+or whose cluster is lost, leaves its evaluations behind, and the same job on the same rows takes them up.
 """
 
 import functools
@@ -161,10 +161,16 @@ def _prepare(data, surveyed, settings, runtime, store, stages):
         write_commit(store, 1, made, nothing, facts)
     except (SchedulerUnreachable, WorkerLost):
         raise
-    except Exception:
-        open_storage(f"{store.storage.url}/{SCRATCH}").remove_all()
-        store.discard_uncommitted()
-        store.storage.remove(SCRATCH)  # with the directory, unless it holds something else
+    except Exception as error:
+        open_storage(rows_url).remove_all()
+        if isinstance(error, OSError) and store.numbers():
+            # Another fit has committed, and removed what this one was reading; it may use other scratch by now.
+            store.storage.remove(f"{SCRATCH}/{scratch.name}")
+            raise store.taken(1) from error
+        if store.alone():
+            open_storage(f"{store.storage.url}/{SCRATCH}").remove_all()
+            store.discard_uncommitted()
+        store.storage.remove(f"{SCRATCH}/{scratch.name}")  # with the directory, unless it holds something else
         raise
     open_storage(f"{store.storage.url}/{SCRATCH}").remove_all()
 

@@ -7,6 +7,9 @@ from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.model import named_parameters, with_named
 
+# Of what may be given: products of a few of them neither overflow nor underflow.
+LEAST, MOST = 1e-100, 1e100
+
 
 def with_given(
     kernel: Kernel, likelihood: Likelihood, given: dict[str, float | list[float]], *, groups: tuple[int, ...] = ()
@@ -31,10 +34,11 @@ def with_given(
         by_column = name in lengthscales and shape == (len(groups),) and len(columns) < len(groups)
         if by_column and values.shape == (len(columns),):
             values = values[np.searchsorted(columns, groups)]
-        if not np.all(np.isfinite(values) & (values > 0)) or len(values) not in (1, *shape):
+        if not np.all((values >= LEAST) & (values <= MOST)) or len(values) not in (1, *shape):
             wanted = f"{shape[0]}{f' or {len(columns)}, one a column,' if by_column else ''}"
             raise InvalidOption(
-                f"--set {name}: expected one positive number or {wanted} of them, got {value}; correct it"
+                f"--set {name}: expected one positive number or {wanted} of them, got {value}; correct it, from "
+                f"{LEAST:g} to {MOST:g}"
             )
         known[name] = np.broadcast_to(values, shape).copy()
     return with_named(kernel, likelihood, known)

@@ -40,7 +40,8 @@ def has_fields(hint) -> bool:
 
 def called(hint) -> str | None:
     """What a value is called on a command line: `NAME` of `Annotated[str, "NAME"]`."""
-    return get_args(hint)[1] if get_origin(hint) is Annotated else None
+    words = [one for one in get_args(hint)[1:] if isinstance(one, str)] if get_origin(hint) is Annotated else []
+    return words[0] if words else None
 
 
 def texts_of(kind) -> dict[str, str]:

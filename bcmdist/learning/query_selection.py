@@ -18,6 +18,7 @@ from bcmdist.learning.greedy import LEAST_GAP, Given, greedy_evidence, greedy_po
 from bcmdist.learning.uncovered import gap_places
 from bcmdist.model.kernels import Kernel, metric
 from bcmdist.model.likelihoods import Likelihood
+from bcmdist.runtime.threads import one_thread
 
 KMEANS_ITERATIONS = 25  # the committee needs spread-out points, not the optimal clustering
 SPREADING_ITERATIONS = 10  # of centres that were spread, some of which are taken away
@@ -128,7 +129,8 @@ def _centres(points, count, seed, *, weight=None, init="random", max_iter=KMEANS
     from sklearn.cluster import KMeans  # takes a second to import
 
     means = KMeans(count, n_init=1, init=init, max_iter=max_iter, random_state=seed)
-    return means.fit(points, sample_weight=weight).cluster_centers_
+    with one_thread():  # of OpenMP, which came with the import
+        return means.fit(points, sample_weight=weight).cluster_centers_
 
 
 def _pivoted(sample, targets, count, kernel, noise, share, seed, places):

@@ -12,6 +12,7 @@ from bcmdist.learning.query_selection import BEGUN, PLACED, TARGETED, has_workin
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import LIKELIHOODS, Likelihood, make_likelihood, tasks
 from bcmdist.model.model import FIRST_PRECISION
+from bcmdist.storage.bounds import SEED, refuse_outside
 
 TWO_CLASSES = 2  # as many as a likelihood of classes must do with before they are known
 
@@ -19,8 +20,6 @@ LEAST_TOLERANCE = 1e-9  # the transforms of waves have twelve digits
 
 EXACT_INPUTS = "no"  # of the option noisy_inputs
 NOISY_ROWS = 200
-
-LARGEST_SEED = 2**32 - 1  # of numpy's older generators, which scikit-learn takes
 
 
 def refuse(settings) -> None:
@@ -53,8 +52,10 @@ def usual_rows(settings) -> int:
 
 def refuse_seed(seed) -> None:
     """Raise `InvalidOption` where a seed is none that all generators of random numbers take."""
-    if not 0 <= seed <= LARGEST_SEED:
-        raise InvalidOption(f"seed: expected at least 0 and at most {LARGEST_SEED}, got {seed}; give another one")
+    if not SEED.least <= seed <= SEED.most:
+        raise InvalidOption(
+            f"seed: expected at least {SEED.least} and at most {SEED.most}, got {seed}; give another one"
+        )
 
 
 def _wanted(settings) -> Likelihood | None:
@@ -71,15 +72,9 @@ def _refuse_choices(settings):
 
 
 def _refuse_numbers(settings):
-    for name in ("rows_per_expert", "seed", "query", "units", "networks", "layers", "rvm_dictionary"):
-        value = getattr(settings, name)
-        if (name == "query" and value == "auto") or (name in ("query", "units", "rvm_dictionary") and value is None):
-            continue
-        if isinstance(value, bool) or not isinstance(value, Integral):
-            raise InvalidOption(f"{name}: expected a whole number, got {value!r}; give one")
-        if name != "seed" and value < 1:
-            raise InvalidOption(f"{name}: expected at least 1, got {value}; give a positive number")
-    refuse_seed(settings.seed)
+    if isinstance(settings.seed, Integral):
+        refuse_seed(settings.seed)
+    refuse_outside(settings)
 
 
 def _refuse_likelihood(settings):
@@ -273,4 +268,4 @@ def _refuse_committee_objective(settings):
 def _expect_one_of(name, value, allowed):
     if value not in allowed:
         words = ", ".join(choice for choice in allowed if choice is not None)
-        raise InvalidOption(f"{name}: expected one of {words}, got {value!r}; give one of these")
+        raise InvalidOption(f"{name}: expected one of {words}, got {value!r:.80}; give one of these")

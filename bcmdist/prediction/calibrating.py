@@ -61,7 +61,7 @@ def _recalibrated(snapshot, runtime, since):
     parts = some_of(readable_partitions(snapshot), CALIBRATION_ROWS)
     if not parts:
         return snapshot
-    task = LeftOutByCommittee(snapshot.reference, BlobReference(snapshot.url, at) if at else None)
+    task = LeftOutByCommittee(snapshot.reference, CALIBRATION_ROWS, BlobReference(snapshot.url, at) if at else None)
     left_out = runtime.sum(task, parts, label="calibrate")
     found = fit_recalibration(left_out, snapshot.model.likelihood, _learned(snapshot))
     if found is None and before is None:

@@ -18,7 +18,7 @@ from bcmdist.errors import InvalidOption
 from bcmdist.prediction.fitted import fitted_of
 from bcmdist.prediction.limits import refuse_large_prediction
 from bcmdist.prediction.local.arrange import in_cells
-from bcmdist.prediction.predictors import PREDICTORS, chosen_method
+from bcmdist.prediction.predictors import chosen_method, predictor_of
 from bcmdist.prediction.scoring.judged import Judged
 from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.prediction.tasks import Check, Judge, Predict, PredictInCells, Score, predict_rows, with_class_names
@@ -42,7 +42,7 @@ def open_new_rows(snapshot: Snapshot, source, *, x=None, y) -> Dataset:
 def predict_zarr(snapshot: Snapshot, data, out, method, inputs, runtime) -> int:
     """Predict at every row of a data set into a new Zarr group; the number of rows."""
     method = chosen_method(snapshot, method)
-    predictor = PREDICTORS[method]
+    predictor = predictor_of(snapshot, method)
     way = way_of(snapshot, data, predictor, inputs)
     middle, unknown = snapshot.model.scaling.x_mean[None], unweighted(np.full(1, np.nan))
     example = with_class_names(snapshot.model, predict_rows(fitted_of(snapshot), middle, unknown))
@@ -90,7 +90,7 @@ def way_of(snapshot: Snapshot, data: Dataset, predictor, inputs: str | None) -> 
 
 def scores(snapshot: Snapshot, data, method, inputs, runtime) -> Scores:
     """Totals of the scores of predictions against the targets of a data set."""
-    predictor = PREDICTORS[chosen_method(snapshot, method)]
+    predictor = predictor_of(snapshot, method)
     task = Score(snapshot.reference, predictor, way_of(snapshot, data, predictor, inputs))
     return _over_rows(task, snapshot, data, runtime, label="score")
 
@@ -98,7 +98,7 @@ def scores(snapshot: Snapshot, data, method, inputs, runtime) -> Scores:
 def judged(snapshot: Snapshot, data, method, runtime, *, most: int, inputs=None) -> Judged:
     """Rows of a data set, in its order, beside their predictions: all of them, or of more than `most` about so many,
     always the same ones."""
-    predictor = PREDICTORS[chosen_method(snapshot, method)]
+    predictor = predictor_of(snapshot, method)
     way = way_of(snapshot, data, predictor, inputs)
     task = Judge(snapshot.reference, predictor, min(1.0, most / data.rows), way)
     found = _over_rows(task, snapshot, data, runtime, label="judge")

@@ -11,11 +11,13 @@ from bcmdist.model.likelihoods import OneProcess
 from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.joint import joint_latent, one_belief, sample_latent
 from bcmdist.prediction.new_rows import new_inputs, new_observations, new_variance
-from bcmdist.prediction.predictors import PREDICTORS, chosen_method
+from bcmdist.prediction.predictors import predictor_of
 from bcmdist.prediction.tasks import predict_rows, with_class_names
 from bcmdist.prediction.uncertain.ways import Around, chosen_way
+from bcmdist.runtime.threads import one_thread
 
 
+@one_thread()
 def predict(
     snapshot: Snapshot, X, *, method, exposure=None, trials=None, quantiles=(), X_variance=None, inputs=None
 ) -> dict[str, np.ndarray]:
@@ -25,7 +27,7 @@ def predict(
     ------
     InvalidData, InvalidDtype, InvalidOption
     """
-    kind = PREDICTORS[chosen_method(snapshot, method)]
+    kind = predictor_of(snapshot, method)
     refuse_certain(X_variance, inputs)
     way = None if X_variance is None else chosen_way(kind, snapshot, inputs)
     how = {"exposure": exposure, "trials": trials, "quantiles": quantiles}
@@ -38,6 +40,7 @@ def refuse_certain(X_variance, inputs) -> None:
         raise InvalidOption(f"inputs: expected X_variance with {inputs!r}, got none; give it, or leave out inputs")
 
 
+@one_thread()
 def predict_by(
     predictor: Predictor, X, *, exposure=None, trials=None, quantiles=(), X_variance=None, way=None
 ) -> dict[str, np.ndarray]:
@@ -55,6 +58,7 @@ def predict_by(
     return with_class_names(model, predict_rows(predictor, X, obs, tuple(quantiles), around))
 
 
+@one_thread()
 def predict_joint(snapshot: Snapshot, X, *, allowed_bytes) -> tuple[np.ndarray, np.ndarray]:
     """Mean (n,) and covariance (n, n) of the latent f at the rows of X (n, D).
 
@@ -68,6 +72,7 @@ def predict_joint(snapshot: Snapshot, X, *, allowed_bytes) -> tuple[np.ndarray, 
     return original("mean", mean), original("variance", covariance)
 
 
+@one_thread()
 def sample(snapshot: Snapshot, X, *, size, seed, allowed_bytes) -> np.ndarray:
     """Joint samples of the latent f at the rows of X (n, D): (size, n).
 
@@ -81,6 +86,7 @@ def sample(snapshot: Snapshot, X, *, size, seed, allowed_bytes) -> np.ndarray:
     return model.scaling.original("mean", samples, model.likelihood.units)
 
 
+@one_thread()
 def sample_observations(snapshot: Snapshot, X, *, size, seed, allowed_bytes, exposure=None) -> np.ndarray:
     """New observations at the rows of X (n, D): (size, n), of joint samples of f; numbers, not classes.
 

@@ -41,9 +41,10 @@ def sites_repeat(facts: Facts) -> bool:
 
 @dataclass(frozen=True)
 class LeftOutByCommittee:
-    """Latent predictions and targets at the rows of a partition, each without itself, as a task."""
+    """Latent predictions and targets at rows of a partition, `most` of them at most, each without itself, as a task."""
 
     fitted: Reference
+    most: int
     at: BlobReference | None = None
     """shared values given which rows were linearised; None: each expert at its own mode"""
 
@@ -52,24 +53,27 @@ class LeftOutByCommittee:
         model = fitted.model
         X, obs = model_rows(model, part, rows)
         at = load_values(self.at, model) if self.at else None
-        mean, variance = left_out_rows(model.shared, model.likelihood, X, obs, fitted.belief, at=at, copies=part.weight)
-        return HeldOutRows(mean, variance, obs.y, obs.weight)
+        some = np.linspace(0, len(X) - 1, min(len(X), self.most)).astype(int)
+        how = {"some": some, "at": at, "copies": part.weight}
+        mean, variance = left_out_rows(model.shared, model.likelihood, X, obs, fitted.belief, **how)
+        return HeldOutRows(mean, variance, obs.y[some], obs.weight[some])
 
 
 @singledispatch
 def left_out_rows(
-    shared: Shared, likelihood: Likelihood, X, obs, belief: Belief, *, at=None, copies=1.0
+    shared: Shared, likelihood: Likelihood, X, obs, belief: Belief, *, some=slice(None), at=None, copies=1.0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of f at each of the rows X (n, D), scaled, under a belief that has heard all but that one.
+    """Mean and variance of f at some of the rows X (n, D), scaled, each under a belief in all rows but that one.
 
     Parameters
     ----------
+    some : slice or numbers (k,) of the rows that are predicted; all are needed for the mode
     at : (S,) shared values given which they were linearised; None: at their own mode
     copies : how often the committee counts them
 
     Returns
     -------
-    mean, variance : (n,)
+    mean, variance : (k,)
     """
     V, kind = shared.design(X), kind_of(shared)
     prior, Lam = kind.own_prior(shared, V, X) if at is None else (None, kind.residual(shared, V, X))
@@ -80,16 +84,18 @@ def left_out_rows(
     own = w * factor.inverse_diagonal(np.arange(len(f)))  # P_ii
     U = root[:, None] * factor.solve(root[:, None] * V)
     share = np.divide(copies, own, out=np.zeros(len(f)), where=own > 0.0)
-    return freed(shared, belief, V, X, U, a - U @ belief.mean, share)
+    pull = a - U @ belief.mean
+    return freed(shared, belief, V[some], X[some], U[some], pull[some], share[some])
 
 
 @left_out_rows.register
-def _(shared: Fourier, likelihood, X, obs, belief, *, at=None, copies=1.0):
+def _(shared: Fourier, likelihood, X, obs, belief, *, some=slice(None), at=None, copies=1.0):
     """Nothing couples rows: the Gaussian site of each is taken out of what is believed of b'v, to which its own part of
     f is added."""
-    mean, variance = predict_latent(shared, belief, X)
     own = WaveCovariance(shared, X)
     f = find_mode(own, obs, likelihood) if at is None else mode_given(shared, likelihood, X, obs, at)[0]
+    mean, variance = predict_latent(shared, belief, X[some])
+    f, obs = f[some], obs[some]
     w = likelihood.curvature(obs, f)
     share = copies / (1.0 + w * shared.rest)
     pull = share * (w * (f - mean) + likelihood.score(obs, f))

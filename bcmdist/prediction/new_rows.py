@@ -5,7 +5,7 @@ import numpy as np
 from bcmdist.data.observations import Observations
 from bcmdist.data.schema import in_order
 from bcmdist.data.tables.frames import coded, framed, is_uncoded
-from bcmdist.data.values import as_float, bad_variances
+from bcmdist.data.values import LARGEST, as_float, bad_variances
 from bcmdist.errors import InvalidData, InvalidDtype, InvalidOption
 from bcmdist.model.model import Model
 
@@ -24,11 +24,12 @@ def new_inputs(model: Model, X) -> np.ndarray:
     X = as_float(X, "X")
     if X.ndim != 2 or X.shape[1] != model.inputs:
         raise InvalidData(f"X: expected shape (n, {model.inputs}), as in training, got {X.shape}; give these columns")
-    if not np.all(np.isfinite(X)):
-        row, column = np.argwhere(~np.isfinite(X))[0]
+    bad = np.argwhere(~(np.abs(X) <= LARGEST))
+    if len(bad):
+        row, column = bad[0]
         raise InvalidData(
-            f"X: expected finite numbers, got {X[row, column]} at row {row}, {model.schema.column(column)}; "
-            "fill or drop it"
+            f"X: expected finite numbers (up to {LARGEST:g}), got {X[row, column]} at row {row}, "
+            f"{model.schema.column(column)}; fill or drop it"
         )
     return X
 
@@ -84,11 +85,17 @@ def new_observations(model: Model, rows, **companions) -> Observations:
 def _companion(model, name, column, rows):
     """Exposure or trials of new rows, (n,)."""
     values = _positive(name, column, rows)
-    if name not in model.likelihood.companions and np.any(values != 1.0):
+    if np.any(values != 1.0):
+        refuse_unread(model, name)
+    return values
+
+
+def refuse_unread(model: Model, name: str) -> None:
+    """Raise `InvalidOption` where the likelihood of a model does not read a companion of targets."""
+    if name not in model.likelihood.companions:
         raise InvalidOption(
             f"{name}: expected a likelihood that reads it, {model.likelihood.name} does not; leave it out"
         )
-    return values
 
 
 def _positive(name, column, rows):

@@ -1,7 +1,9 @@
 """Predictors by the name by which users choose them (`--method`), and the one that a model is predicted with."""
 
+from bcmdist.committee.cells import outside_in_words, rows_outside
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.registry import Registry
+from bcmdist.data.schema import warn
 from bcmdist.prediction.augmented import Augmented
 from bcmdist.prediction.fitted import Fitted
 from bcmdist.prediction.interface import Predictor
@@ -25,6 +27,26 @@ def register_predictor(name: str, predictor: type[Predictor]) -> None:
         The name is taken.
     """
     PREDICTORS.add(name, predictor)
+
+
+def predictor_of(snapshot: Snapshot, method: str | None) -> type[Predictor]:
+    """The predictor that was asked for, or that of the fit; with a warning about rows that it does not find near by.
+
+    Raises
+    ------
+    InvalidOption
+        As `chosen_method`.
+    """
+    predictor = PREDICTORS[chosen_method(snapshot, method)]
+    if predictor.in_cells:
+        warn_of_rows_outside(snapshot)
+    return predictor
+
+
+def warn_of_rows_outside(snapshot: Snapshot) -> None:
+    """A `BcmdistWarning` where local prediction does not find some rows around new points."""
+    if rows := rows_outside(snapshot):
+        warn(f"{snapshot.url}: {outside_in_words(rows, snapshot.committee.total.rows)}")
 
 
 def chosen_method(snapshot: Snapshot, method: str | None) -> str:

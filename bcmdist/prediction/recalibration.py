@@ -5,7 +5,8 @@
 with p what the likelihood says on its own. One pass of Laplace approximations errs where classes are nearly separable;
 rows left out tell by how much. The hyper-parameters have seen these rows, though: a slope above 1, which makes
 probabilities more extreme, is shrunk by the share of the likelihood ratio that as many parameters may gain where there
-is nothing to learn (van Houwelingen & le Cessie 1990; here, as in Akaike's criterion, twice their number).
+is nothing to learn (van Houwelingen & le Cessie 1990; here, as in Akaike's criterion, twice their number). Targets are
+smoothed (Platt 2000), so that classes which rows left out separate get no probabilities of 0.
 """
 
 import math
@@ -100,25 +101,41 @@ def _log_density(found: Recalibration, f, sign):
     return log_expit(sign * (found.intercept + found.slope * f))
 
 
+def _smoothed_targets(sign, weight) -> np.ndarray:
+    """Probabilities of the second class that a fit aims at (n,): (N + 1) / (N + 2) of a row's own one (Platt 2000).
+
+    N is the weight of the rows of its class. Where rows left out separate the classes, labels alone would have no
+    finite slope of highest likelihood.
+    """
+    count = np.where(sign > 0, weight @ (sign > 0), weight @ (sign < 0))
+    own = (count + 1.0) / (count + 2.0)
+    return np.where(sign > 0, own, 1.0 - own)
+
+
 def _fitted(f, sign, weight, learned) -> Recalibration:
     """Slope and intercept of highest likelihood, the slope shrunk; of a slope of 1 or less as it is."""
-    total = weight.sum()
-    share = (weight @ (sign > 0)) / total
+    target, total = _smoothed_targets(sign, weight), weight.sum()
+    share = (weight @ target) / total
     nothing = total * (share * math.log(share) + (1.0 - share) * math.log1p(-share))
-    slope, intercept = _maximum(f, sign, weight, BOUNDS)
-    ratio = 2.0 * (weight @ log_expit(sign * (intercept + slope * f)) - nothing)
+    slope, intercept = _maximum(f, target, weight, BOUNDS)
+    ratio = 2.0 * (weight @ _expected_log_density(intercept + slope * f, target) - nothing)
     shrunk = max(min(slope, 1.0), slope * (1.0 - SHRINKING * learned / max(ratio, SHRINKING * learned, 1e-300)))
     if shrunk < slope:
-        slope, intercept = _maximum(f, sign, weight, [(shrunk, shrunk), BOUNDS[1]])
+        slope, intercept = _maximum(f, target, weight, [(shrunk, shrunk), BOUNDS[1]])
     return Recalibration(slope, intercept)
 
 
-def _maximum(f, sign, weight, bounds) -> tuple[float, float]:
+def _expected_log_density(at, target):
+    """Of labels whose probability is `target`, by log odds `at`, (n,)."""
+    return target * log_expit(at) + (1.0 - target) * log_expit(-at)
+
+
+def _maximum(f, target, weight, bounds) -> tuple[float, float]:
     def loss(parameters):
         slope, intercept = parameters
-        at = sign * (intercept + slope * f)
-        pull = -weight * sign * expit(-at)
-        return -weight @ log_expit(at), np.array([pull @ f, pull.sum()])
+        at = intercept + slope * f
+        pull = weight * (expit(at) - target)
+        return -weight @ _expected_log_density(at, target), np.array([pull @ f, pull.sum()])
 
     start = np.clip([1.0, 0.0], *np.transpose(bounds))
     slope, intercept = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x

@@ -22,6 +22,7 @@ from bcmdist.prediction.scoring.pit import pit_ranges
 from bcmdist.prediction.scoring.ranking import scattered
 from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.prediction.uncertain.ways import Around, Latent
+from bcmdist.prediction.unseen import latent_over_levels
 from bcmdist.storage.commits import Reference
 
 
@@ -168,7 +169,7 @@ def _check_companions(fitted, part, rows):
 
 
 def _latent(fitted, inputs, around):
-    return finite_latent(*(fitted.latent(inputs) if around is None else around.latent(fitted, inputs)))
+    return finite_latent(*(latent_over_levels(fitted, inputs) if around is None else around.latent(fitted, inputs)))
 
 
 def _errors(fitted, inputs) -> dict:

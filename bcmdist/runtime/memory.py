@@ -55,7 +55,8 @@ def wave_bytes(rows, shared) -> int:
 
 def wave_prediction_bytes(rows, shared) -> int:
     """Peak bytes of predicting with the weights of waves: probe vectors (at most 64), their grids and values at a block
-    of so many rows, the vectors of the process that makes one, and a factor of a part of the weights."""
+    of so many rows, the vectors of the process that makes one or solves for variances of some rows, and a factor of a
+    part of the weights."""
     return FLOAT * (240 * rows + 1000 * shared + 4 * 2000**2)
 
 

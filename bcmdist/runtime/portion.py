@@ -4,6 +4,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from bcmdist.errors import InvalidOption
+from bcmdist.storage.bounds import Bounds
+
+WORKERS = Bounds(1, 100_000)
 
 
 @dataclass(frozen=True)
@@ -26,8 +29,8 @@ class Portion:
                 f"--share: expected a part of the cluster's worker threads, above 0 and at most 1, got {share!r}; "
                 "give 0.5 for half of them"
             )
-        if workers is not None and not (_is_number(workers, int) and workers >= 1):
-            raise InvalidOption(f"workers: expected at least 1, got {workers!r}; give a positive number")
+        if workers is not None:
+            WORKERS.refuse("workers", workers)
 
     def __bool__(self):
         return self != ALL

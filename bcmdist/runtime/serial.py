@@ -11,7 +11,7 @@ from bcmdist.runtime.task import is_parted, run_batch, shares
 
 
 class SerialRuntime:
-    """Runs one partition after the other, with the BLAS threads this process has."""
+    """Runs one partition after the other, with one BLAS thread as workers have."""
 
     threads = 1
 

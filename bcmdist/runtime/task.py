@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from bcmdist.data.partition import Span, Work
 from bcmdist.data.rows import Rows, read_all
 from bcmdist.errors import EPNotConverged, LaplaceNotConverged, NotPositiveDefinite
+from bcmdist.runtime.threads import one_thread
 
 
 class Task(Protocol):
@@ -56,9 +57,11 @@ def shares(task: Task, parts: Sequence[Work]) -> Iterator[Any]:
     """A task's value for each partition, or for each span, in order."""
     for part, rows in _with_rows(parts):
         try:
-            yield task(part, rows)
+            with one_thread():
+                share = task(part, rows)
         except (NotPositiveDefinite, LaplaceNotConverged, EPNotConverged) as error:
             raise type(error)(f"{part.key}: {error}") from error
+        yield share
 
 
 def _with_rows(parts) -> Iterator[tuple[Work, Rows | None]]:

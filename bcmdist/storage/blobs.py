@@ -69,7 +69,7 @@ def discard_uncommitted(store) -> None:
     Whoever calls this holds commit 0, since before any blob was put.
     """
     left = store.storage.names("blobs")  # before others are looked for: theirs would come after their leases
-    if not store.numbers() and sum(map(len, store.held().values())) <= 1:
+    if not store.numbers() and store.alone():
         for digest in left:
             store.storage.remove(blob_name(digest))
 

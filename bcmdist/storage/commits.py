@@ -5,6 +5,7 @@
     MODEL/acknowledged/00000001      that record was there: if it is not, it was lost
     MODEL/pruned/00000001            numbers up to this one are taken, and gone (see `pruning`)
     MODEL/holds/00000002-<random>    somebody works with this commit (see `leases`)
+    MODEL/ingesters/<random>-<beat>  an ingester waits for more rows (see `heartbeats`)
 
 A commit exists if and only if its record does, and a record is put if absent: state and ledger
 therefore appear together or not at all, a number is taken once, and nothing is overwritten.
@@ -28,6 +29,7 @@ from bcmdist.errors import CommitConflict, ModelDamaged, ModelNotFound
 from bcmdist.storage import blobs, canary, history, leases, pruning, segments
 from bcmdist.storage.blobs import BlobReference as BlobReference  # with the other reference, for whoever has tasks
 from bcmdist.storage.blobs import sha256
+from bcmdist.storage.fields import read_back
 from bcmdist.storage.interface import Storage
 from bcmdist.storage.ledger import Entry
 from bcmdist.storage.locate import open_storage
@@ -36,7 +38,9 @@ from bcmdist.storage.records import identity_of, read_record, record_name, recor
 
 # Beside blobs and commits: the rows in the order of spatial cells, and what a fit needs on its way.
 CELL_DATA, SCRATCH = "cells.zarr", "scratch"
-OURS = {"acknowledged", "blobs", "commits", "canary", "holds", "pruned", CELL_DATA, SCRATCH}
+OURS = {"acknowledged", "blobs", "commits", "canary", "holds", "ingesters", "pruned", CELL_DATA, SCRATCH}
+# In a directory of a mixture: the members' directories, commits and hashes; written when all of them are there.
+MIXTURE = "mixture.json"
 NUMBER = re.compile(r"\d{8}")
 RECORD_NAME = re.compile(r"\d{8}\.json")
 
@@ -55,6 +59,8 @@ class Commit:
     ledger: tuple[Entry, ...]
     offsets: dict[str, Any]
     """where to read on, JSON-ready, by the name of a source"""
+    digest: str = ""
+    """SHA-256 of its record"""
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,7 @@ class ModelStore:
     put_arrays, get_array, transient = blobs.put_arrays, blobs.get_array, blobs.transient
     copy_blobs, discard_uncommitted = blobs.copy_blobs, blobs.discard_uncommitted
     put_segment, get_segment, extended = segments.put_segment, segments.get_segment, segments.extended
-    hold, opened, held = leases.hold, leases.opened, leases.held
+    hold, opened, held, alone = leases.hold, leases.opened, leases.held, leases.alone
     prune, history, canary = pruning.prune, history.history, canary.canary
 
     def __init__(self, storage: Storage):
@@ -174,13 +180,23 @@ class ModelStore:
             raise self.taken(number) from error
 
     def commit(
-        self, number, *, arrays: Mapping[str, str], facts, segments, offsets, identity: str | None = None
+        self,
+        number,
+        *,
+        arrays: Mapping[str, str],
+        facts,
+        segments,
+        offsets,
+        identity: str | None = None,
+        parent: str | None = None,
     ) -> Reference:
         """Write record `number`.
 
         Parameters
         ----------
         identity : of the model; by default that of the commit before, and a new one for the first commit
+        parent : SHA-256 of the record of the commit before, of which arrays and ledger are the continuation; by default
+            whatever is there
         arrays : hashes by name, from `put_arrays`
         facts : JSON-ready
         segments : hashes of ledger segments, from `extended`
@@ -189,10 +205,18 @@ class ModelStore:
         Raises
         ------
         CommitConflict
-            Somebody else has written this number.
+            Somebody else has written this number, or the commit before is another one.
+        CommitRefused
+            No reader would accept the record.
         """
+        if parent is not None:
+            self.refuse_other(number - 1, parent)
         identity = identity or (self.identity(number - 1) if number > 1 else uuid4().hex)
-        text = record_text(number, identity=identity, arrays=arrays, facts=facts, segments=segments, offsets=offsets)
+        with read_back(f"{self.storage.url}: commit {number}"):
+            text = record_text(
+                number, identity=identity, arrays=arrays, facts=facts, segments=segments, offsets=offsets
+            )
+            read_record(number, text, self.storage.url)
         self.storage.settle("commits")  # the record before this one, whose writer may not have got as far as that
         made = number > self.pruned() and self.storage.put_if_absent(record_name(number), text)
         if not made or number <= self.pruned():
@@ -200,6 +224,18 @@ class ModelStore:
         with contextlib.suppress(OSError):  # the commit is made: without a witness, nobody could tell its loss
             self.storage.put_if_absent(self.acknowledged_name(number), b"")
         return Reference(self.storage.url, number, sha256(text))
+
+    def _digest(self, number):
+        """Hash of the record of a commit; None where there is none."""
+        try:
+            return self.reference(number).digest
+        except ModelNotFound:
+            return None
+
+    def refuse_other(self, number, digest: str) -> None:
+        """Raise `CommitConflict` where commit `number` is not there, or its record has another SHA-256."""
+        if self._digest(number) != digest:
+            raise self.taken(number + 1)
 
     def taken(self, number) -> CommitConflict:
         """The error for a number that somebody else has written."""
@@ -234,10 +270,8 @@ class ModelStore:
         head = self.head()
         if not head or head < number or identity_of(self.record(head)) != identity:
             return False
-        try:
-            return self.reference(number).digest == digest
-        except ModelNotFound:
-            return number <= self.pruned()
+        found = self._digest(number)
+        return number <= self.pruned() if found is None else found == digest
 
     def reference(self, number) -> Reference:
         """Reference of an existing commit."""
@@ -246,10 +280,11 @@ class ModelStore:
     def load(self, number=None) -> Commit:
         """A commit with its arrays and ledger; the newest by default."""
         if number is None:
-            return self._newest()
+            return self._of_newest(self.load)
         if number <= self.pruned() and number not in self.numbers():
             raise self._not_found(number)
-        record = self.record(number)
+        text = self._record_bytes(number)
+        record = read_record(number, text, self.storage.url)
         arrays = {name: self.get_array(digest) for name, digest in record["arrays"].items()}
         ledger = tuple(entry for segment in record["segments"] for entry in self.get_segment(segment))
         return Commit(
@@ -260,13 +295,19 @@ class ModelStore:
             segments=tuple(record["segments"]),
             ledger=ledger,
             offsets=record["offsets"],
+            digest=sha256(text),
         )
 
-    def _newest(self):
+    def newest(self) -> Reference:
+        """Reference of the newest commit; errors as of `load`."""
+        return self._of_newest(self.reference)
+
+    def _of_newest(self, read):
+        """What `read` makes of the newest number."""
         while True:
             number = self.head()
             try:
-                return self.load(number)
+                return read(number)
             except (ModelNotFound, ModelDamaged):
                 if self.head() == number:  # else it has been pruned meanwhile
                     raise
@@ -283,6 +324,11 @@ class ModelStore:
             return ModelNotFound(
                 f"{self.storage.url}: expected commit {number}, it holds {numbers[0]} to {numbers[-1]}; name one "
                 "of these"
+            )
+        if MIXTURE in self.storage.names(""):
+            return ModelNotFound(
+                f"{self.storage.url}: expected a single committee, it holds a mixture of committees; load it with "
+                "`bcmdist.Mixture.load`"
             )
         return ModelNotFound(
             f"{self.storage.url}: expected a model directory, {leads_nowhere(self.storage.url) or 'found no commits'}; "

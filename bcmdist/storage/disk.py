@@ -8,12 +8,12 @@ import errno
 import os
 import shutil
 import stat
-import uuid
 from typing import Any
 
 from bcmdist.errors import InvalidOption, NotAFile
 from bcmdist.storage.interface import TEMPORARY
-from bcmdist.storage.paths import room_for
+from bcmdist.storage.paths import makes_nothing, room_for
+from bcmdist.storage.unfinished import abandoned, owned
 
 READ_BYTES = 1 << 24  # at a time; arbitrary
 FOLDER_TRIES = 100  # arbitrary: how often others may remove a folder under our hands
@@ -39,6 +39,7 @@ class LocalStorage:
         self.url = os.path.abspath(root)
         self.disk = disk
         self._durable: set[str] = set()
+        self._swept: set[str] = set()
 
     def put_if_absent(self, name, data) -> bool:
         path = os.path.join(self.url, name)
@@ -50,6 +51,8 @@ class LocalStorage:
             return self._put(folder, path, data)
         except NotADirectoryError as error:
             raise _no_folder(folder) from error
+        except FileNotFoundError as error:
+            raise makes_nothing(self.url) from error
 
     def _put(self, folder, path, data):
         with room_for(path, len(data)):
@@ -57,13 +60,14 @@ class LocalStorage:
 
     def _put_there(self, folder, path, data):
         self._make_folder(folder)
+        self._sweep(folder)
         absent = not self.disk.access(path, os.F_OK) and self._link(folder, path, data)
         sync_directory(folder, self.disk)
         self._sync_above(folder)
         return absent
 
     def _link(self, folder, path, data):
-        temporary = os.path.join(folder, f"{TEMPORARY}{uuid.uuid4().hex}")
+        temporary = os.path.join(folder, owned(TEMPORARY))
         handle = self.disk.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         try:
             try:
@@ -137,6 +141,15 @@ class LocalStorage:
         self._make_folder(os.path.dirname(folder))
         with contextlib.suppress(FileExistsError):
             self.disk.mkdir(folder)
+
+    def _sweep(self, folder):
+        """Remove what killed processes have left in a folder, once."""
+        if folder in self._swept:
+            return
+        for name in abandoned(self.disk.listdir(folder)):
+            with contextlib.suppress(OSError):  # somebody else has, or it is not ours
+                self.disk.unlink(os.path.join(folder, name))
+        self._swept.add(folder)
 
     def _sync_above(self, folder):
         """Make the folders themselves durable, once: they may be new, of somebody who has not got as far as this."""

@@ -4,20 +4,22 @@ Checksums tell damage. They do not tell content that cannot be and whose checksu
 software: that is refused here, by the blob or record and the field.
 """
 
+import contextlib
 import io
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from bcmdist.errors import ModelDamaged
+from bcmdist.errors import CommitRefused, ModelDamaged
 
 HASH = re.compile(r"[0-9a-f]{64}")
 LONGEST_SHOWN = 40
+RESTORE = "; restore the directory from a copy"
 # Blanks that may stand behind an array, so that the same array is another blob.
 BLANKS, MOST_BLANKS = b" \t", 128
 # Of arrays in a model directory: numbers, hashes as bytes, lines of text.
@@ -26,7 +28,25 @@ ARRAY_KINDS = "fiubS"
 
 def damaged(where: str, wanted: str, found: str) -> ModelDamaged:
     """The error of a field that cannot be."""
-    return ModelDamaged(f"{where}: expected {wanted}, found {found}; restore the directory from a copy")
+    return ModelDamaged(f"{where}: expected {wanted}, found {found}{RESTORE}")
+
+
+@contextlib.contextmanager
+def read_back(where: str) -> Iterator[None]:
+    """Where something is read that is about to be stored: what a reader would refuse is refused before it is there.
+
+    Raises
+    ------
+    CommitRefused
+    """
+    try:
+        yield
+    except (ModelDamaged, TypeError, ValueError) as error:  # of the last two: what JSON cannot hold
+        reason = str(error).removesuffix(RESTORE)
+        named = "" if reason.startswith(where) else f"{where}: expected JSON with finite numbers, got another value: "
+        raise CommitRefused(
+            f"{named}{reason}; nothing was committed: give options other values, or report this with the command"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -81,9 +101,14 @@ def one_of(names: Iterable[str]) -> Kind:
     return Kind(f"one of {', '.join(names)}", lambda value: isinstance(value, str) and value in names)
 
 
+def nullable(kind: Kind) -> Kind:
+    """Null is as good."""
+    return Kind(f"{kind.words} or null", lambda value: value is None or kind.holds(value))
+
+
 def maybe(kind: Kind) -> Kind:
     """Null is as good, and nothing at all."""
-    return Kind(f"{kind.words} or null", lambda value: value is None or kind.holds(value), needed=False)
+    return nullable(kind).perhaps
 
 
 def every(kind: Kind) -> Kind:

@@ -7,7 +7,7 @@ is none. Only a process of this host is known to be dead; the lease of another h
 somebody removes the file). Ids of processes come again, so that a process is known by its start too, in ticks since the
 machine was: no clock that somebody can set decides anything.
 
-The first three functions are of a `ModelStore`.
+The first four functions are of a `ModelStore`.
 """
 
 import contextlib
@@ -100,6 +100,11 @@ def held(store) -> dict[int, list[str]]:
             who = f"process {holder['pid']} on {holder.get('host')}" if holder else f"unreadable holds/{name}"
             found.setdefault(int(name.partition("-")[0]), []).append(who)
     return found
+
+
+def alone(store) -> bool:
+    """Whether nobody holds a commit but the caller, who holds one."""
+    return sum(map(len, held(store).values())) <= 1
 
 
 def this_process() -> dict:

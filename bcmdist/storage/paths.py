@@ -6,20 +6,42 @@ import os
 import shutil
 from collections.abc import Iterator
 
-from bcmdist.errors import DiskFull
+from bcmdist.errors import DiskFull, NotAFile
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a disk, a quota, a limit of the size of files
 
 
 @contextlib.contextmanager
-def room_for(place, wanted) -> Iterator[None]:
-    """Turn the error of a full disk while `wanted` bytes go to a place into `DiskFull`."""
+def room_for(place, wanted: int | None = None) -> Iterator[None]:
+    """Turn the error of a full disk while `wanted` bytes, or an unknown number, go to a place into `DiskFull`."""
     try:
         yield
     except OSError as error:
         if isinstance(error, DiskFull) or error.errno not in FULL:
             raise
-        raise disk_full(place, error, f"{wanted / 1e6:.3g} MB") from error
+        what = "what was to be written" if wanted is None else f"{wanted / 1e6:.3g} MB"
+        raise disk_full(place, error, what) from error
+
+
+def make_folders(path, place) -> None:
+    """Make a folder and those above it, where `place` is to be written.
+
+    Raises
+    ------
+    DiskFull
+    NotAFile
+        A folder on the way, such as /proc, holds nothing but what it makes itself.
+    """
+    try:
+        with room_for(place):
+            os.makedirs(path, exist_ok=True)
+    except FileNotFoundError as error:
+        raise makes_nothing(place) from error
+
+
+def makes_nothing(place) -> NotAFile:
+    """The error of a place in a folder that holds nothing but what it makes itself."""
+    return NotAFile(f"{place}: expected a folder in which files can be made, found one that makes none; choose another")
 
 
 def disk_full(place, error, wanted) -> DiskFull:

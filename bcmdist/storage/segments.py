@@ -7,13 +7,22 @@ from collections.abc import Sequence
 
 from bcmdist.errors import ModelDamaged
 from bcmdist.storage.blobs import blob_place, canonical_json
-from bcmdist.storage.fields import read_entries
+from bcmdist.storage.fields import read_back, read_entries
 from bcmdist.storage.ledger import ARRIVAL, Entry
 
 
 def put_segment(store, entries: Sequence[Entry]) -> str:
-    """Store ledger entries as one immutable blob; its hash."""
-    return store._put_blob(canonical_json([tuple(vars(entry).values()) for entry in entries]))
+    """Store ledger entries as one immutable blob, once they were read back; its hash.
+
+    Raises
+    ------
+    CommitRefused
+    """
+    where = f"{store.storage.url}: ledger"
+    with read_back(where):
+        text = canonical_json([tuple(vars(entry).values()) for entry in entries])
+        read_entries(text, Entry.__dataclass_fields__, where)
+    return store._put_blob(text)
 
 
 def get_segment(store, digest: str) -> list[Entry]:

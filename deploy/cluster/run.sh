@@ -5,26 +5,13 @@
 #   deploy/cluster/run.sh bcmdist demo --out demo
 #
 # WORKERS (2), MEMORY per worker (2GiB) and PORT (0: any free one) come from the environment.
-set -euo pipefail
-
 if [ $# -eq 0 ]; then
     echo "usage: deploy/cluster/run.sh COMMAND [ARGUMENT ...]" >&2
     exit 2
 fi
-
-scratch=$(mktemp -d)
-pids=()
-finish() {
-    for pid in "${pids[@]}"; do kill -TERM "$pid" 2>/dev/null || true; done
-    for pid in "${pids[@]}"; do wait "$pid" 2>/dev/null || true; done
-    rm -rf "$scratch"
-}
-trap finish EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-
-# One BLAS thread per worker thread: experts run side by side.
-export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+[[ $0 == */* ]] && folder=${0%/*} || folder=.
+. "$folder/../processes.sh"
+need dask "$1"
 
 # --dashboard-address too: without it the HTTP server listens on all interfaces.
 dask scheduler --host 127.0.0.1 --port "${PORT:-0}" --dashboard-address 127.0.0.1:0 \

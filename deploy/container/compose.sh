@@ -2,7 +2,7 @@
 # Everything of compose.yaml on this host: rows that are published are heard and predicted from, each once, while every
 # part but the service is killed by SIGKILL once and started again by its policy. The images are there already.
 # From the environment: REDIS (redis:7), an image with redis-server.
-cd "$(dirname "$0")"
+[[ $0 != */* ]] || cd "${0%/*}"
 . ../processes.sh
 need bcmdist curl
 if docker compose version >/dev/null 2>&1 && docker info >/dev/null 2>&1; then

@@ -4,7 +4,7 @@
 # From the environment: BASE (python:3.12-slim), or BASE=debootstrap for one of Debian's packages, by buildah, where no
 # registry can be reached; BUILD (nothing), options of the build, as "--volume /etc/pip.conf:/etc/pip.conf:ro";
 # COMPOSE_SCHEMA, a copy of compose-spec.json of the Compose specification, checked by jsonschema and PyYAML.
-cd "$(dirname "$0")"
+[[ $0 != */* ]] || cd "${0%/*}"
 . ../processes.sh
 base=${BASE:-python:3.12-slim}
 read -r -a options <<<"${BUILD:-}"
@@ -64,16 +64,13 @@ elif command -v buildah >/dev/null; then
         base=localhost/debian-python
         export REDIS=localhost/debian-python
     elif ! buildah pull -q "$base" >"$scratch/pull.log" 2>&1; then
-        echo "missing: the image $base, which no registry gave; the image was not built"
-        echo "BASE=debootstrap makes a base of Debian's packages"
-        exit 0
+        skip "the image $base, which no registry gave (BASE=debootstrap makes a base of Debian's packages)"
     fi
     buildah build -q -f Dockerfile --build-arg "BASE=$base" "${options[@]}" -t bcmdist ../..
     container=$(buildah from bcmdist)
     run=(buildah run "$container" --)
 else
-    echo "missing: a docker daemon, and buildah; the image was not built"
-    exit 0
+    skip "a docker daemon, and buildah"
 fi
 echo "ok: an image from $base"
 "${run[@]}" bcmdist doctor

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks the unit file, and runs its ExecStart as a process: a prediction with a token, none without, a peaceful end.
-cd "$(dirname "$0")"
+[[ $0 != */* ]] || cd "${0%/*}"
 . ../processes.sh
 need bcmdist curl openssl
 

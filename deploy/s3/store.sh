@@ -1,8 +1,30 @@
-# Sourced by run.sh: an object store of this machine alone, Ceph's RADOS gateway before one monitor and one disk that is
-# a file of the scratch directory. On 127.0.0.1 only, with keys of its own; nothing of /etc/ceph or /var/lib/ceph is used.
+# Sourced by run.sh: an object store of this machine alone, on 127.0.0.1 only, with keys of its own. Ceph's RADOS gateway
+# before one monitor and one disk that is a file of the scratch directory (nothing of /etc/ceph or /var/lib/ceph is used),
+# or moto's server.
 
-# store_made: the daemons run; the gateway's port is in $web, in $CEPH_CONF all else.
-store_made() {
+# chosen_store: the one that is installed, in $store.
+chosen_store() {
+    local command
+    store=ceph moto=${MOTO_SERVER:-moto_server}
+    for command in ceph ceph-mon ceph-osd ceph-authtool monmaptool radosgw radosgw-admin; do
+        command -v "$command" >/dev/null || store=moto
+    done
+    [ "$store" = ceph ] && return
+    command -v "$moto" >/dev/null || skip "Ceph's gateway, and moto_server (pip install 'moto[server]', or MOTO_SERVER)"
+    echo "missing: Ceph's gateway; the store is moto's and was not killed"
+}
+
+# moto_made: its server runs, on the port in $web.
+moto_made() {
+    web=$(free_port)
+    export AWS_ACCESS_KEY_ID=bcmdist AWS_SECRET_ACCESS_KEY=bcmdist AWS_REGION=us-east-1
+    export AWS_ENDPOINT_URL=http://127.0.0.1:$web
+    start gateway "$moto" -H 127.0.0.1 -p "$web"
+    until_true 120 "the object store answers at $AWS_ENDPOINT_URL" curl -fs "$AWS_ENDPOINT_URL"
+}
+
+# ceph_made: the daemons run; the gateway's port is in $web, in $CEPH_CONF all else.
+ceph_made() {
     local monitor disk name
     mkdir -p "$scratch/ceph/mon" "$scratch/ceph/osd"
     monitor=$(free_port)

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # The commands of README.md on a SLURM of one node that this script starts: its daemons in a scratch directory, on
 # loopback only. Workers are SLURM jobs; one of them is cancelled in the middle of a fit.
-cd "$(dirname "$0")"
+[[ $0 != */* ]] || cd "${0%/*}"
 . ../processes.sh
 need bcmdist slurmctld slurmd munged mungekey sbatch squeue scancel
-python -c 'import dask_jobqueue' 2>/dev/null || { echo "missing: dask-jobqueue (bcmdist[slurm]); nothing was run"; exit 0; }
-[ "$(id -u)" = 0 ] || { echo "missing: root, as which slurmd runs jobs; nothing was run"; exit 0; }
+python -c 'import dask_jobqueue' 2>/dev/null || skip "dask-jobqueue (bcmdist[slurm])"
+[ "$(id -u)" = 0 ] || skip "root, as which slurmd runs jobs"
 
 # Jobs end before the daemons that watch them: first who submits them anew, then they themselves, with their steps,
 # which are processes that slurmd has started and let go of.

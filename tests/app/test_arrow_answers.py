@@ -88,7 +88,7 @@ def compressed():
         (arrow(X=X[:, :1]), 422, "X: expected shape (n, 2), as in training, got (20, 1)"),
         (arrow(X=np.full((3, 2), np.nan)), 422, "X: expected finite numbers"),
         (arrow(X=np.zeros((200, 2))), 413, "X: expected at most 100 rows in a request, got 200"),
-        (compressed(), 422, "expected one uncompressed record batch"),
+        (compressed(), 422, "expected uncompressed record batches"),
     ],
     ids=["empty", "noise", "json", "narrow", "nan", "many", "compressed"],
 )
@@ -105,3 +105,34 @@ def test_the_document_tells_of_both(models):
         told = client.get("/openapi.json").json()["paths"]["/models/{name}/predict"]["post"]
     assert told["requestBody"]["content"].keys() == {"application/json", MEDIA_TYPE}
     assert told["responses"]["200"]["content"].keys() == {"application/json", MEDIA_TYPE}
+
+
+def in_batches(*sizes):
+    """A stream of the rows of X in record batches of so many rows."""
+    sink, ends = pa.BufferOutputStream(), np.cumsum(sizes)
+    lists = [
+        pa.FixedSizeListArray.from_arrays(pa.array(X[end - size : end].ravel()), 2)
+        for size, end in zip(sizes, ends, strict=True)
+    ]
+    batches = [pa.record_batch({"X": one}) for one in lists]
+    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()
+
+
+def test_all_record_batches_of_a_stream_are_predicted(models):
+    with asked(models) as client:
+        answer = client.post(URL, content=in_batches(2, 2, 2), headers=IN).json()
+    assert answer["rows"] == 6
+    np.testing.assert_allclose(
+        answer["predictions"]["mean"], GBCM.load(models / "wave").predict(X[:6])["mean"], rtol=1e-14
+    )
+
+
+def test_the_limit_of_rows_is_one_of_all_record_batches_before_one_is_decoded(models, monkeypatch):
+    monkeypatch.setattr(pa.ipc, "read_record_batch", None)
+    with asked(models, limits=Limits(rows=5)) as client:
+        answer = client.post(URL, content=in_batches(2, 2, 2), headers=IN)
+    assert (answer.status_code, answer.json()["error"]) == (413, "TooManyRows")
+    assert "at most 5 rows in a request, got 6" in answer.json()["message"]

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from bcmdist.app import certificates
-from bcmdist.app.certificates import make_certificates
+from bcmdist.app.certificates import make_certificates, refuse_unusable
 from bcmdist.app.cli.main import cli
 from bcmdist.errors import DataExists, DataNotFound, InvalidOption, MissingExtra
 
@@ -150,3 +150,80 @@ def test_how_long_they_hold(tmp_path):
 
     assert (holds("node.pem", 1), holds("node.pem", 3)) == (True, False)
     assert (holds("ca.pem", 3649), holds("ca.pem", 3651)) == (True, False)
+
+
+# --- Of a service ---
+
+AUTHORITY = """[ca]
+default_ca = own
+[own]
+database = {folder}/index
+new_certs_dir = {folder}
+rand_serial = yes
+default_md = sha256
+policy = any
+[any]
+commonName = supplied
+"""
+
+
+def make_dated(folder, name, first, last):
+    """A certificate, with its key, that holds between two dates."""
+    (folder / "index").touch()
+    (folder / "index.attr").write_text("unique_subject = no\n")
+    (folder / "settings").write_text(AUTHORITY.format(folder=folder))
+    key, request, certificate = (folder / f"{name}.{end}" for end in ("key", "csr", "pem"))
+    shutil.copy(folder / "one.key", key)
+    dates = ["-startdate", f"{first}0101000000Z", "-enddate", f"{last}0101000000Z"]
+    new = ["req", "-new", "-key", key, "-subj", "/CN=node", "-out", request]
+    sign = ["ca", "-batch", "-config", folder / "settings", "-selfsign", "-keyfile", key, "-in", request, *dates]
+    for command in (new, [*sign, "-notext", "-out", certificate]):
+        subprocess.run(["openssl", *command], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory):
+    """Certificates of two nodes, of one that has expired and of one that does not hold yet, and files that are none."""
+    folder = tmp_path_factory.mktemp("certs")
+    for node in ("one", "two"):
+        make_certificates(folder, node=node)
+    make_dated(folder, "old", 2001, 2002)
+    make_dated(folder, "early", 2090, 2091)
+    (folder / "text.pem").write_text("no certificate")
+    (folder / "folder.pem").mkdir()
+    locked = ["-aes256", "-passout", "pass:word", "-in", folder / "one.key", "-out", folder / "locked.key"]
+    subprocess.run(["openssl", "ec", *locked], check=True, capture_output=True)
+    return folder
+
+
+def test_a_certificate_with_its_key_is_taken(nodes):
+    refuse_unusable(nodes / "one.pem", nodes / "one.key")
+
+
+REFUSED = [
+    ("none.pem", "one.key", "--tls-cert: expected a file of PEM that can be read"),
+    ("one.pem", "none.key", "--tls-key: expected a file of PEM that can be read"),
+    ("folder.pem", "one.key", "--tls-cert: expected a file of PEM that can be read"),
+    ("text.pem", "one.key", "--tls-cert, --tls-key: expected PEM of a certificate and of its key"),
+    ("one.key", "one.key", "--tls-cert, --tls-key: expected PEM of a certificate and of its key"),
+    ("one.pem", "text.pem", "--tls-cert, --tls-key: expected PEM of a certificate and of its key"),
+    ("one.pem", "two.key", "--tls-cert, --tls-key: expected PEM of a certificate and of its key"),
+    ("one.pem", "locked.key", "expected PEM of a certificate and of its key, without a passphrase"),
+    ("old.pem", "old.key", "--tls-cert: expected a certificate that holds now, got .* has expired"),
+    ("early.pem", "early.key", "--tls-cert: expected a certificate that holds now, got .* is not yet valid"),
+]
+
+
+@pytest.mark.parametrize(("certificate", "key", "said"), REFUSED)
+def test_a_certificate_that_nobody_could_take_is_refused(nodes, certificate, key, said):
+    """Before the service listens, and without a question on the terminal."""
+    with pytest.raises(InvalidOption, match=said):
+        refuse_unusable(str(nodes / certificate), str(nodes / key))
+
+
+def test_serve_names_a_certificate_that_is_not_there(nodes, tmp_path):
+    (tmp_path / "models").mkdir()
+    tls = ["--tls-cert", str(nodes / "none.pem"), "--tls-key", str(nodes / "one.key")]
+    done = CliRunner().invoke(cli, ["serve", str(tmp_path / "models"), "--port", "0", *tls])
+    assert (done.exit_code, done.stderr.count("\n")) == (1, 1)
+    assert "InvalidOption: --tls-cert: expected a file of PEM that can be read" in done.stderr

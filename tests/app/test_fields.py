@@ -12,6 +12,7 @@ from bcmdist.api.requests import FitRequest, IngestRequest, PredictRequest, Scor
 from bcmdist.app.cli.fields import options_of
 from bcmdist.app.cli.main import cli
 from bcmdist.committee.ingest.options import IngestOptions
+from bcmdist.learning.deep import training
 from bcmdist.learning.hyperparameters import AUTO_MEAN
 from bcmdist.learning.option_fields import choices_of, fits, said, texts_of, words
 from bcmdist.learning.query_selection import QUERY_METHODS
@@ -153,6 +154,10 @@ def test_help_names_every_likelihood_and_kernel():
     assert ours(LIKELIHOODS) <= set(named)
     kernels = texts["kernel"].partition(", or")[0].removeprefix("by name: ").split()
     assert set(kernels) == ours(KERNELS)
+
+
+def test_help_names_the_rows_that_deep_processes_are_trained_on():
+    assert f"trained on up to {training.ROWS:,} rows" in texts_of(Settings)["expert"]
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from bcmdist.app.cli import jobs as jobcommands
 from bcmdist.app.cli.main import cli
 from bcmdist.app.coordinator import coordinate
 from bcmdist.app.journal import Journal, open_job
+from bcmdist.app.service.work import Work
 from bcmdist.app.watch import Watch, WatchedRuntime
 from bcmdist.errors import BcmdistError, BcmdistWarning, SchedulerUnreachable, UnsafeData
 from bcmdist.runtime.dask.scheduler import SchedulerMachine
@@ -162,6 +163,61 @@ def test_a_job_that_cannot_be_read_is_listed_with_the_reason(journal, name, text
     lines = CliRunner().invoke(cli, ["jobs"]).output.splitlines()
     assert [line.split()[0] for line in lines] == [journal.id, folder.name]
     assert "JobDamaged: " in refused("status", folder.name)
+
+
+STARTED = {"event": "started", "host": socket.gethostname(), "pid": 1, "by": "me"}
+ASKED = {"command": "fit", "request": {}, "places": {"data": "/data.zarr"}}
+NOT_WRITTEN = [
+    ("events/00000001.json", {"event": "submitted", "scheduler": 8786}),
+    ("events/00000001.json", {"event": "submitted"}),
+    ("events/00000001.json", {"event": "submitted", "scheduler": "tcp://h:1", "share": "all"}),
+    ("events/00000002.json", STARTED | {"pid": -1}),
+    ("events/00000002.json", STARTED | {"pid": 2**70}),
+    ("events/00000002.json", STARTED | {"pid": True}),
+    ("events/00000002.json", {"event": "finished", "result": {"rows": "x", "seconds": 1.0}}),
+    ("events/00000002.json", {"event": "finished", "result": {"rows": 1, "seconds": [1]}}),
+    ("events/00000002.json", {"event": "finished", "result": {}, "seconds_by_stage": 3}),
+    ("events/00000002.json", {"event": "failed", "error": [], "message": "x"}),
+    ("events/00000002.json", {"event": "progress", "stage": 3}),
+    ("events/00000002.json", {"event": "progress", "stage": "s", "partitions_done": "x", "partitions": 2}),
+    ("events/00000002.json", {"event": "progress", "rows_per_second": float("nan")}),
+    ("events/00000002.json", {"event": "progress", "seconds_by_stage": {"a": "b"}}),
+    ("events/00000002.json", {"event": "waiting", "message": {}}),
+    ("events/00000002.json", {"event": ["started"]}),
+    ("request.json", ASKED | {"places": {"data": 3}}),
+    ("request.json", ASKED | {"places": {"state": "finished"}}),
+]
+
+
+@pytest.mark.parametrize(("name", "record"), NOT_WRITTEN)
+def test_a_record_that_no_job_writes_does_not_keep_others_from_being_listed(journal, name, record, tmp_path, machine):
+    """Of whatever type its entries are: the job is named, by each way to ask, and the rest is told."""
+    folder = tmp_path / "jobs/20260101-000001-bad0"
+    (folder / "events").mkdir(parents=True)
+    good = tmp_path / "jobs" / journal.id
+    for part in ("request.json", "events/00000001.json"):
+        (folder / part).write_bytes((good / part).read_bytes())
+    (folder / name).write_text(json.dumps({"at": "now"} | record))
+    listed = {job["id"]: (job["state"], job.get("error")) for job in call("jobs")["jobs"]}
+    assert listed == {journal.id: ("submitted", None), folder.name: ("unreadable", "JobDamaged")}
+    work = Work(jobs=str(tmp_path / "jobs"), models=str(tmp_path))
+    assert [job["state"] for job in work.listed()] == ["submitted", "unreadable"]
+    assert [job["state"] for job in work.newest(9, {})] == ["unreadable", "submitted"]
+    for command in ("status", "logs", "cancel", "resume"):
+        assert "JobDamaged: " in refused(command, folder.name)
+
+
+@pytest.mark.parametrize("events", [[], ["cancelled"]])
+def test_a_job_whose_scheduler_nobody_wrote_down_is_resumed_at_one_that_is_named(journal, events, tmp_path, machine):
+    """Its client died after the request was written, and before the first event."""
+    path = tmp_path / "jobs" / journal.id / "events"
+    for number, event in enumerate(events, 1):
+        (path / f"{number:08d}.json").write_text(json.dumps({"event": event, "at": "now"}))
+    if not events:
+        (path / "00000001.json").unlink()
+    assert "expected the address of a scheduler" in refused("resume", journal.id)
+    assert call("resume", journal.id, *SCHEDULER)["state"] == "failed"  # since it asks for nothing
+    assert call("status", journal.id)["scheduler"] == SCHEDULER[1]
 
 
 @pytest.mark.parametrize("name", ["", "events", "request.json", "events/00000002.json", "output.txt"])

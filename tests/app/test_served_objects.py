@@ -41,7 +41,7 @@ def test_models_of_an_object_store_are_served_and_hear_rows(objects, tmp_path):
         assert send(client, rows, "a").status_code == 200  # once, under one key
         assert client.get("/models/wave").json()["rows"] == 240 + 30
     assert GBCM.load(f"{MODELS}/wave").committee.total.rows == 240 + 30
-    assert len(list((tmp_path / "rows/wave").glob("*.zarr"))) == 1
+    assert len(list((tmp_path / "rows/wave").glob("*/*.zarr.zip"))) == 1
 
 
 def test_a_newer_commit_is_served(objects, tmp_path):

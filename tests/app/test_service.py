@@ -1,7 +1,9 @@
 """The service as applications ask it: predictions are the model's own, and rows count once."""
 
+import errno
 import gc
 import json
+import os
 import re
 import shutil
 
@@ -11,6 +13,7 @@ from processes import wait_until
 from services import asked, fitted, new_rows, send
 
 from bcmdist import GBCM, HMC, Settings, sample_posterior
+from bcmdist.app.service.answers import refused
 from bcmdist.app.service.page import SCRIPTS
 from problems import assert_same_committee
 
@@ -205,13 +208,34 @@ def test_what_was_kept_and_not_committed_is_heard_when_it_is_sent_again(wave, mo
     assert GBCM.load(folder / "wave").committee.total.rows == gbcm.committee.total.rows + 30
 
 
-def test_what_was_committed_and_not_marked_counts_once(wave, monkeypatch):
-    folder, gbcm = wave
+@pytest.mark.parametrize("place", ["os.mkdir", "os.fsync", "os.link"])
+def test_a_full_disk_is_507_whatever_file_is_written(wave, monkeypatch, place):
+    folder, _ = wave
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
     with asked(folder) as client:
         with monkeypatch.context() as patched:
-            patched.setattr("bcmdist.app.service.inbox.Inbox.mark_heard", lambda *_: None)
-            first = send(client, new_rows(), "a")
-        again = send(client, new_rows(), "a")
+            patched.setattr(place, full)
+            answer = send(client, new_rows(), "a")
+        assert (answer.status_code, answer.json()["error"]) == (507, "DiskFull")
+        assert send(client, new_rows(), "a").status_code == 200
+
+
+def test_an_error_of_a_full_disk_from_anywhere_is_507():
+    answer = refused(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/a/b"))
+    assert (answer.status, answer.error) == (507, "DiskFull")
+    assert "/a/b" not in answer.message
+    assert refused(OSError(errno.EIO, os.strerror(errno.EIO))).status == 500
+
+
+def test_a_key_that_two_services_are_sent_counts_once(wave, monkeypatch):
+    folder, gbcm = wave
+    with asked(folder) as one, asked(folder) as other:
+        first = send(one, new_rows(), "a")
+        monkeypatch.setattr("bcmdist.app.service.inbox._refreshed", lambda _: False)  # both write at the same time
+        again = send(other, new_rows(), "a")
     assert first.json() == again.json()
     assert GBCM.load(folder / "wave").committee.total.rows == gbcm.committee.total.rows + 30
 

@@ -107,6 +107,16 @@ def test_predictions_of_another_order_and_of_one_row(fitted, table, tmp_path):
     np.testing.assert_allclose(predicted(fitted, some, tmp_path / "c.csv")["mean"], whole["mean"].iloc[[7, 11]], 1e-9)
 
 
+def test_names_of_rows_that_are_formulas_are_escaped(fitted, table, tmp_path):
+    named = table.assign(site=[f"=1+{k}" for k in range(len(table))])
+    assert predicted(fitted, named, tmp_path / "a.csv", "--id", "site")["site"].tolist() == named.site.tolist()
+    safe = predicted(fitted, named, tmp_path / "b.csv", "--id", "site", "--csv-safe")
+    assert safe["site"].tolist() == [f"'{name}" for name in named.site]
+    new, out = tmp_path / "a.new.csv", tmp_path / "c.parquet"
+    error = bcmdist("predict", fitted / "model", new, "--out", out, "--serial", "--csv-safe", fails=True)
+    assert "--csv-safe: expected --out FILE.csv" in error["message"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "error", "text"),

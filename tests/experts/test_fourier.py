@@ -117,7 +117,7 @@ def test_predictions_come_near_those_of_the_gaussian_process(wave, rng, kernel, 
 
 
 @pytest.mark.slow
-def test_of_many_weights_means_are_solved_for_and_variances_probed(wave, many, rng):
+def test_of_many_weights_means_and_variances_are_solved_for(wave, many, rng):
     path, X, y = wave
     gbcm, new = GBCM.fit(path, WAVES), rng.uniform(-2, 2, (40, 2))
     assert isinstance(gbcm.committee.posterior, FourierBelief)
@@ -125,7 +125,8 @@ def test_of_many_weights_means_are_solved_for_and_variances_probed(wave, many, r
     sd, found, told = np.sqrt(variance), gbcm.predict(new), gbcm.info()["waves"]
     assert told["mean_error"] <= 1.1e-4
     assert np.all(np.abs(found["mean"] - mean) <= told["mean_error"] * sd + 1e-8)
-    assert np.abs(found["variance"] / sd**2 - 1.0).max() <= 4.0 * told["variance_error"]
+    assert told["variance_error"] <= 0.01
+    assert np.abs(found["variance"] / sd**2 - 1.0).max() <= told["variance_error"]
     assert gbcm.score(path)["rmse"] == pytest.approx(np.sqrt(np.mean((dense(gbcm, X, y, X)[0] - y) ** 2)), abs=1e-4)
     for ask in (lambda: gbcm.predict_joint(new), lambda: gbcm.sample(new, size=2)):
         with pytest.raises(InvalidOption, match=r"few enough weights to factor .* without covariances"):

@@ -11,8 +11,8 @@ from bcmdist.learning.fourier import refuse_early
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.shared.fourier import belief as beliefs
 from bcmdist.model.shared.fourier import features
-from bcmdist.model.shared.fourier.belief import PROBES, believed
-from bcmdist.model.shared.fourier.krylov import conjugate_gradients, inverse_roots
+from bcmdist.model.shared.fourier.belief import believed
+from bcmdist.model.shared.fourier.krylov import conjugate_gradients, inverse_forms, inverse_roots
 from bcmdist.model.shared.fourier.toeplitz import Gram
 from problems import make_kernel, make_waves
 
@@ -156,6 +156,25 @@ def test_inverse_roots(rng):
     np.testing.assert_allclose(single, found, atol=1e-3)
 
 
+def test_quadratic_forms_of_inverses(rng):
+    """From below, to the share that was asked for, and the same in any company."""
+    A, B = rng.standard_normal((80, 80)), rng.standard_normal((5, 80))
+    A = A @ A.T + np.diag(np.geomspace(0.1, 100.0, 80))
+    exact = np.einsum("ij,ji->i", B, np.linalg.solve(A, B.T))
+    how = {"product": lambda v: v @ A, "precondition": lambda r: r / np.diag(A), "change": 0.01, "most": 400}
+    found = inverse_forms(B=B, **how)
+    assert np.all((0.98 * exact <= found) & (found <= exact * (1.0 + 1e-9)))
+    np.testing.assert_allclose(inverse_forms(B=B[3:4], **how), found[3:4], rtol=1e-9)
+
+
+def test_forms_of_an_exact_preconditioner_end_at_once():
+    B = np.arange(1.0, 13.0).reshape(3, 4)
+    products = []
+    found = inverse_forms(lambda v: products.append(v) or 4.0 * v, lambda r: r / 4.0, B, change=0.01, most=50)
+    np.testing.assert_allclose(found, (B**2).sum(axis=1) / 4.0, rtol=1e-14)
+    assert len(products) <= 2
+
+
 def test_an_identity_is_its_own_root():
     z = np.ones((2, 30))
     found, logs = inverse_roots(lambda v: v, z, change=0.1, most=20)
@@ -190,10 +209,8 @@ def test_variances_err_by_what_is_stated(plane, beliefs_of_both, rng):
     mean, variance = plane.moments(few, X)
     exact = (np.linalg.solve(dense.factor, plane.design(X).T) ** 2).sum(axis=0)
     off = variance / exact - 1.0
-    error = few.told["variance_error"]
-    assert error == pytest.approx(np.sqrt(2 / PROBES))
-    assert np.sqrt(np.mean(off**2)) <= 1.3 * error  # neighbours err alike
-    assert np.abs(off).max() <= 4.5 * error
+    assert few.told["variance_error"] <= 0.01
+    assert np.abs(off).max() <= few.told["variance_error"]
     np.testing.assert_allclose(mean, plane.design(X) @ few.mean, atol=1e-9)
     again = plane.moments(believed(beliefs_of_both[2], few.precision), X[3:5])
     np.testing.assert_allclose(again[1], variance[3:5], rtol=1e-9)

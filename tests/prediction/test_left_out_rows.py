@@ -9,7 +9,7 @@ from bcmdist.data.rows import read_all
 from bcmdist.experts.expert import expert_message
 from bcmdist.model.targets import model_rows
 from bcmdist.prediction.latent import predict_latent
-from bcmdist.prediction.left_out_rows import left_out_rows
+from bcmdist.prediction.left_out_rows import LeftOutByCommittee, left_out_rows
 
 
 def first_partition(gbcm):
@@ -37,6 +37,17 @@ def test_gaussian_rows_are_left_out_exactly(make_data, rng, expert, copies):
         np.testing.assert_allclose([mean[i], variance[i]], np.ravel(expected), rtol=1e-7)
 
 
+def test_large_partitions_are_calibrated_by_some_of_their_rows(make_data, rng):
+    X = rng.uniform(-2, 2, (60, 1))
+    path = make_data(X=X, y=(X[:, 0] + 0.5 * rng.standard_normal(60) > 0) * 1, rows_per_chunk=60)
+    gbcm = GBCM.fit(path, Settings(task="classification", kernel="se", learn=False, query=8))
+    (part, rows), *_ = read_all(heard_partitions(gbcm.snapshot))
+    every, few = (LeftOutByCommittee(gbcm.snapshot.reference, most)(part, rows) for most in (5000, 7))
+    some = np.linspace(0, 59, 7).astype(int)
+    np.testing.assert_allclose(few.mean, every.mean[some])
+    np.testing.assert_array_equal(few.target, rows.obs.y[some])
+
+
 def test_labels_are_left_out_nearly(make_data, rng):
     """Sites of the other rows hardly move: to a quarter of what the rows themselves had moved."""
     X = rng.uniform(-2, 2, (90, 2))
@@ -52,5 +63,7 @@ def test_labels_are_left_out_nearly(make_data, rng):
         others = np.arange(30) != i
         without = gbcm.committee.withdraw(whole).absorb(expert_message(shared, likelihood, X[others], obs[others]))
         exact[i : i + 1], spread[i : i + 1] = predict_latent(shared, without.posterior, X[i : i + 1])
+    few = left_out_rows(shared, likelihood, X, obs, gbcm.committee.posterior, some=np.array([4, 9]))
+    np.testing.assert_allclose(few, [mean[[4, 9]], variance[[4, 9]]], rtol=1e-9)
     assert np.linalg.norm(mean - exact) < 0.25 * np.linalg.norm(heard - exact)
     np.testing.assert_allclose(variance, spread, rtol=0.05)

@@ -10,7 +10,7 @@ from scipy.stats import norm
 from bcmdist import GBCM, IngestOptions, SerialRuntime, Settings
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
-from bcmdist.errors import InvalidOption, ModelDamaged
+from bcmdist.errors import BcmdistWarning, InvalidOption, ModelDamaged
 from bcmdist.prediction.predictors import PREDICTORS
 from bcmdist.prediction.shape import NORMAL
 from bcmdist.prediction.spread_of import residuals_known
@@ -135,13 +135,21 @@ def test_what_is_forgotten_is_not_told(odd, tmp_path):
 
 
 @pytest.mark.slow
-def test_merged_committees_tell_what_both_have_told(odd, tmp_path):
+def test_residuals_of_a_merged_committee(odd, tmp_path):
+    """They are those of one fit; where rows are gone, those of both committees."""
     path, *_ = odd
     parts = partitions(open_data(path), 150)
     one = GBCM.prepare(path, GIVEN, model=tmp_path / "one")
     two = GBCM.prepare(path, GIVEN, model=tmp_path / "two")
+    fit = GBCM.prepare(path, GIVEN, model=tmp_path / "fit").absorb(parts)
     one, two = one.absorb(parts[:5]), two.absorb(parts[5:])
-    both = one.merge(two, tmp_path / "both")
+    anew = one.merge(two, tmp_path / "anew")
+    expected = residuals_known(fit.snapshot.facts, fit.ledger, "committee").together()[1]
+    found = residuals_known(anew.snapshot.facts, anew.ledger, "committee").together()[1]
+    np.testing.assert_allclose(found, expected, atol=1e-5)  # as they are rounded
+    shutil.rmtree(path)
+    with pytest.warns(BcmdistWarning, match="none of 1500 rows can be read"):
+        both = one.merge(two, tmp_path / "both")
     joined = residuals_known(both.snapshot.facts, both.ledger, "committee")
     ledger = one.ledger + two.ledger
     np.testing.assert_array_equal(
@@ -245,7 +253,8 @@ def test_rows_heard_as_they_are_stored_are_none_of_cells(make_data, rng, tmp_pat
     local = {entry.key for entry in gbcm.ledger if entry.local_residuals}
     assert local
     assert local <= first
-    assert np.isfinite(gbcm.predict(X[:5])["lower95"]).all()
+    with pytest.warns(BcmdistWarning, match="900 of 1200 rows"):
+        assert np.isfinite(gbcm.predict(X[:5])["lower95"]).all()
 
 
 @pytest.mark.slow
@@ -257,9 +266,12 @@ def test_merged_models_tell_nothing_of_local_errors(odd, make_data, rng, tmp_pat
     gbcm = GBCM.load(tmp_path / "prepared")
     other = make_data("other.zarr", rows_per_chunk=100, X=X[:300], y=y[:300])
     two = GBCM.load(tmp_path / "other").partial_fit(other)
-    both = gbcm.merge(two, tmp_path / "both")
+    with pytest.warns(BcmdistWarning, match="a merged model makes no local predictions"):
+        both = gbcm.merge(two, tmp_path / "both")
     assert not any(entry.local_residuals for entry in both.ledger)
-    assert both.facts.get("spread") is None
+    assert both.facts["method"] == "committee"
+    assert both.facts["spread"]["rows"] == both.committee.total.rows  # measured anew, of the committee
+    assert residuals_known(both.snapshot.facts, both.ledger, "committee").count >= 250
     assert np.isfinite(both.predict(X[:5])["lower95"]).all()
 
 

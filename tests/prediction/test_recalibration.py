@@ -61,6 +61,21 @@ def test_separable_classes_leave_the_slope_finite():
     np.testing.assert_allclose(p.sum(axis=1), 1.0)
 
 
+def test_separable_classes_are_fitted_to_smoothed_targets(rng):
+    """The oracle is a logistic regression on each row twice, with either label, weighted by Platt's targets."""
+    LogisticRegression = pytest.importorskip("sklearn.linear_model").LogisticRegression
+    f = np.sort(rng.uniform(-1.0, 1.0, 100))
+    sign, weight = np.where(f > 0.2, 1.0, -1.0), rng.uniform(0.5, 1.5, 100)
+    total = {label: weight[sign == label].sum() for label in (1.0, -1.0)}
+    own = np.array([(total[label] + 1.0) / (total[label] + 2.0) for label in sign])
+    oracle = LogisticRegression(C=np.inf, tol=1e-10, max_iter=10_000).fit(
+        np.tile(f, 2)[:, None], np.concatenate([sign, -sign]), np.concatenate([weight * own, weight * (1.0 - own)])
+    )
+    found = fit_recalibration(HeldOutRows(f, np.zeros(100), 0.5 * (sign + 1.0), weight), BERNOULLI, 0)
+    assert found.slope == pytest.approx(oracle.coef_[0, 0], rel=1e-3)
+    assert found.intercept == pytest.approx(oracle.intercept_[0], rel=1e-3)
+
+
 def test_few_rows_of_a_class_correct_nothing(rng):
     f = rng.standard_normal(100)
     assert fit_recalibration(left_out(f, np.arange(100) < 19), BERNOULLI, 0) is None
@@ -86,6 +101,32 @@ def separable(rng, rows):
     """Classes that a line tells apart but for a few rows: a kernel of variance 1 says too little of them."""
     X = rng.uniform(-2, 2, (rows, 2))
     return X, (X[:, 0] + 0.05 * rng.standard_normal(rows) > 0) * 1
+
+
+def assert_no_certainty(gbcm, X, y):
+    """True labels are never next to impossible, and no worse predicted than without a correction."""
+    said, rows = gbcm.predict(X), np.arange(len(y))
+    before = gbcm.model.likelihood.class_probability(said["mean"], said["variance"])[rows, y]
+    p = said["probability"][rows, y]
+    assert p.min() >= 1e-3
+    assert -np.log(p).mean() <= -np.log(before).mean() + 1e-12
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_probabilities_of_separable_classes_are_never_0(seed):
+    X = np.random.default_rng(seed).normal(size=(1120, 2))
+    y = (X[:, 0] + X[:, 1] > 0).astype(int)
+    assert_no_certainty(GBCM.fit(X[:120], y[:120], Settings(task="classification")), X[120:], y[120:])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_probabilities_of_wine_are_never_0(real_data, seed):
+    data = np.load(real_data("wine"))
+    two = data["y"] < 2
+    X, y = data["X"][two], data["y"][two].astype(int)
+    rows = np.random.default_rng(seed).permutation(len(y))
+    train, test = rows[:65], rows[65:]
+    assert_no_certainty(GBCM.fit(X[train], y[train], Settings(task="classification")), X[test], y[test])
 
 
 @pytest.mark.slow

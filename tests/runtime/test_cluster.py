@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -399,6 +400,39 @@ def test_something_listens_that_is_no_scheduler():
         address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(SchedulerUnreachable, match=f"at {address}, none answered within 1 s"):
             DaskRuntime(address, connect_seconds=1)
+
+
+FOREIGN = [
+    b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n",
+    b"SSH-2.0-OpenSSH_9.9\r\n",
+    bytes(64),
+    bytes([1, *bytes(7), 5, *bytes(7)]) + b"hello",
+    b"\xff" * 64,
+]
+
+
+@pytest.mark.parametrize("greeting", FOREIGN)
+def test_something_answers_that_is_no_scheduler(greeting):
+    """Its first bytes are no length of a message: no memory is taken for 3 EiB of it."""
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+
+        def greet():
+            line, _ = server.accept()
+            with line:
+                line.sendall(greeting)
+                line.recv(1)
+
+        pool.submit(greet)
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(SchedulerUnreachable, match=f"expected a Dask scheduler at {address}, "):
+            DaskRuntime(address, connect_seconds=5)
+
+
+@pytest.mark.parametrize("given", ["client", 8786, ["tcp://127.0.0.1:8786"], b"tcp://127.0.0.1:8786"])
+def test_an_address_of_another_type_is_named(cluster, given):
+    given = cluster._client if given == "client" else given
+    with pytest.raises(InvalidOption, match=rf"expected the address of a scheduler.*, got {type(given).__name__}"):
+        DaskRuntime(given)
 
 
 def test_a_cluster_can_be_joined_from_inside_an_event_loop(cluster):

@@ -22,11 +22,13 @@ from bcmdist.prediction.fitted import Fitted
 from bcmdist.prediction.observation import HIGH, LOW
 from bcmdist.prediction.predictors import chosen_method
 from bcmdist.prediction.scale import FINITE, LARGEST_LOG, Scale
+from bcmdist.runtime.threads import one_thread
 
 COMMITTEE = "committee"
 NOTHING = "none"  # the residual of which nothing is left
 
 
+@one_thread()
 def to_onnx(snapshot: Snapshot, path, *, method: str | None = None) -> tuple[str, ...]:
     """Write the predictions of a committee about query points to a new file; the names of its outputs.
 

@@ -14,6 +14,7 @@ from bcmdist.api.pictures.subject import Subject
 from bcmdist.errors import InvalidOption
 from bcmdist.prediction.arrivals.drift import arrivals
 from bcmdist.runtime.interface import Runtime
+from bcmdist.runtime.threads import one_thread
 
 # Of a data set that is larger, about so many rows are looked at, always the same ones.
 MOST_ROWS = 20_000
@@ -60,6 +61,7 @@ PICTURES = {
 }
 
 
+@one_thread()
 def plot(of: Examined, out, runtime: Runtime, *, what=None, data=None, x=None, y=None, method=None, inputs=None) -> str:
     """Write a picture; which it is.
 

@@ -37,6 +37,7 @@ from bcmdist.runtime import memory
 from bcmdist.runtime.interface import Runtime
 from bcmdist.runtime.memory import FLOAT
 from bcmdist.runtime.serial import SerialRuntime
+from bcmdist.runtime.threads import one_thread
 
 # Rows that are surveyed, about, and chunks at least, spread over the data.
 SURVEYED, LEAST_CHUNKS = 20_000, 4
@@ -75,6 +76,7 @@ class Plan:
         return asdict(self) | {"seconds": None}
 
 
+@one_thread()
 def plan(source, settings: Settings | None = None, *, model=None, runtime: Runtime | None = None, begun=None) -> Plan:
     """What a fit of a data set would cost.
 

@@ -25,6 +25,7 @@ from bcmdist.data.tables.origin import of_one_file
 from bcmdist.errors import InvalidOption
 from bcmdist.prediction.scoring.verdicts import verdict
 from bcmdist.runtime.interface import Runtime
+from bcmdist.runtime.threads import one_thread
 
 ENDINGS = (".html", ".htm")
 # Figures of scores that a table shows, where they are there, and what they are called.
@@ -55,6 +56,7 @@ class Found:
     remarks: list[str]
 
 
+@one_thread()
 def report(
     of: Examined, source, out, runtime: Runtime, *, train=None, x=None, y=None, method=None, inputs=None
 ) -> dict:

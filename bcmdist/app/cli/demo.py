@@ -4,15 +4,17 @@ import time
 
 import click
 
-from bcmdist.app.cli.options import Command, json_option, runtime_options
+from bcmdist.app.cli.options import SEED_TYPE, Command, NumberWithin, WholeWithin, json_option, runtime_options
 from bcmdist.app.cli.output import report
 
 
 @click.command(cls=Command)
-@click.option("--rows", type=int, default=60_000, show_default=True, help="Training rows.")
-@click.option("--sigma", type=float, default=0.0, show_default=True, help="Noise on the map before its sign.")
+@click.option("--rows", type=WholeWithin(2, 10_000_000), default=60_000, show_default=True, help="Training rows.")
+@click.option(
+    "--sigma", type=NumberWithin(0, 1e6), default=0.0, show_default=True, help="Noise on the map before its sign."
+)
 @click.option("--out", metavar="DIR", help="New directory for data, model and pictures [default: bcmdist-demo].")
-@click.option("--seed", type=int, help="Seed of centres and rows [default: one of balanced classes].")
+@click.option("--seed", type=SEED_TYPE, help="Seed of centres and rows [default: one of balanced classes].")
 @runtime_options
 @json_option
 def demo(rows, sigma, out, seed, make_runtime, as_json) -> dict:

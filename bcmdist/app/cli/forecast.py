@@ -2,7 +2,7 @@
 
 import click
 
-from bcmdist.app.cli.options import Command, json_option
+from bcmdist.app.cli.options import SEED_TYPE, Command, WholeWithin, json_option
 from bcmdist.app.cli.output import Lines, readable, report
 
 WAYS = ("exact", "taylor", "montecarlo", "naive")
@@ -11,8 +11,13 @@ WAYS = ("exact", "taylor", "montecarlo", "naive")
 @click.command(cls=Command)
 @click.argument("model")
 @click.argument("data", required=False)
-@click.option("--steps", type=int, required=True, metavar="K", help="Steps ahead.")
+@click.option("--steps", type=WholeWithin(1, 1_000_000), required=True, metavar="K", help="Steps ahead.")
 @click.option("--out", metavar="FILE.csv", help="Table to write: .csv or .parquet [default: it is printed].")
+@click.option(
+    "--csv-safe",
+    is_flag=True,
+    help="Of a .csv output: put an apostrophe before texts that a spreadsheet would take for formulas (=, +, -, @).",
+)
 @click.option(
     "--ahead",
     metavar="FILE",
@@ -30,9 +35,9 @@ WAYS = ("exact", "taylor", "montecarlo", "naive")
     help="How to go on from values that are themselves predicted [default: exact where the kernel can, else "
     "montecarlo]; naive takes them for measured.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the paths of montecarlo.")
+@click.option("--seed", type=SEED_TYPE, default=0, show_default=True, help="Of the paths of montecarlo.")
 @json_option
-def forecast(model, data, steps, out, ahead, id, method, inputs, seed, as_json) -> dict:
+def forecast(model, data, steps, out, csv_safe, ahead, id, method, inputs, seed, as_json) -> dict:
     """Forecast series with MODEL, which was fitted to such that were imported with --lags.
 
     DATA, a table with the series, row after row, or a data set that was imported with --lags, tells their last values
@@ -46,12 +51,12 @@ def forecast(model, data, steps, out, ahead, id, method, inputs, seed, as_json) 
 
     refuse_mixture(model, "forecast")
     with GBCM.held(model) as gbcm:
-        refuse_forecast(gbcm.snapshot, steps, out, method, inputs)
+        refuse_forecast(gbcm.snapshot, steps, out, method, inputs, csv_safe=csv_safe)
         asked = {"steps": steps, "ahead": ahead, "id": id, "method": method, "way": inputs, "seed": seed}
         columns = forecast_table(gbcm.snapshot, data, **asked)
     figures = {"steps": steps, "series": len(columns["step"]) // steps}
     if out is not None:
-        write_forecast(columns, out)
+        write_forecast(columns, out, csv_safe=csv_safe)
         return report(figures | {"out": out}, as_json)
     lists = {name: values.tolist() for name, values in columns.items()}
     lines = [" ".join(f"{name:>20}" for name in lists)]

@@ -4,7 +4,7 @@ import click
 
 from bcmdist.api.requests import request_of
 from bcmdist.app.cli.fields import options_of
-from bcmdist.app.cli.options import Command, json_option
+from bcmdist.app.cli.options import SEED_TYPE, Command, NumberWithin, WholeWithin, json_option
 from bcmdist.app.cli.output import report
 from bcmdist.data.tables.options import TableOptions
 
@@ -14,22 +14,26 @@ from bcmdist.data.tables.options import TableOptions
 @click.argument("data")
 @click.option("--x", "x", metavar="NAME,NAME,...", help="Columns or variables that are inputs [default: all columns].")
 @click.option("--y", "y", default="y", show_default=True, help="Array or column of the targets.")
-@click.option("--rows-per-chunk", type=int, default=4096, show_default=True, help="Rows per Zarr chunk.")
+@click.option(
+    "--rows-per-chunk", type=WholeWithin(1, 10**9), default=4096, show_default=True, help="Rows per Zarr chunk."
+)
 @click.option("--part", type=click.Choice(["train", "test", "all"]), default="all", show_default=True)
-@click.option("--holdout", type=float, metavar="FRACTION", help="Share of rows in the test part.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the holdout permutation.")
+@click.option(
+    "--holdout", type=NumberWithin(0, 1, above=True), metavar="FRACTION", help="Share of rows in the test part."
+)
+@click.option("--seed", type=SEED_TYPE, default=0, show_default=True, help="Seed of the holdout permutation.")
 @click.option("--mask", metavar="NAME", help="Array that is 1 at test rows.")
-@click.option("--mask-row", type=int, default=0, show_default=True, help="Row of the mask to use.")
+@click.option("--mask-row", type=WholeWithin(0, 10**12), default=0, show_default=True, help="Row of the mask to use.")
 @click.option(
     "--lags",
-    type=int,
+    type=WholeWithin(1, 10_000),
     metavar="L",
     help="Of a series, row after row: the L values of --y before each row are its inputs, for `forecast`; of several "
     "series, which --id names, those of each. --x names what else is known of a row, and ahead of it.",
 )
 @click.option(
     "--x-lags",
-    type=int,
+    type=WholeWithin(0, 10_000),
     default=0,
     metavar="K",
     help="With --lags: K earlier values of each of --x, beside that of the row, are inputs, too.",

@@ -2,7 +2,7 @@
 
 import click
 
-from bcmdist.app.cli.options import Command, json_option
+from bcmdist.app.cli.options import Command, WholeWithin, json_option
 from bcmdist.app.cli.output import in_words, report
 from bcmdist.errors import InvalidOption
 
@@ -20,7 +20,9 @@ def _held(held):
 
 @click.command(cls=Command)
 @click.argument("model")
-@click.option("--at", "commit", type=int, metavar="N", help="As of commit N [default: the newest].")
+@click.option(
+    "--at", "commit", type=WholeWithin(1, 10**8 - 1), metavar="N", help="As of commit N [default: the newest]."
+)
 @click.option("--history", is_flag=True, help="List its commits.")
 @click.option("--ledger", is_flag=True, help="List the partitions it has heard.")
 @click.option("--p-eff-data", is_flag=True, help="Read the data again for their own effective degrees of freedom.")

@@ -15,12 +15,7 @@ def _skip(_, __, on_error):
 
 
 @click.command(cls=Command)
-@options_of(
-    IngestRequest,
-    arguments=("model", "source"),
-    leave_out=("skip",),
-    take_over={"type": click.FloatRange(min=0)},
-)
+@options_of(IngestRequest, arguments=("model", "source"), leave_out=("skip",))
 @click.option(
     "--on-error",
     "skip",

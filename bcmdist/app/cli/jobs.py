@@ -209,7 +209,7 @@ def resume(job, scheduler, share, workers, tls_ca, tls_cert, tls_key, directory,
 
     journal = jobs.open_job(directory, job)
     jobs.refuse_finished(journal)
-    scheduler = scheduler or jobs.status(journal)["scheduler"]
+    scheduler = scheduler or jobs.asked_scheduler(journal)
     tls = chosen_tls(scheduler, tls_ca, tls_cert, tls_key)
     with _machine(scheduler, tls) as machine:
         jobs.resume(journal, machine, Portion(share, workers))

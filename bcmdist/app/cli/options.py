@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import click
 
 from bcmdist.runtime.portion import untold
+from bcmdist.storage.bounds import SEED, Bounds
 
 
 class Command(click.Command):
@@ -27,6 +28,36 @@ def _has_one_value(option):
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
+
+
+class WholeWithin(click.types.IntParamType):
+    """A whole number within bounds, which the error of one outside states."""
+
+    def __init__(self, least: int, most: int):
+        self.bounds = Bounds(least, most)
+
+    def convert(self, value, param, ctx) -> int:
+        """The number; raises `InvalidOption`."""
+        return _within(self.bounds, super().convert(value, param, ctx), param)
+
+
+class NumberWithin(click.types.FloatParamType):
+    """A number within bounds, which the error of one outside states."""
+
+    def __init__(self, least: float, most: float, *, above: bool = False):
+        self.bounds = Bounds(float(least), float(most), above)
+
+    def convert(self, value, param, ctx) -> float:
+        """The number; raises `InvalidOption`."""
+        return _within(self.bounds, super().convert(value, param, ctx), param)
+
+
+def _within(bounds, value, param):
+    bounds.refuse(param.opts[0], value)
+    return value
+
+
+SEED_TYPE = WholeWithin(SEED.least, SEED.most)
 
 
 class Tls(NamedTuple):

@@ -63,8 +63,10 @@ def readable(value) -> str:
 def in_words(figures) -> dict:
     """Figures for a table: shared lengthscales are one, decisions and what is known of errors are sentences, and of
     the history each commit has its line."""
-    lines = {name: Lines(map(write, figures[name])) for name, write in LISTED.items() if name in figures}
+    lines = {name: Lines(map(write, figures[name])) for name, write in LISTED.items() if figures.get(name)}
     figures = figures | lines
+    if (figures.get("lag") or {"rows": 0})["rows"] is None:
+        figures["lag"] = "unknown"
     if "decisions" not in figures:  # of no fit, or of a mixture
         return figures
     shared = figures["shared_lengthscales"]
@@ -95,7 +97,13 @@ def _entry(entry):
     return f"{entry['key']}: {entry['rows']:,} rows{counts}"
 
 
-LISTED = {"history": _commit, "ledger": _entry}
+def _ingester(one):
+    """An ingester that waits for rows, or is dead, in a line."""
+    state = "alive" if one["alive"] else "dead, start it again"
+    return f"{one['source']}: {state}, seen {one['seconds']:.0f} s ago"
+
+
+LISTED = {"history": _commit, "ledger": _entry, "ingesters": _ingester}
 
 
 def _errors(told):

@@ -36,9 +36,12 @@ def forget(model, keys, make_runtime, as_json) -> dict:
 @click.argument("model_a")
 @click.argument("model_b")
 @click.option("--model", required=True, metavar="DIR", help="New model directory.")
+@runtime_options
 @json_option
-def merge(model_a, model_b, model, as_json) -> dict:
-    """Join two committees of one prepared model that have heard different data.
+def merge(model_a, model_b, model, make_runtime, as_json) -> dict:
+    """Join two committees of one prepared model that have absorbed different data, in either order.
+
+    Class probabilities and the distribution of errors are calibrated by the rows of both, as far as these can be read.
 
     Example: bcmdist merge north south --model both
     """
@@ -47,13 +50,13 @@ def merge(model_a, model_b, model, as_json) -> dict:
 
     for one in (model_a, model_b):
         refuse_mixture(one, "merge")
-    with GBCM.held(model_a) as a, GBCM.held(model_b) as b:
-        return report(a.merge(b, model).info(), as_json)
+    with make_runtime() as runtime, GBCM.held(model_a) as a, GBCM.held(model_b) as b:
+        return report(a.merge(b, model, runtime=runtime).info(), as_json)
 
 
 @click.command(cls=Command)
 @click.argument("model")
-@click.option("--keep", type=click.IntRange(min=1), required=True, metavar="N", help="Newest commits that stay.")
+@click.option("--keep", type=click.IntRange(1, 10**8 - 1), required=True, metavar="N", help="Newest commits that stay.")
 @json_option
 def prune(model, keep, as_json) -> dict:
     """Remove old commits of MODEL, and what only they need; commits that a job or a prediction holds stay.

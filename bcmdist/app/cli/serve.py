@@ -3,7 +3,7 @@
 import click
 
 from bcmdist.app.cli.jobs import jobs_option
-from bcmdist.app.cli.options import NO_TLS, Command, chosen_tls, json_option, security_shown
+from bcmdist.app.cli.options import NO_TLS, Command, NumberWithin, WholeWithin, chosen_tls, json_option, security_shown
 from bcmdist.app.cli.output import report
 from bcmdist.errors import MissingExtra
 from bcmdist.runtime.portion import Portion
@@ -19,22 +19,56 @@ SCOPES = ("read", "ingest", "admin")
 @click.option("--tls-cert", metavar="FILE.pem", help="Certificate, with those that it rests on.")
 @click.option("--tls-key", metavar="FILE.pem", help="Its key.")
 @click.option("--allowed-host", "allowed", multiple=True, metavar="NAME", help="Further name of this service.")
-@click.option("--max-body", "body_bytes", type=int, default=2**24, show_default=True, metavar="BYTES")
+@click.option("--max-body", "body_bytes", type=WholeWithin(1, 2**40), default=2**24, show_default=True, metavar="BYTES")
 @click.option(
     "--max-rows",
     "rows",
-    type=int,
+    type=WholeWithin(1, 10**9),
     default=100_000,
     show_default=True,
     help="Of one request; one whose inputs are uncertain counts as 256.",
 )
-@click.option("--max-seconds", "answer_seconds", type=float, default=60.0, show_default=True, help="Until an answer.")
-@click.option("--max-body-seconds", "body_seconds", type=float, default=20.0, show_default=True, help="Of sending it.")
-@click.option("--max-rate", "per_second", type=float, default=200.0, show_default=True, help="Requests a second each.")
 @click.option(
-    "--max-waiting", "waiting_rows", type=int, default=10**6, show_default=True, help="Rows that wait to be committed."
+    "--max-seconds",
+    "answer_seconds",
+    type=NumberWithin(0, 86_400, above=True),
+    default=60.0,
+    show_default=True,
+    help="Until an answer.",
+)
+@click.option(
+    "--max-body-seconds",
+    "body_seconds",
+    type=NumberWithin(0, 86_400, above=True),
+    default=20.0,
+    show_default=True,
+    help="Of sending it.",
+)
+@click.option(
+    "--max-rate",
+    "per_second",
+    type=NumberWithin(0, 1e6, above=True),
+    default=200.0,
+    show_default=True,
+    help="Requests a second each.",
+)
+@click.option(
+    "--max-waiting",
+    "waiting_rows",
+    type=WholeWithin(1, 10**12),
+    default=10**6,
+    show_default=True,
+    help="Rows that wait to be committed.",
 )
 @click.option("--rows", "rows_folder", metavar="DIR", help="Rows of requests, on a disk [default: MODELS_DIR/.rows].")
+@click.option(
+    "--keep-rows",
+    type=WholeWithin(1, 36_500),
+    default=30,
+    show_default=True,
+    metavar="DAYS",
+    help="Of rows that their model does not need: not committed, or forgotten. Others stay.",
+)
 @click.option("--scheduler", metavar="ADDRESS", help="Of the Dask cluster that does jobs.")
 @click.option("--share", type=float, metavar="F", help="Of its worker threads, at most, for each job [default: all].")
 @click.option("--tls-ca", metavar="FILE.pem", help="CA of a scheduler at tls://HOST:PORT, shown the same certificate.")
@@ -49,6 +83,7 @@ def serve(
     per_second,
     waiting_rows,
     rows_folder,
+    keep_rows,
     scheduler,
     share,
     tls_ca,
@@ -59,6 +94,8 @@ def serve(
     """Serve the models of a directory over HTTP: predictions, and rows to hear, each once.
 
     Listens on this machine only, unless there are tokens and TLS. SIGTERM ends it, when all requests are answered.
+    Rows of requests are kept, a file each, while the ledger of their model names them: forgetting, reweighting and
+    further passes read them again. Remove them only if that is not wanted; predictions do not need them.
     MODELS_DIR may be s3://BUCKET/PREFIX, with --rows DIR for the rows of requests. A scheduler that asks for another
     certificate than those who ask us is shown the one of Dask's configuration. See /openapi.json for what can be asked.
 
@@ -80,7 +117,7 @@ def serve(
     if scheduler:
         security_for(scheduler, security)
     work = {"jobs": directory, "data": data, "scheduler": scheduler, "security": security, "portion": Portion(share)}
-    run(folder, listening, limits, rows=rows_folder, **work)
+    run(folder, listening, limits, rows=rows_folder, keep_rows=keep_rows, **work)
 
 
 @click.group()
@@ -95,7 +132,7 @@ def tokens() -> None:
 @click.argument("file")
 @click.argument("name")
 @click.option("--scope", "scopes", multiple=True, required=True, type=click.Choice(SCOPES), help="What it is good for.")
-@click.option("--days", type=click.FloatRange(min=0), help="Until it expires [default: never].")
+@click.option("--days", type=NumberWithin(0, 36_500), help="Until it expires [default: never].")
 @json_option
 def add(file, name, scopes, days, as_json) -> dict:
     """Make a token, which is shown this once.

@@ -12,6 +12,7 @@ from fastapi import HTTPException, Response
 from bcmdist import errors
 from bcmdist.app.service.json import written
 from bcmdist.errors import BcmdistError
+from bcmdist.storage.paths import FULL
 
 # By class of an error, those before their parents; all others are ours to mend.
 STATUS: dict[type[Exception], int] = {
@@ -63,15 +64,18 @@ def problem(status, error, message, headers=None) -> Response:
     return encoded({"error": error, "message": message}, status, headers)
 
 
-def refused(error: Exception) -> Refused:
-    """An error of the package as an answer: those that whoever asks can mend, in words without places."""
+def refused(error: Exception, folders: Iterable[str] = ()) -> Refused:
+    """An error of the package as an answer: those that whoever asks can mend, in words without places, those in some
+    folders by their names."""
     status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), 500)
     name = type(error).__name__ if isinstance(error, BcmdistError) else "InternalError"
+    if status == 500 and isinstance(error, OSError) and error.errno in FULL:  # whatever file it was for
+        status, name = 507, "DiskFull"
     if status >= 500:
         again = {"Retry_After": "5"} if status == 503 else {}
         text = f"expected to do this, got {name}; see the log of the service"
         return Refused(status, name, text, **again)
-    return Refused(status, name, without_places(str(error)[:LONGEST_TEXT]))
+    return Refused(status, name, without_places(str(error)[:LONGEST_TEXT], folders))
 
 
 def invalid(found: Iterable[Mapping[str, Any]]) -> Refused:
@@ -82,6 +86,9 @@ def invalid(found: Iterable[Mapping[str, Any]]) -> Refused:
     return Refused(status, "InvalidRequest", f"{text}; correct it, see /openapi.json")
 
 
-def without_places(text: str) -> str:
-    """A text in which paths and URLs are left out."""
+def without_places(text: str, folders: Iterable[str] = ()) -> str:
+    """A text in which paths and URLs are left out, and what lies in some folders is called by its name there: what
+    looks like a path ends at a blank, but paths may have some."""
+    for folder in folders:
+        text = text.replace(f"{folder}/", "")
     return PLACE.sub("...", text)

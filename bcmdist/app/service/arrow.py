@@ -6,14 +6,15 @@ Which of two routes of one path is taken decides the Content-Type of the request
 import functools
 from typing import Annotated
 
+import numpy as np
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.routing import APIRoute
 from starlette.routing import Match
 
-from bcmdist.app.service.asking import load, question_of
+from bcmdist.app.service.asking import load, question_of, refuse_many
 from bcmdist.app.service.bodies import Level, Way
 from bcmdist.app.service.routes import READ, Asked, Name, answer, in_thread_or_large, predicted
-from bcmdist.data.arrow import MEDIA_TYPE, read_table
+from bcmdist.data.arrow import MEDIA_TYPE, read_table, rows_of
 
 COMPANIONS, ERRORS = ("exposure", "trials"), "X_variance"
 Levels = Annotated[list[Level], Query(max_length=49)]
@@ -45,8 +46,7 @@ async def predict_arrow(
 ) -> Response:
     """Predict at the points of an Arrow stream; what else is asked stands in the query."""
     served, body = service.catalogue[name], await request.body()
-    read = functools.partial(read_table, body, others=COMPANIONS, tables=[ERRORS])
-    X, columns, companions = await in_thread_or_large(request, service, read)
+    X, columns, companions = await in_thread_or_large(request, service, points_of, body, service.limits.rows)
     asked = functools.partial(
         question_of,
         served,
@@ -63,3 +63,9 @@ async def predict_arrow(
     effort = load(len(X), uncertain=ERRORS in companions, levels=len(quantiles) + 2 * len(intervals))
     found = await predicted(request, service, served, asked, load=effort)
     return answer(request, service, found)
+
+
+def points_of(body: bytes, most_rows: int) -> tuple[np.ndarray, tuple[str, ...], dict[str, np.ndarray]]:
+    """As `read_table`, of a request, whose rows are counted before one is decoded; too many are `Refused`."""
+    refuse_many(rows_of(body), most_rows)
+    return read_table(body, others=COMPANIONS, tables=[ERRORS])

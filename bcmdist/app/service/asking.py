@@ -113,10 +113,10 @@ def question_of(
     ------
     InvalidData, Refused
     """
-    _refuse_many(X, most_rows)
+    refuse_many(len(X), most_rows)
     refuse_certain(X_variance, inputs)
     if X_variance is not None:
-        _refuse_many(X, most_rows // load(1, uncertain=True), "whose inputs are uncertain ")
+        refuse_many(len(X), most_rows // load(1, uncertain=True), "whose inputs are uncertain ")
     with served.using() as loaded:
         model = loaded.member.model
         order = taken_columns(model, X, columns)
@@ -134,8 +134,7 @@ def answered(served: Served, questions: Sequence[Question]) -> list[Predicted]:
     ------
     InvalidData, InvalidOption
     """
-    with served.using() as loaded:
-        return answered_by(loaded, served.name, questions)
+    return served.ask(lambda loaded: answered_by(loaded, served.name, questions))
 
 
 def answered_by(loaded: Loaded, name: str, questions: Sequence[Question]) -> list[Predicted]:
@@ -228,7 +227,7 @@ def refuse_behind(served: Served, most: int) -> None:
 
 def submit(served: Served, key: str, asked: NewRows, *, most_rows: int) -> tuple[dict, bool, Future]:
     """Keep rows, and let a model hear them; as `Served.submit`."""
-    _refuse_many(asked.X, most_rows)
+    refuse_many(len(asked.X), most_rows)
     with served.using() as loaded:
         X = table(asked.X)[:, taken_columns(loaded.member.model, asked.X, asked.columns)]
     given = {name: getattr(asked, name) for name in ("weight", "exposure", "trials", "event")}
@@ -244,7 +243,8 @@ def _taken(variance, order):
     return variance[:, order] if variance.ndim == 2 else variance[:, order][:, :, order]
 
 
-def _refuse_many(X, most, which=""):
-    if len(X) > most:
-        text = f"X: expected at most {most} rows {which}in a request, got {len(X)}; send them in several"
+def refuse_many(rows: int, most: int, which="") -> None:
+    """Raise `Refused` where a request has more rows than one may have."""
+    if rows > most:
+        text = f"X: expected at most {most} rows {which}in a request, got {rows}; send them in several"
         raise Refused(413, "TooManyRows", text)

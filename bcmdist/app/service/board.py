@@ -9,6 +9,8 @@ from bcmdist.app.finite import finite
 from bcmdist.app.journal import Journal
 from bcmdist.app.service.answers import without_places
 from bcmdist.app.service.catalogue import Catalogue
+from bcmdist.app.service.loaded import Version
+from bcmdist.app.service.names import of_figures
 from bcmdist.app.service.served import Served
 from bcmdist.app.service.work import Work
 from bcmdist.errors import BcmdistError, InvalidOption
@@ -24,7 +26,7 @@ class Board:
         self._catalogue, self._work, self._lock = catalogue, work, threading.Lock()
         self._looked: dict[str, tuple[float, object]] = {}
         """what was found, and when"""
-        self._shown: dict[str, tuple[str, dict]] = {}
+        self._shown: dict[str, tuple[Version | None, dict]] = {}
         """figures of models, and the state that they are of"""
         self._journals: dict[str, Journal] = {}
 
@@ -44,10 +46,10 @@ class Board:
         """
         served = self._catalogue[name]
         with served.using() as loaded, self._lock:
-            state, shown = self._shown.get(name, ("", {}))
-            if state != loaded.state:
-                shown = finite({"model": name, "commit": loaded.state, **_figures(loaded)})
-                self._shown[name] = loaded.state, shown
+            version, shown = self._shown.get(name, (None, {}))
+            if version != loaded.version:
+                shown = finite({"model": name, "commit": loaded.state, **_figures(loaded, self._work.folders)})
+                self._shown[name] = loaded.version, shown
         return shown
 
     def jobs(self) -> list[dict]:
@@ -72,7 +74,7 @@ class Board:
 
 
 def _brief(served: Served) -> dict:
-    rows, seconds = served.behind()
+    lag = served.behind()
     with served.using() as loaded:
         member = loaded.member
         return {
@@ -81,11 +83,12 @@ def _brief(served: Served) -> dict:
             "inputs": member.model.inputs,
             "likelihood": member.model.likelihood.name,
             "waiting_rows": served.writer.waiting,
-            "lag": {"rows": rows, "seconds": round(seconds, 1)},
+            "lag": lag | {"seconds": None if lag["seconds"] is None else round(lag["seconds"], 1)},
+            "dead_ingesters": served.dead_ingesters,
         }
 
 
-def _figures(loaded):
+def _figures(loaded, folders):
     try:
         snapshot = loaded.committee.snapshot
     except InvalidOption:  # a mixture
@@ -93,15 +96,15 @@ def _figures(loaded):
     return {
         "relevance": figures.relevance(snapshot),
         "calibration": figures.calibration(snapshot),
-        **figures.drift(snapshot),
+        **of_figures(figures.drift(snapshot), snapshot.ledger),
         "history": figures.growth(snapshot),
-        "view": _view(loaded, snapshot),
+        "view": _view(loaded, snapshot, folders),
     }
 
 
-def _view(loaded, snapshot):
+def _view(loaded, snapshot, folders):
     """Predictions that can be drawn; why there are none where they need more than inputs."""
     try:
         return figures.view(snapshot, lambda X: loaded.predict(X, method=None)[1])
     except BcmdistError as error:
-        return {"message": without_places(str(error))}
+        return {"message": without_places(str(error), folders)}

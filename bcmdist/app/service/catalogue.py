@@ -1,9 +1,11 @@
 """The catalogue: the models of a directory by name, loaded when they appear, and renewed when they change."""
 
 import logging
+import math
 import os
 import re
 import threading
+import time
 
 from bcmdist.app.service.answers import Refused
 from bcmdist.app.service.background import in_background
@@ -15,6 +17,8 @@ from bcmdist.storage.urls import normal_url, on_objects
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 ROWS = ".rows"  # rows of requests, in a folder for each model
 RENEW_SECONDS = 0.5
+KEEP_DAYS = 30.0  # of rows that no ledger names
+SWEEP_SECONDS = 3600.0
 SELDOM = 4  # times that an object store, where every look is paid for, is looked at more seldom
 MODEL = {"commits", "mixture.json"}  # of which a model's folder has one
 log = logging.getLogger("bcmdist.app.service")
@@ -41,17 +45,19 @@ class Catalogue:
     Parameters
     ----------
     rows : directory for the rows of requests, on a disk; by default beside the models
+    keep_rows : days for which rows are kept that the ledger of their model does not name
 
     Raises
     ------
     DataNotFound, InvalidOption, StorageUnreachable
     """
 
-    def __init__(self, folder, rows=None):
+    def __init__(self, folder, rows=None, keep_rows: float = KEEP_DAYS):
         self.folder = normal_url(folder) if on_objects(folder) else os.path.realpath(folder)
         self._on_objects = on_objects(folder)
         refuse_unusable(folder, rows)
         self._rows = os.path.realpath(rows or f"{self.folder}/{ROWS}")
+        self._keep_rows, self._swept = keep_rows, -math.inf
         self._served: dict[str, Served] = {}
         self.unreadable: dict[str, str] = {}
         """why models cannot be served, or renewed, by name: the class of the error"""
@@ -87,6 +93,11 @@ class Catalogue:
     def __iter__(self):
         return iter(sorted(self._served.items()))
 
+    @property
+    def dead_ingesters(self) -> int:
+        """Ingesters that were to wait for rows, and are dead."""
+        return sum(served.dead_ingesters for _, served in self)
+
     def look(self) -> None:
         """Load models that have appeared, leave those that have gone, and renew the others."""
         found = set(self._found())
@@ -120,13 +131,24 @@ class Catalogue:
             log.info("model %s is served", name)
         elif self._served[name].renew():
             log.info("model %s was renewed", name)
+        self._served[name].look_at_ingesters()
 
     def _renew(self):
         while not self._closing.wait(RENEW_SECONDS * (SELDOM if self._on_objects else 1)):
             try:
                 self.look()
+                self._sweep()
             except Exception as error:  # the next look may find more
                 log.warning("models cannot be looked at: %s", type(error).__name__)
+
+    def _sweep(self):
+        """Remove kept rows that nobody needs, now and then; those of models that cannot be read stay."""
+        if time.monotonic() - self._swept < SWEEP_SECONDS:
+            return
+        self._swept = time.monotonic()
+        for name, served in self:
+            if name not in self.unreadable and (removed := served.sweep(self._keep_rows)):
+                log.info("model %s: %d files of rows that were not needed were removed", name, removed)
 
     def close(self) -> None:
         """Commit what waits, and let go of all models."""

@@ -90,7 +90,7 @@ def _now(service: Service, model) -> Iterator[tuple[str, str]]:
         yield "problem", _text({"error": error.error, "message": error.message})
     except (BcmdistError, OSError) as error:
         service.log_error(error)
-        answer = refused(error)
+        answer = refused(error, service.work.folders)
         yield "problem", _text({"error": answer.error, "message": answer.message})
 
 

@@ -1,54 +1,59 @@
 """The inbox of a model: rows of requests as data sets under the hashes of their idempotency keys.
 
-    ROWS/<hash of key>.zarr       the rows, whole or not there; its attribute `request` is a hash of them
-    ROWS/heard/<hash of key>      they were committed
+    ROWS/<identity of the model>/<hash of key>.zarr.zip    the rows, whole or not there; its attribute `request` is a
+                                                           hash of them
 
-Rows are durable before they are heard. A request that comes again under its key finds them, is heard again, and the
-ledger knows it; once it is marked as heard, it is answered without. Under a key that other rows came with it is
-refused. A process that dies before the commit leaves rows behind that nobody was told of: they are heard when their
-sender asks again.
+Rows are durable before they are absorbed. A request that comes again under its key finds them, and the ledger of the
+model says whether they were committed: if so it is answered, else they are absorbed, also where the model was restored
+from an older copy, or has forgotten them. Under a key that other rows came with it is refused. Another model under the
+same name has keys of its own. A process that dies before the commit leaves rows behind whose sender had no answer: they
+are absorbed when he asks again.
+
+Rows that the ledger names are kept, since forgetting and further passes read them again; others are removed by `sweep`.
 """
 
 import contextlib
 import hashlib
 import os
 import re
-import shutil
 import threading
+import time
+from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from bcmdist.api.gbcm import GBCM
+from bcmdist.data.archive import SUFFIX
 from bcmdist.data.dataset import open_data
 from bcmdist.data.groups import open_group
 from bcmdist.data.partition import Partition, partitions
 from bcmdist.data.rows import read_all
 from bcmdist.data.schema import Schema, is_text
-from bcmdist.data.writing import write_dataset
-from bcmdist.errors import ChunkConflict, DataNotFound, InvalidData, InvalidOption, UnsupportedTarget
+from bcmdist.data.writing import packed_dataset
+from bcmdist.errors import ChunkConflict, InvalidData, InvalidOption, UnsupportedTarget
 from bcmdist.model.targets import model_rows
-from bcmdist.prediction.new_rows import new_inputs
-from bcmdist.storage.disk import sync_directory
-from bcmdist.storage.locate import open_storage
+from bcmdist.prediction.new_rows import new_inputs, refuse_unread
+from bcmdist.storage.disk import LocalStorage
+from bcmdist.storage.ledger import Entry, named_range
 
 KEY = re.compile(r"[\x21-\x7e]{1,200}")
 REQUEST = "request"  # attribute: hash of the rows
 LOCKS = 64  # requests under different keys seldom wait for each other
+TEMPORARY_SECONDS = 86_400.0  # after which nobody writes to a temporary file any more
 
 
 @dataclass(frozen=True)
 class Received:
     """Rows that are kept."""
 
-    name: str
-    """hash of the key"""
+    identity: str
+    """of the model that they were sent to"""
     parts: tuple[Partition, ...]
     answer: dict
-    """what its sender is told, whenever he asks"""
-    heard: bool
-    """whether they were committed before"""
+    """the answer to every request with these rows under this key"""
+    absorbed: bool
+    """whether the ledger has them"""
 
     @property
     def rows(self) -> int:
@@ -68,48 +73,59 @@ class Inbox:
         Raises
         ------
         InvalidOption
-            The key is none.
+            The key is none, or the likelihood does not read a companion.
         ChunkConflict
             Other rows came under the key.
         InvalidData, InvalidDtype, UnsupportedTarget
-            No model, or not this one, can hear the rows; nothing is kept.
+            No model, or not this one, can absorb the rows; nothing is kept.
         """
         name = hashed(key)
         columns, schema = _columns(gbcm, X, y, companions)
-        digest, url = _digest(columns), f"{self.url}/{name}.zarr"
+        digest, url = _digest(columns), f"{self._folder(gbcm)}/{name}{SUFFIX}"
         with self._locks[int(name[:8], 16) % LOCKS]:
-            known = _known(url)
-            if known is None:
-                self._write(gbcm, url, columns, schema, digest)
-            elif known != digest:
+            written = not _refreshed(url) and self._write(gbcm, url, columns, schema, digest)
+            if open_group(url).attrs[REQUEST] != digest:
                 raise ChunkConflict(
                     "Idempotency-Key: expected the rows that came under this key before, got others; give new rows a "
                     "key of their own"
                 )
             parts = _parts(gbcm, url)
+            absorbed = all(part.key in gbcm.snapshot.heard for part in parts)
+            if not absorbed:
+                _refuse_unfit(gbcm, parts, url, new=written)
         answer = {"rows": len(columns[gbcm.model.y_name]), "partitions": len(parts), "digest": digest}
-        return Received(name, tuple(parts), answer, self._is_heard(name))
+        return Received(gbcm.snapshot.identity, tuple(parts), answer, absorbed)
+
+    def _folder(self, gbcm):
+        return f"{self.url}/{gbcm.snapshot.identity}"
 
     def _write(self, gbcm, url, columns, schema, digest):
-        """Rows that the model can hear, durable; else nothing."""
-        os.makedirs(self.url, exist_ok=True)
-        write_dataset(url, columns, attributes={REQUEST: digest}, schema=schema, y=gbcm.model.y_name)
-        try:
-            for part, rows in read_all(_parts(gbcm, url)):
-                model_rows(gbcm.model, part, rows)
-            _make_durable(url)
-        except BaseException:
-            shutil.rmtree(url)
-            raise
-        sync_directory(self.url)
+        """Rows, durable; whether nobody else was faster."""
+        data = packed_dataset(columns, attributes={REQUEST: digest}, schema=schema, y=gbcm.model.y_name)
+        folder, _, name = url.rpartition("/")
+        return LocalStorage(folder).put_if_absent(name, data)
 
-    def _is_heard(self, name):
-        return os.path.exists(f"{self.url}/heard/{name}")
+    def sweep(self, gbcm: GBCM, days: float) -> int:
+        """Remove rows that the ledger of a model does not name and that nobody has sent for so many days, and what
+        unfinished writes have left; how many files."""
+        named = named_data(gbcm.ledger)
+        folder = self._folder(gbcm)
+        storage, now, removed = LocalStorage(folder), time.time(), 0
+        ages = {name: 86_400.0 * days for name in storage.names("") if name.endswith(SUFFIX)}
+        ages = {name: age for name, age in ages.items() if f"{folder}/{name}" not in named}
+        for name, age in (
+            ages | dict.fromkeys(map(os.path.basename, storage.temporary("")), TEMPORARY_SECONDS)
+        ).items():
+            with contextlib.suppress(FileNotFoundError):
+                if now - storage.stored_at(name) > age:
+                    storage.remove(name)
+                    removed += 1
+        return removed
 
-    def mark_heard(self, received: Received) -> None:
-        """Note that rows were committed; without the note, the ledger is asked."""
-        with contextlib.suppress(OSError):
-            open_storage(self.url).put_if_absent(f"heard/{received.name}", b"")
+
+def named_data(ledger: Collection[Entry]) -> set[str]:
+    """Data sets whose rows a ledger names."""
+    return {named_range(entry.key)[0].rpartition("/")[0] for entry in ledger}
 
 
 def hashed(key: str) -> str:
@@ -127,12 +143,26 @@ def hashed(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()[:32]
 
 
-def _known(url):
-    """Hash of the rows that are kept at a URL; None where there are none."""
+def _refreshed(url):
+    """Whether rows are kept at a URL, which are as if they were written now."""
     try:
-        return open_group(url).attrs[REQUEST]
-    except DataNotFound:
-        return None
+        os.utime(url)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _refuse_unfit(gbcm, parts, url, *, new):
+    """Raise where a model cannot absorb rows, which are removed if they are new; in words that name no file."""
+    try:
+        for part, rows in read_all(parts):
+            model_rows(gbcm.model, part, rows)
+    except BaseException as error:
+        if new:
+            os.unlink(url)
+        if isinstance(error, InvalidData):
+            raise type(error)(str(error).replace(url, "rows")) from error
+        raise
 
 
 def _parts(gbcm, url):
@@ -144,6 +174,8 @@ def _parts(gbcm, url):
 def _columns(gbcm, X, y, companions):
     """Arrays as they are kept, checked as far as they can be by themselves, and the names in them."""
     model = gbcm.model
+    for name in companions.keys() - {"weight"}:
+        refuse_unread(model, name)
     X, y = new_inputs(model, X), np.asarray(y)
     if not len(X) or y.shape != (len(X),):
         raise InvalidData(f"y: expected a target for each of the {len(X)} rows of X, at least one, got {len(y)}")
@@ -180,9 +212,3 @@ def _digest(columns):
         total.update(f"{name} {column.shape}".encode())
         total.update(np.ascontiguousarray(column, dtype="<f8").tobytes())
     return total.hexdigest()
-
-
-def _make_durable(url):
-    """Have the disk keep all files of a data set before anything counts on them."""
-    for path in [*Path(url).rglob("*"), Path(url)]:
-        sync_directory(path)

@@ -8,13 +8,18 @@ from typing import Any
 import numpy as np
 
 from bcmdist.api.gbcm import GBCM
-from bcmdist.api.mixture import Mixture, is_mixture
+from bcmdist.api.mixture import Mixture, contents_of, is_mixture
 from bcmdist.api.opened import refuse_mixture
+from bcmdist.committee.ingest.behind import lags
 from bcmdist.errors import InvalidOption
 from bcmdist.prediction.in_memory import predict_by
 from bcmdist.prediction.interface import Predictor
+from bcmdist.prediction.mixtures.tasks import Contents
 from bcmdist.prediction.predictors import PREDICTORS
 from bcmdist.prediction.uncertain.ways import chosen_way
+from bcmdist.storage.commits import Reference, open_store
+
+Version = Reference | Contents
 
 
 class Loaded(ABC):
@@ -22,7 +27,9 @@ class Loaded(ABC):
 
     fitted: GBCM | Mixture
     state: str
-    """what tells it from other states of its directory"""
+    """as answers name it: number of the commit, or how many members a mixture has"""
+    version: Version | None
+    """what no other state has, also of another model under the same path; None of what lies under no path"""
 
     @abstractmethod
     def predict(self, X, *, method, X_variance=None, inputs=None, **how) -> tuple[str, dict[str, np.ndarray]]:
@@ -40,8 +47,8 @@ class Loaded(ABC):
 
     @property
     @abstractmethod
-    def lag(self) -> dict[str, dict]:
-        """How far ingestion was behind its sources when this was committed, by source."""
+    def lag(self) -> dict[str, dict | None]:
+        """How far ingestion was behind its sources when this was committed, by source; None where that is unknown."""
 
     @abstractmethod
     def close(self) -> None:
@@ -53,6 +60,7 @@ class OneCommittee(Loaded):
 
     def __init__(self, gbcm: GBCM, lease: contextlib.ExitStack):
         self.fitted, self.state, self._lease = gbcm, str(gbcm.commit), lease
+        self.version = gbcm.snapshot.reference
         self._predictors: dict[str, Predictor] = {}
         self._ways: dict[tuple, str] = {}
         """of averaging over uncertain inputs, by method and by what was asked for"""
@@ -83,8 +91,8 @@ class OneCommittee(Loaded):
     member = committee
 
     @property
-    def lag(self) -> dict[str, dict]:
-        return self.committee.snapshot.facts.lag or {}
+    def lag(self) -> dict[str, dict | None]:
+        return lags(self.committee.snapshot)
 
     def close(self) -> None:
         self._lease.close()
@@ -94,7 +102,7 @@ class Members(Loaded):
     """A mixture, which never changes; its members are loaded when they are needed."""
 
     def __init__(self, mixture: Mixture):
-        self.fitted = self.mixture = mixture
+        self.fitted, self.mixture, self.version = mixture, mixture, mixture.contents
         self.state = f"mixture of {len(mixture.members)}"
         self._first = mixture.members[0]
 
@@ -117,11 +125,16 @@ class Members(Loaded):
         return self._first
 
     @property
-    def lag(self) -> dict[str, dict]:
+    def lag(self) -> dict[str, dict | None]:
         return {}
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def newest_version(url) -> Version:
+    """The version of the newest state of a model directory, of which nothing else is loaded; errors as of `load`."""
+    return contents_of(url) if is_mixture(url) else open_store(url).newest()
 
 
 def load(url) -> Loaded:

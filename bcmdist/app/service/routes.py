@@ -66,7 +66,7 @@ async def in_time(service: Service, work: Callable[[], Awaitable[Any]]) -> Any:
             504, "Timeout", "expected an answer in time, it takes longer; ask again, with the same key for rows"
         ) from error
     except (BcmdistError, OSError) as error:
-        answer = refused(error)
+        answer = refused(error, service.work.folders)
         if answer.status >= 500:
             service.log_error(error)
         raise answer from error
@@ -94,9 +94,12 @@ async def health() -> Response:
 
 @router.get("/ready", response_model=Figures)
 async def ready(service: Asked) -> Response:
-    """Whether models can be asked."""
+    """Whether models can be asked, and take in the rows that they are to wait for."""
     if service.closing:
         raise Refused(503, "Closing", "expected a service that goes on, it is ending; ask another one", Retry_After="5")
+    if dead := service.catalogue.dead_ingesters:
+        text = f"expected an ingester for each source that rows come from, {dead} ended before their time; start"
+        raise Refused(503, "IngesterDead", f"{text} `bcmdist ingest --watch` again", Retry_After="5")
     return encoded({"status": "ready"})
 
 
@@ -206,7 +209,8 @@ async def rows(
     service: Asked,
     idempotency_key: Annotated[str, Header(min_length=1, max_length=200, pattern=r"^[!-~]+$")],
 ) -> Response:
-    """Let a model hear rows, once; answered when they are committed, and again under the same Idempotency-Key."""
+    """Let a model absorb rows, once; answered when they are committed, and again under the same Idempotency-Key for as
+    long as the model has them."""
     served = service.catalogue[name]
     refuse_behind(served, service.limits.waiting_rows)
     keep = functools.partial(submit, served, idempotency_key, new, most_rows=service.limits.rows)

@@ -6,20 +6,27 @@ commit, our own or that of another process, drops no request.
 
 import contextlib
 import logging
+import math
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from typing import TypeVar
 
-from bcmdist.app.service.inbox import Inbox
-from bcmdist.app.service.loaded import Loaded, hold, load
-from bcmdist.app.service.writer import Writer
+from bcmdist.api.gbcm import GBCM
+from bcmdist.app.service.inbox import Inbox, Received
+from bcmdist.app.service.loaded import Loaded, OneCommittee, hold, load, newest_version
+from bcmdist.app.service.writer import Writer, not_served
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.data.partition import Partition
 from bcmdist.data.sources.delivery import Delivery
+from bcmdist.errors import BcmdistError, CommitConflict
 from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.storage.commits import open_store
+from bcmdist.storage.heartbeats import BEAT_SECONDS, Heartbeat, heartbeats
 
+Answer = TypeVar("Answer")
+TRIES = 3  # to commit rows, while others replace the model or what follows a commit fails
 log = logging.getLogger("bcmdist.app.service")
 
 
@@ -55,20 +62,40 @@ class Served:
         self._newest = load(url)
         self._users[self._newest] = 1  # ourselves
         self.inbox = Inbox(rows_url)
-        self.writer = Writer(name, self._hear)
+        self.writer = Writer(name, self._absorb)
         self.heard_at = time.time()
         """when its state was last replaced, in seconds since the epoch"""
+        self.ingesters: list[Heartbeat] = []
+        """of each source with ingesters that were to wait for rows, the newest heartbeat"""
+        self._looked_at = -math.inf
+        """when heartbeats were last looked at, by `time.monotonic`"""
+        self.look_at_ingesters()
 
     @contextlib.contextmanager
     def using(self) -> Iterator[Loaded]:
-        """The newest state, which stays open meanwhile."""
+        """The newest state, which stays open meanwhile; `Refused` once it was let go of."""
         with self._lock:
             loaded = self._newest
+            if loaded not in self._users:
+                raise not_served()
             self._users[loaded] += 1
         try:
             yield loaded
         finally:
             self._leave(loaded)
+
+    def ask(self, question: Callable[[Loaded], Answer]) -> Answer:
+        """The answer of the newest state to a question; where it fails since another has taken its place, whose files
+        are there now, the answer of that."""
+        try:
+            with self.using() as loaded:
+                return question(loaded)
+        except (BcmdistError, OSError):
+            self.renew()
+            with self.using() as newest:
+                if newest.version == loaded.version:
+                    raise
+                return question(newest)
 
     def _leave(self, loaded):
         with self._lock:
@@ -80,25 +107,36 @@ class Served:
             loaded.close()
 
     def _take(self, loaded):
-        """Serve another state from now on, unless it is an older one."""
+        """Serve another state from now on."""
         with self._lock:
-            before, older = self._newest, _number(loaded) < _number(self._newest)
-            if not older:
-                self._newest, self._users[loaded], self.heard_at = loaded, 1, time.time()
-        if older:
-            loaded.close()
-        else:
-            self._leave(before)
+            before = self._newest
+            self._newest, self._users[loaded], self.heard_at = loaded, 1, time.time()
+        self._leave(before)
 
-    def behind(self) -> tuple[int, float]:
-        """Rows of requests and, by the newest commit, of sources, that wait, and seconds that the oldest of them do."""
+    def behind(self) -> dict[str, float | None]:
+        """Rows of requests and, by the newest commit, of sources, that wait, and seconds that the oldest of them do:
+        `rows` and `seconds`, None where nobody knows, as when the ingester of a source is dead."""
         with self.using() as loaded:
-            known = loaded.lag.values()
+            known = [one for one in loaded.lag.values() if one is not None]
+            unknown = len(known) < len(loaded.lag) or self.dead_ingesters
+        if unknown:
+            return {"rows": None, "seconds": None}
         rows = self.writer.waiting + sum(one["rows"] for one in known)
-        return rows, max([self.writer.behind, *(one["seconds"] for one in known)])
+        return {"rows": rows, "seconds": max([self.writer.behind, *(one["seconds"] for one in known)])}
+
+    @property
+    def dead_ingesters(self) -> int:
+        """Sources whose ingesters were to wait for rows, and are dead."""
+        return sum(not one.alive for one in self.ingesters)
+
+    def look_at_ingesters(self) -> None:
+        """Read their heartbeats, if that was some time ago."""
+        if time.monotonic() - self._looked_at >= BEAT_SECONDS:
+            self.ingesters = heartbeats(open_store(self.url))
+            self._looked_at = time.monotonic()
 
     def renew(self) -> bool:
-        """Load what is the newest commit by now; whether there was another.
+        """Load what is the newest state by now, also where it is that of another model; whether there was another.
 
         Raises
         ------
@@ -107,14 +145,18 @@ class Served:
         if not self._changing.acquire(blocking=False):  # a commit of ours is on its way, and is taken then
             return False
         try:
-            with self.using() as loaded:
-                number = _number(loaded)
-            if not number or open_store(self.url).head() <= number:
-                return False
-            self._take(load(self.url))
-            return True
+            return self._renewed()
         finally:
             self._changing.release()
+
+    def _renewed(self):
+        """As `renew`, of who keeps others from changing the state."""
+        with self.using() as loaded:
+            version = loaded.version
+        if newest_version(self.url) == version:
+            return False
+        self._take(load(self.url))
+        return True
 
     def submit(self, key: str, X, y, **companions) -> tuple[dict, bool, Future]:
         """Keep the rows of a request, and let the model hear them.
@@ -128,30 +170,56 @@ class Served:
         ------
         InvalidOption, InvalidData, InvalidDtype, UnsupportedTarget, ChunkConflict, MemoryLimit
         """
+        self.renew()
         with self.using() as loaded:
             gbcm = loaded.committee
             received = self.inbox.receive(gbcm, key, X, y, **companions)
-        if received.heard:
+            snapshot = gbcm.snapshot
+            replayed = received.absorbed and gbcm.store.descends(snapshot.identity, snapshot.commit, snapshot.digest)
+        if replayed:
             done: Future = Future()
             done.set_result(None)
             return received.answer, True, done
         return received.answer, False, self.writer.submit(received)
 
-    def _hear(self, requests) -> None:
-        """Commit the rows of requests, those that are not in the ledger yet."""
-        parts = list(dict.fromkeys(part for request in requests for part in request.parts))
-        with self._changing, self.using() as loaded, SerialRuntime() as runtime:
-            source, options = Waiting(self.inbox.url, parts), IngestOptions(same_rows="allow")
-            try:
-                after, _ = loaded.committee.ingest(source, options, runtime=runtime)
-            except Exception as error:
-                after = loaded.committee.newest()
-                if not {part.key for part in parts} <= {entry.key for entry in after.ledger}:
-                    raise
-                log.warning("model %s has heard rows, what follows failed: %s", self.name, type(error).__name__)
-            for request in requests:
-                self.inbox.mark_heard(request)
+    def _absorb(self, requests) -> None:
+        """Commit the rows of requests, those that are not in the ledger yet.
+
+        Raises
+        ------
+        CommitConflict
+            Another model has taken the place of the one that they were sent to.
+        """
+        with self._changing:
+            self._renewed()
+            for left in reversed(range(TRIES)):
+                try:
+                    self._committed(requests)
+                    break
+                except Exception as error:
+                    if not left or not self._renewed():  # the same would fail again
+                        raise
+                    log.warning(
+                        "model %s: absorbing rows failed, its newest state is tried: %s",
+                        self.name,
+                        type(error).__name__,
+                    )
+
+    def _committed(self, requests):
+        with self.using() as loaded, SerialRuntime() as runtime:
+            gbcm = loaded.committee
+            refuse_other_model(gbcm, requests)
+            parts = [part for request in requests for part in request.parts if part.key not in gbcm.snapshot.heard]
+            if not parts:
+                return
+            source, options = Waiting(self.inbox.url, list(dict.fromkeys(parts))), IngestOptions(same_rows="allow")
+            after, _ = gbcm.ingest(source, options, runtime=runtime)
             self._take(hold(after))
+
+    def sweep(self, days: float) -> int:
+        """Remove kept rows that the model does not need, as `Inbox.sweep`; how many files."""
+        with self.using() as loaded:
+            return self.inbox.sweep(loaded.committee, days) if isinstance(loaded, OneCommittee) else 0
 
     def close(self) -> None:
         """Commit what waits, and let go of the model."""
@@ -159,6 +227,9 @@ class Served:
         self._leave(self._newest)
 
 
-def _number(loaded):
-    """Of a commit; 0 of a mixture, which never changes."""
-    return int(loaded.state) if loaded.state.isdigit() else 0
+def refuse_other_model(gbcm: GBCM, requests: Iterable[Received]) -> None:
+    """Raise `CommitConflict` where rows were sent to another model."""
+    if any(request.identity != gbcm.snapshot.identity for request in requests):
+        raise CommitConflict(
+            f"{gbcm.url}: expected the model that rows were sent to, another one has taken its place; send them again"
+        )

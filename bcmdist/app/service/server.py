@@ -6,9 +6,9 @@ import sys
 import warnings
 from dataclasses import dataclass
 
-import threadpoolctl
 import uvicorn
 
+from bcmdist.app.certificates import refuse_unusable
 from bcmdist.app.service.answers import without_places
 from bcmdist.app.service.app import make_app
 from bcmdist.app.service.gate import LOOPBACK
@@ -18,6 +18,7 @@ from bcmdist.app.service.service import Service
 from bcmdist.app.service.tokens import Tokens
 from bcmdist.errors import BcmdistWarning, InvalidOption
 from bcmdist.runtime.signals import noting
+from bcmdist.runtime.threads import one_thread
 
 STOP_SECONDS = 30  # that requests have to end
 WAITING = 1024  # connections that are not taken yet
@@ -72,8 +73,10 @@ def serve(folder, where: Listening, limits: Limits, **work) -> None:
     ------
     DataNotFound, InvalidOption
     """
+    if where.tls_cert:
+        refuse_unusable(where.tls_cert, where.tls_key)
     tokens = Tokens(where.token_file) if where.token_file else None
-    with _bound(where.host, where.port) as listening, threadpoolctl.threadpool_limits(1, user_api="blas"):
+    with _bound(where.host, where.port) as listening, one_thread():
         _log_to_stderr()
         service = Service(folder, limits, **work)
         app = make_app(service, tokens=tokens, hosts=where.names)

@@ -14,10 +14,11 @@ from bcmdist.app import figures
 from bcmdist.app.finite import finite
 from bcmdist.app.service.answers import Refused
 from bcmdist.app.service.board import Board
-from bcmdist.app.service.catalogue import Catalogue
+from bcmdist.app.service.catalogue import KEEP_DAYS, Catalogue
 from bcmdist.app.service.large import LargeRequests
 from bcmdist.app.service.limits import Limits
 from bcmdist.app.service.metrics import Metrics
+from bcmdist.app.service.names import of_figures
 from bcmdist.app.service.together import Together
 from bcmdist.app.service.work import Work
 from bcmdist.errors import DataNotFound
@@ -46,9 +47,10 @@ class Service:
         security: Any = None,
         portion: Portion = ALL,
         rows: str | None = None,
+        keep_rows: float = KEEP_DAYS,
     ):
         self.limits, self.metrics, self.closing = limits, Metrics(), False
-        self.catalogue = Catalogue(folder, rows)
+        self.catalogue = Catalogue(folder, rows, keep_rows)
         machine = functools.partial(SchedulerMachine, security=security)
         data = data and os.path.realpath(data)
         self.work = Work(absolute(jobs), self.catalogue.folder, data, scheduler, portion, machine)
@@ -68,10 +70,11 @@ class Service:
         """Figures of `bcmdist info`, but for places."""
         served = self.catalogue[name]
         with served.using() as loaded:
-            known = loaded.fitted.info() | {"categorical": loaded.member.model.likelihood.categorical}
-        rows, seconds = served.behind()
-        behind = {"waiting_rows": served.writer.waiting, "lag": {"rows": rows, "seconds": seconds}}
-        return finite(known | {"model": name, **behind, "renewed": served.heard_at})
+            known = of_figures(loaded.fitted.info(), loaded.member.ledger)
+            known["categorical"] = loaded.member.model.likelihood.categorical
+        behind = {"waiting_rows": served.writer.waiting, "lag": served.behind()}
+        ingesters = [{"alive": one.alive, "seconds": one.seconds} for one in served.ingesters]
+        return finite(known | {"model": name, **behind, "ingesters": ingesters, "renewed": served.heard_at})
 
     def calibration(self, name, *, under_model) -> dict:
         """How often intervals hold: of rows that were predicted before they were heard and, if asked for, under the
@@ -93,7 +96,8 @@ class Service:
     def drift(self, name) -> dict:
         """Whether what arrives still looks as the model expects."""
         with self.catalogue[name].using() as loaded:
-            return {"model": name, **figures.drift(loaded.committee.snapshot)}
+            snapshot = loaded.committee.snapshot
+            return {"model": name, **of_figures(figures.drift(snapshot), snapshot.ledger)}
 
     def history(self, name) -> dict:
         """Commits of a model, oldest first, without offsets, which name places."""
@@ -116,12 +120,15 @@ class Service:
                     "bcmdist_model_partitions": len(loaded.member.ledger),
                     "bcmdist_model_commit": loaded.member.commit,
                     "bcmdist_model_waiting_rows": served.writer.waiting,
-                    "bcmdist_model_lag_rows": behind[0],
-                    "bcmdist_model_lag_seconds": behind[1],
+                    "bcmdist_model_lag_rows": behind["rows"],
+                    "bcmdist_model_lag_seconds": behind["seconds"],
+                    "bcmdist_model_ingesters": len(served.ingesters) - served.dead_ingesters,
+                    "bcmdist_model_dead_ingesters": served.dead_ingesters,
                     "bcmdist_model_renewed_timestamp_seconds": served.heard_at,
                 }
             for metric, value in values.items():
-                gauges.setdefault(metric, []).append(({"model": name}, float(value)))
+                if value is not None:
+                    gauges.setdefault(metric, []).append(({"model": name}, float(value)))
         return self.metrics.text(gauges)
 
     def log_error(self, error: BaseException) -> None:

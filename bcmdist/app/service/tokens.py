@@ -3,10 +3,13 @@
     {"tokens": [{"name": "ward 7", "scopes": ["read", "ingest"], "sha256": "...", "expires": null}]}
 
 A token is 32 random bytes, so that its plain hash cannot be turned back. The file is read again when it changes: who is
-removed from it is refused at once.
+removed from it is refused at once. Who changes it holds a lock (FILE.lock, which stays) from before it is read until it
+is written: of several at the same time none loses what another has added or removed. Links are followed.
 """
 
+import contextlib
 import datetime
+import fcntl
 import hashlib
 import hmac
 import json
@@ -15,11 +18,14 @@ import secrets
 import stat
 import threading
 import uuid
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from bcmdist.errors import InvalidOption
+from bcmdist.storage.bounds import Bounds
 
 SCOPES = ("read", "ingest", "admin")  # admin may do all
+DAYS = Bounds(0.0, 36_500.0)  # until a token expires
 
 
 @dataclass(frozen=True)
@@ -120,22 +126,27 @@ def read_tokens(path) -> tuple[Token, ...]:
 
 
 def add_token(path, name: str, scopes, *, days: float | None = None) -> str:
-    """Make a token, and note its hash in a file, which is made where there is none; the token itself.
+    """Make a token, and write its hash to a file, which is made where there is none; the token itself.
 
     Raises
     ------
     InvalidOption
-        The name is taken, or a scope is none.
+        The name is taken, a scope is none, or `days` lies outside its bounds.
     """
-    known = read_tokens(path) if os.path.exists(path) else ()
-    if name in {token.name for token in known}:
-        raise InvalidOption(f"tokens: expected a name of its own, {name!r} is taken; remove that one or give another")
+    if days is not None:
+        DAYS.refuse("--days", days)
     if not scopes or not set(scopes) <= set(SCOPES):
         raise InvalidOption(f"tokens: expected scopes among {', '.join(SCOPES)}, got {', '.join(scopes)}; give these")
     made, until = f"bcm_{secrets.token_urlsafe(32)}", None
     if days is not None:
         until = (datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days)).isoformat(timespec="seconds")
-    _write(path, (*known, Token(name, tuple(scopes), digest_of(made), until)))
+    with _locked(path) as file:
+        known = read_tokens(file) if os.path.exists(file) else ()
+        if name in {token.name for token in known}:
+            raise InvalidOption(
+                f"tokens: expected a name of its own, {name!r:.80} is taken; remove that one or give another"
+            )
+        _write(file, (*known, Token(name, tuple(scopes), digest_of(made), until)))
     return made
 
 
@@ -146,12 +157,32 @@ def remove_token(path, name: str) -> None:
     ------
     InvalidOption
     """
-    known = read_tokens(path)
-    left = tuple(token for token in known if token.name != name)
-    if len(left) == len(known):
-        names = ", ".join(token.name for token in known) or "none"
-        raise InvalidOption(f"tokens: expected the name of one of the file ({names}), got {name!r}; give one of these")
-    _write(path, left)
+    with _locked(path) as file:
+        known = read_tokens(file)
+        left = tuple(token for token in known if token.name != name)
+        if len(left) == len(known):
+            names = ", ".join(token.name for token in known) or "none"
+            raise InvalidOption(
+                f"tokens: expected the name of one of the file ({names}), got {name!r:.80}; give one of these"
+            )
+        _write(file, left)
+
+
+@contextlib.contextmanager
+def _locked(path) -> Iterator[str]:
+    """The file that a path leads to, which no other process changes meanwhile."""
+    file = os.path.realpath(path)
+    try:
+        handle = os.open(f"{file}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except FileNotFoundError as error:
+        raise InvalidOption(
+            f"tokens: expected a file in a directory that is there, got {path}; make its directory, or correct the path"
+        ) from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)  # until the handle is closed, by whatever end of the process
+        yield file
+    finally:
+        os.close(handle)
 
 
 def _write(path, tokens):

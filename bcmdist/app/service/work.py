@@ -41,6 +41,11 @@ class Work:
     """of the cluster that each job may take"""
     machine: Callable[[str], AbstractContextManager[Any]] = SchedulerMachine
 
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Of models, data and jobs, that requests and answers name things in."""
+        return tuple(filter(None, (self.models, self.data, self.jobs)))
+
     def submit(self, asked: dict) -> dict:
         """Submit a request, JSON of `bcmdist.api.requests` with names as places; how its job stands.
 
@@ -57,7 +62,7 @@ class Work:
         try:
             check(request)
         except DataNotFound as error:
-            raise Refused(404, "DataNotFound", without_places(str(error))) from error
+            raise Refused(404, "DataNotFound", without_places(str(error), self.folders)) from error
         with self.machine(self.scheduler) as machine:
             journal = jobs.submit(self.jobs, request, machine, self.portion)
         return self._shown(jobs.status(journal))
@@ -114,8 +119,7 @@ class Work:
     def _path(self, name, value):
         root = self.models if name == "model" else self.data
         path = f"{root}/{value}"
-        within = on_objects(root) or os.path.realpath(path) == os.path.join(os.path.realpath(str(root)), value)
-        if not NAME.fullmatch(value) or not within:
+        if not NAME.fullmatch(value) or not _is_within(root, path, value):
             raise InvalidOption(
                 f"{name}: expected a name of letters, digits and . _ - in the service's directory, got another; give "
                 "the name of a model, of a data set, or of a new output"
@@ -133,6 +137,9 @@ class Work:
             return [self._named(one) for one in value]
         if not isinstance(value, str):
             return value
-        for root in filter(None, (self.models, self.data)):
-            value = value.replace(f"{root}/", "")
-        return without_places(value)
+        return without_places(value, self.folders)
+
+
+def _is_within(root, path, name):
+    """Whether a path leads to where a directory has that name, through no link."""
+    return on_objects(root) or os.path.realpath(path) == os.path.join(os.path.realpath(str(root)), name)

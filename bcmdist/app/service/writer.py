@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
+from bcmdist.app.service.answers import Refused
 from bcmdist.app.service.background import in_background
 from bcmdist.app.service.inbox import Received
 
@@ -31,7 +32,7 @@ class Writer:
         self._queue: queue.SimpleQueue[tuple[Received, Future] | None] = queue.SimpleQueue()
         self._waiting: dict[Future, tuple[int, float]] = {}
         """rows of requests, and since when they wait, by the order in which they came"""
-        self._lock = threading.Lock()
+        self._lock, self._closed = threading.Lock(), False
         self._thread = in_background(self._run, f"writer of {name}")
 
     @property
@@ -48,16 +49,20 @@ class Writer:
         return 0.0 if begun is None else time.monotonic() - begun
 
     def submit(self, request: Received) -> Future:
-        """A future that is done once the rows are committed, or that fails as `hear` does."""
+        """A future that is done once the rows are committed, or that fails as `hear` does; `Refused` after `close`."""
         done: Future = Future()
         with self._lock:
+            if self._closed:
+                raise not_served()
             self._waiting[done] = request.rows, time.monotonic()
-        self._queue.put((request, done))
+            self._queue.put((request, done))
         return done
 
     def close(self) -> None:
         """Commit what waits."""
-        self._queue.put(None)
+        with self._lock:
+            self._closed = True
+            self._queue.put(None)
         self._thread.join()
 
     def _run(self):
@@ -90,3 +95,9 @@ class Writer:
                 done.set_result(None)
             else:
                 done.set_exception(failed)
+
+
+def not_served() -> Refused:
+    """The answer to who asked for a model that was let go of meanwhile."""
+    text = "model: expected one that is served, it was removed or the service is ending; ask again, with the same key"
+    return Refused(503, "Closing", text, Retry_After="5")

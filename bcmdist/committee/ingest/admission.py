@@ -286,11 +286,15 @@ class Admission:
     def committed(self, batch: Batch, fading: Weighting, ledger: Sequence[Entry] | None = None) -> Instructions:
         """A batch is in a commit, from which rows fade like this; with a whole `ledger` where others committed too."""
         self._passed -= batch.entries.keys()
+        keys = batch.keys
         if ledger is not None:
+            delivered = set(keys)
+            theirs = (entry.key for entry in ledger if entry.key not in self.digests)
+            keys += tuple(key for key in theirs if key not in delivered)
             self._contents = Contents([*ledger, *self._cells])
             self._passed |= self.pending.missed.keys()
         self._note(batch.entries.values() if ledger is None else ledger)
         self.fading = fading
         self.report.partitions += batch.partitions
         self.report.rows += sum(entry.rows for entry in batch.entries.values())
-        return Instructions(acknowledge=Acknowledgement(batch.offset, batch.keys))
+        return Instructions(acknowledge=Acknowledgement(batch.offset, keys))

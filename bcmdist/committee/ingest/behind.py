@@ -9,10 +9,21 @@ import contextlib
 import math
 import time
 
+from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.sources.open import Source
 from bcmdist.errors import BcmdistError
 
 LOOK_SECONDS = 2.0  # between two questions how much waits in a source
+
+
+def lags(snapshot: Snapshot) -> dict[str, dict[str, float] | None]:
+    """By source, how far its ingestion was behind it at its last commit, see `Facts.lag`; None where that is unknown.
+
+    Parameters
+    ----------
+    snapshot : of a commit
+    """
+    return dict.fromkeys(filter(None, snapshot.offsets)) | (snapshot.facts.lag or {})
 
 
 class Behind:

@@ -50,6 +50,7 @@ from bcmdist.experts.precision import refuse_inexact
 from bcmdist.experts.tasks import Contribution
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import record_digest
+from bcmdist.storage.heartbeats import beating, sweep
 from bcmdist.storage.ledger import RUNNING
 
 # Without --commit-every: this long after the last commit at the earliest, and only so often that commits take at most
@@ -73,10 +74,13 @@ def ingest(
     ------
     ChunkConflict
         A key that was heard comes with other rows.
+    CommitConflict
+        Another model has been put under the path.
     DataChanged, InvalidData, InvalidOption, MemoryLimit, PoisonChunk, SchedulerLost, SourceUnreachable, ...
         What was good has been committed; the offset stays before what failed.
     """
     options = options or IngestOptions()
+    snapshot.refuse_replaced()
     if snapshot.facts.linearise == RUNNING:
         return ingest_in_turn(snapshot, source, runtime, options)
     runtime.check_same(functools.partial(record_digest, snapshot.url, snapshot.commit), url=snapshot.url)
@@ -132,8 +136,11 @@ class _Loop:
 
     def run(self) -> None:
         """Until the source is empty, or somebody says stop."""
+        store, name = self.snapshot.store, self.source.name
         try:
-            self._run()
+            with beating(store, name) if self.options.watch and name else contextlib.nullcontext():
+                self._run()
+            sweep(store, name)  # whoever waited for rows before, and died, has had a successor
         except SchedulerLost as error:
             raise SchedulerLost(
                 f"{error}; {len(self.snapshot.ledger)} partitions are safe in commit {self.snapshot.commit}: repeat "
@@ -290,8 +297,11 @@ class _Loop:
     def _beside(self):
         """What a commit is to say beside what was heard."""
         facts = self.watch.facts(self.snapshot.facts)
+        known = self.snapshot.facts.lag or {}
         if self.lag is not None:
-            facts["lag"] = (self.snapshot.facts.lag or {}) | {self.source.name: self.lag}
+            facts["lag"] = known | {self.source.name: self.lag}
+        elif self.source.name in known:  # unknown now: what it was is no answer
+            facts["lag"] = {name: lag for name, lag in known.items() if name != self.source.name}
         return Beside(self.source.name, self.admission.fading, self.admission.report.skipped, facts)
 
     def _lag(self):

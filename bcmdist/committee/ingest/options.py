@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal, get_args
 
 from bcmdist.errors import InvalidOption
+from bcmdist.storage.bounds import COUNT, Bounds, option_name, refuse_outside
 
 # Older commits than these are pruned in the end, and on the way once there are twice as many, unless somebody holds
 # them.
@@ -33,15 +34,15 @@ class IngestOptions:
 
     watch: bool = False
     """wait for more rows, until Ctrl-C; take complete ones only"""
-    max_partitions: Annotated[int | None, "N"] = None
+    max_partitions: Annotated[int | None, "N", COUNT] = None
     """stop after N new partitions"""
-    commit_every: Annotated[int | None, "N"] = None
+    commit_every: Annotated[int | None, "N", COUNT] = None
     """new partitions per commit [default: some seconds' worth]"""
-    half_life: Annotated[float | None, "ROWS"] = None
+    half_life: Annotated[float | None, "ROWS", Bounds(0.0, 1e15, above=True)] = None
     """rows of the source after which a row counts half"""
-    window: Annotated[int | None, "ROWS"] = None
+    window: Annotated[int | None, "ROWS", Bounds(1, 10**15)] = None
     """newest rows of the source that count at all"""
-    keep: Annotated[int, "N"] = KEEP_COMMITS
+    keep: Annotated[int, "N", COUNT] = KEEP_COMMITS
     """commits to keep; older ones are pruned"""
     skip: bool = False
     """go on without partitions that fail, and say so in the model; by default they are an error in the end"""
@@ -51,11 +52,7 @@ class IngestOptions:
     """asked between partitions"""
 
     def __post_init__(self):
-        for name in ("max_partitions", "commit_every", "keep"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                option = name.replace("_", "-")
-                raise InvalidOption(f"--{option}: expected at least 1, got {value}; give a positive number")
+        refuse_outside(self, named=option_name)
         if self.same_rows not in SAME_ROWS:
             raise InvalidOption(
                 f"--same-rows: expected one of {', '.join(SAME_ROWS)}, got {self.same_rows!r}; give one of these"

@@ -1,13 +1,11 @@
-"""The source of rows that a model is to hear: with its names of arrays, columns and classes."""
-
-import hashlib
+"""The source of rows that a model is to absorb: with its names of arrays, columns and classes."""
 
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.sources.open import Source, open_source
 
 
 def source_of(snapshot: Snapshot, url, *, watch=False, **options) -> Source:
-    """What is at a URL as a source for a model; consumers of a stream that hear for one model form a group.
+    """What is at a URL as a source for a model; ingesters of one model share the entries of a stream.
 
     Parameters
     ----------
@@ -18,6 +16,15 @@ def source_of(snapshot: Snapshot, url, *, watch=False, **options) -> Source:
     ------
     InvalidOption, MissingExtra
     """
-    model, group = snapshot.model, f"bcmdist-{hashlib.sha256(snapshot.url.encode()).hexdigest()[:12]}"
-    names, rows = {"x": model.x_name, "y": model.y_name}, snapshot.facts.rows_per_expert
-    return open_source(url, **names, schema=model.schema, rows_per_expert=rows, watch=watch, group=group, **options)
+    model, names = snapshot.model, {"x": snapshot.model.x_name, "y": snapshot.model.y_name}
+    return open_source(
+        url,
+        **names,
+        schema=model.schema,
+        rows_per_expert=snapshot.facts.rows_per_expert,
+        watch=watch,
+        group=f"bcmdist-{snapshot.identity}",
+        offsets=snapshot.offsets,
+        ledger=(entry.key for entry in snapshot.ledger),
+        **options,
+    )

@@ -34,12 +34,14 @@ SHARDS_BYTES = 2**27
 class CheckedStore(WrapperStore[Store]):
     """A store that looks at what it returns; see above. Each reading opens its own, which reads manifests afresh.
 
-    Errors raised by `get`: `MissingChunk`, `CorruptChunk`, `UnsafeData`.
+    `place`: how errors name a store that is no directory. Errors raised by `get`: `MissingChunk`, `CorruptChunk`,
+    `UnsafeData`.
     """
 
-    def __init__(self, store: Store):
+    def __init__(self, store: Store, place: str = ""):
         super().__init__(store)
         self.root = os.path.realpath(store.root) if isinstance(store, LocalStore) else None
+        self._place = place or self.root or str(store)
         self.seen: dict[str, Chunk] = {}
         """chunks that were read, of arrays without a manifest, by key"""
         self.written: dict[str, Chunk] = {}
@@ -187,10 +189,6 @@ class CheckedStore(WrapperStore[Store]):
         size = document["chunk_grid"]["configuration"]["chunk_shape"][0]
         end = (first_index(key.removeprefix(array)) + 1) * size
         return document["shape"][0] > known and end > known
-
-    @property
-    def _place(self):
-        return self.root or str(self._store)
 
     def _confine(self, key, most_bytes):
         """Refuse a file outside the root, or one too large to be what it should be, or none."""

@@ -14,7 +14,6 @@ search): who gathers counts.
 import io
 import os
 import shutil
-import tempfile
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -26,7 +25,9 @@ import numpy as np
 
 from bcmdist.errors import DataDamaged
 from bcmdist.storage.disk import open_file, sync_directory
+from bcmdist.storage.interface import TEMPORARY
 from bcmdist.storage.paths import room_for
+from bcmdist.storage.unfinished import abandoned, owned
 
 # An odd number whose powers, modulo 2^64, weigh the words of a record (2^64 divided by the golden ratio).
 ODD = np.uint64(0x9E3779B97F4A7C15)
@@ -54,6 +55,8 @@ class Shuffle:
     def create(self) -> None:
         """Make the directory. Only the client does: a task that is late finds it gone and leaves nothing."""
         os.makedirs(self.url, exist_ok=True)
+        for name in abandoned(os.listdir(self.url)):
+            Path(self.url, name).unlink(missing_ok=True)
 
     def write(self, name: str, run: Run) -> None:
         """Sort a run by (key, row) and store it; no effect where it is there already.
@@ -67,9 +70,9 @@ class Shuffle:
             return
         head, words = _encode(run)
         with room_for(self.url, len(head) + words.nbytes):
-            handle, temporary = tempfile.mkstemp(dir=self.url, prefix=".tmp-")
+            temporary = os.path.join(self.url, owned(TEMPORARY))
             try:
-                with os.fdopen(handle, "wb") as file:
+                with open(temporary, "xb") as file:
                     file.write(head)
                     file.write(words.data)
                     file.flush()

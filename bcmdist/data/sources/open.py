@@ -6,8 +6,8 @@ after that: whoever is killed in between is given some partitions again, and los
 """
 
 import os
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from bcmdist.data.groups import absolute_url
@@ -63,11 +63,15 @@ class SourceOptions:
     schema: Schema = UNNAMED
     """names of the inputs and classes of the model that is to hear the rows"""
     group: str = "bcmdist"
-    """consumer group of a stream: one for each model, since its consumers share the entries among them"""
+    """consumer group of a stream, by which ingesters of one model share the work"""
     consumer: str | None = None
     """name within the group; a new one by default"""
     idle_seconds: float = IDLE_SECONDS
-    """after which entries of a stream that a consumer has not acknowledged are taken from it"""
+    """after which, under `watch`, entries of a stream that a consumer has not acknowledged are taken from it"""
+    offsets: Mapping[str, Any] = field(default_factory=dict)
+    """where the newest commit of the model reads on, by the name of a source"""
+    ledger: Iterable[str] = ()
+    """keys of the partitions that the model has absorbed"""
 
 
 Opener = Callable[[str, SourceOptions], Source]
@@ -133,6 +137,9 @@ def _open_redis(url, options: SourceOptions) -> Source:
         group=options.group,
         consumer=options.consumer,
         idle_seconds=options.idle_seconds,
+        watch=options.watch,
+        offsets=options.offsets,
+        ledger=options.ledger,
     )
 
 

@@ -1,25 +1,28 @@
-"""A Redis Stream read by a consumer group: each entry is a partition, see `bcmdist.data.entries`.
+"""A Redis Stream: each entry is a partition, see `bcmdist.data.entries`.
 
-Consumers of a group share its entries; one model, one group. An entry is pending from when a consumer was given it
-until it is acknowledged, after the commit: those of a consumer that died are taken over when they have been idle for a
-while, and our own are found again after a lost connection. Entries are never deleted here. Where the group is gone it
-is made anew from the first entry, and the ledger knows what was heard.
+Entries are read in the order of their ids, from the offset in the model's own commit: what the server remembers of
+earlier readers decides nothing. Several ingesters of one model directory share the work by claims (`claims`): an entry
+that another one works on is deferred, and the offset stays before it until it is delivered here too, or known to be
+committed. Entries are never deleted here.
 """
 
 import math
-import os
-import socket
-import uuid
+import time
 import warnings
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from bcmdist.data.dataset import COMPANIONS, Dataset, entry_data
 from bcmdist.data.entries import shape_of
 from bcmdist.data.partition import Partition
-from bcmdist.data.redis import ENTRY, connect, patiently, place_of, redis_errors
+from bcmdist.data.redis import ENTRY, patiently, place_of, redis_errors
 from bcmdist.data.schema import UNNAMED, Schema, warn_of_columns
+from bcmdist.data.sources.claims import Claims
 from bcmdist.data.sources.delivery import Delivery
+from bcmdist.data.sources.stream_state import Offset, StreamState, following, order, position_of
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption, MissingChunk, UnsafeData
+from bcmdist.storage.ledger import named_range
 
 # Seconds after which an entry that was not acknowledged is taken from its consumer.
 IDLE_SECONDS = 30.0
@@ -27,117 +30,236 @@ IDLE_SECONDS = 30.0
 # Entries that are asked for in one go: with their rows they pass through memory.
 AT_ONCE = 64
 
+# Entries that may be deferred at a time: as many are read again after a crash.
+MOST_DEFERRED = 1000
+
+# Seconds between two looks whether a stream without new entries is still the same.
+LOOK_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Deferred:
+    """An entry that another ingester works on, or has worked on."""
+
+    id: str
+    before: Offset
+    """all up to here was delivered, as far as no earlier one is deferred"""
+    since: float
+    """when it was deferred, by `time.monotonic`"""
+
 
 class RedisStream:
-    """Entries of one stream, for one consumer of a group.
+    """Entries of one stream.
 
-    Retries, duplicates and loss: a read whose answer is lost leaves entries pending for us, which the next read finds;
-    entries come twice where a consumer is slow or the group was made anew. `ack` may be repeated.
+    Retries, duplicates and loss: a read may be repeated from any offset; the same entry comes again after a restart,
+    where another ingester is slow, or where claims are lost. Entries that are trimmed before they are read, and a
+    stream that is made anew, are reported.
+
+    Parameters
+    ----------
+    watch : entries may be left to others, whose claims expire after `idle_seconds`; else all are delivered
+    offsets : where the newest commit of the model reads on, by the name of a source
+    ledger : keys of the partitions that are in it
     """
 
-    def __init__(self, url, *, x, y, group, schema=UNNAMED, consumer=None, idle_seconds=IDLE_SECONDS):
+    def __init__(
+        self,
+        url,
+        *,
+        x,
+        y,
+        group,
+        schema=UNNAMED,
+        consumer=None,
+        idle_seconds=IDLE_SECONDS,
+        watch=True,
+        offsets: Mapping[str, Any] | None = None,
+        ledger: Iterable[str] = (),
+    ):
         self.place = place_of(url)
         self.name = self.place.url
-        self.x, self.y, self.schema, self.group = x, y, schema, group
-        self.consumer = consumer or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self.x, self.y, self.schema, self.watch = x, y, schema, watch
         if not 0 <= idle_seconds < math.inf:
             raise InvalidOption(f"--take-over: expected a number of seconds, got {idle_seconds}; correct it")
         self.idle_seconds = idle_seconds
-        self._errors = redis_errors()
-        self._ours: dict[str, tuple[Partition, int | None] | None] = {}
-        """entries pending for us by id, with partition and position as soon as they were looked at"""
-        self._given: set[str] = set()
-        """those of them that were delivered by this object"""
-        self._furthest = (0, 0)
-        """the latest of these"""
-        self._told: set[tuple[str, ...]] = set()
-        """columns that were spoken of"""
-        self._found = False
-        """whether `_ours` holds all that the server has noted as ours"""
+        self.claims = Claims(self.place, group, consumer)
+        self._begun = False
+        self._offset: Any = None
+        """of the last delivery"""
+        self._furthest = Offset()
+        """all entries up to here were looked at: delivered, or deferred"""
+        self._deferred: list[Deferred] = []
+        """in the order of their ids"""
+        self._looked_at = -math.inf
+        """when it was last looked whether the stream is the same"""
+        self._warned_of: set[tuple[str, ...]] = set()
+        """columns of which was warned"""
+        self._read_before = Offset.of((offsets or {}).get(self.name))
+        """what was read by whoever made the newest commit"""
+        self._committed: dict[str, int] = {}
+        """rows of later entries that are in the ledger, by id"""
+        self._note_committed(ledger, self._read_before)
+
+    # --- Reading ---
 
     def read(self, after, most) -> list[Delivery]:
-        if not self._found:
-            self._find_ours()
-        self._take_over()
-        missing = most - len(self._waiting(after))
-        if missing > 0:
-            self._take_new(min(missing, AT_ONCE))
-        numbers = self._waiting(after)[:most]
-        self._look_at([number for number in numbers if self._ours[number] is None])
-        return [self._deliver(number, max(after or "0-0", number, key=_order)) for number in numbers]
+        if not self._begun or after != self._offset:
+            self._begin(after)
+        self._deferred = [one for one in self._deferred if one.id not in self._committed]
+        found = self._late(most) if self._is_overdue() else []
+        found = found or self._fresh(most) or self._late(most)
+        if found:
+            self._offset = found[-1].offset
+        return found
 
-    def _deliver(self, number, offset):
-        self._given.add(number)
-        self._furthest = max(self._furthest, _order(number))
-        looked_at = self._ours[number]
-        assert looked_at is not None, "by read, just before"
-        part, position = looked_at
-        return Delivery((part,), offset, position)
+    def _begin(self, after):
+        self._begun, self._offset, self._furthest, self._deferred = True, after, Offset.of(after), []
+        self._look(self._base)
 
-    def _waiting(self, after):
-        """Ids to deliver, in order: those later than `after`, and those before it that never were (late ones)."""
-        first = _order(after or "0-0")
-        waiting = set(self._ours) - self._given
-        if first < self._furthest:
-            waiting |= {number for number in self._given if _order(number) > first}
-        return sorted(waiting, key=_order)
+    def _is_overdue(self):
+        """Whether deferred entries go first: they have waited for long, or are many."""
+        waited = self._deferred and time.monotonic() - self._deferred[0].since >= self.idle_seconds
+        return waited or len(self._deferred) >= MOST_DEFERRED
 
-    def _find_ours(self):
-        """Note entries that this consumer was given before it, or its connection, was cut off."""
-        last = "-"
-        self._found = True
-        while lines := self._pending(last, 1000, consumername=self.consumer):
-            for number in lines:
-                self._ours.setdefault(number, None)
-            last = f"({lines[-1]}"
+    def _fresh(self, most):
+        """Deliveries of entries that were not looked at yet; those that others claim, or did before, are deferred."""
+        found: list[Delivery] = []
+        while not found and len(self._deferred) < MOST_DEFERRED:
+            entries = self._entries(following(self._furthest.id), min(most, AT_ONCE))
+            if not entries:
+                if time.monotonic() - self._looked_at >= LOOK_SECONDS:
+                    self._look(self._furthest)
+                return []
+            if not self._is_counted_anew(entries[0]):
+                found = self._lost_before(entries[0]) or self._new(entries)
+        return found
 
-    def _take_over(self):
-        """Make entries ours that nobody, or we ourselves, acknowledged for long: XAUTOCLAIM, but told what is gone."""
-        idle = round(1000 * self.idle_seconds)
-        numbers = self._pending("-", AT_ONCE, idle=idle)
-        if numbers:
-            self._command(
-                lambda client: client.xclaim(self.place.stream, self.group, self.consumer, idle, numbers, justid=True)
+    def _new(self, entries):
+        claimed = order(self.claims.newest())
+        unclaimed = [number for number, _ in entries if order(number) > claimed and number not in self._committed]
+        ours, found = self.claims.take(unclaimed, self._idle_ms), []
+        for number, fields in entries:
+            before = self._furthest
+            position = position_of(fields)
+            self._furthest = Offset(number, before.position if position is None else position)
+            if number in ours:
+                found.append(Delivery((self._part(number, fields),), self._read_to(), position))
+            elif number not in self._committed:
+                self._deferred.append(Deferred(number, before, time.monotonic()))
+        self._committed = {number: rows for number, rows in self._committed.items() if self._is_ahead(number)}
+        return found
+
+    def _is_ahead(self, number):
+        return order(number) > _order(self._furthest) or any(one.id == number for one in self._deferred)
+
+    def _late(self, most):
+        """Deliveries of deferred entries that nobody works on now."""
+        ids = [one.id for one in self._deferred]
+        chosen = self.claims.free(ids, self._idle_ms)[:most]
+        idle_ms = self._idle_ms
+        if not chosen and not self.watch:
+            chosen, idle_ms = ids[:most], 0
+        ours, found = self.claims.take(chosen, idle_ms), []
+        for number, fields in zip(chosen, self._fields(chosen), strict=True):
+            if number in ours or fields is None:
+                self._deferred = [one for one in self._deferred if one.id != number]
+                part = self._part(number, fields)
+                found.append(Delivery((part,), self._read_to(), position_of(fields or {})))
+        return found
+
+    def _read_to(self):
+        """The offset up to which all was delivered, JSON-ready."""
+        return (self._deferred[0].before if self._deferred else self._furthest).to_json()
+
+    @property
+    def _idle_ms(self):
+        return round(1000 * self.idle_seconds)
+
+    # --- Entries that are gone ---
+
+    def _gap(self, first) -> int:
+        """Rows that were published after what was read, and before the first entry that follows; 0 where nobody knows.
+
+        Negative where rows are counted anew.
+        """
+        number, fields = first
+        base, position = self._base, position_of(fields)
+        read = 0 if base == Offset() else base.position
+        if read is None or position is None or order(number) <= _order(base):
+            return 0
+        rows = self._part(number, fields).rows
+        return position - rows - read if rows else 0
+
+    @property
+    def _base(self):
+        """Up to where this stream was read, here or by whoever made the newest commit."""
+        return max(self._furthest, self._read_before, key=_order)
+
+    def _is_counted_anew(self, first):
+        gap = self._gap(first)
+        if gap < 0:
+            position = self._base.position
+            self._read_anew(f"{self.name}: expected rows to be counted from {position} on, found {position + gap}")
+        return gap < 0
+
+    def _lost_before(self, first) -> list[Delivery]:
+        """A report of rows before the first entry that follows, which were trimmed and never read.
+
+        A model that has read nothing of the stream begins with what is there, and warns.
+        """
+        (number, _), gap, base = first, self._gap(first), self._base
+        lost = gap - sum(n for other, n in self._committed.items() if _order(base) < order(other) < order(number))
+        if lost <= 0 or self._entries("-", 1)[0][0] != number:  # who deletes one entry alone means to
+            return []
+        self._furthest = self._read_before = replace(base, position=(base.position or 0) + gap)
+        if base == Offset():
+            text = (
+                f"{self.name}: it begins with {number}, {lost} rows before are gone; publish them anew if they matter"
             )
-        for number in numbers:  # also those that are gone, which the claim leaves out: whoever reads them says so
-            self._ours.setdefault(number, None)
-
-    def _take_new(self, count):
-        """Make up to `count` entries ours that no consumer was given."""
-        reply = self._command(
-            lambda client: client.xreadgroup(self.group, self.consumer, {self.place.stream: ">"}, count=count)
+            warnings.warn(BcmdistWarning(text), stacklevel=2)
+            return []
+        error = MissingChunk(
+            f"{self.name}: expected the entries after {base.id} to be kept until they are read, {lost} rows before "
+            f"{number} are gone; publish them anew, or go on without them (--on-error skip), and trim later"
         )
-        streams = reply.values() if isinstance(reply, dict) else [entries for _, entries in reply or []]
-        for entries in streams:
-            for number, fields in entries:
-                self._ours[number.decode()] = self._part(number.decode(), fields)
+        return [Delivery((), self._read_to(), bad=(f"{self.name}[{base.id}..{number}]", error))]
 
-    def _look_at(self, numbers):
-        """Partitions of entries of which only the id is known."""
-        for number in numbers:
-            entries = self._command(lambda client, number=number: client.xrange(self.place.stream, number, number))
-            self._ours[number] = self._part(number, entries[0][1] if entries else None)
+    def _look(self, after: Offset):
+        """Whether the stream is still the one that was read up to an offset."""
+        self._looked_at = time.monotonic()
+        if after == Offset():
+            return
+        state = self._state()
+        if state is None or order(state.newest_id) < order(after.id):
+            found = "there is none" if state is None else f"its newest is {state.newest_id}"
+            self._read_anew(f"{self.name}: expected a stream with entries up to {after.id}, {found}")
+
+    def _read_anew(self, found):
+        text = f"{found}: it was removed or made anew; it is read from its beginning, what was not read before is lost"
+        warnings.warn(BcmdistWarning(text), stacklevel=2)
+        self._furthest, self._read_before, self._deferred, self._committed = Offset(), Offset(), [], {}
+
+    # --- Partitions ---
 
     def _part(self, number, fields):
-        """Partition and position of an entry; without rows where it cannot be read, without inputs where it has not
-        those of the model: whoever reads it is told."""
+        """Partition of an entry; without rows where it cannot be read, without inputs where it has not those of the
+        model: whoever reads it raises the error."""
         url = f"{self.name}[{number}]"
         data = Dataset(url, self.x, self.y, 0, 0, 0, ())
         try:
             shape = shape_of(fields, url, self.x, self.y, COMPANIONS)
             data = replace(data, rows=shape.rows, chunk_rows=shape.rows)
             data = entry_data(url, self.x, self.y, shape, self.schema)
-            self._tell(shape)
+            self._warn(shape)
         except (InvalidData, MissingChunk, UnsafeData):
             pass
-        position = (fields or {}).get(b"position", b"")
-        return Partition(data, 0, data.rows), int(position) if position.isdigit() else None
+        return Partition(data, 0, data.rows)
 
-    def _tell(self, shape):
+    def _warn(self, shape):
         """Warn of columns that are not used, and of what has no names, once."""
-        if (*shape.columns, *shape.unused) in self._told:
+        if (*shape.columns, *shape.unused) in self._warned_of:
             return
-        self._told.add((*shape.columns, *shape.unused))
+        self._warned_of.add((*shape.columns, *shape.unused))
         if shape.unused:
             names = ", ".join(map(repr, shape.unused))
             text = f"{self.name}: {names} not used, of a type that is no number; publish numbers"
@@ -148,65 +270,69 @@ class RedisStream:
             text = f"{self.name}: numbers in {self.y} are taken for the classes {names}, from 0 on"
             warnings.warn(BcmdistWarning(text), stacklevel=2)
 
+    # --- What is committed, and what waits ---
+
     def ack(self, offset, keys) -> None:
-        # By key only: entries up to `offset` that came late may be on their way.
-        entries = (ENTRY.match(key) for key in keys)
-        numbers = [entry["id"] for entry in entries if entry and entry["stream"] == self.name]
-        for first in range(0, len(numbers), 1000):
-            some = numbers[first : first + 1000]
-            self._command(lambda client, some=some: client.xack(self.place.stream, self.group, *some))
-        for number in numbers:
-            self._ours.pop(number, None)
-            self._given.discard(number)
+        # By key only: earlier entries may be in progress.
+        self.claims.release(self._note_committed(keys, self._furthest))
+
+    def _note_committed(self, keys, after: Offset) -> list[str]:
+        """Ids of the entries of this stream that `keys` name; of those that are still to be read it is remembered."""
+        ids = []
+        deferred = {one.id for one in self._deferred}
+        for key in keys:
+            entry = ENTRY.match(key)
+            if entry and entry["stream"] == self.name:
+                ids.append(entry["id"])
+                if entry["id"] in deferred or order(entry["id"]) > _order(after):
+                    _, start, stop = named_range(key)
+                    self._committed[entry["id"]] = stop - start
+        return ids
 
     def lag(self, after) -> int | None:
-        groups = self._command(lambda client: client.xinfo_groups(self.place.stream))
-        ours: dict = next((group for group in groups if group["name"] == self.group.encode()), {})
-        new = ours.get("lag")  # since Redis 7
-        given = sum(_order(number) <= _order(after or "0-0") for number in self._given)
-        return None if new is None else new + ours["pending"] - given
+        state = self._state()
+        if state is None:
+            return 0
+        if not self._begun or after != self._offset:
+            return state.waiting(Offset.of(after))
+        waiting = state.waiting(self._furthest)
+        return None if waiting is None else waiting + len(self._deferred)
 
     def close(self) -> None:
-        """Leave the group, unless entries are pending for us: with a consumer its pending entries are forgotten."""
-        client = connect(self.place.server)
-        try:
-            if not client.xpending_range(self.place.stream, self.group, "-", "+", 1, self.consumer):
-                client.xgroup_delconsumer(self.place.stream, self.group, self.consumer)
-        except self._errors.RedisError:
-            pass
-        client.close()
+        """Let go of claims, and of the connection."""
+        self.claims.close()
 
-    def _pending(self, first, count, **which):
-        """Ids of pending entries from `first` on."""
-        ask = (self.place.stream, self.group, first, "+", count)
-        lines = self._command(lambda client: client.xpending_range(*ask, **which))
-        return [line["message_id"].decode() for line in lines]
+    # --- The server ---
 
-    def _command(self, ask):
-        """What the server answers, patiently; the group is made where it is not there."""
+    def _entries(self, first, count) -> list[tuple[str, dict]]:
+        found = patiently(self.place, lambda client: client.xrange(self.place.stream, first, "+", count))
+        return [(number.decode(), fields) for number, fields in found]
 
-        def attempt(client):
+    def _fields(self, ids) -> list[dict | None]:
+        """Fields of entries; None of one that is gone."""
+
+        def ask(client):
+            with client.pipeline(transaction=False) as pipe:
+                for number in ids:
+                    pipe.xrange(self.place.stream, number, number)
+                return pipe.execute()
+
+        return [found[0][1] if found else None for found in patiently(self.place, ask)] if ids else []
+
+    def _state(self) -> StreamState | None:
+        """How the stream stands; None where there is none."""
+
+        def ask(client):
             try:
-                return ask(client)
-            except (self._errors.ConnectionError, self._errors.TimeoutError):
-                self._found = False  # it may have been done, and the answer lost
-                raise
-            except self._errors.ResponseError as error:
-                if not str(error).startswith(("NOGROUP", "no such key")):
+                return client.xinfo_stream(self.place.stream)
+            except redis_errors().ResponseError as error:
+                if "no such key" not in str(error):
                     raise
-                self._make_group(client)
-                return ask(client)
+                return None
 
-        return patiently(self.place, attempt)
-
-    def _make_group(self, client):
-        try:
-            client.xgroup_create(self.place.stream, self.group, id="0", mkstream=True)
-        except self._errors.ResponseError as error:
-            if not str(error).startswith("BUSYGROUP"):  # somebody else made it
-                raise
+        answer = patiently(self.place, ask)
+        return None if answer is None else StreamState.of(answer)
 
 
-def _order(number):
-    """The two numbers of an id."""
-    return tuple(map(int, number.split("-")))
+def _order(offset: Offset):
+    return order(offset.id)

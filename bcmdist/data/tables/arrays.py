@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bcmdist.data.dataset import COMPANIONS
-from bcmdist.data.schema import Schema, few, is_text, refuse_repeated
+from bcmdist.data.schema import Schema, few, is_text, refuse_many_columns, refuse_repeated
 from bcmdist.data.tables.column import of_numpy
 from bcmdist.data.tables.columns import FILL, NO_TARGET, labels_of, names_of_rows, refuse_gaps
 from bcmdist.data.tables.roles import warn_of_unused
@@ -52,6 +52,7 @@ def select(arrays, file, roles, *, mask=None, part="all") -> Selected:
     X = columns["X"]
     if X.ndim != 2 or X.shape[1] == 0:
         raise InvalidData(f"{file}: expected X with shape (N, D), got {X.shape}; reshape it")
+    refuse_many_columns(X.shape[1], file)
     for name, values in columns.items():
         if name != "X" and values.ndim != 1:
             what = "target" if name == "y" else "value"

@@ -86,6 +86,11 @@ class Category:
     """whether gaps have an indicator; else they stay gaps"""
 
     @property
+    def unseen(self) -> float:
+        """The value of all inputs but the indicator at a level that is not known."""
+        return float((1.0 - np.sqrt(1.0 + len(self.inputs))) / len(self.inputs))
+
+    @property
     def inputs(self) -> tuple[str, ...]:
         return _with_indicator(tuple(f"{self.name}={level}" for level in self.levels), self.name, self.gaps)
 
@@ -103,7 +108,7 @@ class Category:
             )
         found = (places[:, None] == np.arange(len(self.levels))).astype(float)
         found = _filled(found, column.gaps, 0.0 if self.gaps else None)
-        found[strange] = (1.0 - np.sqrt(1.0 + found.shape[1])) / found.shape[1]
+        found[strange] = self.unseen
         return found
 
     def said(self) -> str:

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
+from bcmdist.data.schema import refuse_many_columns
 from bcmdist.data.tables.column import NAMELESS, NUMBERS, TEXTS, Column, Table, is_number, trimmed
+from bcmdist.data.tables.lines import BoundedLines, as_text, first_line
 from bcmdist.errors import InvalidData, InvalidOption
 
 SEPARATORS = (",", ";", "\t", "|")
@@ -32,6 +34,9 @@ class Delimited:
         if separator is not None and len(separator) != 1:
             raise InvalidOption(f"--separator: expected one character, got {separator!r}; give one")
         self.file, self.pandas = file, pandas
+        line = first_line(file)
+        marks = [separator] if separator else SEPARATORS
+        refuse_many_columns(1 + max(line.count(mark.encode()) for mark in marks), str(file))
         self.separator = separator or self._separator()
         self.names, self.nameless = self._header()
         self.decimal = "," if self.separator != "," and self._has_commas() else "."
@@ -39,7 +44,8 @@ class Delimited:
     def _cells(self, separator, **options):
         """Cells as they are written."""
         how = {"dtype": str, "skipinitialspace": separator != "\t", "keep_default_na": False, "header": None}
-        return self.pandas.read_csv(self.file, sep=separator, **how, **options)
+        with as_text(BoundedLines(self.file, FIRST_ROWS)) as text:
+            return self.pandas.read_csv(text, sep=separator, **how, **options)
 
     def _separator(self):
         """The first mark that stands between names."""
@@ -67,7 +73,8 @@ class Delimited:
 
     def _has_commas(self):
         """Whether numbers are written with a comma: some of the first cells are, and none with a point."""
-        cells = self._cells(self.separator, skiprows=1, nrows=FIRST_ROWS).to_numpy().ravel()
+        own = {"names": self.names, "index_col": False, "usecols": self.names}  # no others, however many a row has
+        cells = self._cells(self.separator, skiprows=1, nrows=FIRST_ROWS, **own).to_numpy().ravel()
         texts = [str(cell).strip() for cell in cells]
         return any(map(COMMA_NUMBER.fullmatch, texts)) and not any(map(POINT_NUMBER.fullmatch, texts))
 
@@ -75,10 +82,12 @@ class Delimited:
         # Without `index_col` a first column that the header lacks would become row names.
         how = {"index_col": False, "skipinitialspace": self.separator != "\t", "low_memory": False}
         how |= {"header": 0, "names": list(self.names), "dtype": dict.fromkeys(texts, str)}
-        with _strict():
-            reader = self.pandas.read_csv(self.file, sep=self.separator, decimal=self.decimal, chunksize=rows, **how)
-        with reader:
+        lines = BoundedLines(self.file, rows)
+        with as_text(lines) as text:
+            with _strict():
+                reader = self.pandas.read_csv(text, sep=self.separator, decimal=self.decimal, chunksize=rows, **how)
             while True:
+                lines.next_piece()
                 with _strict():
                     frame = next(reader, None)
                 if frame is None:

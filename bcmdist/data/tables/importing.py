@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from bcmdist.data.dataset import COMPANIONS
-from bcmdist.data.schema import Schema, few, warn
+from bcmdist.data.schema import Schema, few, refuse_many_columns, warn
 from bcmdist.data.tables import arrays
 from bcmdist.data.tables.column import Arrays
 from bcmdist.data.tables.encoded import Plan, encoded, plan
@@ -131,6 +131,7 @@ def _write_table(table: Named, file, url, roles, split, how):
         warn_of_roles(made.coding.columns, file)
     warn_of_unused(made.unused, file)
     _warn_of_zones(made, file)
+    refuse_many_columns(len(made.coding.inputs), file)
     schema = Schema(made.coding.inputs, made.target.classes if made.target else (), made.coding)
     pieces = _Pieces(encoded(table, made), rows, 8 * len(made.coding.inputs))
     written = write_pieces(url, pieces, empty=_no_rows(file, split), schema=schema, **how)

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
+from bcmdist.data.schema import refuse_many_columns
 from bcmdist.data.tables.column import CATEGORIES, DATES, NUMBERS, TEXTS, Column, Table
+from bcmdist.data.tables.parquet_pages import check_counts
 from bcmdist.errors import BcmdistWarning, InvalidData
 
 # Arrow's names for row names that have none.
@@ -32,6 +34,10 @@ class ParquetFiles:
         self.paths = [path for path in paths if not path.name.startswith((".", "_"))]
         if not self.paths:
             raise InvalidData(f"{file}: expected .parquet files in this directory, found none; check the path")
+        for path in self.paths:
+            metadata = self.pq.read_metadata(path)
+            refuse_many_columns(metadata.num_columns, path)
+            check_counts(path, metadata)
         self.parts = [_parts(path, file) for path in self.paths]
         self.schema = self._schema(self.paths[0])
         for path, parts in zip(self.paths[1:], self.parts[1:], strict=True):

@@ -17,6 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
+from bcmdist.data.schema import refuse_many_columns
 from bcmdist.data.tables.column import Arrays, Table, of_numpy, sliced
 from bcmdist.data.tables.delimited import Delimited
 from bcmdist.data.tables.grids import ENDINGS as GRID_ENDINGS
@@ -25,8 +26,8 @@ from bcmdist.data.tables.parquet import ParquetFiles, is_parquet_directory
 from bcmdist.errors import BcmdistError, DataNotFound, InvalidData, InvalidOption, MissingExtra
 from bcmdist.storage.paths import leads_nowhere
 
-# Rows that are in memory at a time.
-PIECE_ROWS = 65_536
+# Rows, and cells, that are in memory at a time at most.
+PIECE_ROWS, PIECE_CELLS = 65_536, 2**24
 
 
 class TableFile(Protocol):
@@ -79,7 +80,9 @@ class Named:
     def kinds(self) -> dict[str, str] | None:
         return self.table.kinds
 
-    def pieces(self, rows=PIECE_ROWS, *, texts=()) -> Iterator[Table]:
+    def pieces(self, rows=None, *, texts=()) -> Iterator[Table]:
+        """`rows` rows at a time, by default as many as `PIECE_ROWS` and `PIECE_CELLS` allow."""
+        rows = rows or max(1, min(PIECE_ROWS, PIECE_CELLS // max(1, len(self.names))))
         found = self.table.pieces(rows, texts=texts)
         while (piece := _read(self.file, lambda: next(found, None))) is not None:
             yield piece
@@ -156,6 +159,7 @@ def _npy(file) -> InMemory:
             f"{file}: expected a 1-D structured array, or a 2-D one whose last column is the target, got shape "
             f"{table.shape}; save it as .npz with X and y"
         )
+    refuse_many_columns(table.shape[1], file)
     names = [*(f"column{k}" for k in range(table.shape[1] - 1)), "y"]
     return InMemory({name: of_numpy(name, table[:, k]) for k, name in enumerate(names)})
 

@@ -1,24 +1,53 @@
 """Tables that we write: files of named columns, piece by piece."""
 
+import re
 from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from bcmdist.data.tables.column import is_plain
 from bcmdist.data.tables.tables import ending
-from bcmdist.errors import MissingExtra
+from bcmdist.errors import InvalidOption, MissingExtra
+
+# How texts begin that spreadsheets take for formulas.
+FORMULA = re.compile(r"[=+\-@\t\r]")
 
 
-def write_table(file, pieces: Iterable[Mapping[str, np.ndarray]]) -> None:
+def write_table(file, pieces: Iterable[Mapping[str, np.ndarray]], *, csv_safe=False) -> None:
     """Write pieces of columns (n,) by name, one after the other, as a .csv or .parquet file.
+
+    `csv_safe`: in a .csv file texts, names of columns among them, that spreadsheets would take for formulas get an
+    apostrophe in front; numbers stay as they are.
 
     Raises
     ------
     MissingExtra
     """
     try:
-        WRITERS[ending(file)](file, pieces)
+        WRITERS[ending(file)](file, map(_escaped, pieces) if csv_safe and ending(file) == ".csv" else pieces)
     except ImportError as error:
         raise MissingExtra(f"{file}: tables need pandas and pyarrow; pip install 'bcmdist[tables]'") from error
+
+
+def refuse_csv_safe(csv_safe, out) -> None:
+    """Raise `InvalidOption` where formulas are to be escaped in an output that is no .csv file."""
+    if csv_safe and (out is None or ending(out) != ".csv"):
+        raise InvalidOption(f"--csv-safe: expected --out FILE.csv, got {out}; leave it out")
+
+
+def _escaped(piece):
+    return {_escaped_text(name): _escaped_texts(values) for name, values in piece.items()}
+
+
+def _escaped_texts(values):
+    if values.dtype.kind not in "OU":
+        return values
+    return np.array([_escaped_text(value) for value in values.tolist()], dtype=object)
+
+
+def _escaped_text(value):
+    formula = isinstance(value, str) and FORMULA.match(value) and not is_plain(value)
+    return f"'{value}" if formula else value
 
 
 def _write_csv(file, pieces):

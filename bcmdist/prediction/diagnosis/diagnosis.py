@@ -14,6 +14,7 @@ from bcmdist.prediction.diagnosis.degrees import Degrees
 from bcmdist.prediction.diagnosis.reliability import PartitionRows, Reliability, reliability
 from bcmdist.prediction.scoring.pit import LEVELS
 from bcmdist.runtime import memory
+from bcmdist.runtime.threads import one_thread
 from bcmdist.storage.ledger import Entry
 
 # Rows of the committee whose calibration is computed: some seconds, which grow with their square.
@@ -38,6 +39,7 @@ def effective_parameters(snapshot: Snapshot, runtime) -> dict[str, float]:
     return {"data": data, "query": snapshot.degrees_of_freedom}
 
 
+@one_thread()
 def calibration(snapshot: Snapshot, *, allowed_bytes, seed=0) -> dict:
     """How often f lies in the intervals that a committee reports, if f is drawn from the model's Gaussian process.
 

@@ -5,6 +5,7 @@ Once for a model, and again when it has heard twice as many rows: meanwhile arri
 
 import functools
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from bcmdist.model.kernels import metric
 from bcmdist.prediction.left_out_rows import sites_repeat
 from bcmdist.prediction.measuring.tasks import LeaveOut
 from bcmdist.prediction.scale import settle_process
-from bcmdist.prediction.spread import FADED, LEAST, Residuals, gain_of
+from bcmdist.prediction.spread import FADED, LEAST, gain_of
 from bcmdist.prediction.spread_of import residuals_known
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import BlobReference
@@ -32,6 +33,7 @@ NUMBERS = 2**17
 ENOUGH = 1000
 AGAIN = 2.0
 SEED = 0
+BLANK: dict[str, Any] = {"places": (), "residuals": (), "local_residuals": ()}
 
 
 def measured(snapshot: Snapshot, runtime, *, read=True) -> Snapshot:
@@ -40,9 +42,7 @@ def measured(snapshot: Snapshot, runtime, *, read=True) -> Snapshot:
     `read`: whether rows that were heard may be read for it; else what arrivals have told is all there is.
     """
     facts, rows = snapshot.facts, snapshot.committee.total.rows
-    if facts.noise is None or not snapshot.model.likelihood.measured or rows < LEAST:
-        return snapshot
-    if facts.spread and rows < AGAIN * facts.spread["rows"]:
+    if not _measurable(snapshot) or (facts.spread and rows < AGAIN * facts.spread["rows"]):
         return snapshot
     stages, ledger = StageTimer(), snapshot.ledger
     with stages("errors"):
@@ -52,7 +52,31 @@ def measured(snapshot: Snapshot, runtime, *, read=True) -> Snapshot:
             ledger = _left_out(snapshot, runtime)
             if ledger is snapshot.ledger:
                 return snapshot
-        spread = _settled(snapshot, residuals_known(facts, ledger, facts.method))
+        spread = _settled(snapshot, ledger)
+    return _with(snapshot, ledger, spread, stages)
+
+
+def measured_anew(snapshot: Snapshot, runtime) -> Snapshot:
+    """As `measured`, of a committee whose residuals are those of others: rows are left out again. Residuals stay where
+    none of its rows can be read."""
+    if not _measurable(snapshot):
+        return snapshot
+    stages = StageTimer()
+    with stages("errors"):
+        readable = {part.key for part in readable_partitions(snapshot)}
+        blank = [replace(e, **BLANK) if e.key in readable and not e.arrival else e for e in snapshot.ledger]
+        ledger = _left_out(replace(snapshot, ledger=tuple(blank)), runtime)
+        spread = _settled(snapshot, ledger)
+    return _with(snapshot, ledger, spread, stages)
+
+
+def _measurable(snapshot):
+    rows, likelihood = snapshot.committee.total.rows, snapshot.model.likelihood
+    return snapshot.facts.noise is not None and likelihood.measured and rows >= LEAST
+
+
+def _with(snapshot, ledger, spread, stages):
+    """The commit with a ledger, and with what its residuals say."""
     changed = ledger is not snapshot.ledger
     try:
         entries = ledger if changed else []
@@ -83,16 +107,16 @@ def _left_out(snapshot, runtime):
     if local:  # places are of these
         near = runtime.sum(task(local=True), chosen, label="errors").by_key
         found = {key: found.get(key, {}) | fields for key, fields in near.items()}
-    blank = {"places": (), "residuals": (), "local_residuals": ()}
     if not found:
         return snapshot.ledger
     return tuple(
-        replace(entry, **blank | found[entry.key]) if entry.key in found else entry for entry in snapshot.ledger
+        replace(entry, **BLANK | found[entry.key]) if entry.key in found else entry for entry in snapshot.ledger
     )
 
 
-def _settled(snapshot, residuals: Residuals) -> dict:
-    """What residuals say of the scale of errors, as the fact `spread`."""
+def _settled(snapshot, ledger) -> dict:
+    """What the residuals of a ledger say of the scale of errors, as the fact `spread`."""
+    residuals = residuals_known(snapshot.facts, ledger, snapshot.facts.method)
     known = {"rows": snapshot.committee.total.rows, "gain": None, "gain_error": None, "process": None}
     if snapshot.facts.noise == "constant" or residuals.count < LEAST:
         return known

@@ -67,8 +67,7 @@ class LeaveOut:
         if likelihood.exact:
             return left_out_of_committee(shared, likelihood, fitted.belief, X, obs, some, weight=part.weight)
         at = load_values(self.at, fitted.model) if self.at else None
-        mean, variance = left_out_rows(shared, likelihood, X, obs, fitted.belief, at=at, copies=part.weight)
-        return mean[some], variance[some]
+        return left_out_rows(shared, likelihood, X, obs, fitted.belief, some=some, at=at, copies=part.weight)
 
 
 def _in_cells(model, part, count, generator):

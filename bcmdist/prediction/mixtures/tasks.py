@@ -23,6 +23,7 @@ from bcmdist.prediction.scoring.judged import Judged, nothing
 from bcmdist.prediction.scoring.pit import Places
 from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.prediction.tasks import around_of, predict_rows, share_of
+from bcmdist.storage.commits import MIXTURE as CONTENTS
 from bcmdist.storage.commits import Reference
 from bcmdist.storage.locate import open_storage
 
@@ -30,9 +31,6 @@ from bcmdist.storage.locate import open_storage
 LOW, HIGH = 0.025, 0.975
 # What a mixture needs of its members.
 MIXED = ("mean", "variance", "observation_mean", "observation_variance", "probability")
-
-
-CONTENTS = "mixture.json"  # the members' directories, commits and hashes; written when all of them are there
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from bcmdist.model.kernels import Kernel
 from bcmdist.model.scaling import Scaling
 from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.uncertain import exact, sampled, taylor
+from bcmdist.prediction.unseen import averaged_over_levels
 
 Way = Callable[[Any, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 """From a predictor, scaled inputs (n, D) and their covariances (n, D, D) to mean and variance as of `latent`"""
@@ -50,7 +51,11 @@ class Around:
 
     def latent(self, predictor: Predictor, X) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of f at scaled inputs X (n, D), known up to these."""
-        return WAYS[self.way](predictor, X, covariances(self.variance, predictor.model.scaling))
+
+        def moments(inputs, rows):
+            return WAYS[self.way](predictor, inputs, covariances(self.variance[rows], predictor.model.scaling))
+
+        return averaged_over_levels(predictor.model, X, moments)
 
 
 def covariances(variance, scaling: Scaling) -> np.ndarray:

@@ -171,8 +171,7 @@ def await_allotment(pulse: Heartbeat, portion: Portion, waits: Callable[[str], N
     client, told = pulse.client, ""
     client.register_plugin(Allotting())
     while not (said := pulse.ask("bcmdist_ask", client=client.id, **asdict(portion))).get("mine"):
-        if client.status != "running":
-            raise pulse.lost()
+        pulse.check_scheduler()
         if said and told != (told := _waited_for(said)):
             waits(told)
         time.sleep(LOOK_SECONDS)

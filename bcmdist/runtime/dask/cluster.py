@@ -19,8 +19,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import distributed
-from distributed.client import ClosedClientError
-from distributed.comm import CommClosedError
 
 from bcmdist.data.partition import Partition, Work
 from bcmdist.errors import BcmdistError, InvalidOption, WorkerCannotRead, WorkerLost
@@ -105,8 +103,12 @@ class DaskRuntime:
                 with finished_first():  # one that is there by half cannot be ended
                     self._cluster = local_cluster(workers, self._scratch.name)
             self._client = connect(address or self._cluster, connect_seconds, security)
+            self._scheduler = self._client.scheduler_info(n_workers=0)["id"]
             self._telling = Telling(self._client)
-            self._prepare_workers(waits)
+            pulse = self._pulse("start")
+            with pulse.connected():
+                self._prepare_workers(waits)
+            pulse.check_scheduler()
         except BaseException:
             self.close()
             raise
@@ -154,21 +156,20 @@ class DaskRuntime:
             time.sleep(AGAIN_SECONDS)
 
     def _pulse(self, label, partitions=None):
-        return Heartbeat(self._client, label, partitions, allotted=bool(self._portion))
+        return Heartbeat(self._client, self._scheduler, label, partitions, allotted=bool(self._portion))
 
     def sum(self, task, parts, *, label) -> Any:
         """Sum of a task over partitions; batches run anywhere, results add up in a fixed tree."""
         while True:
             pulse = self._pulse(label, len(parts))
             try:
-                if all(isinstance(part, Partition) and part.data.kept for part in parts):
-                    with contextlib.suppress(NoAnswer):
-                        return self._asked(task, parts, label, pulse)
-                return self._sum(task, parts, label, pulse)
+                with pulse.connected():
+                    if all(isinstance(part, Partition) and part.data.kept for part in parts):
+                        with contextlib.suppress(NoAnswer):
+                            return self._asked(task, parts, label, pulse)
+                    return self._sum(task, parts, label, pulse)
             except distributed.CancelledError as error:
                 pulse.check_lost(error)  # else begin again
-            except (CommClosedError, ClosedClientError) as error:
-                raise pulse.lost() from error
 
     def _asked(self, task, parts, label, pulse):
         """The sum over partitions that workers hold, or from now on do."""
@@ -187,6 +188,7 @@ class DaskRuntime:
         return total
 
     def _sum(self, task, parts, label, pulse):
+        pulse.check_scheduler()
         tree = _Tree(self._client, label)
         batches = _batches(parts, self.threads)
         waiting = iter(batches)
@@ -211,19 +213,20 @@ class DaskRuntime:
 
     def each(self, work, *, label) -> Iterator[Outcome]:
         """Outcome of each pair of a task and partitions, in the order of completion."""
-        return OneByOne(self._telling, self.threads, self._pulse(label)).outcomes(work)
+        pulse = self._pulse(label)
+        pulse.check_scheduler()
+        return OneByOne(self._telling, self.threads, pulse).outcomes(work)
 
     def total(self, kept, *, label) -> Any:
         """What was kept, added up by the workers that have it."""
         pulse = self._pulse(label)
         pulse.done = kept.partitions
         try:
-            return self._fetched(kept.added(), pulse)
+            with pulse.connected():
+                return self._fetched(kept.added(), pulse)
         except distributed.CancelledError as error:
             pulse.check_lost(error)
             raise SumLost(f"{label}: workers were restarted") from error
-        except (CommClosedError, ClosedClientError) as error:
-            raise pulse.lost() from error
 
     def _fetched(self, term, pulse):
         try:
@@ -275,7 +278,11 @@ class DaskRuntime:
     def check_same(self, probe, *, url) -> None:
         """Run `probe` here and on every worker; all must return the same text."""
         expected = probe()
-        for worker, found in self._client.run(_answer, probe, on_error="return").items():
+        pulse = self._pulse(f"check of {url}")
+        pulse.check_scheduler()
+        with pulse.connected():
+            answers = self._client.run(_answer, probe, on_error="return")
+        for worker, found in answers.items():
             # An exception here is a worker that died meanwhile: its successor asks for itself.
             if isinstance(found, str) and found != expected:
                 raise WorkerCannotRead(

@@ -11,7 +11,7 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing import forkserver, resource_tracker
-from typing import Any, ClassVar
+from typing import Any
 
 import dask
 import distributed
@@ -21,14 +21,17 @@ from dask.system import CPU_COUNT
 from distributed.comm import connect as open_comm
 from distributed.utils import get_mp_context
 
-from bcmdist.errors import BcmdistWarning, InvalidOption, SchedulerUnreachable, VersionMismatch
+from bcmdist.errors import BcmdistWarning, InvalidOption, SchedulerUnreachable, VersionMismatch, WorkerLost
 from bcmdist.runtime.allocation import keep_pages
 from bcmdist.runtime.dask.security import refuse_plain, refuse_strangers, security_for
 from bcmdist.runtime.signals import withheld
+from bcmdist.runtime.threads import one_thread
 
 PACKAGES = ("bcmdist", "numpy", "zarr")  # whose versions must agree
 CONNECT_SECONDS = 10
+START_TRIES = 3  # of a cluster on this machine, whose workers may be killed before they have started
 WORKERS_SECONDS = 60  # how long to wait for a first, or a new, worker
+UNANSWERED = (OSError, TimeoutError, ValueError)  # what Dask raises where nobody is there, or the address is none
 AGAIN_SECONDS = 0.2  # until workers that died are looked for again
 # A cluster on this machine gives up, for good, a worker that was killed and has not started again by then. Dask's
 # 15 s are too short where the machine is busy.
@@ -46,27 +49,20 @@ PRELOADED = [
 class LimitBlas(distributed.WorkerPlugin):
     """Keeps BLAS at one thread per worker thread for as long as a client needs it, on workers that come later too.
 
-    Several clients may share a worker: the first limits it, and the last to leave gives back what was before.
+    Several clients may share a worker: the last to leave gives back what was before (`one_thread`).
     """
 
-    limits: ClassVar[Any] = None  # of this process
-    needed: ClassVar[set[str]] = set()  # by the clients of these names
-
     def __init__(self, client_id: str):
-        self.client_id = client_id
         self.name = f"bcmdist-limit-blas-{client_id}"
 
     def setup(self, worker) -> None:
         """Limit the libraries that are loaded."""
-        if not LimitBlas.needed:
-            LimitBlas.limits = threadpoolctl.threadpool_limits(1, user_api="blas")
-        LimitBlas.needed.add(self.client_id)
+        self._limited = one_thread()
+        self._limited.__enter__()
 
     def teardown(self, worker) -> None:
         """Give back what the worker had before, where nobody else needs it."""
-        LimitBlas.needed.discard(self.client_id)
-        if not LimitBlas.needed:
-            LimitBlas.limits.restore_original_limits()
+        self._limited.__exit__(None, None, None)
 
 
 class KeepPages(distributed.WorkerPlugin):
@@ -105,6 +101,12 @@ def local_cluster(workers: int | None, scratch) -> distributed.LocalCluster:
     Parameters
     ----------
     scratch : directory for what its workers spill; they leave an empty directory there
+
+    Raises
+    ------
+    InvalidOption
+    WorkerLost
+        A worker ended before it had started, in every try.
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise InvalidOption(
@@ -121,15 +123,29 @@ def local_cluster(workers: int | None, scratch) -> distributed.LocalCluster:
         with withheld(signal.SIGINT):  # which a terminal sends to all; it is ours, and we end the workers
             forkserver.ensure_running()
     with dask.config.set({"temporary-directory": scratch}):  # of the scheduler and the nannies too
-        return distributed.LocalCluster(
-            n_workers=workers or CPU_COUNT,
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            env=environment,
-            silence_logs=logging.CRITICAL,  # workers that die and are replaced are part of the plan
-        )
+        return _started(workers or CPU_COUNT, environment)
+
+
+def _started(workers, environment):
+    """A cluster, begun again where a worker dies before it has started: Dask replaces those that die later only."""
+    failed = None
+    for _ in range(START_TRIES):
+        try:
+            return distributed.LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                processes=True,
+                host="127.0.0.1",
+                dashboard_address="127.0.0.1:0",
+                env=environment,
+                silence_logs=logging.CRITICAL,  # workers that die and are replaced are part of the plan
+            )
+        except RuntimeError as error:
+            failed = error
+    raise WorkerLost(
+        f"expected {workers} workers to start on this machine, one ended before it had started, in each of "
+        f"{START_TRIES} tries ({failed}); see whether memory runs out, or give fewer --workers or --serial"
+    ) from failed
 
 
 def connect(where, seconds, security=None) -> distributed.Client:
@@ -139,7 +155,7 @@ def connect(where, seconds, security=None) -> distributed.Client:
     ------
     SchedulerUnreachable, CertificateRefused, InvalidOption
     """
-    if isinstance(where, str):
+    if not isinstance(where, distributed.deploy.Cluster):
         return with_workers(client_of(where, seconds, security), where)
     try:
         client = distributed.Client(where, timeout=seconds, set_as_default=False)
@@ -150,12 +166,17 @@ def connect(where, seconds, security=None) -> distributed.Client:
 
 def client_of(address, seconds, security=None) -> distributed.Client:
     """A client of the scheduler at an address, which may have no workers; raises as `connect`."""
+    if not isinstance(address, str):
+        raise InvalidOption(
+            f"expected the address of a scheduler, such as tcp://HOST:8786, got {type(address).__name__}; give its "
+            "address (of a client: client.scheduler.address)"
+        )
     security = security_for(address, security)
     refuse_strangers(address, security)
     try:
         in_a_thread(shake_hands(address, seconds, security))
         return distributed.Client(address, timeout=seconds, set_as_default=False, security=security)
-    except (OSError, TimeoutError, ValueError) as error:
+    except UNANSWERED as error:
         refuse_plain(address)
         raise unanswered(address, seconds) from error
 
@@ -184,7 +205,15 @@ def with_workers(client, name) -> distributed.Client:
 async def shake_hands(address, seconds, security) -> None:
     """Fail in time where something listens that is no scheduler: a client would wait for ever."""
     shown = security.get_connection_args("client")
-    comm = await asyncio.wait_for(open_comm(address, timeout=seconds, **shown), seconds)
+    try:
+        comm = await asyncio.wait_for(open_comm(address, timeout=seconds, **shown), seconds)
+    except UNANSWERED:
+        raise
+    except Exception as error:  # whatever its first bytes are to Dask: the length of a message beyond all memory, say
+        raise SchedulerUnreachable(
+            f"expected a Dask scheduler at {address}, something else answers there ({type(error).__name__}); give the "
+            "address that `dask scheduler` prints, not that of its dashboard"
+        ) from error
     comm.abort()
 
 

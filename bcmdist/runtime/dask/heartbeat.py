@@ -1,7 +1,12 @@
 """Whether a cluster still does work: asked while somebody waits for it."""
 
+import contextlib
 import time
+from collections.abc import Iterator
 from typing import Any
+
+from distributed.client import ClosedClientError
+from distributed.comm import CommClosedError
 
 from bcmdist.errors import SchedulerLost
 from bcmdist.runtime.dask.connection import WORKERS_SECONDS
@@ -17,6 +22,9 @@ class Heartbeat:
     Parameters
     ----------
     client : distributed.Client
+    scheduler : str
+        Identity of the scheduler that the client connected to. One that is restarted at the same
+        address has another: Dask's client connects to that one, and looks as if nothing had happened.
     label : str
         Of the work, for errors.
     partitions : int, optional
@@ -25,8 +33,9 @@ class Heartbeat:
         Whether the client has workers of its own there.
     """
 
-    def __init__(self, client, label, partitions=None, *, allotted=False):
+    def __init__(self, client, scheduler, label, partitions=None, *, allotted=False):
         self.client = client
+        self._scheduler = scheduler
         self.label = label
         self.done = 0
         """partitions that are done, for errors"""
@@ -45,10 +54,9 @@ class Heartbeat:
         Raises
         ------
         SchedulerLost
-            The scheduler is gone, or there has been no worker for `WORKERS_SECONDS`.
+            The scheduler is gone or another one, or there has been no worker for `WORKERS_SECONDS`.
         """
-        if self.client.status != "running":
-            raise self.lost()
+        self.check_scheduler()
         self._checked = time.monotonic()
         workers = list(self.threads())
         if workers:
@@ -60,6 +68,20 @@ class Heartbeat:
             )
         return workers
 
+    @contextlib.contextmanager
+    def connected(self) -> Iterator[None]:
+        """Where the connection to the scheduler may be lost: `SchedulerLost`."""
+        try:
+            yield
+        except (CommClosedError, ClosedClientError) as error:
+            raise self.lost() from error
+
+    def check_scheduler(self) -> None:
+        """Raise `SchedulerLost` where the scheduler is gone, or another one answers in its place."""
+        found = self.ask("identity", n_workers=0) if self.client.status == "running" else {"id": None}
+        if found.get("id", self._scheduler) != self._scheduler:  # who does not answer in time may be busy
+            raise self.lost()
+
     def threads(self) -> dict[str, int]:
         """Of each of our workers, by address; {} where the scheduler does not answer in time."""
         if not self._allotted:
@@ -69,7 +91,9 @@ class Heartbeat:
     def ask(self, what, **options) -> Any:
         """Answer of the scheduler to a question about workers and tasks, by name; {} where none comes in time."""
         try:
-            return self.client.sync(getattr(self.client.scheduler, what), **options, callback_timeout=ANSWER_SECONDS)
+            question = getattr(self.client.scheduler, what)
+            # None: another scheduler, which does not know the question.
+            return self.client.sync(question, **options, callback_timeout=ANSWER_SECONDS) or {}
         except (OSError, TimeoutError):
             return {}
 
@@ -82,5 +106,6 @@ class Heartbeat:
 
     def check_lost(self, error) -> None:
         """Raise `SchedulerLost` where that is why futures were lost with this error; else workers were restarted."""
-        if self.client.status != "running" or CONNECTION_LOST in str(error):
+        if CONNECTION_LOST in str(error):
             raise self.lost() from error
+        self.check_scheduler()

@@ -25,8 +25,10 @@ function link(live, text) {
 
 function showModels(models) {
   say(models.length ? "" : "No models yet.");
-  const cells = ({ name, rows, commit, lag, inputs, likelihood, error }) =>
-    error ? [name, error, "", "", "", "", ""] : [name, short(rows), commit, `${short(lag.rows)} rows`, `${short(lag.seconds)} s`, inputs, likelihood];
+  const behind = ({ lag, dead_ingesters }) =>
+    dead_ingesters ? ["unknown", "ingester dead"] : lag.rows === null ? ["unknown", ""] : [`${short(lag.rows)} rows`, `${short(lag.seconds)} s`];
+  const cells = (one) =>
+    one.error ? [one.name, one.error, "", "", "", "", ""] : [one.name, short(one.rows), one.commit, ...behind(one), one.inputs, one.likelihood];
   $("models").replaceChildren(...models.map((one) => element("tr", {}, ...cells(one).map((text) => element("td", {}, String(text))))));
   const names = models.filter((model) => !model.error).map((model) => model.name);
   const known = [...$("model").options].map((option) => option.value), chosen = $("model").value;

@@ -31,6 +31,8 @@ from bcmdist.storage.fields import POSITIVE, check_array, check_fields, damaged
 MOST_FACTORED = 2000
 # Rows whose waves are written at a time, and those that are predicted together.
 BLOCK_ROWS, PREDICTED_ROWS = 1024, 2**15
+# Numbers of the design of the rows whose variances are solved for together.
+SOLVED_NUMBERS = 2**19
 
 
 @dataclass(frozen=True)
@@ -193,8 +195,10 @@ class Fourier(Shared):
     def moments(self, belief: FourierBelief, X) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of b(x)'v at the rows of X (n, D), (n,) each, or (n, C) of C processes."""
         means = belief.mean.reshape(-1, self.size)
-        found = self.values(X, np.vstack([means, *(one.root for one in belief.probed())]))
-        mean, variance = found[: len(means)].T, np.mean(found[len(means) :] ** 2, axis=0)
+        mean, variance = self.values(X, means).T, np.empty(len(X))
+        together = max(1, SOLVED_NUMBERS // self.size)
+        for a in range(0, len(X), together):
+            variance[a : a + together] = belief.variances(self.design(X[a : a + together]))
         if belief.mean.ndim == 1:
             return mean[:, 0], variance
         return mean, np.repeat(variance[:, None], len(means), axis=1)

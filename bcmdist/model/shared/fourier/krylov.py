@@ -10,6 +10,8 @@ Product = Callable[[np.ndarray], np.ndarray]
 
 # Steps of the Lanczos process between two looks at how far it has come.
 LOOK_EVERY = 20
+# Steps of conjugate gradients before the growth of a quadratic form says how much of it is missing.
+LEAST_STEPS = 4
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,37 @@ def conjugate_gradients(product: Product, precondition: Product, b, *, residual,
         p = z + (rz / before) * p
         step += 1
     return Solution(x, float(np.linalg.norm(b - product(x))), step)
+
+
+def inverse_forms(product: Product, precondition: Product, B, *, change, most) -> np.ndarray:
+    """b'A^-1 b of each row b of B (n, S), (n,), by conjugate gradients.
+
+    With x_k the solution after k steps, b'x_k grows towards b'A^-1 b by what each step adds (Hestenes & Stiefel 1952,
+    theorem 6:1). A row ends where the second half of its steps has added no more than a share `change`, or after `most`
+    steps, whenever others end.
+
+    Parameters
+    ----------
+    product, precondition : A and an approximate inverse, as functions of (n, S)
+    """
+    found, going = np.zeros(len(B)), np.ones(len(B), bool)
+    history, step, r = [found], 0, B
+    p = z = precondition(r)
+    rz = np.einsum("ns,ns->n", r, z)
+    nothing = np.finfo(float).eps ** 2 * rz
+    while going.any() and step < most:
+        Ap = product(p)
+        length = np.divide(rz, np.einsum("ns,ns->n", p, Ap), out=np.zeros(len(B)), where=rz > nothing)
+        found = found + np.where(going, length * rz, 0.0)
+        history.append(found)
+        step += 1
+        going &= (found - history[step // 2] > change * found) | (step < LEAST_STEPS)
+        r = r - length[:, None] * Ap
+        z = precondition(r)
+        rz, before = np.einsum("ns,ns->n", r, z), rz
+        going &= rz > nothing
+        p = z + np.divide(rz, before, out=np.zeros(len(B)), where=going)[:, None] * p
+    return found
 
 
 def inverse_roots(product: Product, z, *, change, most) -> tuple[np.ndarray, np.ndarray]:

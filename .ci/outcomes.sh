@@ -1,0 +1,23 @@
+# Sourced by `run`: what ran and what was skipped, a line for each in $scratch/outcomes, for `table.py`.
+
+# outcome NAME ran|skipped NOTE
+outcome() { printf '%s\t%s\t%s\n' "$@" >>"$scratch/outcomes"; }
+
+# attempt NAME COMMAND ...: run a command that may exit with 77, which says that it was skipped; fail where it fails.
+# Its lines "missing: ..." name what it did without, "skipped: ..." why it was skipped.
+attempt() {
+    local name=$1 code=0 without
+    shift
+    "$@" 2>&1 | tee "$scratch/attempt.log" || code=$?
+    case $code in
+        0)
+            without=$(said missing)
+            outcome "$name" ran "${without:+without }$without"
+            ;;
+        77) outcome "$name" skipped "$(said skipped)" ;;
+        *) return "$code" ;;
+    esac
+}
+
+# said WORD: what follows the word, of all lines of the last attempt that begin with it.
+said() { sed -n "s/^$1: //p" "$scratch/attempt.log" | paste -sd '|' | sed 's/|/; /g'; }

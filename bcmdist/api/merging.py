@@ -1,0 +1,54 @@
+"""Merging two models: messages add, and what rows left out say of predictions is measured anew of all of them.
+
+Calibrations and distributions of errors belong to the predictions of one committee, so those of two do not add. After
+a merge they are fitted to the rows of both again, as at the end of a fit, in whichever order the two were named. Rows
+that cannot be read have no part in it, and a warning says so.
+"""
+
+from bcmdist.committee import revision
+from bcmdist.committee.passes import readable_partitions
+from bcmdist.committee.snapshot import Snapshot
+from bcmdist.data.schema import warn
+from bcmdist.errors import BcmdistError
+from bcmdist.prediction.calibrating import calibrated
+from bcmdist.prediction.left_out_rows import sites_repeat
+from bcmdist.prediction.measuring.measure import measured, measured_anew
+from bcmdist.runtime.interface import Runtime
+
+
+def merge(one: Snapshot, other: Snapshot, model, runtime: Runtime) -> Snapshot:
+    """The committee of both, in a new model directory, calibrated by their rows; see `revision.merge`.
+
+    Raises
+    ------
+    ModelsDiffer, ModelExists
+    """
+    merged = revision.merge(one, other, model).kept(*one.keep, *other.keep)
+    rows, larger = merged.committee.total.rows, revision.larger(one, other)
+    if "local" in (one.facts.method, other.facts.method):
+        warn(
+            f"{merged.url}: a merged model makes no local predictions, its {rows} rows count through the committee "
+            "only; fit anew with all rows for these"
+        )
+    subject, stay = _looked_at(merged), f"{larger.url} ({larger.committee.total.rows} of {rows} rows)"
+    remedy = "merge again where all rows can be read"
+    try:
+        readable = sum(part.rows for part in readable_partitions(merged)) if subject else rows
+        found = measured_anew(calibrated(merged, runtime), runtime)
+    except BcmdistError as error:
+        warn(f"{merged.url}: {subject} stay those of {stay}, as rows cannot be read; {remedy} ({error})")
+        return measured(merged.newest(), runtime, read=False)
+    if not readable:
+        warn(f"{merged.url}: none of {rows} rows can be read, {subject} stay those of {stay}; {remedy}")
+    elif readable < rows:
+        warn(f"{merged.url}: {readable} of {rows} rows can be read, {subject} follow from these alone; {remedy}")
+    return found
+
+
+def _looked_at(snapshot) -> str:
+    """What rows are read for after a merge, in words; empty for nothing."""
+    likelihood = snapshot.model.likelihood
+    if likelihood.categorical:
+        corrected = likelihood.single and sites_repeat(snapshot.facts)
+        return "class probabilities" if likelihood.needs_calibration or corrected else ""
+    return "distributions of errors" if likelihood.measured and snapshot.facts.noise else ""

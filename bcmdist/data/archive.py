@@ -1,0 +1,62 @@
+"""A Zarr group in one file: an uncompressed ZIP archive of its keys, NAME.zarr.zip, for data sets of few rows.
+
+It is written in memory and put on the disk as one file, and read into memory as a whole: its chunks are then checked as
+those of any other group (`bcmdist.data.checks.checked_store`).
+"""
+
+import io
+import os
+import zipfile
+from collections.abc import Mapping
+
+from zarr.core.buffer import Buffer, default_buffer_prototype
+from zarr.storage import MemoryStore
+
+from bcmdist.errors import CorruptChunk, UnsafeData
+from bcmdist.storage.disk import read_file
+
+SUFFIX = ".zarr.zip"
+LARGEST_BYTES = 2**30  # of a file, since it is read as a whole
+
+
+def packed(store: Mapping[str, Buffer]) -> bytes:
+    """The keys of a store in memory as an archive; the same for the same keys and bytes."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for key in sorted(store):
+            archive.writestr(zipfile.ZipInfo(key), store[key].to_bytes())
+    return file.getvalue()
+
+
+def unpacked(path: str) -> MemoryStore:
+    """The keys of an archive in memory, for reading.
+
+    Raises
+    ------
+    CorruptChunk
+        The file is damaged, or no ZIP archive.
+    UnsafeData
+        It is too large, or holds what is compressed, encrypted or there twice.
+    """
+    if (size := os.path.getsize(path)) > LARGEST_BYTES:
+        raise UnsafeData(f"{path}: expected at most {LARGEST_BYTES:,} bytes, the archive has {size:,}; unpack it")
+    data, buffer = read_file(path), default_buffer_prototype().buffer
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            members = archive.infolist()
+            if any(one.compress_type != zipfile.ZIP_STORED or one.flag_bits & 1 for one in members):
+                raise UnsafeData(f"{path}: expected a ZIP archive without compression, got another; unpack it")
+            if sum(one.file_size for one in members) > len(data) or len({one.filename for one in members}) < len(
+                members
+            ):
+                raise UnsafeData(
+                    f"{path}: expected each byte and name of a ZIP archive once, some are shared; unpack it"
+                )
+            keys = {one.filename: buffer.from_bytes(archive.read(one)) for one in members}
+    except UnsafeData:
+        raise
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, ValueError, OSError) as error:
+        raise CorruptChunk(
+            f"{path}: expected a ZIP archive, it cannot be read ({str(error)[:80]}); restore it from a copy"
+        ) from error
+    return MemoryStore(keys, read_only=True)

@@ -1,0 +1,88 @@
+"""Bounds of numbers that somebody gives as options: declared with the field, checked where its dataclass is made.
+
+    rows: Annotated[int, Bounds(1, 1000)] = 10
+
+An error states the bounds, so that nobody has to find them by trial.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from numbers import Integral, Real
+from typing import Any, get_args, get_type_hints
+
+from bcmdist.errors import InvalidOption
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The least and the largest value of a number; of two integers, those of a whole number."""
+
+    least: float
+    most: float
+    above: bool = False
+    """whether it must lie above `least`"""
+
+    def refuse(self, name: str, value: Any) -> None:
+        """Raise `InvalidOption` naming an option whose value lies outside or is no such number."""
+        kind = Integral if self.whole else Real
+        if isinstance(value, bool) or not isinstance(value, kind):
+            raise InvalidOption(f"{name}: expected a {self._kind}, got {_shown(value)}; give one {self}")
+        if value < self.least or (self.above and value == self.least):
+            words = "a number above" if self.above else "at least"
+            raise InvalidOption(f"{name}: expected {words} {self.least}, got {_shown(value)}; give a number {self}")
+        if value > self.most:
+            raise InvalidOption(f"{name}: expected at most {self.most}, got {_shown(value)}; give a number {self}")
+        if value != value:
+            raise InvalidOption(f"{name}: expected a number, got {value}; give one {self}")
+
+    @property
+    def whole(self) -> bool:
+        """Whether the number must be whole."""
+        return isinstance(self.least, int) and isinstance(self.most, int)
+
+    @property
+    def _kind(self):
+        return "whole number" if self.whole else "number"
+
+    def __str__(self):
+        return f"{'above' if self.above else 'from'} {self.least} {'and up ' if self.above else ''}to {self.most}"
+
+
+COUNT = Bounds(1, 10**12)
+"""of rows, points and the like: more than any machine holds"""
+SEED = Bounds(0, 2**32 - 1)
+"""of numpy's older generators, which scikit-learn takes"""
+
+
+@cache
+def declared_bounds(kind: type) -> dict[str, Bounds]:
+    """Bounds of the fields of a dataclass, by name, where they are declared."""
+    hints = get_type_hints(kind, include_extras=True)
+    found = {name: [one for one in get_args(hint)[1:] if isinstance(one, Bounds)] for name, hint in hints.items()}
+    return {name: bounds[0] for name, bounds in found.items() if bounds}
+
+
+def refuse_outside(options: Any, named: Callable[[str], str] = str) -> None:
+    """Raise `InvalidOption` where a number of a dataclass lies outside its bounds.
+
+    None, and the texts that a field takes in place of a number, are left to other checks.
+
+    Parameters
+    ----------
+    named : how errors name a field
+    """
+    for name, bounds in declared_bounds(type(options)).items():
+        value = getattr(options, name)
+        if value is not None and not isinstance(value, str):
+            bounds.refuse(named(name), value)
+
+
+def option_name(field: str) -> str:
+    """A field as it is called on a command line."""
+    return f"--{field.replace('_', '-')}"
+
+
+def _shown(value):
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}..."

@@ -1,0 +1,130 @@
+"""Heartbeats: which ingesters that wait for rows are running.
+
+    MODEL/ingesters/<random>-<number>    JSON: process, source, and the model directory it was written for
+
+An ingester puts a new file every few seconds and removes the one before; when it ends properly it removes the last one.
+One that is killed, or fails, leaves its file, which becomes stale: it was meant to go on. The next ingester of the same
+source removes it. Ages are differences of the clock of whoever asks and that of the storage. A copy of a model
+directory under another path ignores the files that were copied.
+"""
+
+import contextlib
+import json
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from bcmdist.errors import BcmdistError
+from bcmdist.storage.blobs import canonical_json
+from bcmdist.storage.leases import is_dead, read_holder, this_process
+
+BEAT_SECONDS = 5.0
+STALE_SECONDS = 30.0  # six beats: a disk may be slow, and two clocks may differ by some seconds
+FOLDER = "ingesters"
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """The newest sign of life of the ingesters of a source."""
+
+    source: str
+    """its name, a URL"""
+    seconds: float
+    """age"""
+    alive: bool
+    """whether it is recent, and of a process that is not known to have ended"""
+
+
+def heartbeats(store) -> list[Heartbeat]:
+    """Of each source with ingesters that were started to wait for rows and have not ended properly, the best one."""
+    best: dict[str, Heartbeat] = {}
+    for _, found in _found(store):
+        known = best.get(found.source)
+        if known is None or (found.alive, -found.seconds) > (known.alive, -known.seconds):
+            best[found.source] = found
+    return sorted(best.values(), key=lambda one: one.source)
+
+
+def sweep(store, source: str) -> None:
+    """Remove what ingesters of a source have left that did not end properly."""
+    for name, found in _found(store):
+        if found.source == source and not found.alive:
+            with contextlib.suppress(OSError):
+                store.storage.remove(name)
+
+
+@contextlib.contextmanager
+def beating(store, source: str) -> Iterator[None]:
+    """While this is open there is a heartbeat of an ingester of `source`; it stays if an error ends it.
+
+    Where nothing can be written there is none for a while: ingestion does not stop for it.
+    """
+    pulse = _Pulse(store, source)
+    pulse.beat()
+    sweep(store, source)
+    thread = threading.Thread(target=pulse.run, name="heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    except BaseException:
+        pulse.stop(thread)
+        raise
+    pulse.stop(thread)
+    pulse.remove()
+
+
+class _Pulse:
+    """The heartbeat of one ingester."""
+
+    def __init__(self, store, source):
+        self._storage, self._id, self._beats = store.storage, uuid.uuid4().hex, 0
+        content = {"model": store.storage.url, "source": source, "process": this_process()}
+        self._text, self._last, self._ended = canonical_json(content), "", threading.Event()
+
+    def beat(self):
+        name = f"{FOLDER}/{self._id}-{self._beats:08d}"
+        with contextlib.suppress(OSError, BcmdistError):  # the next one may succeed
+            self._storage.put_if_absent(name, self._text)
+            before, self._last, self._beats = self._last, name, self._beats + 1
+            if before:
+                self._storage.remove(before)
+
+    def run(self):
+        while not self._ended.wait(BEAT_SECONDS):
+            self.beat()
+
+    def stop(self, thread):
+        self._ended.set()
+        thread.join()
+
+    def remove(self):
+        with contextlib.suppress(OSError, BcmdistError):
+            if self._last:
+                self._storage.remove(self._last)
+
+
+def _found(store) -> Iterator[tuple[str, Heartbeat]]:
+    """Names and heartbeats, those that are stale too."""
+    for last in store.storage.names(FOLDER):
+        name = f"{FOLDER}/{last}"
+        try:
+            text, stored_at = store.storage.get(name), store.storage.stored_at(name)
+        except FileNotFoundError:  # renewed, or ended
+            continue
+        content = _read(text)
+        if content.get("model") == store.storage.url and isinstance(content.get("source"), str):
+            seconds = max(0.0, time.time() - stored_at)
+            holder = read_holder(canonical_json(content.get("process")))
+            alive = seconds < STALE_SECONDS and not is_dead(holder)
+            yield name, Heartbeat(content["source"], seconds, alive)
+
+
+def _read(text: bytes) -> dict[str, Any]:
+    try:
+        content = json.loads(text)
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) else {}
