@@ -246,5 +246,15 @@ def _read(kind, found, where):
         hint = hints[name]
         if not fits(value, hint):
             raise InvalidRequest(f"request: expected {words(hint)} as {where}.{name}, got {value!r:.80}; correct it")
+        _refuse_unwritable(value, f"{where}.{name}")
         values[name] = _read(hint, value, f"{where}.{name}") if has_fields(hint) else value
     return kind(**values)
+
+
+def _refuse_unwritable(value, where):
+    """Raise `InvalidRequest` where a text, or one of a list, can be the name of nothing that is stored."""
+    for text in value if isinstance(value, list) else [value]:
+        if isinstance(text, str) and ("\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text)):
+            raise InvalidRequest(
+                f"request: expected a text of whole characters without NUL as {where}, got {text!r:.80}; correct it"
+            )

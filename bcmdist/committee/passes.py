@@ -191,7 +191,7 @@ def absorb_in_turn(snapshot: Snapshot, parts, runtime) -> Snapshot:
         for done, part in enumerate(parts):
             belief = committee.posterior
             with snapshot.store.transient({"mean": belief.mean, "factor": belief.factor}) as references:
-                task = RunningExpert(snapshot.store.reference(snapshot.commit), **references)
+                task = RunningExpert(snapshot.reference, **references)
                 heard = snapshot.hear_with(task, [part], runtime, label=f"expert {done + 1} of {len(parts)}")
             committee = committee.absorb(heard.message)
             entries += heard.entries.values()

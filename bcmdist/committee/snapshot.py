@@ -322,11 +322,7 @@ def write_commit(
     """
     arrays, model_facts = model.to_arrays()
     total = committee.total
-    if not all(np.all(np.isfinite(part)) for part in (total.eta, total.precision, total.evidence)):
-        raise NotFinite(
-            f"{store.storage.url}: expected finite messages for commit {number}, got others; nothing was committed: "
-            "check that inputs are in the range of the training data, else restore the model from a copy"
-        )
+    _refuse_not_finite(total, f"{store.storage.url}: expected finite messages for commit {number}")
     arrays |= {"eta": total.eta, "precision": total.precision}
     all_facts = {"model": model_facts, "fit": facts.to_json(), "evidence": total.evidence, "rows": total.rows}
     all_facts["partitions"] = len(ledger)
@@ -353,3 +349,11 @@ def write_commit(
         segments=segments,
         offsets=offsets or {},
     )
+
+
+def _refuse_not_finite(total, expected):
+    if not all(np.all(np.isfinite(part)) for part in (total.eta, total.precision, total.evidence)):
+        raise NotFinite(
+            f"{expected}, got others; nothing was committed: check that inputs are in the range of the training data, "
+            "else restore the model from a copy"
+        )

@@ -54,7 +54,7 @@ class Registry(Generic[Thing]):
         """
         if name not in self:
             raise InvalidOption(
-                f"{self.kind}: expected one of {', '.join(self)}, got {name!r}; give one of these, or install the "
+                f"{self.kind}: expected one of {', '.join(self)}, got {name!r:.80}; give one of these, or install the "
                 f"package that adds it (as an entry point of {PLUGINS})"
             )
         return self._things[name]

@@ -268,4 +268,4 @@ def _refuse_committee_objective(settings):
 def _expect_one_of(name, value, allowed):
     if value not in allowed:
         words = ", ".join(choice for choice in allowed if choice is not None)
-        raise InvalidOption(f"{name}: expected one of {words}, got {value!r}; give one of these")
+        raise InvalidOption(f"{name}: expected one of {words}, got {value!r:.80}; give one of these")

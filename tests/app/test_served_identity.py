@@ -223,3 +223,39 @@ def test_rows_that_were_forgotten_are_absorbed_again_when_they_are_sent_again(mo
         answer = send(client, new_rows(), "a")
     assert answer.headers["Idempotent-Replayed"] == "false"
     assert_same_committee(GBCM.load(models / "wave").committee, after.committee)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_any_order_of_rows_copies_restorations_and_forgetting(models, fitted_once, tmp_path, seed):
+    """What a model has absorbed are the keys that its directory has met, whichever stood under the name meanwhile."""
+    rng, copies = (
+        np.random.default_rng(seed),
+        [(fitted_once / "wave", 120, frozenset()), (fitted_once / "other", 60, frozenset())],
+    )
+    base, keys = 120, frozenset()
+    with asked(models) as client:
+        for step in range(60):
+            act = rng.choice(["send", "send", "send", "copy", "restore", "forget", "look", "prune"])
+            gbcm = GBCM.load(models / "wave")
+            if act == "send":
+                key = int(rng.integers(8))
+                answer = send(client, new_rows(key, rows=10 + key), f"k{key}")
+                assert answer.status_code == 200, answer.text
+                assert answer.headers["Idempotent-Replayed"] == ("true" if key in keys else "false")
+                keys |= {key}
+            elif act == "copy":
+                shutil.copytree(models / "wave", tmp_path / f"copy-{step}")
+                copies.append((tmp_path / f"copy-{step}", base, keys))
+            elif act == "restore":
+                path, base, keys = copies[int(rng.integers(len(copies)))]
+                put_in_place(models, path)
+            elif act == "forget" and keys:
+                entry = gbcm.ledger[-1]
+                gbcm.forget([entry.key])
+                keys -= {entry.rows - 10}
+            elif act == "prune":
+                gbcm.store.prune(1)
+            elif act == "look":
+                client.service.catalogue.look()
+            assert GBCM.load(models / "wave").committee.total.rows == base + sum(10 + key for key in keys)

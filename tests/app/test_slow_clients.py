@@ -91,7 +91,7 @@ def test_sockets_without_a_token_keep_nobody_out(serving, connect):
 
 def test_requests_in_progress_are_nobodys_to_end(serving, connect):
     """Those with a token stay while others without one come."""
-    server, bearing = serving
+    _, bearing = serving
     watching = connect()
     watching.sendall(head("GET", "/events?seconds=5", bearing))
     assert watching.recv(1) == b"H"

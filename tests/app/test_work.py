@@ -1,5 +1,6 @@
 """Jobs over HTTP: names in, names out, carried out beside a scheduler as any other."""
 
+import json
 import socket
 from dataclasses import replace
 
@@ -7,10 +8,12 @@ import pytest
 from services import asked, fitted
 
 from bcmdist import GBCM, SerialRuntime
+from bcmdist.api.requests import FitRequest, IngestRequest, PredictRequest
 from bcmdist.app import jobs
 from bcmdist.app.coordinator import coordinate
 from bcmdist.app.journal import open_job
 from bcmdist.data.writing import write_dataset
+from bcmdist.learning.option_fields import has_fields, said, types_of
 
 FIT = {
     "request": "fit",
@@ -81,7 +84,7 @@ def test_an_ingestion_is_a_job_too(client, tmp_path):
         ({"data": "/etc"}, 422, "data: expected a name"),
         ({"data": "s3://bucket/a"}, 422, "data: expected a name"),
         ({"data": "link.zarr"}, 422, "data: expected a name"),
-        ({"data": "none.zarr"}, 404, "data: expected a Zarr group at ..., found none"),
+        ({"data": "none.zarr"}, 404, "data: expected a Zarr group at none.zarr, found none"),
         ({"model": ".rows"}, 422, "model: expected a name"),
         ({"settings": {"query_from": "/etc"}}, 422, "query_from: expected a name"),
         ({"settings": {"nonsense": 1}}, 422, "request: expected fields of fit.settings"),
@@ -96,6 +99,54 @@ def test_what_cannot_be_done_is_refused_and_leaves_no_job(client, tmp_path, chan
     assert text in answer.json()["message"]
     assert str(tmp_path) not in answer.text
     assert client.get("/jobs").json() == {"jobs": []}
+
+
+def texts_of(kind, path=()):
+    """Where a request has a text, or a list of texts, by the names of fields on the way."""
+    for name, hint in said(kind).items():
+        if has_fields(hint):
+            yield from texts_of(hint, (*path, name))
+        elif any(one in (str, list[str]) for one in types_of(hint)):
+            yield (*path, name), list[str] in types_of(hint)
+
+
+TEXTS = [
+    pytest.param(name, path, several, value, id=f"{name} {'.'.join(path)} {value!r:.9}")
+    for name, kind in {"fit": FitRequest, "ingest": IngestRequest, "predict": PredictRequest}.items()
+    for path, several in texts_of(kind)
+    for value in ("a\0b", "\ud800", "x" * 5000)
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "path", "several", "value"), TEXTS)
+def test_texts_that_name_nothing_are_refused(client, name, path, several, value):
+    """With NUL, which no path holds, half a character, or too long for a name: wherever they stand."""
+    places = {
+        "fit": {},
+        "ingest": {"source": "train.zarr", "model": "wave"},
+        "predict": {"model": "wave", "out": "out"},
+    }
+    body = {"fit": FIT, "ingest": {"request": "ingest"}, "predict": {"request": "predict", "data": "train.zarr"}}[name]
+    body = json.loads(json.dumps(body | places[name]))
+    within = body
+    for field in path[:-1]:
+        within = within.setdefault(field, {})
+    within[path[-1]] = [value] if several else value
+    answer = client.post("/jobs", content=json.dumps(body), headers={"Content-Type": "application/json"})
+    assert answer.status_code in (202, 400, 404, 409, 422), answer.text
+    assert len(answer.text) < 2000
+    if answer.status_code == 202:
+        assert client.get(f"/jobs/{answer.json()['id']}").json()["error"] != "ValueError"
+
+
+@pytest.mark.parametrize("place", ["data", "model"])
+@pytest.mark.parametrize("value", ["a\0b", "x" * 5000, ""])
+def test_names_that_no_file_can_have_are_refused(client, place, value):
+    answer = client.post("/jobs", json=FIT | {place: value})
+    assert answer.status_code == 422
+    assert answer.json()["error"] in ("InvalidOption", "InvalidRequest")
+    assert place in answer.json()["message"]
 
 
 @pytest.mark.parametrize("job", ["20260101-000000-aaaa", "..%2Fx", "%00", "x" * 300])

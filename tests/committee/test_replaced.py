@@ -20,8 +20,16 @@ def rows(seed, count=60):
     return X, np.sin(2 * X[:, 0]) + X[:, 1]
 
 
-def fit(path, seed):
-    return GBCM.fit(rows(seed), Settings(**SETTINGS), model=path)
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    """Two models with commits of the same numbers, which nobody changes."""
+    folder = tmp_path_factory.mktemp("fitted")
+    return [GBCM.fit(rows(seed), Settings(**SETTINGS), model=folder / str(seed)) for seed in range(2)]
+
+
+def copied(gbcm, path):
+    shutil.copytree(gbcm.url, path)
+    return GBCM.load(path)
 
 
 def put_in_place(path, other):
@@ -30,8 +38,8 @@ def put_in_place(path, other):
     other.rename(path)
 
 
-def test_rows_are_not_added_to_another_model_under_the_same_path(tmp_path):
-    gbcm, other = fit(tmp_path / "m", 0), fit(tmp_path / "other", 1)
+def test_rows_are_not_added_to_another_model_under_the_same_path(fitted, tmp_path):
+    gbcm, other = copied(fitted[0], tmp_path / "m"), copied(fitted[1], tmp_path / "other")
     assert gbcm.commit == other.commit
     put_in_place(tmp_path / "m", tmp_path / "other")
     with pytest.raises(CommitConflict, match="another process works on this model: load it again and repeat"):
@@ -43,8 +51,18 @@ def test_rows_are_not_added_to_another_model_under_the_same_path(tmp_path):
     assert_same_committee(GBCM.load(tmp_path / "m").committee, other.committee)
 
 
-def test_commits_do_not_follow_those_of_a_copy_that_went_another_way(tmp_path):
-    gbcm = fit(tmp_path / "m", 0)
+def test_rows_are_not_absorbed_in_turn_by_another_model_under_the_same_path(tmp_path):
+    (X, y), settings = rows(0), Settings(**SETTINGS, task="classification", linearise="running")
+    gbcm = GBCM.fit(X, (y > 0).astype(float), settings, model=tmp_path / "m")
+    other = GBCM.fit(-X, (y > 0).astype(float), settings, model=tmp_path / "other")
+    put_in_place(tmp_path / "m", tmp_path / "other")
+    with pytest.raises(CommitConflict, match="load it again and repeat"):
+        gbcm.partial_fit(X + 0.1, (y > 0).astype(float))
+    assert GBCM.load(tmp_path / "m").commit == other.commit
+
+
+def test_commits_do_not_follow_those_of_a_copy_that_went_another_way(fitted, tmp_path):
+    gbcm = copied(fitted[0], tmp_path / "m")
     shutil.copytree(tmp_path / "m", tmp_path / "copy")
     ours, theirs = gbcm.partial_fit(*rows(1)), GBCM.load(tmp_path / "copy").partial_fit(*rows(2))
     assert ours.commit == theirs.commit
@@ -54,8 +72,8 @@ def test_commits_do_not_follow_those_of_a_copy_that_went_another_way(tmp_path):
     assert_same_committee(ours.newest().committee, theirs.committee)
 
 
-def test_a_model_replaced_before_the_commit_is_left_alone(tmp_path, monkeypatch):
-    gbcm, other = fit(tmp_path / "m", 0), fit(tmp_path / "other", 1)
+def test_a_model_replaced_before_the_commit_is_left_alone(fitted, tmp_path, monkeypatch):
+    gbcm, other = copied(fitted[0], tmp_path / "m"), copied(fitted[1], tmp_path / "other")
 
     def replaced_meanwhile(*arguments, **options):
         put_in_place(tmp_path / "m", tmp_path / "other")
@@ -68,8 +86,8 @@ def test_a_model_replaced_before_the_commit_is_left_alone(tmp_path, monkeypatch)
     assert_same_committee(GBCM.load(tmp_path / "m").committee, other.committee)
 
 
-def test_a_model_restored_from_an_older_copy_before_the_commit_absorbs_the_rows(tmp_path, monkeypatch):
-    gbcm = fit(tmp_path / "m", 0)
+def test_a_model_restored_from_an_older_copy_before_the_commit_absorbs_the_rows(fitted, tmp_path, monkeypatch):
+    gbcm = copied(fitted[0], tmp_path / "m")
     shutil.copytree(tmp_path / "m", tmp_path / "copy")
     ours = gbcm.partial_fit(*rows(1))
 

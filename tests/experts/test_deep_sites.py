@@ -10,6 +10,7 @@ from bcmdist import GBCM, Settings
 from bcmdist.api.plan.plan import plan
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.deep import adam, sites, training
+from oracles import fitc
 
 ASKED = Settings(expert="dgp", units=2, query=10, rows_per_expert=50, effort="quick")
 UNTRAINED = replace(ASKED, learn=False, set={"kernel.lengthscale": 0.7, "likelihood.noise_variance": 0.05})
@@ -45,13 +46,39 @@ def told(gbcm):
     return gbcm.info()["deep"]["sites"]
 
 
+def test_sites_of_one_layer_come_to_the_evidence_of_fitc(wave, monkeypatch):
+    """From layers with the posterior of all rows, as training leaves them, where only sites have a way to go."""
+    swept_on = training.swept_on
+
+    def from_the_posterior(objective, at, held, way):
+        return swept_on(objective, replace(at, shared=objective.heard(at.shared)), held, way)
+
+    monkeypatch.setattr(training, "swept_on", from_the_posterior)
+    monkeypatch.setitem(sites.SWEEPS, "quick", 60)
+    gbcm = GBCM.fit(wave[0], replace(UNTRAINED, layers=1, units=None, deep_sites="row"))
+    X, y = gbcm.model.scaling.inputs(wave[1]), (wave[2] - wave[2].mean()) / wave[2].std()
+    value, eta, precision = fitc(gbcm.model.shared.layers[0], X, y, 1.0)
+    (found,) = told(gbcm)
+    assert found["sweeps"] > 3
+    assert found["moved"] <= sites.TOLERANCE
+    assert found["energy"] == pytest.approx(value, abs=0.01 * abs(value))
+    posterior = np.linalg.solve(np.eye(len(eta)) + precision, eta)
+    np.testing.assert_allclose(gbcm.committee.posterior.mean, posterior, atol=1e-6)
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.slow
 def test_sweeps_raise_the_energy_that_layers_begin_with(wave, monkeypatch, way):
-    """The energy told is that before the last sweep: of one, where layers begin."""
-    asked, energies = replace(UNTRAINED, deep_sites=way), []
+    asked, energies, swept_on = replace(UNTRAINED, deep_sites=way), [], training.swept_on
+
+    def from_the_beginning(objective, at, held, way):
+        energies.append(objective(at.shared.layers).value)
+        return swept_on(objective, at, held, way)
+
+    monkeypatch.setattr(training, "swept_on", from_the_beginning)
     for count in (1, 6):
         monkeypatch.setitem(sites.SWEEPS, "quick", count)
+        energies.clear()
         (found,) = told(GBCM.fit(wave[0], asked))
         assert found["sweeps"] == count
         energies.append(found["energy"])

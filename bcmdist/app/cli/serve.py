@@ -63,7 +63,7 @@ SCOPES = ("read", "ingest", "admin")
 @click.option("--rows", "rows_folder", metavar="DIR", help="Rows of requests, on a disk [default: MODELS_DIR/.rows].")
 @click.option(
     "--keep-rows",
-    type=click.IntRange(1, 36_500),
+    type=WholeWithin(1, 36_500),
     default=30,
     show_default=True,
     metavar="DAYS",

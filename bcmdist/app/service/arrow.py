@@ -13,7 +13,7 @@ from starlette.routing import Match
 
 from bcmdist.app.service.asking import load, question_of, refuse_many
 from bcmdist.app.service.bodies import Level, Way
-from bcmdist.app.service.routes import READ, Asked, Name, answer, in_thread, predicted
+from bcmdist.app.service.routes import READ, Asked, Name, answer, in_thread_or_large, predicted
 from bcmdist.data.arrow import MEDIA_TYPE, read_table, rows_of
 
 COMPANIONS, ERRORS = ("exposure", "trials"), "X_variance"
@@ -46,7 +46,7 @@ async def predict_arrow(
 ) -> Response:
     """Predict at the points of an Arrow stream; what else is asked stands in the query."""
     served, body = service.catalogue[name], await request.body()
-    X, columns, companions = await in_thread(service, points_of, body, service.limits.rows)
+    X, columns, companions = await in_thread_or_large(request, service, points_of, body, service.limits.rows)
     asked = functools.partial(
         question_of,
         served,
@@ -60,7 +60,8 @@ async def predict_arrow(
         intervals=intervals,
         companions={name: companions.get(name) for name in COMPANIONS},
     )
-    found = await predicted(service, served, asked, load=load(len(X), uncertain=ERRORS in companions))
+    effort = load(len(X), uncertain=ERRORS in companions, levels=len(quantiles) + 2 * len(intervals))
+    found = await predicted(request, service, served, asked, load=effort)
     return answer(request, service, found)
 
 

@@ -1,9 +1,9 @@
 """What is asked of a model: predictions at new points in memory, and rows to hear."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from bcmdist.model.model import Model
 from bcmdist.prediction.in_memory import refuse_certain
 from bcmdist.prediction.new_rows import checked_variance, new_inputs
 from bcmdist.prediction.uncertain.sampled import DRAWS
+
+LEVELS = 8  # arbitrary: a level costs more where errors are not normal
 
 
 @dataclass(frozen=True)
@@ -39,12 +41,31 @@ class Question:
     @property
     def load(self) -> int:
         """As how many exact points it is to compute."""
-        return load(len(self.X), uncertain=self.X_variance is not None)
+        return load(len(self.X), uncertain=self.X_variance is not None, levels=len(self.levels))
 
     @property
     def levels(self) -> tuple[float, ...]:
         """Of all quantiles that are needed."""
         return tuple(dict.fromkeys([*self.quantiles, *self.edges.values()]))
+
+    def pieces(self, most: int) -> Iterator["Question"]:
+        """Questions about some rows each, in their order, of which none is more to compute than `most` exact points.
+
+        Raises
+        ------
+        InvalidData
+        """
+        rows = len(self.X)
+        odd = next((n for n, one in self.companions.items() if isinstance(one, list) and len(one) != rows), None)
+        if odd is not None:
+            found = len(self.companions[odd])
+            raise InvalidData(f"{odd}: expected one number or {rows} of them, got {found}; correct them")
+        size = max(1, most * rows // self.load)
+        for start in range(0, rows, size):
+            part = slice(start, start + size)
+            variance = None if self.X_variance is None else self.X_variance[part]
+            companions = {n: v if v is None or np.ndim(v) == 0 else v[part] for n, v in self.companions.items()}
+            yield replace(self, X=self.X[part], X_variance=variance, companions=companions)
 
     @property
     def way(self) -> tuple:
@@ -68,10 +89,10 @@ class Predicted:
     """of these, as its rows are of all of them"""
 
 
-def load(rows, *, uncertain: bool) -> int:
+def load(rows, *, uncertain: bool, levels: int = 0) -> int:
     """As how many exact points so many are to compute: moments at an uncertain one take as long as all of its draws,
-    or longer where they have a closed form and there are many query points."""
-    return rows * DRAWS if uncertain else rows
+    or longer where they have a closed form and there are many query points; so many levels of quantiles as one more."""
+    return rows * max(DRAWS if uncertain else 1, 1 + levels // LEVELS)
 
 
 def question(served: Served, asked: Points, *, most_rows: int) -> Question:
@@ -113,17 +134,19 @@ def answered(served: Served, questions: Sequence[Question]) -> list[Predicted]:
     ------
     InvalidData, InvalidOption
     """
+    return served.ask(lambda loaded: answered_by(loaded, served.name, questions))
+
+
+def answered_by(loaded: Loaded, name: str, questions: Sequence[Question]) -> list[Predicted]:
+    """As `answered`, by one state of a model."""
     first, X = questions[0], np.concatenate([one.X for one in questions])
     given = [one.X_variance for one in questions if one.X_variance is not None]
     uncertain = {"X_variance": np.concatenate(given) if given else None, "inputs": first.inputs}
-
-    def predict(loaded: Loaded):
-        start = time.perf_counter()
-        method, found = loaded.predict(X, method=first.method, quantiles=first.levels, **uncertain, **first.companions)
-        told = {"model": served.name, "commit": loaded.state, "method": method}
-        return told, with_deviations(found), time.perf_counter() - start
-
-    told, named, seconds = served.ask(predict)
+    start = time.perf_counter()
+    method, found = loaded.predict(X, method=first.method, quantiles=first.levels, **uncertain, **first.companions)
+    seconds = time.perf_counter() - start
+    told = {"model": name, "commit": loaded.state, "method": method}
+    named = with_deviations(found)
     ends = np.cumsum([len(one.X) for one in questions])
     return [
         Predicted(
@@ -169,7 +192,7 @@ def table(X) -> np.ndarray:
     odd = next((k for k, row in enumerate(X) if len(row) != width), None)
     if odd is not None:
         raise InvalidData(f"X: expected {width} numbers in each row, got {len(X[odd])} in row {odd}; correct it")
-    return np.array(X, dtype=float)
+    return np.asarray(X, dtype=float)
 
 
 def taken_columns(model: Model, X, columns) -> Sequence[int] | slice:

@@ -4,9 +4,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
-Row = Annotated[list[float], Field(min_length=1, max_length=100_000, fail_fast=True)]
+MOST_COLUMNS = 100_000
+Row = Annotated[list[float], Field(min_length=1, max_length=MOST_COLUMNS, fail_fast=True)]
 Column = Annotated[list[float], Field(min_length=1, fail_fast=True)]
-Names = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=100_000)]
+Names = Annotated[
+    list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=MOST_COLUMNS, fail_fast=True)
+]
 Level = Annotated[float, Field(gt=0.0, lt=1.0)]
 Rows = Annotated[list[Row], Field(min_length=1, fail_fast=True)]
 Way = Literal["exact", "taylor", "montecarlo"]

@@ -3,11 +3,8 @@ time of Python's own module, and by that where the core is too strict.
 """
 
 import json
-from collections.abc import Callable, Coroutine
 from typing import Any
 
-from fastapi import Request, Response
-from fastapi.routing import APIRoute
 from pydantic_core import from_json, to_json
 
 from bcmdist.app.finite import finite
@@ -32,22 +29,3 @@ def read(text: bytes) -> Any:
         return from_json(text)
     except ValueError:  # it may be of another encoding; else Python's module says at what character it is wrong
         return json.loads(text)
-
-
-class _Request(Request):
-    """One whose body is read as above."""
-
-    async def json(self) -> Any:
-        return read(await self.body())
-
-
-class JSONRoute(APIRoute):
-    """A route of requests in JSON."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = super().get_route_handler()
-
-        async def handle_json(request: Request) -> Response:
-            return await handle(_Request(request.scope, request.receive))
-
-        return handle_json

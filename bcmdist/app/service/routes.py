@@ -6,15 +6,17 @@ from typing import Annotated, Any
 
 import anyio
 from fastapi import APIRouter, Depends, Header, Path, Request, Response, Security
+from fastapi.responses import StreamingResponse
 from fastapi.security import HTTPBearer
 
 from bcmdist.app.journal import ID
 from bcmdist.app.service.answers import Refused, encoded, refused
-from bcmdist.app.service.asking import Predicted, Question, answered, load, question, refuse_behind, submit
+from bcmdist.app.service.asking import Predicted, Question, load, question, refuse_behind, submit
 from bcmdist.app.service.bodies import Figures, Job, Jobs, Kept, Listed, NewRows, Points, Predictions, Problem
 from bcmdist.app.service.catalogue import NAME
-from bcmdist.app.service.json import JSONRoute
+from bcmdist.app.service.json_requests import JSONRoute
 from bcmdist.app.service.metrics import CONTENT_TYPE
+from bcmdist.app.service.pieces import PIECE_VALUES, answered_in_pieces, written_in_pieces
 from bcmdist.app.service.served import Served
 from bcmdist.app.service.service import Service
 from bcmdist.app.service.together import MOST_ROWS
@@ -76,6 +78,14 @@ async def in_thread(service: Service, function: Callable, *arguments) -> Any:
     return await in_time(service, lambda: run(function, *arguments, abandon_on_cancel=True, limiter=service.computing))
 
 
+async def in_thread_or_large(request: Request, service: Service, function: Callable, *arguments) -> Any:
+    """As `in_thread`, by the thread of large requests where this is one."""
+    large = request.scope["large"]
+    if not large.entered:
+        return await in_thread(service, function, *arguments)
+    return await in_time(service, lambda: large.run(function, *arguments))
+
+
 @router.get("/health", response_model=Figures)
 async def health() -> Response:
     """Whether the service answers."""
@@ -118,10 +128,12 @@ async def history(name: Name, service: Asked) -> Response:
 
 
 @router.get("/models/{name}/calibration", dependencies=[READ], response_model=Figures)
-async def calibration(name: Name, service: Asked, under_model: bool = False) -> Response:
+async def calibration(name: Name, request: Request, service: Asked, under_model: bool = False) -> Response:
     """How often rows lay in the intervals they were predicted with; `under_model` computes it for seconds from rows."""
+    if under_model:
+        await request.scope["large"].enter()
     found = functools.partial(service.calibration, name, under_model=under_model)
-    return encoded(await in_thread(service, found))
+    return encoded(await in_thread_or_large(request, service, found))
 
 
 @router.get("/models/{name}/drift", dependencies=[READ], response_model=Figures)
@@ -130,10 +142,15 @@ async def drift(name: Name, service: Asked) -> Response:
     return encoded(await in_thread(service, service.drift, name))
 
 
-async def predicted(service: Service, served: Served, ask: Callable[[], Question], *, load: int) -> Predicted:
-    """The answer to a question: together with others, unless it takes as long as many."""
-    if load > MOST_ROWS:
-        return (await in_thread(service, lambda: answered(served, [ask()])))[0]
+async def predicted(
+    request: Request, service: Service, served: Served, ask: Callable[[], Question], *, load: int
+) -> Predicted:
+    """The answer to a question: together with others, or in pieces where it takes as long as many."""
+    large = request.scope["large"]
+    if load > MOST_ROWS or large.entered:
+        await large.enter()
+        most = service.limits.values
+        return await in_time(service, lambda: answered_in_pieces(large, served, ask, most_values=most))
 
     async def together() -> Predicted:
         return await service.together.ask(served, ask())
@@ -150,6 +167,8 @@ def answer(request: Request, service: Service, found: Predicted) -> Response:
     if MEDIA_TYPE in request.headers.get("accept", ""):
         about = {name: str(value) for name, value in found.told.items()}
         return Response(write_table(found.values, about), headers=took, media_type=MEDIA_TYPE)
+    if sum(values.size for values in found.values.values()) > PIECE_VALUES:
+        return StreamingResponse(written_in_pieces(found), headers=took, media_type="application/json")
     values = {name: one.tolist() for name, one in found.values.items()}
     return encoded(found.told | {"predictions": values}, headers=took)
 
@@ -176,7 +195,9 @@ async def predict(name: Name, points: Points, request: Request, service: Asked) 
     """
     served = service.catalogue[name]
     ask = functools.partial(question, served, points, most_rows=service.limits.rows)
-    found = await predicted(service, served, ask, load=load(len(points.X), uncertain=points.X_variance is not None))
+    levels = len(points.quantiles) + 2 * len(points.intervals)
+    effort = load(len(points.X), uncertain=points.X_variance is not None, levels=levels)
+    found = await predicted(request, service, served, ask, load=effort)
     return answer(request, service, found)
 
 
@@ -184,6 +205,7 @@ async def predict(name: Name, points: Points, request: Request, service: Asked) 
 async def rows(
     name: Name,
     new: NewRows,
+    request: Request,
     service: Asked,
     idempotency_key: Annotated[str, Header(min_length=1, max_length=200, pattern=r"^[!-~]+$")],
 ) -> Response:
@@ -191,9 +213,8 @@ async def rows(
     long as the model has them."""
     served = service.catalogue[name]
     refuse_behind(served, service.limits.waiting_rows)
-    kept, before, done = await in_thread(
-        service, lambda: submit(served, idempotency_key, new, most_rows=service.limits.rows)
-    )
+    keep = functools.partial(submit, served, idempotency_key, new, most_rows=service.limits.rows)
+    kept, before, done = await in_thread_or_large(request, service, keep)
     await in_time(service, lambda: service.committed(done))
     if not before:
         service.metrics.count("bcmdist_ingested_rows_total", kept["rows"], model=name)

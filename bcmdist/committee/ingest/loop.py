@@ -80,9 +80,9 @@ def ingest(
         What was good has been committed; the offset stays before what failed.
     """
     options = options or IngestOptions()
+    snapshot.refuse_replaced()
     if snapshot.facts.linearise == RUNNING:
         return ingest_in_turn(snapshot, source, runtime, options)
-    snapshot.refuse_replaced()
     runtime.check_same(functools.partial(record_digest, snapshot.url, snapshot.commit), url=snapshot.url)
     loop = _Loop(snapshot, source, runtime, options, (source.name and watch) or Unwatched())
     loop.run()

@@ -145,7 +145,7 @@ class Reached:
     shared: Deep
     """its last layer knows what rows say of it; of others than numbers by what it was trained with"""
     energy: float | None
-    """None without a climb"""
+    """that of the sites, where there are any; None without a climb, and where a cavity is no belief"""
     density: float
     """of rows that were left out, in all; the energy where none were"""
     evaluations: int

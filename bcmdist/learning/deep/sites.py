@@ -13,6 +13,7 @@ At the end the energy is that of expectation propagation (D3), by groups
 of one group the tied energy, of rows on their own, in one layer, the log evidence of FITC.
 """
 
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
@@ -24,7 +25,7 @@ from bcmdist.data.partition import Partition
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.deep.objective import DeepObjective, Reached, joined
 from bcmdist.learning.evidence.site_tasks import Grouping, SiteShare, SiteSweep
-from bcmdist.model.deep.sites import definite, normaliser, telling, told, unpacked
+from bcmdist.model.deep.sites import Factor, definite, normaliser, telling, told, unpacked
 from bcmdist.model.shared.deep import Deep
 
 TIED = "tied"  # no sites: layers stay as they have climbed the tied energy
@@ -32,7 +33,8 @@ TIED = "tied"  # no sites: layers stay as they have climbed the tied energy
 # partitions, -2.718 of rows; on two of Concrete -3.139, -3.145 and -3.142, where errors are 1 % smaller.
 GROUPINGS = {"shared": Grouping(False, False), "partition": Grouping(True, False), "row": Grouping(True, True)}
 # Part of the way that a sweep goes at most (of two layers, whole ones go round in circles), and how many there are by
-# effort. They end where means of v move by less of their standard deviations.
+# effort. They end where a whole sweep would change factors by no more than such a share, and means of v by no more of
+# their standard deviations: what all rows say together may be right from the beginning, when no row's share of it is.
 STEP, SWEEPS, TOLERANCE = 0.5, {"quick": 10, "normal": 40, "thorough": 100}, 1e-3
 GROUPED, SINGLE = 20.0, 200.0  # evaluations of the tied energy that take as long as one, of groups of rows and of rows
 MOST_NUMBERS = 2**25  # of the factors of all rows: 256 MiB, which travel in every sweep
@@ -48,9 +50,10 @@ class Swept:
     factors: Factors
     sweeps: int
     energy: float
-    """of the factors that the last sweep began with; nan where a cavity was no belief"""
+    """of these factors, once no sweep follows; nan before, and where a cavity is no belief"""
     moved: float
-    """how far means of v went in the last sweep, in their standard deviations, at most"""
+    """how far the last sweep would have gone as a whole: of the factors of a layer, as a share of their length, or of
+    means of v, in their standard deviations; the most"""
     skipped: float
     """rows whose factors the last sweep left"""
 
@@ -110,13 +113,14 @@ class Sweeps:
 
     def after(self, at: Swept) -> Swept:
         """One more."""
+        """Its energy is not known yet."""
         share, total = self._said(at.factors), self.total(at.factors)
         targets = {key: share.sums[key] / self.counted[key] for key in at.factors}
         step = STEP
         while not self._believable(self.total(further := _between(at.factors, targets, step))):
             step *= 0.5
-        moved = self._moved(total, self.total(further))
-        return Swept(further, at.sweeps + 1, self._energy(total, share), moved, share.skipped)
+        moved = max(self._moved(total, self.total(further)) / step, self._changed(at.factors, targets))
+        return Swept(further, at.sweeps + 1, np.nan, moved, share.skipped)
 
     def _said(self, factors) -> SiteShare:
         objective, ground = self.objective, self.objective.ground
@@ -129,8 +133,9 @@ class Sweeps:
             how = objective.likelihood, objective.power, ground.classes
             return ground.sum(SiteSweep(ground.scaling, *what, *how), self.parts)
 
-    def _energy(self, total, share):
-        factors = unpacked(total, self.layers)
+    def energy(self, at: Swept) -> float:
+        """Of its factors; nan where a cavity is no belief."""
+        share, factors = self._said(at.factors), unpacked(self.total(at.factors), self.layers)
         phi = normaliser(factors, [one.believed() for one in factors])
         return (1.0 - self.rows / self.objective.power) * phi + share.normaliser + share.log_z
 
@@ -145,6 +150,14 @@ class Sweeps:
             far = max(far, float(np.max(np.abs(new.mean - old.mean) / deviation)))
         return far
 
+    def _changed(self, factors, targets):
+        """Length of the way from factors to targets as a share of the length of these, of natural parameters of the
+        layer where it is longest."""
+        before, after = (np.concatenate([each[key] for key in sorted(factors)]) for each in (factors, targets))
+        ways, whole = (unpacked(numbers, self.layers) for numbers in (after - before, after))
+        lengths = zip(map(_length, ways), map(_length, whole), strict=True)
+        return max(way / max(length, np.finfo(float).tiny) for way, length in lengths)
+
 
 def swept_on(objective: DeepObjective, at: Reached, held: Sequence[Partition], sites: str) -> Reached:
     """With what each row says of all layers kept apart as far as `sites`, a name, tells, in place of tied."""
@@ -157,17 +170,24 @@ def swept_on(objective: DeepObjective, at: Reached, held: Sequence[Partition], s
         shared = objective.heard(shared)
     density = objective.density(shared.layers, held) if held else 0.0
     tied = at.density / sum(part.rows for part in held) if held else None
-    return replace(at, shared=shared, density=density, sites=found.to_json() | {"density_tied": tied})
+    told = found.to_json()
+    return replace(at, shared=shared, energy=told["energy"], density=density, sites=told | {"density_tied": tied})
 
 
 def settled(sweeps: Sweeps, most: int, *, tolerance: float = TOLERANCE) -> Swept:
-    """Where sweeps change nothing, or so many have been; from where a process that was killed had come to."""
+    """Where sweeps change nothing, or so many have been, with its energy; from where a process that was killed had come
+    to."""
     path = sweeps.objective.place(["sites", *astuple(sweeps.grouping)], sweeps.layers)
     at = _kept(path, sweeps.groups) if path.exists() else sweeps.begun()
     while at.sweeps < most and at.moved > tolerance:
         at = sweeps.after(at)
         _keep(path, at)
-    return at
+    return replace(at, energy=sweeps.energy(at))
+
+
+def _length(factor: Factor) -> float:
+    """Of all numbers of a factor, or of many."""
+    return math.hypot(float(np.linalg.norm(factor.eta)), float(np.linalg.norm(factor.precision)))
 
 
 def _between(factors, targets, step):

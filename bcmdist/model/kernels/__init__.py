@@ -131,7 +131,7 @@ def _leaf(name, inputs):
             return leaf.with_parameters({"lengthscale": leaf.parameters["lengthscale"][:1]})
     raise InvalidOption(
         f"kernel: expected a combination of {', '.join(KERNEL_NAMES)} (with -iso for one lengthscale) "
-        f"by + and *, got {name!r}; give one of these names, or install the package that adds it"
+        f"by + and *, got {name!r:.80}; give one of these names, or install the package that adds it"
     )
 
 

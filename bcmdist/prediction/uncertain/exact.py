@@ -20,7 +20,7 @@ from bcmdist.experts.residual import kind_of
 from bcmdist.model.shared.belief import Belief, Factored
 from bcmdist.model.shared.interface import Shared
 from bcmdist.prediction.fitted import Fitted
-from bcmdist.prediction.latent import beside
+from bcmdist.prediction.latent import beside, mixed
 
 
 def refuse(predictor, snapshot) -> None:
@@ -61,7 +61,13 @@ def _moments(shared, belief, U, S):
 
 
 def moments_at(shared: Shared, belief: Belief, u, S) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean and variance of f, (...), and its covariance with x, (..., D), for one scaled input x ~ N(u, S)."""
+    """Mean and variance of f, (...), and its covariance with x, (..., D), for one scaled input x ~ N(u, S).
+
+    Of a mixture of members: the mean of their covariances with x, which is the same for all.
+    """
+    if shared.mixture and shared.members:
+        each = [moments_at(one.shared, belief[k], u, S) for k, one in enumerate(shared.members)]
+        return *mixed((mean, variance) for mean, variance, _ in each), np.mean([one for _, _, one in each], axis=0)
     said, m = shared.expected(u, S), belief.mean
     factors = belief.factor.reshape(-1, *belief.factor.shape[-2:])
     believed = np.array([_believed(L, said) for L in factors]).reshape(belief.factor.shape[:-2])

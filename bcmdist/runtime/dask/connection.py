@@ -21,7 +21,7 @@ from dask.system import CPU_COUNT
 from distributed.comm import connect as open_comm
 from distributed.utils import get_mp_context
 
-from bcmdist.errors import BcmdistWarning, InvalidOption, SchedulerUnreachable, VersionMismatch
+from bcmdist.errors import BcmdistWarning, InvalidOption, SchedulerUnreachable, VersionMismatch, WorkerLost
 from bcmdist.runtime.allocation import keep_pages
 from bcmdist.runtime.dask.security import refuse_plain, refuse_strangers, security_for
 from bcmdist.runtime.signals import withheld
@@ -29,6 +29,7 @@ from bcmdist.runtime.threads import one_thread
 
 PACKAGES = ("bcmdist", "numpy", "zarr")  # whose versions must agree
 CONNECT_SECONDS = 10
+START_TRIES = 3  # of a cluster on this machine, whose workers may be killed before they have started
 WORKERS_SECONDS = 60  # how long to wait for a first, or a new, worker
 UNANSWERED = (OSError, TimeoutError, ValueError)  # what Dask raises where nobody is there, or the address is none
 AGAIN_SECONDS = 0.2  # until workers that died are looked for again
@@ -100,6 +101,12 @@ def local_cluster(workers: int | None, scratch) -> distributed.LocalCluster:
     Parameters
     ----------
     scratch : directory for what its workers spill; they leave an empty directory there
+
+    Raises
+    ------
+    InvalidOption
+    WorkerLost
+        A worker ended before it had started, in every try.
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise InvalidOption(
@@ -116,15 +123,29 @@ def local_cluster(workers: int | None, scratch) -> distributed.LocalCluster:
         with withheld(signal.SIGINT):  # which a terminal sends to all; it is ours, and we end the workers
             forkserver.ensure_running()
     with dask.config.set({"temporary-directory": scratch}):  # of the scheduler and the nannies too
-        return distributed.LocalCluster(
-            n_workers=workers or CPU_COUNT,
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            env=environment,
-            silence_logs=logging.CRITICAL,  # workers that die and are replaced are part of the plan
-        )
+        return _started(workers or CPU_COUNT, environment)
+
+
+def _started(workers, environment):
+    """A cluster, begun again where a worker dies before it has started: Dask replaces those that die later only."""
+    failed = None
+    for _ in range(START_TRIES):
+        try:
+            return distributed.LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                processes=True,
+                host="127.0.0.1",
+                dashboard_address="127.0.0.1:0",
+                env=environment,
+                silence_logs=logging.CRITICAL,  # workers that die and are replaced are part of the plan
+            )
+        except RuntimeError as error:
+            failed = error
+    raise WorkerLost(
+        f"expected {workers} workers to start on this machine, one ended before it had started, in each of "
+        f"{START_TRIES} tries ({failed}); see whether memory runs out, or give fewer --workers or --serial"
+    ) from failed
 
 
 def connect(where, seconds, security=None) -> distributed.Client:

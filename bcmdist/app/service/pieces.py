@@ -1,0 +1,56 @@
+"""Predictions of large questions in pieces: others are answered between two of them, and memory is that of one.
+
+No row's prediction depends on the others that are asked for with it (`bcmdist.prediction.interface`).
+"""
+
+from collections.abc import AsyncIterator, Callable
+
+import anyio
+import numpy as np
+
+from bcmdist.app.service.answers import Refused
+from bcmdist.app.service.asking import Predicted, Question, answered_by
+from bcmdist.app.service.json import written
+from bcmdist.app.service.large import Visit
+from bcmdist.app.service.served import Served
+from bcmdist.app.service.together import MOST_ROWS
+
+PIECE_VALUES = 2**14  # numbers that are written at once, some milliseconds
+
+
+async def answered_in_pieces(visit: Visit, served: Served, ask: Callable[[], Question], *, most_values) -> Predicted:
+    """The answer to one large question, all of it by one state of the model.
+
+    Raises
+    ------
+    InvalidData, InvalidOption, Refused
+    """
+    question = await visit.run(ask)
+    found: list[Predicted] = []
+    with served.using() as loaded:
+        for piece in question.pieces(MOST_ROWS):
+            found += await visit.run(answered_by, loaded, served.name, [piece])
+            width = sum(values[0].size for values in found[0].values.values())
+            if len(question.X) * width > most_values:
+                raise Refused(
+                    413,
+                    "TooLarge",
+                    f"predictions: expected at most {most_values} numbers in an answer, got {len(question.X)} rows of "
+                    f"{width}; ask for fewer rows, quantiles or intervals",
+                )
+    values = {name: np.concatenate([one.values[name] for one in found]) for name in found[0].values}
+    told = found[0].told | {"rows": len(question.X)}
+    return Predicted(told, values, sum(one.seconds for one in found), 1.0)
+
+
+async def written_in_pieces(found: Predicted) -> AsyncIterator[bytes]:
+    """An answer as JSON; others are served between two pieces."""
+    yield written(found.told)[:-1] + b',"predictions":{'
+    for number, (name, values) in enumerate(found.values.items()):
+        yield (b"," if number else b"") + written(name) + b":["
+        rows = max(1, PIECE_VALUES // values[0].size)
+        for start in range(0, len(values), rows):
+            yield (b"," if start else b"") + written(values[start : start + rows].tolist())[1:-1]
+            await anyio.sleep(0)
+        yield b"]"
+    yield b"}}"
