@@ -36,6 +36,7 @@ FULL, QUICK = 60.0, 12.0  # seconds of all attacks
 P99_SECONDS, GROWN_MB = 0.2, 200.0  # targets
 WANTED = f"errors 0, p99 of /health <= {1e3 * P99_SECONDS:g} ms, memory + {GROWN_MB:g} MB at most"
 PREDICT = "/models/wave/predict"
+KEPT = 60  # connections of each client
 NICER = 10
 
 
@@ -67,9 +68,9 @@ class Hostile:
         self.kept.append(one)
         one.connect(("127.0.0.1", self.port))
         one.sendall(text)
-        for old in self.kept[:-60]:
+        for old in self.kept[:-KEPT]:
             old.close()
-        del self.kept[:-60]
+        del self.kept[:-KEPT]
         return one
 
     def head(self, method, path, **headers):
@@ -77,10 +78,13 @@ class Hostile:
         return f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{lines}\r\n".encode()
 
     def drip(self):
-        """A byte more on every connection."""
-        for one in self.kept:
-            with contextlib.suppress(OSError):
+        """A byte more on every connection; those that were ended are let go."""
+        for one in list(self.kept):
+            try:
                 one.send(b"1")
+            except OSError:
+                one.close()
+                self.kept.remove(one)
 
 
 def names(client):
@@ -90,27 +94,29 @@ def names(client):
 
 
 def unfinished(client):
-    for _ in range(10):
-        with contextlib.suppress(OSError):
-            client.open(client.head("POST", PREDICT, **{"Content-Length": "10000000"}) + b"1")
     client.drip()
+    while len(client.kept) < KEPT:
+        client.open(client.head("POST", PREDICT, **{"Content-Length": "10000000"}) + b"1")
+    time.sleep(0.2)
 
 
 def silent(client):
-    for _ in range(10):
+    client.drip()
+    while len(client.kept) < KEPT:
         client.open(b"GET /hea" if client.number % 2 else b"")
+    time.sleep(0.2)
 
 
 def unread(client):
     text = client.head("GET", "/openapi.json", **client.bearing)
-    one = client.open(text * 20, buffer_bytes=4096)
+    one = client.open(text * 5, buffer_bytes=4096)
     body = json.dumps({"X": np.zeros((4000, INPUTS)).tolist(), "quantiles": [0.1]}).encode()
     head = client.head(
         "POST", PREDICT, **client.bearing, **{"Content-Type": "application/json", "Content-Length": len(body)}
     )
     with contextlib.suppress(OSError):
         one.sendall(head + body)
-    client.drip()
+    time.sleep(0.1)
 
 
 def chunks(client):
@@ -137,8 +143,10 @@ def forwarded(client):
 
 
 def streams(client):
-    for _ in range(15):
+    client.drip()
+    while len(client.kept) < KEPT // 2:
         client.open(client.head("GET", "/events", **client.bearing))
+    time.sleep(0.2)
 
 
 def lengths(client):
@@ -264,6 +272,7 @@ def attacked(name, port, tokens, seconds, asking):
             point = json.dumps({"X": [[0.5] * INPUTS]})
             with Peaceful(port, asking[1], PREDICT, point) as predict:
                 tries = int(process.stdout.readline())
+    print(name, *health.errors, *predict.errors, file=sys.stderr)
     return {"tries": tries, **health.figures("health"), **predict.figures("point")}, health
 
 
@@ -305,7 +314,6 @@ def figures(seconds, wanted) -> dict:
                 found[name], health = attacked(name, port, tokens[:-2], seconds / len(wanted), tokens[-2:])
                 found[name]["grown_mb"] = memory.grown_mb
                 all_seconds += health.seconds
-                print(name, found[name], file=sys.stderr)
                 errors += len(health.errors)
         begun = time.perf_counter()
         process.send_signal(signal.SIGTERM)

@@ -21,6 +21,15 @@ class _Request(Request):
         super().__init__(request.scope, request.receive)
         self._kind = kind
 
+    async def body(self) -> bytearray:  # type: ignore[override]
+        """All of it, in memory that is given back when it was read, whoever still names it."""
+        if not hasattr(self, "_body"):
+            whole = bytearray()
+            async for piece in self.stream():
+                whole += piece
+            self._body = whole
+        return self._body
+
     async def json(self) -> Any:
         kind, body = self._kind, await self.body()
         named = kind is not None and kind.model_config.get("extra") == "forbid"
@@ -29,7 +38,9 @@ class _Request(Request):
                 text = f"body: expected at most {SMALL_BYTES} bytes of such a request, got {len(body)}; shorten it"
                 raise Refused(413, "TooLarge", text)
             most_rows = self.app.state.service.limits.rows
-            return await self.scope["large"].run(functools.partial(read_body, kind, body, most_rows=most_rows))
+            found = await self.scope["large"].run(functools.partial(read_body, kind, body, most_rows=most_rows))
+            body.clear()
+            return found
         value = read(body)
         if named and isinstance(value, dict):
             for name in value:

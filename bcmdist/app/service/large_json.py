@@ -119,18 +119,20 @@ class _Reader:
 
     def rows(self, place: int, closing: re.Match[bytes]) -> tuple[np.ndarray, int]:
         """Rows of numbers (n, D) that end where `closing` has matched."""
-        pieces: list[np.ndarray] = []
-        width = done = 0
+        count, done = self.text.count(b"[", place, closing.end()) - 1, 0
+        numbers = np.empty((0, 0))
         for rows in self.pieces(place, closing.start()):
-            width = width or len(rows[0])
+            width = numbers.shape[1] if done else len(rows[0])
             odd = next((k for k, row in enumerate(rows) if len(row) != width), None)
             if odd is not None:
                 found = f"got {len(rows[odd])} in row {done + odd}"
                 text = f"{self.name}: expected {width} numbers in each row, {found}; correct it"
                 raise Refused(422, "InvalidData", text)
-            pieces.append(np.array(rows, dtype=float))
+            if not done:
+                numbers = np.empty((count, width))
+            numbers[done : done + len(rows)] = rows
             done += len(rows)
-        return np.concatenate(pieces), closing.end()
+        return numbers, closing.end()
 
     def pieces(self, place: int, last: int) -> Iterator[list[list[float]]]:
         """Some rows at a time, the last of which ends at `last`."""

@@ -22,6 +22,7 @@ from bcmdist.runtime.threads import one_thread
 
 STOP_SECONDS = 30  # that requests have to end
 WAITING = 1024  # connections that are not taken yet
+TAKEN = 16  # of them at once: others are answered between
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ def serve(folder, where: Listening, limits: Limits, **work) -> None:
             log_config=None,
             access_log=False,
             server_header=False,
+            backlog=TAKEN,
             proxy_headers=False,  # who asks would choose his address by X-Forwarded-For
             lifespan="on",
             ssl_certfile=where.tls_cert,
@@ -102,11 +104,16 @@ def serve(folder, where: Listening, limits: Limits, **work) -> None:
 
 
 class _Server(uvicorn.Server):
-    """A server that tells its service when it is to end: streams of events would go on, and be waited for."""
+    """A server with a long queue, that tells its service when it is to end: streams of events would go on."""
 
     def __init__(self, config, service: Service):
         super().__init__(config)
         self._service = service
+
+    async def startup(self, sockets=None) -> None:
+        await super().startup(sockets)
+        for one in sockets or []:
+            one.listen(WAITING)  # asyncio has made the queue as long as what it takes at once
 
     def handle_exit(self, sig, frame) -> None:
         self._service.ending = True
