@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from services import HERE, asked, fitted, httpx, new_rows
+from services import HERE, ask, asked, fitted, httpx, new_rows
 
 from bcmdist import GBCM
 from bcmdist.app.service import routes
@@ -82,6 +82,25 @@ def test_one_commit_answers_all_pieces(models, monkeypatch):
         assert client.post(URL, json={"X": points(9000).tolist()}).status_code == 200
     assert {rows for _, rows in seen} == {4096, 808}
     assert len({one for one, _ in seen}) == 1
+
+
+def test_what_nobody_waits_for_is_not_computed_on(models, monkeypatch):
+    seen, predict = [], OneCommittee.predict
+
+    def noted(self, X, **how):
+        seen.append(len(X))
+        return predict(self, X, **how)
+
+    body, sent = json.dumps({"X": points(40_000).tolist()}).encode(), []
+
+    async def receive():
+        sent.append(1)
+        return {"type": "http.request", "body": body} if len(sent) == 1 else {"type": "http.disconnect"}
+
+    monkeypatch.setattr(OneCommittee, "predict", noted)
+    with asked(models) as client:
+        status, _ = client._run(ask(client, receive, {}))
+    assert (status, seen) == (408, [])
 
 
 def test_too_many_numbers_in_an_answer_are_refused(models):

@@ -126,6 +126,7 @@ def chunks(client):
     one = client.open(head)
     for _ in range(20):
         one.sendall(b"1\r\n \r\n" * 10_000)
+    time.sleep(0.1)
 
 
 def quantiles(client):

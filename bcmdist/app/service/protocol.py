@@ -19,7 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 HEAD_SECONDS = 5.0  # from the first byte of a head, or a connection, to the last of the head
 UNFINISHED_SECONDS = 2.0  # that the rest of a body is left unread after its answer
 UNREAD_SECONDS = 5.0  # that nothing need be read of an answer
-LEAST_RATE = 2**15  # bytes of an answer that are read in each second after these
+LEAST_RATE = 2**16  # bytes of an answer that are read in each second after these
 LOOK_SECONDS = 1.0  # between two looks at what was read
 FEW_PIECES, LEAST_BYTES = 256, 256  # pieces of a body that may be smaller than so many bytes each, on average
 SAME_ADDRESS = 4  # of all connections each address may have this part that waits
