@@ -80,6 +80,32 @@ def send(client, rows, key, name="wave", **headers):
     return client.post(f"/models/{name}/rows", json=rows, headers={"Idempotency-Key": key, **headers})
 
 
+async def ask(client, receive, headers):
+    """Status and body of a prediction whose body comes message by message."""
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    names = {"host": "127.0.0.1", "content-type": "application/json", **headers}
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": "/models/wave/predict",
+        "raw_path": b"/models/wave/predict",
+        "query_string": b"",
+        "root_path": "",
+        "headers": [(name.encode(), value.encode()) for name, value in names.items()],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 80),
+    }
+    await client.app(scope, receive, send)
+    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent)
+
+
 class Server:
     """`bcmdist serve` on loopback."""
 

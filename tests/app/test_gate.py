@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from services import HERE, QUICK, asked, fitted, new_rows, send
+from services import HERE, QUICK, ask, asked, fitted, new_rows, send
 
 from bcmdist import GBCM, Settings
 from bcmdist.app.cli.main import cli
@@ -297,32 +297,6 @@ def test_bodies_that_do_not_come_are_given_up_and_others_served(models):
         code, waited, (status, _) = client._run(both(client))
     assert (code, status) == (200, 408)
     assert not waited
-
-
-async def ask(client, receive, headers):
-    """Status and body of a prediction whose body comes message by message."""
-    sent = []
-
-    async def send(message):
-        sent.append(message)
-
-    names = {"host": "127.0.0.1", "content-type": "application/json", **headers}
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "1.1",
-        "method": "POST",
-        "scheme": "http",
-        "path": "/models/wave/predict",
-        "raw_path": b"/models/wave/predict",
-        "query_string": b"",
-        "root_path": "",
-        "headers": [(name.encode(), value.encode()) for name, value in names.items()],
-        "client": ("127.0.0.1", 1),
-        "server": ("127.0.0.1", 80),
-    }
-    await client.app(scope, receive, send)
-    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent)
 
 
 def raw(client, receive, headers):

@@ -1,6 +1,7 @@
 """Clients that hold connections: without a token, by bodies that do not end, and by answers that they do not read."""
 
 import contextlib
+import json
 import re
 import socket
 import time
@@ -71,6 +72,22 @@ def test_a_connection_ends_after_the_answer_to_an_unfinished_body(serving, conne
     one.sendall(head("POST", path, {"Content-Length": "100000"}) + b"1")
     assert re.match(rb"HTTP/1.1 40[15] ", one.recv(4096))
     assert ended_after(one, 15.0) < 10.0
+
+
+def test_a_body_in_tiny_pieces_is_refused(serving, connect):
+    """Each of them would be looked at by itself: a million chunks of a byte took half a minute."""
+    server, bearing = serving
+    one = connect()
+    chunked = {"Content-Type": "application/json", "Transfer-Encoding": "chunked"}
+    one.sendall(head("POST", "/models/wave/predict", {**bearing, **chunked}))
+    with contextlib.suppress(OSError):
+        one.sendall(b"1\r\n \r\n" * 3000)
+    assert one.recv(2**16).startswith(b"HTTP/1.1 400 ")
+    points = json.dumps({"X": [[0.5, 1.0]] * 4000}).encode()
+    pieces = (points[k : k + 300] for k in range(0, len(points), 300))  # small ones are as good as any
+    with httpx.Client(base_url=server.url, timeout=LONG, headers=bearing) as http:
+        answer = http.post("/models/wave/predict", content=pieces, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 200
 
 
 def test_sockets_without_a_token_keep_nobody_out(serving, connect):

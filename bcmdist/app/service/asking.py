@@ -88,6 +88,11 @@ class Predicted:
     share: float
     """of these, as its rows are of all of them"""
 
+    @property
+    def size(self) -> int:
+        """How many numbers it has."""
+        return sum(values.size for values in self.values.values())
+
 
 def load(rows, *, uncertain: bool, levels: int = 0) -> int:
     """As how many exact points so many are to compute: moments at an uncertain one take as long as all of its draws,

@@ -104,9 +104,14 @@ class Visit:
     def __enter__(self) -> "Visit":
         return self
 
-    def __exit__(self, *_) -> None:
+    def leave(self) -> None:
+        """Give back the place, if there is one: what follows takes little memory."""
         if self.entered:
+            self.entered = False
             self._large.leave(self._asker)
+
+    def __exit__(self, *_) -> None:
+        self.leave()
 
 
 def _busy():

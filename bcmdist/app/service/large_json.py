@@ -30,7 +30,7 @@ NUMBERS = TypeAdapter(Rows, config=ConfigDict(strict=True, allow_inf_nan=False))
 Body = TypeVar("Body", bound=BaseModel)
 
 
-def read_body(kind: type[Body], text: bytes, *, most_rows: int) -> Body:
+def read_body(kind: type[Body], text: bytes | bytearray, *, most_rows: int) -> Body:
     """A body of a kind, with arrays in place of rows of numbers.
 
     Raises
@@ -46,7 +46,7 @@ def read_body(kind: type[Body], text: bytes, *, most_rows: int) -> Body:
         raise invalid({**one, "loc": ("body", *one["loc"])} for one in error.errors(include_input=False)) from None
 
 
-def read_object(text: bytes, names: Container[str], *, most_rows: int) -> dict[str, Any]:
+def read_object(text: bytes | bytearray, names: Container[str], *, most_rows: int) -> dict[str, Any]:
     """Values by name, with arrays (n, D) and (n, D, D) in place of rows of numbers.
 
     Raises
@@ -83,7 +83,7 @@ def refuse_unknown(name: str, names: Container[str]) -> None:
 class _Reader:
     """Of one value in a text; places are those of its bytes, and after a value that of the next mark."""
 
-    def __init__(self, text: bytes, name: str, most_rows: int):
+    def __init__(self, text: bytes | bytearray, name: str, most_rows: int):
         self.text, self.name, self.most_rows = text, name, most_rows
 
     def value(self, place: int) -> tuple[Any, int]:
@@ -119,18 +119,20 @@ class _Reader:
 
     def rows(self, place: int, closing: re.Match[bytes]) -> tuple[np.ndarray, int]:
         """Rows of numbers (n, D) that end where `closing` has matched."""
-        pieces: list[np.ndarray] = []
-        width = done = 0
+        count, done = self.text.count(b"[", place, closing.end()) - 1, 0
+        numbers = np.empty((0, 0))
         for rows in self.pieces(place, closing.start()):
-            width = width or len(rows[0])
+            width = numbers.shape[1] if done else len(rows[0])
             odd = next((k for k, row in enumerate(rows) if len(row) != width), None)
             if odd is not None:
                 found = f"got {len(rows[odd])} in row {done + odd}"
                 text = f"{self.name}: expected {width} numbers in each row, {found}; correct it"
                 raise Refused(422, "InvalidData", text)
-            pieces.append(np.array(rows, dtype=float))
+            if not done:
+                numbers = np.empty((count, width))
+            numbers[done : done + len(rows)] = rows
             done += len(rows)
-        return np.concatenate(pieces), closing.end()
+        return numbers, closing.end()
 
     def pieces(self, place: int, last: int) -> Iterator[list[list[float]]]:
         """Some rows at a time, the last of which ends at `last`."""
@@ -182,13 +184,15 @@ class _Reader:
         one = error.errors(include_url=False, include_input=False)[0]
         if one["type"] == "json_invalid":
             return _broken(place)
-        loc = (one["loc"][0] + done, *one["loc"][1:]) if one["loc"] else ()
+        loc = (int(one["loc"][0]) + done, *one["loc"][1:]) if one["loc"] else ()
         return invalid([{**one, "loc": ("body", self.name, *loc)}])
 
 
 def _skipped(text, place):
     """The place after spaces."""
-    return SPACE.match(text, place).end()
+    spaces = SPACE.match(text, place)
+    assert spaces, "none are spaces too"
+    return spaces.end()
 
 
 def _after(text, place, mark):

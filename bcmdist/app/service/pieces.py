@@ -3,7 +3,7 @@
 No row's prediction depends on the others that are asked for with it (`bcmdist.prediction.interface`).
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import anyio
 import numpy as np
@@ -16,10 +16,18 @@ from bcmdist.app.service.served import Served
 from bcmdist.app.service.together import MOST_ROWS
 
 PIECE_VALUES = 2**14  # numbers that are written at once, some milliseconds
+FEW_PIECES = 8  # of an answer that may wait for its reader as those of small requests do
 
 
-async def answered_in_pieces(visit: Visit, served: Served, ask: Callable[[], Question], *, most_values) -> Predicted:
-    """The answer to one large question, all of it by one state of the model.
+async def answered_in_pieces(
+    visit: Visit,
+    served: Served,
+    ask: Callable[[], Question],
+    *,
+    most_values: int,
+    gone: Callable[[], Awaitable[bool]],
+) -> Predicted:
+    """The answer to one large question, all of it by one state of the model, unless its asker is `gone`.
 
     Raises
     ------
@@ -29,6 +37,8 @@ async def answered_in_pieces(visit: Visit, served: Served, ask: Callable[[], Que
     found: list[Predicted] = []
     with served.using() as loaded:
         for piece in question.pieces(MOST_ROWS):
+            if await gone():
+                raise Refused(408, "Timeout", "expected somebody who waits for an answer; ask again")
             found += await visit.run(answered_by, loaded, served.name, [piece])
             width = sum(values[0].size for values in found[0].values.values())
             if len(question.X) * width > most_values:

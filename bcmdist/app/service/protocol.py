@@ -3,8 +3,9 @@
 1. The head of a request does not come: the connection is closed after some seconds.
 2. A request is answered before all of its body has come: what comes of it for a moment is left unread, so that its
    sender finds the answer, and then the connection is closed.
-3. An answer is not read, or too slowly: the connection is dropped.
-4. There are many connections: for a new one the oldest is dropped of those without a request of a holder of a token in
+3. A body comes in tiny pieces, each of which is looked at: it is refused.
+4. An answer is not read, or too slowly: the connection is dropped.
+5. There are many connections: for a new one the oldest is dropped of those without a request of a holder of a token in
    progress, first of the same address.
 
 How long a body may take is limited by `bcmdist.app.service.gate`, and the time between two requests by uvicorn.
@@ -18,9 +19,27 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 HEAD_SECONDS = 5.0  # from the first byte of a head, or a connection, to the last of the head
 UNFINISHED_SECONDS = 2.0  # that the rest of a body is left unread after its answer
 UNREAD_SECONDS = 5.0  # that nothing need be read of an answer
-LEAST_RATE = 2**15  # bytes of an answer that are read in each second after these
+LEAST_RATE = 2**16  # bytes of an answer that are read in each second after these
 LOOK_SECONDS = 1.0  # between two looks at what was read
+FEW_PIECES, LEAST_BYTES = 256, 256  # pieces of a body that may be smaller than so many bytes each, on average
 SAME_ADDRESS = 4  # of all connections each address may have this part that waits
+
+
+class WholePieces(h11.Connection):
+    """A connection that refuses bodies in tiny pieces."""
+
+    _pieces = _bytes = 0
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._pieces = self._bytes = 0
+        elif isinstance(event, h11.Data):
+            self._pieces += 1
+            self._bytes += len(event.data)
+            if self._pieces > FEW_PIECES + self._bytes / LEAST_BYTES:
+                raise h11.RemoteProtocolError("expected a body in larger pieces")
+        return event
 
 
 class ImpatientProtocol(H11Protocol):
@@ -33,6 +52,10 @@ class ImpatientProtocol(H11Protocol):
     """when the connection began, or was answered last"""
     _unread: tuple[float, int] | None = None
     """since when there are bytes that are not read, and how many"""
+
+    def __init__(self, config, *arguments, **options):
+        super().__init__(config, *arguments, **options)
+        self.conn = WholePieces(h11.SERVER, config.h11_max_incomplete_event_size)
 
     def connection_made(self, transport) -> None:
         super().connection_made(transport)
@@ -61,6 +84,12 @@ class ImpatientProtocol(H11Protocol):
             self._go_on()
             self._wait(UNFINISHED_SECONDS)
 
+    def send_400_response(self, msg: str) -> None:
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:  # an answer has begun
+            self.transport.abort()
+
     def resume_writing(self) -> None:
         self._unread = None
         super().resume_writing()
@@ -82,7 +111,8 @@ class ImpatientProtocol(H11Protocol):
         most = self.limit_concurrency
         if most is None or len(self.connections) < most // SAME_ADDRESS:
             return
-        others = [one for one in self.connections if one is not self and not one._dropped]
+        others = [one for one in self.connections if isinstance(one, ImpatientProtocol)]
+        others = [one for one in others if one is not self and not one._dropped]
         waiting = [one for one in others if not one._in_progress]
         same = [one for one in waiting if one.client and self.client and one.client[0] == self.client[0]]
         if len(same) >= most // SAME_ADDRESS or len(others) >= most - 1:

@@ -16,7 +16,7 @@ from bcmdist.app.service.bodies import Figures, Job, Jobs, Kept, Listed, NewRows
 from bcmdist.app.service.catalogue import NAME
 from bcmdist.app.service.json_requests import JSONRoute
 from bcmdist.app.service.metrics import CONTENT_TYPE
-from bcmdist.app.service.pieces import PIECE_VALUES, answered_in_pieces, written_in_pieces
+from bcmdist.app.service.pieces import FEW_PIECES, PIECE_VALUES, answered_in_pieces, written_in_pieces
 from bcmdist.app.service.served import Served
 from bcmdist.app.service.service import Service
 from bcmdist.app.service.together import MOST_ROWS
@@ -66,10 +66,14 @@ async def in_time(service: Service, work: Callable[[], Awaitable[Any]]) -> Any:
             504, "Timeout", "expected an answer in time, it takes longer; ask again, with the same key for rows"
         ) from error
     except (BcmdistError, OSError) as error:
-        answer = refused(error, service.work.folders)
-        if answer.status >= 500:
-            service.log_error(error)
-        raise answer from error
+        raise _refused(service, error) from error  # named here, it would keep the request in memory by its traceback
+
+
+def _refused(service, error):
+    answer = refused(error, service.work.folders)
+    if answer.status >= 500:
+        service.log_error(error)
+    return answer
 
 
 async def in_thread(service: Service, function: Callable, *arguments) -> Any:
@@ -149,8 +153,11 @@ async def predicted(
     large = request.scope["large"]
     if load > MOST_ROWS or large.entered:
         await large.enter()
-        most = service.limits.values
-        return await in_time(service, lambda: answered_in_pieces(large, served, ask, most_values=most))
+        most, gone = service.limits.values, request.is_disconnected
+        found = await in_time(service, lambda: answered_in_pieces(large, served, ask, most_values=most, gone=gone))
+        if found.size <= PIECE_VALUES * FEW_PIECES:
+            large.leave()
+        return found
 
     async def together() -> Predicted:
         return await service.together.ask(served, ask())
@@ -167,7 +174,7 @@ def answer(request: Request, service: Service, found: Predicted) -> Response:
     if MEDIA_TYPE in request.headers.get("accept", ""):
         about = {name: str(value) for name, value in found.told.items()}
         return Response(write_table(found.values, about), headers=took, media_type=MEDIA_TYPE)
-    if sum(values.size for values in found.values.values()) > PIECE_VALUES:
+    if found.size > PIECE_VALUES:
         return StreamingResponse(written_in_pieces(found), headers=took, media_type="application/json")
     values = {name: one.tolist() for name, one in found.values.items()}
     return encoded(found.told | {"predictions": values}, headers=took)

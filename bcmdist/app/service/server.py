@@ -1,5 +1,7 @@
 """The server: where the service listens, and what it refuses to be without."""
 
+import contextlib
+import ctypes
 import logging
 import socket
 import sys
@@ -22,6 +24,8 @@ from bcmdist.runtime.threads import one_thread
 
 STOP_SECONDS = 30  # that requests have to end
 WAITING = 1024  # connections that are not taken yet
+MAPPED_THRESHOLD, MAPPED_BYTES = -3, 2**22  # M_MMAP_THRESHOLD, which grows to 2**25 by itself else
+TAKEN = 16  # of them at once: others are answered between
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,7 @@ def serve(folder, where: Listening, limits: Limits, **work) -> None:
     if where.tls_cert:
         refuse_unusable(where.tls_cert, where.tls_key)
     tokens = Tokens(where.token_file) if where.token_file else None
+    _give_back_memory()
     with _bound(where.host, where.port) as listening, one_thread():
         _log_to_stderr()
         service = Service(folder, limits, **work)
@@ -85,6 +90,7 @@ def serve(folder, where: Listening, limits: Limits, **work) -> None:
             log_config=None,
             access_log=False,
             server_header=False,
+            backlog=TAKEN,
             proxy_headers=False,  # who asks would choose his address by X-Forwarded-For
             lifespan="on",
             ssl_certfile=where.tls_cert,
@@ -102,11 +108,16 @@ def serve(folder, where: Listening, limits: Limits, **work) -> None:
 
 
 class _Server(uvicorn.Server):
-    """A server that tells its service when it is to end: streams of events would go on, and be waited for."""
+    """A server with a long queue, that tells its service when it is to end: streams of events would go on."""
 
     def __init__(self, config, service: Service):
         super().__init__(config)
         self._service = service
+
+    async def startup(self, sockets=None) -> None:
+        await super().startup(sockets)
+        for one in sockets or []:
+            one.listen(WAITING)  # asyncio has made the queue as long as what it takes at once
 
     def handle_exit(self, sig, frame) -> None:
         self._service.ending = True
@@ -132,6 +143,13 @@ def _bound(host, port):
             f"--host, --port: expected an address that is free, {host} {port} is not ({error.strerror}); give another"
         ) from error
     return listening
+
+
+def _give_back_memory():
+    """Have the allocator map each large block by itself (mallopt(3)): bodies and arrays leave no holes behind."""
+    if sys.platform == "linux":
+        with contextlib.suppress(AttributeError):  # another library than glibc has its own ways
+            ctypes.CDLL(None).mallopt(MAPPED_THRESHOLD, MAPPED_BYTES)
 
 
 def _log_to_stderr():

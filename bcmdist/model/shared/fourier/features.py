@@ -25,7 +25,8 @@ from bcmdist.model.shared.fourier.operator import Whitened
 from bcmdist.model.shared.fourier.periods import comes_round
 from bcmdist.model.shared.fourier.toeplitz import Gram, cas_sums, exponential_weights, flipped
 from bcmdist.model.shared.interface import Arrays, Shared
-from bcmdist.storage.fields import POSITIVE, check_array, check_fields, damaged
+from bcmdist.storage.fields import check_array, check_fields, damaged
+from bcmdist.storage.kinds import POSITIVE
 
 # Weights up to which a belief is factored, and exact.
 MOST_FACTORED = 2000
