@@ -18,7 +18,7 @@ def written(value: Any) -> bytes:
         return json.dumps(finite(value), allow_nan=False, separators=(",", ":")).encode()
 
 
-def read(text: bytes) -> Any:
+def read(text: bytes | bytearray) -> Any:
     """What JSON says.
 
     Raises

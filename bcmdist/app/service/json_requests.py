@@ -27,24 +27,24 @@ class _Request(Request):
             whole = bytearray()
             async for piece in self.stream():
                 whole += piece
-            self._body = whole
+            self._body: Any = whole
         return self._body
 
     async def json(self) -> Any:
         kind, body = self._kind, await self.body()
-        named = kind is not None and kind.model_config.get("extra") == "forbid"
+        named = kind if kind is not None and kind.model_config.get("extra") == "forbid" else None
         if len(body) > SMALL_BYTES:
-            if not named:
+            if named is None:
                 text = f"body: expected at most {SMALL_BYTES} bytes of such a request, got {len(body)}; shorten it"
                 raise Refused(413, "TooLarge", text)
             most_rows = self.app.state.service.limits.rows
-            found = await self.scope["large"].run(functools.partial(read_body, kind, body, most_rows=most_rows))
+            found = await self.scope["large"].run(functools.partial(read_body, named, body, most_rows=most_rows))
             body.clear()
             return found
         value = read(body)
-        if named and isinstance(value, dict):
+        if named is not None and isinstance(value, dict):
             for name in value:
-                refuse_unknown(name, kind.model_fields)
+                refuse_unknown(name, named.model_fields)
         return value
 
 
@@ -53,7 +53,7 @@ class JSONRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
-        kind = self.body_field.field_info.annotation if self.body_field else None
+        kind: Any = self.body_field.field_info.annotation if self.body_field else None
 
         async def handle_json(request: Request) -> Response:
             return await handle(_Request(request, kind))

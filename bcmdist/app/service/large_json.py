@@ -30,7 +30,7 @@ NUMBERS = TypeAdapter(Rows, config=ConfigDict(strict=True, allow_inf_nan=False))
 Body = TypeVar("Body", bound=BaseModel)
 
 
-def read_body(kind: type[Body], text: bytes, *, most_rows: int) -> Body:
+def read_body(kind: type[Body], text: bytes | bytearray, *, most_rows: int) -> Body:
     """A body of a kind, with arrays in place of rows of numbers.
 
     Raises
@@ -46,7 +46,7 @@ def read_body(kind: type[Body], text: bytes, *, most_rows: int) -> Body:
         raise invalid({**one, "loc": ("body", *one["loc"])} for one in error.errors(include_input=False)) from None
 
 
-def read_object(text: bytes, names: Container[str], *, most_rows: int) -> dict[str, Any]:
+def read_object(text: bytes | bytearray, names: Container[str], *, most_rows: int) -> dict[str, Any]:
     """Values by name, with arrays (n, D) and (n, D, D) in place of rows of numbers.
 
     Raises
@@ -56,7 +56,7 @@ def read_object(text: bytes, names: Container[str], *, most_rows: int) -> dict[s
     if max(text.count(b"["), text.count(b"]")) > 4 * max(most_rows, FEW):  # two tables of so many rows, and some more
         raise _too_many("body", most_rows)
     values: dict[str, Any] = {}
-    place = _after(text, SPACE.match(text).end(), b"{")  # type: ignore[union-attr]
+    place = _after(text, _skipped(text, 0), b"{")
     while True:
         found = NAME.match(text, place)
         if found is None:
@@ -83,7 +83,7 @@ def refuse_unknown(name: str, names: Container[str]) -> None:
 class _Reader:
     """Of one value in a text; places are those of its bytes, and after a value that of the next mark."""
 
-    def __init__(self, text: bytes, name: str, most_rows: int):
+    def __init__(self, text: bytes | bytearray, name: str, most_rows: int):
         self.text, self.name, self.most_rows = text, name, most_rows
 
     def value(self, place: int) -> tuple[Any, int]:
@@ -172,7 +172,7 @@ class _Reader:
             raise Refused(422, "InvalidData", text)
         return np.stack(found), _skipped(self.text, place + 1)
 
-    def json(self, piece: bytes, place: int) -> Any:
+    def json(self, piece: bytes | bytearray, place: int) -> Any:
         """What a piece says."""
         try:
             return from_json(piece)
@@ -184,13 +184,14 @@ class _Reader:
         one = error.errors(include_url=False, include_input=False)[0]
         if one["type"] == "json_invalid":
             return _broken(place)
-        loc = (one["loc"][0] + done, *one["loc"][1:]) if one["loc"] else ()
+        loc = (int(one["loc"][0]) + done, *one["loc"][1:]) if one["loc"] else ()
         return invalid([{**one, "loc": ("body", self.name, *loc)}])
 
 
 def _skipped(text, place):
     """The place after spaces."""
-    return SPACE.match(text, place).end()
+    found = SPACE.match(text, place)
+    return place if found is None else found.end()
 
 
 def _after(text, place, mark):
