@@ -255,3 +255,14 @@ def test_triangular_systems_of_one_column_are_those_of_many(rng, order, dtype):
     assert (found.shape, found.dtype) == ((1, 40), dtype)
     many = linalg.solve_right_transposed(L, B.T.copy(order=order))
     np.testing.assert_allclose(found, many[:1], rtol=0.0, atol=40 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("shape", [(5, 0), (0, 5), (0, 0)])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_sums_of_nothing_are_zero_and_quiet(shape, order, capfd):
+    """Rows that shared variables leave nothing of have a factor without columns."""
+    W = np.empty(shape, order=order)
+    np.testing.assert_array_equal(linalg.gram(W), np.zeros((shape[1], shape[1])))
+    A = np.asfortranarray(np.eye(shape[0]))
+    np.testing.assert_array_equal(linalg.subtract_outer_lower(A, np.asfortranarray(W)), np.eye(shape[0]))
+    assert capfd.readouterr() == ("", "")

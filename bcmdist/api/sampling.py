@@ -265,6 +265,11 @@ def _refuse(settings, samples, chains, hmc):
             f"hmc: expected inputs as they were seen, got noisy_inputs {settings.noisy_inputs}; leave it out, or fit "
             "with it and without samples of hyper-parameters"
         )
+    if settings.partition == "spatial":
+        raise InvalidOption(
+            "hmc: expected --partition chunks, since committees at samples predict without the rows around new points, "
+            "got spatial; leave it out"
+        )
     available = chains * (hmc.iterations - hmc.burn_in)
     if chains < 1 or not 1 <= samples <= available:
         raise InvalidOption(

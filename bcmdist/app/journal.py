@@ -18,8 +18,8 @@ import re
 from pathlib import Path
 
 from bcmdist.errors import JobDamaged, JobNotFound, UnsafeData
-from bcmdist.storage.fields import COUNT, NAMED, NUMBER, TEXT, Kind, each, every, fields, maybe, shown, wrong_fields
 from bcmdist.storage.interface import Storage
+from bcmdist.storage.kinds import COUNT, NAMED, NUMBER, TEXT, Kind, each, every, fields, maybe, shown, wrong_fields
 from bcmdist.storage.locate import open_storage
 
 STATES = {

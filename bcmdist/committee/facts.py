@@ -152,8 +152,9 @@ class Facts:
     """of layers: the `rows` they were trained on, the `evaluations` it took, and of each process the power, the tied
     energy it has reached and the mean log density of rows that were `left_out`, none without any (`powers`,
     `energies`, `densities`); the mean `density` of those that are mixed; all in units of the scaled targets. Of each
-    whose rows have `sites`: the `sweeps`, the `energy` before the last one, None where a cavity was none, how far means
-    `moved` in that as a share or in standard deviations, how many rows it `skipped`, and the density before all, `density_tied`"""
+    whose rows have `sites`: the `sweeps`, their `energy`, None where a cavity was none, how far the last sweep `moved`
+    factors or means (as a share, in standard deviations), how many rows it `skipped`, and the density before all,
+    `density_tied`"""
     input_errors: dict[str, Any] | None = None
     """where inputs were seen with errors: the `rows` that were looked at, the variance of the noise of scaled targets
     `noise_seen` beside inputs as they were seen; by what each of the `beginnings` was judged, None where it failed, of

@@ -7,7 +7,8 @@ import numpy as np
 from bcmdist.committee.fading import Weighting
 from bcmdist.experts.expert import zero_message
 from bcmdist.model.model import Model
-from bcmdist.storage.fields import (
+from bcmdist.storage.fields import check_array, check_fields, damaged
+from bcmdist.storage.kinds import (
     BLOB,
     COUNT,
     NAMED,
@@ -16,9 +17,6 @@ from bcmdist.storage.fields import (
     POSITIVE,
     SEVERAL,
     TEXT,
-    check_array,
-    check_fields,
-    damaged,
     each,
     every,
     fields,

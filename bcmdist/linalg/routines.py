@@ -123,6 +123,8 @@ class Routines:
     def syrk(self, alpha, A, *, C=None, trans=0) -> np.ndarray:
         """Lower triangle of `C + alpha A A'`, or `C + alpha A' A`; overwrites that of C, or makes one with zeros."""
         n, k = A.shape[::-1] if trans else A.shape
+        if A.size == 0:  # which BLAS complains about on standard output
+            return np.zeros((n, n), self.dtype, order="F") if C is None else C
         if n * n * k < self._least:
             onto = {} if C is None else {"beta": 1.0, "c": C, "overwrite_c": 1}
             return self._syrk(alpha, A, trans=trans, lower=1, **onto)

@@ -18,16 +18,14 @@ from bcmdist.model.mean import MEAN_NAMES
 from bcmdist.model.model import CELL_ARRAYS, SCALING_ARRAYS, Model, from_arrays
 from bcmdist.model.scaling import CONSTANT_SHARE
 from bcmdist.model.shared.kinds import FIRST_KIND, KINDS
-from bcmdist.storage.fields import (
+from bcmdist.storage.fields import check_array, check_fields, damaged
+from bcmdist.storage.kinds import (
     COUNT,
     NOT_NEGATIVE,
     NUMBER,
     POSITIVE,
     TEXT,
     Kind,
-    check_array,
-    check_fields,
-    damaged,
     each,
     every,
     fields,

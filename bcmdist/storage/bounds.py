@@ -25,8 +25,8 @@ class Bounds:
 
     def refuse(self, name: str, value: Any) -> None:
         """Raise `InvalidOption` naming an option whose value lies outside or is no such number."""
-        kind = Integral if self.whole else Real
-        if isinstance(value, bool) or not isinstance(value, kind):
+        kinds: tuple = (Integral,) if self.whole else (Real,)
+        if isinstance(value, bool) or not isinstance(value, kinds):
             raise InvalidOption(f"{name}: expected a {self._kind}, got {_shown(value)}; give one {self}")
         if value < self.least or (self.above and value == self.least):
             words = "a number above" if self.above else "at least"
@@ -63,7 +63,7 @@ def declared_bounds(kind: type) -> dict[str, Bounds]:
     return {name: bounds[0] for name, bounds in found.items() if bounds}
 
 
-def refuse_outside(options: Any, named: Callable[[str], str] = str) -> None:
+def refuse_outside(options: object, named: Callable[[str], str] = str) -> None:
     """Raise `InvalidOption` where a number of a dataclass lies outside its bounds.
 
     None, and the texts that a field takes in place of a number, are left to other checks.
@@ -72,7 +72,7 @@ def refuse_outside(options: Any, named: Callable[[str], str] = str) -> None:
     ----------
     named : how errors name a field
     """
-    for name, bounds in declared_bounds(type(options)).items():
+    for name, bounds in declared_bounds(type(options)).items():  # type: ignore[arg-type]  # a class has a hash
         value = getattr(options, name)
         if value is not None and not isinstance(value, str):
             bounds.refuse(named(name), value)

@@ -12,7 +12,7 @@ from typing import Any
 
 from bcmdist.errors import InvalidOption, NotAFile
 from bcmdist.storage.interface import TEMPORARY
-from bcmdist.storage.paths import makes_nothing, room_for
+from bcmdist.storage.paths import leads_nowhere, makes_nothing, room_for
 from bcmdist.storage.unfinished import abandoned, owned
 
 READ_BYTES = 1 << 24  # at a time; arbitrary
@@ -52,6 +52,8 @@ class LocalStorage:
         except NotADirectoryError as error:
             raise _no_folder(folder) from error
         except FileNotFoundError as error:
+            if leads_nowhere(self.url):
+                raise
             raise makes_nothing(self.url) from error
 
     def _put(self, folder, path, data):

@@ -8,17 +8,25 @@ import contextlib
 import io
 import json
 import math
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from bcmdist.errors import CommitRefused, ModelDamaged
+from bcmdist.storage.kinds import (
+    COUNT,
+    NAMED,
+    NOT_NEGATIVE,
+    NUMBER,
+    TEXT,
+    Kind,
+    every,
+    maybe,
+    shown,
+    wrong_fields,
+)
 
-HASH = re.compile(r"[0-9a-f]{64}")
-LONGEST_SHOWN = 40
 RESTORE = "; restore the directory from a copy"
 # Blanks that may stand behind an array, so that the same array is another blob.
 BLANKS, MOST_BLANKS = b" \t", 128
@@ -49,111 +57,12 @@ def read_back(where: str) -> Iterator[None]:
         ) from error
 
 
-@dataclass(frozen=True)
-class Kind:
-    """What a field of a JSON document may hold."""
-
-    words: str
-    holds: Callable[[Any], bool]
-    needed: bool = True
-    """whether it must be there"""
-
-    @property
-    def perhaps(self) -> "Kind":
-        """The same, where it is there."""
-        return Kind(self.words, self.holds, needed=False)
-
-
-def is_number(value) -> bool:
-    """Whether a value is a finite number; true and false are none."""
-    return type(value) in (int, float) and abs(value) < math.inf and math.isfinite(float_of(value))
-
-
-def float_of(value) -> float:
-    """A number as float; infinite where it is too large."""
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
-
-
-def is_hash(value) -> bool:
-    """Whether a value could name a blob."""
-    return isinstance(value, str) and HASH.fullmatch(value) is not None
-
-
-def _whole(least):
-    return lambda value: type(value) is int and least <= value < 2**63
-
-
-TEXT = Kind("a text", lambda value: isinstance(value, str))
-NUMBER = Kind("a finite number", is_number)
-POSITIVE = Kind("a positive number", lambda value: is_number(value) and value > 0)
-NOT_NEGATIVE = Kind("a number of at least 0", lambda value: is_number(value) and value >= 0)
-COUNT = Kind("a whole number of at least 0", _whole(0))
-SEVERAL = Kind("a whole number of at least 1", _whole(1))
-BLOB = Kind("the hash of a blob", is_hash)
-NAMED = Kind("an object", lambda value: isinstance(value, dict))
-
-
-def one_of(names: Iterable[str]) -> Kind:
-    """One of several texts."""
-    return Kind(f"one of {', '.join(names)}", lambda value: isinstance(value, str) and value in names)
-
-
-def nullable(kind: Kind) -> Kind:
-    """Null is as good."""
-    return Kind(f"{kind.words} or null", lambda value: value is None or kind.holds(value))
-
-
-def maybe(kind: Kind) -> Kind:
-    """Null is as good, and nothing at all."""
-    return nullable(kind).perhaps
-
-
-def every(kind: Kind) -> Kind:
-    """A list."""
-    return Kind(f"a list of {kind.words}", lambda value: isinstance(value, list) and all(map(kind.holds, value)))
-
-
-def each(kind: Kind) -> Kind:
-    """An object with any names."""
-    return Kind(
-        f"an object of {kind.words} by name",
-        lambda value: isinstance(value, dict) and all(map(kind.holds, value.values())),
-    )
-
-
-def fields(kinds: Mapping[str, Kind]) -> Kind:
-    """An object in which some names mean something."""
-
-    def holds(value):
-        return isinstance(value, dict) and not any(wrong_fields(value, kinds))
-
-    return Kind("an object of " + ", ".join(kinds), holds)
-
-
-def wrong_fields(document, kinds: Mapping[str, Kind]) -> list[tuple[str, Kind]]:
-    """Names and kinds of what is missing in a document, or is something else."""
-    return [
-        (name, kind)
-        for name, kind in kinds.items()
-        if (kind.needed if name not in document else not kind.holds(document[name]))
-    ]
-
-
 def check_fields(document, kinds: Mapping[str, Kind], where: str) -> None:
     """Raise `ModelDamaged` naming the first field of a document that is missing or of another kind."""
     if not isinstance(document, dict):
         raise damaged(where, NAMED.words, shown(document))
     for name, kind in wrong_fields(document, kinds):
         raise damaged(where, f"{kind.words} as {name}", shown(document[name]) if name in document else "nothing")
-
-
-def shown(value) -> str:
-    """A value, shortened."""
-    text = repr(value)
-    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
 
 
 # --- Bytes ---

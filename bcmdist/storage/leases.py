@@ -25,7 +25,6 @@ from typing import Any
 import psutil
 
 from bcmdist.errors import ModelDamaged, ModelNotFound, NotAFile
-from bcmdist.storage.blobs import canonical_json
 
 LEASE_NAME = re.compile(r"\d{8}-.+")
 
@@ -44,7 +43,7 @@ def hold(store, number: int) -> Iterator[None]:
     """
     name = f"holds/{number:08d}-{uuid.uuid4().hex}"
     try:
-        store.storage.put_if_absent(name, canonical_json(this_process()))
+        store.storage.put_if_absent(name, json.dumps(this_process()).encode())
     except NotAFile:
         raise
     except OSError:  # a disk that can only be read

@@ -36,6 +36,8 @@ def make_folders(path, place) -> None:
         with room_for(place):
             os.makedirs(path, exist_ok=True)
     except FileNotFoundError as error:
+        if leads_nowhere(path):
+            raise
         raise makes_nothing(place) from error
 
 

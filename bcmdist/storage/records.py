@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from bcmdist import __version__
 from bcmdist.errors import ModelDamaged, VersionMismatch
 from bcmdist.storage.blobs import canonical_json, sha256
-from bcmdist.storage.fields import BLOB, NAMED, SEVERAL, TEXT, check_fields, each, every
+from bcmdist.storage.fields import check_fields
+from bcmdist.storage.kinds import BLOB, NAMED, SEVERAL, TEXT, each, every
 
 # 1 had no offsets, and no positions in the ledger; 2 no names, surprises and densities. They are read as if they had
 # none to tell.

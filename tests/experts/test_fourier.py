@@ -341,6 +341,45 @@ def test_rows_outside_the_box_are_refused(fitted, make_data, tmp_path):
     assert GBCM.load(gbcm.url).commit == gbcm.commit
 
 
+@pytest.mark.parametrize("weights", ["few", "many"])
+def test_draws_outside_the_box_have_the_prior(wave, weights, monkeypatch):
+    """Those about a row of the user inside, which is predicted as by quadrature over the two parts of its error."""
+    if weights == "many":
+        monkeypatch.setattr(features, "MOST_FACTORED", 10)
+    gbcm = GBCM.fit(wave[0], WAVES)
+    shared, scaling, belief = gbcm.model.shared, gbcm.model.scaling, gbcm.committee.posterior
+    edge = scaling.x_mean + scaling.x_scale * np.array([shared.high[0] - 0.02, 0.0])
+    spread = scaling.x_scale * np.array([0.1, 0.0])
+    found = gbcm.predict(edge[None], X_variance=spread[None] ** 2)
+    offsets = np.linspace(-6.0, 6.0, 4001)
+    weight = np.exp(-0.5 * offsets**2) / np.exp(-0.5 * offsets**2).sum()
+    X = edge + offsets[:, None] * spread
+    inside = scaling.inputs(X)[:, 0] <= shared.high[0]
+    said = gbcm.predict(X[inside][::10])
+    some = weight[inside][::10] * weight[inside].sum() / weight[inside][::10].sum()
+    prior = only_mean_of(shared, belief)
+    mean = some @ said["mean"] + weight[~inside].sum() * (scaling.y_mean + scaling.y_scale * prior[0])
+    second = some @ (said["variance"] + said["mean"] ** 2) + weight[~inside].sum() * (
+        scaling.y_scale**2 * prior[1] + (scaling.y_mean + scaling.y_scale * prior[0]) ** 2
+    )
+    assert 0.3 < weight[~inside].sum() < 0.5
+    np.testing.assert_allclose(found["mean"][0], mean, atol=0.02 * np.sqrt(second - mean**2))
+    np.testing.assert_allclose(found["variance"][0], second - mean**2, rtol=0.03)
+    with pytest.raises(InvalidData, match="in the box that the model was made for"):
+        gbcm.predict(edge[None] + scaling.x_scale, X_variance=spread[None] ** 2)
+
+
+def only_mean_of(shared, belief):
+    """Mean and variance of f where rows say nothing but of its constant."""
+    if isinstance(belief, FourierBelief):
+        precision = np.eye(shared.size) + belief.precision.without_prior()
+    else:
+        precision = belief.factor @ belief.factor.T
+    b = np.zeros(shared.size)
+    b[-1] = 5.0
+    return 5.0 * belief.mean[-1], GIVEN["kernel.variance"] + b @ np.linalg.solve(precision, b)
+
+
 def test_data_far_from_the_origin_are_predicted(make_data, tmp_path, rng):
     import zarr
 

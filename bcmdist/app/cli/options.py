@@ -57,7 +57,7 @@ def _within(bounds, value, param):
     return value
 
 
-SEED_TYPE = WholeWithin(SEED.least, SEED.most)
+SEED_TYPE = WholeWithin(int(SEED.least), int(SEED.most))
 
 
 class Tls(NamedTuple):

@@ -234,12 +234,15 @@ def submit(served: Served, key: str, asked: NewRows, *, most_rows: int) -> tuple
     """Keep rows, and let a model hear them; as `Served.submit`."""
     refuse_many(len(asked.X), most_rows)
     with served.using() as loaded:
-        X = table(asked.X)[:, taken_columns(loaded.member.model, asked.X, asked.columns)]
+        order = taken_columns(loaded.member.model, asked.X, asked.columns)
+    X = table(asked.X)[:, order]
     given = {name: getattr(asked, name) for name in ("weight", "exposure", "trials", "event")}
     for name, column in {"y": asked.y, **given}.items():
         if column is not None and len(column) != len(X):
             raise InvalidData(f"{name}: expected {len(X)} values, one for each row of X, got {len(column)}; correct it")
     companions = {name: column for name, column in given.items() if column is not None}
+    if asked.X_variance is not None:
+        companions["X_variance"] = _taken(checked_variance(asked.X_variance, len(X), len(asked.X[0])), order)
     return served.submit(key, X, asked.y, **companions)
 
 

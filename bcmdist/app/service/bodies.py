@@ -65,6 +65,9 @@ class NewRows(Body):
     """(n,), numbers, or names of classes"""
     columns: Names | None = None
     """names of the columns of X; as in training by default"""
+    X_variance: Errors | None = None
+    """(n, D), or covariances (n, D, D): of normal errors of X, for a model fitted with noisy inputs; in the order of
+    its columns"""
     weight: Column | None = None
     exposure: Column | None = None
     trials: Column | None = None

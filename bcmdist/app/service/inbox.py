@@ -25,7 +25,7 @@ import numpy as np
 
 from bcmdist.api.gbcm import GBCM
 from bcmdist.data.archive import SUFFIX
-from bcmdist.data.dataset import open_data
+from bcmdist.data.dataset import VARIANCE, open_data
 from bcmdist.data.groups import open_group
 from bcmdist.data.partition import Partition, partitions
 from bcmdist.data.rows import read_all
@@ -68,12 +68,13 @@ class Inbox:
         self._locks = [threading.Lock() for _ in range(LOCKS)]
 
     def receive(self, gbcm: GBCM, key: str, X, y, **companions) -> Received:
-        """Keep the rows of a request: X (n, D), y (n,) in original units, and companions (n,).
+        """Keep the rows of a request: X (n, D), y (n,) in original units, companions (n,), and X_variance (n, D) or
+        (n, D, D), of a model that reads it.
 
         Raises
         ------
         InvalidOption
-            The key is none, or the likelihood does not read a companion.
+            The key is none, or the model does not read a companion.
         ChunkConflict
             Other rows came under the key.
         InvalidData, InvalidDtype, UnsupportedTarget
@@ -174,8 +175,9 @@ def _parts(gbcm, url):
 def _columns(gbcm, X, y, companions):
     """Arrays as they are kept, checked as far as they can be by themselves, and the names in them."""
     model = gbcm.model
-    for name in companions.keys() - {"weight"}:
+    for name in companions.keys() - {"weight", "X_variance"}:
         refuse_unread(model, name)
+    variance = _variance(model, companions.pop("X_variance", None))
     X, y = new_inputs(model, X), np.asarray(y)
     if not len(X) or y.shape != (len(X),):
         raise InvalidData(f"y: expected a target for each of the {len(X)} rows of X, at least one, got {len(y)}")
@@ -183,10 +185,23 @@ def _columns(gbcm, X, y, companions):
     columns = {model.x_name: X, model.y_name: y} | {
         name: np.broadcast_to(np.asarray(column, dtype=float), len(X)) for name, column in companions.items()
     }
+    columns |= variance
     for name, column in columns.items():
         if not np.all(np.isfinite(column)):
             raise InvalidData(f"{name}: expected finite numbers, got others; fill or drop them")
     return columns, Schema(model.schema.columns, classes)
+
+
+def _variance(model, variance):
+    """The array of the errors of inputs by name, or none."""
+    if variance is None:
+        return {}
+    if model.input_errors is None or model.input_errors.variance is not None:
+        raise InvalidOption(
+            "X_variance: expected a model fitted with noisy inputs whose errors stand beside the rows, this one does "
+            "not read it; leave it out"
+        )
+    return {VARIANCE.format(model.x_name): variance}
 
 
 def _targets(y, classes):

@@ -20,31 +20,31 @@ class _Request(Request):
     def __init__(self, request: Request, kind: type[BaseModel] | None):
         super().__init__(request.scope, request.receive)
         self._kind = kind
+        self._whole: bytearray | None = None
 
     async def body(self) -> bytearray:  # type: ignore[override]
         """All of it, in memory that is given back when it was read, whoever still names it."""
-        if not hasattr(self, "_body"):
-            whole = bytearray()
+        if self._whole is None:
+            self._whole = bytearray()
             async for piece in self.stream():
-                whole += piece
-            self._body: Any = whole
-        return self._body
+                self._whole += piece
+        return self._whole
 
     async def json(self) -> Any:
-        kind, body = self._kind, await self.body()
-        named = kind if kind is not None and kind.model_config.get("extra") == "forbid" else None
+        body = await self.body()
+        kind = self._kind if self._kind is not None and self._kind.model_config.get("extra") == "forbid" else None
         if len(body) > SMALL_BYTES:
-            if named is None:
+            if kind is None:
                 text = f"body: expected at most {SMALL_BYTES} bytes of such a request, got {len(body)}; shorten it"
                 raise Refused(413, "TooLarge", text)
             most_rows = self.app.state.service.limits.rows
-            found = await self.scope["large"].run(functools.partial(read_body, named, body, most_rows=most_rows))
+            found = await self.scope["large"].run(functools.partial(read_body, kind, body, most_rows=most_rows))
             body.clear()
             return found
         value = read(body)
-        if named is not None and isinstance(value, dict):
+        if kind is not None and isinstance(value, dict):
             for name in value:
-                refuse_unknown(name, named.model_fields)
+                refuse_unknown(name, kind.model_fields)
         return value
 
 

@@ -56,7 +56,7 @@ def read_object(text: bytes | bytearray, names: Container[str], *, most_rows: in
     if max(text.count(b"["), text.count(b"]")) > 4 * max(most_rows, FEW):  # two tables of so many rows, and some more
         raise _too_many("body", most_rows)
     values: dict[str, Any] = {}
-    place = _after(text, _skipped(text, 0), b"{")
+    place = _after(text, SPACE.match(text).end(), b"{")  # type: ignore[union-attr]
     while True:
         found = NAME.match(text, place)
         if found is None:
@@ -172,7 +172,7 @@ class _Reader:
             raise Refused(422, "InvalidData", text)
         return np.stack(found), _skipped(self.text, place + 1)
 
-    def json(self, piece: bytes | bytearray, place: int) -> Any:
+    def json(self, piece: bytes, place: int) -> Any:
         """What a piece says."""
         try:
             return from_json(piece)
@@ -190,8 +190,9 @@ class _Reader:
 
 def _skipped(text, place):
     """The place after spaces."""
-    found = SPACE.match(text, place)
-    return place if found is None else found.end()
+    spaces = SPACE.match(text, place)
+    assert spaces, "none are spaces too"
+    return spaces.end()
 
 
 def _after(text, place, mark):

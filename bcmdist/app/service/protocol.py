@@ -12,7 +12,6 @@ How long a body may take is limited by `bcmdist.app.service.gate`, and the time 
 """
 
 import asyncio
-from typing import cast
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -112,7 +111,8 @@ class ImpatientProtocol(H11Protocol):
         most = self.limit_concurrency
         if most is None or len(self.connections) < most // SAME_ADDRESS:
             return
-        others = [one for one in cast(set[ImpatientProtocol], self.connections) if one is not self and not one._dropped]
+        others = [one for one in self.connections if isinstance(one, ImpatientProtocol)]
+        others = [one for one in others if one is not self and not one._dropped]
         waiting = [one for one in others if not one._in_progress]
         same = [one for one in waiting if one.client and self.client and one.client[0] == self.client[0]]
         if len(same) >= most // SAME_ADDRESS or len(others) >= most - 1:

@@ -21,7 +21,8 @@ from bcmdist.model.kernels.expected import Expected
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.expected import ExpectedDesign, expected_design
 from bcmdist.model.shared.interface import Arrays, Shared
-from bcmdist.storage.fields import TEXT, check_array, check_fields, damaged
+from bcmdist.storage.fields import check_array, check_fields, damaged
+from bcmdist.storage.kinds import TEXT
 
 SCALE = "weight_scale"
 PREFIX = "basis_"

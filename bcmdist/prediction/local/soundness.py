@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from bcmdist.storage.fields import check_array, damaged, shown
+from bcmdist.storage.fields import check_array, damaged
+from bcmdist.storage.kinds import shown
 
 
 def check_edges(edges, cells, rows, where: str) -> None:

@@ -26,6 +26,7 @@ from bcmdist.data.observations import unweighted
 from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.tasks import predict_rows
 from bcmdist.prediction.uncertain import exact, taylor
+from bcmdist.prediction.uncertain.beyond import latent_of_draws
 
 PATHS = 500
 Step = Callable[[Predictor, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
@@ -128,7 +129,9 @@ def _paths(predictor, state, known, generator):
     drawn = np.empty((n, PATHS, steps))
     for k in range(steps):
         U = np.column_stack([u, np.repeat(known[:, k], PATHS, axis=0)])
-        seen = _observed(predictor, U, *predictor.latent(predictor.model.scaling.inputs(U)))
+        X = predictor.model.scaling.inputs(U)
+        latent = latent_of_draws(predictor, X) if k else predictor.latent(X)
+        seen = _observed(predictor, U, *latent)
         y = seen["observation_mean"] + np.sqrt(seen["observation_variance"]) * generator.standard_normal(len(U))
         drawn[:, :, k] = y.reshape(n, PATHS)
         u = np.column_stack([y, u[:, :-1]])

@@ -70,17 +70,22 @@ class Heartbeat:
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[None]:
-        """Where the connection to the scheduler may be lost: `SchedulerLost`."""
+        """Where a connection may be lost: `SchedulerLost`, unless it was another one than that to the scheduler."""
         try:
             yield
         except (CommClosedError, ClosedClientError) as error:
-            raise self.lost() from error
+            if self._answering() != self._scheduler:
+                raise self.lost() from error
+            raise
 
     def check_scheduler(self) -> None:
         """Raise `SchedulerLost` where the scheduler is gone, or another one answers in its place."""
-        found = self.ask("identity", n_workers=0) if self.client.status == "running" else {"id": None}
-        if found.get("id", self._scheduler) != self._scheduler:  # who does not answer in time may be busy
+        if self.client.status != "running" or self._answering() not in (self._scheduler, None):  # None: it may be busy
             raise self.lost()
+
+    def _answering(self):
+        """Identity of the scheduler that answers; None where none does in time."""
+        return self.ask("identity", n_workers=0).get("id") if self.client.status == "running" else None
 
     def threads(self) -> dict[str, int]:
         """Of each of our workers, by address; {} where the scheduler does not answer in time."""

@@ -102,10 +102,11 @@ class FourierBelief(Belief):
 
     def variances(self, B) -> np.ndarray:
         """b'Lambda^-1 b of each row b of B (n, S), (n,)."""
-        padded = np.zeros((-(-len(B) // ROWS_TOGETHER) * ROWS_TOGETHER, B.shape[1]))
+        count = -(-len(B) // ROWS_TOGETHER)
+        padded = np.zeros((count * ROWS_TOGETHER, B.shape[1]))
         padded[: len(B)] = B
+        blocks = padded.reshape(count, ROWS_TOGETHER, B.shape[1])
         how = {"change": VARIANCE_CHANGE, "most": MOST_STEPS}
-        blocks = padded.reshape(-1, ROWS_TOGETHER, B.shape[1])
         found = [inverse_forms(self.precision, self.precision.root.precondition, some, **how) for some in blocks]
         return np.concatenate([np.zeros(0), *found])[: len(B)]
 

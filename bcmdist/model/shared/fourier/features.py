@@ -25,7 +25,8 @@ from bcmdist.model.shared.fourier.operator import Whitened
 from bcmdist.model.shared.fourier.periods import comes_round
 from bcmdist.model.shared.fourier.toeplitz import Gram, cas_sums, exponential_weights, flipped
 from bcmdist.model.shared.interface import Arrays, Shared
-from bcmdist.storage.fields import POSITIVE, check_array, check_fields, damaged
+from bcmdist.storage.fields import check_array, check_fields, damaged
+from bcmdist.storage.kinds import POSITIVE
 
 # Weights up to which a belief is factored, and exact.
 MOST_FACTORED = 2000
@@ -165,7 +166,7 @@ class Fourier(Shared):
         grids = exponential_weights((v[:, :B] * self.scale).reshape(-1, *self.shape), self.inputs)
         grids = np.concatenate([grids, np.zeros_like(grids[:1])]) if odd else grids
         pairs = wave_values(self.phases(X), grids[::2] + 1j * grids[1::2])
-        found = np.stack([pairs.real, pairs.imag], axis=1).reshape(-1, len(X))[: len(v)]
+        found = np.stack([pairs.real, pairs.imag], axis=1).reshape(len(grids), len(X))[: len(v)]
         return found + v[:, B:] @ self.mean.design(X).T
 
     def beyond(self, lags) -> np.ndarray:
