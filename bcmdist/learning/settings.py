@@ -91,10 +91,10 @@ class Settings:
     """where numbers are predicted: errors as large everywhere, or as large as rows left out say at each input; auto:
     varying where rows left out gain by it"""
     noisy_inputs: Literal["no", "clean", "hmc"] = "no"
-    """whether inputs were seen with normal errors, whose (co)variances an array X_variance beside X tells: clean moves
-    them to where they most probably were, as far as rows left out are predicted better; hmc draws 20 versions of them,
-    and learns the noise better, and without X_variance one variance of errors for each column, in many times the time
-    (both of measurements)"""
+    """whether inputs were seen with normal errors, whose (co)variances an array X_variance beside X tells: clean learns
+    with inputs moved to where they most probably were, as far as rows left out are predicted better; hmc learns with
+    draws of them, finds the noise better, and without X_variance one variance of errors for each column, in several
+    times the time (both of measurements, which then count at 20 draws of their inputs)"""
     precision: Literal["double", "mixed"] = "double"
     """in which experts of Gaussian noise compute: mixed takes some three quarters of the time, moves means by less than
     a thousandth of their standard deviations, and refuses to forget"""

@@ -13,7 +13,8 @@ class InputErrors:
     """How experts go from inputs as they were seen to those that rows were measured at; part of the model."""
 
     way: str
-    """clean: to where they most probably were; hmc: to some draws of where they may have been"""
+    """by what hyper-parameters were learned: clean: inputs where they most probably were; hmc: draws of where they may
+    have been"""
     highest: float
     """noise variance of scaled targets at which cleaning begins, before it is lowered to the likelihood's"""
     variance: tuple[float, ...] | None = None

@@ -47,17 +47,17 @@ class NoisyExpert:
 
 
 def believed_inputs(model: Model, part, rows, obs) -> np.ndarray:
-    """Equally likely versions of the true inputs of a partition, scaled, (K, n, D).
+    """Equally likely versions of the true inputs of a partition, scaled, (K, n, D), whatever the way they were learned.
 
-    Draws begin where cleaning has ended; their seed is that of the model and the content of the rows.
+    Draws begin where cleaning has ended; their seed is that of the model and the content of the rows. The one version
+    where cleaning has ended would be too certain: targets have moved inputs to where both fit, which is no measurement.
+    (Of sin(x) / x, 200 rows with inputs off by .77, eight seeds, 95 % bands of it held the function .63 of the time.)
     """
     errors = model.input_errors
     assert errors is not None, "an expert of models that know of errors"
     seen = Seen(model.scaling.inputs(rows.X), errors.roots(part, rows, model.scaling), obs)
     beliefs = Beliefs(model.shared.kernel, model.shared.mean, model.likelihood)
     steps = cleaned(beliefs, seen, errors.highest)
-    if errors.way == "clean":
-        return seen.at(steps)[None]
     seed = [errors.seed, int(rows.digest[:15], 16)]
     return seen.at(drawn(beliefs, seen, steps, count=DRAWS, burn_in=BURN_IN, seed=seed).steps)
 
