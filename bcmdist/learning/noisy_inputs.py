@@ -2,8 +2,8 @@
 
 It begins where learning from the inputs as they were seen has ended, with too much noise of targets, and goes on in
 rounds: partitions find their inputs at the hyper-parameters of the moment, then these
-climb the evidence of all partitions on their own at the inputs found. Whatever the way, messages are averaged over draws
-of inputs (`bcmdist.experts.inputs.tasks`).
+climb the evidence of all partitions on their own at the inputs found. Whatever the way, messages are averaged over
+draws of inputs (`bcmdist.experts.inputs.tasks`).
 
     clean   inputs of highest density; the noise is lowered from round to round, which the thesis ends where the noise
             is known to be (4.3.1.2). Here rows that are left out say where they are predicted best.
