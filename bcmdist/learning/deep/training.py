@@ -47,7 +47,7 @@ ROWS, BLOCK = 50_000, 2000
 LEFT_OUT = 10  # one of so many blocks is left out, and says which round of steps was best
 # Powers of the factors of rows; predictions mix one process for each. Mean log densities on validation rows, of two
 # splits each of 200 to 400 rows: two layers on seven sets .04 with power 1, .12 with .5, .15 with the one that left-out
-# rows choose, .20 with the equal mixture. One layer on sinc and steps: -2.89 with 1 (which takes noise of .17 for .004),
+# rows choose, .20 with the equal mixture. One layer on sinc and steps: -2.89 with 1 (it takes noise of .17 for .004),
 # -.48 with .5, -.90 chosen, -.52 mixed: left-out rows are too few to see what power 1 overfits.
 POWERS = (1.0, 0.5)
 MESSAGES = 40.0  # that take as long as an evaluation of as many rows
