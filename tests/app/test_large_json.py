@@ -139,10 +139,10 @@ def test_hostile_bodies_are_refused_in_linear_time_and_little_memory(kind):
     """Four times the body takes about four times the time, not sixteen; few objects are made of its bytes."""
 
     def seconds(body):
-        begun = time.perf_counter()
+        begun = time.thread_time()
         with pytest.raises(Refused):
             read_body(Points, body, most_rows=1000)
-        return time.perf_counter() - begun
+        return time.thread_time() - begun
 
     small, large = HOSTILE[kind](50_000), HOSTILE[kind](200_000)
     seconds(small)
