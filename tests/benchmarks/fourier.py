@@ -157,7 +157,7 @@ def main(*, quick=False, rows=10_000_000, tolerance=1e-3):
             "p_eff": gbcm.degrees_of_freedom,
         }
         figures |= {name: told[name] for name in ("mean_error", "steps") if name in told}
-        figures |= held_out(gbcm, field, 2000 if quick else 100_000)
+        figures |= held_out(gbcm, field, 2000 if quick else 10_000)
         write(few, field, max(chunk, rows // 10), chunk)
         both = [GBCM.fit(few, replace(FIT, tolerance=one)) for one in (tolerance, tolerance / 4)]
         figures |= tolerance_gap(*both, 500 if quick else 5000)
