@@ -427,7 +427,7 @@ def test_a_full_disk_is_said_and_left_as_it_was(wiggle, tmp_path, monkeypatch):
     path, *_ = wiggle
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with monkeypatch.context() as patch:
-        patch.setattr(external_sort.tempfile, "mkstemp", _raising_for_runs(external_sort.tempfile.mkstemp, full))
+        patch.setattr(external_sort, "open", _raising_for_runs(full), raising=False)
         with pytest.raises(DiskFull, match=r"expected room for .* MB, got: No space left"):
             GBCM.fit(path, GIVEN, model=tmp_path / "m")
     assert left_in(tmp_path / "m") == ["acknowledged", "blobs", "commits"]
@@ -435,13 +435,13 @@ def test_a_full_disk_is_said_and_left_as_it_was(wiggle, tmp_path, monkeypatch):
     assert left_in(tmp_path / "m") == WHOLE
 
 
-def _raising_for_runs(mkstemp, error):
-    def make(*args, dir=None, **options):
-        if Path(dir).name == "runs":
+def _raising_for_runs(error):
+    def opened(path, mode="r", **options):
+        if Path(path).parent.name == "runs" and "x" in mode:
             raise error
-        return mkstemp(*args, dir=dir, **options)
+        return open(path, mode, **options)
 
-    return make
+    return opened
 
 
 @pytest.mark.slow
