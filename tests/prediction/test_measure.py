@@ -1,5 +1,6 @@
 """How errors are spread, from whole jobs: measured at the end of a fit, told by what arrives, kept with the ledger."""
 
+import contextlib
 import shutil
 from dataclasses import replace
 
@@ -8,12 +9,14 @@ import pytest
 from scipy.stats import norm
 
 from bcmdist import GBCM, IngestOptions, SerialRuntime, Settings
+from bcmdist.committee import snapshot as snapshots
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
-from bcmdist.errors import BcmdistWarning, InvalidOption, ModelDamaged
+from bcmdist.errors import BcmdistWarning, CommitRefused, InvalidOption, ModelDamaged
 from bcmdist.prediction.predictors import PREDICTORS
 from bcmdist.prediction.shape import NORMAL
 from bcmdist.prediction.spread_of import residuals_known
+from bcmdist.storage import commits, segments
 
 GIVEN = Settings(
     kernel="se",
@@ -222,7 +225,7 @@ def test_noise_is_of_regressions(classes, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", ["process", "places", "residuals"])
-def test_a_spread_that_cannot_be_is_told(damage, odd, tmp_path):
+def test_an_error_distribution_that_cannot_be_is_refused_by_writers_and_readers(damage, odd, tmp_path, monkeypatch):
     path, *_ = odd
     gbcm = GBCM.fit(path, GIVEN, model=tmp_path / "model")
     snapshot = gbcm.snapshot
@@ -233,6 +236,11 @@ def test_a_spread_that_cannot_be_is_told(damage, odd, tmp_path):
         entries[0] = replace(entries[0], places=entries[0].places[1:])
     else:
         entries[0] = replace(entries[0], residuals=("1",) * len(entries[0].residuals))
+    with pytest.raises(CommitRefused, match="expected"):
+        snapshot.successor(snapshot.committee, entries, rewrite=True, spread=known)
+    assert GBCM.load(tmp_path / "model").commit == snapshot.commit
+    for module in (commits, segments, snapshots):  # as other software may write it
+        monkeypatch.setattr(module, "read_back", lambda where: contextlib.suppress(ModelDamaged))
     snapshot.successor(snapshot.committee, entries, rewrite=True, spread=known)
     with pytest.raises(ModelDamaged, match="expected"):
         GBCM.load(tmp_path / "model")
