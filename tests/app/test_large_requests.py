@@ -9,7 +9,7 @@ import pytest
 from services import HERE, ask, asked, fitted, httpx, new_rows
 
 from bcmdist import GBCM
-from bcmdist.app.service import routes
+from bcmdist.app.service import json_requests
 from bcmdist.app.service.answers import Refused
 from bcmdist.app.service.app import make_app
 from bcmdist.app.service.asking import Question
@@ -138,26 +138,27 @@ def test_a_large_job_is_refused(models):
 
 
 def test_others_are_answered_while_a_large_body_is_read(models, monkeypatch):
-    """The event loop turns before what was read is looked at."""
-    body, read, question = json.dumps({"X": points(40_000).tolist()}).encode(), threading.Event(), routes.question
+    """Reading waits until the event loop has turned, which it could not do if it read the body itself."""
+    body, read = json.dumps({"X": points(40_000).tolist()}).encode(), json_requests.read_body
+    begun, turned = threading.Event(), threading.Event()
 
-    def noted(*arguments, **how):
-        read.set()
-        return question(*arguments, **how)
+    def waiting(*arguments, **how):
+        begun.set()
+        assert turned.wait(20)
+        return read(*arguments, **how)
 
     async def turns(client):
         task = asyncio.create_task(client.http.post(URL, content=body, headers=JSON))
-        count = 0
         while not task.done():
-            await asyncio.sleep(0)
-            count += not read.is_set()
-        return count, task.result().status_code
+            await asyncio.sleep(0.001)
+            if begun.is_set():
+                turned.set()
+        return task.result().status_code
 
-    monkeypatch.setattr(routes, "question", noted)
+    monkeypatch.setattr(json_requests, "read_body", waiting)
     with asked(models) as client:
-        count, status = client._run(turns(client))
-    assert status == 200
-    assert count > 2000  # some hundred while a thread begins
+        status = client._run(turns(client))
+    assert (status, turned.is_set()) == (200, True)
 
 
 @pytest.mark.parametrize("what", ["predict", "rows"])
