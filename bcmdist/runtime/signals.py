@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -19,26 +20,50 @@ def heeded(*requests) -> tuple[int, ...]:
 def interruptible(*requests) -> Iterator[None]:
     """A context in which requests raise `KeyboardInterrupt`, also those that a shell in the background ignores.
 
-    So do errors that others make of it on its way. It is raised where it can come through (`_deaf`).
+    So do errors that others make of it on its way. It is raised where it can come through (`_deaf`), and once more
+    where a destructor or a callback, whose errors are only printed, has swallowed it.
     """
     told: list[int] = []
 
     def interrupt(number, frame):
         if _deaf(frame):
-            again = threading.Timer(AGAIN_SECONDS, os.kill, (os.getpid(), number))
-            again.daemon = True
-            again.start()
+            _repeat(number)
         else:
             told.append(number)
             raise KeyboardInterrupt
 
-    with _handled_by(interrupt, requests):
+    with _handled_by(interrupt, requests), _repeated_if_swallowed(told):
         try:
             yield
         except Exception as error:
             if told:
                 raise KeyboardInterrupt from error
             raise
+
+
+def _repeat(number):
+    """Make a request once more, soon."""
+    again = threading.Timer(AGAIN_SECONDS, os.kill, (os.getpid(), number))
+    again.daemon = True
+    again.start()
+
+
+@contextlib.contextmanager
+def _repeated_if_swallowed(received):
+    """A context in which the last received request is made once more where its interrupt could not be raised."""
+    before = sys.unraisablehook
+
+    def unraisable(error):
+        if received and isinstance(error.exc_value, KeyboardInterrupt):
+            _repeat(received[-1])
+        else:
+            before(error)
+
+    sys.unraisablehook = unraisable
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 def _deaf(frame):

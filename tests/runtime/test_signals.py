@@ -142,3 +142,19 @@ def test_processes_from_which_a_request_is_withheld():
         process.terminate()
         assert process.wait(10) == -signal.SIGTERM
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_an_interrupt_that_a_destructor_swallows_is_raised_once_more(heeding):
+    class Closing:
+        def __del__(self):
+            signal.raise_signal(signal.SIGINT)
+
+    def close_and_wait():
+        thing = Closing()
+        del thing
+        wait_until(lambda: False, "the interrupt")
+
+    hook = sys.unraisablehook
+    with pytest.raises(KeyboardInterrupt), interruptible(signal.SIGINT):
+        close_and_wait()
+    assert sys.unraisablehook is hook
