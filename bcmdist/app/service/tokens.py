@@ -9,7 +9,6 @@ is written: of several at the same time none loses what another has added or rem
 
 import contextlib
 import datetime
-import fcntl
 import hashlib
 import hmac
 import json
@@ -23,6 +22,11 @@ from dataclasses import asdict, dataclass
 
 from bcmdist.errors import InvalidOption
 from bcmdist.storage.bounds import Bounds
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks: there, change a file by one command at a time
+    fcntl = None  # type: ignore[assignment]
 
 SCOPES = ("read", "ingest", "admin")  # admin may do all
 DAYS = Bounds(0.0, 36_500.0)  # until a token expires
@@ -179,7 +183,8 @@ def _locked(path) -> Iterator[str]:
             f"tokens: expected a file in a directory that is there, got {path}; make its directory, or correct the path"
         ) from error
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)  # until the handle is closed, by whatever end of the process
+        if fcntl is not None:
+            fcntl.flock(handle, fcntl.LOCK_EX)  # until the handle is closed, by whatever end of the process
         yield file
     finally:
         os.close(handle)

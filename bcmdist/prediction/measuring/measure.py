@@ -52,7 +52,7 @@ def measured(snapshot: Snapshot, runtime, *, read=True) -> Snapshot:
             ledger = _left_out(snapshot, runtime)
             if ledger is snapshot.ledger:
                 return snapshot
-        spread = _settled(snapshot, ledger)
+        spread = _error_distribution(snapshot, ledger)
     return _with(snapshot, ledger, spread, stages)
 
 
@@ -66,7 +66,7 @@ def measured_anew(snapshot: Snapshot, runtime) -> Snapshot:
         readable = {part.key for part in readable_partitions(snapshot)}
         blank = [replace(e, **BLANK) if e.key in readable and not e.arrival else e for e in snapshot.ledger]
         ledger = _left_out(replace(snapshot, ledger=tuple(blank)), runtime)
-        spread = _settled(snapshot, ledger)
+        spread = _error_distribution(snapshot, ledger)
     return _with(snapshot, ledger, spread, stages)
 
 
@@ -114,7 +114,7 @@ def _left_out(snapshot, runtime):
     )
 
 
-def _settled(snapshot, ledger) -> dict:
+def _error_distribution(snapshot, ledger) -> dict:
     """What the residuals of a ledger say of the scale of errors, as the fact `spread`."""
     residuals = residuals_known(snapshot.facts, ledger, snapshot.facts.method)
     known = {"rows": snapshot.committee.total.rows, "gain": None, "gain_error": None, "process": None}
