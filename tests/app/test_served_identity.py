@@ -2,12 +2,15 @@
 
 import json
 import shutil
+import threading
+import time
 
 import numpy as np
 import pytest
 from services import asked, fitted, new_rows, send
 
 from bcmdist import GBCM
+from bcmdist.app.service import served
 from bcmdist.app.service.answers import Refused
 from problems import assert_same_committee
 
@@ -86,6 +89,27 @@ def test_rows_reach_a_model_that_was_replaced_a_moment_ago(models, fitted_once):
         answer = send(client, new_rows(), "a")
     assert answer.status_code == 200, answer.text
     assert GBCM.load(models / "wave").committee.total.rows == 90
+
+
+def test_rows_reach_a_model_that_was_replaced_after_a_renewal_had_looked(models, fitted_once, monkeypatch):
+    version, looked, go_on = served.newest_version, threading.Event(), threading.Event()
+
+    def slow_version(url):
+        found = version(url)
+        looked.set()
+        assert go_on.wait(30)
+        return found
+
+    with asked(models) as client:
+        monkeypatch.setattr(served, "newest_version", slow_version)
+        renewal = threading.Thread(target=client.service.catalogue["wave"].renew)
+        renewal.start()
+        assert looked.wait(30)
+        put_in_place(models, fitted_once / "other")
+        threading.Timer(0.2, go_on.set).start()
+        answer = send(client, new_rows(), "a")
+        renewal.join()
+    assert answer.status_code == 200, answer.text
 
 
 def test_rows_that_wait_while_their_model_is_replaced_are_to_be_sent_again(models, fitted_once, monkeypatch):
@@ -225,6 +249,16 @@ def test_rows_that_were_forgotten_are_absorbed_again_when_they_are_sent_again(mo
     assert_same_committee(GBCM.load(models / "wave").committee, after.committee)
 
 
+def sent(client, rows, key):
+    """The answer to rows, as of a client that sends them again while their model is being replaced."""
+    for _ in range(100):
+        answer = send(client, rows, key)
+        if answer.status_code not in (404, 503):
+            break
+        time.sleep(0.05)
+    return answer
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_any_order_of_rows_copies_restorations_and_forgetting(models, fitted_once, tmp_path, seed):
@@ -240,7 +274,7 @@ def test_any_order_of_rows_copies_restorations_and_forgetting(models, fitted_onc
             gbcm = GBCM.load(models / "wave")
             if act == "send":
                 key = int(rng.integers(8))
-                answer = send(client, new_rows(key, rows=10 + key), f"k{key}")
+                answer = sent(client, new_rows(key, rows=10 + key), f"k{key}")
                 assert answer.status_code == 200, answer.text
                 assert answer.headers["Idempotent-Replayed"] == ("true" if key in keys else "false")
                 keys |= {key}

@@ -57,6 +57,7 @@ class Served:
     def __init__(self, name: str, url: str, rows_url: str):
         self.name, self.url = name, url
         self._lock, self._changing = threading.Lock(), threading.Lock()
+        self._committing = False
         self._users: dict[Loaded, int] = {}
         """requests that go on, by the state they began with"""
         self._newest = load(url)
@@ -142,7 +143,7 @@ class Served:
         ------
         ModelNotFound, ModelDamaged, VersionMismatch, StorageUnreachable
         """
-        if not self._changing.acquire(blocking=False):  # a commit of ours is on its way, and is taken then
+        if not self._changing.acquire(blocking=not self._committing):  # the state of our own commit is taken after it
             return False
         try:
             return self._renewed()
@@ -190,7 +191,7 @@ class Served:
         CommitConflict
             Another model has taken the place of the one that they were sent to.
         """
-        with self._changing:
+        with self._changing, self._commits_now():
             self._renewed()
             for left in reversed(range(TRIES)):
                 try:
@@ -204,6 +205,15 @@ class Served:
                         self.name,
                         type(error).__name__,
                     )
+
+    @contextlib.contextmanager
+    def _commits_now(self):
+        """Say to those who would renew the state that a commit of ours does."""
+        self._committing = True
+        try:
+            yield
+        finally:
+            self._committing = False
 
     def _committed(self, requests):
         with self.using() as loaded, SerialRuntime() as runtime:
