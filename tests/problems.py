@@ -18,8 +18,8 @@ from bcmdist.data.sources.listed import Listed
 from bcmdist.errors import ModelDamaged
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.message import zero
+from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.learning.fourier import waves
-from bcmdist.learning.known import Known
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
@@ -59,7 +59,7 @@ def make_waves(kernel, inputs, *, tolerance=1e-3, mean="constant", extent=1.0):
     """Waves for a box about 0, half as wide along the last input as along the first."""
     low = -extent * np.linspace(1.0, 0.5, inputs)
     return waves(
-        Known(
+        BasisInputs(
             sample=np.zeros((0, inputs)),
             targets=None,
             noise=np.ones(0),

@@ -21,8 +21,8 @@ from bcmdist.data.tables.column import of_numpy
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.evidence import local_evidence
-from bcmdist.learning.given import with_given
-from bcmdist.learning.levels import COLUMN, LEVEL, shared_by
+from bcmdist.learning.category_lengthscales import COLUMN, LEVEL, shared_by
+from bcmdist.learning.fixed_parameters import with_hyperparameters
 from bcmdist.learning.point import Point, expanded, moved, moves_of, prior_shares, theta_of
 from bcmdist.learning.search import EFFORTS, _Search, learn
 from bcmdist.model.kernels import parse_kernel
@@ -152,12 +152,12 @@ def test_the_lengthscales_of_all_inputs_may_still_move_together():
 
 def test_one_lengthscale_a_column_may_be_given():
     kernel, likelihood = parse_kernel("se", inputs=6), Gaussian(0.1)
-    given, _ = with_given(kernel, likelihood, {"kernel.lengthscale": [1.0, 2.0, 3.0]}, groups=GROUPS)
+    given, _ = with_hyperparameters(kernel, likelihood, {"kernel.lengthscale": [1.0, 2.0, 3.0]}, groups=GROUPS)
     np.testing.assert_array_equal(given.parameters["lengthscale"], [1.0, 2.0, 2.0, 2.0, 2.0, 3.0])
     with pytest.raises(InvalidOption, match=r"one positive number or 6 or 3, one a column, of them, got \[1.0, 2.0\]"):
-        with_given(kernel, likelihood, {"kernel.lengthscale": [1.0, 2.0]}, groups=GROUPS)
+        with_hyperparameters(kernel, likelihood, {"kernel.lengthscale": [1.0, 2.0]}, groups=GROUPS)
     with pytest.raises(InvalidOption, match=r"one positive number or 6 of them, got \[1.0, 2.0, 3.0\]"):
-        with_given(kernel, likelihood, {"kernel.lengthscale": [1.0, 2.0, 3.0]})
+        with_hyperparameters(kernel, likelihood, {"kernel.lengthscale": [1.0, 2.0, 3.0]})
 
 
 def test_chains_have_one_coordinate_for_a_category(rng):

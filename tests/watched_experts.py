@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 
-from bcmdist.experts.tasks import Expert
+from bcmdist.experts.contributions import Expert
 from bcmdist.prediction.arrivals.tasks import Withheld
 
 RUNS = "BCMDIST_TEST_RUNS"

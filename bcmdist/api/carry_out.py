@@ -25,9 +25,9 @@ from bcmdist.data.dataset import open_data
 from bcmdist.data.outputs import refuse_existing
 from bcmdist.data.tables.writing import refuse_csv_safe
 from bcmdist.errors import InvalidOption, InvalidRequest
-from bcmdist.learning.wanted import wanted_partitions
+from bcmdist.learning.prediction_inputs import prediction_partitions
 from bcmdist.prediction.scoring.scores import Scores
-from bcmdist.runtime.signals import noting
+from bcmdist.runtime.signals import deferred_interrupts
 from bcmdist.runtime.threads import one_thread
 
 Work = Callable[[Any], dict]
@@ -85,7 +85,7 @@ def _fit(request: FitRequest) -> Iterator[Work]:
 @contextlib.contextmanager
 def _fitting(request: FitRequest, started) -> Iterator[Work]:
     settings = request.settings
-    wanted_partitions(settings, open_data(request.data, x=settings.x, y=settings.y))
+    prediction_partitions(settings, open_data(request.data, x=settings.x, y=settings.y))
     how: Callable = GBCM.prepare if request.prepare_only else GBCM.fit
     if request.hyperparameters == "hmc":
         how = functools.partial(sample_posterior, samples=request.samples, chains=request.chains)
@@ -120,7 +120,7 @@ def _ingest(request: IngestRequest) -> Iterator[Work]:
         source.lag(None)  # is it there?
 
         def work(runtime):
-            with noting(told) if watch else contextlib.nullcontext():
+            with deferred_interrupts(told) if watch else contextlib.nullcontext():
                 options = replace(request.options, stop=lambda: bool(told) or request.options.stop())
                 after, report = before.ingest(source, options, runtime=runtime)
             return {

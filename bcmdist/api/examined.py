@@ -13,8 +13,8 @@ from bcmdist.data.dataset import Dataset
 from bcmdist.prediction import datasets
 from bcmdist.prediction.in_memory import predict
 from bcmdist.prediction.predictors import PREDICTORS, chosen_method
+from bcmdist.prediction.scored_rows import score_again
 from bcmdist.prediction.scoring.judged import Judged
-from bcmdist.prediction.tasks import judge_again
 from bcmdist.runtime.interface import Runtime
 
 
@@ -93,7 +93,7 @@ class Alone(Examined):
 
     def judged_again(self, several: Sequence[Judged], method) -> list[Judged]:
         predictor = PREDICTORS[method].of_snapshot(self.snapshot)
-        return [judge_again(predictor, rows) for rows in several]
+        return [score_again(predictor, rows) for rows in several]
 
     def predicted(self, X, method) -> dict[str, np.ndarray]:
         return predict(self.snapshot, X, method=method)

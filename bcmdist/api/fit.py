@@ -4,7 +4,7 @@ import contextlib
 
 from bcmdist.api.places import placed, places
 from bcmdist.committee import passes, revision
-from bcmdist.committee.cells import heard_in_cells
+from bcmdist.committee.cells import absorbed_in_cells
 from bcmdist.committee.facts import Facts
 from bcmdist.committee.ingest.loop import ingest
 from bcmdist.committee.ingest.options import IngestOptions, IngestReport
@@ -64,7 +64,7 @@ def absorb(snapshot: Snapshot, parts, runtime: Runtime, *, same_rows="warn") -> 
 
 def _heard(snapshot, parts, runtime, *, same_rows="warn"):
     """With partitions heard, and probabilities of classes."""
-    heard = {entry.key for entry in snapshot.ledger} | heard_in_cells(snapshot)
+    heard = {entry.key for entry in snapshot.ledger} | absorbed_in_cells(snapshot)
     parts = [part for part in dict.fromkeys(snapshot.named(parts)) if part.key not in heard]
     snapshot.refuse_unlike(parts)
     refuse_overlap(parts, heard)

@@ -19,7 +19,7 @@ from bcmdist.errors import InvalidData, InvalidOption
 from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.predictors import predictor_of
 from bcmdist.prediction.uncertain import forecast as steps_ahead
-from bcmdist.prediction.uncertain.ways import chosen_way
+from bcmdist.prediction.uncertain.input_uncertainty import chosen_way
 from bcmdist.runtime.threads import one_thread
 from bcmdist.storage.paths import make_folders
 from bcmdist.storage.unfinished import partial
@@ -128,7 +128,7 @@ def _named_table(file) -> Named:
     return table
 
 
-def known_ahead(snapshot: Snapshot, series: Series, ahead, steps) -> np.ndarray:
+def future_inputs(snapshot: Snapshot, series: Series, ahead, steps) -> np.ndarray:
     """Inputs of each step beside the last values, (n, steps, D - L), of a table of rows that are still to come.
 
     Raises
@@ -143,7 +143,7 @@ def known_ahead(snapshot: Snapshot, series: Series, ahead, steps) -> np.ndarray:
         return np.empty((len(series.names), steps, 0))
     if not is_table(ahead):
         raise InvalidOption(f"--ahead: expected a table, got {ahead}; save a .csv or .parquet file")
-    found = Lagged(_named_table(ahead), lags, series.id, ahead=True).known_ahead(series.names.tolist(), steps)
+    found = Lagged(_named_table(ahead), lags, series.id, ahead=True).future_inputs(series.names.tolist(), steps)
     return series.inputs_ahead(found)
 
 
@@ -204,10 +204,10 @@ def forecast_table(snapshot: Snapshot, data=None, *, steps, ahead=None, id=None,
 
     Raises
     ------
-    As `last_values`, `known_ahead` and `forecast`.
+    As `last_values`, `future_inputs` and `forecast`.
     """
     series = last_values(snapshot, data, id=id)
-    known = known_ahead(snapshot, series, ahead, steps)
+    known = future_inputs(snapshot, series, ahead, steps)
     found = forecast(snapshot, series.last, steps, known=known, method=method, way=way, seed=seed)
     columns = {} if series.id is None else {series.id: np.repeat(series.names, steps)}
     columns |= {"step": np.tile(np.arange(1, steps + 1), len(series.names))}

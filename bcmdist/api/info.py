@@ -8,7 +8,7 @@ from bcmdist.api.advice import advice, errors
 from bcmdist.api.relevance import features, lengthscales
 from bcmdist.committee import passes
 from bcmdist.committee.cells import rows_outside
-from bcmdist.committee.ingest.behind import lags
+from bcmdist.committee.ingest.lag_meter import lags
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.model.model import named_parameters
 from bcmdist.prediction.arrivals.drift import told

@@ -42,10 +42,10 @@ from bcmdist.prediction.mixtures.tasks import (
     stacked,
 )
 from bcmdist.prediction.predictors import chosen_method
+from bcmdist.prediction.scored_rows import with_class_names
 from bcmdist.prediction.scoring.judged import Judged
 from bcmdist.prediction.scoring.scores import Scores
-from bcmdist.prediction.tasks import with_class_names
-from bcmdist.prediction.uncertain.ways import chosen_way
+from bcmdist.prediction.uncertain.input_uncertainty import chosen_way
 from bcmdist.runtime.interface import Runtime
 from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.storage.commits import Reference, record_digest

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bcmdist.api.given import Given, Rows
+from bcmdist.api.in_memory_rows import InMemoryRows, Rows
 from bcmdist.data.schema import UNNAMED, Schema
 from bcmdist.errors import InvalidOption
 from bcmdist.learning.settings import Settings
@@ -23,7 +23,7 @@ def asked(source, y, settings, companions) -> tuple[Any, Settings]:
     if isinstance(y, Settings):
         y, settings = None, y
     if y is not None:
-        source = Given(source, y, companions or {})
+        source = InMemoryRows(source, y, companions or {})
     elif companions:
         raise InvalidOption("companions: expected rows X and y that they stand beside, got a place; store them there")
     return source, settings or Settings()
@@ -41,8 +41,8 @@ def places(source, model) -> tuple[tuple[Scratch, ...], Any, Any]:
 def placed(source, *, like: Schema = UNNAMED) -> tuple[tuple[Scratch, ...], Any]:
     """What must be kept alive, and the URL of rows: of a place, or of (X, y), a table as in training (`like`)."""
     if isinstance(source, tuple):
-        source = Given(*source)
-    if isinstance(source, Given) and like.coding:
+        source = InMemoryRows(*source)
+    if isinstance(source, InMemoryRows) and like.coding:
         source = replace(source, coding=like.coding)
     if not isinstance(source, Rows):
         return (), source

@@ -4,14 +4,14 @@ from bcmdist.committee.fading import weights
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import InvalidData, InvalidOption
 from bcmdist.storage.commits import CELL_DATA
-from bcmdist.storage.ledger import heard_pieces
+from bcmdist.storage.ledger import absorbed_pieces
 from bcmdist.storage.urls import on_objects
 
 
-def heard_in_cells(snapshot: Snapshot) -> set[str]:
+def absorbed_in_cells(snapshot: Snapshot) -> set[str]:
     """Keys of the partitions as surveyed whose rows have been heard in the order of cells."""
     array = snapshot.facts.cells.array
-    if array is None or not len(heard_pieces(weights(snapshot.facts.fading, snapshot.ledger), array)):
+    if array is None or not len(absorbed_pieces(weights(snapshot.facts.fading, snapshot.ledger), array)):
         return set()
     return set(snapshot.surveyed)
 
@@ -33,13 +33,13 @@ def outside_in_words(rows: int, total: int) -> str:
     )
 
 
-def refuse_heard_in_cells(snapshot: Snapshot, parts) -> None:
+def refuse_absorbed_in_cells(snapshot: Snapshot, parts) -> None:
     """Raise `InvalidData` where cells are to be heard whose rows somebody has ingested as they are stored."""
     if any(part.data.url == f"{snapshot.url}/{CELL_DATA}" for part in parts):
-        refuse_heard_as_stored(snapshot)
+        refuse_absorbed_as_stored(snapshot)
 
 
-def refuse_heard_as_stored(snapshot: Snapshot) -> None:
+def refuse_absorbed_as_stored(snapshot: Snapshot) -> None:
     """Raise `InvalidData` where rows were ingested as they are stored: in the order of cells they would count twice."""
     heard = [entry.key for entry in snapshot.ledger if entry.key in snapshot.surveyed]
     if heard:

@@ -22,12 +22,12 @@ from bcmdist.committee.fading import weights
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition, from_keys
 from bcmdist.errors import BcmdistWarning, DataNotFound
-from bcmdist.experts.tasks import EPExpert, RunningExpert
+from bcmdist.experts.contributions import EPExpert, RunningExpert
 from bcmdist.model.model import Model
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import BlobReference
 from bcmdist.storage.fields import damaged
-from bcmdist.storage.ledger import RUNNING, Entry, has_place, named_range
+from bcmdist.storage.ledger import RUNNING, Entry, named_range, names_location
 
 # A pass is the last when no prediction moves by more than this share of its standard deviation. Newton
 # doubles the digits with each pass, so that the error left is about its square.
@@ -111,7 +111,7 @@ def refine(snapshot: Snapshot, runtime, *, most: int | None = None, tolerance=TO
     likelihood = snapshot.model.likelihood
     if likelihood.exact or likelihood.needs_calibration or snapshot.facts.linearise == RUNNING or not snapshot.ledger:
         return snapshot
-    parts = heard_partitions(snapshot)
+    parts = absorbed_partitions(snapshot)
     values, halvings = _balanced(snapshot.committee.posterior.mean, likelihood), 0
     at = snapshot.facts.linearised_at
     previous = snapshot.store.get_array(at) if at else None
@@ -135,7 +135,7 @@ def refine(snapshot: Snapshot, runtime, *, most: int | None = None, tolerance=TO
         evidence = log_evidence(snapshot.model, snapshot.facts, entries, committee)
         done = (*done, Pass(number, change, evidence, halvings))
         snapshot = snapshot.successor(committee, entries, rewrite=True, stages=stages, passes=done, **facts)
-        parts = heard_partitions(snapshot)
+        parts = absorbed_partitions(snapshot)
         values, previous, halvings = _balanced(moved, likelihood), values, 0
     if most is None and not within(done[-1], tolerance):
         warnings.warn(
@@ -160,7 +160,7 @@ def _next_pass(snapshot, parts, values, runtime, *, label):
         slow = len(changes) > 1 and changes[-1] > SLOW_SHARE * changes[-2]
         with snapshot.store.transient({"eta": total.eta, "precision": total.precision}) as references:
             task = EPExpert(snapshot.reference, **references, step=DAMPED_STEP if slow else 1.0)
-            return snapshot.hear_with(task, parts, runtime, label=label), NO_OBJECTIVE
+            return snapshot.messages_of(task, parts, runtime, label=label), NO_OBJECTIVE
     at = BlobReference(snapshot.url, snapshot.store.put_arrays({"at": values})["at"])
     heard = snapshot.hear(parts, runtime, at=at, label=label)
     objective = heard.objective - 0.5 * float(np.vdot(values, values))
@@ -192,21 +192,21 @@ def absorb_in_turn(snapshot: Snapshot, parts, runtime) -> Snapshot:
             belief = committee.posterior
             with snapshot.store.transient({"mean": belief.mean, "factor": belief.factor}) as references:
                 task = RunningExpert(snapshot.reference, **references)
-                heard = snapshot.hear_with(task, [part], runtime, label=f"expert {done + 1} of {len(parts)}")
+                heard = snapshot.messages_of(task, [part], runtime, label=f"expert {done + 1} of {len(parts)}")
             committee = committee.absorb(heard.message)
             entries += heard.entries.values()
     return snapshot.successor(committee, entries, stages=stages, **first_pass(snapshot.facts))
 
 
-def heard_partitions(snapshot: Snapshot) -> list[Partition]:
+def absorbed_partitions(snapshot: Snapshot) -> list[Partition]:
     """The partitions of the ledger, with the weights at which they count."""
     return _partitions(snapshot, snapshot.ledger)
 
 
 def readable_partitions(snapshot: Snapshot) -> list[Partition]:
-    """Those of them whose rows have a place (`has_place`) where there is a data set, in the order of their keys."""
+    """Absorbed partitions whose rows can be read again (`names_location`), in the order of their keys."""
     found: list[Partition] = []
-    placed = sorted((entry for entry in snapshot.ledger if has_place(entry.key)), key=_array_and_start)
+    placed = sorted((entry for entry in snapshot.ledger if names_location(entry.key)), key=_array_and_start)
     for _, entries in itertools.groupby(placed, key=lambda entry: _array_and_start(entry)[0]):
         with contextlib.suppress(DataNotFound):
             found += _partitions(snapshot, list(entries))

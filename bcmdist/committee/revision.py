@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from bcmdist.committee import passes
-from bcmdist.committee.cells import heard_in_cells
+from bcmdist.committee.cells import absorbed_in_cells
 from bcmdist.committee.facts import Cells
 from bcmdist.committee.fading import weights
 from bcmdist.committee.snapshot import Snapshot
@@ -231,9 +231,9 @@ def merge(one: Snapshot, other: Snapshot, model) -> Snapshot:
                 f"{shared[entry.digest]}); forget it in one of them"
             )
     for cells, stored in ((one, other), (other, one)):
-        in_cells = heard_in_cells(cells)
+        in_cells = absorbed_in_cells(cells)
         again = [entry.key for entry in stored.ledger if entry.key in in_cells]
-        if again or (in_cells and heard_in_cells(stored)):
+        if again or (in_cells and absorbed_in_cells(stored)):
             raise ModelsDiffer(
                 f"{stored.url}: expected rows that {cells.url} has not heard, it has heard them in the order of cells "
                 f"({(again or sorted(in_cells))[0]}); forget them in one of them"
@@ -251,7 +251,7 @@ def merge(one: Snapshot, other: Snapshot, model) -> Snapshot:
     facts = facts.changed(**{name: fact and fact | {"rows": 0} for name, fact in outdated.items()})
     if base.facts.method == "local":
         facts = facts.changed(method="committee")
-    arrays = [snapshot.facts.cells.array for snapshot in (one, other) if heard_in_cells(snapshot)]
+    arrays = [snapshot.facts.cells.array for snapshot in (one, other) if absorbed_in_cells(snapshot)]
     if arrays:
         facts = facts.changed(cells=Cells(array=arrays[0]))  # by which its rows are known
     facts = facts.changed(surveyed=store.put_segment(list(surveyed.values())), job="merge")

@@ -21,8 +21,8 @@ from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import Partition
 from bcmdist.data.schema import UNNAMED, warn
 from bcmdist.errors import CommitConflict, InvalidData, ModelNotFound, NotFinite
+from bcmdist.experts.contributions import Contribution, EPExpert, Expert
 from bcmdist.experts.inputs.tasks import NoisyExpert
-from bcmdist.experts.tasks import Contribution, EPExpert, Expert
 from bcmdist.model.model import Model
 from bcmdist.runtime.task import Task
 from bcmdist.runtime.timing import StageTimer
@@ -164,7 +164,7 @@ class Snapshot:
 
         `at`: reference of the shared values given which rows are linearised; each expert's own mode by default.
         """
-        return self.hear_with(self.expert(at), parts, runtime, label=label)
+        return self.messages_of(self.expert(at), parts, runtime, label=label)
 
     def expert(self, at=None) -> Task:
         """What makes messages of partitions under this model; `at` as of `hear`."""
@@ -172,7 +172,7 @@ class Snapshot:
             return NoisyExpert(self.reference)
         return EPExpert(self.reference) if self.facts.approximation == "ep" else Expert(self.reference, at)
 
-    def hear_with(self, task, parts, runtime, *, label) -> Contribution:
+    def messages_of(self, task, parts, runtime, *, label) -> Contribution:
         """As `hear`, by another kind of expert.
 
         Raises

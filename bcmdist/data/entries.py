@@ -16,7 +16,7 @@ import uuid
 import numpy as np
 
 from bcmdist.data.reader import EntryShape
-from bcmdist.data.redis import ENTRY, REMEMBERED, patiently, place_of
+from bcmdist.data.redis import ENTRY, REMEMBERED, patiently, redis_stream
 from bcmdist.data.values import as_float
 from bcmdist.errors import InvalidData, InvalidOption, MissingChunk, MissingExtra, UnsafeData
 
@@ -74,7 +74,7 @@ def publish(url, X, y, *, rows_per_entry=1000, **companions) -> list[str]:
     ------
     InvalidOption, MissingExtra, SourceUnreachable
     """
-    place, ids = place_of(url), []
+    place, ids = redis_stream(url), []
     for start in range(0, len(X), rows_per_entry):
         rows = slice(start, start + rows_per_entry)
         data = encode(X[rows], y[rows], **{name: values[rows] for name, values in companions.items()})
@@ -130,7 +130,7 @@ class StreamEntries:
 
     @staticmethod
     def named(url) -> str:
-        return place_of(url).url
+        return redis_stream(url).url
 
     @staticmethod
     def shape(url, x, y, companions) -> EntryShape:
@@ -146,9 +146,9 @@ def _payload(url):
     match = ENTRY.fullmatch(str(url))
     if match is None:
         raise InvalidOption(
-            f"data: expected a Zarr data set, {place_of(url).url} is a stream; `bcmdist ingest` hears it"
+            f"data: expected a Zarr data set, {redis_stream(url).url} is a stream; `bcmdist ingest` hears it"
         )
-    place, number = place_of(match["stream"]), match["id"]
+    place, number = redis_stream(match["stream"]), match["id"]
     found = patiently(place, lambda client: client.xrange(place.stream, number, number))
     return found[0][1] if found else None
 

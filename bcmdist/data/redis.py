@@ -25,7 +25,7 @@ ENTRY = re.compile(r"(?P<stream>rediss?://.+)\[(?P<id>\d+-\d+)\]", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Place:
+class RedisStream:
     """A stream of a server."""
 
     server: str
@@ -37,7 +37,7 @@ class Place:
         return f"{self.server}/{self.stream}"
 
 
-def place_of(url) -> Place:
+def redis_stream(url) -> RedisStream:
     """The stream that redis://[USER:PASSWORD@]HOST[:PORT][/DB]/STREAM names; the password is kept for this process.
 
     Raises
@@ -60,7 +60,7 @@ def place_of(url) -> Place:
     if parts.password is not None:
         _logins[server] = (unquote(parts.username) if parts.username else None, unquote(parts.password))
         connect.cache_clear()
-    return Place(server, stream)
+    return RedisStream(server, stream)
 
 
 @lru_cache
@@ -93,7 +93,7 @@ def _redis():
     return redis
 
 
-def patiently(place: Place, command) -> Any:
+def patiently(place: RedisStream, command) -> Any:
     """Value of `command(client)`; again, for up to `PATIENCE` seconds, where the server does not answer.
 
     A command whose answer is lost runs twice: give one for which that is no harm.

@@ -117,7 +117,7 @@ def recoded(found: Schema, wanted: Schema) -> tuple[int, ...]:
     """Numbers in a model of the classes of a data set; () where as they are, or where one has no names."""
     if not found.classes or not wanted.classes or found.classes == wanted.classes:
         return ()
-    known = {name: number for number, name in enumerate(known_classes(found, wanted))}
+    known = {name: number for number, name in enumerate(merged_classes(found, wanted))}
     return tuple(known[name] for name in found.classes)
 
 
@@ -128,7 +128,7 @@ def with_two_classes(schema: Schema) -> Schema:
     )
 
 
-def known_classes(found: Schema, wanted: Schema) -> tuple[str, ...]:
+def merged_classes(found: Schema, wanted: Schema) -> tuple[str, ...]:
     """A model's classes, and after them those that only a data set has."""
     return (*wanted.classes, *(name for name in found.classes if name not in wanted.classes))
 

@@ -80,7 +80,7 @@ class Augmented(Kept):
 
     def expert_bytes(self, rows, shared, *, kernels, laplace, classes, coupled) -> float:
         how = {"kernels": kernels, "laplace": laplace, "classes": classes, "coupled": coupled}
-        return 2 * memory.apart_expert_bytes(rows, shared, **how)
+        return 2 * memory.independent_expert_bytes(rows, shared, **how)
 
 
 def support(rows: int, count: int) -> np.ndarray:

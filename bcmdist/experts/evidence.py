@@ -132,7 +132,7 @@ def posterior_variance(K, L, w, T) -> np.ndarray:
     return variance
 
 
-def has_own_hessian(likelihood) -> bool:
+def has_separate_hessian(likelihood) -> bool:
     """Whether the Hessian is another function than the curvature."""
     return type(likelihood).hessian is not OneProcess.hessian
 
@@ -142,7 +142,7 @@ def corrected_mode_shift(x, K, T, likelihood, obs, f) -> np.ndarray:
 
     That is x - T K x where h = w. Elsewhere h may be negative, and the system is solved as it is.
     """
-    if not has_own_hessian(likelihood):
+    if not has_separate_hessian(likelihood):
         return x - T @ (K @ x)
     return np.linalg.solve(np.eye(len(K)) + likelihood.hessian(obs, f)[:, None] * K, x)
 

@@ -16,7 +16,7 @@ from bcmdist.errors import InvalidOption
 from bcmdist.experts import deep, fourier, softmax
 from bcmdist.experts.laplace import laplace_message, laplace_mode, log_joint, step_message
 from bcmdist.experts.message import Message, stacked, zero
-from bcmdist.experts.residual import Residual, kind_of, refuse_classes_together
+from bcmdist.experts.residual import Residual, kind_of, refuse_coupled_classes
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.belief import Belief
 from bcmdist.model.shared.deep import Deep
@@ -108,7 +108,7 @@ def running_message(shared: Shared, likelihood: Likelihood, X, obs: Observations
 
 def _kind(shared, likelihood):
     """What these experts do with the rest; `InvalidOption` where the likelihood cannot do with it."""
-    refuse_classes_together(shared.residual, likelihood)
+    refuse_coupled_classes(shared.residual, likelihood)
     return kind_of(shared)
 
 
@@ -173,7 +173,7 @@ def _(shared: Deep, likelihood, X, obs, mean):
 
 @expert_message.register
 def _(shared: Fourier, likelihood, X, obs):
-    refuse_classes_together(shared.residual, likelihood)
+    refuse_coupled_classes(shared.residual, likelihood)
     return fourier.own_message(shared, likelihood, X, obs) if len(X) else zero_message(shared, likelihood)
 
 

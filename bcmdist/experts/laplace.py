@@ -80,7 +80,7 @@ def laplace_mode(K, obs, likelihood, prior_mean=None) -> np.ndarray:
     alone = likelihood.saturated(obs)
     a, w = np.zeros(len(K)), likelihood.curvature(obs, alone)
     steepest = STEEP * np.maximum(w, 1.0 / K.diagonal().max())
-    tame = Tame.up_to(steepest, obs, likelihood, alone, prior_mean)
+    tame = QuadraticTail.up_to(steepest, obs, likelihood, alone, prior_mean)
     if np.any(w > np.finfo(float).eps):  # else nothing but labels and zeros, which say only which way
         first = newton(likelihood, alone, w * (alone - prior_mean) + likelihood.score(obs, alone), w)
         a = first * (_line_search(a, first, K, prior_mean, obs, tame, 0.0, longest=1.0) or 0.0)
@@ -91,7 +91,7 @@ def laplace_mode(K, obs, likelihood, prior_mean=None) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Tame:
+class QuadraticTail:
     """A likelihood that goes on as a parabola beyond `edge`, (n,), where rows are so steep that steps get nowhere.
 
     A Newton step lowers the exponent of a lifetime's hazard by about one, which at the prior mean may be hundreds;
@@ -104,7 +104,7 @@ class Tame:
     """+1: beyond is above, -1: beyond is below, 0: nowhere"""
 
     @classmethod
-    def up_to(cls, steepest, obs, likelihood, alone, start) -> "Tame":
+    def up_to(cls, steepest, obs, likelihood, alone, start) -> "QuadraticTail":
         """Edges where the curvature reaches `steepest`, (n,), on the way from `alone` to -+`LARGEST_EXPONENT`.
 
         None, and at no cost, where no row is steep at `start`.

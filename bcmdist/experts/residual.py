@@ -115,7 +115,7 @@ class Blocks(Kept):
         return memory.expert_bytes(rows, shared, kernels=kernels, laplace=laplace, classes=classes, coupled=coupled)
 
 
-class Apart(Kind):
+class IndependentRows(Kind):
     """Rows that only the shared variables couple; `variance` says what each has of its own."""
 
     couples = False
@@ -131,19 +131,19 @@ class Apart(Kind):
         return np.diag(self.variance(shared, V, X)).copy(order="F")
 
 
-class Variances(Apart):
+class Variances(IndependentRows):
     """Each row has what the kernel's variance leaves to it (FITC)."""
 
     def variance(self, shared, V, X) -> np.ndarray:
         return left_variance(shared, V, X)
 
     def expert_bytes(self, rows, shared, *, kernels, laplace, classes, coupled) -> int:
-        return memory.apart_expert_bytes(
+        return memory.independent_expert_bytes(
             rows, shared, kernels=kernels, laplace=laplace, classes=classes, coupled=coupled
         )
 
 
-class Nothing(Apart):
+class Nothing(IndependentRows):
     """The shared variables are all there is: far from where they say anything f is certain to be the mean."""
 
     keeps = 0.0
@@ -152,12 +152,12 @@ class Nothing(Apart):
         return np.zeros(len(X))
 
     def expert_bytes(self, rows, shared, *, kernels, laplace, classes, coupled) -> int:
-        return memory.apart_expert_bytes(
+        return memory.independent_expert_bytes(
             rows, shared, kernels=kernels, laplace=laplace, classes=classes, coupled=coupled
         )
 
 
-class Waves(Apart):
+class Waves(IndependentRows):
     """Each row has what waves of limited frequencies leave, `Fourier.rest`; messages are sums by fast transforms."""
 
     together = False
@@ -196,7 +196,7 @@ def prior_covariance(K, mean, X) -> np.ndarray:
     return K + H @ H.T
 
 
-def refuse_classes_together(residual: str, likelihood: Likelihood) -> None:
+def refuse_coupled_classes(residual: str, likelihood: Likelihood) -> None:
     """Raise `InvalidOption` for several processes whose modes are searched together, where experts cannot."""
     together = likelihood.processes > 1 and not (likelihood.exact or likelihood.apart)
     if together and not RESIDUALS[residual].together:

@@ -31,24 +31,24 @@ from bcmdist.data.registry import Registry
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.residual import RESIDUALS
 from bcmdist.learning import fourier, networks
+from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.learning.deep import training as deep
-from bcmdist.learning.ground import Ground
-from bcmdist.learning.known import Known
 from bcmdist.learning.query_selection import select_points
 from bcmdist.learning.relevance import settle as relevance
+from bcmdist.learning.training_context import TrainingContext
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.interface import Shared
 from bcmdist.model.shared.query import Query, prepare
 from bcmdist.model.shared.weights import Basis, Weights
 
-Maker = Callable[[Known], Shared]
+Maker = Callable[[BasisInputs], Shared]
 Refusal = Callable[[str, int, float], None]
 """Raises `InvalidOption` for the expression of a kernel, a number of inputs, and a tolerance."""
-Affordable = Callable[[Kernel, np.ndarray, np.ndarray, float], bool]
+BasisBudget = Callable[[Kernel, np.ndarray, np.ndarray, float], bool]
 """Of a kernel, the least and largest values of inputs, (D,) each, in scaled units, and a tolerance."""
 # Shared variables and likelihood at which the evidence of the rows is higher than where they begin.
-Trainer = Callable[[Any, Any, Ground], tuple[Shared, Likelihood]]
+Trainer = Callable[[Any, Any, TrainingContext], tuple[Shared, Likelihood]]
 
 
 ROWS = 1000  # of whose matrix the other experts take the cube
@@ -109,7 +109,7 @@ class ExpertKind:
     """what it cannot do, as soon as that is known"""
     refuse_rows: Callable[[Any, int], None] | None = None
     """raises `InvalidOption` where `Settings` ask for what so many rows of data are too many for"""
-    affordable: Affordable | None = None
+    affordable: BasisBudget | None = None
     """whether its shared variables can stand for a kernel; all where there is none"""
     drawn: Callable[[Any], int] = lambda _: 0
     """rows that functions are made of, of `Settings`, where they are more than as many"""
@@ -205,7 +205,7 @@ class ExpertKind:
                 f"give one of these, or take --expert {FIRST}"
             )
 
-    def shared(self, known: Known) -> Shared:
+    def shared(self, known: BasisInputs) -> Shared:
         """The shared variables of a fit.
 
         Raises
@@ -217,7 +217,7 @@ class ExpertKind:
         if made.residual != self.residual:
             raise InvalidOption(
                 f"expert: expected shared variables with the residual {self.residual} it was registered with, got "
-                f"{made.residual}; pass on `Known.residual` where they are made"
+                f"{made.residual}; pass on `BasisInputs.residual` where they are made"
             )
         return made
 
@@ -247,27 +247,27 @@ def register_expert(name: str, shared: Maker, *, residual: str, **more) -> Exper
     return EXPERTS.add(name, ExpertKind(shared, residual, **more))
 
 
-def own_options() -> dict[str, list[str]]:
+def method_options() -> dict[str, list[str]]:
     """Fields of `Settings` that few experts read, and the names of these."""
     fields = dict.fromkeys(option for name in EXPERTS for option in EXPERTS[name].options)
     return {option: [name for name in EXPERTS if option in EXPERTS[name].options] for option in fields}
 
 
-def query_points(known: Known) -> np.ndarray:
+def query_points(known: BasisInputs) -> np.ndarray:
     """Query points chosen from the sample, (Q, D)."""
     seen = {"targets": known.targets, "noise": known.noise, "rows": known.rows, "places": known.places}
     return select_points(known.sample, known.count, kernel=known.kernel, method=known.method, seed=known.seed, **seen)
 
 
-def query_values(known: Known) -> Query:
+def query_values(known: BasisInputs) -> Query:
     """Values at query points, chosen from the sample."""
     return prepare(query_points(known), kernel=known.kernel, mean=known.mean, residual=known.residual)
 
 
-def weights_of(basis: Callable[[Known], tuple[Basis, np.ndarray | float]]) -> Maker:
+def weights_of(basis: Callable[[BasisInputs], tuple[Basis, np.ndarray | float]]) -> Maker:
     """A maker of weights from a function that gives a basis and the prior standard deviations of its weights, (B,)."""
 
-    def make(known: Known) -> Weights:
+    def make(known: BasisInputs) -> Weights:
         if known.places is not None:
             raise InvalidOption(
                 "query_from: expected an expert that shares values at query points, got functions of a basis; leave it "

@@ -26,11 +26,11 @@ from bcmdist.errors import (
     WorkerLost,
 )
 from bcmdist.experts.expert import zero_message
-from bcmdist.learning.experts import EXPERTS, FIRST, own_options
-from bcmdist.learning.prepare import Place, prepare_model, survey
+from bcmdist.learning.experts import EXPERTS, FIRST, method_options
+from bcmdist.learning.prediction_inputs import check_prediction_inputs
+from bcmdist.learning.prepare import FitResources, prepare_model, survey
 from bcmdist.learning.settings import Settings
 from bcmdist.learning.settings_checks import EXACT_INPUTS
-from bcmdist.learning.wanted import check_wanted
 from bcmdist.model.model import FIRST_PRECISION
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import SCRATCH, Commit, open_store
@@ -105,7 +105,7 @@ def _job(data, settings):
         del asked["noise"]
     if settings.precision == FIRST_PRECISION:
         del asked["precision"]
-    for name in own_options():  # of which earlier versions knew none
+    for name in method_options():  # of which earlier versions knew none
         if getattr(settings, name) == getattr(Settings, name):
             del asked[name]
     job = {"data": describe(data.url, data.x, data.y), "url": data.url, "settings": asked}
@@ -125,7 +125,7 @@ def prepared(data, settings, model, runtime) -> Commit:
     runtime.check_same(functools.partial(describe, data.url, data.x, data.y), url=data.url)
     with store.canary() as probe:
         runtime.check_same(probe, url=store.storage.url)
-    check_wanted(settings, data, runtime)
+    check_prediction_inputs(settings, data, runtime)
     stages = StageTimer()
     with stages("survey"):
         surveyed = survey(data, settings, runtime)
@@ -142,7 +142,9 @@ def _prepare(data, surveyed, settings, runtime, store, stages):
     # An object store does not take rows in one step: what a killed process has left has a name of its own.
     rows_url = f"{store.storage.url}/{SCRATCH}/{uuid.uuid4().hex}" if keep else str(scratch)
     try:
-        made, found = prepare_model(data, surveyed, settings, runtime, store, Place(stages, str(scratch), rows_url))
+        made, found = prepare_model(
+            data, surveyed, settings, runtime, store, FitResources(stages, str(scratch), rows_url)
+        )
         facts = Facts(
             job=job,
             data=data.url,

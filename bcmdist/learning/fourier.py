@@ -14,7 +14,7 @@ import warnings
 import numpy as np
 
 from bcmdist.errors import BcmdistWarning, InvalidOption
-from bcmdist.learning.known import Known
+from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.model.kernels import Kernel, parse_kernel
 from bcmdist.model.shared.fourier import nufft
 from bcmdist.model.shared.fourier.features import Fourier
@@ -31,7 +31,7 @@ MOST_FREQUENCIES, HALVINGS = 2**22, 60
 LOOSEST, LOOSENED = 0.5, 2.0
 
 
-def waves(known: Known) -> Fourier:
+def waves(known: BasisInputs) -> Fourier:
     """Weights of waves for the box of all rows, at the error that was asked for.
 
     Where hyper-parameters that were learned ask for too many, at a larger one, with a warning.

@@ -15,7 +15,7 @@ POOL = 59
 LEAST_GAP = 0.025
 
 
-class Given:
+class ConditionalVariance:
     """What f at the sampled rows still varies, given f at the rows chosen so far.
 
     Partial Cholesky factorisation K = V V' + remainder with a column of V for each chosen row; memory n count.
@@ -135,7 +135,7 @@ def _chosen(
     enough : of the rows so far, and what they have gained together
     """
     rng = np.random.default_rng(seed)
-    given = Given(sample, count, kernel, share)
+    given = ConditionalVariance(sample, count, kernel, share)
     size, classes = min(count, len(sample)), targets.shape[1]
     L, r = np.zeros((size, size), order="F"), np.zeros((size, classes))
     gains: list[float] = []

@@ -5,12 +5,12 @@ from typing import Any
 
 from bcmdist.errors import NotPositiveDefinite
 from bcmdist.learning.blocks.blocks import Blocks
+from bcmdist.learning.cross_validation import ValidationData
 from bcmdist.learning.evidence.cached import CachedObjective
 from bcmdist.learning.evidence.local_tasks import ClassEvidence, LocalEvidence
 from bcmdist.learning.evidence.objectives import BLOCKWISE, LocalObjective
 from bcmdist.learning.experts import EXPERTS
-from bcmdist.learning.given import with_given
-from bcmdist.learning.judges import Bench
+from bcmdist.learning.fixed_parameters import with_hyperparameters
 from bcmdist.learning.rescaling import rescale
 from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, learn
 from bcmdist.learning.settings_checks import EXACT_INPUTS
@@ -56,20 +56,20 @@ def find_hyperparameters(
     mean = first_mean(settings)
     task = BLOCKWISE.get(settings.objective, LocalEvidence)
     objective = LocalObjective(runtime, blocks(None), scaling=reference, mean=mean, classes=classes, task=task)
-    bench = Bench(near, reference, runtime, classes, likelihood) if near else None
+    bench = ValidationData(near, reference, runtime, classes, likelihood) if near else None
     _refuse_large_evidence(max(blocks.largest, bench.sizes.rows if bench else 0), inputs, settings, likelihood, runtime)
     remembered = CachedObjective(objective, log)
     ground = _Ground(objective, remembered, blocks, mean, sloping)
     try:
         learned = learn(
             ground.objective_for,
-            wanted_kernel(settings),
+            requested_kernel(settings),
             likelihood,
             inputs=inputs,
             effort=EFFORTS[settings.effort],
             groups=groups,
             spread=spread,
-            judges_for=ground.judges_on(bench) if bench else None,
+            validation_for=ground.validation_on(bench) if bench else None,
             trend=ground.trend,
             affordable=affordable,
         )
@@ -91,7 +91,7 @@ def find_hyperparameters(
 def _given(settings, inputs, groups, likelihood):
     """As `find_hyperparameters`, where nothing is learned."""
     name = first_kernel(settings)
-    made = with_given(parse_kernel(name, inputs=inputs), likelihood, settings.set, groups=groups)
+    made = with_hyperparameters(parse_kernel(name, inputs=inputs), likelihood, settings.set, groups=groups)
     found = {"kernels_tried": {}, "at_bounds": [], "evaluations": 0, "decisions": []}
     return name, *made, first_mean(settings), found
 
@@ -118,14 +118,14 @@ class _Ground:
         """The objective over the rows of the moment under a linear mean, where that is open."""
         return self._under(LINEAR) if self.open_mean else None
 
-    def judges_on(self, bench):
+    def validation_on(self, bench):
         """A function of a kernel: judges of rows that are near in its metric."""
 
-        def judges_for(kernel):
+        def validation_for(kernel):
             seats = bench.judges(kernel)
             return seats.under(self.mean, seats.under(LINEAR) if self.open_mean else None)
 
-        return judges_for
+        return validation_for
 
     def _under(self, mean):
         def evidence(kernel, likelihood):
@@ -171,11 +171,11 @@ def may_slope(settings, likelihood) -> bool:
 
 def first_kernel(settings) -> str:
     """The kernel's expression, or the one that stands for `auto` before learning."""
-    kernel = wanted_kernel(settings)
+    kernel = requested_kernel(settings)
     return AUTO_KERNELS[0] if kernel == AUTO_KERNEL else kernel
 
 
-def wanted_kernel(settings) -> str:
+def requested_kernel(settings) -> str:
     """The kernel's expression, or `auto` where it is to be chosen; an expert may have one that stands for that."""
     if settings.kernel != AUTO_KERNEL:
         return settings.kernel

@@ -21,10 +21,10 @@ from scipy.optimize import minimize
 
 from bcmdist import linalg
 from bcmdist.committee.committee import Committee
+from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.learning.evidence.network_tasks import NetworkGradient, NetworkMessage, NetworkTrial
-from bcmdist.learning.ground import Ground
-from bcmdist.learning.known import Known
 from bcmdist.learning.search import stop_when_idle
+from bcmdist.learning.training_context import TrainingContext
 from bcmdist.model.kernels import Kernel, metric
 from bcmdist.model.likelihoods import OneProcess
 from bcmdist.model.mean import Mean
@@ -44,7 +44,7 @@ NOISE = "noise_variance"
 LARGEST_FACTOR = 1e6
 
 
-def drawn(known: Known) -> Networks:
+def drawn(known: BasisInputs) -> Networks:
     """Networks as the kernel says they are before anything was heard: units of inner weights N(0, 1 / lengthscale^2).
 
     What their outputs vary together is what the kernel does at the rows of the sample, in the mean.
@@ -97,7 +97,7 @@ class Network:
 class NetworkObjective:
     """The log evidence of a network over some partitions of rows, with its gradient; two rounds each."""
 
-    def __init__(self, ground: Ground, parts, kernel: Kernel, mean: Mean):
+    def __init__(self, ground: TrainingContext, parts, kernel: Kernel, mean: Mean):
         self.ground, self.parts, self.kernel, self.mean = ground, parts, kernel, mean
 
     def __call__(self, network: Network) -> Evaluated:
@@ -173,7 +173,7 @@ def messages(settings, rows) -> float:
     return MESSAGES * EVALUATIONS * STEPS[settings.effort] * settings.learn
 
 
-def trained(shared: Networks, likelihood: OneProcess, ground: Ground) -> tuple[Networks, OneProcess]:
+def trained(shared: Networks, likelihood: OneProcess, ground: TrainingContext) -> tuple[Networks, OneProcess]:
     """Networks at maxima of their evidence, and the likelihood with the mean of their noise variances.
 
     That mean and the networks' shares of it are what makes the variance of an observation under the mixture, 1 / K

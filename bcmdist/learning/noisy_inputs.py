@@ -40,9 +40,9 @@ from bcmdist.learning.evidence.input_tasks import (
     Versions,
     VersionsEvidence,
 )
-from bcmdist.learning.ground import Ground
 from bcmdist.learning.point import Point, moved, theta_of
 from bcmdist.learning.search import polish
+from bcmdist.learning.training_context import TrainingContext
 from bcmdist.model.input_errors import InputErrors
 from bcmdist.model.model import described
 
@@ -109,7 +109,7 @@ class InputsObjective:
 class Turns:
     """Turns of inputs and hyper-parameters over some partitions."""
 
-    def __init__(self, ground: Ground, parts: Sequence[Partition], mean: str):
+    def __init__(self, ground: TrainingContext, parts: Sequence[Partition], mean: str):
         self.ground, self.parts, self.mean, self.inputs = ground, parts, mean, parts[0].data.inputs
 
     def begun(self, point: Point, errors: InputErrors) -> Round:
@@ -179,7 +179,7 @@ class Turns:
         return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
 
 
-def learn_inputs(start: Point, ground: Ground, mean: str, *, way: str, seed: int) -> tuple[Point, InputErrors]:
+def learn_inputs(start: Point, ground: TrainingContext, mean: str, *, way: str, seed: int) -> tuple[Point, InputErrors]:
     """Hyper-parameters of rows whose inputs were seen with errors, and what experts are to know of these.
 
     As they are given where nothing is learned; adds to what was found.

@@ -18,12 +18,15 @@ from bcmdist.data.partition import Partition, partitions
 from bcmdist.data.schema import Schema, with_two_classes
 from bcmdist.data.slices import share_between
 from bcmdist.experts.limits import expert_fits, refuse_expert_of
-from bcmdist.learning.affordable import Affordable
+from bcmdist.learning.basis_budget import BasisBudget
+from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.learning.blocks.blocks import LEARNING_BLOCK, Blocks, CellBlocks, SampleBlocks
+from bcmdist.learning.category_lengthscales import shared_by
 from bcmdist.learning.choices import MANY_CLASSES, choose_likelihood, warn_of_data, warn_of_roles, warn_of_slices
 from bcmdist.learning.evidence.objectives import BLOCKWISE
+from bcmdist.learning.evidence_refinement import polished
 from bcmdist.learning.experts import EXPERTS, ExpertKind, query_points
-from bcmdist.learning.ground import Ground
+from bcmdist.learning.gap_points import FEW_INPUTS
 from bcmdist.learning.hyperparameters import (
     LINEAR,
     find_hyperparameters,
@@ -31,12 +34,9 @@ from bcmdist.learning.hyperparameters import (
     first_mean,
     may_slope,
 )
-from bcmdist.learning.known import Known
-from bcmdist.learning.labels import used_as_labels
-from bcmdist.learning.levels import shared_by
 from bcmdist.learning.noisy_inputs import learn_inputs
 from bcmdist.learning.point import Point
-from bcmdist.learning.polishing import polished
+from bcmdist.learning.prediction_inputs import read_prediction_inputs
 from bcmdist.learning.query_selection import (
     LEAST_QUERY,
     MOST_QUERY,
@@ -48,8 +48,8 @@ from bcmdist.learning.search import EFFORTS, Effort
 from bcmdist.learning.settings import Settings
 from bcmdist.learning.settings_checks import EXACT_INPUTS, TWO_CLASSES
 from bcmdist.learning.survey import Survey, SurveyResult
-from bcmdist.learning.uncovered import FEW_INPUTS
-from bcmdist.learning.wanted import wanted_inputs
+from bcmdist.learning.training_context import TrainingContext
+from bcmdist.learning.unordered_inputs import unordered_values
 from bcmdist.model.kernels import kernel_parts, metric, parse_kernel
 from bcmdist.model.likelihoods import Likelihood, make_likelihood, tasks
 from bcmdist.model.mean import Mean
@@ -79,7 +79,7 @@ EVALUATIONS = "evaluations.jsonl"
 
 
 @dataclass(frozen=True)
-class Place:
+class FitResources:
     """Where a preparation works, and what it tells."""
 
     stages: StageTimer
@@ -118,7 +118,7 @@ def survey(data: Dataset, settings: Settings, runtime: Runtime, *, among: Sequen
 
 
 @dataclass(frozen=True)
-class Case:
+class FitContext:
     """What is known of a fit before anything is learned."""
 
     data: Dataset
@@ -152,10 +152,10 @@ class Case:
 
 
 def prepare_model(
-    data: Dataset, surveyed: SurveyResult, settings: Settings, runtime: Runtime, store: ModelStore, place: Place
+    data: Dataset, surveyed: SurveyResult, settings: Settings, runtime: Runtime, store: ModelStore, place: FitResources
 ) -> tuple[Model, dict]:
     """Settle a model on surveyed data; also what was found out, by the names of `Facts`."""
-    case = case_of(data, surveyed, settings, runtime)
+    case = fit_context(data, surveyed, settings, runtime)
     with place.stages("learn"):
         array = store.put_arrays({"scaling": scaling_to_array(case.scaling)})["scaling"]
         reference = BlobReference(store.storage.url, array)
@@ -182,7 +182,7 @@ def prepare_model(
         with place.stages("cells"):
             cells, found["cells"] = _grow_cells(case.inputs, kernel, data.rows, settings)
     found |= {"between_partitions": case.sliced, "companions": data.companions}
-    found |= {"repeats": {"share": surveyed.repeats.share, "deviation": surveyed.repeats.deviation}}
+    found |= {"repeats": {"share": surveyed.replicates.share, "deviation": surveyed.replicates.deviation}}
     found |= {"labels": _labels(case, kernel)}
     found |= {"whole_targets": None if surveyed.labels is None else len(surveyed.labels)}
     names = (settings.x, settings.y)
@@ -190,7 +190,7 @@ def prepare_model(
     return Model(case.scaling, shared, likelihood, kernel_name, *about), found
 
 
-def case_of(data, surveyed, settings, runtime) -> Case:
+def fit_context(data, surveyed, settings, runtime) -> FitContext:
     """What to learn with; warns of what is odd, and refuses experts that would not fit."""
     schema = with_two_classes(read_schema(data.url, x=data.x, y=data.y))
     likelihood, classes = choose_likelihood(data, surveyed, settings, schema)
@@ -210,14 +210,14 @@ def case_of(data, surveyed, settings, runtime) -> Case:
     fits = expert_fits(parts, Mean(LINEAR).weights(data.inputs), kernel, runtime, likelihood, residual=residual)
     sloping = may_slope(settings, likelihood) and fits(least)
     inputs = scaling.inputs(surveyed.sample.X)
-    return Case(
+    return FitContext(
         data, surveyed, settings, runtime, schema, likelihood, classes, scaling, parts, inputs, float(sliced), sloping
     )
 
 
 def _learned(case, reference, store, place):
     """Name of the kernel, kernel, likelihood and mean, and what learning found."""
-    near, affordable = _neighbourhoods(case, reference, store, place), Affordable(case.settings, *case.box)
+    near, affordable = _neighbourhoods(case, reference, store, place), BasisBudget(case.settings, *case.box)
     learned = find_hyperparameters(
         case.settings,
         near or _sampled(case, place),
@@ -278,7 +278,7 @@ def _polished(case, shared, kernel_name, likelihood, ground, log) -> tuple[Share
     return polished(query, start, ground, **how)
 
 
-def _ground(case, groups, reference, store, place, found) -> Ground:
+def _ground(case, groups, reference, store, place, found) -> TrainingContext:
     """All rows, and those of the sample, all of them where it holds all, on the workers."""
 
     def sampled(rows, size):
@@ -289,20 +289,20 @@ def _ground(case, groups, reference, store, place, found) -> Ground:
     settings, asked = case.settings, found.get("query_asked", 0)  # not known until they are chosen
     how = (settings.learn, settings.effort, asked, case.expert.own(settings), found)
     where = (reference, store, place.scratch)
-    return Ground(case.runtime, case.parts, sampled, *where, *how, case.classes, groups)
+    return TrainingContext(case.runtime, case.parts, sampled, *where, *how, case.classes, groups)
 
 
 def _shared(case, kernel, likelihood, mean, found) -> Shared:
     """What experts share; notes how many of it were asked for."""
     settings, data = case.settings, case.data
-    count = query_wanted(settings, data)
+    count = query_count(settings, data)
     if count == "auto":
         weights, residual = mean.weights(data.inputs), case.expert.residual
         fits = expert_fits(case.parts, weights, kernel, case.runtime, likelihood, residual=residual)
         noise = likelihood.noise(_observed(case, likelihood))
         count, found["degrees_estimated"] = automatic_count(case.inputs, noise, data.rows, kernel, fits)
     found["query_asked"] = count
-    places = wanted_inputs(settings, data, max(SAMPLE_LEAST, SAMPLE_PER_QUERY * count), case.runtime)
+    places = read_prediction_inputs(settings, data, max(SAMPLE_LEAST, SAMPLE_PER_QUERY * count), case.runtime)
     known = _known(case, kernel, likelihood, mean, count)
     made = case.expert.shared(replace(known, places=None if places is None else case.scaling.inputs(places)))
     if settings.query_method in STOPPING:
@@ -310,10 +310,10 @@ def _shared(case, kernel, likelihood, mean, found) -> Shared:
     return made
 
 
-def _known(case, kernel, likelihood, mean, count) -> Known:
+def _known(case, kernel, likelihood, mean, count) -> BasisInputs:
     """What the sample says at some hyper-parameters."""
     obs = _observed(case, likelihood)
-    return Known(
+    return BasisInputs(
         sample=case.inputs,
         targets=working_targets(likelihood, obs, mean, case.inputs),
         noise=likelihood.noise(obs),
@@ -339,7 +339,7 @@ def _observed(case, likelihood) -> Observations:
 
 def _labels(case, kernel):
     """How many values inputs have that were found to be used as labels, by the names of these."""
-    found = used_as_labels(case.surveyed.sample.X, kernel) if case.settings.learn else {}
+    found = unordered_values(case.surveyed.sample.X, kernel) if case.settings.learn else {}
     return {case.schema.columns[k] if case.schema.columns else f"X[{k}]": count for k, count in found.items()}
 
 
@@ -371,7 +371,7 @@ def _grow_cells(sample, kernel, rows, settings):
     return tree, Cells(sizes.core, sizes.around)
 
 
-def query_wanted(settings, data) -> int | Literal["auto"]:
+def query_count(settings, data) -> int | Literal["auto"]:
     """How many query points are asked for, or "auto"; or how many functions, where an expert has an option for that."""
     if settings.query is not None:
         return settings.query
@@ -384,10 +384,10 @@ def query_wanted(settings, data) -> int | Literal["auto"]:
 
 def _least_query(settings, data):
     """Query points that a fit has at least, where the data hold as many rows."""
-    count = query_wanted(settings, data)
+    count = query_count(settings, data)
     return LEAST_QUERY if count == "auto" else count
 
 
 def _most_query(settings, data):
-    count = query_wanted(settings, data)
+    count = query_count(settings, data)
     return MOST_QUERY if count == "auto" else count

@@ -3,7 +3,7 @@
 Every method has one interface: rows sampled from the data, in scaled units, and what they say of the latent f,
 go in; points come out. "kmeans" and "random" look at the inputs alone, "pivoted" at the prior too, "evidence" and
 "sggp" at the targets as well. "kmeans" also looks at places where predictions will be wanted, and of few inputs at gaps
-between rows. Others are where the evidence of the whole committee begins to be climbed (`bcmdist.learning.polishing`).
+between rows. Others are starting points for `bcmdist.learning.evidence_refinement`.
 """
 
 from collections.abc import Callable
@@ -14,8 +14,8 @@ import numpy as np
 from bcmdist import linalg
 from bcmdist.committee.committee import POINTS_PER_DEGREE
 from bcmdist.errors import InvalidOption
-from bcmdist.learning.greedy import LEAST_GAP, Given, greedy_evidence, greedy_posterior
-from bcmdist.learning.uncovered import gap_places
+from bcmdist.learning.gap_points import gap_places
+from bcmdist.learning.greedy import LEAST_GAP, ConditionalVariance, greedy_evidence, greedy_posterior
 from bcmdist.model.kernels import Kernel, metric
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.runtime.threads import one_thread
@@ -135,7 +135,7 @@ def _centres(points, count, seed, *, weight=None, init="random", max_iter=KMEANS
 
 def _pivoted(sample, targets, count, kernel, noise, share, seed, places):
     """Greedily the row of largest variance given those chosen: pivoted Cholesky of K without K, O(n count^2)."""
-    given = Given(sample, count, kernel, share)
+    given = ConditionalVariance(sample, count, kernel, share)
     while not given.full and given.variance.max() > given.least:
         row = int(given.variance.argmax())
         given.choose(row, given.columns([row])[:, 0])

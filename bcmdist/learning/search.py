@@ -16,11 +16,11 @@ import numpy as np
 from scipy.optimize import minimize
 
 from bcmdist.errors import NotPositiveDefinite
-from bcmdist.learning.contest import DECISIVE_NATS, Judged, contest
+from bcmdist.learning.category_lengthscales import category_lengthscales_by_evidence, freed
+from bcmdist.learning.cross_validation import CrossValidation
 from bcmdist.learning.decisions import A_ROW, EVIDENCE, IN_ALL, ROWS_LEFT_OUT, Decision
-from bcmdist.learning.judges import Judges
 from bcmdist.learning.left_out.score import Margin, margin
-from bcmdist.learning.levels import freed, levels_by_evidence
+from bcmdist.learning.model_selection import DECISIVE_NATS, Judged, select_model
 from bcmdist.learning.point import (
     Point,
     at_bounds,
@@ -177,7 +177,7 @@ def learn(
     effort: Effort,
     groups: tuple[int, ...] = (),
     spread=None,
-    judges_for: Callable[[Kernel], Judges] | None = None,
+    validation_for: Callable[[Kernel], CrossValidation] | None = None,
     trend: Objective | None = None,
     affordable: Callable[[Kernel], bool] = lambda _: True,
 ) -> Learned:
@@ -213,12 +213,12 @@ def learn(
     others = [search.climb(_begun(search, n, at), effort.isotropic_steps) for n, at in places.items()]
     tried = _best_by_name([best, *others])
     best, *others = _affordable(sorted([best, *others], key=_objective, reverse=True), affordable)
-    if judges_for is None:
+    if validation_for is None:
         return _by_evidence(search, best, others, tried, trend, effort)
     for _ in range(effort.rounds):
         search.objective = objective_for(best.kernel)
         best = search.climb(search.again(best), effort.steps // 2)
-    judges = judges_for(best.kernel)
+    judges = validation_for(best.kernel)
     best, judges, linear, of_mean = _mean_by_rows(search, best, judges, trend, effort)
 
     def climbed(point):
@@ -226,14 +226,14 @@ def learn(
         return search.climb(begun, effort.isotropic_steps)
 
     other_lengths = [*_plain(search, coarse, best), *filter(None, [freed(best)])]
-    won = contest(judges, best, [*others, *other_lengths], climbed)
+    won = select_model(judges, best, [*others, *other_lengths], climbed)
     return _concluded(search, won, tried, linear, of_mean)
 
 
 def _by_evidence(search, best, others, tried, trend, effort):
     """What is learned where nothing but the evidence decides."""
     of_kernel = _kernel_by_evidence(best, others)
-    best, of_levels = levels_by_evidence(search, best, effort)
+    best, of_levels = category_lengthscales_by_evidence(search, best, effort)
     best, linear, of_mean = _mean_by_evidence(search, best, trend)
     return _learned(search, best, tried, linear=linear, decisions=of_kernel + of_levels + of_mean)
 

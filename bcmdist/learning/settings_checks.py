@@ -4,9 +4,9 @@ from numbers import Integral
 
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.precision import refuse_single
-from bcmdist.experts.residual import refuse_classes_together, refuse_uncoupled
+from bcmdist.experts.residual import refuse_coupled_classes, refuse_uncoupled
 from bcmdist.learning.evidence.objectives import LEAVE_ONE_OUT
-from bcmdist.learning.experts import EXPERTS, FIRST, own_options
+from bcmdist.learning.experts import EXPERTS, FIRST, method_options
 from bcmdist.learning.option_fields import choices_of, fits, said, types_of
 from bcmdist.learning.query_selection import BEGUN, PLACED, TARGETED, has_working_targets
 from bcmdist.model.kernels import parse_kernel
@@ -145,7 +145,7 @@ def _refuse_expert(settings):
         refuse_uncoupled(residual, "approximation ep", "take --approximation laplace")
     if wanted:
         kind.refuse_likelihood(name, wanted)
-        refuse_classes_together(residual, wanted)
+        refuse_coupled_classes(residual, wanted)
         refuse_unread(settings, wanted)
     if settings.partition == "spatial" and not kind.local:
         local = " or ".join(one for one in EXPERTS if EXPERTS[one].local)
@@ -172,7 +172,7 @@ def refuse_unread(settings, likelihood: Likelihood) -> None:
 
 def _refuse_options(settings, name, kind):
     """Options that the expert does not read."""
-    for option, having in own_options().items():
+    for option, having in method_options().items():
         if name not in having and getattr(settings, option) != getattr(type(settings), option):
             raise InvalidOption(
                 f"{option}: expected the expert {' or '.join(having)} with it, got {name}; leave it out, or take "

@@ -6,7 +6,7 @@ import numpy as np
 
 from bcmdist.data.checks.manifest import Chunk
 from bcmdist.data.observations import Observations, joined
-from bcmdist.learning.repeats import Repeats, repeats
+from bcmdist.learning.replicates import Replicates, replicates
 from bcmdist.model.likelihoods import make_likelihood
 from bcmdist.model.scaling import Moments, column_moments
 from bcmdist.model.targets import check_support
@@ -59,7 +59,7 @@ class SurveyResult:
     """distinct targets where they can be class labels: at most `MOST_CLASSES` integers"""
     zeros: Zeros
     """of lifetimes"""
-    repeats: Repeats
+    replicates: Replicates
     """of inputs"""
     sample: Sample
     entries: dict[str, Entry]
@@ -74,7 +74,7 @@ class SurveyResult:
             self.exposure + other.exposure,
             _few(self.labels | other.labels) if self.labels is not None and other.labels is not None else None,
             self.zeros + other.zeros,
-            self.repeats + other.repeats,
+            self.replicates + other.replicates,
             self.sample + other.sample,
             self.entries | other.entries,
             self.chunks | other.chunks,
@@ -119,7 +119,7 @@ class Survey:
             column_moments(rows.obs.exposure[:, None]),
             _labels(rows.obs.y),
             _zeros(part, rows.obs.y) if likelihood and likelihood.zero_counts_as else Zeros(),
-            repeats(rows.X, rows.obs.y),
+            replicates(rows.X, rows.obs.y),
             Sample(self.sample_rows, rows.X[keep], rows.obs[keep], priority[keep], part.start + keep),
             {part.key: Entry(part.key, rows.digest, part.rows)},
             dict(rows.chunks),

@@ -6,7 +6,7 @@ import numpy as np
 
 from bcmdist.data.dataset import read_schema
 from bcmdist.data.observations import Observations
-from bcmdist.data.schema import known_classes
+from bcmdist.data.schema import merged_classes
 from bcmdist.errors import UnsupportedTarget
 from bcmdist.model.model import Model
 
@@ -59,7 +59,7 @@ def _class_names(model, data):
     """A function that tells what the classes of a data set are called, by their numbers in the model."""
     if not model.schema.classes:
         return "{:g}".format
-    known = known_classes(read_schema(data.url, x=data.x, y=data.y), model.schema)
+    known = merged_classes(read_schema(data.url, x=data.x, y=data.y), model.schema)
     return lambda number: known[int(number)] if 0 <= number < len(known) else f"{number:g}"
 
 

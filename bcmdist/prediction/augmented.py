@@ -20,7 +20,7 @@ from typing import cast
 import numpy as np
 
 from bcmdist import linalg
-from bcmdist.committee.passes import heard_partitions
+from bcmdist.committee.passes import absorbed_partitions
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.observations import Observations
 from bcmdist.data.partition import Partition
@@ -158,7 +158,7 @@ def _heard(snapshot):
         They are gone.
     """
     try:
-        return [part for part in heard_partitions(snapshot) if part.weight > FADED]
+        return [part for part in absorbed_partitions(snapshot) if part.weight > FADED]
     except BcmdistError as error:
         raise DataNotFound(
             f"{snapshot.url}: expected the rows that it has heard, over which a bump at each new point is summed: "

@@ -19,10 +19,18 @@ from bcmdist.prediction.fitted import fitted_of
 from bcmdist.prediction.limits import refuse_large_prediction
 from bcmdist.prediction.local.arrange import in_cells
 from bcmdist.prediction.predictors import chosen_method, predictor_of
+from bcmdist.prediction.scored_rows import (
+    Check,
+    Predict,
+    PredictInCells,
+    Score,
+    ScoredRows,
+    predict_rows,
+    with_class_names,
+)
 from bcmdist.prediction.scoring.judged import Judged
 from bcmdist.prediction.scoring.scores import Scores
-from bcmdist.prediction.tasks import Check, Judge, Predict, PredictInCells, Score, predict_rows, with_class_names
-from bcmdist.prediction.uncertain.ways import chosen_way
+from bcmdist.prediction.uncertain.input_uncertainty import chosen_way
 from bcmdist.storage.commits import record_digest
 
 
@@ -100,7 +108,7 @@ def judged(snapshot: Snapshot, data, method, runtime, *, most: int, inputs=None)
     always the same ones."""
     predictor = predictor_of(snapshot, method)
     way = way_of(snapshot, data, predictor, inputs)
-    task = Judge(snapshot.reference, predictor, min(1.0, most / data.rows), way)
+    task = ScoredRows(snapshot.reference, predictor, min(1.0, most / data.rows), way)
     found = _over_rows(task, snapshot, data, runtime, label="judge")
     return found[np.argsort(found.number)]
 

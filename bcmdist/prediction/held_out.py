@@ -13,8 +13,8 @@ from bcmdist.committee.passes import readable_partitions
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition
 from bcmdist.data.rows import Rows
+from bcmdist.experts.contributions import Contribution, Expert
 from bcmdist.experts.message import Message
-from bcmdist.experts.tasks import Contribution, Expert
 from bcmdist.model.loading import load_model
 from bcmdist.model.targets import model_observations
 from bcmdist.prediction.calibration import HeldOutRows
@@ -60,7 +60,7 @@ def _some(rows: Rows, which) -> Rows:
 
 
 @dataclass(frozen=True)
-class ExpertOfRest:
+class ExpertOfTraining:
     """The message of a partition without the rows that are held out."""
 
     model: Reference
@@ -106,5 +106,5 @@ def without_some(snapshot: Snapshot, runtime) -> tuple[list[Partition], Committe
     if not chosen:
         return [], snapshot.committee
     whole = snapshot.hear(chosen, runtime, label="calibrate").message
-    rest = snapshot.hear_with(ExpertOfRest(snapshot.reference), chosen, runtime, label="calibrate").message
+    rest = snapshot.messages_of(ExpertOfTraining(snapshot.reference), chosen, runtime, label="calibrate").message
     return chosen, snapshot.committee.withdraw(whole).absorb(rest)

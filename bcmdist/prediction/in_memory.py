@@ -12,8 +12,8 @@ from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.joint import joint_latent, one_belief, sample_latent
 from bcmdist.prediction.new_rows import new_inputs, new_observations, new_variance
 from bcmdist.prediction.predictors import predictor_of
-from bcmdist.prediction.tasks import predict_rows, with_class_names
-from bcmdist.prediction.uncertain.ways import Around, chosen_way
+from bcmdist.prediction.scored_rows import predict_rows, with_class_names
+from bcmdist.prediction.uncertain.input_uncertainty import InputUncertainty, chosen_way
 from bcmdist.runtime.threads import one_thread
 
 
@@ -54,7 +54,7 @@ def predict_by(
             f"quantiles: expected levels between 0 and 1 of numbers, got {list(quantiles)} of a "
             f"{model.likelihood.name} model; correct or leave them out"
         )
-    around = None if X_variance is None else Around(new_variance(model, X_variance, len(X)), way)
+    around = None if X_variance is None else InputUncertainty(new_variance(model, X_variance, len(X)), way)
     return with_class_names(model, predict_rows(predictor, X, obs, tuple(quantiles), around))
 
 

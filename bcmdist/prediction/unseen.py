@@ -23,13 +23,13 @@ from bcmdist.prediction.latent import marginal
 Latent = Callable[[np.ndarray, Any], tuple[np.ndarray, np.ndarray]]
 
 
-def latent_over_levels(predictor: Predictor, X) -> tuple[np.ndarray, np.ndarray]:
+def latent_over_categories(predictor: Predictor, X) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance of f at scaled inputs X (n, D), averaged over levels where those of rows are not known."""
-    return averaged_over_levels(predictor.model, X, lambda inputs, rows: predictor.latent(inputs))
+    return averaged_over_categories(predictor.model, X, lambda inputs, rows: predictor.latent(inputs))
 
 
-def averaged_over_levels(model: Model, X, latent: Latent) -> tuple[np.ndarray, np.ndarray]:
-    """As `latent_over_levels`, of beliefs that `latent` makes of scaled inputs and the numbers of their rows."""
+def averaged_over_categories(model: Model, X, latent: Latent) -> tuple[np.ndarray, np.ndarray]:
+    """As `latent_over_categories`, of beliefs that `latent` makes of scaled inputs and the numbers of their rows."""
     mean, variance = latent(X, slice(None))
     categories = _categories(model)
     if not categories:

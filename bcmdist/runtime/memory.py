@@ -31,7 +31,7 @@ def expert_bytes(rows, shared, *, kernels, laplace, classes=1, coupled=False) ->
     return FLOAT * (square * rows**2 + design * rows * shared + SUMS_ALIVE * message)
 
 
-def apart_expert_bytes(rows, shared, *, kernels, laplace, classes=1, coupled=False) -> int:
+def independent_expert_bytes(rows, shared, *, kernels, laplace, classes=1, coupled=False) -> int:
     """Peak bytes of an expert whose rows have no matrix of their own, partial sums included.
 
     The columns of the design with what their evaluation needs, weighted ones, and (Laplace) those of a step with its

@@ -104,7 +104,7 @@ def withheld(*requests) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def noting(told: list[int]) -> contextlib.AbstractContextManager[None]:
+def deferred_interrupts(told: list[int]) -> contextlib.AbstractContextManager[None]:
     """A context in which the first request is only noted, so that what is under way is finished; the second raises."""
     return _handled_by(_note_in(told), REQUESTS)
 

@@ -43,7 +43,7 @@ def put_arrays(store, arrays: Mapping[str, np.ndarray], *, before: Mapping[str, 
 
 def get_array(store, digest) -> np.ndarray:
     """The array of a blob, checked against its name."""
-    return read_array(store._get_blob(digest), blob_place(store.storage, digest))
+    return read_array(store._get_blob(digest), blob_label(store.storage, digest))
 
 
 @contextlib.contextmanager
@@ -102,10 +102,10 @@ def get_blob(storage: Storage, digest: str) -> bytes:
     try:
         data = storage.get(blob_name(digest))
     except FileNotFoundError as error:
-        raise ModelDamaged(f"{blob_place(storage, digest)} is missing; restore the directory from a copy") from error
+        raise ModelDamaged(f"{blob_label(storage, digest)} is missing; restore the directory from a copy") from error
     if sha256(data) != digest:
         raise ModelDamaged(
-            f"{blob_place(storage, digest)} does not match its checksum ({len(data)} bytes); restore the directory "
+            f"{blob_label(storage, digest)} does not match its checksum ({len(data)} bytes); restore the directory "
             "from a copy"
         )
     return data
@@ -116,7 +116,7 @@ def blob_name(digest: str) -> str:
     return f"blobs/{digest}"
 
 
-def blob_place(storage: Storage, digest: str) -> str:
+def blob_label(storage: Storage, digest: str) -> str:
     """How errors name a blob."""
     return f"{storage.url}: blob {digest[:12]}"
 

@@ -51,7 +51,7 @@ class Entry:
 ARRIVAL = [*Entry.__dataclass_fields__].index("arrival")  # where what is noted begins in a line
 
 
-def has_place(key) -> bool:
+def names_location(key) -> bool:
     """Whether a key names a path or URL, where rows can be read: those of a portable model name none."""
     return key.startswith("/") or "://" in key
 
@@ -63,7 +63,7 @@ def named_range(key) -> tuple[str, int, int]:
     return match["array"], int(match["start"]), int(match["stop"])
 
 
-def heard_pieces(weights: Mapping[str, float], array) -> np.ndarray:
+def absorbed_pieces(weights: Mapping[str, float], array) -> np.ndarray:
     """(pieces, 3): start, stop and weight of the partitions of one array, ascending, of weights by key."""
     found = [(KEY.fullmatch(key), weight) for key, weight in weights.items()]
     pieces = [(int(m["start"]), int(m["stop"]), weight) for m, weight in found if m and m["array"] == array]

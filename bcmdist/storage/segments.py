@@ -6,7 +6,7 @@ A segment is a JSON list of ledger entries, each a list of their fields. Functio
 from collections.abc import Sequence
 
 from bcmdist.errors import ModelDamaged
-from bcmdist.storage.blobs import blob_place, canonical_json
+from bcmdist.storage.blobs import blob_label, canonical_json
 from bcmdist.storage.fields import read_back, read_entries
 from bcmdist.storage.ledger import ARRIVAL, Entry
 
@@ -27,7 +27,7 @@ def put_segment(store, entries: Sequence[Entry]) -> str:
 
 def get_segment(store, digest: str) -> list[Entry]:
     """The ledger entries of a blob, checked against its name."""
-    lines = read_entries(store._get_blob(digest), Entry.__dataclass_fields__, blob_place(store.storage, digest))
+    lines = read_entries(store._get_blob(digest), Entry.__dataclass_fields__, blob_label(store.storage, digest))
     return [Entry(*line[:ARRIVAL], *(tuple(v) if isinstance(v, list) else v for v in line[ARRIVAL:])) for line in lines]
 
 

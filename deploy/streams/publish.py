@@ -9,13 +9,13 @@ import time
 import numpy as np
 
 import bcmdist
-from bcmdist.data.redis import patiently, place_of
+from bcmdist.data.redis import patiently, redis_stream
 
 ENTRY = 1000  # rows
 SECONDS = 30.0  # that it takes at least, so that there is somebody to be killed
 
 stream, rows = sys.argv[1], int(sys.argv[2])
-place = place_of(stream)
+place = redis_stream(stream)
 while (published := int(patiently(place, lambda client: client.get(f"{place.stream}:rows")) or 0)) < rows:
     rng = np.random.default_rng(published)  # an entry is the same, whoever publishes it
     X = rng.uniform(-2, 2, (min(ENTRY, rows - published), 2))

@@ -28,8 +28,8 @@ from bcmdist.model.likelihoods import make_likelihood
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.leave_one_out import left_out_of_committee
+from bcmdist.prediction.local.committee_at_rows import committee_at_rows
 from bcmdist.prediction.local.expert import local_expert, predict_local
-from bcmdist.prediction.local.outlook import outlook
 
 FIT = Settings(learn=False, kernel="se", query=30, rows_per_expert=60)
 N, Q, K = 240, 160, 40
@@ -116,7 +116,7 @@ def test_local_experts_take_what_is_counted(rows, counted):
     query, X, obs, likelihood = rows
     belief = Committee(expert_message(query, likelihood, X, obs)).posterior
     counted |= dict.fromkeys(counted, 0.0)
-    seen = outlook(query, belief)
+    seen = committee_at_rows(query, belief)
     expert = local_expert(seen, likelihood, X, seen.columns(X), obs)
     predict_local(seen, expert, X[:K], seen.columns(X[:K]))
     same(counted, work.local_expert(N, K, Q, exact=True))
@@ -202,7 +202,7 @@ def no_fit(monkeypatch):
         raise AssertionError("a plan fits nothing")
 
     monkeypatch.setattr("bcmdist.learning.first_commit.prepare_model", fail)
-    monkeypatch.setattr("bcmdist.experts.tasks.Expert.__call__", fail)
+    monkeypatch.setattr("bcmdist.experts.contributions.Expert.__call__", fail)
 
 
 KEYS = {

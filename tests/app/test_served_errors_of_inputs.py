@@ -13,8 +13,8 @@ from bcmdist.app.service.limits import Limits
 from bcmdist.app.service.loaded import Members
 from bcmdist.data.arrow import MEDIA_TYPE, write_table
 from bcmdist.data.writing import write_dataset
+from bcmdist.prediction.uncertain.input_uncertainty import WAYS
 from bcmdist.prediction.uncertain.sampled import DRAWS
-from bcmdist.prediction.uncertain.ways import WAYS
 
 RNG = np.random.default_rng(8)
 X = RNG.uniform(-2, 2, (5, 2))

@@ -25,9 +25,9 @@ from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
 from bcmdist.data.rows import read_all
 from bcmdist.data.writing import append_rows
-from bcmdist.experts.tasks import Expert
+from bcmdist.experts.contributions import Expert
+from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.learning.fourier import waves
-from bcmdist.learning.known import Known
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.mean import Mean
 from bcmdist.runtime.serial import SerialRuntime
@@ -51,7 +51,7 @@ class Field:
         kernel = parse_kernel("matern32", inputs=2).with_parameters(
             {"variance": np.ones(1), "lengthscale": np.full(2, LENGTHSCALE)}
         )
-        known = Known(
+        known = BasisInputs(
             *(np.zeros((0, 2)), None, np.ones(0), 0, kernel, Mean("zero"), 0, "", 0, "waves"),
             low=np.full(2, -EDGE),
             high=np.full(2, EDGE),

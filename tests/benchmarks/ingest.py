@@ -25,7 +25,7 @@ from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
 from bcmdist.data.rows import read_all
-from bcmdist.experts.tasks import Expert
+from bcmdist.experts.contributions import Expert
 
 POLICIES = {"default": None, "commit_every_1": 1, "commit_every_16": 16}
 WANTED = "default share_of_limit >= 0.9"

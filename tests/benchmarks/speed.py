@@ -24,9 +24,9 @@ from bcmdist.data.dataset import open_data
 from bcmdist.data.observations import unweighted
 from bcmdist.data.partition import partitions
 from bcmdist.data.writing import write_dataset
+from bcmdist.experts.contributions import Expert
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.precision import mixed_message
-from bcmdist.experts.tasks import Expert
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.mean import Mean

@@ -21,8 +21,8 @@ from bcmdist.committee.ingest.watch import Unwatched
 from bcmdist.data.partition import Partition
 from bcmdist.data.reader import EntryShape
 from bcmdist.data.schemes import READERS
+from bcmdist.experts.contributions import Contribution
 from bcmdist.experts.message import Message
-from bcmdist.experts.tasks import Contribution
 from bcmdist.storage.ledger import Entry
 
 LOOPBACK = "127.0.0.1"

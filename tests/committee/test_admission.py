@@ -8,16 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bcmdist.committee.fading import Weighting
-from bcmdist.committee.ingest.admission import NOTHING, Acknowledgement, Admission, Instructions, Known
+from bcmdist.committee.ingest.admission import NOTHING, Acknowledgement, Admission, Instructions, LedgerState
 from bcmdist.committee.ingest.options import IngestOptions
-from bcmdist.committee.ingest.race import heard_again
+from bcmdist.committee.ingest.race import absorbed_again
 from bcmdist.data.dataset import Dataset
 from bcmdist.data.partition import Partition
 from bcmdist.data.row_ranges import unheard
 from bcmdist.data.sources.delivery import Delivery
 from bcmdist.errors import BcmdistError, ChunkConflict, DataChanged, InvalidData, InvalidOption, SameRows
+from bcmdist.experts.contributions import Contribution
 from bcmdist.experts.message import Message
-from bcmdist.experts.tasks import Contribution
 from bcmdist.storage.ledger import Entry
 
 ROWS = 40
@@ -52,7 +52,7 @@ def delivery(*parts, offset=None, position=None):
 
 
 def admission(*ledger, in_cells=(), fading=None, surveyed=(), unfit=lambda part: None, **options):
-    known = Known(ledger, set(in_cells), fading or Weighting("s"))
+    known = LedgerState(ledger, set(in_cells), fading or Weighting("s"))
     return Admission(known, {e.key: e for e in surveyed}, IngestOptions(**options), unfit)
 
 
@@ -272,7 +272,7 @@ def ready(*parts, **options):
 
 def test_overtaken_by_other_rows():
     machine, batch = ready(A, B)
-    assert machine.overtaken(batch, Known([entry(C)], set(), machine.fading)) == NOTHING
+    assert machine.overtaken(batch, LedgerState([entry(C)], set(), machine.fading)) == NOTHING
     told = machine.committed(batch, machine.fading, [entry(C), entry(A), entry(B)])
     assert told.acknowledge.offset == 20
     assert machine.delivered(delivery(C)).compare == (C,)  # it is known by now
@@ -280,10 +280,10 @@ def test_overtaken_by_other_rows():
 
 def test_overtaken_by_some_of_the_same_rows():
     machine, batch = ready(A, B, C)
-    told = machine.overtaken(batch, Known([entry(A), entry(part(10, 15))], set(), machine.fading))
+    told = machine.overtaken(batch, LedgerState([entry(A), entry(part(10, 15))], set(), machine.fading))
     rest = part(15, 20)
-    assert told.hear_again == ((rest, replace(entry(rest), digest=B.key)), (C, entry(C)))
-    again = heard_again(batch, told.hear_again, lambda parts: heard(*parts))
+    assert told.absorb_again == ((rest, replace(entry(rest), digest=B.key)), (C, entry(C)))
+    again = absorbed_again(batch, told.absorb_again, lambda parts: heard(*parts))
     assert again.message.evidence == message(part(15, 30)).evidence
     assert again.entries == {rest.key: entry(rest), C.key: entry(C)}
     assert (again.offset, again.keys) == (batch.offset, batch.keys)
@@ -292,9 +292,9 @@ def test_overtaken_by_some_of_the_same_rows():
 
 def test_overtaken_by_all_of_the_same_rows():
     machine, batch = ready(A, B)
-    told = machine.overtaken(batch, Known([entry(A), entry(B)], set(), machine.fading))
-    assert told == Instructions(hear_again=())
-    again = heard_again(batch, (), lambda parts: pytest.fail("nothing is to be heard"))
+    told = machine.overtaken(batch, LedgerState([entry(A), entry(B)], set(), machine.fading))
+    assert told == Instructions(absorb_again=())
+    again = absorbed_again(batch, (), lambda parts: pytest.fail("nothing is to be heard"))
     assert (again.message, again.entries, again.offset) == (None, {}, 20)
     assert machine.committed(again, machine.fading, [entry(A), entry(B)]).acknowledge.keys == (A.key, B.key)
     assert (machine.report.partitions, machine.report.duplicates) == (0, 2)
@@ -302,35 +302,35 @@ def test_overtaken_by_all_of_the_same_rows():
 
 def test_overtaken_in_the_order_of_cells():
     machine, batch = ready(A, B)
-    told = machine.overtaken(batch, Known([], {A.key}, machine.fading))
-    assert [p for p, _ in told.hear_again] == [B]
+    told = machine.overtaken(batch, LedgerState([], {A.key}, machine.fading))
+    assert [p for p, _ in told.absorb_again] == [B]
 
 
 def test_overtaken_with_other_rows_under_the_same_key():
     machine, batch = ready(A, B)
-    told = machine.overtaken(batch, Known([entry(A, "other")], set(), machine.fading))
+    told = machine.overtaken(batch, LedgerState([entry(A, "other")], set(), machine.fading))
     assert [type(error) for error in told.fail] == [ChunkConflict]
-    assert [p for p, _ in told.hear_again] == [B]
+    assert [p for p, _ in told.absorb_again] == [B]
 
 
 @pytest.mark.parametrize("same_rows", ["warn", "refuse"])
 def test_overtaken_by_a_twin(same_rows):
     machine, batch = ready(A, B, same_rows=same_rows)
-    told = machine.overtaken(batch, Known([entry(COPY, A.key)], set(), machine.fading))
+    told = machine.overtaken(batch, LedgerState([entry(COPY, A.key)], set(), machine.fading))
     assert machine.twins == {A.key: COPY.key}
     if same_rows == "warn":
         assert told == NOTHING
     else:
         assert [type(error) for error in told.fail] == [SameRows]
-        assert [p for p, _ in told.hear_again] == [B]
+        assert [p for p, _ in told.absorb_again] == [B]
     assert machine.report.duplicates == 0
 
 
 def test_overtaken_where_rows_fade():
     """What is left counts as it stands in its source, as of the newest row of the batch."""
     machine, batch = ready(A, B, fading=Weighting("s", half_life=5.0))
-    told = machine.overtaken(batch, Known([entry(part(5, 20))], set(), machine.fading))
-    ((rest, known),) = told.hear_again
+    told = machine.overtaken(batch, LedgerState([entry(part(5, 20))], set(), machine.fading))
+    ((rest, known),) = told.absorb_again
     assert (rest, known.position) == (replace(part(0, 5), weight=2.0 ** ((5 - 20) / 5.0)), 5)
 
 
@@ -340,16 +340,16 @@ def test_overtaken_on_its_way():
     machine.delivered(delivery(B, C))
     known = [entry(A), entry(B)]  # by somebody who was faster
     machine.committed(
-        heard_again(batch, machine.overtaken(batch, Known(known, set(), machine.fading)).hear_again, heard),
+        absorbed_again(batch, machine.overtaken(batch, LedgerState(known, set(), machine.fading)).absorb_again, heard),
         machine.fading,
         known,
     )
     machine.heard(heard(B, C), [B, C])
     late = machine.take()
     assert machine.is_overtaken(late)
-    told = machine.overtaken(late, Known(known, set(), machine.fading))
-    assert [p for p, _ in told.hear_again] == [C]
-    late = heard_again(late, told.hear_again, lambda parts: heard(*parts))
+    told = machine.overtaken(late, LedgerState(known, set(), machine.fading))
+    assert [p for p, _ in told.absorb_again] == [C]
+    late = absorbed_again(late, told.absorb_again, lambda parts: heard(*parts))
     assert machine.committed(late, machine.fading).acknowledge.offset == 30
     assert (machine.report.partitions, machine.report.duplicates) == (1, 2)
     machine.delivered(delivery(D))
@@ -402,10 +402,10 @@ class World:
             self.delivered |= set(range(p.start, p.stop))
 
     def left_of(self, batch):
-        told = self.machine.overtaken(batch, Known([*self.ledger[: self.seen]], set(), self.machine.fading))
+        told = self.machine.overtaken(batch, LedgerState([*self.ledger[: self.seen]], set(), self.machine.fading))
         self.failures += told.fail
-        left = told.hear_again
-        return batch if left is None else heard_again(batch, left, lambda parts: heard(*parts))
+        left = told.absorb_again
+        return batch if left is None else absorbed_again(batch, left, lambda parts: heard(*parts))
 
     def commit(self, *, fast=None):
         """The next commit; `fast` is committed by somebody else while it is tried again."""

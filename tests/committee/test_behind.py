@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bcmdist import GBCM, Settings
-from bcmdist.committee.ingest.behind import LOOK_SECONDS, Behind
+from bcmdist.committee.ingest.lag_meter import LOOK_SECONDS, LagMeter
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
@@ -31,7 +31,7 @@ class Told:
 def looking():
     """A source, a clock that one sets, and what looks at the source by it."""
     source, now = Told(), [0.0]
-    behind = Behind(source, clock=lambda: now[0])
+    behind = LagMeter(source, clock=lambda: now[0])
 
     def at(seconds, given, waiting):
         source.waiting, now[0] = waiting, seconds
@@ -46,7 +46,7 @@ def figures(told):
 
 
 def test_nobody_knows_before_the_first_look(looking):
-    assert Behind(Told()).told(0, 10.0) is None
+    assert LagMeter(Told()).told(0, 10.0) is None
     assert looking(0.0, 0, None).told(0, 10.0) is None
 
 
@@ -116,7 +116,7 @@ def test_a_fast_source_waits_for_a_slow_reader(many):
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.0, 3600.0], ids=["looked at always", "looked at once"])
 def test_the_lag_is_in_what_info_tells(many, monkeypatch, seconds):
-    monkeypatch.setattr("bcmdist.committee.ingest.behind.LOOK_SECONDS", seconds)
+    monkeypatch.setattr("bcmdist.committee.ingest.lag_meter.LOOK_SECONDS", seconds)
     gbcm, parts = many
     source = Counted(parts)
     some, _ = gbcm.ingest(source, IngestOptions(max_partitions=20), runtime=SerialRuntime())

@@ -7,7 +7,7 @@ from bcmdist import GBCM
 from bcmdist.committee.portable import portable
 from bcmdist.errors import DataNotFound
 from bcmdist.storage.commits import open_store
-from bcmdist.storage.ledger import has_place
+from bcmdist.storage.ledger import names_location
 from problems import GIVEN, GIVEN_CLASSES, assert_same_committee
 
 
@@ -19,8 +19,8 @@ def test_it_is_the_same_without_places(kind, request, tmp_path, rng):
     moved = GBCM(portable(gbcm.snapshot, open_store(tmp_path / "model")))
     assert_same_committee(moved.committee, gbcm.committee)
     keys = [entry.key for entry in moved.ledger]
-    assert not any(map(has_place, keys))
-    assert all(has_place(entry.key) for entry in gbcm.ledger)
+    assert not any(map(names_location, keys))
+    assert all(names_location(entry.key) for entry in gbcm.ledger)
     assert len(set(keys)) == len(gbcm.ledger)
     for name, values in gbcm.predict(X).items():
         np.testing.assert_array_equal(moved.predict(X)[name], values)

@@ -14,7 +14,7 @@ from bcmdist.data import entries as stream
 from bcmdist.data.dataset import COMPANIONS, Dataset, open_data
 from bcmdist.data.entries import encode, publish, shape_of
 from bcmdist.data.partition import Partition, from_key
-from bcmdist.data.redis import _logins, connect, place_of
+from bcmdist.data.redis import _logins, connect, redis_stream
 from bcmdist.data.rows import read_all
 from bcmdist.data.schema import Schema
 from bcmdist.data.sources.open import open_source
@@ -240,9 +240,9 @@ def test_flipped_bytes_never_do_worse_than_an_error(where, mask, stop):
 
 
 def test_names_of_streams():
-    assert place_of("redis://H/rows").url == "redis://h:6379/0/rows"
-    assert place_of("rediss://h:1/07/rows").url == "rediss://h:1/7/rows"
-    assert place_of("redis://[::1]:5/rows").url == "redis://[::1]:5/0/rows"
+    assert redis_stream("redis://H/rows").url == "redis://h:6379/0/rows"
+    assert redis_stream("rediss://h:1/07/rows").url == "rediss://h:1/7/rows"
+    assert redis_stream("redis://[::1]:5/rows").url == "redis://[::1]:5/0/rows"
     for wrong in (
         "redis://h",
         "redis://h/",
@@ -254,7 +254,7 @@ def test_names_of_streams():
         "redis://h/0/a[b]",
     ):
         with pytest.raises(InvalidOption, match=r"expected redis://HOST\[:PORT\]\[/DB\]/STREAM, got redis:") as caught:
-            place_of(wrong)
+            redis_stream(wrong)
         assert "secret" not in str(caught.value)
 
 

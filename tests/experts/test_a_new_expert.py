@@ -15,7 +15,7 @@ from bcmdist import GBCM, Settings, register_expert, sample_posterior
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
 from bcmdist.errors import InvalidOption, ModelDamaged, ModelsDiffer
-from bcmdist.learning.experts import Known, weights_of
+from bcmdist.learning.experts import BasisInputs, weights_of
 from bcmdist.model.likelihoods import Bernoulli
 from bcmdist.model.shared.weights import Basis, Weights, register_basis
 from oracles import independent_rest, laplace_prediction, linear_regression
@@ -53,7 +53,7 @@ class Waves(Basis):
         return cls(arrays["frequencies"])
 
 
-def draw(known: Known, share):
+def draw(known: BasisInputs, share):
     """Frequencies of a squared exponential kernel (Rahimi & Recht 2007), and what each weight may vary."""
     parameters, inputs = known.kernel.parameters, known.sample.shape[1]
     half = known.count // 2

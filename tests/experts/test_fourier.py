@@ -62,7 +62,7 @@ def columns(gbcm, X):
     return np.hstack([scale * np.cos(angle), scale * np.sin(angle), np.full((len(X), 1), 5.0)])
 
 
-def rest_of(gbcm):
+def remainder_of(gbcm):
     """What is left of the variance of the kernel: each row's own."""
     waves = columns(gbcm, np.zeros((1, gbcm.model.inputs)))[:, :-1]
     return GIVEN["kernel.variance"] - np.sum(waves**2)
@@ -70,7 +70,7 @@ def rest_of(gbcm):
 
 def dense(gbcm, X, y, new):
     """Mean and variance of f at new rows, in original units."""
-    V, Vs, rest, noise = columns(gbcm, X), columns(gbcm, new), rest_of(gbcm), GIVEN["likelihood.noise_variance"]
+    V, Vs, rest, noise = columns(gbcm, X), columns(gbcm, new), remainder_of(gbcm), GIVEN["likelihood.noise_variance"]
     own, owns = np.full(len(X), rest), np.full(len(new), rest)
     mean, variance, _ = independent_rest(V, own, (y - y.mean()) / y.std(), noise, Vs, owns)
     return y.mean() + y.std() * mean, y.var() * variance
@@ -90,7 +90,7 @@ def test_predictions_are_those_of_dense_regression(fitted, wave, rng):
     gbcm, (_, X, y) = fitted[0], wave
     new = rng.uniform(-2, 2, (40, 2))
     mean, variance = dense(gbcm, X, y, new)
-    assert rest_of(gbcm) > 1e-3
+    assert remainder_of(gbcm) > 1e-3
     found = gbcm.predict(new)
     np.testing.assert_allclose(found["mean"], mean, atol=1e-8)
     np.testing.assert_allclose(found["variance"], variance, atol=1e-8)
@@ -162,7 +162,7 @@ def test_info_says_what_it_is(fitted, wave):
 def test_log_evidence_is_that_of_the_waves(fitted, wave):
     gbcm, (_, X, y) = fitted[0], wave
     V = columns(gbcm, X)
-    S = V @ V.T + (0.05 + rest_of(gbcm)) * np.eye(len(y))
+    S = V @ V.T + (0.05 + remainder_of(gbcm)) * np.eye(len(y))
     z = (y - y.mean()) / y.std()
     evidence = -0.5 * (z @ np.linalg.solve(S, z) + np.linalg.slogdet(S)[1] + len(y) * np.log(2 * np.pi))
     assert gbcm.info()["log_evidence"] == pytest.approx(evidence - len(y) * np.log(y.std()), abs=1e-6)
@@ -171,7 +171,7 @@ def test_log_evidence_is_that_of_the_waves(fitted, wave):
 @pytest.mark.slow
 def test_degrees_of_freedom_are_counted(fitted, wave):
     V = columns(fitted[0], wave[1])
-    K = V @ V.T + rest_of(fitted[0]) * np.eye(240)
+    K = V @ V.T + remainder_of(fitted[0]) * np.eye(240)
     expected = np.trace(K @ np.linalg.inv(K + 0.05 * np.eye(240)))
     assert fitted[0].effective_parameters()["data"] == pytest.approx(expected, abs=1e-6)
 
@@ -226,7 +226,7 @@ def test_old_rows_fade(prepared, wave):
     counts = np.repeat([late.weights[entry.key] for entry in late.ledger], [entry.rows for entry in late.ledger])
     _, X, _ = wave
     V = late.model.shared.design(late.model.scaling.inputs(X))
-    expected = (V.T * (counts / (0.05 + rest_of(late)))) @ V
+    expected = (V.T * (counts / (0.05 + remainder_of(late)))) @ V
     operator = late.model.shared.operator(late.committee.total.precision)
     assert np.abs(operator.without_prior() - expected).max() <= 1e-8 * np.abs(expected).max()
 
@@ -250,7 +250,7 @@ def test_classes_are_those_of_the_dense_laplace_approximation(classes, rng, rows
     if rows < 240:
         gbcm = gbcm.refine(tolerance=1e-9)
         assert len(gbcm.info()["passes"]) > 2
-    V, Vs, rest = columns(gbcm, X), columns(gbcm, new), rest_of(gbcm)
+    V, Vs, rest = columns(gbcm, X), columns(gbcm, new), remainder_of(gbcm)
     obs = unweighted(y.astype(float))
     K, prior = V @ V.T + rest * np.eye(len(y)), (Vs**2).sum(axis=1) + rest
     mean, variance = laplace_prediction(K, Vs @ V.T, prior, Bernoulli(), obs)
@@ -268,7 +268,7 @@ def test_counts_are_those_of_the_dense_laplace_approximation(make_data, rng):
     gbcm = GBCM.fit(
         path, replace(CLASSES, task="counts", likelihood="poisson", passes="auto", rows_per_expert=70)
     ).refine(tolerance=1e-9)
-    V, Vs, rest = columns(gbcm, X), columns(gbcm, new), rest_of(gbcm)
+    V, Vs, rest = columns(gbcm, X), columns(gbcm, new), remainder_of(gbcm)
     obs = gbcm.model.scaling.observations(
         Observations(y.astype(float), np.ones(200), exposure), gbcm.model.likelihood.units
     )

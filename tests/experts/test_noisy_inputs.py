@@ -8,7 +8,7 @@ from threadpoolctl import threadpool_limits
 
 from bcmdist import GBCM, Settings, sample_posterior
 from bcmdist.api.plan.plan import plan
-from bcmdist.committee.passes import heard_partitions
+from bcmdist.committee.passes import absorbed_partitions
 from bcmdist.data.dataset import open_data
 from bcmdist.data.groups import open_group
 from bcmdist.data.observations import unweighted
@@ -254,7 +254,7 @@ def test_a_partition_keeps_its_inputs_and_repeats_its_message(cleaned, noisy, fo
     assert versions.std(axis=0).min() > 0.0
     moved = np.abs(cleaned.model.scaling.original_inputs(versions[0]) - np.asarray(open_group(noisy)["X"])[:50])
     assert 0.1 < moved.mean() < 1.0
-    part = next(part for part in heard_partitions(cleaned.snapshot) if part.key == entry.key)
+    part = next(part for part in absorbed_partitions(cleaned.snapshot) if part.key == entry.key)
     again = cleaned.snapshot.hear([part], SerialRuntime(), label="again")
     assert again.entries[entry.key].state == entry.state
 

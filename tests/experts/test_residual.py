@@ -281,7 +281,7 @@ def test_large_partitions_are_refused_where_they_make_a_matrix():
         refuse_expert_of([Part], 100, 1, Worker, Gaussian(NOISE))
     with pytest.raises(MemoryLimit, match="expert of 1000000 rows about 5000 shared variables"):
         refuse_expert_of([Part], 5000, 1, Worker, Gaussian(NOISE), residual="none")
-    assert memory.apart_expert_bytes(10**6, 100, kernels=1, laplace=False) < 20e9
+    assert memory.independent_expert_bytes(10**6, 100, kernels=1, laplace=False) < 20e9
 
 
 @pytest.mark.parametrize("residual", APART)

@@ -15,7 +15,7 @@ from bcmdist.data.observations import Observations
 from bcmdist.data.partition import partitions
 from bcmdist.data.rows import Rows, read_all
 from bcmdist.learning.blocks.blocks import ROUGH_ROUNDS, THINNING, CellBlocks, SampleBlocks
-from bcmdist.learning.blocks.tasks import Nearest, Neighbourhood, Neighbourhoods, all_rows
+from bcmdist.learning.blocks.neighbourhood_tasks import Nearest, Neighbourhood, Neighbourhoods, all_rows
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.scaling import Scaling, scaling_to_array
 from bcmdist.storage.commits import BlobReference, open_store
@@ -147,8 +147,8 @@ class _Loaded:
 
     def __call__(self, rows):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("bcmdist.learning.blocks.tasks.load_array", self.tables.get)
-            patch.setattr("bcmdist.learning.blocks.tasks.load_scaling", lambda _: SCALING)
+            patch.setattr("bcmdist.learning.blocks.neighbourhood_tasks.load_array", self.tables.get)
+            patch.setattr("bcmdist.learning.blocks.neighbourhood_tasks.load_scaling", lambda _: SCALING)
             return Nearest("s", "c", "m", size=17, seed=3)(type("Part", (), {"start": 0}), rows)
 
 

@@ -8,9 +8,9 @@ import pytest
 from bcmdist import SerialRuntime
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
-from bcmdist.learning.ground import Ground
-from bcmdist.learning.known import Known
+from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.learning.networks import Network, NetworkObjective, climbed, climbed_once, drawn, inner_widths
+from bcmdist.learning.training_context import TrainingContext
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.mean import Mean
@@ -34,7 +34,9 @@ def case(make_data, tmp_path, rng):
     scaling = BlobReference(store.storage.url, store.put_arrays({"s": scaling_to_array(SCALING)})["s"])
 
     def make(rows_per_expert=10, mean="constant", runtime=None):
-        ground = Ground(runtime or SerialRuntime(), [], lambda *_: [], scaling, store, "", True, "quick", 6, {}, {})
+        ground = TrainingContext(
+            runtime or SerialRuntime(), [], lambda *_: [], scaling, store, "", True, "quick", 6, {}, {}
+        )
         return NetworkObjective(ground, partitions(open_data(path), rows_per_expert), KERNEL, Mean(mean))
 
     return make, X, y, weight
@@ -124,7 +126,7 @@ def test_networks_are_drawn_from_the_kernel(rng):
     kernel = KERNEL.with_parameters(KERNEL.parameters | {"lengthscale": lengthscale, "variance": np.array([2.0])})
     sample = rng.standard_normal((500, 2))
     rows, box = (sample, None, np.ones(500), 500), (sample.min(axis=0), sample.max(axis=0))
-    known = Known(*rows, kernel, Mean("zero"), 2000, "kmeans", 3, "none", *box, options={"networks": 2})
+    known = BasisInputs(*rows, kernel, Mean("zero"), 2000, "kmeans", 3, "none", *box, options={"networks": 2})
     made = drawn(known)
     assert made.inner.shape == (2, 2000, 3)
     widths = np.array([np.hypot(2.0, 1 / 3.0), 2.0, 1 / 3.0])

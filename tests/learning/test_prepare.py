@@ -12,7 +12,7 @@ from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import BcmdistWarning, InvalidOption, MemoryLimit, ModelExists, NotPositiveDefinite
-from bcmdist.learning import contest, judges, polishing, search
+from bcmdist.learning import cross_validation, evidence_refinement, model_selection, search
 from bcmdist.learning.evidence.committee_tasks import TrialGradient, TrialGradients
 from bcmdist.learning.evidence.local_tasks import LocalEvidence, LocalLeaveOneOut
 from bcmdist.learning.point import Point, prior_center, theta_of
@@ -189,13 +189,13 @@ def test_points_that_were_moved_raise_it_further(wave):
 def test_the_committee_that_was_polished_is_the_one_that_is_fitted(wave, monkeypatch):
     """Its evidence is what was climbed, less the prior of the hyper-parameters, which is at most one."""
     polished = []
-    original = polishing.polish
+    original = evidence_refinement.polish
 
     def kept(*args, **options):
         polished.append(original(*args, **options))
         return polished[-1]
 
-    monkeypatch.setattr(polishing, "polish", kept)
+    monkeypatch.setattr(evidence_refinement, "polish", kept)
     gbcm = GBCM.fit(wave[0], replace(SETTINGS, query=12, objective="committee"))
     (learned,) = polished
     point = Point("se", learned.kernel, learned.likelihood, 0.0)
@@ -313,9 +313,9 @@ def test_a_committee_of_classes_is_refused_before_learning(make_data, rng, tmp_p
 @pytest.mark.parametrize(("rows", "likelihood"), [(20, Gaussian()), (10_000, Gaussian()), (10_000, OneHot(3))])
 def test_rows_are_judged_among_so_many_others(rows, likelihood):
     near = SimpleNamespace(data=SimpleNamespace(rows=rows))
-    found = judges.Bench(near, None, SerialRuntime(), None, likelihood).sizes
+    found = cross_validation.ValidationData(near, None, SerialRuntime(), None, likelihood).sizes
     if rows > found.rows:
-        assert found == (judges.JUDGED_LABELS if likelihood.on_labels else judges.JUDGED)
+        assert found == (cross_validation.JUDGED_LABELS if likelihood.on_labels else cross_validation.JUDGED)
         assert 1 <= found.central < found.rows
     else:  # each row once
         assert (found.rows, found.count, found.central) == (rows, 1, rows)
@@ -360,7 +360,7 @@ def test_the_mean_is_linear_where_there_is_a_trend(make_data, tmp_path, rng, slo
     assert (decision["taken"], decision["judge"]) == (mean, "rows left out")
     assert {mean, *decision["over"]} == {"constant", "linear"}
     assert margin["error"] > 0.0
-    assert margin["nats"] > (0.0 if mean == "linear" else -max(margin["error"], contest.DECISIVE_NATS))
+    assert margin["nats"] > (0.0 if mean == "linear" else -max(margin["error"], model_selection.DECISIVE_NATS))
 
 
 @pytest.mark.slow

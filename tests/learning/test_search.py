@@ -9,8 +9,8 @@ from bcmdist.data.observations import unweighted
 from bcmdist.errors import LaplaceNotConverged, NotPositiveDefinite
 from bcmdist.experts.evidence import local_evidence
 from bcmdist.learning import search as learning
+from bcmdist.learning.cross_validation import CrossValidation
 from bcmdist.learning.evidence.local_tasks import normal_density
-from bcmdist.learning.judges import Judges
 from bcmdist.learning.left_out.density import left_out_errors
 from bcmdist.learning.left_out.score import Score
 from bcmdist.learning.point import Point, bounds_of, expanded, moved, parameters_of, prior_center, theta_of
@@ -48,7 +48,7 @@ def seated(settling, deciding):
     def scored(judge):
         return lambda *at: Score((np.atleast_1d(judge(*at)),))
 
-    return always(Judges(scored(settling), scored(deciding)))
+    return always(CrossValidation(scored(settling), scored(deciding)))
 
 
 def sample(rng, kernel, rows, noise):
@@ -186,8 +186,10 @@ def test_auto_finds_the_kernel_that_made_the_data(name, inputs):
 def test_a_kernel_given_by_name_keeps_its_form(rng, name, judged):
     X, y = sample(rng, parse_kernel("se", inputs=2), 40, 0.1)
     objective = objective_of(X, y)
-    judges_for = judged_by(lambda kernel, likelihood: objective(kernel, likelihood)[0]) if judged else None
-    found = learn(always(objective), name, Gaussian(0.5), inputs=2, effort=EFFORTS["quick"], judges_for=judges_for)
+    validation_for = judged_by(lambda kernel, likelihood: objective(kernel, likelihood)[0]) if judged else None
+    found = learn(
+        always(objective), name, Gaussian(0.5), inputs=2, effort=EFFORTS["quick"], validation_for=validation_for
+    )
     wanted = parse_kernel(name, inputs=2).parameters
     assert found.kernel_name == name
     assert list(found.tried) == [name]
@@ -205,14 +207,14 @@ def test_parameters_of_a_likelihood_are_learned(rng, judged):
     }
     for name, (parameter, truth, y) in drawn.items():
         objective = objective_of(X, y.astype(float))
-        judges_for = judged_by(lambda kernel, likelihood, objective=objective: objective(kernel, likelihood)[0])
+        validation_for = judged_by(lambda kernel, likelihood, objective=objective: objective(kernel, likelihood)[0])
         found = learn(
             always(objective),
             "se",
             make_likelihood(name),
             inputs=1,
             effort=EFFORTS["quick"],
-            judges_for=judges_for if judged else None,
+            validation_for=validation_for if judged else None,
         )
         assert found.settled == ({"dispersion": 1.0} if judged else {})  # the judge is what was climbed
         value = found.likelihood.parameters[parameter][0]
@@ -253,7 +255,7 @@ def test_the_judge_takes_one_lengthscale_where_many_overfit(rng):
     judge = Scored(left_out_judge(X[40:], y[40:], 100))
     objective = objective_of(X[:40], y[:40])
     found = learn(
-        always(objective), "se", Gaussian(0.1), inputs=20, effort=EFFORTS["normal"], judges_for=judged_by(judge)
+        always(objective), "se", Gaussian(0.1), inputs=20, effort=EFFORTS["normal"], validation_for=judged_by(judge)
     )
     assert judge.scores[True] > judge.scores[False] + 1.0
     assert np.ptp(found.kernel.lengthscale) == 0.0
@@ -266,7 +268,7 @@ def test_the_judge_takes_many_lengthscales_where_one_is_not_enough(rng):
     judge = Scored(left_out_judge(X[100:], y[100:], 50))
     objective = objective_of(X[:100], y[:100])
     found = learn(
-        always(objective), "se", Gaussian(0.1), inputs=5, effort=EFFORTS["quick"], judges_for=judged_by(judge)
+        always(objective), "se", Gaussian(0.1), inputs=5, effort=EFFORTS["quick"], validation_for=judged_by(judge)
     )
     assert judge.scores[False] > judge.scores[True]
     assert found.kernel.lengthscale[0] < found.kernel.lengthscale[1:].min() / 2
@@ -279,7 +281,9 @@ def test_one_lengthscale_is_tried_for_inputs_as_they_were_given(rng):
     judge, objective = left_out_judge(X[60:], y[60:], 80), objective_of(X[:60], y[:60])
     effort = EFFORTS["quick"]
     found, plain = (
-        learn(always(objective), "se", Gaussian(0.1), inputs=12, effort=effort, spread=s, judges_for=judged_by(judge))
+        learn(
+            always(objective), "se", Gaussian(0.1), inputs=12, effort=effort, spread=s, validation_for=judged_by(judge)
+        )
         for s in (spread, None)
     )
     np.testing.assert_allclose(found.kernel.lengthscale * spread, found.kernel.lengthscale[0] * spread[0], rtol=1e-9)
@@ -320,7 +324,7 @@ def test_rows_are_sought_anew_in_every_round_with_the_best_kernel_so_far(rng):
 
     effort = EFFORTS["thorough"]
     judge = left_out_judge(X, y, 30)
-    found = learn(objective_for, "se", Gaussian(0.5), inputs=2, effort=effort, judges_for=judged_by(judge))
+    found = learn(objective_for, "se", Gaussian(0.5), inputs=2, effort=effort, validation_for=judged_by(judge))
     assert asked[0] == (None, 0)
     assert len(asked) == 2 + effort.rounds
     for (kernel, at), (_, until) in itertools.pairwise([*asked[1:], (None, len(objective.seen))]):
@@ -342,7 +346,7 @@ def test_noise_is_settled_upwards_where_neighbours_left_out_disagree(rng, disagr
     objective = objective_of(X, y)
     judge = left_out_judge(*pairs(rng, 60, disagreement), 100)
     found = learn(
-        always(objective), "se", Gaussian(0.1), inputs=1, effort=EFFORTS["quick"], judges_for=judged_by(judge)
+        always(objective), "se", Gaussian(0.1), inputs=1, effort=EFFORTS["quick"], validation_for=judged_by(judge)
     )
     noise = found.likelihood.noise_variance[0] / found.settled["noise"]
     assert noise == pytest.approx(0.01, rel=0.4)  # that of the rows whose evidence was climbed
@@ -365,7 +369,7 @@ def test_kernels_are_compared_with_settled_variances():
         return -40.0 if likelihood.noise_variance[0] > 0.3 else -100.0
 
     found = learn(
-        always(objective), "auto", Gaussian(0.1), inputs=2, effort=EFFORTS["quick"], judges_for=judged_by(judge)
+        always(objective), "auto", Gaussian(0.1), inputs=2, effort=EFFORTS["quick"], validation_for=judged_by(judge)
     )
     assert found.kernel_name == "se"
     assert found.settled["noise"] == 4.0
@@ -382,7 +386,7 @@ def test_who_settles_variances_does_not_decide():
         return -1.0 * (kernel.expression == "se")
 
     judges, effort = seated(settling, deciding), EFFORTS["quick"]
-    found = learn(always(objective), "auto", Gaussian(0.1), inputs=2, effort=effort, judges_for=judges)
+    found = learn(always(objective), "auto", Gaussian(0.1), inputs=2, effort=effort, validation_for=judges)
     assert found.kernel_name != "se"
     assert found.settled["noise"] == 4.0
 

@@ -13,7 +13,7 @@ from scipy.stats import norm
 import bcmdist
 from bcmdist import GBCM, Mixture, Settings
 from bcmdist.app.cli.main import cli
-from bcmdist.committee.passes import heard_partitions
+from bcmdist.committee.passes import absorbed_partitions
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.rows import read_all
 from bcmdist.data.writing import write_dataset
@@ -53,7 +53,7 @@ class NearestRows(Predictor):
 
     @classmethod
     def of_snapshot(cls, snapshot):
-        read = [model_rows(snapshot.model, part, rows) for part, rows in read_all(heard_partitions(snapshot))]
+        read = [model_rows(snapshot.model, part, rows) for part, rows in read_all(absorbed_partitions(snapshot))]
         rows = [(X, obs.y, snapshot.model.likelihood.noise(obs)) for X, obs in read]
         return cls(snapshot.model, None, *map(np.concatenate, zip(*rows, strict=True)))
 

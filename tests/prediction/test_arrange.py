@@ -31,10 +31,10 @@ from bcmdist.errors import (
 from bcmdist.model.kernels import Leaf
 from bcmdist.prediction.latent import predict_latent
 from bcmdist.prediction.local import halos
+from bcmdist.prediction.local.committee_at_rows import committee_at_rows
 from bcmdist.prediction.local.expert import local_expert, predict_local
 from bcmdist.prediction.local.halos import load_arrangement
 from bcmdist.prediction.local.neighbours import load_neighbours
-from bcmdist.prediction.local.outlook import outlook
 from bcmdist.prediction.scoring import ranking
 from bcmdist.prediction.scoring.ranking import concordance_pairs
 from problems import assert_same_committee
@@ -190,7 +190,7 @@ def test_a_local_prediction_is_that_of_core_and_halo(wiggle, tmp_path, rng):
         assert len(rows) == arrangement.sizes.around
         inputs, obs = read_rows(arrangement.data, rows)
         inputs, obs = model.scaling.inputs(inputs), model.scaling.observations(obs, model.likelihood.units)
-        seen, new = outlook(model.query, gbcm.committee.posterior), model.scaling.inputs(X[k : k + 1])
+        seen, new = committee_at_rows(model.query, gbcm.committee.posterior), model.scaling.inputs(X[k : k + 1])
         expert = local_expert(seen, model.likelihood, inputs, seen.columns(inputs), obs)
         exact = predict_local(seen, expert, new, seen.columns(new))
         np.testing.assert_allclose([mean[k : k + 1], variance[k : k + 1]], exact, rtol=1e-9)

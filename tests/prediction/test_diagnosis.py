@@ -118,7 +118,7 @@ def test_gradient_counts_partitions_by_their_weight(wave):
         moved = prepare(query.points, kernel=query.kernel.with_parameters({"variance": variance}), mean=query.mean)
         first, *others = (
             expert_message(moved, likelihood, scaling.inputs(rows.X), scaling.observations(rows.obs, likelihood.units))
-            for _, rows in read_all(passes.heard_partitions(gbcm.snapshot))
+            for _, rows in read_all(passes.absorbed_partitions(gbcm.snapshot))
         )
         return Committee(sum(others, first + first)).log_evidence
 

@@ -17,7 +17,7 @@ from bcmdist.prediction.local.halos import (
     nearest_rows,
     sizes_for,
 )
-from bcmdist.storage.ledger import Entry, heard_pieces
+from bcmdist.storage.ledger import Entry, absorbed_pieces
 
 
 def arrangement(edges, first, around=10):
@@ -132,8 +132,8 @@ def test_heard_pieces_are_those_of_the_array_in_order():
         Entry("/m/cells.zarr/X2[0:10]", "d", 10),
     ]
     weights = {entry.key: entry.weight for entry in ledger}
-    assert heard_pieces(weights, "/m/cells.zarr/X").tolist() == [[0, 50, 1.0], [50, 90, 0.5]]
-    assert heard_pieces({}, "/m/cells.zarr/X").shape == (0, 3)
+    assert absorbed_pieces(weights, "/m/cells.zarr/X").tolist() == [[0, 50, 1.0], [50, 90, 0.5]]
+    assert absorbed_pieces({}, "/m/cells.zarr/X").shape == (0, 3)
 
 
 def test_sizes_grow_with_inputs_and_effort():

@@ -11,7 +11,7 @@ from bcmdist.model.mean import Mean
 from bcmdist.model.shared.belief import Factored
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.local.expert import LocalExpert, Site
-from bcmdist.prediction.local.halving import half_of, halving_losses, left_out_densities, marginal
+from bcmdist.prediction.local.query_sufficiency import half_of, left_out_densities, marginal, query_losses
 from problems import make_kernel
 
 
@@ -69,7 +69,7 @@ def test_half_of_a_local_expert_is_as_if_made_of_half(rng, linearised):
     site = Site(noise**-0.5, np.linalg.cholesky(R / np.sqrt(np.outer(noise, noise))))
     site = site if linearised else Site(None, np.linalg.cholesky(R))
     expert = LocalExpert(X, V, (site,), np.linalg.solve(R, y - V @ belief.mean))
-    found = halving_losses(expert, belief, 9, rows)
+    found = query_losses(expert, belief, 9, rows)
     kept = half_of(9, 12)
     half, T = marginal(belief, kept), np.linalg.inv(R + V[:, 5:9] @ V[:, 5:9].T)
     whole = left_out_densities(np.linalg.inv(R)[:, rows], expert.pull[rows], V, belief, rows)
@@ -98,7 +98,7 @@ def test_no_fit_fails_where_it_cannot_be_measured(rng, make_data, monkeypatch, e
     def fail(*_):
         raise error("not today")
 
-    monkeypatch.setattr("bcmdist.prediction.local.halving.marginal", fail)
+    monkeypatch.setattr("bcmdist.prediction.local.query_sufficiency.marginal", fail)
     X = rng.uniform(-2, 2, (200, 2))
     given = {"learn": False, "kernel": "se", "query": 30, "rows_per_expert": 100, "partition": "spatial"}
     model = GBCM.fit(make_data(X=X, y=X[:, 0]), Settings(**given))

@@ -8,8 +8,8 @@ from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
 from bcmdist.prediction import datasets
 from bcmdist.prediction.predictors import PREDICTORS
+from bcmdist.prediction.scored_rows import ScoredRows
 from bcmdist.prediction.scoring.judged import nothing
-from bcmdist.prediction.tasks import Judge
 
 QUICK = {"learn": False, "kernel": "se", "query": 20, "rows_per_expert": 60}
 
@@ -57,7 +57,7 @@ def test_some_rows_are_the_same_of_any_partitioning(wave):
     path, *_ = wave
     model = GBCM.fit(path, Settings(**QUICK))
     data = open_data(path)
-    task = Judge(model.snapshot.reference, PREDICTORS["committee"], share=0.25)
+    task = ScoredRows(model.snapshot.reference, PREDICTORS["committee"], share=0.25)
     found = [SerialRuntime().sum(task, partitions(data, size), label="judge") for size in (50, 120, 240)]
     assert 30 <= len(found[0]) <= 90  # 60 expected, 6.7 standard deviation
     for other in found[1:]:

@@ -11,8 +11,8 @@ from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.latent import predict_latent
 from bcmdist.prediction.leave_one_out import left_out, left_out_of_committee
+from bcmdist.prediction.local.committee_at_rows import committee_at_rows
 from bcmdist.prediction.local.expert import local_expert, predict_local
-from bcmdist.prediction.local.outlook import outlook
 from problems import make_kernel, regression_problem
 
 
@@ -45,7 +45,7 @@ def test_a_row_left_out_of_a_local_expert_is_one_it_never_saw(likelihood, rng):
 
     def local(rows, Xs):
         belief = Committee(expert_message(query, likelihood, p.X[rows], obs[rows])).posterior
-        seen = outlook(query, belief)
+        seen = committee_at_rows(query, belief)
         expert = local_expert(seen, likelihood, p.X[rows], seen.columns(p.X[rows]), obs[rows])
         return predict_local(seen, expert, Xs, seen.columns(Xs))
 

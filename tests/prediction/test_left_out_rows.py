@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bcmdist import GBCM, Settings
-from bcmdist.committee.passes import heard_partitions
+from bcmdist.committee.passes import absorbed_partitions
 from bcmdist.data.rows import read_all
 from bcmdist.experts.expert import expert_message
 from bcmdist.model.targets import model_rows
@@ -13,7 +13,7 @@ from bcmdist.prediction.left_out_rows import LeftOutByCommittee, left_out_rows
 
 
 def first_partition(gbcm):
-    (part, rows), *_ = read_all(heard_partitions(gbcm.snapshot))
+    (part, rows), *_ = read_all(absorbed_partitions(gbcm.snapshot))
     return model_rows(gbcm.model, part, rows)
 
 
@@ -41,7 +41,7 @@ def test_large_partitions_are_calibrated_by_some_of_their_rows(make_data, rng):
     X = rng.uniform(-2, 2, (60, 1))
     path = make_data(X=X, y=(X[:, 0] + 0.5 * rng.standard_normal(60) > 0) * 1, rows_per_chunk=60)
     gbcm = GBCM.fit(path, Settings(task="classification", kernel="se", learn=False, query=8))
-    (part, rows), *_ = read_all(heard_partitions(gbcm.snapshot))
+    (part, rows), *_ = read_all(absorbed_partitions(gbcm.snapshot))
     every, few = (LeftOutByCommittee(gbcm.snapshot.reference, most)(part, rows) for most in (5000, 7))
     some = np.linspace(0, 59, 7).astype(int)
     np.testing.assert_allclose(few.mean, every.mean[some])

@@ -15,8 +15,8 @@ from bcmdist.model.mean import Mean
 from bcmdist.model.shared.belief import Factored
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.latent import BLOCK_ROWS, predict_latent
+from bcmdist.prediction.local.committee_at_rows import committee_at_rows
 from bcmdist.prediction.local.expert import Site, local_expert, predict_local
-from bcmdist.prediction.local.outlook import outlook
 from oracles import full_gp, laplace
 from problems import Problem, make_kernel, regression_problem, split
 from some_likelihoods import SOFTMAX
@@ -62,7 +62,7 @@ def fitted(p, likelihood, *, kernel=None, mean="zero", blocks=BLOCKS, passes=1, 
 def local(p, query, likelihood, belief, rows, Xs=None):
     """Mean and variance with the local expert of some rows."""
     rows = np.arange(60)[rows]
-    seen, Xs = outlook(query, belief), p.Xs if Xs is None else Xs
+    seen, Xs = committee_at_rows(query, belief), p.Xs if Xs is None else Xs
     expert = local_expert(seen, likelihood, p.X[rows], seen.columns(p.X[rows]), p.obs[rows])
     return predict_local(seen, expert, Xs, seen.columns(Xs))
 
@@ -311,7 +311,7 @@ def test_nothing_is_overwritten(problem):
     query, belief = fitted(problem, NOISE)
     V = query.design(problem.X)
     kept = [np.array(a) for a in (V, belief.mean, belief.factor)]
-    seen, B = outlook(query, belief), query.design(problem.Xs)
+    seen, B = committee_at_rows(query, belief), query.design(problem.Xs)
     expert = local_expert(seen, NOISE, problem.X, V, problem.obs)
     inside = [np.array(a) for a in (expert.V, expert.pull, expert.sites[0].factor)]
     first = predict_local(seen, expert, problem.Xs, B)

@@ -13,10 +13,10 @@ from scipy.stats import norm, poisson
 from bcmdist import GBCM, SerialRuntime, Settings
 from bcmdist.app.cli.main import cli
 from bcmdist.committee.ingest.options import IngestOptions
-from bcmdist.committee.passes import heard_partitions
+from bcmdist.committee.passes import absorbed_partitions
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import BcmdistWarning
-from bcmdist.experts.tasks import Expert
+from bcmdist.experts.contributions import Expert
 from bcmdist.prediction.arrivals.drift import told
 from bcmdist.prediction.arrivals.tasks import Withheld
 from bcmdist.prediction.scoring import surprise
@@ -154,7 +154,7 @@ def test_real_rows_are_expected_until_they_shift(real_data, tmp_path, rng, name,
 def test_a_partition_withheld_is_as_if_it_had_not_been_heard(fitted):
     """An exact identity: forgotten and ingested again, its rows are scored by the same belief."""
     key = fitted.ledger[3].key
-    (part,) = [part for part in heard_partitions(fitted.snapshot) if part.key == key]
+    (part,) = [part for part in absorbed_partitions(fitted.snapshot) if part.key == key]
     noted = SerialRuntime().sum(
         Withheld(Expert(fitted.snapshot.reference), fitted.snapshot.reference), [part], label="test"
     )

@@ -32,7 +32,7 @@ from bcmdist.errors import (
     WorkerCannotRead,
     WorkerLost,
 )
-from bcmdist.experts.tasks import Expert
+from bcmdist.experts.contributions import Expert
 from bcmdist.learning.evidence.local_tasks import Evidence, LocalEvidence
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import Gaussian

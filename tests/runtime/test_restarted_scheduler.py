@@ -77,7 +77,9 @@ def test_a_restart_while_a_command_starts_is_refused(restarted, monkeypatch, ste
     if step == "bcmdist_ask" and share is None:
         pytest.skip("only who asks for a part waits")
     clients, once = [], threading.Event()
-    monkeypatch.setattr(module, "Telling", lambda client, make=module.Telling: clients.append(client) or make(client))
+    monkeypatch.setattr(
+        module, "EventChannel", lambda client, make=module.EventChannel: clients.append(client) or make(client)
+    )
 
     def restart_once(*_):
         if not once.is_set():

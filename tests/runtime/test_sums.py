@@ -20,8 +20,8 @@ from bcmdist import DaskRuntime, SerialRuntime
 from bcmdist.data.partition import Span
 from bcmdist.errors import NotPositiveDefinite
 from bcmdist.runtime.dask import flights
+from bcmdist.runtime.dask.summaries import EventChannel
 from bcmdist.runtime.dask.sums import FAN_IN, FEW, Term, one_term
-from bcmdist.runtime.dask.telling import Telling
 from bcmdist.runtime.interface import SumLost
 from bcmdist.runtime.task import Parted
 
@@ -136,7 +136,7 @@ def test_what_fails_in_a_batch_is_no_part_of_the_total(runtime, tmp_path):
 
 
 def test_little_is_fetched_before_the_total(cluster, tmp_path, monkeypatch):
-    fetched, answers, gather, tell = [], [], distributed.Client._gather_remote, Telling.told
+    fetched, answers, gather, tell = [], [], distributed.Client._gather_remote, EventChannel.told
 
     async def gathering(self, *arguments, **options):
         response = await gather(self, *arguments, **options)
@@ -148,7 +148,7 @@ def test_little_is_fetched_before_the_total(cluster, tmp_path, monkeypatch):
         return answers[-1]
 
     monkeypatch.setattr(distributed.Client, "_gather_remote", gathering)
-    monkeypatch.setattr(Telling, "told", telling)
+    monkeypatch.setattr(EventChannel, "told", telling)
     kept, _ = kept_of(cluster.each([(Keeping(str(tmp_path)), batch) for batch in BATCHES], label="bytes"))
     assert not fetched
     assert len(answers) == len(BATCHES)

@@ -45,7 +45,7 @@ def seen(monkeypatch):
     """Numbers of threads during calls of BLAS and LAPACK."""
     found = set()
 
-    def noting(routine):
+    def deferred_interrupts(routine):
         def run(*args, **kwargs):
             found.update(numbers())
             return routine(*args, **kwargs)
@@ -53,7 +53,7 @@ def seen(monkeypatch):
         return run
 
     for name in ("potrf", "trsm", "gemm", "syrk"):
-        monkeypatch.setattr(Routines, name, noting(getattr(Routines, name)))
+        monkeypatch.setattr(Routines, name, deferred_interrupts(getattr(Routines, name)))
     return found
 
 

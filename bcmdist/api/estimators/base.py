@@ -127,14 +127,14 @@ class Estimator(BaseEstimator):
         return self
 
     def _given(self, arrays, classes=()):
-        from bcmdist.api.given import Given, Named  # quick start
+        from bcmdist.api.in_memory_rows import InMemoryRows, Named  # quick start
 
         X, y = arrays["X"], arrays["y"]
         names = getattr(self, "feature_names_in_", None)
         companions = {name: values for name, values in arrays.items() if name not in ("X", "y")}
         if names is not None and not is_lazy(X):
             X = Named(X, self._coding.inputs if self._coding else tuple(names))
-        return Given(X, y, companions, classes, self._coding)
+        return InMemoryRows(X, y, companions, classes, self._coding)
 
     # --- Travelling ---
 
@@ -185,7 +185,7 @@ class Estimator(BaseEstimator):
 
     def _new(self, X):
         """New rows, checked against those of training, with their names."""
-        from bcmdist.api.given import Named  # quick start
+        from bcmdist.api.in_memory_rows import Named  # quick start
         from bcmdist.data.tables.frames import framed  # quick start
 
         check_is_fitted(self)

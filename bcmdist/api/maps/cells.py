@@ -4,7 +4,7 @@ import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from bcmdist.api.given import Rows
+from bcmdist.api.in_memory_rows import Rows
 from bcmdist.data.schema import Schema
 from bcmdist.data.tables.encoded import encoded, plan
 from bcmdist.data.tables.grids import Grid

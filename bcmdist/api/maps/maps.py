@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from bcmdist.api.gbcm import GBCM
-from bcmdist.api.given import refuse_companions
+from bcmdist.api.in_memory_rows import refuse_companions
 from bcmdist.api.lazy import NamedTask
 from bcmdist.api.maps.attributes import CONVENTIONS, about, attributes, encoding, variable_of
 from bcmdist.api.maps.cells import WHERE, Cells

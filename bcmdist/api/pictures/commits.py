@@ -9,7 +9,7 @@ from bcmdist.api.pictures.subject import Subject
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import InvalidOption
 from bcmdist.prediction.predictors import PREDICTORS
-from bcmdist.prediction.tasks import judge_rows
+from bcmdist.prediction.scored_rows import score_predictions
 
 MOST_COMMITS = 12
 MOST_ROWS = 2000  # on which each is scored
@@ -46,7 +46,7 @@ def _chosen(snapshot):
 def _scored(snapshot, rows):
     """Rows heard, and two figures with their standard errors; what these are."""
     model = snapshot.model
-    found = judge_rows(PREDICTORS["committee"].of_snapshot(snapshot), rows.X, rows.obs, rows.number)
+    found = score_predictions(PREDICTORS["committee"].of_snapshot(snapshot), rows.X, rows.obs, rows.number)
     loss = -found.columns["log_density"]
     if model.likelihood.categorical:
         other, name = (

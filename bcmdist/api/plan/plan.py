@@ -27,7 +27,7 @@ from bcmdist.experts.residual import RESIDUALS
 from bcmdist.learning.experts import EXPERTS
 from bcmdist.learning.first_commit import same_fit
 from bcmdist.learning.hyperparameters import first_kernel, first_mean
-from bcmdist.learning.prepare import QUERY, case_of, query_wanted, survey
+from bcmdist.learning.prepare import QUERY, fit_context, query_count, survey
 from bcmdist.learning.query_selection import BEGUN, select_points
 from bcmdist.learning.settings import Settings
 from bcmdist.learning.settings_checks import EXACT_INPUTS
@@ -137,8 +137,8 @@ def _surveyed(data, settings, runtime):
     these; and what the first look takes beside."""
     among = _some(all_parts := partitions(data, settings.rows_per_expert), data)
     first, again = (_timed(lambda: survey(data, settings, runtime, among=among)) for _ in range(2))
-    case = case_of(data, first[1], settings, runtime)
-    count = query_wanted(settings, data)
+    case = fit_context(data, first[1], settings, runtime)
+    count = query_count(settings, data)
     count = QUERY if count == "auto" else count
     sliced = case.sliced >= SLICED and settings.partition == "chunks" and settings.linearise == "own"
     passing = not (case.likelihood.exact or case.likelihood.needs_calibration)

@@ -10,12 +10,12 @@ from bcmdist.api.plan.rates import Rates
 from bcmdist.api.plan.work import Work
 from bcmdist.experts.residual import RESIDUALS
 from bcmdist.learning.blocks.blocks import FIRST_BLOCK, LEARNING_BLOCK, ROUGH_ROUNDS, THINNING
-from bcmdist.learning.contest import CONTENDERS
+from bcmdist.learning.cross_validation import JUDGED
 from bcmdist.learning.evidence.objectives import BLOCKWISE
+from bcmdist.learning.evidence_refinement import most_steps
 from bcmdist.learning.experts import EXPERTS
-from bcmdist.learning.hyperparameters import AUTO_KERNEL, may_slope, wanted_kernel
-from bcmdist.learning.judges import JUDGED
-from bcmdist.learning.polishing import most_steps
+from bcmdist.learning.hyperparameters import AUTO_KERNEL, may_slope, requested_kernel
+from bcmdist.learning.model_selection import CONTENDERS
 from bcmdist.learning.query_selection import KMEANS_ITERATIONS
 from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, MEAN_STEPS, START_LENGTHSCALES
 from bcmdist.learning.settings import Settings
@@ -169,7 +169,7 @@ def evaluations(case: Planned) -> tuple[float, float, float]:
     effort = EFFORTS[case.settings.effort]
     exact = case.likelihood.learned_as().exact
     first, later = EVALUATIONS[exact]
-    others = len(AUTO_KERNELS) - 1 if wanted_kernel(case.settings) == AUTO_KERNEL else 0
+    others = len(AUTO_KERNELS) - 1 if requested_kernel(case.settings) == AUTO_KERNEL else 0
     climbs = len(START_LENGTHSCALES) + case.spread
     coarse = first * (climbs + others) * effort.isotropic_steps
     slopes = may_slope(case.settings, case.likelihood) and not case.spatial

@@ -12,14 +12,14 @@ from starlette.exceptions import HTTPException
 from bcmdist import __version__
 from bcmdist.app.service import arrow, events, page, routes
 from bcmdist.app.service.answers import Refused, invalid, problem, refused
-from bcmdist.app.service.gate import LOOPBACK, Gate
+from bcmdist.app.service.middleware import LOOPBACK, SecurityMiddleware
 from bcmdist.app.service.service import Service
 from bcmdist.app.service.tokens import Tokens
 
 NAMES = {404: "NotFound", 405: "MethodNotAllowed"}
 
 
-def make_app(service: Service, *, tokens: Tokens | None = None, hosts: Iterable[str] = LOOPBACK) -> Gate:
+def make_app(service: Service, *, tokens: Tokens | None = None, hosts: Iterable[str] = LOOPBACK) -> SecurityMiddleware:
     """The ASGI application of a service, which it closes in the end."""
 
     @contextlib.asynccontextmanager
@@ -37,7 +37,7 @@ def make_app(service: Service, *, tokens: Tokens | None = None, hosts: Iterable[
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _unknown)
     app.add_exception_handler(Exception, _wrong)
-    return Gate(app, service, tokens=tokens, hosts=hosts)
+    return SecurityMiddleware(app, service, tokens=tokens, hosts=hosts)
 
 
 async def _wrong(request: Request, error: Exception) -> Response:

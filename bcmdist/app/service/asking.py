@@ -217,7 +217,7 @@ def taken_columns(model: Model, X, columns) -> Sequence[int] | slice:
     return list(taken(Schema(tuple(columns)), model.schema, "X")) or slice(None)
 
 
-def refuse_behind(served: Served, most: int) -> None:
+def refuse_lag(served: Served, most: int) -> None:
     """Raise `Refused` while so many rows wait for a model that senders should slow down: these are not kept."""
     waiting = served.writer.waiting
     if waiting >= most:

@@ -1,8 +1,8 @@
 """Large requests: a few at a time, and those of one asker one after the other, in a thread of a lower priority.
 
-A request is large from when it has sent more than `SMALL_BYTES`, or asks for more than is computed together with
-others (`bcmdist.app.service.together`). What it sends is not read before it has a place, which it keeps until it is
-answered, so that the memory of all of them is bounded. Small requests wait for none of them.
+A request is large once it has sent more than `SMALL_BYTES`, or asks for more than fits one micro-batch
+(`bcmdist.app.service.micro_batches`). Its body is not read before it has a slot, which it keeps until it is answered,
+so that the memory of all large requests is bounded. Small requests never wait for large ones.
 """
 
 import asyncio

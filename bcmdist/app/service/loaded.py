@@ -10,13 +10,13 @@ import numpy as np
 from bcmdist.api.gbcm import GBCM
 from bcmdist.api.mixture import Mixture, contents_of, is_mixture
 from bcmdist.api.opened import refuse_mixture
-from bcmdist.committee.ingest.behind import lags
+from bcmdist.committee.ingest.lag_meter import lags
 from bcmdist.errors import InvalidOption
 from bcmdist.prediction.in_memory import predict_by
 from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.mixtures.tasks import Contents
 from bcmdist.prediction.predictors import PREDICTORS
-from bcmdist.prediction.uncertain.ways import chosen_way
+from bcmdist.prediction.uncertain.input_uncertainty import chosen_way
 from bcmdist.storage.commits import Reference, open_store
 
 Version = Reference | Contents

@@ -12,8 +12,8 @@ from bcmdist.app.service.answers import Refused
 from bcmdist.app.service.asking import Predicted, Question, answered_by
 from bcmdist.app.service.json import written
 from bcmdist.app.service.large import Visit
+from bcmdist.app.service.micro_batches import MOST_ROWS
 from bcmdist.app.service.served import Served
-from bcmdist.app.service.together import MOST_ROWS
 
 PIECE_VALUES = 2**14  # numbers that are written at once, some milliseconds
 FEW_PIECES = 8  # of an answer that may wait for its reader as those of small requests do

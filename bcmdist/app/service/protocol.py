@@ -8,7 +8,7 @@
 5. There are many connections: for a new one the oldest is dropped of those without a request of a holder of a token in
    progress, first of the same address.
 
-How long a body may take is limited by `bcmdist.app.service.gate`, and the time between two requests by uvicorn.
+How long a body may take is limited by `bcmdist.app.service.middleware`, and the time between two requests by uvicorn.
 """
 
 import asyncio

@@ -11,15 +11,15 @@ from fastapi.security import HTTPBearer
 
 from bcmdist.app.journal import ID
 from bcmdist.app.service.answers import Refused, encoded, refused
-from bcmdist.app.service.asking import Predicted, Question, load, question, refuse_behind, submit
+from bcmdist.app.service.asking import Predicted, Question, load, question, refuse_lag, submit
 from bcmdist.app.service.bodies import Figures, Job, Jobs, Kept, Listed, NewRows, Points, Predictions, Problem
 from bcmdist.app.service.catalogue import NAME
 from bcmdist.app.service.json_requests import JSONRoute
 from bcmdist.app.service.metrics import CONTENT_TYPE
+from bcmdist.app.service.micro_batches import MOST_ROWS
 from bcmdist.app.service.pieces import FEW_PIECES, PIECE_VALUES, answered_in_pieces, written_in_pieces
 from bcmdist.app.service.served import Served
 from bcmdist.app.service.service import Service
-from bcmdist.app.service.together import MOST_ROWS
 from bcmdist.data.arrow import MEDIA_TYPE, write_table
 from bcmdist.errors import BcmdistError
 
@@ -219,7 +219,7 @@ async def rows(
     """Let a model absorb rows, once; answered when they are committed, and again under the same Idempotency-Key for as
     long as the model has them."""
     served = service.catalogue[name]
-    refuse_behind(served, service.limits.waiting_rows)
+    refuse_lag(served, service.limits.waiting_rows)
     keep = functools.partial(submit, served, idempotency_key, new, most_rows=service.limits.rows)
     kept, before, done = await in_thread_or_large(request, service, keep)
     await in_time(service, lambda: service.committed(done))

@@ -13,13 +13,13 @@ import uvicorn
 from bcmdist.app.certificates import refuse_unusable
 from bcmdist.app.service.answers import without_places
 from bcmdist.app.service.app import make_app
-from bcmdist.app.service.gate import LOOPBACK
 from bcmdist.app.service.limits import Limits
+from bcmdist.app.service.middleware import LOOPBACK
 from bcmdist.app.service.protocol import ImpatientProtocol
 from bcmdist.app.service.service import Service
 from bcmdist.app.service.tokens import Tokens
 from bcmdist.errors import BcmdistWarning, InvalidOption
-from bcmdist.runtime.signals import noting
+from bcmdist.runtime.signals import deferred_interrupts
 from bcmdist.runtime.threads import one_thread
 
 STOP_SECONDS = 30  # that requests have to end
@@ -103,7 +103,7 @@ def serve(folder, where: Listening, limits: Limits, **work) -> None:
         )
         scheme, port = "https" if where.tls_cert else "http", listening.getsockname()[1]
         logging.getLogger("bcmdist.app.service").info("listening on %s://%s:%d", scheme, where.host, port)
-        with noting([]):  # signals, which the server passes on when it has ended
+        with deferred_interrupts([]):  # signals, which the server passes on when it has ended
             _Server(config, service).run(sockets=[listening])
 
 

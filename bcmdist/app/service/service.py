@@ -18,8 +18,8 @@ from bcmdist.app.service.catalogue import KEEP_DAYS, Catalogue
 from bcmdist.app.service.large import LargeRequests
 from bcmdist.app.service.limits import Limits
 from bcmdist.app.service.metrics import Metrics
+from bcmdist.app.service.micro_batches import MicroBatcher
 from bcmdist.app.service.names import of_figures
-from bcmdist.app.service.together import Together
 from bcmdist.app.service.work import Work
 from bcmdist.errors import DataNotFound
 from bcmdist.runtime.dask.scheduler import SchedulerMachine
@@ -56,7 +56,7 @@ class Service:
         self.work = Work(absolute(jobs), self.catalogue.folder, data, scheduler, portion, machine)
         self.board = Board(self.catalogue, self.work)
         self.computing = anyio.CapacityLimiter(max(2, os.cpu_count() or 1))
-        self.together = Together(self.computing)
+        self.together = MicroBatcher(self.computing)
         self.large = LargeRequests(limits.answer_seconds)
         self.watching = anyio.CapacityLimiter(1)  # who watches keeps nobody from predicting
         self.streams, self.ending = 0, False

@@ -28,12 +28,12 @@ from bcmdist.data.partition import Partition
 from bcmdist.data.row_ranges import Contents, KeysByRange, RowRanges, same_rows, same_rows_warning
 from bcmdist.data.sources.delivery import Delivery
 from bcmdist.errors import BcmdistError, ChunkConflict, DataChanged, InvalidOption
-from bcmdist.experts.tasks import Contribution
+from bcmdist.experts.contributions import Contribution
 from bcmdist.storage.ledger import Entry
 
 
 @dataclass(frozen=True)
-class Known:
+class LedgerState:
     """What a commit has heard."""
 
     ledger: Sequence[Entry]
@@ -62,7 +62,7 @@ class Instructions:
     """likewise, of partitions of the ledger that lie in others now"""
     hear: tuple[Partition, ...] = ()
     """hear them, and say so (`heard`, `failed`)"""
-    hear_again: tuple[tuple[Partition, Entry], ...] | None = None
+    absorb_again: tuple[tuple[Partition, Entry], ...] | None = None
     """only these of a batch may be committed, each with its entry as far as it is known; None: all of it"""
     fail: tuple[BcmdistError, ...] = ()
     """raise the first of them, in the end"""
@@ -84,7 +84,7 @@ class Admission:
 
     def __init__(
         self,
-        known: Known,
+        known: LedgerState,
         surveyed: Mapping[str, Entry],
         options: IngestOptions,
         unfit: Callable[[Partition], BcmdistError | None],
@@ -264,7 +264,7 @@ class Admission:
         """Whether others may have heard some of a batch while it was on its way, as a commit that is known says."""
         return not self._passed.isdisjoint(batch.entries)
 
-    def overtaken(self, batch: Batch, known: Known) -> Instructions:
+    def overtaken(self, batch: Batch, known: LedgerState) -> Instructions:
         """Somebody else was faster than the commit of a batch: what is left of it, beside what is known now."""
         self.fading, failed = known.fading, list[BcmdistError]()
         theirs = {entry.key: entry.digest for entry in known.ledger}
@@ -281,7 +281,7 @@ class Admission:
         if not gone:
             return Instructions(fail=fail)
         self.report.duplicates += gone - len(refused)
-        return Instructions(hear_again=tuple(with_entry(batch, part) for part in left), fail=fail)
+        return Instructions(absorb_again=tuple(with_entry(batch, part) for part in left), fail=fail)
 
     def committed(self, batch: Batch, fading: Weighting, ledger: Sequence[Entry] | None = None) -> Instructions:
         """A batch is in a commit, from which rows fade like this; with a whole `ledger` where others committed too."""

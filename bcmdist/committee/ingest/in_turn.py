@@ -8,9 +8,9 @@ import warnings
 from dataclasses import replace
 
 from bcmdist.committee import passes
-from bcmdist.committee.cells import heard_in_cells
+from bcmdist.committee.cells import absorbed_in_cells
+from bcmdist.committee.ingest.digests import Digests
 from bcmdist.committee.ingest.options import KEEP_COMMITS, IngestOptions, IngestReport, never
-from bcmdist.committee.ingest.tasks import Digests
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.committee.surveyed import refuse_conflict
 from bcmdist.data.partition import Partition, refuse_overlap
@@ -41,7 +41,7 @@ def ingest_in_turn(
         )
     report, read_to, twins = IngestReport(), None, dict[str, str]()
     digests = {entry.key: entry.digest for entry in snapshot.ledger}
-    known = digests.keys() | heard_in_cells(snapshot)
+    known = digests.keys() | absorbed_in_cells(snapshot)
     while deliveries := source.read(read_to, GROUP):
         read_to = deliveries[-1].offset
         for error in (delivery.bad[1] for delivery in deliveries if delivery.bad):

@@ -21,15 +21,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from bcmdist.committee.cells import heard_in_cells, refuse_heard_in_cells
+from bcmdist.committee.cells import absorbed_in_cells, refuse_absorbed_in_cells
 from bcmdist.committee.fading import Weighting, chosen_fading, going_on
-from bcmdist.committee.ingest.admission import Admission, Instructions, Known
-from bcmdist.committee.ingest.behind import Behind
+from bcmdist.committee.ingest.admission import Admission, Instructions, LedgerState
+from bcmdist.committee.ingest.digests import Digests, Found, PartitionMessage
 from bcmdist.committee.ingest.in_turn import ingest_in_turn
+from bcmdist.committee.ingest.lag_meter import LagMeter
 from bcmdist.committee.ingest.options import IngestOptions, IngestReport
-from bcmdist.committee.ingest.race import heard_again
-from bcmdist.committee.ingest.successor import Beside, says_more, successor
-from bcmdist.committee.ingest.tasks import Digests, Found, Hearing
+from bcmdist.committee.ingest.race import absorbed_again
+from bcmdist.committee.ingest.successor import CommitDetails, says_more, successor
 from bcmdist.committee.ingest.totals import totalled
 from bcmdist.committee.ingest.uncommitted import Batch
 from bcmdist.committee.ingest.watch import Unwatched, Watch
@@ -45,9 +45,9 @@ from bcmdist.errors import (
     PoisonChunk,
     SchedulerLost,
 )
+from bcmdist.experts.contributions import Contribution
 from bcmdist.experts.limits import refuse_large_expert
 from bcmdist.experts.precision import refuse_inexact
-from bcmdist.experts.tasks import Contribution
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import record_digest
 from bcmdist.storage.heartbeats import beating, sweep
@@ -109,7 +109,7 @@ class _Loop:
         self.passed_over = 0
         """others that were: of what was heard before, or falls out of a window"""
         self.label = "ingest" if source.name else "experts"
-        self.behind = Behind(source)
+        self.behind = LagMeter(source)
         self.failures: list[BcmdistError] = []
         self.committed, self.commit_seconds, self.unpruned = time.monotonic(), 0.0, 0
         self.hearing = self.watch.hearing(self.expert, self.snapshot)
@@ -121,8 +121,8 @@ class _Loop:
     def _fading_on(self) -> Weighting:
         return going_on(self.admission.fading, self._fading(), self.snapshot.url)
 
-    def _known(self, fading) -> Known:
-        return Known(self.snapshot.ledger, heard_in_cells(self.snapshot), fading)
+    def _known(self, fading) -> LedgerState:
+        return LedgerState(self.snapshot.ledger, absorbed_in_cells(self.snapshot), fading)
 
     def _unfit(self, part):
         """Why a partition cannot be heard by this model here; None where it can."""
@@ -199,7 +199,7 @@ class _Loop:
             if fresh:
                 yield from self.watch.beside(self.snapshot)
             for group in self._groups(fresh):
-                yield Hearing(self.hearing), group
+                yield PartitionMessage(self.hearing), group
 
     def _admitted(self, deliveries):
         """Partitions of deliveries: those to compare with what was heard of them, and new ones."""
@@ -286,9 +286,9 @@ class _Loop:
     def _left_of(self, batch: Batch) -> Batch:
         """What is left of a batch now that somebody else has committed."""
         fading = self._fading_on()
-        refuse_heard_in_cells(self.snapshot, batch.parts.values())
-        left = self._do(self.admission.overtaken(batch, self._known(fading))).hear_again
-        return batch if left is None else heard_again(batch, left, self._hear_again)
+        refuse_absorbed_in_cells(self.snapshot, batch.parts.values())
+        left = self._do(self.admission.overtaken(batch, self._known(fading))).absorb_again
+        return batch if left is None else absorbed_again(batch, left, self._hear_again)
 
     def _hear_again(self, parts) -> Contribution:
         return self.snapshot.hear(parts, self.runtime, label="hear again")
@@ -302,7 +302,7 @@ class _Loop:
             facts["lag"] = known | {self.source.name: self.lag}
         elif self.source.name in known:  # unknown now: what it was is no answer
             facts["lag"] = {name: lag for name, lag in known.items() if name != self.source.name}
-        return Beside(self.source.name, self.admission.fading, self.admission.report.skipped, facts)
+        return CommitDetails(self.source.name, self.admission.fading, self.admission.report.skipped, facts)
 
     def _lag(self):
         """How far behind the source a commit now is; None of rows in memory, which nobody adds to."""

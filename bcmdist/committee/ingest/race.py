@@ -7,10 +7,10 @@ one sum of messages: where something of it is gone, the rest is heard again.
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from bcmdist.committee.ingest.uncommitted import Batch, rest_of
+from bcmdist.committee.ingest.uncommitted import Batch, remainder_of
 from bcmdist.data.partition import Partition
 from bcmdist.data.row_ranges import unheard
-from bcmdist.experts.tasks import Contribution
+from bcmdist.experts.contributions import Contribution
 from bcmdist.storage.ledger import Entry
 
 
@@ -28,15 +28,15 @@ def with_entry(batch: Batch, part: Partition) -> tuple[Partition, Entry]:
     return replace(part, weight=batch.fading.weight(position)), entry
 
 
-def heard_again(
+def absorbed_again(
     batch: Batch, left: Sequence[tuple[Partition, Entry]], hear: Callable[[list[Partition]], Contribution]
 ) -> Batch:
     """What is left of a batch, with the messages of these partitions alone; none where others have heard it all."""
     if not left:
-        return rest_of(batch, None, {}, [])
+        return remainder_of(batch, None, {}, [])
     parts = [part for part, _ in left]
     found = hear(parts)
-    return rest_of(
+    return remainder_of(
         batch, found.message, {part.key: _made(entry, found.entries[part.key]) for part, entry in left}, parts
     )
 

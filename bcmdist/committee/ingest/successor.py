@@ -15,7 +15,7 @@ from bcmdist.storage.ledger import Entry, named_range
 
 
 @dataclass(frozen=True)
-class Beside:
+class CommitDetails:
     """What a commit is to say beside a batch."""
 
     source: str
@@ -28,7 +28,9 @@ class Beside:
     """what else was found"""
 
 
-def says_more(snapshot: Snapshot, batch: Batch, beside: Beside, *, heard: Collection[str], watching: bool) -> bool:
+def says_more(
+    snapshot: Snapshot, batch: Batch, beside: CommitDetails, *, heard: Collection[str], watching: bool
+) -> bool:
     """Whether a commit would say what its predecessor does not.
 
     Parameters
@@ -43,7 +45,7 @@ def says_more(snapshot: Snapshot, batch: Batch, beside: Beside, *, heard: Collec
     return batch.message is not None or (watching and advanced) or failed or begins_to_fade
 
 
-def successor(snapshot: Snapshot, batch: Batch, beside: Beside, runtime, stages: StageTimer) -> Snapshot:
+def successor(snapshot: Snapshot, batch: Batch, beside: CommitDetails, runtime, stages: StageTimer) -> Snapshot:
     """The commit after a snapshot, with a batch.
 
     Raises

@@ -8,11 +8,11 @@ are not, or it is lost, the batch is heard again as a whole, message and entries
 from collections.abc import Callable
 from dataclasses import replace
 
-from bcmdist.committee.ingest.race import heard_again
-from bcmdist.committee.ingest.tasks import identity
+from bcmdist.committee.ingest.digests import identity
+from bcmdist.committee.ingest.race import absorbed_again
 from bcmdist.committee.ingest.uncommitted import Batch
 from bcmdist.data.partition import Partition
-from bcmdist.experts.tasks import Contribution
+from bcmdist.experts.contributions import Contribution
 from bcmdist.runtime.interface import Runtime, SumLost
 
 
@@ -37,4 +37,4 @@ def totalled(batch: Batch, runtime: Runtime, hear: Callable[[list[Partition]], C
     for key, part in batch.parts.items():
         entry = batch.entries[key]
         again.append((replace(part, weight=batch.fading.weight(entry.position)), entry))
-    return heard_again(batch, again, hear)
+    return absorbed_again(batch, again, hear)

@@ -111,6 +111,6 @@ class Pending:
         return key in self.entries or key in self.missed
 
 
-def rest_of(batch: Batch, message: Message | None, entries: dict[str, Entry], parts: Iterable[Any]) -> Batch:
+def remainder_of(batch: Batch, message: Message | None, entries: dict[str, Entry], parts: Iterable[Any]) -> Batch:
     """A batch with other contents and the same place in its source."""
     return replace(batch, message=message, entries=entries, parts={part.key: part for part in parts})

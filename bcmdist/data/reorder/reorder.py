@@ -21,7 +21,7 @@ from bcmdist.data.dataset import Dataset, open_data
 from bcmdist.data.groups import absolute_url, open_group
 from bcmdist.data.partition import Partition, Span
 from bcmdist.data.reorder.external_sort import Shuffle
-from bcmdist.data.reorder.tasks import Gather, Router, Scatter, run_name
+from bcmdist.data.reorder.runs import Gather, Router, Scatter, run_name
 from bcmdist.data.writing import create_dataset, update_attributes, write_array
 from bcmdist.errors import DataDamaged, DataExists, DiskFull, InvalidOption
 from bcmdist.storage.commits import ModelStore, open_store

@@ -9,7 +9,7 @@ import os
 import socket
 import uuid
 
-from bcmdist.data.redis import Place, connect, patiently, redis_errors
+from bcmdist.data.redis import RedisStream, connect, patiently, redis_errors
 
 # Claims that one command lists at most; more than are ever in progress.
 MOST_CLAIMS = 100_000
@@ -21,7 +21,7 @@ class Claims:
     Retries, duplicates and loss: every method may be repeated; a claim whose answer is lost is found by the next one.
     """
 
-    def __init__(self, place: Place, group: str, consumer: str | None):
+    def __init__(self, place: RedisStream, group: str, consumer: str | None):
         self.place, self.group = place, group
         self.consumer = consumer or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._errors = redis_errors()

@@ -16,7 +16,7 @@ from typing import Any
 from bcmdist.data.dataset import COMPANIONS, Dataset, entry_data
 from bcmdist.data.entries import shape_of
 from bcmdist.data.partition import Partition
-from bcmdist.data.redis import ENTRY, patiently, place_of, redis_errors
+from bcmdist.data.redis import ENTRY, patiently, redis_errors, redis_stream
 from bcmdist.data.schema import UNNAMED, Schema, warn_of_columns
 from bcmdist.data.sources.claims import Claims
 from bcmdist.data.sources.delivery import Delivery
@@ -76,7 +76,7 @@ class RedisStream:
         offsets: Mapping[str, Any] | None = None,
         ledger: Iterable[str] = (),
     ):
-        self.place = place_of(url)
+        self.place = redis_stream(url)
         self.name = self.place.url
         self.x, self.y, self.schema, self.watch = x, y, schema, watch
         if not 0 <= idle_seconds < math.inf:

@@ -9,7 +9,7 @@ import numpy as np
 from bcmdist.data.dataset import COMPANIONS
 from bcmdist.data.schema import Schema, few, is_text, refuse_many_columns, refuse_repeated
 from bcmdist.data.tables.column import of_numpy
-from bcmdist.data.tables.columns import FILL, NO_TARGET, labels_of, names_of_rows, refuse_gaps
+from bcmdist.data.tables.columns import FILL, NO_TARGET, names_of_rows, numbers_of_text, refuse_gaps
 from bcmdist.data.tables.roles import warn_of_unused
 from bcmdist.data.values import as_float
 from bcmdist.errors import DataNotFound, InvalidData, InvalidDtype
@@ -133,7 +133,7 @@ def _joined_parts(arrays, file, part):
 
 def _array_target(target, file, y):
     if is_text(target):
-        return labels_of(target, file, y)
+        return numbers_of_text(target, file, y)
     _check_array(y, target, file)
     return target, ()
 

@@ -126,7 +126,7 @@ def target_of(look: Look, file, *, gaps=False) -> Target:
     return Target(class_codes(list(look.levels), f"{file}: {name}")[1], np.dtype(np.int64))
 
 
-def labels_of(values, file, name) -> tuple[np.ndarray, tuple[str, ...]]:
+def numbers_of_text(values, file, name) -> tuple[np.ndarray, tuple[str, ...]]:
     """Numbers (n,) of text labels, and their names."""
     codes, classes = class_codes(values, f"{file}: {name}")
     _refuse_many(len(classes), file, name)

@@ -38,7 +38,7 @@ def framed(X) -> Any:
         ) from error
 
 
-def has_levels(X) -> bool:
+def has_categories(X) -> bool:
     """Whether X is a data frame some of whose columns are no numbers by their types; its values are not looked at."""
     kinds: Any = getattr(X, "dtypes", None)
     return hasattr(X, "iloc") and any(getattr(kind, "kind", "O") not in "fiub" for kind in kinds)
@@ -52,7 +52,7 @@ def coding_of(X) -> Coding | None:
     InvalidData, InvalidDtype
         Of some columns that cannot be told.
     """
-    if not has_levels(X):
+    if not has_categories(X):
         return None
     table = of_frame(X)
     if all(column.kind == NUMBERS for column in table.values()):
@@ -80,7 +80,7 @@ def is_uncoded(X, coding: Coding) -> bool:
     if not (hasattr(X, "iloc") and coding.told()):
         return False
     known = {str(name): name for name in X.columns}
-    if set(coding.inputs) <= set(known) and not has_levels(X[[known[name] for name in coding.inputs]]):
+    if set(coding.inputs) <= set(known) and not has_categories(X[[known[name] for name in coding.inputs]]):
         return False
     return set(coding.columns) <= set(known)
 

@@ -139,7 +139,7 @@ class Lagged:
             pass
         self._refuse_short(self.last, self.lags.before, "add earlier ones")
 
-    def known_ahead(self, names, steps: int) -> np.ndarray:
+    def future_inputs(self, names, steps: int) -> np.ndarray:
         """What is known of the first rows of each series, (n, steps, E).
 
         Raises

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bcmdist.experts.contributions import Contribution, densities_of
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.inputs.clean import cleaned
 from bcmdist.experts.inputs.density import Beliefs, Seen
 from bcmdist.experts.inputs.draws import drawn
 from bcmdist.experts.inputs.message import averaged
-from bcmdist.experts.tasks import Contribution, densities_of
 from bcmdist.model.loading import load_model
 from bcmdist.model.model import Model
 from bcmdist.model.targets import model_observations

@@ -18,7 +18,7 @@ from bcmdist.data.dataset import Dataset, open_data
 from bcmdist.data.groups import open_group
 from bcmdist.data.partition import Partition
 from bcmdist.data.writing import write_dataset
-from bcmdist.learning.blocks.tasks import Nearest, all_rows
+from bcmdist.learning.blocks.neighbourhood_tasks import Nearest, all_rows
 from bcmdist.model.kernels import Kernel, metric
 from bcmdist.runtime.interface import Runtime
 from bcmdist.storage.commits import BlobReference, ModelStore

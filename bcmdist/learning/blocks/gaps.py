@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.spatial import cKDTree
 
-from bcmdist.learning.uncovered import FEW_INPUTS
+from bcmdist.learning.gap_points import FEW_INPUTS
 
 PROBES = 2000
 # A point lies in a gap if it is farther from the nearest row than so many times what most rows are from theirs: in a

@@ -182,7 +182,7 @@ class Climb:
         return [Climber.from_array(kept[str(k)]) for k in range(len(climbers))]
 
 
-def climbed_together(
+def climbed_jointly(
     objectives: Sequence[DeepObjective], start: Deep, held: Sequence[Partition], steps
 ) -> list[Reached]:
     """The best that rounds of steps come to, by rows that were left out, of a process for each objective."""

@@ -13,7 +13,7 @@ from scipy.optimize import Bounds
 
 from bcmdist.data.partition import Partition
 from bcmdist.learning.evidence.deep_tasks import DeepDensities, DeepMessage, DeepShare, numbers_of
-from bcmdist.learning.ground import Ground
+from bcmdist.learning.training_context import TrainingContext
 from bcmdist.model.deep.classes import LARGEST_VARIANCE
 from bcmdist.model.deep.layer import Layer, gradient, tied_energy
 from bcmdist.model.deep.moments import Pull
@@ -38,7 +38,7 @@ class Evaluated:
 class DeepObjective:
     """The tied energy over some partitions of rows, with its gradient; one round each."""
 
-    def __init__(self, ground: Ground, parts: Sequence[Partition], likelihood: Likelihood, power=1.0):
+    def __init__(self, ground: TrainingContext, parts: Sequence[Partition], likelihood: Likelihood, power=1.0):
         self.ground, self.parts, self.likelihood, self.power = ground, parts, likelihood, power
         self.rows = sum(part.rows for part in parts)
 

@@ -25,12 +25,12 @@ from dataclasses import replace
 import numpy as np
 
 from bcmdist.data.partition import Partition
+from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.learning.deep import adam
 from bcmdist.learning.deep.objective import NOISE, DeepObjective, Reached, noisy
 from bcmdist.learning.deep.sites import TIED, refuse_factors, swept_as, swept_on
-from bcmdist.learning.ground import Ground
-from bcmdist.learning.known import Known
 from bcmdist.learning.query_selection import select_points
+from bcmdist.learning.training_context import TrainingContext
 from bcmdist.model.deep.beginning import first_layers, last_layer
 from bcmdist.model.deep.sites import site_numbers
 from bcmdist.model.kernels import metric
@@ -54,7 +54,7 @@ MESSAGES = 40.0  # that take as long as an evaluation of as many rows
 NOISELESS = 1e-6  # noise variance of a last layer that is a latent process
 
 
-def begun(known: Known) -> Deep:
+def begun(known: BasisInputs) -> Deep:
     """Layers as they begin: the first one about centres of the inputs, in the metric of the kernel that was learned.
 
     There are as many as the kernel has degrees of freedom at the sample where that is less than was asked for.
@@ -90,7 +90,7 @@ def refuse_rows(settings, rows: int) -> None:
     refuse_factors(settings.deep_sites, min(rows, ROWS) if settings.learn else rows, processes * site_numbers(query))
 
 
-def trained(shared: Deep, likelihood: Likelihood, ground: Ground) -> tuple[Shared, Likelihood]:
+def trained(shared: Deep, likelihood: Likelihood, ground: TrainingContext) -> tuple[Shared, Likelihood]:
     """Layers at higher tied energy, and the likelihood with the noise that they have found; then sites, if asked for.
 
     As they began where nothing is learned, but for the sites.
@@ -139,7 +139,7 @@ def _climbed(objectives, start, held) -> list[Reached]:
     ground = objectives[0].ground
     if not ground.learn:
         return [Reached(start, None, 0.0, 0) for _ in objectives]
-    return adam.climbed_together(objectives, start, held, adam.STEPS[ground.effort])
+    return adam.climbed_jointly(objectives, start, held, adam.STEPS[ground.effort])
 
 
 def side_by_side(each: Sequence[Deep], likelihood: Likelihood) -> tuple[Shared, Likelihood]:

@@ -23,7 +23,7 @@ from bcmdist import linalg
 from bcmdist.data.observations import Observations
 from bcmdist.experts.evidence import (
     corrected_mode_shift,
-    has_own_hessian,
+    has_separate_hessian,
     likelihood_gradient,
     posterior_variance,
     weighted_inverse,
@@ -63,7 +63,7 @@ def mode_share(query: Query, likelihood: OneProcess, X, obs: Observations, belie
     ------
     LaplaceNotConverged, NotPositiveDefinite
     """
-    own = has_own_hessian(likelihood)
+    own = has_separate_hessian(likelihood)
     if len(X) == 0:
         return ModeShare(np.zeros(query.size), np.zeros((query.size, query.size)) if own else None)
     V = query.design(X)

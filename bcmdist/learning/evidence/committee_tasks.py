@@ -10,8 +10,8 @@ from functools import lru_cache
 import numpy as np
 
 from bcmdist.data.observations import Observations
+from bcmdist.experts.contributions import Contribution
 from bcmdist.experts.expert import conditional_message, expert_message
-from bcmdist.experts.tasks import Contribution
 from bcmdist.learning.evidence import apart_gradient
 from bcmdist.learning.evidence.committee_gradient import ModeShare, expert_share, mode_share, points_share
 from bcmdist.model.kernels import Kernel

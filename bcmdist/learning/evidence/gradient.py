@@ -31,7 +31,7 @@ def evidence_gradient(snapshot: Snapshot, runtime) -> dict[str, np.ndarray]:
     with snapshot.store.transient({"scaling": scaling_to_array(model.scaling)}) as references:
         objective = CommitteeObjective(
             runtime,
-            passes.heard_partitions(snapshot),
+            passes.absorbed_partitions(snapshot),
             scaling=references["scaling"],
             mean=query.mean.name,
             points=query.points,

@@ -62,16 +62,16 @@ class NetworkTrial:
         """The network itself."""
         return one_network(load_array(self.inner), self.scale, self.kernel, Mean(self.mean))
 
-    def case(self, rows) -> "Case":
+    def case(self, rows) -> "TrialNetwork":
         """The network before the rows of a partition."""
         scaling, network = load_scaling(self.scaling), self.network()
         X, obs = scaling.inputs(rows.X), scaling.observations(rows.obs, self.likelihood.units)
         name = (self.scaling, self.inner, self.scale, self.mean, rows.digest)
-        return Case(network, self.likelihood, X, obs, get_or_make(_designs, name, lambda: network.design(X)))
+        return TrialNetwork(network, self.likelihood, X, obs, get_or_make(_designs, name, lambda: network.design(X)))
 
 
 @dataclass(frozen=True)
-class Case:
+class TrialNetwork:
     """A network, and what it is tried on."""
 
     network: Weights
@@ -110,7 +110,7 @@ class NetworkGradient:
         return NetworkShare(part.weight * found.inner, part.weight * found.noise)
 
 
-def network_share(case: Case, mean, covariance) -> NetworkShare:
+def network_share(case: TrialNetwork, mean, covariance) -> NetworkShare:
     """Part of the gradient due to some rows, where N(mean, covariance) is believed of v."""
     network, X, V = case.network, case.X, case.V
     inner, units = network.basis.to_arrays()["inner"], network.functions

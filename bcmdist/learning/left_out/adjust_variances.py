@@ -28,7 +28,7 @@ DISPERSION_FACTOR = math.sqrt(2.0)
 
 
 @dataclass(frozen=True)
-class Settled:
+class NoiseAdjusted:
     """Kernel and likelihood at the variances at which rows left out are likeliest."""
 
     kernel: Kernel
@@ -39,7 +39,7 @@ class Settled:
     """by which variances were changed: of the "noise" and of the "kernel", or the "dispersion" of another family"""
 
 
-def settled(judge: HeldOutScore, kernel: Kernel, likelihood: Likelihood) -> Settled:
+def noise_adjusted(judge: HeldOutScore, kernel: Kernel, likelihood: Likelihood) -> NoiseAdjusted:
     """Raise variances as far as rows left out ask for it; the noise of labels, lower or raise it.
 
     Gaussian targets settle "noise" and "kernel", one-hot targets the noise only, other families the first parameter
@@ -48,7 +48,7 @@ def settled(judge: HeldOutScore, kernel: Kernel, likelihood: Likelihood) -> Sett
     """
     value = judge(kernel, likelihood)
     if not math.isfinite(value):
-        return Settled(kernel, likelihood, value)
+        return NoiseAdjusted(kernel, likelihood, value)
     if not (likelihood.exact and likelihood.widening):
         return _dispersed(judge, kernel, likelihood, value)
     start, factors = likelihood, {"noise": 1.0}
@@ -65,7 +65,7 @@ def settled(judge: HeldOutScore, kernel: Kernel, likelihood: Likelihood) -> Sett
         if factor != 1.0:
             likelihood, factors["noise"] = noisier(factor), factor
     if likelihood.on_labels or not kernel.variances:
-        return Settled(kernel, likelihood, value, factors)
+        return NoiseAdjusted(kernel, likelihood, value, factors)
 
     def wider(factor):
         grown = {n: (factor * kernel.parameters[n]).clip(max=kernel.bounds[n][1]) for n in kernel.variances}
@@ -73,13 +73,13 @@ def settled(judge: HeldOutScore, kernel: Kernel, likelihood: Likelihood) -> Sett
 
     powers = _powers(KERNEL_FACTOR, LARGEST_GROWTH)
     factors["kernel"], value = _best(powers, lambda factor: judge(wider(factor), likelihood), value)
-    return Settled(wider(factors["kernel"]), likelihood, value, factors)
+    return NoiseAdjusted(wider(factors["kernel"]), likelihood, value, factors)
 
 
 def _dispersed(judge, kernel, start, value):
     """The likelihood at the dispersion, not below its own, at which rows left out are likeliest."""
     if not start.widening:
-        return Settled(kernel, start, value)
+        return NoiseAdjusted(kernel, start, value)
     name, power = next(iter(start.widening.items()))
 
     def wider(factor):
@@ -88,7 +88,7 @@ def _dispersed(judge, kernel, start, value):
 
     powers = _powers(DISPERSION_FACTOR, LARGEST_GROWTH)
     factor, value = _best(powers, lambda factor: judge(kernel, wider(factor)), value)
-    return Settled(kernel, wider(factor), value, {"dispersion": factor})
+    return NoiseAdjusted(kernel, wider(factor), value, {"dispersion": factor})
 
 
 def _best(powers, judged, value):

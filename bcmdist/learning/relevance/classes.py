@@ -13,11 +13,11 @@ import numpy as np
 
 from bcmdist import linalg
 from bcmdist.errors import BcmdistWarning
-from bcmdist.learning.ground import Ground
 from bcmdist.learning.relevance.forms import NOTHING, Weighed, sites
 from bcmdist.learning.relevance.learners import Posterior, Problem, State, posterior
 from bcmdist.learning.relevance.sums import Functions, Sums, functions_of
 from bcmdist.learning.relevance.updates import UPDATES, Learner
+from bcmdist.learning.training_context import TrainingContext
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.loading import load_scaling
 from bcmdist.model.shared.weights import Weights
@@ -86,7 +86,9 @@ def weighed_at(weights, state: State, found: Posterior) -> Weighed:
     return Weighed(some, weights[some], prior, covariance)
 
 
-def standing_still(tried: Weights, likelihood, ground: Ground, start: State | None, own=None) -> tuple[Problem, State]:
+def standing_still(
+    tried: Weights, likelihood, ground: TrainingContext, start: State | None, own=None
+) -> tuple[Problem, State]:
     """The sums of all rows at weights that stand still under the state that they tell, and this.
 
     `own`: the class that stands against the rest, of more than two.

@@ -12,9 +12,9 @@ from typing import cast
 import numpy as np
 from scipy.optimize import minimize
 
-from bcmdist.learning.ground import Ground
 from bcmdist.learning.relevance.learners import Posterior, State, posterior
 from bcmdist.learning.relevance.sums import Functions, RowSums, Sums, functions_of
+from bcmdist.learning.training_context import TrainingContext
 from bcmdist.model.loading import load_scaling
 from bcmdist.model.shared.radial import Radial
 from bcmdist.model.shared.weights import Weights
@@ -53,13 +53,13 @@ def pull(basis: Radial, X, Phi, y, weight, mean, covariance) -> np.ndarray:
     return E.sum(axis=1) @ X**2 - 2.0 * np.einsum("id,id->d", X, E @ C) + E.sum(axis=0) @ C**2
 
 
-def summed(shared: Weights, ground: Ground) -> Sums:
+def summed(shared: Weights, ground: TrainingContext) -> Sums:
     """What all rows say of functions, in one pass."""
     with ground.transient(shared.basis.to_arrays()) as references:
         return ground.sum(RowSums(functions_of(shared, ground.scaling, references)))
 
 
-def gradient(shared: Weights, basis: Radial, found: Posterior, noise, ground: Ground) -> np.ndarray:
+def gradient(shared: Weights, basis: Radial, found: Posterior, noise, ground: TrainingContext) -> np.ndarray:
     """dL in the logarithms of the lengthscales of a basis, all of whose functions are in the model, (D,)."""
     arrays = basis.to_arrays()
     with ground.transient(arrays | {"mean": found.mean, "covariance": found.covariance}) as references:
@@ -68,7 +68,7 @@ def gradient(shared: Weights, basis: Radial, found: Posterior, noise, ground: Gr
     return total / (noise * basis.lengthscale**2)
 
 
-def climbed(shared: Weights, basis: Radial, state: State, ground: Ground) -> np.ndarray:
+def climbed(shared: Weights, basis: Radial, state: State, ground: TrainingContext) -> np.ndarray:
     """Lengthscales (D,) of a larger evidence of the functions of a basis, with the precisions and noise of a state.
 
     All change by one factor where the kernel has one lengthscale for all inputs, and those of a group do.

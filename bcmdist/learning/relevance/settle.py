@@ -11,12 +11,12 @@ from typing import cast
 
 import numpy as np
 
-from bcmdist.learning.ground import Ground
-from bcmdist.learning.known import Known
+from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.learning.relevance.classes import standing_still
 from bcmdist.learning.relevance.learners import Problem, State, posterior
 from bcmdist.learning.relevance.lengthscales import climbed, summed
 from bcmdist.learning.relevance.updates import UPDATES
+from bcmdist.learning.training_context import TrainingContext
 from bcmdist.model.kernels import SquaredExponential
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.dictionaries import side_by_side
@@ -30,7 +30,7 @@ MOST_TURNS, LEAST_TURN = 10, 1.0
 NEXT_TO_NOTHING = 1e-6
 
 
-def drawn(known: Known) -> tuple[Radial, float]:
+def drawn(known: BasisInputs) -> tuple[Radial, float]:
     """Bumps around sampled rows, drawn at random."""
     assert known.row is not None
     return dictionary(known.sample, known.row, known.kernel, known.options["rvm_dictionary"] or known.count)
@@ -51,7 +51,7 @@ def dictionary(sample, rows, kernel, count) -> tuple[Radial, float]:
     return Radial(sample[first], lengthscale, rows[first].astype(float)), 1.0
 
 
-def settled(shared: Shared, likelihood, ground: Ground) -> tuple[Shared, Likelihood]:
+def settled(shared: Shared, likelihood, ground: TrainingContext) -> tuple[Shared, Likelihood]:
     """The functions that the evidence of all rows keeps, and the noise of measurements, unless it was given; of classes
     that stand against the rest those of each."""
     if likelihood.apart:
@@ -65,7 +65,9 @@ def settled(shared: Shared, likelihood, ground: Ground) -> tuple[Shared, Likelih
     return relevant(tried, state), replace(likelihood, noise_variance=np.array([state.noise]))
 
 
-def grown(whole: Weights, likelihood, ground: Ground, *, own: int | None = None) -> tuple[Weights, Problem, State]:
+def grown(
+    whole: Weights, likelihood, ground: TrainingContext, *, own: int | None = None
+) -> tuple[Weights, Problem, State]:
     """Some functions of a dictionary, their sums, and which of them are in the model.
 
     Of a dictionary that is larger than sums may be, some functions at a time are tried, each once, together with those
@@ -86,13 +88,13 @@ def grown(whole: Weights, likelihood, ground: Ground, *, own: int | None = None)
     return tried, problem, state
 
 
-def measured(tried: Weights, likelihood, ground: Ground, start: State | None) -> tuple[Problem, State]:
+def measured(tried: Weights, likelihood, ground: TrainingContext, start: State | None) -> tuple[Problem, State]:
     """The sums of rows with Gaussian noise, and what they tell."""
     problem = Problem(summed(tried, ground), tried.size - tried.functions, keep_noise=not ground.learn)
     return problem, UPDATES[ground.options["rvm_update"]](problem, float(likelihood.noise_variance[0]), start)
 
 
-def adapted(shared: Weights, problem: Problem, state: State, ground: Ground) -> tuple[Weights, State]:
+def adapted(shared: Weights, problem: Problem, state: State, ground: TrainingContext) -> tuple[Weights, State]:
     """Dictionary and state of a larger evidence, by lengthscales and precisions in turn; one more pass each turn.
 
     Everything stays as it is where the next turn does not gain.

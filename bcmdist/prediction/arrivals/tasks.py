@@ -10,13 +10,13 @@ import numpy as np
 
 from bcmdist.committee.loading import load_committee
 from bcmdist.errors import ModelDamaged, ModelNotFound, NotPositiveDefinite
-from bcmdist.experts.tasks import Contribution
+from bcmdist.experts.contributions import Contribution
 from bcmdist.model.targets import model_observations, model_rows
 from bcmdist.prediction.arrivals.drift import noted
 from bcmdist.prediction.fitted import Fitted, load_fitted
 from bcmdist.prediction.noting import noted_errors, seed_of
+from bcmdist.prediction.scored_rows import score_rows
 from bcmdist.prediction.scoring import surprise
-from bcmdist.prediction.tasks import score_rows
 from bcmdist.runtime.task import Task
 from bcmdist.storage.commits import Reference
 from bcmdist.storage.loading import load_record
@@ -68,22 +68,22 @@ class Withheld:
     belief: Reference
     aside: ClassVar[bool] = True
 
-    def __call__(self, part, rows) -> "Noted":
+    def __call__(self, part, rows) -> "ArrivalRecords":
         rest = load_committee(self.belief).withdraw(self.expert(part, rows).message)
         fitted = replace(load_fitted(self.belief), belief=rest.posterior)
         count = min(SAMPLES, max(1, part.rows // SCORED_ROWS))
         samples = [_sample_noted(fitted, part, rows, np.arange(k, part.rows, count)) for k in range(count)]
-        return Noted({part.key: (rows.digest, samples)})
+        return ArrivalRecords({part.key: (rows.digest, samples)})
 
 
 @dataclass(frozen=True)
-class Noted:
+class ArrivalRecords:
     """By key: the content hash, and what was noted of samples of rows, (`Entry.arrival`, `Entry.surprise`) each."""
 
     by_key: dict[str, tuple[str, list]]
 
-    def __add__(self, other: "Noted") -> "Noted":
-        return Noted(self.by_key | other.by_key)
+    def __add__(self, other: "ArrivalRecords") -> "ArrivalRecords":
+        return ArrivalRecords(self.by_key | other.by_key)
 
 
 def _errors_of(fitted: Fitted, part, rows, count):

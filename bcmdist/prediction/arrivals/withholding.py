@@ -14,7 +14,7 @@ from bcmdist.committee.fading import weights
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition, from_key
 from bcmdist.errors import BcmdistError
-from bcmdist.prediction.arrivals.tasks import Noted, Withheld
+from bcmdist.prediction.arrivals.tasks import ArrivalRecords, Withheld
 from bcmdist.prediction.scoring import surprise
 from bcmdist.runtime.interface import Outcome
 from bcmdist.storage.commits import BlobReference
@@ -46,7 +46,7 @@ class Withholding:
     def is_of(self, outcome: Outcome) -> bool:
         """Whether an outcome is of such a task: what fails is left out."""
         failed = outcome.error is not None and outcome.parts[0].key in self._waiting
-        return failed or isinstance(outcome.result, Noted)
+        return failed or isinstance(outcome.result, ArrivalRecords)
 
     def take(self, outcome: Outcome, digests: Mapping[str, str]) -> None:
         """What was noted counts where rows are those that were heard, by their `digests`."""

@@ -35,7 +35,7 @@ def effective_parameters(snapshot: Snapshot, runtime) -> dict[str, float]:
             f"degrees of freedom of the data: expected a committee that has heard rows of classes apart, got "
             f"{likelihood.name} after {len(snapshot.ledger)} partitions; leave them out"
         )
-    data = runtime.sum(Degrees(snapshot.reference), passes.heard_partitions(snapshot), label="degrees of freedom")
+    data = runtime.sum(Degrees(snapshot.reference), passes.absorbed_partitions(snapshot), label="degrees of freedom")
     return {"data": data, "query": snapshot.degrees_of_freedom}
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from bcmdist.committee.cells import refuse_heard_as_stored
+from bcmdist.committee.cells import refuse_absorbed_as_stored
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.committee.surveyed import recorded_chunks, refuse_changed
 from bcmdist.data.dataset import Dataset
@@ -29,8 +29,8 @@ from bcmdist.errors import DataChanged, InvalidData
 from bcmdist.model.kernels import metric
 from bcmdist.prediction.calibration import fit_calibration
 from bcmdist.prediction.limits import local_memory, refuse_large_prediction
+from bcmdist.prediction.local.cell_tasks import CellRouter, Centroids, CloseLook, Halo, LeftOutRows, mean_and_error
 from bcmdist.prediction.local.halos import load_arrangement
-from bcmdist.prediction.local.tasks import CellRouter, Centroids, CloseLook, Halo, LeftOutRows, mean_and_error
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import CELL_DATA, SCRATCH
 
@@ -53,7 +53,7 @@ def arrange(snapshot: Snapshot, data: Dataset, runtime) -> Snapshot:
     MemoryLimit
         The local experts would not fit.
     """
-    refuse_heard_as_stored(snapshot)
+    refuse_absorbed_as_stored(snapshot)
     place = f"{snapshot.url}/{CELL_DATA}"
     if snapshot.facts.cells.edges:
         _refuse_moved(snapshot, f"{place}/{snapshot.model.x_name}")

@@ -19,7 +19,7 @@ from bcmdist.experts.expert import find_mode
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.interface import refuse_negative
 from bcmdist.prediction.latent import BLOCK_ROWS
-from bcmdist.prediction.local.outlook import Outlook
+from bcmdist.prediction.local.committee_at_rows import CommitteeAtRows
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class LocalExpert:
     X: np.ndarray
     """(n, D), scaled"""
     V: np.ndarray
-    """columns of `Outlook`, as the whitened design, (n, K)"""
+    """columns of `CommitteeAtRows`, as the whitened design, (n, K)"""
     sites: tuple[Site, ...]
     """one for all processes, or one each"""
     pull: np.ndarray
@@ -66,7 +66,7 @@ class LocalExpert:
         return self.V.nbytes + self.X.nbytes + sum(site.factor.nbytes for site in self.sites)
 
 
-def local_expert(seen: Outlook, likelihood: Likelihood, X, V, obs) -> LocalExpert:
+def local_expert(seen: CommitteeAtRows, likelihood: Likelihood, X, V, obs) -> LocalExpert:
     """The rows X (n, D), n >= 1, scaled, with columns V (n, K) and targets `obs`, under a committee's belief.
 
     Raises
@@ -89,7 +89,7 @@ def _linearised(Lam, w):
     return Site(root, linalg.cholesky(B, name="I + w^1/2 cov(f | query) w^1/2"))
 
 
-def predict_local(seen: Outlook, expert: LocalExpert, X, B) -> tuple[np.ndarray, np.ndarray]:
+def predict_local(seen: CommitteeAtRows, expert: LocalExpert, X, B) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance of the latent f at the rows of X (n, D), scaled, with columns B: (n,), or (n, C) for C
     processes.
 

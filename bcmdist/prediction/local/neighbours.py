@@ -22,17 +22,17 @@ from bcmdist.prediction.fitted import load_fitted
 from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.latent import predict_latent
 from bcmdist.prediction.limits import MemoryNeed, local_memory
+from bcmdist.prediction.local.committee_at_rows import committee_at_rows
 from bcmdist.prediction.local.expert import LocalExpert, local_expert, predict_local
 from bcmdist.prediction.local.halos import Arrangement, load_arrangement
-from bcmdist.prediction.local.halving import halving_losses
-from bcmdist.prediction.local.outlook import outlook
+from bcmdist.prediction.local.query_sufficiency import query_losses
 from bcmdist.prediction.local.soundness import check_halo, check_halos
 from bcmdist.prediction.spread import Spread
 from bcmdist.prediction.spread_of import load_spread
 from bcmdist.runtime.memory import LOCAL_BYTES
 from bcmdist.storage.cache import get_or_make, least_recently_used
 from bcmdist.storage.commits import BlobReference, ModelStore, Reference, open_store
-from bcmdist.storage.ledger import heard_pieces
+from bcmdist.storage.ledger import absorbed_pieces
 from bcmdist.storage.loading import load_array, load_record
 
 NO_ROWS = np.zeros(0, np.int64)
@@ -56,7 +56,7 @@ class Neighbours:
     def __init__(self, model: Model, belief: Belief, arrangement: Arrangement, halos, heard, store: ModelStore):
         self.model, self.belief, self.arrangement = model, belief, arrangement
         self.halos, self.heard, self.store = halos, heard, store
-        self.seen = outlook(model.shared, belief)
+        self.seen = committee_at_rows(model.shared, belief)
         self._kept = least_recently_used(LOCAL_BYTES, _expert_bytes)
 
     def latent(self, X) -> tuple[np.ndarray, np.ndarray]:
@@ -100,7 +100,7 @@ class Neighbours:
         (a, v), (b, w) = (predict_local(self.seen, e, border, columns) for e in experts if e)
         return np.array([((a - b) ** 2 / (0.5 * (v + w))).mean()])
 
-    def halving_losses(self, cell) -> np.ndarray:
+    def query_losses(self, cell) -> np.ndarray:
         """How much worse the rows of a cell that were heard are predicted with half of the query points, (k,).
 
         None of shared variables that halves make no sense of.
@@ -112,7 +112,7 @@ class Neighbours:
         core = np.flatnonzero(np.isin(self._rows(cell, owner), self.arrangement.core(cell)))
         if expert is None or not len(core):
             return np.zeros(0)
-        return halving_losses(expert, self.belief, self.model.shared.functions, core)
+        return query_losses(expert, self.belief, self.model.shared.functions, core)
 
     def _experts(self, cells) -> Iterator[tuple[int, LocalExpert | None]]:
         """Local experts of cells; those of one partition share what they read."""
@@ -182,7 +182,7 @@ def load_neighbours(reference: Reference) -> Neighbours:
     check_halos(table, len(arrangement.bounds) - 1, f"{reference.url}: commit {reference.number}")
     halos = [bytes(row).hex() for row in table]
     ledger = [entry for segment in record["segments"] for entry in store.get_segment(segment)]
-    heard = heard_pieces(weights(facts.fading, ledger), facts.cells.array)
+    heard = absorbed_pieces(weights(facts.fading, ledger), facts.cells.array)
     return Neighbours(fitted.model, fitted.belief, arrangement, halos, heard, store)
 
 

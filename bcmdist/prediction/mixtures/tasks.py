@@ -19,10 +19,10 @@ from bcmdist.prediction.mixtures.normal_mixtures import (
     mixture_moments,
     mixture_quantile,
 )
+from bcmdist.prediction.scored_rows import input_uncertainty_of, predict_rows, share_of
 from bcmdist.prediction.scoring.judged import Judged, nothing
 from bcmdist.prediction.scoring.pit import Places
 from bcmdist.prediction.scoring.scores import Scores
-from bcmdist.prediction.tasks import around_of, predict_rows, share_of
 from bcmdist.storage.commits import MIXTURE as CONTENTS
 from bcmdist.storage.commits import Reference
 from bcmdist.storage.locate import open_storage
@@ -78,7 +78,7 @@ class MixtureScore:
 
 @dataclass(frozen=True)
 class MixtureJudge:
-    """The rows of a partition beside predictions of a mixture: about a share of them, as `Judge` takes them."""
+    """The rows of a partition beside predictions of a mixture: about a share of them, as `ScoredRows` takes them."""
 
     members: Members
     share: float
@@ -91,7 +91,7 @@ class MixtureJudge:
 
 
 def _judged(task, part, rows, some):
-    members, around = references(task.members), around_of(rows, task.way)
+    members, around = references(task.members), input_uncertainty_of(rows, task.way)
     obs = model_observations(load_fitted(members[0]).model, part, rows.obs)
     asked = Judged(part.start + some, rows.X[some], obs[some], around=around and around[some])
     return judge_mixed(members, [asked])[0]
@@ -134,7 +134,7 @@ class MixturePredict:
 
     def __call__(self, part, rows) -> int:
         first, *_ = members = references(self.members)
-        around, classes = around_of(rows, self.way), load_fitted(first).model.classes
+        around, classes = input_uncertainty_of(rows, self.way), load_fitted(first).model.classes
         said = stacked(predict_rows(Fitted.of_commit(one), rows.X, rows.obs, around=around) for one in members)
         write_rows(self.out, part.start, mixed(said, classes=classes))
         return part.rows

@@ -24,7 +24,7 @@ import numpy as np
 
 from bcmdist.data.observations import unweighted
 from bcmdist.prediction.interface import Predictor
-from bcmdist.prediction.tasks import predict_rows
+from bcmdist.prediction.scored_rows import predict_rows
 from bcmdist.prediction.uncertain import exact, taylor
 from bcmdist.prediction.uncertain.beyond import latent_of_draws
 

@@ -37,10 +37,10 @@ from bcmdist.runtime.dask.connection import (
     scratch_directory,
 )
 from bcmdist.runtime.dask.heartbeat import Heartbeat
-from bcmdist.runtime.dask.held import Held, NoAnswer
 from bcmdist.runtime.dask.one_by_one import WINDOW, DeathIsFinal, OneByOne
+from bcmdist.runtime.dask.pinned import NoAnswer, PinnedPartitions
+from bcmdist.runtime.dask.summaries import EventChannel
 from bcmdist.runtime.dask.sums import FAN_IN, SUM_PRIORITY
-from bcmdist.runtime.dask.telling import Telling
 from bcmdist.runtime.interface import Outcome, Progress, SumLost, silent
 from bcmdist.runtime.portion import ALL, Portion, untold
 from bcmdist.runtime.signals import finished_first
@@ -95,7 +95,7 @@ class DaskRuntime:
         self.progress = progress
         self._portion = portion if address else ALL
         self._cluster, self._scratch = None, None
-        self._held: dict[tuple, Held] = {}
+        self._held: dict[tuple, PinnedPartitions] = {}
         self._lent: list[LimitBlas | KeepPages] = []  # to workers, while we are there
         try:
             if not address:
@@ -104,7 +104,7 @@ class DaskRuntime:
                     self._cluster = local_cluster(workers, self._scratch.name)
             self._client = connect(address or self._cluster, connect_seconds, security)
             self._scheduler = self._client.scheduler_info(n_workers=0)["id"]
-            self._telling = Telling(self._client)
+            self._telling = EventChannel(self._client)
             pulse = self._pulse("start")
             with pulse.connected():
                 self._prepare_workers(waits)
@@ -175,7 +175,7 @@ class DaskRuntime:
         """The sum over partitions that workers hold, or from now on do."""
         key = tuple((part.data.kept, part.start, part.stop, part.weight) for part in parts)
         self.progress(label, 0, len(parts))
-        held = self._held.pop(key, None) or Held(self._client, parts, pulse.threads(), pulse)
+        held = self._held.pop(key, None) or PinnedPartitions(self._client, parts, pulse.threads(), pulse)
         try:
             total = held.sum(task, pulse)
         except NoAnswer:

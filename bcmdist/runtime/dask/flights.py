@@ -15,8 +15,8 @@ import distributed
 
 from bcmdist.data.partition import Work
 from bcmdist.runtime.dask.heartbeat import PULSE_SECONDS, Heartbeat
+from bcmdist.runtime.dask.summaries import EventChannel
 from bcmdist.runtime.dask.sums import Term, one_term
-from bcmdist.runtime.dask.telling import Telling
 from bcmdist.runtime.interface import Outcome
 from bcmdist.runtime.task import Task, is_parted
 
@@ -35,7 +35,7 @@ class Copy:
 
     future: distributed.Future
     fetched: concurrent.futures.Future
-    """the result, here; or what is `Told` of it"""
+    """the result, here; or what is `Summary` of it"""
     started: float
 
 
@@ -71,7 +71,7 @@ class Flights:
         Begins the keys of the tasks.
     """
 
-    def __init__(self, telling: Telling, pulse: Heartbeat, prefix: str):
+    def __init__(self, telling: EventChannel, pulse: Heartbeat, prefix: str):
         self.telling, self.client = telling, telling.client
         self.pulse = pulse
         self.flying: list[Flight] = []

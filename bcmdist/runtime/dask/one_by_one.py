@@ -16,7 +16,7 @@ from bcmdist.runtime.dask.flights import Flight, Flights, NeverArrived
 from bcmdist.runtime.dask.heartbeat import PULSE_SECONDS, Heartbeat
 from bcmdist.runtime.dask.last_phase import last_seen, run_noted
 from bcmdist.runtime.dask.quarantine import Quarantine, Suspect
-from bcmdist.runtime.dask.telling import Telling
+from bcmdist.runtime.dask.summaries import EventChannel
 from bcmdist.runtime.interface import Outcome
 from bcmdist.runtime.task import run_batch
 
@@ -54,7 +54,7 @@ PREFIX = "each-"  # of the keys of such tasks
 class OneByOne:
     """One call of `Runtime.each` on so many threads of a cluster."""
 
-    def __init__(self, telling: Telling, threads, pulse: Heartbeat):
+    def __init__(self, telling: EventChannel, threads, pulse: Heartbeat):
         self.client = telling.client
         self.window = WINDOW * threads
         self.pulse = pulse

@@ -1,0 +1,126 @@
+"""Rows that a caller has in memory, on their way into a data set of our own."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bcmdist.api.lazy import blocks, is_lazy
+from bcmdist.data.dataset import BESIDE, COMPANIONS
+from bcmdist.data.schema import CLASSES, Schema, as_table, class_codes, frame_names, is_text
+from bcmdist.data.tables.coding import Coding
+from bcmdist.data.tables.frames import coded, coding_of, framed, is_uncoded
+from bcmdist.data.writing import append_rows, update_attributes, write_dataset
+from bcmdist.errors import InvalidData, InvalidDtype, InvalidOption
+from bcmdist.storage.scratch import Scratch
+
+
+@dataclass(frozen=True)
+class Named:
+    """An array (n, D) with names of its columns, as far as a data frame is asked for them."""
+
+    values: np.ndarray
+    columns: tuple[str, ...]
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.values, dtype=dtype, copy=copy)
+
+    def __getitem__(self, name):
+        return self.values[:, self.columns.index(name)]
+
+    def __len__(self):
+        return len(self.values)
+
+
+class Rows(ABC):
+    """Rows that are not in a data set of our own yet."""
+
+    @abstractmethod
+    def written(self) -> tuple[Scratch, str]:
+        """What keeps them alive, and the URL of a data set with these rows."""
+
+
+@dataclass(frozen=True)
+class InMemoryRows(Rows):
+    """Rows, as somebody has given them."""
+
+    X: Any
+    """(N, D), an array or a data frame, or a dask collection of either"""
+    y: Any
+    """(N,), numbers or texts; lazy where X is"""
+    companions: Mapping[str, Any] = field(default_factory=dict)
+    """weight, exposure, trials or event, (N,); X_variance, (N, D) or (N, D, D)"""
+    classes: tuple[str, ...] = ()
+    """names of the classes, where y holds their numbers"""
+    coding: Coding | None = None
+    """how a table became the inputs that X holds, or how it is to, where X is a data frame of its columns"""
+
+    def written(self) -> tuple[Scratch, str]:
+        """What keeps them alive, and the URL of a data set with these rows.
+
+        Raises
+        ------
+        InvalidData, InvalidDtype, InvalidOption
+        """
+        refuse_companions(self.companions, BESIDE)
+        scratch = Scratch()
+        url = str(Path(scratch.path, "rows-in-memory.zarr"))
+        if is_lazy(self.X):
+            self._append(url)
+        else:
+            arrays, schema = self._arrays()
+            write_dataset(url, arrays, schema=schema)
+        return scratch, url
+
+    def _append(self, url):
+        """Write blocks as they are computed."""
+        for block in blocks(self.X, {"y": self.y, **self.companions}):
+            if len(block["X"]):
+                append_rows(url, **block)
+        if self.classes:
+            update_attributes(url, "y", {CLASSES: list(self.classes)})
+
+    def _arrays(self):
+        """Arrays by name, and their names."""
+        _refuse_other_rows(self.X, self.y)
+        columns, X, coding = self._inputs()
+        y, classes = np.asarray(self.y), self.classes
+        if is_text(y):
+            y, classes = class_codes(y, "y")
+        arrays = {"X": X, "y": y} | {name: np.asarray(values) for name, values in self.companions.items()}
+        odd = [f"{name} of {values.dtype}" for name, values in arrays.items() if values.dtype.kind not in "fiub"]
+        if odd:
+            raise InvalidDtype(f"rows: expected real numbers, got {', '.join(odd)}; convert them to float64")
+        lengths = {name: len(values) if values.ndim else 0 for name, values in arrays.items()}
+        if len(set(lengths.values())) > 1:
+            raise InvalidData(f"rows: expected as many of each, got {lengths}; give the same rows")
+        return arrays, Schema(columns, classes, coding)
+
+    def _inputs(self):
+        """Names of the inputs, their values (N, D), and how they were coded, where they were."""
+        X = framed(self.X)
+        coding = self.coding or coding_of(X)
+        if coding and is_uncoded(X, coding):
+            return coding.inputs, coded(X, coding), coding
+        names = frame_names(X)
+        return names, as_table(X), coding if coding and coding.inputs == names else None
+
+
+def refuse_companions(companions, known: Sequence[str] = COMPANIONS) -> None:
+    """Raise `InvalidOption` where something stands beside the targets that nobody reads, as he does the `known`."""
+    odd = [name for name in companions if name not in known]
+    if odd:
+        raise InvalidOption(f"rows: expected companions among {', '.join(known)}, got {odd[0]!r}; leave it out")
+
+
+def _refuse_other_rows(X, y):
+    """Raise `InvalidData` where labels of rows say that y stands in another order than X."""
+    ours: Any = getattr(X, "index", None)
+    theirs: Any = getattr(y, "index", None)
+    if not (hasattr(ours, "symmetric_difference") and hasattr(theirs, "symmetric_difference")):  # no data frames
+        return
+    if len(ours) == len(theirs) and not ours.equals(theirs) and not len(ours.symmetric_difference(theirs)):
+        raise InvalidData("X, y: expected the same rows in the same order, their labels differ; give y.loc[X.index]")

@@ -1,0 +1,199 @@
+"""The gate: what every request passes before anything of it is read, and what every answer bears.
+
+1. a host that is not ours, or a page of another one: 400, 403 (a browser was led here)
+2. no token, a wrong or an expired one: 401, but for what anybody may see
+3. too many requests, in a second or at once: 429
+4. headers that come twice, of which others may take the other one: 400
+5. a body that is too large: 413, as announced or when so much has come; one that does not come: 408
+
+What goes wrong within is logged by its class and place in our code, and answered without words of it.
+"""
+
+import asyncio
+import logging
+import time
+import traceback
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from bcmdist.app.service.answers import Refused
+from bcmdist.app.service.large import SMALL_BYTES, Visit
+from bcmdist.app.service.limits import AtOnce, Rate
+from bcmdist.app.service.page import SCRIPTS
+from bcmdist.app.service.service import Service
+from bcmdist.app.service.tokens import EVERYTHING, Token, Tokens
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+OPEN = ("/", "/page.css", *(f"/{name}" for name in SCRIPTS), "/health", "/ready", "/favicon.ico")  # nothing of models
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+ONCE = (b"host", b"origin", b"authorization", b"idempotency-key", b"content-type", b"content-length")
+HEADERS = [
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-frame-options", b"DENY"),
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+        b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+]
+log = logging.getLogger("bcmdist.app.service")
+
+
+class SecurityMiddleware:
+    """An ASGI application before another one.
+
+    Parameters
+    ----------
+    tokens : None: whoever reaches us may do everything
+    hosts : names under which we may be asked
+    """
+
+    def __init__(self, app, service: Service, *, tokens: Tokens | None, hosts):
+        self.app, self.tokens, self.hosts = app, tokens, frozenset(hosts)
+        self.limits, self.metrics, self.large = service.limits, service.metrics, service.large
+        self.rate, self.at_once = Rate(self.limits.per_second), AtOnce(self.limits.at_once)
+
+    async def __call__(self, scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        begun, status = time.perf_counter(), 500
+        sent = False
+
+        async def answer(message):
+            nonlocal status, sent
+            if message["type"] == "http.response.start":
+                status, sent = message["status"], True
+                message["headers"] = [*message.get("headers", []), *HEADERS]
+            await send(message)
+
+        try:
+            try:
+                scope["token"], asker = self._admitted(scope)
+                with self.at_once.one(asker) as may, Visit(self.large, asker) as visit:
+                    if not may and scope["path"] not in OPEN:
+                        raise self._too_many(f"{self.limits.at_once} requests at a time", 1)
+                    scope["large"] = visit
+                    await self.app(scope, self._bounded(receive, visit), answer)
+            except Refused as refused:
+                await refused.answer()(scope, receive, answer)
+        except Exception as error:
+            log.error("%s at %s", type(error).__name__, _where(error))
+            if not sent:
+                text = "expected to do this, it went wrong; see the log of the service"
+                await Refused(500, "InternalError", text).answer()(scope, receive, answer)
+        finally:
+            self._note(scope, status, time.perf_counter() - begun)
+
+    def _admitted(self, scope) -> tuple[Token | None, str]:
+        """Token and asker."""
+        headers = _headers(scope)
+        host = headers.get(b"host", "")
+        if _name(host) not in self.hosts:
+            raise Refused(
+                400, "InvalidRequest", "Host: expected a name of this service, got another; see --allowed-host"
+            )
+        if headers.get(b"origin", "").rpartition("//")[2] not in ("", host):
+            raise Refused(403, "InvalidRequest", "Origin: expected a page of this service, got another; ask from there")
+        token = self._token(headers.get(b"authorization", ""))
+        asker = token.name if token and token.name else (scope.get("client") or ("",))[0]
+        if wait := self.rate.wait(asker):
+            raise self._too_many(f"{self.limits.per_second:g} requests a second", max(1, round(wait)))
+        if token is None and scope["path"] not in OPEN:
+            raise Refused(
+                401,
+                "Unauthorized",
+                "Authorization: expected Bearer with a token that is valid, got none; see `bcmdist tokens`",
+                WWW_Authenticate="Bearer",
+            )
+        self._refuse_large(headers.get(b"content-length", "0"))
+        return token, asker
+
+    def _too_many(self, most, seconds):
+        text = f"expected at most {most}, got more; wait and ask again"
+        return Refused(429, "TooManyRequests", text, Retry_After=str(seconds))
+
+    def _token(self, text) -> Token | None:
+        if self.tokens is None:
+            return EVERYTHING
+        kind, _, presented = text.partition(" ")
+        return self.tokens.of(presented.strip()) if kind.lower() == "bearer" and presented else None
+
+    def _refuse_large(self, announced):
+        if not (announced.isascii() and announced.isdigit()):
+            raise Refused(400, "InvalidRequest", "Content-Length: expected a number, got something else; correct it")
+        if len(announced) > 18 or int(announced) > self.limits.body_bytes:
+            raise self._too_large()
+
+    def _too_large(self):
+        most = self.limits.body_bytes
+        return Refused(413, "TooLarge", f"body: expected at most {most} bytes, got more; send it in several requests")
+
+    def _bounded(self, receive, visit) -> Receive:
+        """Messages of a request, no more than may be, and no later; of a large one once it has a place."""
+        taken, deadline, whole = 0, asyncio.get_running_loop().time() + self.limits.body_seconds, False
+
+        async def bounded():
+            nonlocal taken, whole, deadline
+            if whole:  # what comes now is that it was closed
+                return await receive()
+            if taken > SMALL_BYTES and not visit.entered:
+                begun = time.monotonic()
+                await visit.enter()
+                deadline += time.monotonic() - begun
+            try:
+                async with asyncio.timeout_at(deadline):
+                    message = await receive()
+            except TimeoutError:
+                text = "expected the whole request in time, it did not come; send it again"
+                raise Refused(408, "Timeout", text) from None
+            taken += len(message.get("body", b""))
+            whole = not message.get("more_body", False)
+            if taken > self.limits.body_bytes:
+                raise self._too_large()
+            return message
+
+        return bounded
+
+    def _note(self, scope, status, seconds):
+        route, method = getattr(scope.get("route"), "path", "other"), scope["method"]
+        method = method if method in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH") else "other"
+        self.metrics.count("bcmdist_requests_total", route=route, method=method, status=str(status))
+        self.metrics.took(seconds, route=route)
+        log.info("%s %s %d %.1f ms", method, route, status, 1e3 * seconds)
+
+
+def _headers(scope) -> dict[bytes, str]:
+    """Headers by name, of which those that we read came once.
+
+    Raises
+    ------
+    Refused
+    """
+    names = [name.lower() for name, _ in scope["headers"]]
+    twice = next((name for name in ONCE if names.count(name) > 1), None)
+    if twice is not None:
+        text = f"{twice.decode().title()}: expected one, got {names.count(twice)}; leave out the others"
+        raise Refused(400, "InvalidRequest", text, Connection="close")
+    if b"content-length" in names and b"transfer-encoding" in names:
+        text = "headers: expected Content-Length or Transfer-Encoding, got both; leave out one of them"
+        raise Refused(400, "InvalidRequest", text, Connection="close")
+    return {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+def _name(host):
+    """A host without its port."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.partition(":")[0].lower()
+
+
+def _where(error):
+    """Place in the code where an error comes from."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{last.name}, line {last.lineno}"

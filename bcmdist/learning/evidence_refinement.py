@@ -1,0 +1,145 @@
+"""From where learning from blocks of rows has ended, the evidence of the whole committee is climbed.
+
+    kmeans, random, ...    in hyper-parameters, about query points that stay (random: HPEV-rand of the thesis)
+    optimised              in query points too
+    hpev-sgev, hpev-sggp   in hyper-parameters, and query points are chosen again at the new ones, in turns
+
+The last are those of Quinonero-Candela's thesis (2004), section 3.4 (SYSTEMS T16), for any committee whose evidence has
+a gradient here. With the augmented expert it is the evidence of the reduced-rank process that it augments (3.3.3).
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bcmdist.experts.residual import RESIDUALS
+from bcmdist.learning.evidence.cached import CachedObjective
+from bcmdist.learning.evidence.independent_rows import IndependentRowsObjective, climbed_jointly
+from bcmdist.learning.evidence.objectives import CommitteeObjective, improved_points
+from bcmdist.learning.point import Point, at_bounds
+from bcmdist.learning.query_selection import ALTERNATED
+from bcmdist.learning.search import polish
+from bcmdist.learning.training_context import TrainingContext
+from bcmdist.model.kernels import Kernel
+from bcmdist.model.likelihoods import Likelihood
+from bcmdist.model.shared.query import Query, prepare
+
+# Iterations that climb the evidence of the whole committee, and those that move query points: each of their
+# evaluations passes over all rows twice.
+POLISH_STEPS = 10
+MOVING_STEPS = 5
+# Iterations in hyper-parameters, and query points together with them, where rows are kept apart: these cost less.
+TOGETHER_STEPS = {"quick": 30, "normal": 100, "thorough": 300}
+# Turns of choosing points and climbing, of which the thesis takes ten, and iterations of each.
+TURNS = {"quick": 3, "normal": 10, "thorough": 10}
+TURN_STEPS = {"quick": 5, "normal": 10, "thorough": 30}
+# Factors of the noise at which a climb may begin where rows keep nothing of what query points leave.
+NOISE, NOISE_FACTORS = "noise_variance", (1.0, 10.0, 100.0)
+# Jitter of query points that move, as a share: they may come close to each other.
+MOVING_JITTER = 1e-8
+
+Choice = Callable[[Kernel, Likelihood, int], np.ndarray]
+"""Query points (Q, D) at some hyper-parameters; the number of a turn makes the random candidates others."""
+
+
+def most_steps(method: str, effort: str, *, couples: bool) -> int:
+    """Iterations at most, of committees that couple rows of a partition or do not."""
+    if method in ALTERNATED:
+        return TURNS[effort] * TURN_STEPS[effort]
+    return POLISH_STEPS if couples else TOGETHER_STEPS[effort]
+
+
+def polished(
+    query: Query, start: Point, ground: TrainingContext, *, residual: str, method: str, choose: Choice, log: str
+) -> tuple[Query, Likelihood]:
+    """Query set and likelihood at which the evidence of the whole committee is higher; adds to what was found.
+
+    Parameters
+    ----------
+    query : where it begins
+    residual : of the committee whose evidence it is
+    method : by which query points are chosen
+    log : path of the evaluations that are known already
+    """
+    objective, steps = _objective(query, ground, residual, method), TOGETHER_STEPS[ground.effort]
+    if RESIDUALS[residual].keeps == 0.0:
+        start = _noisier(CachedObjective(objective, log), start)
+        ground.found["evaluations"] += len(NOISE_FACTORS)
+    if method in ALTERNATED:
+        turns, each = TURNS[ground.effort], TURN_STEPS[ground.effort]
+        best, evaluations = alternated(objective, start, choose, log, turns=turns, steps=each)
+    elif isinstance(objective, CommitteeObjective):
+        if method == "optimised":
+            at = (start.kernel, start.likelihood, objective.points)
+            objective.points = improved_points(objective, *at, MOVING_STEPS)
+        best, evaluations = _climbed(objective, start, log, POLISH_STEPS)
+    elif method == "optimised":
+        best, objective.points, evaluations = climbed_jointly(objective, start, query.inputs, steps)
+    else:
+        best, evaluations = _climbed(objective, start, log, steps)
+    ground.found["evaluations"] += evaluations
+    ground.found["at_bounds"] = at_bounds(best)
+    jitters = (objective.jitter,)  # of the objective: another one would be another committee
+    made = prepare(objective.points, kernel=best.kernel, mean=query.mean, residual=query.residual, jitters=jitters)
+    return made, best.likelihood
+
+
+def _objective(query, ground, residual, method) -> CommitteeObjective | IndependentRowsObjective:
+    """The evidence about these query points."""
+    of_rows = RESIDUALS[residual]
+    still = of_rows.couples and method not in ALTERNATED
+    jitter = query.jitter_share if still else max(query.jitter_share, MOVING_JITTER)
+    where: dict[str, Any] = {"points": query.points, "jitter": jitter, "store": ground.store}
+    where |= {"scaling": ground.scaling, "mean": query.mean.name, "classes": ground.classes}
+    if of_rows.couples:
+        return CommitteeObjective(ground.runtime, ground.parts, **where)
+    return IndependentRowsObjective(ground.runtime, ground.parts, residual=residual, **where)
+
+
+def _noisier(objective, start) -> Point:
+    """The start at the noise, of some larger ones, where the evidence is highest.
+
+    From that of exact processes, with which all that few points leave seems impossible, a climb may leap to where there
+    is nothing but noise: of 200 rows and 32 random ones to -286 nats, in place of -30.
+    """
+    noise, most = start.likelihood.parameters[NOISE], start.likelihood.bounds[NOISE][1]
+    values = [np.minimum(factor * noise, most) for factor in NOISE_FACTORS]
+    begun = [replace(start, likelihood=start.likelihood.with_parameters({NOISE: value})) for value in values]
+    return max(begun, key=lambda point: objective(point.kernel, point.likelihood)[0])
+
+
+def alternated(
+    objective: CommitteeObjective | IndependentRowsObjective,
+    start: Point,
+    choose: Choice,
+    log: str,
+    *,
+    turns: int,
+    steps: int,
+) -> tuple[Point, int]:
+    """Hyper-parameters of a higher evidence, with the objective left at their query points, and evaluations made.
+
+    In each turn but the first, points are chosen at the best hyper-parameters so far, and at most `steps` iterations
+    climb from there. A turn that ends lower than the best so far (evidence times the weak prior of any search) is
+    forgotten; the next one chooses among other random candidates.
+    """
+    best, points, evaluations = start, objective.points, 0
+    for turn in range(turns):
+        if turn:
+            objective.points = choose(best.kernel, best.likelihood, turn)
+        reached, made = _climbed(objective, best, log, steps)
+        evaluations += made
+        if reached.objective > best.objective:
+            best, points = reached, objective.points
+    objective.points = points
+    return best, evaluations
+
+
+def _climbed(objective, start, log, steps) -> tuple[Point, int]:
+    """The end of a climb in hyper-parameters, and evaluations made."""
+    known, inputs = CachedObjective(objective, log), objective.points.shape[1]
+    found = polish(known, start, inputs=inputs, steps=steps)
+    made = replace(start, kernel=found.kernel, likelihood=found.likelihood, objective=found.objective)
+    return made, found.evaluations

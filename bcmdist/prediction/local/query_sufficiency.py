@@ -1,0 +1,87 @@
+"""What half of the query points would lose: whether more of them can matter to local predictions.
+
+With L L' = Kqq the first of the whitened values v = L^-1 f^q are those of the first query points alone, so that half of
+the query set is the first columns of the design, with the belief about these. Rows are left out of local experts with
+and without the other half: if they are predicted as well without, twice as many would hardly help.
+"""
+
+import numpy as np
+
+from bcmdist import linalg
+from bcmdist.model.shared.belief import Belief, Factored
+from bcmdist.prediction.local.expert import LocalExpert
+
+# Share of what is known of a row without itself, at least: it is only about right, as halos are no partitions.
+LEAST_SHARE = 0.05
+# Least precision of a row: one that says less of its f counts as if it said so much.
+LEAST_CURVATURE = 1e-10
+
+
+def half_of(points, shared) -> np.ndarray:
+    """Numbers of the shared values that are left with half of the query points: those of the first, and all others."""
+    return np.concatenate([np.arange((points + 1) // 2), np.arange(points, shared)])
+
+
+def marginal(belief: Belief, kept) -> Belief:
+    """The belief in some of the shared values of one process."""
+    inverse = linalg.inverse(np.asfortranarray(belief.factor))
+    covariance = np.asfortranarray(inverse[np.ix_(kept, kept)])
+    precision = linalg.inverse(linalg.cholesky(covariance, name="covariance of half of the query values"))
+    factor = linalg.cholesky(np.asfortranarray(precision), name="precision of half of the query values")
+    return Factored(belief.mean[..., kept], factor)
+
+
+def left_out_densities(T, pull, V, belief: Belief, rows) -> np.ndarray:
+    """Log densities of the targets of some rows of a local expert, each without itself, (k,), less a constant.
+
+    Given v, with T = (cov(f | v) + Psi)^-1 and p the i-th of its diagonal, row i is N(y_i - g, 1 / p) for others,
+    p g = e_i'T (y - V v): a Gaussian site along a = V'T e_i / p, of which the belief in v is freed. With m its mean
+    and h = p a'Lambda^-1 a, the share of row i in what is known along a,
+
+        gap  g(m) / (1 - h),    variance  1 / (p (1 - h))
+
+    which is exact where the rows are a partition of the committee.
+
+    Parameters
+    ----------
+    T : (n, k), the columns of the rows
+    pull : (k,) T (y - V m) at these, or (k, C) of processes whose mean log density is meant
+    V : (n, S)
+    rows : (k,)
+    """
+    p = np.maximum(T[rows, np.arange(len(rows))], LEAST_CURVATURE)
+    gap = pull.reshape(len(rows), -1) / p[:, None]
+    a = linalg.solve_right_transposed(belief.factor, np.asfortranarray(T.T @ V / p[:, None]))
+    others = np.maximum(1.0 - p * np.einsum("ij,ij->i", a, a), LEAST_SHARE)
+    return 0.5 * (np.log(p * others) - p * (gap**2).mean(axis=1) / others)
+
+
+def query_losses(expert: LocalExpert, belief: Belief, points, rows) -> np.ndarray:
+    """How much worse rows of a local expert, each without itself, are predicted with half of the query points, (k,).
+
+    In nats. Without the columns U of the design the residual has U U' more, so that of the factor that is there
+
+        T' = T - T U G U'T,    T' (y - V'm') = T' (y - V m) + T' U m_u,    G = (I + U'T U)^-1
+
+    Other likelihoods are Gaussian at the mode; of processes that differ in their sites, the first is taken.
+    """
+    site, V, S = expert.sites[0], expert.V, expert.V.shape[1]
+    pull = expert.pull.reshape(len(V), -1)
+    pull = pull[:, : pull.shape[1] // len(expert.sites)]
+    belief = Factored(belief.mean.reshape(-1, S)[: pull.shape[1]], belief.factor.reshape(-1, S, S)[0])
+    kept = half_of(points, S)
+    lost = np.setdiff1d(np.arange(S), kept)
+    if not len(lost):
+        return np.zeros(len(rows))
+    half, U = marginal(belief, kept), V[:, lost]
+    E = np.zeros((len(V), len(rows)), order="F")
+    E[rows, np.arange(len(rows))] = 1.0
+    T, _ = site.times(E)
+    root = linalg.cholesky(
+        np.eye(len(lost), order="F") + site.within(U.copy()), name="I + U'T U of half of the query points"
+    )
+    without = T - site.times(U @ linalg.cholesky_solve(root, U.T @ T))[0]
+    less = pull[rows] - (U.T @ T).T @ linalg.cholesky_solve(root, U.T @ pull)
+    less += without.T @ (U @ belief.mean[:, lost].T)
+    whole = left_out_densities(T, pull[rows], V, belief, rows)
+    return whole - left_out_densities(without, less, V[:, kept], half, rows)
