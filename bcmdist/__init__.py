@@ -42,6 +42,7 @@ experts : partition -> message
 committee : message -> belief, and a committee's life: snapshot, passes, ingestion, forgetting, merging
 prediction : belief -> new points -> observations -> scores
 learning : everything before the first message: what is asked, survey, hyper-parameters, query points
+methods : experts beyond values at query points, a folder each, that nothing else imports; they register themselves
 api : what users import: GBCM, estimators, fitting, plans, requests and how they are carried out, mixtures, tables
     in and out, maps, pictures, reports, models for other packages
 app : the ways in from outside: command line, jobs, the service
@@ -52,7 +53,8 @@ a kernel : a class after `Leaf` of model/kernels/interface.py, and `register_ker
 a likelihood : a class after model/likelihoods/interface.py, and `register_likelihood`
 a source of rows : what a URL of a scheme opens, after data/sources/open.py, and `register_source`
 a shared basis, or an expert : shared variables after those in model/shared, what an expert does with the rest, and
-    `register_expert`
+    `register_expert`; more than one file of them is a method
+a method : a folder in methods, whose `method` module registers all that the core needs of it
 a predictor : a class after prediction/interface.py, and `register_predictor`
 a score : a total over rows, which adds, and its figure, in prediction/scoring/scores.py
 an option : a field, with its help under it, of learning/settings.py, committee/ingest/options.py or api/requests.py;

@@ -21,9 +21,10 @@ from bcmdist.model.likelihoods import Likelihood
 
 ROOT = Path(bcmdist.__file__).parent
 # Rooms of one line may not import each other.
-ORDER = ["errors linalg", "storage", "data", "runtime model", "experts", "committee", "prediction", "learning", "api"]
-RANK = {room: rank for rank, rooms in enumerate([*ORDER, "app", "__main__"]) for room in rooms.split()}
-MOST_ENTRIES = 14
+BELOW = ["errors linalg", "storage", "data", "runtime model", "experts", "committee", "prediction", "learning"]
+ORDER = [*BELOW, "methods", "api", "app", "__main__"]
+RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms.split()}
+MOST_ENTRIES = 15
 # Lines, docstrings among them.
 LONGEST_FILE, LONGEST_FACADE, LARGEST_MEDIAN, LONGEST_FUNCTION = 400, 300, 130, 60
 # Packages of others, and the only folder or file that may import them: whatever changes in one changes one place.
@@ -127,6 +128,21 @@ def test_circles_between_folders_of_a_room():
     folders = {(name.rpartition(".")[0], target.rpartition(".")[0]) for name in EDGES for target in EDGES[name]}
     inside = {(a, b) for a, b in folders if a.count(".") == b.count(".") == 2 and room(a) == room(b) and a != b}
     assert [f"{a} and {b}" for a, b in sorted(inside) if (b, a) in inside and a < b] == []
+
+
+def method_of(name):
+    """The folder of `bcmdist/methods` that a module is in, if any."""
+    return [*name.split("."), "", ""][2] if room(name) == "methods" else ""
+
+
+def between_methods(edges):
+    """Pairs of modules of which the first imports the second from a method that is not its own."""
+    pairs = ((a, b) for a in edges for b in edges[a] if method_of(b) and method_of(a) != method_of(b))
+    return [f"{a} imports {b}" for a, b in pairs if a != "bcmdist.methods"]
+
+
+def test_nothing_imports_a_method_but_itself():
+    assert between_methods(EDGES) == []
 
 
 def foreign(tree):
@@ -282,6 +298,8 @@ def test_what_would_be_found():
     wrong = {"bcmdist.data.a": {"bcmdist.model.b"}, "bcmdist.model.b": {"bcmdist.data.a"}}
     assert against_the_order(wrong) == ["bcmdist.data.a imports bcmdist.model.b"]
     assert circle(wrong) == ["bcmdist.data.a", "bcmdist.model.b", "bcmdist.data.a"]
+    methods = {"bcmdist.methods.a.x": {"bcmdist.methods.a.y"}, "bcmdist.api.b": {"bcmdist.methods.a.x"}}
+    assert between_methods(methods) == ["bcmdist.api.b imports bcmdist.methods.a.x"]
     side_by_side = {"bcmdist.runtime.a": {"bcmdist.model.b"}, "bcmdist.linalg": {"bcmdist.errors"}}
     assert against_the_order(side_by_side) == ["bcmdist.runtime.a imports bcmdist.model.b"]
     hidden = ast.parse("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from bcmdist.api.gbcm import GBCM")

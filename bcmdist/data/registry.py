@@ -1,5 +1,9 @@
 """Registries: what has a name by which users choose it, ours and what other packages add.
 
+The core registers its own where they are defined. The package's methods (`bcmdist.methods`), which stand above
+all that has a registry, are imported like the modules of other packages when a name is not found: a task with a stored
+model may reach a worker before anything else has imported them.
+
 A package adds something by registering it where it is defined, and by naming the module under the entry points
 `bcmdist.plugins`, so that workers and command lines, which never import it themselves, find it:
 
@@ -9,12 +13,14 @@ A package adds something by registering it where it is defined, and by naming th
 
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Generic, TypeVar
 
 from bcmdist.errors import InvalidOption
 
 Thing = TypeVar("Thing")
+METHODS = "bcmdist.methods"
 PLUGINS = "bcmdist.plugins"
 
 
@@ -65,7 +71,7 @@ class Registry(Generic[Thing]):
         return name in self._things
 
     def __iter__(self) -> Iterator[str]:
-        """Names, in the order in which they were added."""
+        """Names, in the order in which they were added; of all only after `load_plugins`."""
         return iter(list(self._things))
 
     def __len__(self) -> int:
@@ -74,6 +80,7 @@ class Registry(Generic[Thing]):
 
 @cache
 def load_plugins() -> None:
-    """Import the modules that other packages have named, once."""
+    """Import the package's methods and the modules that other packages have named, once."""
+    import_module(METHODS)
     for entry in entry_points(group=PLUGINS):
         entry.load()

@@ -27,10 +27,10 @@ from typing import Any
 
 import numpy as np
 
-from bcmdist.data.registry import Registry
+from bcmdist.data.registry import Registry, load_plugins
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.residual import RESIDUALS
-from bcmdist.learning import fourier, networks
+from bcmdist.learning import fourier
 from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.learning.deep import training as deep
 from bcmdist.learning.query_selection import select_points
@@ -194,7 +194,7 @@ class ExpertKind:
     def refuse_likelihood(self, name: str, likelihood: Likelihood) -> None:
         """Raise `InvalidOption` for a likelihood that this expert, of some name, cannot do with."""
         if likelihood.apart and likelihood.name not in self.likelihoods:
-            able = [one for one in EXPERTS if likelihood.name in EXPERTS[one].likelihoods]
+            able = [one for one, kind in experts().items() if likelihood.name in kind.likelihoods]
             raise InvalidOption(
                 f"likelihood: expected the expert {' or '.join(able)} with {likelihood.name}, got {name}; give "
                 f"--expert {able[0]}, or --likelihood onehot"
@@ -247,10 +247,17 @@ def register_expert(name: str, shared: Maker, *, residual: str, **more) -> Exper
     return EXPERTS.add(name, ExpertKind(shared, residual, **more))
 
 
+def experts() -> dict[str, ExpertKind]:
+    """All experts by name, those of methods and of other packages too."""
+    load_plugins()
+    return {name: EXPERTS[name] for name in EXPERTS}
+
+
 def method_options() -> dict[str, list[str]]:
     """Fields of `Settings` that few experts read, and the names of these."""
-    fields = dict.fromkeys(option for name in EXPERTS for option in EXPERTS[name].options)
-    return {option: [name for name in EXPERTS if option in EXPERTS[name].options] for option in fields}
+    known = experts()
+    fields = dict.fromkeys(option for kind in known.values() for option in kind.options)
+    return {option: [name for name, kind in known.items() if option in kind.options] for option in fields}
 
 
 def query_points(known: BasisInputs) -> np.ndarray:
@@ -284,20 +291,7 @@ register_expert(FIRST, query_values, residual="block", climbs="block", local=Tru
 register_expert("fitc", query_values, residual="diagonal", climbs="diagonal")
 register_expert("sor", query_values, residual="none", climbs="none")
 register_expert("rrgp_star", query_values, residual="augmented", climbs="none")
-POINTLESS: dict[str, Any] = {"methods": ("kmeans",), "places": False}  # the default, which is not read
-NETWORKS: dict[str, Any] = {
-    "residual": "none",
-    "training": Training(networks.trained, networks.messages, networks.ROWS, networks.BLOCK, memorises=True),
-    "kernel": networks.KERNEL,
-    "likelihoods": ("gaussian",),
-    "count": "units",
-    "usual": {"units": networks.UNITS},
-    "running": False,
-    **POINTLESS,
-}
-register_expert("mnn", networks.drawn, options=("units",), **NETWORKS)
-MIXED: dict[str, Any] = {"options": ("units", "networks"), "beside": lambda settings: settings.networks}
-register_expert("mnnmix", networks.drawn, **MIXED, **NETWORKS)
+WITHOUT_POINTS: dict[str, Any] = {"methods": ("kmeans",), "places": False}  # the default, which is not read
 BUMPS: dict[str, Any] = {
     "residual": "none",
     "training": Training(relevance.settled, lambda *_: 1.0),
@@ -355,6 +349,6 @@ EXPERTS.add(
         cell_rows=WAVE_ROWS_IN_CELLS,
         refuse=fourier.refuse_early,
         affordable=fourier.affordable,
-        **POINTLESS,
+        **WITHOUT_POINTS,
     ),
 )

@@ -6,7 +6,7 @@ from bcmdist.errors import InvalidOption
 from bcmdist.experts.precision import refuse_single
 from bcmdist.experts.residual import refuse_coupled_classes, refuse_uncoupled
 from bcmdist.learning.evidence.objectives import LEAVE_ONE_OUT
-from bcmdist.learning.experts import EXPERTS, FIRST, method_options
+from bcmdist.learning.experts import EXPERTS, FIRST, experts, method_options
 from bcmdist.learning.option_fields import choices_of, fits, said, types_of
 from bcmdist.learning.query_selection import BEGUN, PLACED, TARGETED, has_working_targets
 from bcmdist.model.kernels import parse_kernel
@@ -148,7 +148,7 @@ def _refuse_expert(settings):
         refuse_coupled_classes(residual, wanted)
         refuse_unread(settings, wanted)
     if settings.partition == "spatial" and not kind.local:
-        local = " or ".join(one for one in EXPERTS if EXPERTS[one].local)
+        local = " or ".join(one for one, other in experts().items() if other.local)
         raise InvalidOption(
             f"expert: expected {local} with spatial partitions, to which the rows around a new point add, got {name}; "
             "give --partition chunks, or one of these"

@@ -267,7 +267,7 @@ def test_training_is_planned(wave):
 # --- What is refused ---
 
 REFUSED = [
-    ({"expert": "bcm", "units": 3}, "units: expected the expert mnn or mnnmix or dgp with it, got bcm; leave it out"),
+    ({"expert": "bcm", "units": 3}, "units: expected the expert dgp or mnn or mnnmix with it, got bcm; leave it out"),
     ({"expert": "fitc", "layers": 3}, "layers: expected the expert dgp with it, got fitc; leave it out"),
     ({"layers": 0}, "layers: expected at least 1, got 0"),
     ({"units": 1.5}, "units: expected a whole number, got 1.5"),

@@ -10,10 +10,10 @@ from scipy.stats import multivariate_normal
 from bcmdist.committee.committee import Committee
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.message import zero
+from bcmdist.methods.networks.shared import Networks
 from bcmdist.model.kernels.expected import expected_bumps, expected_units
 from bcmdist.model.likelihoods import Bernoulli, Gaussian, make_likelihood
 from bcmdist.model.mean import Mean
-from bcmdist.model.shared.networks import Networks
 from bcmdist.model.shared.query import prepare
 from bcmdist.model.shared.radial import Radial
 from bcmdist.model.shared.weights import Weights

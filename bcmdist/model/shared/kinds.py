@@ -6,7 +6,6 @@ from bcmdist.model.shared.deep_mixture import DeepMixture
 from bcmdist.model.shared.dictionaries import Dictionaries
 from bcmdist.model.shared.fourier.features import Fourier
 from bcmdist.model.shared.interface import Shared
-from bcmdist.model.shared.networks import Networks
 from bcmdist.model.shared.query import Query
 from bcmdist.model.shared.radial import Radial
 from bcmdist.model.shared.weights import Weights, register_basis
@@ -14,7 +13,6 @@ from bcmdist.model.shared.weights import Weights, register_basis
 KINDS: Registry[type[Shared]] = Registry("kind of shared variables")
 KINDS.add(Query.kind, Query)
 KINDS.add(Weights.kind, Weights)
-KINDS.add(Networks.kind, Networks)
 KINDS.add(Fourier.kind, Fourier)
 KINDS.add(Dictionaries.kind, Dictionaries)
 KINDS.add(Deep.kind, Deep)

@@ -40,6 +40,7 @@ LOST_WORKER = "1 day"
 # that takes the place of a dead one is there in a fraction of a second.
 PRELOADED = [
     "distributed",
+    "bcmdist.methods",
     "bcmdist.prediction.arrivals.tasks",
     "bcmdist.prediction.scored_rows",
     "bcmdist.runtime.dask.connection",

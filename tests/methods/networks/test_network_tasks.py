@@ -9,13 +9,13 @@ from bcmdist import SerialRuntime
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
 from bcmdist.learning.basis_inputs import BasisInputs
-from bcmdist.learning.networks import Network, NetworkObjective, climbed, climbed_once, drawn, inner_widths
 from bcmdist.learning.training_context import TrainingContext
+from bcmdist.methods.networks.shared import Units
+from bcmdist.methods.networks.training import Network, NetworkObjective, climbed, climbed_once, drawn, inner_widths
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.mean import Mean
 from bcmdist.model.scaling import Scaling, scaling_to_array
-from bcmdist.model.shared.networks import Units
 from bcmdist.storage.commits import BlobReference, open_store
 from oracles import central_differences, marginalised_network, network_columns
 

@@ -214,7 +214,7 @@ def test_training_is_planned(wave):
 # --- What is refused ---
 
 REFUSED = [
-    ({"expert": "bcm"}, "units: expected the expert mnn or mnnmix or dgp with it, got bcm; leave it out"),
+    ({"expert": "bcm"}, "units: expected the expert dgp or mnn or mnnmix with it, got bcm; leave it out"),
     ({"expert": "mnn"}, "networks: expected the expert mnnmix with it, got mnn; leave it out, or take --expert mnnmix"),
     ({"query": 7}, "query: expected --units with mnnmix, which has no query points, got 7"),
     ({"units": 0}, "units: expected at least 1, got 0"),

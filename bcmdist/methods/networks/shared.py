@@ -3,9 +3,9 @@
     f(x) = sum_r w_r erf(u_r0 + u_r'x),     w_r ~ N(0, s^2),     for each of K networks
 
 (Lazaro-Gredilla & Figueiras-Vidal, sections III and IV; SYSTEMS N4 and N5). Given the inner weights u it is a
-regression on fixed functions: messages about w add, and what they add up to is the posterior of all rows. Which
-networks these are, a fit has settled (`bcmdist.learning.networks`). Networks know nothing of each other; predictions
-are their equal mixture.
+regression on fixed functions: messages about w add, and their sum gives the posterior of all rows. The inner weights
+come from training (`bcmdist.methods.networks.training`). The networks are independent; predictions are their equal
+mixture.
 """
 
 from dataclasses import dataclass

@@ -6,7 +6,7 @@
 The hyper-parameters of a kernel are learned first, as for any expert: hidden units whose inner weights are drawn by its
 lengthscales are its network, and the kernel of infinitely many is `arcsine`, which stands for `auto` here. From there
 L-BFGS climbs the evidence of all rows, or of a sample of them, in inner weights, signal and noise variance: two rounds
-over the rows for each evaluation (`network_tasks`), in O(n M^2).
+over the rows for each evaluation (`evidence`), in O(n M^2).
 """
 
 import hashlib
@@ -22,14 +22,14 @@ from scipy.optimize import minimize
 from bcmdist import linalg
 from bcmdist.committee.committee import Committee
 from bcmdist.learning.basis_inputs import BasisInputs
-from bcmdist.learning.evidence.network_tasks import NetworkGradient, NetworkMessage, NetworkTrial
 from bcmdist.learning.search import stop_when_idle
 from bcmdist.learning.training_context import TrainingContext
+from bcmdist.methods.networks.evidence import NetworkGradient, NetworkMessage, NetworkTrial
+from bcmdist.methods.networks.shared import Networks, Units
 from bcmdist.model.kernels import Kernel, metric
 from bcmdist.model.likelihoods import OneProcess
 from bcmdist.model.mean import Mean
 from bcmdist.model.model import described
-from bcmdist.model.shared.networks import Networks, Units
 
 KERNEL = "arcsine"
 UNITS = 250  # where nobody says how many

@@ -18,11 +18,11 @@ from bcmdist.data.observations import Observations
 from bcmdist.experts.expert import gaussian_message
 from bcmdist.experts.message import Message
 from bcmdist.experts.residual import kind_of
+from bcmdist.methods.networks.shared import activations, one_network
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import OneProcess
 from bcmdist.model.loading import load_scaling
 from bcmdist.model.mean import Mean
-from bcmdist.model.shared.networks import activations, one_network
 from bcmdist.model.shared.weights import Weights
 from bcmdist.storage.cache import get_or_make, least_recently_used
 from bcmdist.storage.commits import BlobReference
