@@ -8,6 +8,7 @@
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
 
 import numpy as np
 
@@ -17,10 +18,7 @@ from bcmdist.api.display import health_html, summary
 from bcmdist.api.examined import Alone
 from bcmdist.api.forecasts import forecast
 from bcmdist.api.info import info
-from bcmdist.api.interop import onnx
-from bcmdist.api.pictures import pictures
 from bcmdist.api.places import asked, targets_of
-from bcmdist.api.report.report import report
 from bcmdist.api.running import Where, runs
 from bcmdist.committee import fading, passes, revision
 from bcmdist.committee.committee import Committee
@@ -39,6 +37,9 @@ from bcmdist.prediction.uncertain.forecast import Forecast
 from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.storage.commits import ModelStore
 from bcmdist.storage.ledger import Entry
+
+# Modules that are loaded when they are first used, so that fitting loads no pictures, reports or graphs.
+PICTURES, REPORT, ONNX = "bcmdist.api.pictures.pictures", "bcmdist.api.report.report", "bcmdist.api.interop.onnx"
 
 
 @dataclass(frozen=True)
@@ -269,6 +270,7 @@ class GBCM:
     ) -> str:
         """Write a picture of what it has learned, or of how far it can be trusted; see `pictures.plot`."""
         how = {"what": what, "data": data, "x": x, "y": y, "method": method, "inputs": inputs}
+        pictures = import_module(PICTURES)
         return pictures.plot(Alone(self.snapshot), out, runtime, **how)
 
     @runs
@@ -276,7 +278,8 @@ class GBCM:
         self, source, out, *, train=None, x=None, y=None, method=None, inputs=None, runtime: Where = None
     ) -> dict:
         """Write a page about predictions of a data set with targets; see `report.report`."""
-        return report(Alone(self.snapshot), source, out, runtime, train=train, x=x, y=y, method=method, inputs=inputs)
+        how = {"train": train, "x": x, "y": y, "method": method, "inputs": inputs}
+        return import_module(REPORT).report(Alone(self.snapshot), source, out, runtime, **how)
 
     @runs
     def effective_parameters(self, *, runtime: Where = None) -> dict[str, float]:
@@ -296,4 +299,4 @@ class GBCM:
 
     def to_onnx(self, path, *, method=None) -> tuple[str, ...]:
         """Write its predictions as an ONNX graph, with deviations; the names of its outputs. See `interop.onnx`."""
-        return onnx.to_onnx(self.snapshot, path, method=method)
+        return import_module(ONNX).to_onnx(self.snapshot, path, method=method)

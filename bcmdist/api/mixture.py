@@ -9,15 +9,14 @@ import functools
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 
 import numpy as np
 
 from bcmdist import __version__
 from bcmdist.api.examined import Examined
-from bcmdist.api.gbcm import GBCM
-from bcmdist.api.pictures import pictures
+from bcmdist.api.gbcm import GBCM, PICTURES, REPORT
 from bcmdist.api.relevance import Lengthscales, averaged, lengthscales
-from bcmdist.api.report.report import report
 from bcmdist.api.running import Where, runs
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.dataset import Dataset, check_names, describe, open_data
@@ -181,14 +180,15 @@ class Mixture(Examined):
     ) -> str:
         """Write a picture of how far it can be trusted, or of what matters to it; see `pictures.plot`."""
         how = {"what": what, "data": data, "x": x, "y": y, "method": method, "inputs": inputs}
-        return pictures.plot(self, out, runtime, **how)
+        return import_module(PICTURES).plot(self, out, runtime, **how)
 
     @runs
     def report(
         self, source, out, *, train=None, x=None, y=None, method=None, inputs=None, runtime: Where = None
     ) -> dict:
         """Write a page about predictions of a data set with targets; see `report.report`."""
-        return report(self, source, out, runtime, train=train, x=x, y=y, method=method, inputs=inputs)
+        how = {"train": train, "x": x, "y": y, "method": method, "inputs": inputs}
+        return import_module(REPORT).report(self, source, out, runtime, **how)
 
     def info(self) -> dict:
         """What the members have in common, and averages over them, JSON-ready.
