@@ -55,7 +55,7 @@ def choose_likelihood(data, surveyed, settings, schema) -> tuple[Likelihood, tup
         )
     two = binary or (labels is not None and len(labels) == 2)
     many = task == "classification" and not two
-    name = settings.likelihood or (EXPERTS[settings.expert].many if many else tasks(task)[task][0])
+    name = settings.likelihood or (EXPERTS[settings.expert].many if many else tasks()[task][0])
     likely = make_likelihood(name, TWO_CLASSES)
     refuse_unread(settings, likely)
     if settings.noisy_inputs != EXACT_INPUTS:

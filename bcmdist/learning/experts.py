@@ -34,7 +34,6 @@ from bcmdist.learning import fourier
 from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.learning.deep import training as deep
 from bcmdist.learning.query_selection import select_points
-from bcmdist.learning.relevance import settle as relevance
 from bcmdist.learning.training_context import TrainingContext
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import Likelihood
@@ -292,32 +291,6 @@ register_expert("fitc", query_values, residual="diagonal", climbs="diagonal")
 register_expert("sor", query_values, residual="none", climbs="none")
 register_expert("rrgp_star", query_values, residual="augmented", climbs="none")
 WITHOUT_POINTS: dict[str, Any] = {"methods": ("kmeans",), "places": False}  # the default, which is not read
-BUMPS: dict[str, Any] = {
-    "residual": "none",
-    "training": Training(relevance.settled, lambda *_: 1.0),
-    "drawn": lambda settings: settings.rvm_dictionary or 0,
-    "kernel": "se",
-    "kernels": ("se", "se-iso"),
-    "methods": ("kmeans", "random"),  # both at random among rows
-    "places": False,
-}
-BUMP_OPTIONS = ("rvm_update", "rvm_dictionary", "rvm_lengthscale")
-register_expert(
-    "rvm",
-    weights_of(relevance.drawn),
-    likelihoods=("gaussian", "bernoulli", "probit", "one_against_rest"),
-    many="one_against_rest",
-    options=(*BUMP_OPTIONS, "rvm_classes"),
-    **BUMPS,
-)
-register_expert(
-    "rvm_star",
-    weights_of(relevance.drawn),
-    likelihoods=("gaussian",),
-    options=BUMP_OPTIONS,
-    method="augmented",
-    **BUMPS,
-)
 register_expert(
     "dgp",
     deep.begun,

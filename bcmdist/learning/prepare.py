@@ -104,7 +104,7 @@ def survey(data: Dataset, settings: Settings, runtime: Runtime, *, among: Sequen
     task = settings.task
     likelihood = settings.likelihood
     if likelihood is None and task is not None:  # for classes: any labels
-        likelihood = MANY_CLASSES if task == "classification" else tasks(task)[task][0]
+        likelihood = MANY_CLASSES if task == "classification" else tasks()[task][0]
     affordable = _affordable_rows(data)
     sample = min(TREE_SAMPLE, affordable) if settings.partition == "spatial" else SAMPLE_LEAST
     needed = SAMPLE_PER_QUERY * _most_query(settings, data), min(EXPERTS[settings.expert].sample(settings), affordable)

@@ -78,7 +78,7 @@ def _refuse_numbers(settings):
 
 
 def _refuse_likelihood(settings):
-    task, likelihood, known = settings.task, settings.likelihood, tasks(settings.task)
+    task, likelihood, known = settings.task, settings.likelihood, tasks()
     _expect_one_of("task", task, (None, *known))
     if likelihood not in (None, *LIKELIHOODS) and likelihood not in LIKELIHOODS:
         _expect_one_of("likelihood", likelihood, tuple(LIKELIHOODS))

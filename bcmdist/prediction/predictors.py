@@ -4,7 +4,6 @@ from bcmdist.committee.cells import outside_in_words, rows_outside
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.registry import Registry
 from bcmdist.data.schema import warn
-from bcmdist.prediction.augmented import Augmented
 from bcmdist.prediction.fitted import Fitted
 from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.local.neighbours import LocallyFitted
@@ -12,7 +11,6 @@ from bcmdist.prediction.local.neighbours import LocallyFitted
 PREDICTORS: Registry[type[Predictor]] = Registry("method")
 PREDICTORS.add("committee", Fitted)
 PREDICTORS.add("local", LocallyFitted)
-PREDICTORS.add("augmented", Augmented)
 
 
 def register_predictor(name: str, predictor: type[Predictor]) -> None:

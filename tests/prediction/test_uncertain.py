@@ -11,11 +11,11 @@ from bcmdist.committee.committee import Committee
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.message import zero
 from bcmdist.methods.networks.shared import Networks
+from bcmdist.methods.relevance.radial import Radial
 from bcmdist.model.kernels.expected import expected_bumps, expected_units
 from bcmdist.model.likelihoods import Bernoulli, Gaussian, make_likelihood
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
-from bcmdist.model.shared.radial import Radial
 from bcmdist.model.shared.weights import Weights
 from bcmdist.prediction.fitted import Fitted
 from bcmdist.prediction.latent import marginal, predict_latent

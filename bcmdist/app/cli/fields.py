@@ -47,7 +47,7 @@ class Named(click.Choice):
 def _tasks(wanted):
     from bcmdist.model.likelihoods import tasks  # quick start
 
-    return list(tasks(wanted))
+    return list(tasks())
 
 
 def _methods(wanted):

@@ -15,7 +15,6 @@ Its task, units (`model.units`), parameters with their bounds, columns and score
 """
 
 from bcmdist.data.registry import Registry, load_plugins
-from bcmdist.model.likelihoods.against_rest import OneAgainstRest
 from bcmdist.model.likelihoods.classes import SVM, Bernoulli, Probit, TwoClass, logistic_average
 from bcmdist.model.likelihoods.counts import Binomial, NegativeBinomial, Poisson
 from bcmdist.model.likelihoods.gaussian import Gaussian, StudentT
@@ -35,7 +34,6 @@ __all__ = [
     "InverseGaussian",
     "Likelihood",
     "NegativeBinomial",
-    "OneAgainstRest",
     "OneHot",
     "OneProcess",
     "Poisson",
@@ -79,16 +77,14 @@ def make_likelihood(name: str, classes: int | None = None) -> Likelihood:
     return LIKELIHOODS[name].default(classes)
 
 
-def tasks(wanted: str | None = None) -> dict[str, tuple[str, ...]]:
-    """Names of the likelihoods of each task, its default first; where a `wanted` one is missing, other packages too."""
+def tasks() -> dict[str, tuple[str, ...]]:
+    """Names of the likelihoods of each task, its default first, those of methods and of other packages too."""
+    load_plugins()
     found: dict[str, tuple[str, ...]] = {}
     for name in LIKELIHOODS:
         task = LIKELIHOODS[name].task
         found[task] = (*found.get(task, ()), name)
-    if wanted in (None, *found):
-        return found
-    load_plugins()
-    return tasks()
+    return found
 
 
 for _likelihood in (
@@ -108,6 +104,5 @@ for _likelihood in (
     SoftmaxFisher,
     SoftmaxCoupled,
     OneHot,
-    OneAgainstRest,
 ):
     register_likelihood(_likelihood)

@@ -1,22 +1,18 @@
-"""Kinds of shared variables, and our bases of weights, by the names under which models are stored."""
+"""Kinds of shared variables by the names under which models are stored."""
 
 from bcmdist.data.registry import Registry
 from bcmdist.model.shared.deep import Deep
 from bcmdist.model.shared.deep_mixture import DeepMixture
-from bcmdist.model.shared.dictionaries import Dictionaries
 from bcmdist.model.shared.fourier.features import Fourier
 from bcmdist.model.shared.interface import Shared
 from bcmdist.model.shared.query import Query
-from bcmdist.model.shared.radial import Radial
-from bcmdist.model.shared.weights import Weights, register_basis
+from bcmdist.model.shared.weights import Weights
 
 KINDS: Registry[type[Shared]] = Registry("kind of shared variables")
 KINDS.add(Query.kind, Query)
 KINDS.add(Weights.kind, Weights)
 KINDS.add(Fourier.kind, Fourier)
-KINDS.add(Dictionaries.kind, Dictionaries)
 KINDS.add(Deep.kind, Deep)
 KINDS.add(DeepMixture.kind, DeepMixture)
-register_basis(Radial)
 # Models of before these were named have query values, of which experts keep the rest as a block.
 FIRST_KIND, FIRST_RESIDUAL = Query.kind, "block"

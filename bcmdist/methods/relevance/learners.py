@@ -5,7 +5,7 @@
 At a maximum most alpha_j are infinite, and their functions out of the model (Tipping 2001; thesis, section 2.2; SYSTEMS
 T3-T6). Everything here works on `Sums`; of the functions the last ones may be held: always in, with a precision of 1.
 
-    fast      one function at a time: `bcmdist.learning.relevance.sequential`
+    fast      one function at a time: `bcmdist.methods.relevance.sequential`
     em        expectation maximisation: never lowers L, slow
     mackay    fixed point of MacKay (1992): faster, may lower L
     direct    L-BFGS in the logarithms
@@ -20,7 +20,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from bcmdist import linalg
-from bcmdist.learning.relevance.sums import Sums
+from bcmdist.methods.relevance.sums import Sums
 
 # A function of so much larger precision than the data have about it is out of the model, where L gains by that.
 OUT = 1e6

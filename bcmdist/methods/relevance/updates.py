@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from bcmdist.learning.relevance.learners import State, direct, em_step, mackay_step, stepwise
-from bcmdist.learning.relevance.sequential import fast
+from bcmdist.methods.relevance.learners import State, direct, em_step, mackay_step, stepwise
+from bcmdist.methods.relevance.sequential import fast
 
 # From all functions, or none, with a noise to begin with; or from a state.
 Learner = Callable[..., State]

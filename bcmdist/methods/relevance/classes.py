@@ -13,11 +13,11 @@ import numpy as np
 
 from bcmdist import linalg
 from bcmdist.errors import BcmdistWarning
-from bcmdist.learning.relevance.forms import NOTHING, Weighed, sites
-from bcmdist.learning.relevance.learners import Posterior, Problem, State, posterior
-from bcmdist.learning.relevance.sums import Functions, Sums, functions_of
-from bcmdist.learning.relevance.updates import UPDATES, Learner
 from bcmdist.learning.training_context import TrainingContext
+from bcmdist.methods.relevance.forms import NOTHING, Weighed, sites
+from bcmdist.methods.relevance.learners import Posterior, Problem, State, posterior
+from bcmdist.methods.relevance.sums import Functions, Sums, functions_of
+from bcmdist.methods.relevance.updates import UPDATES, Learner
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.loading import load_scaling
 from bcmdist.model.shared.weights import Weights

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bcmdist import linalg
-from bcmdist.learning.relevance.learners import (
+from bcmdist.methods.relevance.learners import (
     LEAST_GAIN,
     Posterior,
     Problem,

@@ -12,10 +12,10 @@ from typing import ClassVar, cast
 
 import numpy as np
 
+from bcmdist.methods.relevance.radial import Radial
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.interface import Arrays, Member, Shared
-from bcmdist.model.shared.radial import Radial
 from bcmdist.model.shared.weights import Weights
 from bcmdist.storage.fields import check_array, damaged
 

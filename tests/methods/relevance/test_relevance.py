@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from bcmdist.learning.relevance import learners
-from bcmdist.learning.relevance.classes import closed
-from bcmdist.learning.relevance.learners import Problem, State, posterior
-from bcmdist.learning.relevance.lengthscales import pull
-from bcmdist.learning.relevance.sequential import afresh, changed
-from bcmdist.learning.relevance.sums import Sums, sums_of
-from bcmdist.learning.relevance.updates import UPDATES
-from bcmdist.model.shared.radial import Radial
+from bcmdist.methods.relevance import learners
+from bcmdist.methods.relevance.classes import closed
+from bcmdist.methods.relevance.learners import Problem, State, posterior
+from bcmdist.methods.relevance.lengthscales import pull
+from bcmdist.methods.relevance.radial import Radial
+from bcmdist.methods.relevance.sequential import afresh, changed
+from bcmdist.methods.relevance.sums import Sums, sums_of
+from bcmdist.methods.relevance.updates import UPDATES
 from oracles import (
     central_differences,
     relevance_apart,

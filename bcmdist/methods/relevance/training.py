@@ -12,16 +12,16 @@ from typing import cast
 import numpy as np
 
 from bcmdist.learning.basis_inputs import BasisInputs
-from bcmdist.learning.relevance.classes import standing_still
-from bcmdist.learning.relevance.learners import Problem, State, posterior
-from bcmdist.learning.relevance.lengthscales import climbed, summed
-from bcmdist.learning.relevance.updates import UPDATES
 from bcmdist.learning.training_context import TrainingContext
+from bcmdist.methods.relevance.classes import standing_still
+from bcmdist.methods.relevance.dictionaries import side_by_side
+from bcmdist.methods.relevance.learners import Problem, State, posterior
+from bcmdist.methods.relevance.lengthscales import climbed, summed
+from bcmdist.methods.relevance.radial import Radial
+from bcmdist.methods.relevance.updates import UPDATES
 from bcmdist.model.kernels import SquaredExponential
 from bcmdist.model.likelihoods import Likelihood
-from bcmdist.model.shared.dictionaries import side_by_side
 from bcmdist.model.shared.interface import Shared
-from bcmdist.model.shared.radial import Radial
 from bcmdist.model.shared.weights import Weights
 
 # Turns of lengthscales and precisions, and the nats by which one that is followed by another gains.
@@ -51,7 +51,7 @@ def dictionary(sample, rows, kernel, count) -> tuple[Radial, float]:
     return Radial(sample[first], lengthscale, rows[first].astype(float)), 1.0
 
 
-def settled(shared: Shared, likelihood, ground: TrainingContext) -> tuple[Shared, Likelihood]:
+def trained(shared: Shared, likelihood, ground: TrainingContext) -> tuple[Shared, Likelihood]:
     """The functions that the evidence of all rows keeps, and the noise of measurements, unless it was given; of classes
     that stand against the rest those of each."""
     if likelihood.apart:

@@ -16,15 +16,15 @@ from bcmdist.data.observations import unweighted
 from bcmdist.data.partition import partitions
 from bcmdist.errors import InvalidOption, ModelsDiffer
 from bcmdist.learning import first_commit
-from bcmdist.learning.relevance import learners
-from bcmdist.learning.relevance.classes import site_sums
-from bcmdist.learning.relevance.forms import NOTHING, Marginals, Weighed, sites
-from bcmdist.learning.relevance.learners import Problem, State, posterior
-from bcmdist.learning.relevance.settle import dictionary
-from bcmdist.learning.relevance.sums import sums_of
-from bcmdist.learning.relevance.updates import UPDATES
+from bcmdist.methods.relevance import learners
+from bcmdist.methods.relevance.classes import site_sums
+from bcmdist.methods.relevance.forms import NOTHING, Marginals, Weighed, sites
+from bcmdist.methods.relevance.learners import Problem, State, posterior
+from bcmdist.methods.relevance.radial import Radial
+from bcmdist.methods.relevance.sums import sums_of
+from bcmdist.methods.relevance.training import dictionary
+from bcmdist.methods.relevance.updates import UPDATES
 from bcmdist.model.likelihoods import Bernoulli
-from bcmdist.model.shared.radial import Radial
 from bcmdist.runtime.serial import SerialRuntime
 from oracles import independent_rest
 from problems import assert_same_committee

@@ -12,11 +12,11 @@ from typing import cast
 import numpy as np
 from scipy.optimize import minimize
 
-from bcmdist.learning.relevance.learners import Posterior, State, posterior
-from bcmdist.learning.relevance.sums import Functions, RowSums, Sums, functions_of
 from bcmdist.learning.training_context import TrainingContext
+from bcmdist.methods.relevance.learners import Posterior, State, posterior
+from bcmdist.methods.relevance.radial import Radial
+from bcmdist.methods.relevance.sums import Functions, RowSums, Sums, functions_of
 from bcmdist.model.loading import load_scaling
-from bcmdist.model.shared.radial import Radial
 from bcmdist.model.shared.weights import Weights
 from bcmdist.model.units import AFFINE
 from bcmdist.storage.commits import BlobReference

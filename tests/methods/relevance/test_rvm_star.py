@@ -15,7 +15,7 @@ from bcmdist import GBCM, Mixture, Settings
 from bcmdist.app.cli.main import cli
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import DataChanged, DataNotFound, InvalidOption, MemoryLimit
-from bcmdist.prediction import augmented
+from bcmdist.methods.relevance import augmented
 from bcmdist.runtime.serial import SerialRuntime
 
 GIVEN = {"kernel.variance": 1.0, "kernel.lengthscale": 0.8, "likelihood.noise_variance": 0.01}
