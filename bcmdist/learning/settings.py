@@ -1,9 +1,9 @@
-"""What a fit is asked to do: one list, of which the command line makes its options and their help.
+"""Settings of a fit: one dataclass, from which the command line derives its options and their help.
 
-An option is a field: its name, its type (a `Literal` names the choices; with `| str` others may be added to them), its
-default, and the text under it, which is its help. `Annotated` adds what a value is called there, as in
-`--likelihood NAME`. What values go together is checked as soon as they are said, by
-`bcmdist.learning.settings_checks`, so that nothing heavy is imported here.
+An option is a field: its name, its type (a `Literal` lists the choices; with `| str` other packages may add to them),
+its default, and the text below it, which is its help. `Annotated` adds the placeholder of its value, as in
+`--likelihood NAME`. `bcmdist.learning.settings_checks` refuses invalid combinations when settings are created; it is
+imported only then, so that nothing heavy is imported here.
 """
 
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from bcmdist.storage.bounds import COUNT, SEED, Bounds
 
 @dataclass(frozen=True)
 class Settings:
-    """What a fit is asked to do; every field has the name of its command-line option.
+    """Settings of a fit; every field has the name of its command-line option.
 
     Raises
     ------
@@ -22,115 +22,117 @@ class Settings:
     """
 
     task: Literal["regression", "classification", "counts", "lifetimes", "binomial"] | str | None = None
-    """what the targets are, or the task of a likelihood that another package adds [default: classification for targets
-    0 and 1, else regression]"""
+    """kind of targets, or the task of a likelihood that another package adds [default: classification for targets 0 and
+    1, else regression]"""
     likelihood: Annotated[str | None, "NAME"] = None
     """by name: gaussian student_t gamma inverse_gaussian; bernoulli probit svm softmax softmax_coupled softmax_fisher
     onehot one_against_rest; negative_binomial poisson; weibull exponential; binomial; or one that another package adds
     [default: the first of the task's; onehot for more than two classes, one_against_rest with rvm]"""
     kernel: Annotated[str, "NAME|auto"] = "auto"
     """by name: se matern12 matern32 matern52 rq arcsine linear poly2 poly3 constant, or one that another package adds;
-    -iso for one lengthscale; + and *; auto: the best of several"""
+    -iso for a single lengthscale; combined with + and *; auto: the best of several"""
     mean: Literal["constant", "zero", "linear", "auto"] = "auto"
-    """prior mean: a constant, zero, or a linear trend; auto: of measurements that are learned from, the better one of a
-    constant and a linear trend where that fits in memory, else a constant"""
+    """prior mean: constant, zero, or a linear trend; auto: for measurements with learned hyper-parameters the better of
+    a constant and a linear trend, where a linear one fits in memory; else a constant"""
     query: Annotated[int | Literal["auto"] | None, "Q|auto", COUNT] = None
-    """query points Q, at most [default: 500; spatial, many rows of few inputs: 1000; dgp, in each layer: 50]; auto:
-    about two for each degree of freedom, as far as memory allows"""
+    """largest number of query points, Q [default: 500; spatial with many rows of few inputs: 1000; dgp, per layer: 50];
+    auto: about twice the effective degrees of freedom, within memory"""
     query_method: Literal["kmeans", "random", "pivoted", "evidence", "sggp", "optimised", "hpev-sgev", "hpev-sggp"] = (
         "kmeans"
     )
-    """k-means centres, with few inputs also in gaps between rows; or rows: random, of largest prior variance given the
-    others, best for the evidence (SGEV), or, sggp, for the posterior of their own model until more would hardly raise
-    it; with --objective committee also optimised: k-means centres moved to raise its evidence (fitc and sor: together
-    with the hyper-parameters); hpev-sgev, hpev-sggp: as evidence and sggp, as many as asked for, and again at the
-    hyper-parameters that its evidence then has, in turns (random with it is HPEV-rand of that thesis)"""
+    """how query points are chosen: k-means centres, with few inputs also in gaps between rows (kmeans); or rows:
+    random; of largest prior variance given the others (pivoted); best for the evidence (evidence, SGEV), or for the
+    posterior of their own model until more hardly raise it (sggp); with --objective committee also optimised: k-means
+    centres moved to maximise its evidence (fitc and sor: jointly with the hyper-parameters); hpev-sgev, hpev-sggp: as
+    evidence and sggp with the requested number, alternating with hyper-parameters that maximise its evidence (random
+    with it is HPEV-rand of the thesis)"""
     rows_per_expert: Annotated[int | None, COUNT] = None
-    """rows of a partition, about [default: 1000, since an expert takes time with their cube; fourier: 250000, in cells
-    16000; with noisy inputs 200]"""
+    """approximate rows per partition [default: 1000, since an expert's time grows with their cube; fourier: 250000, in
+    cells 16000; with noisy inputs 200]"""
     partition: Literal["chunks", "spatial"] = "chunks"
-    """rows as they are stored, or cells of rows that are near in the learned metric, which are copied into their order
-    and give local prediction"""
+    """rows in stored order, or cells of rows that are near each other in the learned metric: rows are copied in that
+    order, and predictions use the rows around each new point"""
     passes: Literal["1", "auto"] | None = None
-    """1: the committee as published; auto: further passes until it stops moving [default: 1, or auto where rows are
-    stored in the order of their targets]"""
+    """1: the committee as published; auto: further passes until it converges [default: 1, or auto where rows are sorted
+    by target]"""
     approximation: Literal["laplace", "ep"] = "laplace"
-    """how experts make other than Gaussian rows Gaussian: at the mode, or by expectation propagation of the moments"""
+    """Gaussian approximation of non-Gaussian likelihoods: at the mode (Laplace), or by expectation propagation"""
     linearise: Literal["own", "running"] = "own"
-    """first pass: each expert at its own mode, or under the belief of the moment (then order matters)"""
+    """first pass: each expert linearises at its own mode, or under the posterior so far (then order matters)"""
     learn: bool = True
-    """learn hyper-parameters; or keep the default ones, or those of --set"""
+    """learn hyper-parameters; or keep the defaults, or those of --set"""
     set: Annotated[dict[str, float | list[float]], "NAME=VALUE"] = field(default_factory=dict)
-    """with --no-learn: a hyper-parameter as `info` prints it, in units of the scaled data"""
+    """with --no-learn: a hyper-parameter under the name that `info` prints, in units of the scaled data"""
     objective: Literal["local", "leave-one-out", "committee", "subset"] = "local"
-    """learn from the evidence of blocks of rows on their own; from how each row is predicted by the others of its block
-    (leave-one-out log density, also GPP; normal errors, onehot, softmax, svm); from blocks and from there on from the
-    whole committee (PITC; of rrgp_star the reduced-rank process that it augments); or from one random subset of the
-    rows of --effort"""
+    """what hyper-parameters maximise: the evidence of separate blocks of rows (local); the leave-one-out log density
+    within blocks (leave-one-out, also GPP; normal errors, onehot, softmax, svm); that of blocks, then of the whole
+    committee (committee: PITC; for rrgp_star the reduced-rank process that it augments); or the evidence of one random
+    subset of rows, of a size set by --effort (subset)"""
     effort: Literal["quick", "normal", "thorough"] = "normal"
     """how long to learn, and from how many rows"""
     seed: Annotated[int, SEED] = 0
-    """seed of all that is drawn at random"""
+    """seed of all random numbers"""
     x: str = "X"
-    """name of the input array; of a table, names of the columns that are inputs, with commas between them"""
+    """name of the input array; of a table, the input columns, separated by commas"""
     y: str = "y"
     """name of the target array"""
     expert: Annotated[str, "NAME"] = "bcm"
-    """what experts share, and what they do with the rest: bcm (values at query points; a block of each partition), fitc
-    (the rest of each row on its own), rrgp_star (of the rest, what as many rows of a partition as there are query
-    points say of its other rows), sor (nothing); and nothing else either: mnn (a network of hidden units, whose
-    inner weights are trained on up to 100,000 rows), mnnmix (a mixture of such networks), rvm (weights of bumps around
-    --query rows, of which are kept those that raise the evidence of all rows), rvm_star (and one bump more at each new
-    point: variances grow away from the others; predictions read all rows again), dgp (--layers of Gaussian processes,
-    trained on up to 50,000 rows, of which messages are about the last one), fourier (weights of waves, up to 3
-    inputs: millions of rows a second); or one that another package adds; all learn hyper-parameters as bcm does"""
+    """variables that experts share, and how the residual of f is treated: bcm (values at query points; residual
+    correlated within a partition), fitc (residual independent for each row), rrgp_star (residual of a partition
+    represented by as many of its rows as there are query points), sor (no residual); without residual also: mnn (a
+    network of hidden units, whose inner weights are trained on up to 100,000 rows), mnnmix (a mixture of such
+    networks), rvm (relevance vectors: weights of radial basis functions at --query rows, of which those that raise the
+    evidence are kept), rvm_star (one more basis function at each new point, so that variances grow away from the data;
+    predictions read all rows again), dgp (a deep process of --layers, trained on up to 50,000 rows; messages concern
+    the last layer), fourier (weights of Fourier features, up to 3 inputs: millions of rows per second); or one that
+    another package adds"""
     query_from: Annotated[str | None, "NEW.zarr"] = None
-    """where predictions will be wanted: path or URL of a data set, or a directory of them; some of its inputs go into
-    k-means, where they weigh as much as the training rows"""
+    """data set at whose inputs predictions will be needed (path, URL, or a directory of data sets); a sample of these
+    inputs goes into k-means, with as much weight as the training rows"""
     noise: Literal["auto", "constant", "varying"] = "auto"
-    """where numbers are predicted: errors as large everywhere, or as large as rows left out say at each input; auto:
-    varying where rows left out gain by it"""
+    """noise of numeric targets: constant, or varying with the inputs as estimated from left-out rows; auto: varying
+    where it predicts left-out rows better"""
     noisy_inputs: Literal["no", "clean", "hmc"] = "no"
-    """whether inputs were seen with normal errors, whose (co)variances an array X_variance beside X tells: clean learns
-    with inputs moved to where they most probably were, as far as rows left out are predicted better; hmc learns with
-    draws of them, finds the noise better, and without X_variance one variance of errors for each column, in several
-    times the time (both of measurements, which then count at 20 draws of their inputs)"""
+    """whether inputs have normal measurement errors, with (co)variances in an array X_variance next to X: clean learns
+    at the most probable inputs, as far as this predicts left-out rows better; hmc learns from draws of the inputs,
+    estimates the noise better and, without X_variance, learns one error variance per column, in several times the time
+    (both for measurements; messages are averaged over 20 draws of the inputs)"""
     precision: Literal["double", "mixed"] = "double"
-    """in which experts of Gaussian noise compute: mixed takes some three quarters of the time, moves means by less than
+    """arithmetic of experts with Gaussian noise: mixed takes about three quarters of the time, moves means by less than
     a thousandth of their standard deviations, and refuses to forget"""
 
     units: Annotated[int | None, "H", Bounds(1, 10**6)] = None
-    """hidden units: of a network of mnn or mnnmix [default: 250]; of each layer of dgp but the last [default: 8]"""
+    """hidden units: of a network of mnn or mnnmix [default: 250]; of each layer of dgp except the last [default: 8]"""
     networks: Annotated[int, "K", Bounds(1, 1000)] = 4
-    """networks that mnnmix mixes"""
+    """number of networks that mnnmix mixes"""
     layers: Annotated[int, "L", Bounds(1, 100)] = 2
-    """layers of dgp; 1: values at query points (fitc), which are moved as layers are"""
+    """layers of dgp; 1: values at query points (fitc), which are trained as layers are"""
     deep_sites: Literal["tied", "shared", "partition", "row"] = "tied"
-    """what is believed of the layers of dgp: what they have climbed to, where all rows say the same (tied, AEP); or,
-    from there, what sweeps of expectation propagation find, with one factor for all rows trained on (shared, SEP), for
-    each partition of these, or for each row (EP: some thousands of them)"""
+    """approximation of the layers of dgp: one shared factor, optimised (tied, AEP); or, starting from there,
+    expectation propagation with one factor for all training rows (shared, SEP), for each partition of these, or for
+    each row (EP: up to a few thousand rows)"""
     rvm_update: Literal["fast", "em", "mackay", "direct"] = "fast"
-    """how rvm learns which bumps to keep: one at a time; or from all on, by expectation maximisation, by MacKay's fixed
-    point, or by a quasi-Newton method, each at a cubic cost a step"""
+    """how rvm selects basis functions: one at a time; or starting from all, by expectation maximisation, by MacKay's
+    fixed point, or by a quasi-Newton method, each at a cubic cost per step"""
 
     rvm_dictionary: Annotated[int | None, "M", COUNT] = None
-    """bumps from which rvm chooses: --query of them at a time, beside those it has, with a pass over all rows for each
-    time [default: as many as --query]"""
+    """candidate basis functions of rvm: --query of them at a time are added to those kept, with a pass over all rows
+    each time [default: as many as --query]"""
     rvm_lengthscale: Literal["kernel", "adapted"] = "kernel"
-    """lengthscales of the bumps of rvm: those that were learned for the kernel; or adapted to the evidence of all rows,
-    from there on, which takes up to some hundreds of quick passes over them"""
+    """lengthscales of the basis functions of rvm: those learned for the kernel; or adapted from there to the evidence
+    of all rows, in up to some hundreds of fast passes"""
     rvm_classes: Literal["laplace", "naive", "cavity"] = "laplace"
-    """what rows of two classes say to rvm, which keeps bumps by it: that at the joint mode; or by mean field, naive, or
-    with the cavities of expectation propagation, both of which take some .4 ms a row and pass (messages about what is
-    kept are Laplace's)"""
+    """how rvm approximates rows of two classes while selecting: at the joint mode (laplace), by mean field (naive), or
+    with the cavities of expectation propagation (cavity); the last two take about .4 ms per row and pass (messages are
+    always Laplace's)"""
     tolerance: float = 0.001
-    """by how much the covariance of the waves of fourier may differ from the kernel's, as a share of the variance.
-    Above 2,000 weights the variance of each new row is solved for, to .1 %, in 3 ms of one core at 5,000 weights and 10
-    to 40 at 12,000, more where noise is small; with --partition spatial it is the mean of 64 random draws"""
+    """allowed error of the covariance of the Fourier features, as a share of the kernel's variance. Above 2,000 weights
+    the variance of each new row is solved for, to .1 %, in 3 ms of one core at 5,000 weights and 10 to 40 at 12,000,
+    more where noise is small; with --partition spatial it is the mean of 64 random draws"""
 
     @property
     def partition_rows(self) -> int:
-        """`rows_per_expert`, which is known once settings are made."""
+        """`rows_per_expert`, which is filled in when settings are created."""
         assert self.rows_per_expert is not None, "settings have filled it in"
         return self.rows_per_expert
 
