@@ -1,11 +1,11 @@
-"""Requests: what somebody wants done, as values that can be checked, stored, sent and carried out later.
+"""Requests: a fit, ingestion, prediction or score as a value that can be checked, stored, sent and run later.
 
     request = FitRequest("train.zarr", "model", Settings(query=500))
     assert from_json(to_json(request)) == request
     figures = carry_out(request, DaskRuntime)            # bcmdist.api.carry_out
 
-The command line makes its options of their fields, and jobs store them. All fields are stored, so that a request means
-the same when defaults change. Nothing heavy is imported until one is made.
+The command line derives its options from the fields, and jobs store requests. All fields are stored, so that a request
+keeps its meaning when defaults change. Nothing heavy is imported until a request is created.
 """
 
 import functools
@@ -33,16 +33,16 @@ class FitRequest:
     """model directory, new or of the same unfinished fit"""
     settings: Settings = field(default_factory=Settings)
     hyperparameters: Literal["evidence", "hmc"] = "evidence"
-    """learned: those of the largest evidence; or samples (Hamiltonian Monte Carlo) with a committee for each"""
+    """point estimate at the largest evidence, or samples by Hamiltonian Monte Carlo with one committee each"""
     samples: Annotated[int, Bounds(1, 10**6)] = 50
-    """with hmc: committees in all"""
+    """with hmc: number of samples, each with a committee"""
     chains: Annotated[int, Bounds(1, 1000)] = 2
-    """with hmc: chains to sample from"""
+    """with hmc: number of chains"""
     prepare_only: bool = False
     """commit an empty committee and stop"""
     plan: bool = False
-    """print what the fit would cost, by rates that are measured where it would run, and stop: nothing is fitted or
-    written; how far learning goes is an estimate from the effort"""
+    """print the estimated cost of the fit, from rates measured where it would run, and stop: nothing is fitted or
+    written; the cost of learning is an estimate from the effort"""
     table: TableOptions = field(default_factory=TableOptions)
 
     def __post_init__(self):
@@ -58,7 +58,7 @@ class FitRequest:
 
 @dataclass(frozen=True)
 class IngestRequest:
-    """Let a model hear the rows of a source."""
+    """Absorb the rows of a source into a model."""
 
     places: ClassVar[tuple[str, ...]] = ("model", "source")
     model: str
@@ -68,10 +68,10 @@ class IngestRequest:
     options: IngestOptions = field(default_factory=IngestOptions)
     """its `stop` is not stored"""
     take_over: Annotated[float | None, "SECONDS", Bounds(0.0, 1e9)] = None
-    """with --watch, of a stream: take entries that another process works on for so long [default: 30]"""
+    """with --watch, for a stream: seconds after which the entries of another process are taken over [default: 30]"""
     unseen: Literal["error", "other"] | None = None
-    """of a file: levels that were not there in training are refused, or a level of their own [default: as in
-    training]"""
+    """for files: refuse categories that are not in the training data, or treat them as random ones of those that are
+    [default: as in training]"""
 
     def __post_init__(self):
         refuse_outside(self, named=option_name)
@@ -89,24 +89,25 @@ class PredictRequest:
     out: Annotated[str, "PRED.zarr"]
     """new Zarr group for the predictions, or a .csv or .parquet file"""
     method: Literal["committee", "local", "augmented"] | str | None = None
-    """from the committee alone, with the rows around each new point, with a bump at each beside relevance vectors, or
-    as another package adds [default: local where cells were fitted, augmented of rvm_star, else committee]"""
+    """predict from the committee alone; with the rows around each new point (local); with a basis function at each new
+    point (augmented); or by a method of another package [default: local after a spatial fit, augmented with rvm_star,
+    else committee]"""
     inputs: Literal["exact", "taylor", "montecarlo"] | None = None
-    """how to average over uncertain inputs, of which an array X_variance (N, D) or (N, D, D) tells [default: exact
-    where the kernel can, else montecarlo]"""
+    """how to average over uncertain inputs, with (co)variances in an array X_variance (N, D) or (N, D, D) [default:
+    exact where available, else montecarlo]"""
     x: str | None = None
     """name of the input array [default: as in training]"""
     exposure: Annotated[str | None, "NAME"] = None
-    """of a file: column with the exposure of the counts to predict"""
+    """for files: column with the exposure of the counts to predict"""
     trials: Annotated[str | None, "NAME"] = None
-    """of a file: column with the trials of the successes to predict"""
+    """for files: column with the number of trials of the successes to predict"""
     id: Annotated[str | None, "NAME"] = None
-    """of a file: column that names the rows"""
+    """for files: column of row identifiers"""
     csv_safe: bool = False
-    """of a .csv output: put an apostrophe before texts that a spreadsheet would take for formulas (=, +, -, @)"""
+    """for .csv output: put an apostrophe before text that a spreadsheet would treat as a formula (=, +, -, @)"""
     unseen: Literal["error", "other"] | None = None
-    """of a file: levels that were not there in training are refused, or a level of their own [default: as in
-    training]"""
+    """for files: refuse categories that are not in the training data, or treat them as random ones of those that are
+    [default: as in training]"""
 
 
 @dataclass(frozen=True)
@@ -119,18 +120,19 @@ class ScoreRequest:
     data: str
     """path or URL of a Zarr group, or a table with the columns of training"""
     method: Literal["committee", "local", "augmented"] | str | None = None
-    """from the committee alone, with the rows around each new point, with a bump at each beside relevance vectors, or
-    as another package adds [default: local where cells were fitted, augmented of rvm_star, else committee]"""
+    """predict from the committee alone; with the rows around each new point (local); with a basis function at each new
+    point (augmented); or by a method of another package [default: local after a spatial fit, augmented with rvm_star,
+    else committee]"""
     inputs: Literal["exact", "taylor", "montecarlo"] | None = None
-    """how to average over uncertain inputs, of which an array X_variance (N, D) or (N, D, D) tells [default: exact
-    where the kernel can, else montecarlo]"""
+    """how to average over uncertain inputs, with (co)variances in an array X_variance (N, D) or (N, D, D) [default:
+    exact where available, else montecarlo]"""
     x: str | None = None
     """name of the input array [default: as in training]"""
     y: str | None = None
     """name of the target array, or of the column of a file [default: as in training]"""
     unseen: Literal["error", "other"] | None = None
-    """of a file: levels that were not there in training are refused, or a level of their own [default: as in
-    training]"""
+    """for files: refuse categories that are not in the training data, or treat them as random ones of those that are
+    [default: as in training]"""
 
 
 Request = FitRequest | IngestRequest | PredictRequest | ScoreRequest

@@ -17,14 +17,14 @@ from bcmdist.app.cli.output import report
     default=LOOPBACK,
     show_default=True,
     metavar="NAME",
-    help="Name or address under which the node is asked.",
+    help="Host name or address under which clients connect to the node.",
 )
 @click.option(
-    "--days", type=click.IntRange(1, AUTHORITY_DAYS), default=365, show_default=True, help="Until it expires."
+    "--days", type=click.IntRange(1, AUTHORITY_DAYS), default=365, show_default=True, help="Days until it expires."
 )
 @json_option
 def certs(folder, node, hosts, days, as_json) -> dict:
-    """Make a certificate and key for a node of a cluster that speaks TLS, and the CA in DIR that vouches for it.
+    """Create a certificate and key for a node of a TLS cluster, and the CA in DIR that signs it.
 
     Again with another --node, the CA in DIR vouches for that one too. Nothing is overwritten. Keep ca.key where no
     cluster runs; each machine needs ca.pem and its own two files. `--tls-ca`, `--tls-cert` and `--tls-key` name these

@@ -10,13 +10,13 @@ from bcmdist.errors import InvalidOption
 
 
 def read_config(ctx, _, path) -> None:
-    """Options from the TOML file of a command become defaults."""
+    """Use the options in a command's TOML file as defaults."""
     if path is not None:
         ctx.default_map = {**(ctx.default_map or {}), **_defaults(ctx.command, _read(path), path)}
 
 
 def read_defaults(ctx, path) -> None:
-    """Options from a TOML file with a table for each command become defaults of these.
+    """Use a TOML file with one table per command as defaults of these commands.
 
     Raises
     ------
@@ -103,5 +103,5 @@ config_option = click.option(
     callback=read_config,
     is_eager=True,
     expose_value=False,
-    help="Options by name; the command line wins.",
+    help="Options by name; the command line takes precedence.",
 )

@@ -11,7 +11,11 @@ from bcmdist.app.cli.output import report
 @click.command(cls=Command)
 @click.option("--rows", type=WholeWithin(2, 10_000_000), default=60_000, show_default=True, help="Training rows.")
 @click.option(
-    "--sigma", type=NumberWithin(0, 1e6), default=0.0, show_default=True, help="Noise on the map before its sign."
+    "--sigma",
+    type=NumberWithin(0, 1e6),
+    default=0.0,
+    show_default=True,
+    help="Noise added to the function before its sign is taken.",
 )
 @click.option("--out", metavar="DIR", help="New directory for data, model and pictures [default: bcmdist-demo].")
 @click.option("--seed", type=SEED_TYPE, help="Seed of centres and rows [default: one of balanced classes].")

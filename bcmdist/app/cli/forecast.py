@@ -12,33 +12,33 @@ WAYS = ("exact", "taylor", "montecarlo", "naive")
 @click.argument("model")
 @click.argument("data", required=False)
 @click.option("--steps", type=WholeWithin(1, 1_000_000), required=True, metavar="K", help="Steps ahead.")
-@click.option("--out", metavar="FILE.csv", help="Table to write: .csv or .parquet [default: it is printed].")
+@click.option("--out", metavar="FILE.csv", help="Table to write: .csv or .parquet [default: standard output].")
 @click.option(
     "--csv-safe",
     is_flag=True,
-    help="Of a .csv output: put an apostrophe before texts that a spreadsheet would take for formulas (=, +, -, @).",
+    help="For .csv output: put an apostrophe before text that a spreadsheet would treat as a formula (=, +, -, @).",
 )
 @click.option(
     "--ahead",
     metavar="FILE",
-    help="Table of the rows to come, with what was named by --x at import: at least K of each series.",
+    help="Table of future rows with the columns named by --x at import: at least K rows per series.",
 )
 @click.option(
     "--id",
     metavar="NAME",
-    help="Column that names the series, where there are several [default: what names the rows of a data set].",
+    help="Column that names the series, if there are several [default: the row names of a data set].",
 )
 @click.option("--method", metavar="[committee|local|NAME]", help="How to predict a step [default: as recorded at fit].")
 @click.option(
     "--inputs",
     type=click.Choice(WAYS),
-    help="How to go on from values that are themselves predicted [default: exact where the kernel can, else "
+    help="How to propagate the uncertainty of predicted values [default: exact where available, else "
     "montecarlo]; naive takes them for measured.",
 )
-@click.option("--seed", type=SEED_TYPE, default=0, show_default=True, help="Of the paths of montecarlo.")
+@click.option("--seed", type=SEED_TYPE, default=0, show_default=True, help="Seed of the montecarlo paths.")
 @json_option
 def forecast(model, data, steps, out, csv_safe, ahead, id, method, inputs, seed, as_json) -> dict:
-    """Forecast series with MODEL, which was fitted to such that were imported with --lags.
+    """Forecast series with MODEL, which was fitted to data imported with --lags.
 
     DATA, a table with the series, row after row, or a data set that was imported with --lags, tells their last values
     [default: the data set that MODEL was fitted to].

@@ -12,7 +12,7 @@ from bcmdist.data.tables.options import TableOptions
 @click.command("import", cls=Command)
 @click.argument("file")
 @click.argument("data")
-@click.option("--x", "x", metavar="NAME,NAME,...", help="Columns or variables that are inputs [default: all columns].")
+@click.option("--x", "x", metavar="NAME,NAME,...", help="Input columns or variables [default: all columns].")
 @click.option("--y", "y", default="y", show_default=True, help="Array or column of the targets.")
 @click.option(
     "--rows-per-chunk", type=WholeWithin(1, 10**9), default=4096, show_default=True, help="Rows per Zarr chunk."
@@ -28,17 +28,17 @@ from bcmdist.data.tables.options import TableOptions
     "--lags",
     type=WholeWithin(1, 10_000),
     metavar="L",
-    help="Of a series, row after row: the L values of --y before each row are its inputs, for `forecast`; of several "
-    "series, which --id names, those of each. --x names what else is known of a row, and ahead of it.",
+    help="For time series in row order: the L previous values of --y become inputs of a row, for `forecast`; several "
+    "series are named by --id. --x names further inputs, which must be known in advance.",
 )
 @click.option(
     "--x-lags",
     type=WholeWithin(0, 10_000),
     default=0,
     metavar="K",
-    help="With --lags: K earlier values of each of --x, beside that of the row, are inputs, too.",
+    help="With --lags: K earlier values of each column of --x become inputs, too.",
 )
-@click.option("--no-target", is_flag=True, help="Rows to predict for: the column of the targets is not needed.")
+@click.option("--no-target", is_flag=True, help="Rows to predict: no target column is needed.")
 @options_of(TableOptions)
 @json_option
 def import_(

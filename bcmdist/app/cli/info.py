@@ -21,16 +21,20 @@ def _held(held):
 @click.command(cls=Command)
 @click.argument("model")
 @click.option(
-    "--at", "commit", type=WholeWithin(1, 10**8 - 1), metavar="N", help="As of commit N [default: the newest]."
+    "--at", "commit", type=WholeWithin(1, 10**8 - 1), metavar="N", help="State at commit N [default: the newest]."
 )
 @click.option("--history", is_flag=True, help="List its commits.")
-@click.option("--ledger", is_flag=True, help="List the partitions it has heard.")
-@click.option("--p-eff-data", is_flag=True, help="Read the data again for their own effective degrees of freedom.")
-@click.option("--calibration", is_flag=True, help="Compute how often intervals hold f, with some of the rows.")
-@click.option("--picture", metavar="FILE.png", help="Draw how well partitions were predicted before they were heard.")
+@click.option("--ledger", is_flag=True, help="List the partitions it has absorbed.")
+@click.option(
+    "--p-eff-data", is_flag=True, help="Read the data again to compute their own effective degrees of freedom."
+)
+@click.option("--calibration", is_flag=True, help="Compute the coverage of intervals on a sample of the rows.")
+@click.option(
+    "--picture", metavar="FILE.png", help="Plot how well partitions were predicted before they were absorbed."
+)
 @json_option
 def info(model, commit, history, ledger, p_eff_data, calibration, picture, as_json) -> dict:
-    """Tell what MODEL is and what it has heard.
+    """Describe MODEL and the data it has absorbed.
 
     Example: bcmdist info model --json
     """

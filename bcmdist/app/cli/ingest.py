@@ -23,12 +23,12 @@ def _skip(_, __, on_error):
     default="stop",
     show_default=True,
     callback=_skip,
-    help="Partitions or data sets that fail: report and fail in the end, or go on without and say so in the model.",
+    help="Partitions or data sets that fail: stop with an error after the others, or skip and record them.",
 )
 @runtime_options
 @json_option
 def ingest(make_runtime, as_json, **options) -> dict[str, int]:
-    """Let MODEL hear the rows of SOURCE, once each; partitions it knows are left out.
+    """Absorb the rows of SOURCE into MODEL, once each; partitions in its ledger are skipped.
 
     SOURCE is a Zarr data set, a directory of them, or redis://HOST:PORT/STREAM; the arrays are named as in training.
 

@@ -49,10 +49,11 @@ def _params(option):
 
 @click.group()
 def submit() -> None:
-    """Submit a fit, ingest or predict to a Dask cluster, as a job that needs this machine no more.
+    """Submit a fit, ingest or predict as a background job to a Dask cluster.
 
-    Takes the options of that command. All machines must see data, model and the directory of jobs under the same path
-    or URL. Prints the job's id once its coordinator has started beside the scheduler; see `bcmdist jobs --help`.
+    Takes the options of that command. All machines must see data, model and the jobs directory under the same path or
+    URL. Prints the job's id once its coordinator runs next to the scheduler; this machine is then no longer needed. See
+    `bcmdist jobs --help`.
 
     Example: bcmdist submit fit train.zarr --model model --scheduler tcp://HOST:8786 --json
     """
@@ -120,14 +121,14 @@ def list_jobs(directory, as_json) -> None:
 
 @click.command(cls=Command)
 @click.argument("job", metavar="ID")
-@click.option("--watch", "live", is_flag=True, help="Show it and its model as they change, until the job has ended.")
+@click.option("--watch", "live", is_flag=True, help="Show the job and its model live until the job has ended.")
 @jobs_option
 @json_option
 def status(job, live, directory, as_json) -> None:
-    """Tell how a job stands: its state, progress, speed, workers lost, and its result or error.
+    """Show a job: its state, progress, speed, lost workers, and its result or error.
 
-    With --watch also rows, learning curve, drift, calibration and relevance of its model, which are drawn again
-    whenever they change; with --json besides, it only waits, and tells how the job has ended.
+    With --watch also rows, learning curve, drift, calibration and relevance of its model, updated whenever they
+    change; with --watch --json it waits and prints the final state.
 
     Example: bcmdist status ID --json
     """
@@ -146,7 +147,7 @@ def status(job, live, directory, as_json) -> None:
 
 @click.command(cls=Command)
 @click.argument("job", metavar="ID")
-@click.option("--follow", is_flag=True, help="Go on until the job has ended.")
+@click.option("--follow", is_flag=True, help="Keep printing until the job has ended.")
 @jobs_option
 @json_option
 def logs(job, follow, directory, as_json) -> None:
@@ -194,9 +195,9 @@ def cancel(job, directory, as_json) -> None:
 
 @click.command(cls=Command)
 @click.argument("job", metavar="ID")
-@click.option("--scheduler", metavar="ADDRESS", help="Of the cluster that is to continue it [default: as before].")
-@click.option("--share", type=float, metavar="F", help="At most this part of its worker threads [default: as before].")
-@click.option("--workers", type=int, help="At most so many workers of it [default: as before].")
+@click.option("--scheduler", metavar="ADDRESS", help="Cluster that continues it [default: as before].")
+@click.option("--share", type=float, metavar="F", help="Largest share of its worker threads [default: as before].")
+@click.option("--workers", type=int, help="Largest number of its workers [default: as before].")
 @tls_options
 @jobs_option
 @json_option

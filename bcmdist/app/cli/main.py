@@ -94,7 +94,7 @@ def _line(message):
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "BCMDIST"})
 @click.version_option(__version__)
-@click.option("--config", metavar="FILE.toml", help="Options in a table for each command; else of $BCMDIST_CONFIG.")
+@click.option("--config", metavar="FILE.toml", help="Options in one table per command [default: $BCMDIST_CONFIG].")
 @click.pass_context
 def cli(ctx, config) -> None:
     """Gaussian processes for data that do not fit one machine: a Bayesian committee on Dask."""

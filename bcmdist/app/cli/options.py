@@ -75,8 +75,8 @@ def tls_options(command) -> Callable:
     """--tls-ca, --tls-cert, --tls-key."""
 
     @click.option("--tls-ca", metavar="FILE.pem", help="CA of a scheduler at tls://HOST:PORT [default: Dask's].")
-    @click.option("--tls-cert", metavar="FILE.pem", help="Certificate that it is shown [default: Dask's].")
-    @click.option("--tls-key", metavar="FILE.key", help="Its key [default: Dask's].")
+    @click.option("--tls-cert", metavar="FILE.pem", help="Client certificate [default: Dask's].")
+    @click.option("--tls-key", metavar="FILE.key", help="Key of the certificate [default: Dask's].")
     @functools.wraps(command)
     def wrapped(*args, **options):
         return command(*args, **options)
@@ -87,11 +87,13 @@ def tls_options(command) -> Callable:
 def runtime_options(command) -> Callable:
     """--scheduler, --share, --workers, --serial, --quiet, and those of TLS; the command gets `make_runtime`."""
 
-    @click.option("--scheduler", metavar="ADDRESS", help="Work on the Dask cluster at this address.")
-    @click.option("--share", type=float, metavar="F", help="At most this part of its worker threads, above 0 up to 1.")
-    @click.option("--workers", type=int, help="At most so many workers of it; or of a cluster here [default: cores].")
-    @click.option("--serial", is_flag=True, help="Work in this process, without a cluster.")
-    @click.option("--quiet", is_flag=True, help="No progress on stderr; warnings and errors stay.")
+    @click.option("--scheduler", metavar="ADDRESS", help="Use the Dask cluster at this address.")
+    @click.option("--share", type=float, metavar="F", help="Largest share of its worker threads, above 0 and up to 1.")
+    @click.option(
+        "--workers", type=int, help="Largest number of its workers; or workers of a local cluster [default: cores]."
+    )
+    @click.option("--serial", is_flag=True, help="Run in this process, without a cluster.")
+    @click.option("--quiet", is_flag=True, help="Do not show progress; warnings and errors are still printed.")
     @tls_options
     @functools.wraps(command)
     def wrapped(*args, scheduler, share, workers, serial, quiet, tls_ca, tls_cert, tls_key, **options):

@@ -14,28 +14,28 @@ WHAT = ("learning", "calibration", "relevance", "residuals", "drift", "map")
 @click.option(
     "--what",
     type=click.Choice(WHAT),
-    help="What to draw [default: calibration with --data, else relevance]; learning, calibration and residuals need "
+    help="What to plot [default: calibration with --data, else relevance]; learning, calibration and residuals need "
     "--data.",
 )
-@click.option("--data", metavar="TEST.zarr", help="Data set, or table, with targets that the model has not heard.")
+@click.option("--data", metavar="TEST.zarr", help="Data set or table with targets that the model has not absorbed.")
 @click.option("--method", metavar="[committee|local|NAME]", help="How to predict [default: as recorded at fit].")
 @click.option(
     "--inputs",
     type=click.Choice(["exact", "taylor", "montecarlo"]),
-    help="How to average over uncertain inputs [default: exact where the kernel can, else montecarlo].",
+    help="How to average over uncertain inputs [default: exact where available, else montecarlo].",
 )
 @click.option("--x", help="Name of the input array [default: as in training].")
 @click.option("--y", help="Name of the target array, or of the column of a file [default: as in training].")
 @click.option(
     "--unseen",
     type=click.Choice(["error", "other"]),
-    help="Of a file: levels that were not there in training are refused, or a level of their own [default: as in "
+    help="For files: refuse categories that are not in the training data, or treat them as random ones [default: as in "
     "training].",
 )
 @runtime_options
 @json_option
 def plot(model, out, what, data, method, inputs, x, y, unseen, make_runtime, as_json) -> dict:
-    """Draw what MODEL has learned, or how far its predictions can be trusted.
+    """Plot what MODEL has learned, or the calibration of its predictions.
 
     Example: bcmdist plot model --what residuals --data test.zarr --out residuals.png
     """

@@ -10,16 +10,16 @@ from bcmdist.app.cli.options import Command, json_option, runtime_options
 
 @click.command(cls=Command)
 @options_of(ScoreRequest, arguments=("model", "data"))
-@click.option("--out", metavar="FILE.html", required=True, help="Page to write; it stands alone.")
+@click.option("--out", metavar="FILE.html", required=True, help="Self-contained page to write.")
 @click.option(
     "--train",
     metavar="TRAIN.zarr",
-    help="Data set that simple baselines learn from [default: the one that MODEL was fitted to].",
+    help="Training data of the simple baselines [default: the data of MODEL].",
 )
 @runtime_options
 @json_option
 def report(out, train, make_runtime, as_json, **options) -> dict:
-    """Write a page about how far MODEL can be trusted on DATA: scores, baselines, calibration, relevance, worst rows.
+    """Write a report on MODEL's predictions of DATA: scores, baselines, calibration, relevance, worst rows.
 
     Example: bcmdist report model test.zarr --out report.html
     """

@@ -14,7 +14,7 @@ from bcmdist.app.cli.output import report
 @runtime_options
 @json_option
 def forget(model, keys, make_runtime, as_json) -> dict:
-    """Withdraw from MODEL what the partitions KEYS have said; `info --ledger` lists them.
+    """Forget the partitions KEYS in MODEL, exactly; `info --ledger` lists them.
 
     Example: bcmdist forget model '/data/train.zarr/X[0:1000]'
     """
@@ -39,7 +39,7 @@ def forget(model, keys, make_runtime, as_json) -> dict:
 @runtime_options
 @json_option
 def merge(model_a, model_b, model, make_runtime, as_json) -> dict:
-    """Join two committees of one prepared model that have absorbed different data, in either order.
+    """Merge two committees of one prepared model that have absorbed different data, in either order.
 
     Class probabilities and the distribution of errors are calibrated by the rows of both, as far as these can be read.
 
@@ -56,10 +56,12 @@ def merge(model_a, model_b, model, make_runtime, as_json) -> dict:
 
 @click.command(cls=Command)
 @click.argument("model")
-@click.option("--keep", type=click.IntRange(1, 10**8 - 1), required=True, metavar="N", help="Newest commits that stay.")
+@click.option(
+    "--keep", type=click.IntRange(1, 10**8 - 1), required=True, metavar="N", help="Number of newest commits to keep."
+)
 @json_option
 def prune(model, keep, as_json) -> dict:
-    """Remove old commits of MODEL, and what only they need; commits that a job or a prediction holds stay.
+    """Remove old commits of MODEL and the files only they need; commits in use by a job or a prediction stay.
 
     Example: bcmdist prune model --keep 10
     """

@@ -10,7 +10,7 @@ from bcmdist.app.cli.output import report
 
 @click.command(cls=Command)
 @options_of(ScoreRequest, arguments=("model", "data"))
-@click.option("--picture", metavar="FILE.png", help="Draw how far the stated probabilities can be trusted.")
+@click.option("--picture", metavar="FILE.png", help="Plot the calibration of the predictions.")
 @runtime_options
 @json_option
 def score(picture, make_runtime, as_json, **options) -> dict:

@@ -14,11 +14,15 @@ SCOPES = ("read", "ingest", "admin")
 @click.command(cls=Command)
 @click.argument("folder", metavar="MODELS_DIR")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0: any that is free.")
-@click.option("--token-file", metavar="FILE", help="Tokens of `bcmdist tokens add`; without, whoever asks may do all.")
-@click.option("--tls-cert", metavar="FILE.pem", help="Certificate, with those that it rests on.")
-@click.option("--tls-key", metavar="FILE.pem", help="Its key.")
-@click.option("--allowed-host", "allowed", multiple=True, metavar="NAME", help="Further name of this service.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Port to listen on; 0: any free one."
+)
+@click.option(
+    "--token-file", metavar="FILE", help="Tokens of `bcmdist tokens add`; without it every client may do everything."
+)
+@click.option("--tls-cert", metavar="FILE.pem", help="Certificate chain.")
+@click.option("--tls-key", metavar="FILE.pem", help="Key of the certificate.")
+@click.option("--allowed-host", "allowed", multiple=True, metavar="NAME", help="Additional host name of this service.")
 @click.option("--max-body", "body_bytes", type=WholeWithin(1, 2**40), default=2**24, show_default=True, metavar="BYTES")
 @click.option(
     "--max-rows",
@@ -26,7 +30,7 @@ SCOPES = ("read", "ingest", "admin")
     type=WholeWithin(1, 10**9),
     default=100_000,
     show_default=True,
-    help="Of one request; one whose inputs are uncertain counts as 256.",
+    help="Largest number of rows per request; a row with uncertain inputs counts as 256.",
 )
 @click.option(
     "--max-seconds",
@@ -34,7 +38,7 @@ SCOPES = ("read", "ingest", "admin")
     type=NumberWithin(0, 86_400, above=True),
     default=60.0,
     show_default=True,
-    help="Until an answer.",
+    help="Seconds until a request must be answered.",
 )
 @click.option(
     "--max-body-seconds",
@@ -42,7 +46,7 @@ SCOPES = ("read", "ingest", "admin")
     type=NumberWithin(0, 86_400, above=True),
     default=20.0,
     show_default=True,
-    help="Of sending it.",
+    help="Seconds until a request must have been received.",
 )
 @click.option(
     "--max-rate",
@@ -50,7 +54,7 @@ SCOPES = ("read", "ingest", "admin")
     type=NumberWithin(0, 1e6, above=True),
     default=200.0,
     show_default=True,
-    help="Requests a second each.",
+    help="Requests per second of each client.",
 )
 @click.option(
     "--max-waiting",
@@ -58,21 +62,28 @@ SCOPES = ("read", "ingest", "admin")
     type=WholeWithin(1, 10**12),
     default=10**6,
     show_default=True,
-    help="Rows that wait to be committed.",
+    help="Largest number of rows waiting to be committed.",
 )
-@click.option("--rows", "rows_folder", metavar="DIR", help="Rows of requests, on a disk [default: MODELS_DIR/.rows].")
+@click.option(
+    "--rows",
+    "rows_folder",
+    metavar="DIR",
+    help="Directory on a disk for the rows of requests [default: MODELS_DIR/.rows].",
+)
 @click.option(
     "--keep-rows",
     type=WholeWithin(1, 36_500),
     default=30,
     show_default=True,
     metavar="DAYS",
-    help="Of rows that their model does not need: not committed, or forgotten. Others stay.",
+    help="Days to keep rows that were not committed or were forgotten; others are kept.",
 )
-@click.option("--scheduler", metavar="ADDRESS", help="Of the Dask cluster that does jobs.")
-@click.option("--share", type=float, metavar="F", help="Of its worker threads, at most, for each job [default: all].")
-@click.option("--tls-ca", metavar="FILE.pem", help="CA of a scheduler at tls://HOST:PORT, shown the same certificate.")
-@click.option("--data", metavar="DIR", help="Data sets and outputs that jobs may name.")
+@click.option("--scheduler", metavar="ADDRESS", help="Dask cluster that runs jobs.")
+@click.option("--share", type=float, metavar="F", help="Largest share of its worker threads per job [default: all].")
+@click.option(
+    "--tls-ca", metavar="FILE.pem", help="CA of a scheduler at tls://HOST:PORT, which gets the same certificate."
+)
+@click.option("--data", metavar="DIR", help="Directory of data sets and outputs that jobs may use.")
 @jobs_option
 def serve(
     folder,
@@ -91,7 +102,7 @@ def serve(
     directory,
     **where,
 ) -> None:
-    """Serve the models of a directory over HTTP: predictions, and rows to hear, each once.
+    """Serve the models of a directory over HTTP: predictions, and exactly-once ingestion.
 
     Listens on this machine only, unless there are tokens and TLS. SIGTERM ends it, when all requests are answered.
     Rows of requests are kept, a file each, while the ledger of their model names them: forgetting, reweighting and
@@ -122,7 +133,7 @@ def serve(
 
 @click.group()
 def tokens() -> None:
-    """Make, list and remove tokens of `bcmdist serve`; a file keeps their hashes only.
+    """Create, list and remove tokens of `bcmdist serve`; the file stores only their hashes.
 
     Example: bcmdist tokens add tokens.json NAME --scope read --scope ingest --days 90
     """
@@ -131,11 +142,13 @@ def tokens() -> None:
 @tokens.command("add", cls=Command)
 @click.argument("file")
 @click.argument("name")
-@click.option("--scope", "scopes", multiple=True, required=True, type=click.Choice(SCOPES), help="What it is good for.")
+@click.option(
+    "--scope", "scopes", multiple=True, required=True, type=click.Choice(SCOPES), help="Permission of the token."
+)
 @click.option("--days", type=NumberWithin(0, 36_500), help="Until it expires [default: never].")
 @json_option
 def add(file, name, scopes, days, as_json) -> dict:
-    """Make a token, which is shown this once.
+    """Create a token, which is shown only once.
 
     Example: bcmdist tokens add tokens.json NAME --scope read
     """
@@ -163,7 +176,7 @@ def list_(file, as_json) -> dict:
 @click.argument("name")
 @json_option
 def remove(file, name, as_json) -> dict:
-    """Refuse a token from now on, also in a service that runs.
+    """Revoke a token, effective also in a running service.
 
     Example: bcmdist tokens remove tokens.json NAME
     """

@@ -25,7 +25,7 @@ def never() -> bool:
 
 @dataclass(frozen=True)
 class IngestOptions:
-    """How to ingest.
+    """Options of an ingestion.
 
     Raises
     ------
@@ -33,21 +33,21 @@ class IngestOptions:
     """
 
     watch: bool = False
-    """wait for more rows, until Ctrl-C; take complete ones only"""
+    """wait for more rows until Ctrl-C; only complete partitions are read"""
     max_partitions: Annotated[int | None, "N", COUNT] = None
     """stop after N new partitions"""
     commit_every: Annotated[int | None, "N", COUNT] = None
-    """new partitions per commit [default: some seconds' worth]"""
+    """new partitions per commit [default: what arrives in a few seconds]"""
     half_life: Annotated[float | None, "ROWS", Bounds(0.0, 1e15, above=True)] = None
-    """rows of the source after which a row counts half"""
+    """rows of the source after which the weight of a row is halved"""
     window: Annotated[int | None, "ROWS", Bounds(1, 10**15)] = None
-    """newest rows of the source that count at all"""
+    """number of newest rows of the source that count; older ones are forgotten"""
     keep: Annotated[int, "N", COUNT] = KEEP_COMMITS
     """commits to keep; older ones are pruned"""
     skip: bool = False
-    """go on without partitions that fail, and say so in the model; by default they are an error in the end"""
+    """skip partitions that fail and record it in the model; by default they are an error after the others"""
     same_rows: SameRows = "warn"
-    """what to do with partitions whose rows were heard under another name (a copy, a link), and would count twice"""
+    """what to do with partitions whose rows were absorbed under another name (a copy, a link) and would count twice"""
     stop: Callable[[], bool] = never
     """asked between partitions"""
 
@@ -61,20 +61,20 @@ class IngestOptions:
 
 @dataclass
 class IngestReport:
-    """What an ingestion did, JSON-ready."""
+    """Result of an ingestion, JSON-ready."""
 
     partitions: int = 0
-    """new ones that were committed"""
+    """new partitions that were committed"""
     rows: int = 0
     duplicates: int = 0
-    """partitions that were known"""
+    """partitions that were in the ledger before"""
     same_rows: int = 0
-    """new partitions with the rows of others that were heard, under other names; they count twice unless refused"""
+    """new partitions with rows that were absorbed under other names; they count twice unless refused"""
     expired: int = 0
-    """partitions that came when the window had left them"""
+    """partitions older than the window when they arrived"""
     retries: int = 0
-    """commits that somebody else was faster with"""
+    """commits repeated because another process committed first"""
     skipped: list[str] = field(default_factory=list)
     """keys of partitions that failed"""
     waiting: int | None = None
-    """partitions, about, that the source still had: not complete yet, or given to somebody else"""
+    """approximate number of partitions left in the source: incomplete, or claimed by another process"""

@@ -1,4 +1,4 @@
-"""What somebody may say of the columns of a table, as options or in a request. Nothing heavy is imported."""
+"""Roles of the columns of a table, as options or in a request. Nothing heavy is imported."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
@@ -6,32 +6,32 @@ from typing import Annotated, Literal
 
 @dataclass(frozen=True)
 class TableOptions:
-    """Of a file: what its columns are; all others are inputs."""
+    """Roles of the columns of a file; all other columns are inputs."""
 
     weight: Annotated[str | None, "NAME"] = None
-    """of a file: column that says how many rows each row counts for"""
+    """for files: column of row weights"""
     exposure: Annotated[str | None, "NAME"] = None
-    """of a file: column with the time or area in which the events of a row were counted"""
+    """for files: column with the time or area in which the events of a row were counted"""
     event: Annotated[str | None, "NAME"] = None
-    """of a file: column that is 1 where a lifetime ended, 0 where it was censored"""
+    """for files: column that is 1 where the event of a lifetime was observed, 0 where it is censored"""
     trials: Annotated[str | None, "NAME"] = None
-    """of a file: column with the trials of which the target counts the successes"""
+    """for files: column with the number of trials of which the target counts the successes"""
     id: Annotated[str | None, "NAME"] = None
-    """of a file: column that names the rows, kept to the predictions"""
+    """for files: column of row identifiers, copied to the predictions"""
     drop: Annotated[list[str], "NAME"] = field(default_factory=list)
-    """of a file: column to leave out; may be repeated"""
+    """for files: column to ignore; may be repeated"""
     category: Annotated[list[str], "NAME"] = field(default_factory=list)
-    """of a file: column whose values are levels, such as post codes; columns of few texts are categories anyway; may be
-    repeated"""
+    """for files: column whose numbers are categories, such as post codes; text columns with few values are by
+    default; may be repeated"""
     date: Annotated[list[str], "NAME=FORMAT"] = field(default_factory=list)
-    """of a file: column of dates in a format of strptime, such as day=%d.%m.%Y; those as in 2026-03-01T12:30:00Z are
-    known anyway; may be repeated"""
+    """for files: column of dates in a strptime format, such as day=%d.%m.%Y; ISO 8601 dates are recognised by
+    default; may be repeated"""
     cyclic: Annotated[list[str], "NAME=day|week|year"] = field(default_factory=list)
-    """of a file: column of dates that also go round; may be repeated"""
+    """for files: column of dates whose cycle is also an input; may be repeated"""
     missing: Literal["error", "drop", "indicate"] = "error"
-    """of a file: rows with gaps are refused, left out, or filled with the mean beside an input that says so; for new
-    rows as for those of training"""
+    """for files: refuse rows with gaps, leave them out, or fill gaps with the mean and add an indicator input; the same
+    for new rows"""
     unseen: Literal["error", "other"] = "error"
-    """of a file: levels of new rows that were not there in training are refused, or are a level of their own"""
+    """for files: refuse categories that are not in the training data, or treat them as random ones of those"""
     separator: Annotated[str | None, "CHARACTER"] = None
-    """of a .csv file: what stands between cells [default: a comma, semicolon, tab or bar, as in its first line]"""
+    """for .csv files: field separator [default: comma, semicolon, tab or bar, as in the first line]"""
