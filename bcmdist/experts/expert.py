@@ -2,7 +2,9 @@
 
 Gaussian rows need no approximation. Any other likelihood is made Gaussian at a mode (`laplace`,
 `softmax`). Both then condense into a message by the whitened form of Appendix B of the GBCM paper
-(SYSTEMS I.4, I.7). What an expert does with the part of f that the shared variables leave is its `Residual`.
+(SYSTEMS I.4, I.7). What an expert does with the part of f that the shared variables leave is its `Residual`. Kinds of
+shared variables may have rules of their own (`Shared.expert_message` and the others), which get those here to fall back
+on.
 """
 
 from dataclasses import dataclass
@@ -13,13 +15,12 @@ import numpy as np
 from bcmdist import linalg
 from bcmdist.data.observations import Observations
 from bcmdist.errors import InvalidOption
-from bcmdist.experts import deep, fourier, softmax
+from bcmdist.experts import fourier, softmax
 from bcmdist.experts.laplace import laplace_message, laplace_mode, log_joint, step_message
 from bcmdist.experts.message import Message, stacked, zero
 from bcmdist.experts.residual import Residual, kind_of, refuse_coupled_classes
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.belief import Belief
-from bcmdist.model.shared.deep import Deep
 from bcmdist.model.shared.fourier.features import Fourier
 from bcmdist.model.shared.interface import Shared
 
@@ -51,6 +52,10 @@ def expert_message(shared: Shared, likelihood: Likelihood, X, obs: Observations)
     ------
     LaplaceNotConverged, NotPositiveDefinite
     """
+    return shared.expert_message(likelihood, X, obs, _expert_message)
+
+
+def _expert_message(shared, likelihood, X, obs):
     if len(X) == 0:
         return zero_message(shared, likelihood)
     if shared.members:
@@ -75,6 +80,10 @@ def conditional_message(shared: Shared, likelihood: Likelihood, X, obs: Observat
     ----------
     mean : (S,), or (C, S) for C processes
     """
+    return shared.conditional_message(likelihood, X, obs, mean, _conditional_message)
+
+
+def _conditional_message(shared, likelihood, X, obs, mean):
     if shared.members:
         each, own = likelihood.each, zip(shared.members, mean, strict=True)
         return _side_by_side([conditional_message(one.shared, each, X, one.heard(obs), v) for one, v in own])
@@ -99,6 +108,10 @@ def running_message(shared: Shared, likelihood: Likelihood, X, obs: Observations
     The message itself does not contain the belief, and adds like any other; but where it is linearised
     depends on what was heard before (SYSTEMS I.5, last paragraph).
     """
+    return shared.running_message(likelihood, X, obs, belief, _running_message)
+
+
+def _running_message(shared, likelihood, X, obs, belief):
     V = shared.design(X)
     Lam = _kind(shared, likelihood).residual(shared, V, X)
     A = linalg.solve_right_transposed(belief.factor, V.copy(order="F"))
@@ -125,7 +138,11 @@ def _linearised_message(V, Lam, obs, likelihood, f):
 
 @singledispatch
 def zero_message(shared: Shared, likelihood: Likelihood) -> Message:
-    """What is said before any row is heard, in the shape that messages of this likelihood have."""
+    """The message of no rows, in the shape that messages of this likelihood have."""
+    return shared.zero_message(likelihood, _zero_message)
+
+
+def _zero_message(shared, likelihood):
     if shared.members:
         return stacked([zero_message(one.shared, likelihood.each) for one in shared.members])
     S, C = shared.size, likelihood.processes
@@ -148,24 +165,6 @@ def gaussian_message(V, residual: Residual, y, noise) -> Message:
     processes = y.size // len(y)
     constant = processes * (factor.log_determinant + len(y) * np.log(2.0 * np.pi))
     return Message((W.T @ z).T, linalg.gram(W), float(-0.5 * (np.vdot(z, z) + constant)), len(y))
-
-
-# --- About the last layer of a deep process ---
-
-
-@expert_message.register
-def _(shared: Deep, likelihood, X, obs):
-    if likelihood.exact:
-        V = shared.design(X)
-        residual = _kind(shared, likelihood).residual(shared, V, X)
-        return gaussian_message(V, residual, likelihood.targets(obs), likelihood.noise(obs))
-    return deep.trained_message(shared, likelihood, X, obs) if len(X) else zero_message(shared, likelihood)
-
-
-@conditional_message.register
-def _(shared: Deep, likelihood, X, obs, mean):
-    """The same, whatever the shared values: sites are where layers were trained."""
-    return Linearised(expert_message(shared, likelihood, X, obs), 0.0, None)
 
 
 # --- About weights of waves ---

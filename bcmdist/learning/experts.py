@@ -32,7 +32,6 @@ from bcmdist.errors import InvalidOption
 from bcmdist.experts.residual import RESIDUALS
 from bcmdist.learning import fourier
 from bcmdist.learning.basis_inputs import BasisInputs
-from bcmdist.learning.deep import training as deep
 from bcmdist.learning.query_selection import select_points
 from bcmdist.learning.training_context import TrainingContext
 from bcmdist.model.kernels import Kernel
@@ -291,24 +290,6 @@ register_expert("fitc", query_values, residual="diagonal", climbs="diagonal")
 register_expert("sor", query_values, residual="none", climbs="none")
 register_expert("rrgp_star", query_values, residual="augmented", climbs="none")
 WITHOUT_POINTS: dict[str, Any] = {"methods": ("kmeans",), "places": False}  # the default, which is not read
-register_expert(
-    "dgp",
-    deep.begun,
-    residual="diagonal",
-    training=Training(deep.trained, deep.messages, deep.ROWS, deep.BLOCK, memorises=True),
-    beside=deep.processes,
-    kernel=deep.KERNEL,
-    kernels=("se", "se-iso"),
-    likelihoods=("gaussian", "bernoulli", "probit", "poisson", "softmax"),
-    many="softmax",
-    methods=("kmeans", "random"),
-    means=False,
-    options=("layers", "units", "deep_sites"),
-    usual={"query": deep.CENTRES, "units": deep.UNITS},
-    refuse_rows=deep.refuse_rows,
-    running=False,
-    places=False,
-)
 EXPERTS.add(
     "fourier",
     ExpertKind(

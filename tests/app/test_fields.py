@@ -12,11 +12,11 @@ from bcmdist.api.requests import FitRequest, IngestRequest, PredictRequest, Scor
 from bcmdist.app.cli.fields import options_of
 from bcmdist.app.cli.main import cli
 from bcmdist.committee.ingest.options import IngestOptions
-from bcmdist.learning.deep import training
 from bcmdist.learning.hyperparameters import AUTO_MEAN
 from bcmdist.learning.option_fields import choices_of, fits, said, texts_of, words
 from bcmdist.learning.query_selection import QUERY_METHODS
 from bcmdist.learning.search import EFFORTS
+from bcmdist.methods.deep import training
 from bcmdist.model.kernels import KERNELS
 from bcmdist.model.likelihoods import LIKELIHOODS
 from bcmdist.model.mean import MEAN_NAMES

@@ -16,7 +16,7 @@ A new kind is one class, added to `kinds.KINDS` under a name of its own. A basis
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -133,6 +133,24 @@ class Shared(ABC):
     def belief(self, eta, precision) -> Belief:
         """N(Lambda^-1 eta, Lambda^-1), Lambda = I + precision, from those of a sum of messages (`Message`)."""
         return factored(eta, precision)
+
+    # Messages of experts (`bcmdist.experts.expert`): `general` is the rule for any kind, with the same arguments.
+
+    def expert_message(self, likelihood, X, obs, general: Callable) -> Any:
+        """Message of rows from nothing but these."""
+        return general(self, likelihood, X, obs)
+
+    def conditional_message(self, likelihood, X, obs, mean, general: Callable) -> Any:
+        """Message of rows linearised where the shared variables equal `mean`."""
+        return general(self, likelihood, X, obs, mean)
+
+    def running_message(self, likelihood, X, obs, belief, general: Callable) -> Any:
+        """Message of rows linearised under the belief so far."""
+        return general(self, likelihood, X, obs, belief)
+
+    def zero_message(self, likelihood, general: Callable) -> Any:
+        """Message of no rows."""
+        return general(self, likelihood)
 
     def residual_lower(self, V, K) -> np.ndarray:
         """Lower triangle of cov(f | v) = K - V V' for K = k(X, X); overwrites that of K.

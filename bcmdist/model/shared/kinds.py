@@ -1,8 +1,6 @@
 """Kinds of shared variables by the names under which models are stored."""
 
 from bcmdist.data.registry import Registry
-from bcmdist.model.shared.deep import Deep
-from bcmdist.model.shared.deep_mixture import DeepMixture
 from bcmdist.model.shared.fourier.features import Fourier
 from bcmdist.model.shared.interface import Shared
 from bcmdist.model.shared.query import Query
@@ -12,7 +10,5 @@ KINDS: Registry[type[Shared]] = Registry("kind of shared variables")
 KINDS.add(Query.kind, Query)
 KINDS.add(Weights.kind, Weights)
 KINDS.add(Fourier.kind, Fourier)
-KINDS.add(Deep.kind, Deep)
-KINDS.add(DeepMixture.kind, DeepMixture)
 # Models of before these were named have query values, of which experts keep the rest as a block.
 FIRST_KIND, FIRST_RESIDUAL = Query.kind, "block"

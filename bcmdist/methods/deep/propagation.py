@@ -1,4 +1,4 @@
-"""Sweeps of expectation propagation over what rows say of all layers, whose numbers stay (`bcmdist.model.deep.sites`).
+"""Sweeps of expectation propagation over the factors of rows about all layers (`bcmdist.methods.deep.sites`).
 
 Layers that have climbed the tied energy believe that each of their rows says the same. From there, groups of rows hold
 factors of their own: all rows one (stochastic expectation propagation, SYSTEMS D4), each partition (distributed, the
@@ -23,10 +23,10 @@ import numpy as np
 
 from bcmdist.data.partition import Partition
 from bcmdist.errors import InvalidOption
-from bcmdist.learning.deep.objective import DeepObjective, Reached, joined
-from bcmdist.learning.evidence.site_tasks import Grouping, SiteShare, SiteSweep
-from bcmdist.model.deep.sites import Factor, definite, normaliser, telling, told, unpacked
-from bcmdist.model.shared.deep import Deep
+from bcmdist.methods.deep.objective import DeepObjective, Reached, joined
+from bcmdist.methods.deep.shared import Deep
+from bcmdist.methods.deep.sites import Factor, definite, normaliser, telling, told, unpacked
+from bcmdist.methods.deep.sweep import Grouping, SiteShare, SiteSweep
 
 TIED = "tied"  # no sites: layers stay as they have climbed the tied energy
 # Mean log densities of training rows that nothing has seen: on three splits of Boston -2.745 tied, -2.734 shared and of

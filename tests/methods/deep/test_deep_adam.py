@@ -8,8 +8,8 @@ from scipy.optimize import Bounds
 from threadpoolctl import threadpool_limits
 
 from bcmdist import GBCM, Settings
-from bcmdist.learning.deep import adam
-from bcmdist.learning.deep.adam import Climber, drawn, rate
+from bcmdist.methods.deep import adam
+from bcmdist.methods.deep.adam import Climber, drawn, rate
 
 ASKED = Settings(expert="dgp", units=2, query=10, rows_per_expert=50, effort="quick")
 ANYWHERE = Bounds(-np.inf, np.inf)

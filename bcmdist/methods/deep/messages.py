@@ -15,15 +15,19 @@ import numpy as np
 from bcmdist.experts.laplace import site_message
 from bcmdist.experts.message import Message, stacked
 from bcmdist.experts.residual import kind_of
-from bcmdist.model.deep.classes import log_averages
+from bcmdist.methods.deep.classes import log_averages
 from bcmdist.model.likelihoods.tilted import tilted_site
-from bcmdist.model.shared.deep import Deep
 
 LEAST_LEFT = 1e-6  # of a variance, of what one row leaves; less is an error of the average
 
 
-def trained_message(shared: Deep, likelihood, X, obs) -> Message:
-    """Message of the rows X (n, D), one or more, by their sites: eta (S,), or (C, S) for C classes."""
+def trained_message(shared, likelihood, X, obs) -> Message:
+    """Message of the rows X (n, D), one or more, by their sites: eta (S,), or (C, S) for C classes.
+
+    Parameters
+    ----------
+    shared : `Deep`
+    """
     m, v = shared.believed(X)
     log_z, tau, nu = _of_classes(likelihood, obs, m, v) if likelihood.per_class else _of_one(likelihood, obs, m, v)
     # Constants of the sites: of each, log Z less the log of its average.

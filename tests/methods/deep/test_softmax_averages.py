@@ -5,8 +5,8 @@ import pytest
 from scipy.special import logsumexp, roots_hermitenorm
 
 from bcmdist.data.observations import Observations
-from bcmdist.model.deep.classes import LARGEST_VARIANCE, log_averages
-from bcmdist.model.deep.outputs import said
+from bcmdist.methods.deep.classes import LARGEST_VARIANCE, log_averages
+from bcmdist.methods.deep.outputs import said
 from bcmdist.model.likelihoods import make_likelihood
 
 DRAWS = 10**6
@@ -97,7 +97,7 @@ def test_the_gradient_is_that_of_differences(rng, C, power):
 def test_rows_in_blocks_are_rows_at_once(rng, monkeypatch):
     y, m, v = problem(rng, 3, 1.0)
     whole = log_averages(y, 1.0, m, v)
-    monkeypatch.setattr("bcmdist.model.deep.classes.BLOCK_NUMBERS", 4000)
+    monkeypatch.setattr("bcmdist.methods.deep.classes.BLOCK_NUMBERS", 4000)
     for one, other in zip(log_averages(y, 1.0, m, v), whole, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12)
 

@@ -8,11 +8,11 @@ from scipy.stats import norm
 
 from bcmdist.data.observations import Observations, unweighted
 from bcmdist.errors import NotPositiveDefinite
-from bcmdist.learning.evidence.site_tasks import swept
-from bcmdist.model.deep.beginning import first_layers, last_layer
-from bcmdist.model.deep.layer import Belief, Layer, tied_energy
-from bcmdist.model.deep.rows import log_densities
-from bcmdist.model.deep.sites import Factor, definite, normaliser, packed, row_factors, telling, told, unpacked
+from bcmdist.methods.deep.beginning import first_layers, last_layer
+from bcmdist.methods.deep.layer import Belief, Layer, tied_energy
+from bcmdist.methods.deep.rows import log_densities
+from bcmdist.methods.deep.sites import Factor, definite, normaliser, packed, row_factors, telling, told, unpacked
+from bcmdist.methods.deep.sweep import swept
 from bcmdist.model.likelihoods import make_likelihood
 from oracles import fitc
 

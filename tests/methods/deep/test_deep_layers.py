@@ -8,16 +8,16 @@ from scipy.stats import norm
 
 from bcmdist.data.observations import Observations, unweighted
 from bcmdist.experts.expert import expert_message
-from bcmdist.model.deep.beginning import directions, first_layers, last_layer
-from bcmdist.model.deep.correlated import correlated, correlated_through
-from bcmdist.model.deep.layer import JITTER, Layer, gradient, tied_energy
-from bcmdist.model.deep.moments import passed
-from bcmdist.model.deep.outputs import said
-from bcmdist.model.deep.rows import log_densities, through
+from bcmdist.methods.deep.beginning import directions, first_layers, last_layer
+from bcmdist.methods.deep.correlated import correlated, correlated_through
+from bcmdist.methods.deep.layer import JITTER, Layer, gradient, tied_energy
+from bcmdist.methods.deep.moments import passed
+from bcmdist.methods.deep.outputs import said
+from bcmdist.methods.deep.rows import log_densities, through
+from bcmdist.methods.deep.shared import Deep
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import make_likelihood
 from bcmdist.model.mean import Mean
-from bcmdist.model.shared.deep import Deep
 
 DRAWS = 10**6
 NORMAL = make_likelihood("gaussian")
@@ -298,7 +298,7 @@ def test_rows_in_blocks_are_rows_at_once(rng, monkeypatch):
     X, y = rng.standard_normal((11, 2)), rng.standard_normal(11)
     stages = [one.stage() for one in layers]
     value, pulls = log_densities(stages, X, unweighted(y), NORMAL)
-    monkeypatch.setattr("bcmdist.model.deep.rows.BLOCK_NUMBERS", 30)
+    monkeypatch.setattr("bcmdist.methods.deep.rows.BLOCK_NUMBERS", 30)
     again, other = log_densities(stages, X, unweighted(y), NORMAL)
     assert again == pytest.approx(value, rel=1e-12)
     for one, two in zip(pulls, other, strict=True):

@@ -13,9 +13,9 @@ from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import InvalidOption, UnsupportedTarget
-from bcmdist.learning.deep import adam
-from bcmdist.model.deep.classes import log_averages
-from bcmdist.model.deep.rows import through
+from bcmdist.methods.deep import adam
+from bcmdist.methods.deep.classes import log_averages
+from bcmdist.methods.deep.rows import through
 from problems import assert_refused_as_changed, assert_same_committee
 
 ASKED = Settings(expert="dgp", task="classification", units=2, query=15, rows_per_expert=60, effort="quick")

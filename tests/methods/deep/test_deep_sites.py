@@ -9,7 +9,7 @@ from threadpoolctl import threadpool_limits
 from bcmdist import GBCM, Settings
 from bcmdist.api.plan.plan import plan
 from bcmdist.errors import InvalidOption
-from bcmdist.learning.deep import adam, sites, training
+from bcmdist.methods.deep import adam, propagation, training
 from oracles import fitc
 
 ASKED = Settings(expert="dgp", units=2, query=10, rows_per_expert=50, effort="quick")
@@ -29,7 +29,7 @@ def briefly(monkeypatch):
     """A few iterations and sweeps are enough to compare."""
     monkeypatch.setattr(adam, "ROUND", 4)
     monkeypatch.setitem(adam.STEPS, "quick", 8)
-    monkeypatch.setitem(sites.SWEEPS, "quick", 3)
+    monkeypatch.setitem(propagation.SWEEPS, "quick", 3)
 
 
 def layers_of(gbcm):
@@ -54,13 +54,13 @@ def test_sites_of_one_layer_come_to_the_evidence_of_fitc(wave, monkeypatch):
         return swept_on(objective, replace(at, shared=objective.heard(at.shared)), held, way)
 
     monkeypatch.setattr(training, "swept_on", from_the_posterior)
-    monkeypatch.setitem(sites.SWEEPS, "quick", 60)
+    monkeypatch.setitem(propagation.SWEEPS, "quick", 60)
     gbcm = GBCM.fit(wave[0], replace(UNTRAINED, layers=1, units=None, deep_sites="row"))
     X, y = gbcm.model.scaling.inputs(wave[1]), (wave[2] - wave[2].mean()) / wave[2].std()
     value, eta, precision = fitc(gbcm.model.shared.layers[0], X, y, 1.0)
     (found,) = told(gbcm)
     assert found["sweeps"] > 3
-    assert found["moved"] <= sites.TOLERANCE
+    assert found["moved"] <= propagation.TOLERANCE
     assert found["energy"] == pytest.approx(value, abs=0.01 * abs(value))
     posterior = np.linalg.solve(np.eye(len(eta)) + precision, eta)
     np.testing.assert_allclose(gbcm.committee.posterior.mean, posterior, atol=1e-6)
@@ -77,7 +77,7 @@ def test_sweeps_raise_the_energy_that_layers_begin_with(wave, monkeypatch, way):
 
     monkeypatch.setattr(training, "swept_on", from_the_beginning)
     for count in (1, 6):
-        monkeypatch.setitem(sites.SWEEPS, "quick", count)
+        monkeypatch.setitem(propagation.SWEEPS, "quick", count)
         energies.clear()
         (found,) = told(GBCM.fit(wave[0], asked))
         assert found["sweeps"] == count
@@ -94,7 +94,7 @@ def test_sites_of_rows_are_the_same_whatever_partitions(wave, monkeypatch):
         begun.append(at)
         return swept_on(objective, begun[0], held, way)
 
-    monkeypatch.setitem(sites.SWEEPS, "quick", 3)
+    monkeypatch.setitem(propagation.SWEEPS, "quick", 3)
     monkeypatch.setattr(training, "swept_on", from_the_first)
     one, other = (GBCM.fit(wave[0], replace(UNTRAINED, deep_sites="row", rows_per_expert=rows)) for rows in (50, 17))
     # Units of columns are sums in another order, too; of sixteen digits the jitter of 1e-6 leaves some ten.
@@ -104,7 +104,7 @@ def test_sites_of_rows_are_the_same_whatever_partitions(wave, monkeypatch):
 
 def test_partitions_that_are_rows_are_rows(wave, monkeypatch):
     """And one partition of all rows is one group."""
-    monkeypatch.setitem(sites.SWEEPS, "quick", 2)
+    monkeypatch.setitem(propagation.SWEEPS, "quick", 2)
     X, y = wave[1][:30], wave[2][:30]
     for rows, way in ((1, "row"), (30, "shared")):
         asked = replace(UNTRAINED, rows_per_expert=rows)
@@ -116,8 +116,8 @@ def test_partitions_that_are_rows_are_rows(wave, monkeypatch):
 @pytest.mark.slow
 def test_sweeps_that_were_cut_off_go_on(wave, tmp_path, monkeypatch, way):
     """From the last one that was finished, to the same layers."""
-    monkeypatch.setitem(sites.SWEEPS, "quick", 4)
-    asked, after, calls = replace(UNTRAINED, deep_sites=way), sites.Sweeps.after, []
+    monkeypatch.setitem(propagation.SWEEPS, "quick", 4)
+    asked, after, calls = replace(UNTRAINED, deep_sites=way), propagation.Sweeps.after, []
     whole = GBCM.fit(wave[0], asked)
 
     def cut(self, at):
@@ -127,7 +127,7 @@ def test_sweeps_that_were_cut_off_go_on(wave, tmp_path, monkeypatch, way):
         return after(self, at)
 
     with monkeypatch.context() as patch:
-        patch.setattr(sites.Sweeps, "after", cut)
+        patch.setattr(propagation.Sweeps, "after", cut)
         with pytest.raises(KeyboardInterrupt):
             GBCM.fit(wave[0], asked, model=tmp_path / "model")
 
@@ -135,7 +135,7 @@ def test_sweeps_that_were_cut_off_go_on(wave, tmp_path, monkeypatch, way):
         calls.append(at.sweeps)
         return after(self, at)
 
-    monkeypatch.setattr(sites.Sweeps, "after", counted)
+    monkeypatch.setattr(propagation.Sweeps, "after", counted)
     again = GBCM.fit(wave[0], asked, model=tmp_path / "model")
     assert calls == [0, 1, 2, 3]
     assert_same_layers(whole, again, 1e-12)
@@ -156,7 +156,7 @@ def test_the_cluster_sweeps_to_the_same_layers(wave, cluster, briefly, way):
 @pytest.mark.slow
 def test_classes_have_sites(wave, monkeypatch):
     """By the passes of all experts after them."""
-    monkeypatch.setitem(sites.SWEEPS, "quick", 4)
+    monkeypatch.setitem(propagation.SWEEPS, "quick", 4)
     X, y = wave[1], (wave[1].prod(axis=1) > 0) * 1.0
     asked = Settings(
         expert="dgp", query=12, rows_per_expert=50, effort="quick", task="classification", likelihood="probit",
@@ -194,7 +194,7 @@ def test_what_has_no_sites_is_refused_at_once(settings, message):
 @pytest.mark.parametrize("query", [10, "auto"])
 def test_factors_of_too_many_rows_are_refused(wave, tmp_path, monkeypatch, query):
     """Before anything is done, or once the number of centres is known."""
-    monkeypatch.setattr(sites, "MOST_NUMBERS", 195 * 200)
+    monkeypatch.setattr(propagation, "MOST_NUMBERS", 195 * 200)
     message = (
         "expected at most 200 rows with row, of which each has a factor of 195 numbers, got 240; give --deep-sites"
     )

@@ -1,7 +1,7 @@
 """What rows say of all layers of a deep Gaussian process, as sums over partitions (SYSTEMS D7, way b of the experts).
 
 One round each: partitions get the layers as rows see them, and send the sum of their log densities with its gradient in
-these; what follows from the natural parameters of layers is the combiner's (`bcmdist.model.deep.layer`).
+these; what follows from the natural parameters of layers is the combiner's (`bcmdist.methods.deep.layer`).
 """
 
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ import numpy as np
 
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.message import Message
-from bcmdist.model.deep.moments import Pull, Stage
-from bcmdist.model.deep.rows import log_densities
+from bcmdist.methods.deep.moments import Pull, Stage
+from bcmdist.methods.deep.rows import log_densities
+from bcmdist.methods.deep.shared import Deep
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.loading import load_scaling
 from bcmdist.model.mean import Mean
-from bcmdist.model.shared.deep import Deep
 from bcmdist.model.targets import class_numbers
 from bcmdist.storage.commits import BlobReference
 from bcmdist.storage.loading import load_array
@@ -48,7 +48,7 @@ class DeepDensities:
     shapes: tuple[Shape, ...]
     likelihood: Likelihood
     power: float
-    """to which rows say what they say (`bcmdist.model.deep.outputs`)"""
+    """to which rows say what they say (`bcmdist.methods.deep.outputs`)"""
     classes: tuple[float, ...] | None
     """labels that targets number, where they do"""
 

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from bcmdist import linalg
-from bcmdist.model.deep.moments import Pull, Stage
+from bcmdist.methods.deep.moments import Pull, Stage
 
 # Added to the variance of values at centres, as a share: as centres move they may meet. Part of the model.
 JITTER = 1e-6

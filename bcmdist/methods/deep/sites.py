@@ -21,10 +21,10 @@ import numpy as np
 
 from bcmdist.data.observations import Observations
 from bcmdist.errors import NotPositiveDefinite
-from bcmdist.model.deep.layer import Belief, Layer
-from bcmdist.model.deep.moments import Passed, Stage, pulled
-from bcmdist.model.deep.outputs import said
-from bcmdist.model.deep.rows import blocks, through
+from bcmdist.methods.deep.layer import Belief, Layer
+from bcmdist.methods.deep.moments import Passed, Stage, pulled
+from bcmdist.methods.deep.outputs import said
+from bcmdist.methods.deep.rows import blocks, through
 
 LEAST_PRECISION = 1e-9  # of a direction in which rows say less than nothing, once their sum is to be a layer's
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from bcmdist.data.partition import Partition
 from bcmdist.errors import NotPositiveDefinite
-from bcmdist.learning.evidence.deep_tasks import Shape
-from bcmdist.model.deep.layer import Layer
-from bcmdist.model.deep.sites import normaliser, row_factors, unpacked
+from bcmdist.methods.deep.layer import Layer
+from bcmdist.methods.deep.row_sums import Shape
+from bcmdist.methods.deep.sites import normaliser, row_factors, unpacked
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.loading import load_scaling
 from bcmdist.model.targets import class_numbers
@@ -75,7 +75,7 @@ class SiteSweep:
     grouping: Grouping
     likelihood: Likelihood
     power: float
-    """to which rows say what they say (`bcmdist.model.deep.outputs`)"""
+    """to which rows say what they say (`bcmdist.methods.deep.outputs`)"""
     classes: tuple[float, ...] | None
     """labels that targets number, where they do"""
 

@@ -2,7 +2,7 @@
 SYSTEMS D10).
 
 All U processes of a layer see the same uncertain input, so that what comes out of them varies together. With N(m, S)
-believed of the input, L = diag(l^2), and A, B as in `bcmdist.model.deep.moments`:
+believed of the input, L = diag(l^2), and A, B as in `bcmdist.methods.deep.moments`:
 
     mean_u   = psi1' A_u
     cov_uw   = A_u' psi2 A_w - mean_u mean_w,  and on the diagonal  noise + a + tr(B_u psi2) - mean_u^2
@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bcmdist.model.deep.moments import Stage
+from bcmdist.methods.deep.moments import Stage
 
 
 def correlated(stage: Stage, m, S) -> tuple[np.ndarray, np.ndarray]:

@@ -3,7 +3,7 @@
     f(x) = b(x)' v + r(x),    b(x) = L^-1 E k(z, h),    h ~ N(m(x), s(x)) from the layers before
 
 v are the whitened values of the last layer at its centres, so that messages about it add: rows are heard, forgotten and
-merged by it, while the layers before stay as they were trained (`bcmdist.learning.deep`). What v leaves is, with P2 =
+merged by it, while the layers before stay as they were trained (`bcmdist.methods.deep`). What v leaves is, with P2 =
 L^-1 E k(z, h) k(h, z) L'^-1,
 
     var r = a - tr P2 + tr((C + m m')(P2 - b b'))
@@ -20,8 +20,11 @@ from typing import ClassVar
 import numpy as np
 
 from bcmdist import linalg
-from bcmdist.model.deep.layer import Layer
-from bcmdist.model.deep.rows import blocks, through
+from bcmdist.experts.expert import Linearised, expert_message
+from bcmdist.experts.message import Message
+from bcmdist.methods.deep.layer import Layer
+from bcmdist.methods.deep.messages import trained_message
+from bcmdist.methods.deep.rows import blocks, through
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import LIKELIHOODS
 from bcmdist.model.mean import Mean
@@ -93,6 +96,16 @@ class Deep(Shared):
             variance = self._last(X[some]).variance.mean(axis=1) - last.noise
             found[some] = variance - np.einsum("ij,jk,ik->i", b, self._trained, b)
         return found
+
+    def expert_message(self, likelihood, X, obs, general) -> Message:
+        """By sites where layers were trained; exact of Gaussian rows."""
+        if likelihood.exact or len(X) == 0:
+            return general(self, likelihood, X, obs)
+        return trained_message(self, likelihood, X, obs)
+
+    def conditional_message(self, likelihood, X, obs, mean, general) -> Linearised:
+        """The same, whatever the shared values: sites are where layers were trained."""
+        return Linearised(expert_message(self, likelihood, X, obs), 0.0, None)
 
     def summary(self, belief, original) -> dict:
         """Layers with their units and lengthscales, in units of their scaled inputs."""

@@ -19,13 +19,13 @@ import numpy as np
 from bcmdist.data.partition import Partition, Span
 from bcmdist.data.rows import read_all
 from bcmdist.errors import NotPositiveDefinite
-from bcmdist.learning.deep.objective import DeepObjective, Reached, bounds, joined, slope, split
-from bcmdist.learning.evidence.deep_tasks import Shape
-from bcmdist.model.deep.layer import Layer
-from bcmdist.model.deep.rows import log_densities
+from bcmdist.methods.deep.layer import Layer
+from bcmdist.methods.deep.objective import DeepObjective, Reached, bounds, joined, slope, split
+from bcmdist.methods.deep.row_sums import Shape
+from bcmdist.methods.deep.rows import log_densities
+from bcmdist.methods.deep.shared import Deep
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.loading import load_scaling
-from bcmdist.model.shared.deep import Deep
 from bcmdist.model.targets import class_numbers
 from bcmdist.storage.commits import BlobReference
 from bcmdist.storage.loading import load_array

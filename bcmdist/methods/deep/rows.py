@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from bcmdist.data.observations import Observations
-from bcmdist.model.deep.moments import Passed, Pull, Stage, nothing, passed, pulled
-from bcmdist.model.deep.outputs import said
+from bcmdist.methods.deep.moments import Passed, Pull, Stage, nothing, passed, pulled
+from bcmdist.methods.deep.outputs import said
 
 # Numbers in a matrix of rows and pairs of centres, at most: a few of them stay in a cache.
 BLOCK_NUMBERS = 2**18

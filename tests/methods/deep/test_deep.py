@@ -15,9 +15,9 @@ from bcmdist.data.observations import unweighted
 from bcmdist.data.partition import partitions
 from bcmdist.errors import InvalidOption, ModelsDiffer
 from bcmdist.experts.expert import expert_message
-from bcmdist.learning.deep import adam
-from bcmdist.learning.deep.objective import noisy
-from bcmdist.model.deep.rows import through
+from bcmdist.methods.deep import adam
+from bcmdist.methods.deep.objective import noisy
+from bcmdist.methods.deep.rows import through
 from problems import assert_refused_as_changed, assert_same_committee
 
 ASKED = Settings(expert="dgp", units=2, query=12, rows_per_expert=50, effort="quick")

@@ -3,20 +3,20 @@
     F = sum over layers of (1 - N/p) phi + N/p phi of the cavity - phi of the prior, + sum_n 1/p log Z_n   (SYSTEMS D5)
 
 What rows say of each layer is tied: each of N says a share of it. Z_n is the mean of the density of a row to a power p,
-with layers that believe the others and 1 - p of what it says itself, by the moments of `bcmdist.model.deep`; p = 1 is
+with layers that believe the others and 1 - p of what it says itself, by the moments of `bcmdist.methods.deep`; p = 1 is
 the paper's. Adam climbs F in centres, kernels, noises and beliefs of all layers, by some rows a step (`adam`), in O(n L
 M^2) of n of them. F is no bound, and no evidence to compare with other experts'.
 
 Of every ten rows one is left out, and says which round was the best. Each of two powers trains layers of its own. Of
-numbers, predictions are their equal mixture (`bcmdist.model.shared.deep_mixture`): which one is better differs from set
+numbers, predictions are their equal mixture (`bcmdist.methods.deep.mixture`): which one is better differs from set
 to set, and the few rows that are left out are a poor judge of it. Of classes and counts these rows choose one.
 
-From there, sweeps of expectation propagation go on where sites are asked for (`bcmdist.learning.deep.sites`).
+From there, sweeps of expectation propagation go on where sites are asked for (`bcmdist.methods.deep.propagation`).
 
-Then the last layer is heard anew by messages about its values (`bcmdist.model.shared.deep`): exactly, of numbers; of
-classes and counts, whose layers climb by quadrature, by sites where training has left the layers
-(`bcmdist.experts.deep`). Of more than two classes the last layer has a process of each, and rows say the softmax of
-these.
+After training, messages about the values of the last layer give its posterior (`bcmdist.methods.deep.shared`): exactly
+for Gaussian rows; for classes and counts, whose layers are trained by quadrature, by sites where training has left the
+layers (`bcmdist.methods.deep.messages`). With more than two classes the last layer has a process of each, and the
+likelihood is the softmax of these.
 """
 
 from collections.abc import Sequence
@@ -26,17 +26,17 @@ import numpy as np
 
 from bcmdist.data.partition import Partition
 from bcmdist.learning.basis_inputs import BasisInputs
-from bcmdist.learning.deep import adam
-from bcmdist.learning.deep.objective import NOISE, DeepObjective, Reached, noisy
-from bcmdist.learning.deep.sites import TIED, refuse_factors, swept_as, swept_on
 from bcmdist.learning.query_selection import select_points
 from bcmdist.learning.training_context import TrainingContext
-from bcmdist.model.deep.beginning import first_layers, last_layer
-from bcmdist.model.deep.sites import site_numbers
+from bcmdist.methods.deep import adam
+from bcmdist.methods.deep.beginning import first_layers, last_layer
+from bcmdist.methods.deep.mixture import mixed
+from bcmdist.methods.deep.objective import NOISE, DeepObjective, Reached, noisy
+from bcmdist.methods.deep.propagation import TIED, refuse_factors, swept_as, swept_on
+from bcmdist.methods.deep.shared import Deep
+from bcmdist.methods.deep.sites import site_numbers
 from bcmdist.model.kernels import metric
 from bcmdist.model.likelihoods import Likelihood
-from bcmdist.model.shared.deep import Deep
-from bcmdist.model.shared.deep_mixture import mixed
 from bcmdist.model.shared.interface import Shared
 
 KERNEL = "se"

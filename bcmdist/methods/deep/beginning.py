@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from bcmdist.model.deep.layer import Layer
-from bcmdist.model.deep.rows import through
+from bcmdist.methods.deep.layer import Layer
+from bcmdist.methods.deep.rows import through
 
 # Noise variance with which rows first tell what hidden units are, that of these, and lengthscales of later layers in
 # units of their inputs. Arbitrary.

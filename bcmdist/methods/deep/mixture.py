@@ -1,6 +1,6 @@
 """Deep Gaussian processes side by side, which were trained in other ways and end elsewhere; predictions mix them.
 
-Each hears all rows in the last layer of its own (`bcmdist.model.shared.deep`), with a noise of its own.
+Each hears all rows in the last layer of its own (`bcmdist.methods.deep.shared`), with a noise of its own.
 """
 
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from bcmdist.methods.deep.shared import Deep
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.mean import Mean
-from bcmdist.model.shared.deep import Deep
 from bcmdist.model.shared.interface import Arrays, Member, Shared
 from bcmdist.storage.fields import check_array, damaged
 

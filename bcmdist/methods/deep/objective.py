@@ -12,13 +12,13 @@ import numpy as np
 from scipy.optimize import Bounds
 
 from bcmdist.data.partition import Partition
-from bcmdist.learning.evidence.deep_tasks import DeepDensities, DeepMessage, DeepShare, numbers_of
 from bcmdist.learning.training_context import TrainingContext
-from bcmdist.model.deep.classes import LARGEST_VARIANCE
-from bcmdist.model.deep.layer import Layer, gradient, tied_energy
-from bcmdist.model.deep.moments import Pull
+from bcmdist.methods.deep.classes import LARGEST_VARIANCE
+from bcmdist.methods.deep.layer import Layer, gradient, tied_energy
+from bcmdist.methods.deep.moments import Pull
+from bcmdist.methods.deep.row_sums import DeepDensities, DeepMessage, DeepShare, numbers_of
+from bcmdist.methods.deep.shared import Deep
 from bcmdist.model.likelihoods import Likelihood
-from bcmdist.model.shared.deep import Deep
 from bcmdist.model.shared.interface import Arrays
 
 # Of a log lengthscale and a log variance, in units of scaled inputs and targets: a step far beyond overflows.
@@ -151,4 +151,4 @@ class Reached:
     evaluations: int
     """in all"""
     sites: dict[str, Any] | None = None
-    """what sweeps of expectation propagation have come to after that (`bcmdist.learning.deep.sites`), if any"""
+    """what sweeps of expectation propagation have come to after that (`bcmdist.methods.deep.propagation`), if any"""

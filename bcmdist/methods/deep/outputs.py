@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bcmdist.data.observations import Observations
-from bcmdist.model.deep.classes import log_averages
+from bcmdist.methods.deep.classes import log_averages
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.likelihoods.tilted import tilted_site
 

@@ -1,1 +1,0 @@
-"""Gaussian processes of Gaussian processes: what a layer makes of an uncertain input, and of what rows say about it."""
