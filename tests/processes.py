@@ -61,6 +61,20 @@ def free_port():
         return s.getsockname()[1]
 
 
+def start_ingesting(model, data, *options):
+    """`bcmdist ingest` in a process of its own."""
+    command = [sys.executable, "-m", "bcmdist", "ingest", str(model), str(data), "--serial", "--json", *options]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
+
+
+def finish(process):
+    """The JSON that a command prints, which must succeed."""
+    out, _ = process.communicate(timeout=2 * LONG)
+    assert process.returncode == 0, out
+    return json.loads(out)
+
+
 class Commands:
     """Commands of ours in processes of their own, and the runs of the experts that they cause on a cluster."""
 

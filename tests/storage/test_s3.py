@@ -43,8 +43,7 @@ from bcmdist.storage.locate import open_storage
 obstore = pytest.importorskip("obstore")
 
 from obstore.store import MemoryStore  # noqa: E402
-from test_ingest_outlives import finish  # noqa: E402
-from test_ingest_outlives import start as start_ingesting  # noqa: E402
+from processes import finish, start_ingesting  # noqa: E402
 
 from bcmdist.storage import s3  # noqa: E402
 from bcmdist.storage.s3 import ObjectStorage  # noqa: E402

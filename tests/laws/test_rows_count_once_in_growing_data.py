@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -142,7 +143,7 @@ def test_stores_that_appear_late_and_out_of_order(prepared, tmp_path, monkeypatc
 
 WRITER = """
 import sys, time
-from test_ingest_growth import some_rows
+from test_rows_count_once_in_growing_data import some_rows
 from bcmdist.data.writing import append_rows
 for k in range(30):
     append_rows(sys.argv[1], *some_rows(k, 13), rows_per_chunk=10)
@@ -154,7 +155,8 @@ for k in range(30):
 def test_a_writer_and_an_ingester_that_is_killed(prepared, tmp_path):
     path, model = str(tmp_path / "grown.zarr"), prepared.url
     append_rows(path, *some_rows(99, 13), rows_per_chunk=10)
-    paths = os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")])
+    folders = map(str, Path(__file__).parents[:2])  # of this file and of what it imports
+    paths = os.pathsep.join([*folders, os.environ.get("PYTHONPATH", "")])
     env = os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": paths}
     command = [sys.executable, "-m", "bcmdist", "ingest", model, path, "--serial", "--json", "--watch"]
     store = prepared.store

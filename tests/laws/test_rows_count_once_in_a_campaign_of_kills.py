@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 import pytest
-from test_ingest_streams import ROWS, finish, ingester, prepared, some_rows
+from test_rows_count_once_in_streams import ROWS, finish, ingester, prepared, some_rows
 
 from bcmdist import GBCM
 

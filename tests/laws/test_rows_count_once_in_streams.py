@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ DEADLINE = 90.0
 # Publishes entries, each of rows that its number determines.
 PRODUCER = """
 import sys, time
-from test_ingest_streams import some_rows
+from test_rows_count_once_in_streams import some_rows
 from bcmdist.data.entries import encode, publish
 url, first, last = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 for k in range(first, last):
@@ -56,7 +57,8 @@ def prepared(tmp_path):
 
 
 def environment():
-    paths = os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")])
+    folders = map(str, Path(__file__).parents[:2])  # of this file and of what it imports
+    paths = os.pathsep.join([*folders, os.environ.get("PYTHONPATH", "")])
     return os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": paths}
 
 

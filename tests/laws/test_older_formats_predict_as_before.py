@@ -11,7 +11,7 @@ from bcmdist import GBCM
 from bcmdist.storage.commits import open_store
 from bcmdist.storage.records import FORMAT
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 FORMATS = [1, 2, 3]
 
 

@@ -1,16 +1,14 @@
 """Processes that ingest and are killed, stopped or raced: nothing is lost, nothing counts twice."""
 
-import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
 import psutil
 import pytest
+from processes import finish, start_ingesting
 
 from bcmdist import GBCM, SerialRuntime, Settings
 from bcmdist.data.dataset import open_data
@@ -44,30 +42,6 @@ def model(stream, tmp_path):
     return tmp_path / "model"
 
 
-def start(model, data, *options):
-    """An ingesting process."""
-    command = [
-        sys.executable,
-        "-m",
-        "bcmdist",
-        "ingest",
-        str(model),
-        str(data),
-        "--serial",
-        "--json",
-        *options,
-    ]
-    env = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env)
-
-
-def finish(process):
-    """What it said in the end."""
-    out, _ = process.communicate(timeout=DEADLINE)
-    assert process.returncode == 0, out
-    return json.loads(out)
-
-
 def check(model, peaceful):
     gbcm = GBCM.load(model)
     keys = [entry.key for entry in gbcm.ledger]
@@ -89,7 +63,7 @@ def wait_for_commits(model, more, process):
 @pytest.mark.slow
 def test_two_processes_ingest_the_same(stream, model):
     folder, peaceful = stream
-    racers = [start(model, folder / "data.zarr", "--commit-every", "4") for _ in range(2)]
+    racers = [start_ingesting(model, folder / "data.zarr", "--commit-every", "4") for _ in range(2)]
     figures = [finish(racer) for racer in racers]
     check(model, peaceful)
     assert sum(f["partitions"] for f in figures) == PARTITIONS
@@ -98,10 +72,10 @@ def test_two_processes_ingest_the_same(stream, model):
 @pytest.mark.slow
 def test_a_stopped_writer_wakes_up_late(stream, model):
     folder, peaceful = stream
-    sleeper = start(model, folder / "data.zarr", "--commit-every", "2")
+    sleeper = start_ingesting(model, folder / "data.zarr", "--commit-every", "2")
     wait_for_commits(model, 5, sleeper)
     sleeper.send_signal(signal.SIGSTOP)
-    finish(start(model, folder / "data.zarr", "--commit-every", "10"))
+    finish(start_ingesting(model, folder / "data.zarr", "--commit-every", "10"))
     before = check(model, peaceful)
     sleeper.send_signal(signal.SIGCONT)
     finish(sleeper)
@@ -114,7 +88,7 @@ def killed_again_and_again(stream, model, kills, every):
     print(f"seed {SEED}")
     rng, killed = np.random.default_rng(SEED), 0
     for _ in range(kills):
-        process = start(model, folder / "data.zarr", "--commit-every", every, "--max-partitions", "12")
+        process = start_ingesting(model, folder / "data.zarr", "--commit-every", every, "--max-partitions", "12")
         wait_for_commits(model, int(rng.integers(1, 6)), process)
         time.sleep(rng.uniform(0.0, 0.02))
         killed += process.poll() is None
@@ -125,7 +99,7 @@ def killed_again_and_again(stream, model, kills, every):
             check(model, peaceful)
             shutil.rmtree(model)
             shutil.copytree(folder / "prepared", model)
-    finish(start(model, folder / "data.zarr"))
+    finish(start_ingesting(model, folder / "data.zarr"))
     check(model, peaceful)
     return killed
 
@@ -149,7 +123,7 @@ def test_memory_of_an_ingester_is_flat(tmp_path):
     write_dataset(tmp_path / "data.zarr", {"X": X, "y": y}, rows_per_chunk=10 * ROWS)
     settings = Settings(kernel="se", learn=False, query=50, rows_per_expert=ROWS)
     gbcm = GBCM.prepare(tmp_path / "data.zarr", settings, model=tmp_path / "model")
-    process = start(tmp_path / "model", tmp_path / "data.zarr", "--commit-every", "50")
+    process = start_ingesting(tmp_path / "model", tmp_path / "data.zarr", "--commit-every", "50")
     sizes, store, begun = {}, gbcm.store, time.monotonic()
     while process.poll() is None:
         sizes[store.head()] = psutil.Process(process.pid).memory_info().rss

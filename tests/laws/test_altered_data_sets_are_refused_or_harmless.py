@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import zarr
 from conftest import SEED
-from test_forgeries import altered_json
+from test_altered_models_are_refused_or_harmless import altered_json
 
 from bcmdist import GBCM, Settings
 from bcmdist.api.carry_out import carry_out

@@ -239,7 +239,8 @@ def test_a_partition_that_kills_two_workers_is_given_up_and_the_others_are_done(
     assert sorted(failed) == [1, 13]
     assert isinstance(failed[1], NotPositiveDefinite)
     assert sum(o.result for o in outcomes if not o.error) == sum(range(24)) - 14
-    text = r"output\[13:14\] killed 2 workers \(last phase test_chaos.chew, estimated 0\.\d+ GB\); give workers more"
+    phase = rf"last phase {chew.__module__}\.chew, estimated 0\.\d+ GB"
+    text = rf"output\[13:14\] killed 2 workers \({phase}\); give workers more"
     with pytest.raises(PoisonChunk, match=text):
         raise failed[13]
     assert (tmp_path / "runs.txt").read_text().split().count("13") == 2
