@@ -92,32 +92,6 @@ def test_intervals_hold_what_comes(fitted, way):
     assert (naive.variance[:, -1] < found.variance[:, -1]).all()
 
 
-@pytest.fixture(scope="module", params=["mnn", "mnnmix"])
-def network(request, tmp_path_factory):
-    place = tmp_path_factory.mktemp("network")
-    y = oscillation(120, np.random.default_rng(5))
-    X, t = rows(y)
-    write_dataset(place / "lags.zarr", {"X": X, "y": t}, rows_per_chunk=60, schema=Schema(Lags("level", LAGS).columns))
-    return GBCM.fit(str(place / "lags.zarr"), Settings(expert=request.param, effort="quick", units=8)), y
-
-
-def test_networks_forecast_by_default(network):
-    """Exactly: the first step is a prediction, the second one that of many draws of the first."""
-    gbcm, y = network
-    state = rows(y)[0][-2:]
-    found, first = gbcm.forecast(state, 2), gbcm.predict(state)
-    exact = gbcm.forecast(state, 2, inputs="exact")
-    np.testing.assert_array_equal(found.mean, exact.mean)
-    np.testing.assert_allclose(found.mean[:, 0], first["observation_mean"], rtol=1e-6)
-    np.testing.assert_allclose(found.variance[:, 0], first["observation_variance"], rtol=1e-6)
-    noise, one = np.random.default_rng(1).standard_normal(20_000), state[:1]
-    draws = first["observation_mean"][0] + np.sqrt(first["observation_variance"][0]) * noise
-    second = gbcm.predict(np.column_stack([draws, np.repeat(one[:, :-1], len(draws), axis=0)]))
-    variance = second["observation_variance"].mean() + second["observation_mean"].var()
-    np.testing.assert_allclose(found.mean[0, 1], second["observation_mean"].mean(), atol=0.03 * np.sqrt(variance))
-    np.testing.assert_allclose(found.variance[0, 1], variance, rtol=0.05)
-
-
 def test_seeds_of_paths(fitted):
     gbcm, y = fitted
     state = rows(y)[0][-2:]

@@ -253,7 +253,6 @@ def test_the_command_prints_a_plan_and_writes_nothing(wave, tmp_path):
         {"likelihood": "student_t", "passes": "auto"},
         {"likelihood": "student_t", "approximation": "ep"},
         {"expert": "fitc"},
-        {"expert": "mnnmix", "units": 20, "query": None},
         {"objective": "committee", "query_method": "optimised"},
         {"expert": "fitc", "objective": "committee", "query_method": "optimised"},
         {"expert": "rrgp_star", "objective": "committee", "query_method": "hpev-sgev"},

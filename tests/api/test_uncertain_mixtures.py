@@ -1,12 +1,12 @@
-"""Mixtures and networks at uncertain inputs: moments of mixtures of members' moments, limits, data sets, commands."""
+"""Mixtures at uncertain inputs: moments of mixtures of members' moments, limits, data sets, commands."""
 
 import json
 
 import numpy as np
 import pytest
 import zarr
+from averages import VARIANCE, averaged
 from click.testing import CliRunner
-from numpy.polynomial.hermite_e import hermegauss
 from scipy import stats
 
 from bcmdist import GBCM, HMC, Settings, sample_posterior
@@ -16,7 +16,6 @@ from bcmdist.data.writing import write_dataset
 from bcmdist.errors import InvalidData, InvalidOption
 
 QUICK = {"learn": False, "kernel": "se", "query": 25, "rows_per_expert": 60}
-VARIANCE = np.array([0.04, 0.09])
 WAYS = ("exact", "taylor", "montecarlo")
 
 
@@ -43,18 +42,6 @@ def uncertain(path, X, variance=None):
     """A data set with the variances beside X."""
     variance = np.tile(VARIANCE, (len(X), 1)) if variance is None else variance
     zarr.open_group(path, mode="r+").create_array("X_variance", data=variance, chunks=(50, *variance.shape[1:]))
-
-
-def averaged(predict, X, names, nodes=60):
-    """Mean and variance of what is predicted, over x ~ N(u, diag(VARIANCE)), by a product rule."""
-    z, w = hermegauss(nodes)
-    grid, weight = np.stack(np.meshgrid(z, z), -1).reshape(-1, 2), np.outer(w, w).ravel() / w.sum() ** 2
-    found = []
-    for u in X:
-        said = predict(u + grid * np.sqrt(VARIANCE))
-        mean, variance = (said[name] for name in names)
-        found.append((weight @ mean, weight @ variance + weight @ (mean - weight @ mean) ** 2))
-    return np.array(found).T
 
 
 @pytest.mark.parametrize("names", [("mean", "variance"), ("observation_mean", "observation_variance")])
@@ -177,43 +164,3 @@ def test_what_is_refused_before_any_work(path, rows, tmp_path):
     with pytest.raises(InvalidData, match="at row 0"):
         mixture.predict_zarr(path, str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
-
-
-# --- Networks, which stand side by side in one model ---
-
-
-@pytest.mark.slow
-def test_networks_average_exactly(path, rows):
-    X = rows[0][:4]
-    asked = Settings(expert="mnnmix", networks=2, units=8, effort="quick", rows_per_expert=60)
-    gbcm = GBCM.fit(path, asked)
-    names = ("mean", "variance")
-    said = gbcm.predict(X, X_variance=np.tile(VARIANCE, (4, 1)))
-    np.testing.assert_array_equal(
-        said["mean"], gbcm.predict(X, X_variance=np.tile(VARIANCE, (4, 1)), inputs="exact")["mean"]
-    )
-    # erf has poles near the real line: quadrature converges slowly where units are steep.
-    np.testing.assert_allclose([said[name] for name in names], averaged(gbcm.predict, X, names, 200), rtol=1e-4)
-    plain = gbcm.predict(X)
-    for way in WAYS:
-        none = gbcm.predict(X, X_variance=np.zeros((4, 2)), inputs=way)
-        for name, values in plain.items():
-            np.testing.assert_allclose(none[name], values, rtol=1e-7, err_msg=name)
-
-
-@pytest.mark.slow
-def test_relevance_vectors_of_classes_average_exactly(rng, make_data):
-    """Of each class against the rest, with functions of its own."""
-    X = rng.uniform(-2, 2, (150, 2))
-    path = make_data(X=X, y=np.uint8(X[:, 0] > 0.7) + np.uint8(X[:, 1] > 0))
-    gbcm = GBCM.fit(path, Settings(task="classification", expert="rvm", query=20, effort="quick"))
-    X = X[:3]
-    found = gbcm.predict(X, X_variance=np.tile(VARIANCE, (3, 1)), inputs="exact")
-    for c in range(3):
-
-        def of_class(new, c=c):
-            said = gbcm.predict(new)
-            return {"mean": said["mean"][:, c], "variance": said["variance"][:, c]}
-
-        expected = averaged(of_class, X, ("mean", "variance"))
-        np.testing.assert_allclose([found["mean"][:, c], found["variance"][:, c]], expected, rtol=1e-7)

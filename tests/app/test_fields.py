@@ -16,7 +16,6 @@ from bcmdist.learning.hyperparameters import AUTO_MEAN
 from bcmdist.learning.option_fields import choices_of, fits, said, texts_of, words
 from bcmdist.learning.query_selection import QUERY_METHODS
 from bcmdist.learning.search import EFFORTS
-from bcmdist.methods.deep import training
 from bcmdist.model.kernels import KERNELS
 from bcmdist.model.likelihoods import LIKELIHOODS
 from bcmdist.model.mean import MEAN_NAMES
@@ -154,10 +153,6 @@ def test_help_names_every_likelihood_and_kernel():
     assert ours(LIKELIHOODS) <= set(named)
     kernels = texts["kernel"].partition(", or")[0].removeprefix("by name: ").split()
     assert set(kernels) == ours(KERNELS)
-
-
-def test_help_names_the_rows_that_deep_processes_are_trained_on():
-    assert f"trained on up to {training.ROWS:,} rows" in texts_of(Settings)["expert"]
 
 
 @pytest.mark.parametrize(

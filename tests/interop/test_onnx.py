@@ -97,9 +97,6 @@ def test_what_cannot_be_written(rng, tmp_path):
     arcsine = GBCM.fit(X, y, Settings(kernel="arcsine", **QUICK))
     with pytest.raises(InvalidOption, match=r"expected a kernel of se, .* got arcsine; fit with another"):
         arcsine.to_onnx(path)
-    relevance = GBCM.fit(X, y, Settings(expert="rvm", query=20))
-    with pytest.raises(InvalidOption, match="expected values at query points"):
-        relevance.to_onnx(path)
     classes = GBCM.fit(X, np.digitize(y, [28, 32]), Settings(task="classification", kernel="se", **QUICK))
     with pytest.raises(InvalidOption, match="expected a likelihood of one latent function, got onehot with 3"):
         classes.to_onnx(path)

@@ -224,7 +224,6 @@ def test_what_is_learned_is_one_lengthscale_and_units_of_levels_stay(tmp_path, r
         {"expert": "fitc", "objective": "committee", "query_method": "optimised", "query": 12},
         {"expert": "fitc", "objective": "committee", "query": 12},
         {"objective": "committee", "query": 12},
-        {"expert": "rvm", "rvm_lengthscale": "adapted", "query": 30},
     ],
 )
 def test_whoever_learns_lengthscales_shares_them(change, tmp_path, rng):

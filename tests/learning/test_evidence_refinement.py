@@ -190,7 +190,6 @@ def test_steps_are_planned(couples):
         ({"partition": "spatial"}, "objective: expected local or subset with spatial cells"),
         ({"task": "counts"}, "query_method: expected kmeans or pivoted with negative_binomial, got hpev-sgev"),
         ({"expert": "sor", "likelihood": "probit", "task": "classification"}, "sor or rrgp_star with normal errors"),
-        ({"expert": "rvm"}, "query_method: expected kmeans or random with the expert rvm"),
         ({"query_from": "new.zarr"}, "query_from: expected query_method kmeans or optimised"),
     ],
 )

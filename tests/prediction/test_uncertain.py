@@ -1,22 +1,19 @@
 """Moments of f where inputs are uncertain: against quadrature, dense formulas, limits, and each other."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.polynomial.hermite_e import hermegauss
+from averages import SPREAD, Bare, quadrature, spread
 from scipy.stats import multivariate_normal
 
 from bcmdist.committee.committee import Committee
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.message import zero
-from bcmdist.methods.networks.shared import Networks
-from bcmdist.methods.relevance.radial import Radial
 from bcmdist.model.kernels.expected import expected_bumps, expected_units
 from bcmdist.model.likelihoods import Bernoulli, Gaussian, make_likelihood
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
-from bcmdist.model.shared.weights import Weights
 from bcmdist.prediction.fitted import Fitted
 from bcmdist.prediction.latent import marginal, predict_latent
 from bcmdist.prediction.uncertain import exact, sampled, taylor
@@ -24,14 +21,6 @@ from problems import class_problem, make_committee, make_kernel, regression_prob
 
 NOISE = 0.1
 EDGES = [13, 20, 41]
-SPREAD = np.array([[0.30, 0.12], [0.12, 0.20]])
-
-
-@dataclass(frozen=True)
-class Bare:
-    """What the ways look at of a model."""
-
-    shared: object
 
 
 def fitted(problem, name="se", mean="zero", likelihood=None, residual="block"):
@@ -43,30 +32,6 @@ def fitted(problem, name="se", mean="zero", likelihood=None, residual="block"):
         parts = [expert_message(prior, likelihood, problem.X[s], problem.obs[s]) for s in split(60, EDGES)]
         committee = Committee(sum(parts, zero(prior.size)))
     return Fitted(Bare(prior), committee.posterior)
-
-
-def bumps(problem, mean="constant"):
-    basis = Radial(problem.Xq, np.array([0.8, 1.1]), np.arange(len(problem.Xq)))
-    shared = Weights(basis, np.linspace(0.5, 2.0, len(problem.Xq)), make_kernel("se"), Mean(mean))
-    message = expert_message(shared, Gaussian(NOISE), problem.X, problem.obs)
-    return Fitted(Bare(shared), Committee(zero(shared.size) + message).posterior)
-
-
-def quadrature(predictor, U, S, nodes=60):
-    """Mean, variance, and E f x' - E f E x', by a product rule over x ~ N(u, S)."""
-    x, w = hermegauss(nodes)
-    grid, weight = np.stack(np.meshgrid(x, x), -1).reshape(-1, 2), np.outer(w, w).ravel() / w.sum() ** 2
-    found = []
-    for u, s in zip(U, S, strict=True):
-        points = u + grid @ np.linalg.cholesky(s).T
-        mean, variance = predictor.latent(points)
-        average = weight @ mean
-        found.append((average, weight @ variance + weight @ (mean - average) ** 2, (weight * mean) @ (points - u)))
-    return tuple(np.array(part) for part in zip(*found, strict=True))
-
-
-def spread(U, scale=1.0):
-    return np.repeat(scale * SPREAD[None], len(U), axis=0)
 
 
 CASES = {
@@ -93,37 +58,6 @@ def test_exact_moments_are_those_of_quadrature(rng, case):
     np.testing.assert_allclose(covariance, with_x, atol=1e-10)
 
 
-def networks(rng, problem, mean="constant", steepness=1.0):
-    """Two networks of 9 units each, one of which takes the noise for larger."""
-    inner = steepness * rng.standard_normal((2, 9, 3))
-    shared = Networks(inner, np.array([0.8, 1.3]), np.array([0.7, 1.3]), make_kernel("se"), Mean(mean))
-    message = expert_message(shared, Gaussian(NOISE), problem.X, problem.obs)
-    return Fitted(Bare(shared), shared.belief(message.eta, message.precision))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mean", ["zero", "linear"])
-def test_exact_moments_of_networks(rng, mean):
-    """Of networks side by side, whose mixture is predicted."""
-    problem = regression_problem(rng)
-    predictor, U = networks(rng, problem, mean), problem.Xs[:6]
-    expected = quadrature(predictor, U, spread(U), nodes=200)  # erf has poles near the real line: it converges slowly
-    for ours, theirs in zip(exact.moments(predictor, U, spread(U)), expected[:2], strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-8)
-
-
-def test_exact_moments_of_networks_are_those_of_draws(rng):
-    """With inputs so uncertain that units are steps: five standard errors of 10^5 draws."""
-    problem = regression_problem(rng)
-    predictor, u = networks(rng, problem, steepness=20.0), np.array([[0.2, -0.4]])
-    mean, variance = predictor.latent(rng.multivariate_normal(u[0], SPREAD, 100_000))
-    m, v = exact.moments(predictor, u, SPREAD[None])
-    error = mean.std() / np.sqrt(len(mean))
-    assert abs(m[0] - mean.mean()) < 5 * error
-    square = (mean - mean.mean()) ** 2 + variance
-    assert abs(v[0] - square.mean()) < 5 * square.std() / np.sqrt(len(mean))
-
-
 def test_units_are_steps_of_normal_variables(rng):
     """Covariances by the bivariate normal's own distribution function, and slopes by differences in u."""
     inner, u = np.array([[0.3, 2.0, -1.0], [-0.2, 1.0, 0.5], [0.1, 8.0, 3.0]]), np.array([0.2, 0.1])
@@ -142,15 +76,6 @@ def test_units_are_steps_of_normal_variables(rng):
             slope = (up - down) / (2 * step)  # E of the gradient, by Stein's lemma
             found = np.linalg.solve(scale * SPREAD, said.with_inputs.T)[d]
             np.testing.assert_allclose(found, slope, atol=1e-8)
-
-
-@pytest.mark.parametrize("mean", ["zero", "linear"])
-def test_exact_moments_of_relevance_vectors(rng, mean):
-    problem = regression_problem(rng)
-    predictor, U = bumps(problem, mean), problem.Xs
-    expected = quadrature(predictor, U, spread(U))
-    for ours, theirs in zip(exact.moments(predictor, U, spread(U)), expected[:2], strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-10)
 
 
 def test_moments_of_a_gp_in_terms_of_its_rows(rng):
@@ -172,10 +97,9 @@ def test_moments_of_a_gp_in_terms_of_its_rows(rng):
 
 @pytest.mark.parametrize("way", [exact.moments, taylor.moments, sampled.moments])
 @pytest.mark.parametrize("mean", ["zero", "linear"])
-@pytest.mark.parametrize("side_by_side", [False, True])
-def test_certain_inputs_are_predicted_as_ever(rng, way, mean, side_by_side):
+def test_certain_inputs_are_predicted_as_ever(rng, way, mean):
     problem = regression_problem(rng)
-    predictor = networks(rng, problem, mean) if side_by_side else fitted(problem, mean=mean)
+    predictor = fitted(problem, mean=mean)
     for ours, theirs in zip(
         way(predictor, problem.Xs, spread(problem.Xs, 0.0)), predictor.latent(problem.Xs), strict=True
     ):

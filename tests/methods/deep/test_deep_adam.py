@@ -8,7 +8,8 @@ from scipy.optimize import Bounds
 from threadpoolctl import threadpool_limits
 
 from bcmdist import GBCM, Settings
-from bcmdist.methods.deep import adam
+from bcmdist.learning.option_fields import texts_of
+from bcmdist.methods.deep import adam, training
 from bcmdist.methods.deep.adam import Climber, drawn, rate
 
 ASKED = Settings(expert="dgp", units=2, query=10, rows_per_expert=50, effort="quick")
@@ -154,3 +155,7 @@ def test_what_was_cut_off_goes_on(wave, tmp_path, rng, monkeypatch):
     assert rounds == [15, 15, 30, 30, 30, 30, 40, 40]
     whole = GBCM.fit(wave[0], ASKED)
     np.testing.assert_allclose(again.predict(new)["mean"], whole.predict(new)["mean"], rtol=1e-10)
+
+
+def test_help_names_the_rows_that_are_trained_on():
+    assert f"trained on up to {training.ROWS:,} rows" in texts_of(Settings)["expert"]

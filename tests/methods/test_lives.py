@@ -5,6 +5,7 @@ import pytest
 from bcmdist import GBCM, Settings
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
+from bcmdist.learning.experts import EXPERTS
 from problems import assert_same_committee, only
 
 GIVEN = {
@@ -13,7 +14,11 @@ GIVEN = {
     "learn": False,
     "set": {"kernel.lengthscale": 0.7, "likelihood.noise_variance": 0.05},
 }
-UNTRAINED = [Settings(expert="mnnmix", units=12, networks=3, **GIVEN), Settings(expert="dgp", query=12, **GIVEN)]
+UNTRAINED = [
+    Settings(expert=name, **options, **GIVEN)
+    for name, options in {"mnnmix": {"units": 12, "networks": 3}, "dgp": {"query": 12}}.items()
+    if name in EXPERTS
+]
 
 
 @pytest.fixture(params=UNTRAINED, ids=lambda settings: settings.expert)

@@ -1,0 +1,101 @@
+"""A method is its folder: without it the core imports, its tests pass, and its options are refused by name."""
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bcmdist
+from bcmdist.methods import METHODS
+
+ROOT = Path(bcmdist.__file__).parents[1]
+TESTS = ROOT / "tests"
+# What a fit by each method is asked with; without the method the name is unknown.
+ASKED = {
+    "deep": "dgp",
+    "networks": "mnn",
+    "relevance": "rvm",
+}
+CORE_TESTS = [
+    "tests/test_layout.py",
+    "tests/test_one_expert_is_exact_gp.py",
+    "tests/test_finite_basis_is_exact.py",
+    "tests/model/test_likelihoods.py",
+    "tests/prediction/test_uncertain.py",
+    "tests/learning/test_evidence_refinement.py",
+]
+# Every module is imported; then a fit and its predictions by the core.
+FIT = """
+import pkgutil
+from importlib import import_module
+import numpy as np
+import bcmdist
+for found in pkgutil.walk_packages(bcmdist.__path__, "bcmdist."):
+    if not found.name.endswith("__main__"):
+        import_module(found.name)
+X = np.random.default_rng(0).uniform(-2, 2, (120, 2))
+gbcm = bcmdist.GBCM.fit(X, np.sin(2 * X[:, 0]), bcmdist.Settings(query=40, rows_per_expert=60, effort="quick"))
+print(bcmdist.__file__, np.abs(gbcm.predict(X)["mean"] - np.sin(2 * X[:, 0])).max())
+"""
+
+
+def test_every_method_is_asked_for():
+    assert sorted(ASKED) == sorted(METHODS)
+
+
+def test_no_test_of_the_core_imports_a_method():
+    paths = [path for path in TESTS.rglob("*.py") if TESTS / "methods" not in path.parents]
+    imports = {
+        (path.relative_to(TESTS), name)
+        for path in paths
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in [getattr(node, "module", None) or "", *(alias.name for alias in node.names)]
+        if name.startswith("bcmdist.methods.")
+    }
+    assert imports == set()
+    assert len(paths) > 100
+
+
+@pytest.fixture(params=METHODS)
+def without(request, tmp_path):
+    """The name of a method, and a copy of the package and the core's tests without it."""
+    for name in ("bcmdist", "tests", "examples"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("README.md", "CHANGELOG.md", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.rmtree(tmp_path / "bcmdist/methods" / request.param)
+    shutil.rmtree(tmp_path / "tests/methods")
+    return request.param, tmp_path
+
+
+def run(place, *arguments):
+    environment = os.environ | {"PYTHONPATH": str(place)}
+    return subprocess.run([sys.executable, *arguments], cwd=place, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+def test_the_core_does_without(without):
+    name, place = without
+    done = run(place, "-c", FIT)
+    assert done.returncode == 0, done.stderr
+    where, error = done.stdout.split()
+    assert Path(where).is_relative_to(place)
+    assert float(error) < 0.05
+    write = (
+        "import numpy as np, bcmdist; X = np.ones((9, 1)); bcmdist.write_dataset('data.zarr', {'X': X, 'y': X[:, 0]})"
+    )
+    assert run(place, "-c", write).returncode == 0
+    done = run(place, "-m", "bcmdist", "fit", "data.zarr", "--model", "model", "--json", "--expert", ASKED[name])
+    assert done.returncode == 1
+    told = json.loads(done.stdout)
+    assert told["error"] == "InvalidOption"
+    assert told["message"].startswith("expert: expected one of bcm, fitc, sor, rrgp_star")
+    assert f"got '{ASKED[name]}'; give one of these" in told["message"]
+    done = run(place, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *CORE_TESTS)
+    assert done.returncode == 0, done.stdout
