@@ -36,6 +36,7 @@ Each imports those before it only. In a folder the file of its name, or its inte
 errors.py, linalg : every error raised on purpose; LAPACK calls by dtype, and the one jitter policy
 storage : bytes written once, on a disk or an object store; the commit log and the ledger made of them
 data : chunk -> partition -> checked rows; knows nothing of Gaussian processes
+testing.py : checks of implementations of the interfaces of all rooms, for tests and for what is registered
 runtime : where tasks run: a loop here, or a cluster
 model : what all experts agree on before the first message: kernel, likelihood, mean, units, shared variables
 experts : partition -> message
@@ -63,8 +64,8 @@ a picture : a function of a subject that gives a figure, and its name in api/pic
 a command : a file in app/cli, and its name in app/cli/main.py; what jobs and services are to do as well is a request
     in api/requests.py, carried out in api/carry_out.py
 
-The room that owns a thing registers ours, one line each. Those of other packages are found by command lines and
-workers through entry points (data/registry.py).
+`bcmdist.testing` has a check of each interface. The room that owns a thing registers ours, one line each. Those of
+other packages are found by command lines and workers through entry points (data/registry.py).
 """
 
 import sys

@@ -21,6 +21,7 @@ from bcmdist.model.likelihoods import LIKELIHOODS, OneProcess, make_likelihood, 
 from bcmdist.model.likelihoods.multiclass import AnySoftmax
 from bcmdist.model.units import SHARE
 from bcmdist.prediction.observation import observe, predictive, unit_deviance
+from bcmdist.testing import check_likelihood
 from problems import assert_same_committee
 from some_likelihoods import ONE_PROCESS
 
@@ -150,15 +151,10 @@ def dense_mixture(mean, variance, precision=PRECISION, points=4001):
 
 
 def test_derivatives(rng):
-    likelihood, f, h = Beta(5.0), rng.standard_normal(9), 1e-5
+    likelihood, f = Beta(5.0), rng.standard_normal(9)
     obs = Observations(rng.uniform(0.02, 0.98, 9), rng.uniform(0.5, 2.0, 9))
     np.testing.assert_allclose(likelihood.log_density(obs, f), obs.weight * log_p(obs.y, f, 5.0), rtol=1e-10)
-    for function, minus in [("score", "log_density"), ("hessian", "score"), ("third", "curvature")]:
-        moved = getattr(likelihood, minus)
-        slope = (moved(obs, f + h) - moved(obs, f - h)) / (2.0 * h) * (1.0 if function == "score" else -1.0)
-        np.testing.assert_allclose(getattr(likelihood, function)(obs, f), slope, rtol=1e-6, atol=1e-7)
-    best = likelihood.saturated(obs)
-    np.testing.assert_allclose(likelihood.score(obs, best), 0.0, atol=1e-9)
+    check_likelihood(likelihood, obs, f)
     np.testing.assert_allclose(Beta(PRECISION).curvature(unweighted(obs.y), f), fisher(f), rtol=1e-5)
     assert all(np.all(np.isfinite(s)) for s in slopes(likelihood, obs, f, "precision"))
 

@@ -29,6 +29,7 @@ from bcmdist.model.likelihoods import (
 from bcmdist.model.likelihoods.classes import FLOOR
 from bcmdist.model.likelihoods.lifetimes import LEAST_TIME
 from bcmdist.prediction.observation import observe
+from bcmdist.testing import check_likelihood
 from some_likelihoods import ONE_PROCESS
 
 ONES = np.ones(3)
@@ -73,21 +74,15 @@ def test_every_likelihood_is_tested_and_has_bounds():
 
 
 @every
-def test_derivatives_are_those_of_the_log_density(name):
+def test_conformance(name):
     likelihood, y = CASES[name]
-    obs, h = rows(y, WEIGHT), 1e-5
+    check_likelihood(likelihood, rows(y, WEIGHT), F, tolerance=1e-8)
+    check_likelihood(likelihood)
 
-    def slope(function):
-        return (function(obs, F + h) - function(obs, F - h)) / (2 * h)
 
-    # Central differences of values of order 10: rounding 1e-16 * 10 / 1e-5.
-    close = {"rtol": 1e-8, "atol": 1e-8}
-    np.testing.assert_allclose(likelihood.score(obs, F), slope(likelihood.log_density), **close)
-    np.testing.assert_allclose(-likelihood.hessian(obs, F), slope(likelihood.score), **close)
-    np.testing.assert_allclose(-likelihood.third(obs, F), slope(likelihood.curvature), **close)
-    assert np.all(likelihood.curvature(obs, F) >= 0)
-    if name not in ("student_t", "inverse_gaussian", "svm"):  # Fisher, and majorising, weights
-        np.testing.assert_allclose(likelihood.curvature(obs, F), likelihood.hessian(obs, F))
+@pytest.mark.parametrize("name", [name for name in LIKELIHOODS if LIKELIHOODS[name].per_class])
+def test_conformance_of_several_processes(name):
+    check_likelihood(make_likelihood(name, 3))
 
 
 @pytest.mark.parametrize("name", ["student_t", "inverse_gaussian"])
@@ -104,53 +99,9 @@ def test_fisher_weights_are_expected_curvatures(name):
     np.testing.assert_allclose(likelihood.curvature(unweighted([1.0]), np.array([f])), expected, rtol=1e-7)
 
 
-@every
-def test_weight_counts_rows(name):
-    likelihood, y = CASES[name]
-    once, thrice = rows(y), rows(y, np.full(3, 3.0))
-    for method in (likelihood.score, likelihood.curvature, likelihood.third, likelihood.hessian):
-        np.testing.assert_allclose(method(thrice, F), 3 * method(once, F))
-    if name != "gaussian":  # a Gaussian row of weight w is one observation with noise variance / w
-        np.testing.assert_allclose(likelihood.log_density(thrice, F), 3 * likelihood.log_density(once, F))
-
-
 def test_gaussian_density():
     obs = Observations(np.array([1.0]), np.array([4.0]))
     np.testing.assert_allclose(Gaussian(0.3).log_density(obs, 0.2), norm.logpdf(1.0, 0.2, np.sqrt(0.3 / 4)))
-
-
-@pytest.mark.parametrize("name", [name for name in CASES if name != "svm"])  # which has no density
-def test_log_density_is_scipy_s(name):
-    likelihood, y = CASES[name]
-    told = likelihood.distribution(rows(y), F)
-    exact = told.logpmf(y) if likelihood.discrete else told.logpdf(y)
-    if "event" in likelihood.companions:
-        exact = np.where(EVENT == 1, exact, told.logsf(y))
-    np.testing.assert_allclose(likelihood.log_density(rows(y), F), exact, rtol=1e-11)
-
-
-@every
-def test_latent_values_by_row_and_node(name):
-    likelihood, y = CASES[name]
-    f = F[:, None] + np.array([0.0, 0.1])
-    told = likelihood.distribution(rows(y), f)
-    alone = likelihood.distribution(rows(y), F)
-    np.testing.assert_allclose(told.cdf(y[:, None])[:, 0], alone.cdf(y), rtol=1e-13)
-    for method in (likelihood.log_density, likelihood.score, likelihood.curvature, likelihood.hessian):
-        table = method(rows(y)[:, None], f)
-        assert table.shape == f.shape
-        np.testing.assert_allclose(table[:, 0], method(rows(y), F), rtol=1e-13)
-
-
-@every
-def test_saturated_latent_values_are_maxima(name):
-    likelihood, y = CASES[name]
-    obs = rows(y)
-    f = likelihood.saturated(obs)
-    top = likelihood.log_density(obs, f)
-    for other in (f - 1e-3, f + 1e-3, F):
-        assert np.all(likelihood.log_density(obs, other) <= top + 1e-12)
-    assert np.all(np.abs(f) <= 300)
 
 
 @every

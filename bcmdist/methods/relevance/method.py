@@ -8,14 +8,14 @@ from bcmdist.methods.relevance.against_rest import OneAgainstRest
 from bcmdist.methods.relevance.augmented import Augmented
 from bcmdist.methods.relevance.dictionaries import Dictionaries
 from bcmdist.methods.relevance.radial import Radial
-from bcmdist.model.likelihoods import register_likelihood
+from bcmdist.model.likelihoods import LIKELIHOODS
 from bcmdist.model.shared.kinds import KINDS
 from bcmdist.model.shared.weights import register_basis
 from bcmdist.prediction.predictors import register_predictor
 
 register_basis(Radial)
 KINDS.add(Dictionaries.kind, Dictionaries)
-register_likelihood(OneAgainstRest)
+LIKELIHOODS.add(OneAgainstRest.name, OneAgainstRest)
 register_predictor("augmented", Augmented)
 BOTH: dict[str, Any] = {
     "residual": "none",

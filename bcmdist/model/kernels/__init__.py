@@ -81,8 +81,11 @@ def register_kernel(kernel: type[Leaf]) -> type[Leaf]:
     Raises
     ------
     InvalidOption
-        The name is none of an expression or another kernel's, or a parameter has no default within bounds.
+        The name is none of an expression or another kernel's, a parameter has no default within bounds, or values or
+        derivatives fail `bcmdist.testing.check_kernel`.
     """
+    from bcmdist.testing import LENIENT_ROUNDING, LENIENT_TOLERANCE, check_kernel  # quick start
+
     name = str(getattr(kernel, "name", None))
     alike = [known for known in KERNELS if _numbered(known, name) or _numbered(name, known)]
     if not NAME.fullmatch(name) or alike:
@@ -92,8 +95,18 @@ def register_kernel(kernel: type[Leaf]) -> type[Leaf]:
         )
     for parameter in kernel.names():
         _check_parameter(kernel, parameter, kernel.defaults(1).get(parameter), kernel.bounds.get(parameter))
-    _default(kernel, 1)  # which an abstract class has not
+    checked = _perturbed(_default(kernel, 2))  # which an abstract class has not
+    check_kernel(checked, tolerance=LENIENT_TOLERANCE, rounding=LENIENT_ROUNDING)
     return KERNELS.add(name, kernel)
+
+
+def _perturbed(kernel):
+    """At parameters other than the defaults, which are often 1, within bounds."""
+    values = {
+        name: np.clip(value * np.linspace(1.2, 1.4, len(value)), *kernel.bounds[name])
+        for name, value in kernel.parameters.items()
+    }
+    return kernel.with_parameters(values)
 
 
 def _numbered(name, other):
@@ -117,7 +130,7 @@ def _default(kernel, inputs):
 
 STATIONARY = (SquaredExponential, Matern12, Matern32, Matern52, RationalQuadratic)
 for own in (*STATIONARY, Arcsine, Linear, Quadratic, Cubic, Constant):
-    register_kernel(own)
+    KERNELS.add(own.name, own)  # checked by the tests, not at import
 
 
 def _leaf(name, inputs):

@@ -52,6 +52,7 @@ __all__ = [
     "tasks",
 ]
 
+CHECKED_CLASSES = 3  # of a likelihood that is registered
 LIKELIHOODS = Registry[type[Likelihood]]("likelihood")
 
 
@@ -61,8 +62,11 @@ def register_likelihood(likelihood: type[Likelihood]) -> type[Likelihood]:
     Raises
     ------
     InvalidOption
-        Another one has this name.
+        Another one has this name, or it fails `bcmdist.testing.check_likelihood`.
     """
+    from bcmdist.testing import LENIENT_ROUNDING, LENIENT_TOLERANCE, check_likelihood  # quick start
+
+    check_likelihood(likelihood.default(CHECKED_CLASSES), tolerance=LENIENT_TOLERANCE, rounding=LENIENT_ROUNDING)
     return LIKELIHOODS.add(likelihood.name, likelihood)
 
 
@@ -105,4 +109,4 @@ for _likelihood in (
     SoftmaxCoupled,
     OneHot,
 ):
-    register_likelihood(_likelihood)
+    LIKELIHOODS.add(_likelihood.name, _likelihood)  # checked by the tests, not at import

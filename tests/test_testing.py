@@ -1,0 +1,120 @@
+"""Checks of conformance find each property that is broken, and name it; registering refuses what fails them."""
+
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import bcmdist
+from bcmdist.errors import InvalidOption
+from bcmdist.model.kernels import KERNELS, SquaredExponential, squared_distance
+from bcmdist.model.likelihoods import LIKELIHOODS, Poisson, StudentT
+from bcmdist.testing import check_kernel, check_likelihood
+
+# --- Kernels ---
+
+
+def se(**methods):
+    """A squared exponential kernel some of whose methods are others."""
+    return dataclass(frozen=True)(type("Broken", (SquaredExponential,), methods | {"name": "broken"}))
+
+
+def plain(self, X, Z):
+    return SquaredExponential(self.variance, self.lengthscale).cross(X, Z)
+
+
+def without_lengthscales(self, X, Z):
+    return plain(self, X, Z), lambda G: np.array([(G * plain(self, X, Z)).sum(), *np.zeros(len(self.lengthscale))])
+
+
+def in_natural_parameters(self, X, Z):
+    K, pullback = SquaredExponential.cross_and_pullback(self, X, Z)
+    return K, lambda G: pullback(G) / np.exp(self.theta)
+
+
+BROKEN_KERNELS = {
+    r"logarithm of a parameter: expected -?[\d.e-]+ at lengthscale\[0\], got 0 at lengthscale\[0\]; correct": se(
+        cross_and_pullback=without_lengthscales
+    ),
+    r"logarithm of a parameter: expected .* at variance\[0\].*finite difference of `cross`": se(
+        cross_and_pullback=in_natural_parameters
+    ),
+    "derivative by `input_gradient`: expected": se(
+        input_gradient=lambda self, X, Z, G: -SquaredExponential.input_gradient(self, X, Z, G)
+    ),
+    "its transpose: expected": se(cross=lambda self, X, Z: plain(self, X, 1.1 * Z)),
+    "`diagonal`: expected": se(diagonal=lambda self, X: np.ones(len(X))),
+    "expected no number below 0, got -": se(
+        cross=lambda self, X, Z: np.asfortranarray(self.variance + squared_distance(X, Z, self.lengthscale))
+    ),
+    "expected a Fortran-ordered matrix": se(cross=lambda self, X, Z: np.ascontiguousarray(plain(self, X, Z))),
+}
+
+
+@pytest.mark.parametrize("message", BROKEN_KERNELS)
+def test_a_broken_kernel_is_refused_by_name(message):
+    kernel = BROKEN_KERNELS[message]
+    with pytest.raises(InvalidOption, match=f"kernel broken, .*{message}"):
+        check_kernel(kernel(1.3, [0.7, 1.2]))
+    with pytest.raises(InvalidOption, match="kernel broken, "):
+        bcmdist.register_kernel(kernel)
+    assert "broken" not in KERNELS
+
+
+# --- Likelihoods ---
+
+
+def poisson(**methods):
+    return dataclass(frozen=True)(type("Broken", (Poisson,), methods | {"name": "broken", "task": "counts"}))
+
+
+def changed(name, change):
+    return {name: lambda self, obs, f: change(getattr(Poisson, name)(self, obs, f))}
+
+
+BROKEN_LIKELIHOODS = {
+    "`score`: expected .*finite difference of `log_density`": changed("score", lambda s: 1.01 * s),
+    "`third`: expected .*finite difference of `curvature`": changed("third", lambda s: -s),
+    "`hessian`: expected": changed("hessian", lambda s: s + 1.0),
+    "`log_density`, against that of `distribution`: expected": {
+        "log_density": lambda self, obs, f: Poisson.log_density(self, obs, f) + obs.weight
+    },
+    "`saturated`: expected the largest log density": {"saturated": lambda self, obs: np.zeros(len(obs))},
+    "`unsupported` of its own targets: expected False": {"unsupported": lambda self, obs: obs.y >= 0},
+    r"`log_density` of a row of weight 3: expected .*multiply it by `obs.weight` in Broken": {
+        "log_density": lambda self, obs, f: Poisson.log_density(self, obs, f) / obs.weight,
+        "score": lambda self, obs, f: Poisson.score(self, obs, f) / obs.weight,
+    },
+}
+
+
+@pytest.mark.parametrize("message", BROKEN_LIKELIHOODS)
+def test_a_broken_likelihood_is_refused_by_name(message):
+    likelihood = poisson(**BROKEN_LIKELIHOODS[message])
+    with pytest.raises(InvalidOption, match=f"likelihood broken, {message}"):
+        check_likelihood(likelihood())
+    with pytest.raises(InvalidOption, match="likelihood broken, "):
+        bcmdist.register_likelihood(likelihood)
+    assert "broken" not in LIKELIHOODS
+
+
+def test_an_expected_curvature_is_declared(monkeypatch):
+    check_likelihood(StudentT(0.3, 3.5))
+    monkeypatch.setattr(StudentT, "log_concave", True)
+    with pytest.raises(InvalidOption, match=r"`curvature`, against `hessian`.*set `log_concave = False` in StudentT"):
+        check_likelihood(StudentT(0.3, 3.5))
+
+
+def test_a_parameter_outside_its_bounds():
+    with pytest.raises(InvalidOption, match=r"student_t, degrees_of_freedom: expected a value within .* got \[0.1\]"):
+        check_likelihood(StudentT(0.3, 0.1))
+
+
+# --- At import ---
+
+
+def test_nothing_of_ours_is_checked_at_import():
+    code = "import sys, bcmdist.learning.experts, bcmdist.methods; assert 'bcmdist.testing' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
