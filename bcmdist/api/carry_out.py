@@ -16,8 +16,8 @@ from typing import Any
 from bcmdist.api.files import is_file, predicted
 from bcmdist.api.gbcm import GBCM
 from bcmdist.api.imported import fitted, ingested, scored
-from bcmdist.api.mixture import Mixture
-from bcmdist.api.opened import opened, refuse_mixture
+from bcmdist.api.mixture import refuse_mixture
+from bcmdist.api.opened import opened
 from bcmdist.api.plan.plan import plan
 from bcmdist.api.requests import FitRequest, IngestRequest, PredictRequest, ScoreRequest
 from bcmdist.api.sampling import sample_posterior
@@ -140,7 +140,7 @@ def _ingest(request: IngestRequest) -> Iterator[Work]:
 def _predict(request: PredictRequest) -> Iterator[Work]:
     with opened(request.model) as fitted:
         method, x, inputs = fitted.chosen_method(request.method), request.x, request.inputs
-        member = _member(fitted).model
+        member = fitted.predictive.snapshot.model
         columns = {"exposure": request.exposure, "trials": request.trials}
         roles = {role: name for role, name in columns.items() if name is not None}
         refuse_csv_safe(request.csv_safe, request.out)
@@ -175,18 +175,13 @@ def scoring(request: ScoreRequest) -> Iterator[tuple[str, Callable[[Any], Scores
     """The method that is scored, and the work that gives the totals of its scores, which pictures need."""
     with opened(request.model) as fitted:
         method = fitted.chosen_method(request.method)
-        with scored(
-            _member(fitted).model, request.model, request.data, x=request.x, y=request.y, unseen=request.unseen
-        ) as (data, names):
+        like = fitted.predictive.snapshot.model
+        how = {"x": request.x, "y": request.y, "unseen": request.unseen}
+        with scored(like, request.model, request.data, **how) as (data, names):
             yield (
                 method,
                 lambda runtime: fitted.scores(data, **names, method=method, inputs=request.inputs, runtime=runtime),
             )
-
-
-def _member(fitted: GBCM | Mixture) -> GBCM:
-    """One committee of those that a model holds; all have the same columns."""
-    return fitted.members[0] if isinstance(fitted, Mixture) else fitted
 
 
 def score_figures(method: str, scores: Scores) -> dict:

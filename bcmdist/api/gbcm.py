@@ -13,12 +13,14 @@ from importlib import import_module
 import numpy as np
 
 from bcmdist.api import fit, merging
+from bcmdist.api.advice import advised
 from bcmdist.api.carried import write_portable
 from bcmdist.api.display import health_html, summary
-from bcmdist.api.examined import Alone
+from bcmdist.api.facade import Facade
 from bcmdist.api.forecasts import forecast
 from bcmdist.api.info import info
-from bcmdist.api.places import asked, targets_of
+from bcmdist.api.places import asked
+from bcmdist.api.relevance import Lengthscales, lengthscales
 from bcmdist.api.running import Where, runs
 from bcmdist.committee import fading, passes, revision
 from bcmdist.committee.committee import Committee
@@ -29,21 +31,20 @@ from bcmdist.data.partition import Partition
 from bcmdist.data.sources.open import Source
 from bcmdist.learning.evidence.gradient import evidence_gradient
 from bcmdist.model.model import Model
-from bcmdist.prediction import datasets, in_memory
+from bcmdist.prediction import in_memory
 from bcmdist.prediction.diagnosis import diagnosis
-from bcmdist.prediction.predictors import chosen_method, warn_of_rows_outside
-from bcmdist.prediction.scoring.scores import Scores
+from bcmdist.prediction.predictive_model import CommitteeModel
+from bcmdist.prediction.predictors import warn_of_rows_outside
 from bcmdist.prediction.uncertain.forecast import Forecast
 from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.storage.commits import ModelStore
 from bcmdist.storage.ledger import Entry
 
-# Modules that are loaded when they are first used, so that fitting loads no pictures, reports or graphs.
-PICTURES, REPORT, ONNX = "bcmdist.api.pictures.pictures", "bcmdist.api.report.report", "bcmdist.api.interop.onnx"
+ONNX = "bcmdist.api.interop.onnx"  # loaded when a graph is asked for
 
 
 @dataclass(frozen=True)
-class GBCM:
+class GBCM(Facade):
     """A committee at one commit of a model directory; immutable: `absorb` gives the next. Serial by default."""
 
     snapshot: Snapshot
@@ -95,6 +96,10 @@ class GBCM:
         return GBCM(self.snapshot.newest())
 
     @property
+    def predictive(self) -> CommitteeModel:
+        return CommitteeModel(self.snapshot)
+
+    @property
     def model(self) -> Model:
         return self.snapshot.model
 
@@ -141,10 +146,21 @@ class GBCM:
         """Those of the data that are seen through the query set, of one latent process."""
         return self.snapshot.degrees_of_freedom
 
+    def single(self, what) -> "GBCM":
+        return self
+
     def info(self) -> dict:
         """What the model is and what it has heard, JSON-ready."""
         warn_of_rows_outside(self.snapshot)
         return info(self.snapshot)
+
+    def advised(self) -> list[str]:
+        """Advice about the fit, a sentence each."""
+        return advised(self.snapshot)
+
+    def lengthscales(self) -> list[Lengthscales]:
+        """By part of the kernel and feature."""
+        return lengthscales(self.snapshot)
 
     @runs
     def absorb(self, parts: list[Partition], *, same_rows="warn", runtime: Where = None) -> "GBCM":
@@ -200,10 +216,6 @@ class GBCM:
         """The committee of both, in a new model directory, calibrated by the rows of both; see `merging.merge`."""
         return GBCM(merging.merge(self.snapshot, other.snapshot, model, runtime))
 
-    def chosen_method(self, method=None) -> str:
-        """The given method, or the one recorded at fit; `InvalidOption` where the model lacks what it needs."""
-        return chosen_method(self.snapshot, method)
-
     def predict(
         self, X, *, exposure=None, trials=None, quantiles=(), method=None, X_variance=None, inputs=None
     ) -> dict[str, np.ndarray]:
@@ -216,45 +228,13 @@ class GBCM:
         averaged over by `inputs` (`uncertain.ways.WAYS`). Raises `InvalidData`, `InvalidDtype`, `InvalidOption`.
         """
         how = {"exposure": exposure, "trials": trials, "quantiles": quantiles, "method": method}
-        return in_memory.predict(self.snapshot, X, X_variance=X_variance, inputs=inputs, **how)
+        return in_memory.predict(self.predictive, X, X_variance=X_variance, inputs=inputs, **how)
 
     def forecast(self, state, steps: int, *, known=None, method=None, inputs=None, seed=0) -> Forecast:
         """Steps ahead of series by a model of their last L values, from these, (n, L), the newest first, and what else
         is `known` of each step, (n, steps, D - L); `inputs`: how to go on from what is itself predicted, "exact",
         "taylor", "montecarlo" or "naive". See `api.forecasts`."""
         return forecast(self.snapshot, state, steps, known=known, method=method, way=inputs, seed=seed)
-
-    @runs
-    def predict_zarr(self, source, out, *, x=None, method=None, inputs=None, runtime: Where = None) -> int:
-        """Predict at every row of a Zarr data set into a new Zarr group; the number of rows.
-
-        `x`: name of the input array, as in training by default; `method`: "committee", "local" with the rows around
-        each new point, or a registered one, as at fit by default; `inputs` as of `predict`, where X_variance is beside
-        X. Raises `DataExists`, `DataNotFound`, `InvalidData`, `WorkerCannotRead`.
-        """
-        with self.snapshot.held() as snapshot:
-            data = datasets.open_new_rows(snapshot, source, x=x, y=None)
-            return datasets.predict_zarr(snapshot, data, out, method, inputs, runtime)
-
-    @runs
-    def score(
-        self, source, y=None, *, companions=None, x=None, method=None, inputs=None, runtime: Where = None
-    ) -> dict:
-        """`rows`, and scores of predictions against targets, as named by `Scores.summary`: of a Zarr data set, or of
-        rows X (n, D) with y (n,)."""
-        scores = self.scores(source, y, companions=companions, x=x, method=method, inputs=inputs, runtime=runtime)
-        return {"rows": int(scores.totals["rows"]), **scores.summary()}
-
-    @runs
-    def scores(
-        self, source, y=None, *, companions=None, x=None, method=None, inputs=None, runtime: Where = None
-    ) -> Scores:
-        """The totals behind `score`, which add; `x`, and `y` of a data set, are names of its arrays, those in training
-        by default."""
-        rows = targets_of(source, y, companions, self.model.y_name, like=self.model.schema)
-        with self.snapshot.held() as snapshot, rows as (url, name):
-            data = datasets.open_new_rows(snapshot, url, x=x, y=name)
-            return datasets.scores(snapshot, data, method, inputs, runtime)
 
     def predict_joint(self, X) -> tuple[np.ndarray, np.ndarray]:
         """Mean (n,) and covariance (n, n) of the latent f at the rows of X (n, D), in original units."""
@@ -263,23 +243,6 @@ class GBCM:
     def sample(self, X, *, size, seed=0) -> np.ndarray:
         """Joint samples of the latent f at the rows of X (n, D): (size, n), in original units."""
         return in_memory.sample(self.snapshot, X, size=size, seed=seed, allowed_bytes=SerialRuntime().allowed_bytes)
-
-    @runs
-    def plot(
-        self, out, *, what=None, data=None, x=None, y=None, method=None, inputs=None, runtime: Where = None
-    ) -> str:
-        """Write a picture of what it has learned, or of how far it can be trusted; see `pictures.plot`."""
-        how = {"what": what, "data": data, "x": x, "y": y, "method": method, "inputs": inputs}
-        pictures = import_module(PICTURES)
-        return pictures.plot(Alone(self.snapshot), out, runtime, **how)
-
-    @runs
-    def report(
-        self, source, out, *, train=None, x=None, y=None, method=None, inputs=None, runtime: Where = None
-    ) -> dict:
-        """Write a page about predictions of a data set with targets; see `report.report`."""
-        how = {"train": train, "x": x, "y": y, "method": method, "inputs": inputs}
-        return import_module(REPORT).report(Alone(self.snapshot), source, out, runtime, **how)
 
     @runs
     def effective_parameters(self, *, runtime: Where = None) -> dict[str, float]:

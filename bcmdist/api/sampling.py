@@ -36,7 +36,7 @@ from bcmdist.model.kernels import Kernel, split_parameters
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.model import named_parameters, with_named
 from bcmdist.model.scaling import scaling_to_array
-from bcmdist.prediction.mixtures.tasks import CONTENTS
+from bcmdist.prediction.mixture import CONTENTS
 from bcmdist.runtime.interface import Runtime
 from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.runtime.threads import one_thread

@@ -8,18 +8,18 @@ import numpy as np
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import InvalidOption
 from bcmdist.model.likelihoods import OneProcess
-from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.joint import joint_latent, one_belief, sample_latent
 from bcmdist.prediction.new_rows import new_inputs, new_observations, new_variance
-from bcmdist.prediction.predictors import predictor_of
-from bcmdist.prediction.scored_rows import predict_rows, with_class_names
-from bcmdist.prediction.uncertain.input_uncertainty import InputUncertainty, chosen_way
+from bcmdist.prediction.predictive_model import CommitteeModel, PredictiveModel
+from bcmdist.prediction.row_predictor import RowPredictor
+from bcmdist.prediction.scored_rows import with_class_names
+from bcmdist.prediction.uncertain.input_uncertainty import InputUncertainty
 from bcmdist.runtime.threads import one_thread
 
 
 @one_thread()
 def predict(
-    snapshot: Snapshot, X, *, method, exposure=None, trials=None, quantiles=(), X_variance=None, inputs=None
+    model: PredictiveModel, X, *, method=None, exposure=None, trials=None, quantiles=(), X_variance=None, inputs=None
 ) -> dict[str, np.ndarray]:
     """Predictions at the rows of X (n, D), by the names of `GBCM.predict`.
 
@@ -27,11 +27,11 @@ def predict(
     ------
     InvalidData, InvalidDtype, InvalidOption
     """
-    kind = predictor_of(snapshot, method)
+    model.kind(method)
     refuse_certain(X_variance, inputs)
-    way = None if X_variance is None else chosen_way(kind, snapshot, inputs)
+    way = None if X_variance is None else model.way(method, inputs)
     how = {"exposure": exposure, "trials": trials, "quantiles": quantiles}
-    return predict_by(kind.of_snapshot(snapshot), X, X_variance=X_variance, way=way, **how)
+    return predict_by(model.predictor(method), X, X_variance=X_variance, way=way, **how)
 
 
 def refuse_certain(X_variance, inputs) -> None:
@@ -42,7 +42,7 @@ def refuse_certain(X_variance, inputs) -> None:
 
 @one_thread()
 def predict_by(
-    predictor: Predictor, X, *, exposure=None, trials=None, quantiles=(), X_variance=None, way=None
+    predictor: RowPredictor, X, *, exposure=None, trials=None, quantiles=(), X_variance=None, way=None
 ) -> dict[str, np.ndarray]:
     """As `predict`, by a predictor that is kept between calls; `way` to average over uncertain inputs, if they are."""
     model = predictor.model
@@ -55,7 +55,7 @@ def predict_by(
             f"{model.likelihood.name} model; correct or leave them out"
         )
     around = None if X_variance is None else InputUncertainty(new_variance(model, X_variance, len(X)), way)
-    return with_class_names(model, predict_rows(predictor, X, obs, tuple(quantiles), around))
+    return with_class_names(model, predictor.predict(X, obs, tuple(quantiles), around))
 
 
 @one_thread()
@@ -102,7 +102,7 @@ def sample_observations(snapshot: Snapshot, X, *, size, seed, allowed_bytes, exp
     how = {"size": size, "seed": rng, "allowed_bytes": allowed_bytes}
     f = sample_latent(model.shared, one_belief(model, snapshot.committee), model.scaling.inputs(inputs), **how)
     if likelihood.normal:
-        said = predict(snapshot, X, method="committee")
+        said = predict(CommitteeModel(snapshot), X, method="committee")
         noise = np.sqrt(said["observation_variance"] - said["variance"])
         return model.scaling.original("mean", f, units) + noise * rng.standard_normal(f.shape)
     obs = model.scaling.observations(new_observations(model, len(inputs), exposure=exposure), units)

@@ -15,7 +15,7 @@ from bcmdist.model.shared.belief import Belief
 from bcmdist.model.shared.fourier.belief import FourierBelief
 from bcmdist.model.shared.fourier.features import PREDICTED_ROWS
 from bcmdist.model.shared.interface import Shared
-from bcmdist.prediction.mixtures.normal_mixtures import mixture_moments
+from bcmdist.prediction.normal_mixtures import mixture_moments
 
 BLOCK_ROWS = 2048
 

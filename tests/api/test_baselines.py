@@ -16,7 +16,7 @@ def beside(model, test):
     data = training_data(model.snapshot, None)
     training = training_rows(model.snapshot, data, named="train")
     opened = datasets.open_new_rows(model.snapshot, test, y="y")
-    rows = datasets.judged(model.snapshot, opened, None, SerialRuntime(), most=10**6)
+    rows = datasets.judged(model.predictive, opened, None, SerialRuntime(), most=10**6)
     return baselines(model.snapshot, training, rows)
 
 

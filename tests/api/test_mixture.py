@@ -33,14 +33,14 @@ from bcmdist.learning.evidence.objectives import LocalObjective
 from bcmdist.learning.sampling.chains import load_chains, mixing, mixing_advice
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import Gaussian
-from bcmdist.prediction.mixtures.normal_mixtures import (
+from bcmdist.prediction.mixture import CONTENTS, references
+from bcmdist.prediction.normal_mixtures import (
     mixture_cdf,
     mixture_crps,
     mixture_log_density,
     mixture_moments,
     mixture_quantile,
 )
-from bcmdist.prediction.mixtures.tasks import CONTENTS, references
 from bcmdist.runtime.serial import SerialRuntime
 
 pytestmark = pytest.mark.slow
@@ -110,7 +110,7 @@ def test_crps_is_that_of_scoringrules(rng):
 def test_crps_does_not_depend_on_the_rows_held_at_a_time(rng, monkeypatch):
     m, s, y = rng.standard_normal((3, 10)), rng.uniform(0.2, 1.5, (3, 10)), rng.standard_normal(10)
     whole = mixture_crps(m, s, y)
-    monkeypatch.setattr("bcmdist.prediction.mixtures.normal_mixtures.PAIRS_AT_A_TIME", 20)
+    monkeypatch.setattr("bcmdist.prediction.normal_mixtures.PAIRS_AT_A_TIME", 20)
     np.testing.assert_allclose(mixture_crps(m, s, y), whole, rtol=1e-14)
 
 
@@ -171,7 +171,7 @@ def test_what_cannot_be_mixed_is_refused(make_data, rng, pair):
     counts = GBCM.fit(path, Settings(task="counts", kernel="se", query=10, learn=False))
     with pytest.raises(InvalidOption, match=r"expected a gaussian or a class likelihood, got \w+; fit a single GBCM"):
         Mixture([counts])
-    with pytest.raises(InvalidData, match=r"expected shape \(n, 2\)"):
+    with pytest.raises(InvalidData, match="expected 2 columns in X, as in training, got 1"):
         Mixture(pair).score(path)
 
 
@@ -188,6 +188,11 @@ def test_predictions_in_a_store_are_those_of_predict(kind, request, make_data, t
     for name, value in expected.items():
         np.testing.assert_allclose(group[name][:], value, rtol=1e-9, atol=1e-12)
     assert [url for url, _ in group.attrs["members"]] == [member.url for member in mixture.members]
+
+
+def test_rows_in_memory_are_scored_as_those_of_a_data_set(pair, data):
+    X, y = (zarr.open_group(data, mode="r")[name][:] for name in ("X", "y"))
+    assert Mixture(pair).score(X, y)["mnlp"] == pytest.approx(Mixture(pair).score(data)["mnlp"], rel=1e-12)
 
 
 def test_coverage_is_counted_in_the_mixture_itself(pair, data):

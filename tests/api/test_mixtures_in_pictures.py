@@ -9,7 +9,6 @@ import zarr
 from click.testing import CliRunner
 
 from bcmdist import GBCM, HMC, SerialRuntime, Settings
-from bcmdist.api.examined import Alone
 from bcmdist.api.mixture import Mixture
 from bcmdist.api.pictures.pictures import PICTURES, subject_of
 from bcmdist.api.relevance import lengthscales
@@ -53,12 +52,12 @@ def test_a_mixture_is_drawn_and_reported_on(task, rows, make_data, tmp_path):
     assert "the mixture of 2 committees, which count alike" in (tmp_path / "a.html").read_text()
 
 
-def test_a_mixture_of_one_is_examined_as_that_one(rows, make_data):
+def test_a_mixture_of_one_is_reported_on_as_that_one(rows, make_data):
     """Of rows left as they are, and of shuffled ones; predictions differ by rounding only."""
     X, f = rows
     path = make_data(X=X, y=f)
     one = GBCM.fit(path, Settings(**QUICK))
-    subjects = [subject_of(of, SerialRuntime(), data=path) for of in (Alone(one.snapshot), Mixture([one]))]
+    subjects = [subject_of(of, SerialRuntime(), data=path) for of in (one, Mixture([one]))]
     (a, b), (lost, again) = (one.judged.columns for one in subjects), (one.losses() for one in subjects)
     for name in set(a) & set(b):
         np.testing.assert_allclose(a[name], b[name], rtol=1e-6, atol=1e-9, err_msg=name)
@@ -115,10 +114,10 @@ def test_uncertain_inputs_are_averaged_over_in_reports_too(rows, make_data, tmp_
     path = make_data(X=X, y=f)
     gbcm = GBCM.fit(path, Settings(**QUICK))
     zarr.open_group(path, mode="r+").create_array("X_variance", data=np.full(X.shape, 0.1), chunks=(50, 2))
-    subject = subject_of(Alone(gbcm.snapshot), SerialRuntime(), data=path)
+    subject = subject_of(gbcm, SerialRuntime(), data=path)
     rows = subject.judged
     assert rows.around is not None
-    unchanged = Alone(gbcm.snapshot).judged_again([rows[:50], rows[50:]], subject.method)
+    unchanged = gbcm.predictive.predictor(subject.method).score_each([rows[:50], rows[50:]])
     found = np.concatenate([one.columns["log_density"] for one in unchanged])
     np.testing.assert_allclose(found, rows.columns["log_density"], rtol=1e-9)  # as they were, uncertain inputs and all
     for way in ("taylor", "exact"):

@@ -5,7 +5,6 @@ import pytest
 from click.testing import CliRunner
 
 from bcmdist import GBCM, SerialRuntime, Settings, partitions
-from bcmdist.api.examined import Alone
 from bcmdist.api.pictures import curves, paper, scores
 from bcmdist.api.pictures.pictures import PICTURES, subject_of
 from bcmdist.api.relevance import lengthscales
@@ -144,7 +143,7 @@ def test_an_input_that_says_nothing_loses_nothing(rng, make_data):
     path = make_data(X=X, y=np.sin(2 * X[:, 0]) + 0.3 * X[:, 1] + 0.1 * rng.standard_normal(300))
     given = {"kernel.lengthscale": [0.7, 3.0, 1e4], "likelihood.noise_variance": 0.02}
     gbcm = GBCM.fit(path, Settings(**QUICK | {"query": 60}, set=given))
-    subject = subject_of(Alone(gbcm.snapshot), SerialRuntime(), data=path)
+    subject = subject_of(gbcm, SerialRuntime(), data=path)
     found = subject.losses()
     assert found.mean[0] > found.mean[1] > 0.2
     assert abs(found.mean[2]) < 1e-3  # so long a lengthscale sees nothing of it

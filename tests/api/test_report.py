@@ -10,7 +10,6 @@ import pytest
 from click.testing import CliRunner
 
 from bcmdist import GBCM, Settings
-from bcmdist.api.examined import Alone
 from bcmdist.api.report import page, remarks
 from bcmdist.api.report.report import report
 from bcmdist.api.report.tables import groups
@@ -164,20 +163,20 @@ def test_what_cannot_be_written_is_refused_before_any_work(parts, tmp_path, monk
     model = GBCM.fit(train, Settings(**QUICK))
     monkeypatch.setattr("bcmdist.api.report.report.subject_of", None)  # no work
     with pytest.raises(InvalidOption, match=r"report: expected a file whose name ends in .html, got .*\.pdf"):
-        report(Alone(model.snapshot), test, tmp_path / "a.pdf", None)
+        report(model, test, tmp_path / "a.pdf", None)
     with pytest.raises(InvalidOption, match=r"report: expected a directory at .*, found none; make it"):
-        report(Alone(model.snapshot), test, tmp_path / "no" / "a.html", None)
+        report(model, test, tmp_path / "no" / "a.html", None)
     with pytest.raises(DataNotFound):
-        report(Alone(model.snapshot), tmp_path / "none.zarr", tmp_path / "a.html", None)
+        report(model, tmp_path / "none.zarr", tmp_path / "a.html", None)
     with pytest.raises(InvalidOption, match="method: expected"):
-        report(Alone(model.snapshot), test, tmp_path / "a.html", None, method="local")
+        report(model, test, tmp_path / "a.html", None, method="local")
     narrow = tmp_path / "narrow.zarr"
     write_dataset(narrow, {"X": np.zeros((9, 2)), "y": np.zeros(9)})
     with pytest.raises(InvalidData, match="expected 3 columns"):
-        report(Alone(model.snapshot), narrow, tmp_path / "a.html", None)
+        report(model, narrow, tmp_path / "a.html", None)
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtra, match=r"pip install 'bcmdist\[plot\]'"):
-        report(Alone(model.snapshot), test, tmp_path / "a.html", None)
+        report(model, test, tmp_path / "a.html", None)
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from bcmdist.app.service.app import make_app
 from bcmdist.app.service.asking import Question
 from bcmdist.app.service.large import MOST_WAITING, SMALL_BYTES, LargeRequests, Visit
 from bcmdist.app.service.limits import Limits
-from bcmdist.app.service.loaded import OneCommittee
+from bcmdist.app.service.loaded import Loaded
 from bcmdist.data.arrow import MEDIA_TYPE, read_table
 from bcmdist.errors import InvalidData
 
@@ -71,13 +71,13 @@ def test_a_question_in_pieces_has_its_companions_with_it():
 
 
 def test_one_commit_answers_all_pieces(models, monkeypatch):
-    seen, predict = set(), OneCommittee.predict
+    seen, predict = set(), Loaded.predict
 
     def noted(self, X, **how):
         seen.add((id(self), len(X)))
         return predict(self, X, **how)
 
-    monkeypatch.setattr(OneCommittee, "predict", noted)
+    monkeypatch.setattr(Loaded, "predict", noted)
     with asked(models) as client:
         assert client.post(URL, json={"X": points(9000).tolist()}).status_code == 200
     assert {rows for _, rows in seen} == {4096, 808}
@@ -85,7 +85,7 @@ def test_one_commit_answers_all_pieces(models, monkeypatch):
 
 
 def test_what_nobody_waits_for_is_not_computed_on(models, monkeypatch):
-    seen, predict = [], OneCommittee.predict
+    seen, predict = [], Loaded.predict
 
     def noted(self, X, **how):
         seen.append(len(X))
@@ -97,7 +97,7 @@ def test_what_nobody_waits_for_is_not_computed_on(models, monkeypatch):
         sent.append(1)
         return {"type": "http.request", "body": body} if len(sent) == 1 else {"type": "http.disconnect"}
 
-    monkeypatch.setattr(OneCommittee, "predict", noted)
+    monkeypatch.setattr(Loaded, "predict", noted)
     with asked(models) as client:
         status, _ = client._run(ask(client, receive, {}))
     assert (status, seen) == (408, [])
@@ -164,7 +164,7 @@ def test_others_are_answered_while_a_large_body_is_read(models, monkeypatch):
 @pytest.mark.parametrize("what", ["predict", "rows"])
 def test_small_requests_do_not_wait_for_large_ones(models, monkeypatch, what):
     """While three large ones compute, whatever they do."""
-    going, go_on, predict = threading.Semaphore(0), threading.Event(), OneCommittee.predict
+    going, go_on, predict = threading.Semaphore(0), threading.Event(), Loaded.predict
 
     def held(self, X, **how):
         if len(X) > 1000:
@@ -189,7 +189,7 @@ def test_small_requests_do_not_wait_for_large_ones(models, monkeypatch, what):
             answers = await asyncio.gather(*tasks)
         return small.status_code, {one.status_code for one in answers}
 
-    monkeypatch.setattr(OneCommittee, "predict", held)
+    monkeypatch.setattr(Loaded, "predict", held)
     with asked(models) as client:
         assert client._run(run(client)) == (200, {200})
 

@@ -10,7 +10,7 @@ from services import asked, fitted, new_rows, send
 from bcmdist import GBCM, Mixture, Settings
 from bcmdist.app.service.bodies import Way
 from bcmdist.app.service.limits import Limits
-from bcmdist.app.service.loaded import Members
+from bcmdist.app.service.loaded import Loaded
 from bcmdist.data.arrow import MEDIA_TYPE, write_table
 from bcmdist.data.writing import write_dataset
 from bcmdist.prediction.uncertain.input_uncertainty import WAYS
@@ -70,7 +70,7 @@ def test_local_experts_average_over_draws(models):
 def test_mixtures_average_over_them(models):
     mixture = Mixture([GBCM.load(models / "wave")] * 2)
     how = {"X_variance": VARIANCE, "inputs": "taylor"}
-    method, said = Members(mixture).predict(X, method=None, quantiles=(0.9,), **how)
+    method, said = Loaded(mixture).predict(X, method=None, quantiles=(0.9,), **how)
     assert method == "committee"
     for name, values in mixture.predict(X, quantiles=(0.9,), **how).items():
         np.testing.assert_array_equal(said[name], values)

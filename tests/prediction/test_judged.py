@@ -7,8 +7,7 @@ from bcmdist import GBCM, SerialRuntime, Settings
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
 from bcmdist.prediction import datasets
-from bcmdist.prediction.predictors import PREDICTORS
-from bcmdist.prediction.scored_rows import ScoredRows
+from bcmdist.prediction.partition_tasks import ScoredRows
 from bcmdist.prediction.scoring.judged import nothing
 
 QUICK = {"learn": False, "kernel": "se", "query": 20, "rows_per_expert": 60}
@@ -16,7 +15,7 @@ QUICK = {"learn": False, "kernel": "se", "query": 20, "rows_per_expert": 60}
 
 def judged(model, path, most=10**6):
     data = datasets.open_new_rows(model.snapshot, path, y="y")
-    return datasets.judged(model.snapshot, data, model.chosen_method(), SerialRuntime(), most=most)
+    return datasets.judged(model.predictive, data, model.chosen_method(), SerialRuntime(), most=most)
 
 
 @pytest.mark.slow
@@ -57,7 +56,7 @@ def test_some_rows_are_the_same_of_any_partitioning(wave):
     path, *_ = wave
     model = GBCM.fit(path, Settings(**QUICK))
     data = open_data(path)
-    task = ScoredRows(model.snapshot.reference, PREDICTORS["committee"], share=0.25)
+    task = ScoredRows(model.predictive.stored("committee"), share=0.25)
     found = [SerialRuntime().sum(task, partitions(data, size), label="judge") for size in (50, 120, 240)]
     assert 30 <= len(found[0]) <= 90  # 60 expected, 6.7 standard deviation
     for other in found[1:]:
@@ -80,7 +79,7 @@ def test_a_cluster_gives_the_same_rows(wave, cluster):
     path, *_ = wave
     model = GBCM.fit(path, Settings(**QUICK))
     data = datasets.open_new_rows(model.snapshot, path, y="y")
-    found = datasets.judged(model.snapshot, data, None, cluster, most=100)
+    found = datasets.judged(model.predictive, data, None, cluster, most=100)
     here = judged(model, path, most=100)
     np.testing.assert_array_equal(found.number, here.number)
     # workers multiply matrices with other numbers of threads: rounding only

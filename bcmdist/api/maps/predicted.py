@@ -12,8 +12,8 @@ from bcmdist.data.tables.coding import Coding, plain
 from bcmdist.data.tables.grids import column_of
 from bcmdist.errors import InvalidOption
 from bcmdist.prediction.in_memory import predict_by
-from bcmdist.prediction.interface import Predictor
-from bcmdist.prediction.predictors import PREDICTORS
+from bcmdist.prediction.predictive_model import CommitteeModel
+from bcmdist.prediction.row_predictor import RowPredictor
 
 # Cells that are predicted in one go: as many as a chunk of other predictions has.
 PIECE_CELLS = 8192
@@ -82,8 +82,8 @@ class BlockPredictor:
         return f"bcmdist {__version__}, commit {self.snapshot.commit} of the model, method {self.method}"
 
     @cached_property
-    def _predictor(self) -> Predictor:
-        return PREDICTORS[self.method].of_snapshot(self.snapshot)
+    def _predictor(self) -> RowPredictor:
+        return CommitteeModel(self.snapshot).predictor(self.method)
 
     def __call__(self, wanted, *values) -> tuple[np.ndarray, ...]:
         """The outputs, each (..., k), at the cells of `wanted` (...) that are true and of which all inputs are there;

@@ -80,7 +80,7 @@ def plane(subject: Subject) -> Any:
     a, b = (np.linspace(low[k], high[k], CELLS) for k in axes_of)
     X = np.tile(_typical(model), (CELLS * CELLS, 1))
     X[:, axes_of] = np.column_stack([v.ravel() for v in np.meshgrid(a, b)])
-    said = subject.of.predicted(X, subject.method)
+    said = subject.predicted(X)
     fields = _classes(model, said) if "label" in said else _numbers(model, said)
     names = paper.shortened(column_names(model))
     full = column_names(model)
@@ -129,7 +129,7 @@ def _classes(model, said):
 
 def _curve(subject, x):
     model = subject.snapshot.model
-    said = subject.of.predicted(x[:, None], subject.method)
+    said = subject.predicted(x[:, None])
     name = paper.shortened(column_names(model))[0]
     figure, axes = paper.sheet(
         f"Predictions of {target_name(subject)} along {column_names(model)[0]}", width=7.0, height=4.2

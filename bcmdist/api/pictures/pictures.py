@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bcmdist.api.examined import Examined
+from bcmdist.api.facade import Facade
 from bcmdist.api.pictures import commits, inputs, paper, residuals, scores
 from bcmdist.api.pictures.curves import drift
 from bcmdist.api.pictures.subject import Subject
 from bcmdist.errors import InvalidOption
 from bcmdist.prediction.arrivals.drift import arrivals
+from bcmdist.prediction.datasets import judged, open_scored_rows
 from bcmdist.runtime.interface import Runtime
 from bcmdist.runtime.threads import one_thread
 
@@ -62,7 +63,7 @@ PICTURES = {
 
 
 @one_thread()
-def plot(of: Examined, out, runtime: Runtime, *, what=None, data=None, x=None, y=None, method=None, inputs=None) -> str:
+def plot(of: Facade, out, runtime: Runtime, *, what=None, data=None, x=None, y=None, method=None, inputs=None) -> str:
     """Write a picture; which it is.
 
     Parameters
@@ -85,7 +86,7 @@ def plot(of: Examined, out, runtime: Runtime, *, what=None, data=None, x=None, y
     return what
 
 
-def refused(what, data, out, *, of: Examined) -> str:
+def refused(what, data, out, *, of: Facade) -> str:
     """The picture that is wanted; `InvalidOption` or `MissingExtra` before anything is read."""
     what = what or ("relevance" if data is None else "calibration")
     if what not in PICTURES:
@@ -95,20 +96,22 @@ def refused(what, data, out, *, of: Examined) -> str:
         raise InvalidOption(
             f"--what {what}: expected a data set with targets, which shows {kind.text}; give --data TEST.zarr"
         )
-    if kind.of_one and of.several > 1:
+    if kind.of_one and (several := of.predictive.several) > 1:
         raise InvalidOption(
             f"--what {what}: expected a committee that hears rows piece by piece, {of.url} holds a mixture of "
-            f"{of.several} sampled ones, which stays as it is; name one of its members/, or choose another picture"
+            f"{several} sampled ones, which stays as it is; name one of its members/, or choose another picture"
         )
     paper.check(out)
     return what
 
 
-def subject_of(of: Examined, runtime: Runtime, *, data=None, x=None, y=None, method=None, inputs=None) -> Subject:
+def subject_of(of: Facade, runtime: Runtime, *, data=None, x=None, y=None, method=None, inputs=None) -> Subject:
     """A model and, where data are given, their rows beside its predictions."""
     method = of.chosen_method(method)
+    model = of.predictive
     if data is None:
-        return Subject(of, of.first(), method)
-    opened = of.opened(data, x=x, y=y, method=method, inputs=inputs)
-    rows = of.judged(opened, runtime, method=method, inputs=inputs, most=MOST_ROWS)
-    return Subject(of, of.first(), method, rows, str(data).rstrip("/").rpartition("/")[2], opened.rows)
+        return Subject(of, model.snapshot, method)
+    opened = open_scored_rows(model, data, x=x, y=y, method=method, inputs=inputs)
+    with model.held():
+        rows = judged(model, opened, method, runtime, most=MOST_ROWS, inputs=inputs)
+    return Subject(of, model.snapshot, method, rows, str(data).rstrip("/").rpartition("/")[2], opened.rows)

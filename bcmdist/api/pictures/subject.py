@@ -1,11 +1,13 @@
 """What a picture is of: a model at one commit, and rows with targets where they are given."""
 
-import functools
 from dataclasses import dataclass
 
-from bcmdist.api.examined import Examined
+import numpy as np
+
+from bcmdist.api.facade import Facade
 from bcmdist.api.relevance import Losses, features, shuffled_losses
 from bcmdist.committee.snapshot import Snapshot
+from bcmdist.prediction.in_memory import predict
 from bcmdist.prediction.predictors import PREDICTORS
 from bcmdist.prediction.scoring.judged import Judged
 
@@ -18,7 +20,7 @@ SHUFFLED_ROWS, SHUFFLED_LOCALLY = 60_000, 3_000
 class Subject:
     """A model, how it predicts, and rows beside its predictions."""
 
-    of: Examined
+    of: Facade
     snapshot: Snapshot
     """the committee, or one of several that are averaged over"""
     method: str
@@ -36,6 +38,15 @@ class Subject:
         return self.rows
 
     @property
+    def several(self) -> int:
+        """How many committees are averaged over."""
+        return self.of.predictive.several
+
+    def predicted(self, X) -> dict[str, np.ndarray]:
+        """Predictions at the rows of X (n, D), as `GBCM.predict`."""
+        return predict(self.of.predictive, X, method=self.method)
+
+    @property
     def told(self) -> str:
         """Which rows these are, in words."""
         count = 0 if self.rows is None else len(self.rows)
@@ -45,12 +56,12 @@ class Subject:
     @property
     def averaged(self) -> str:
         """What lengthscales are of a mixture, in words; nothing of a single committee."""
-        return f"Lengthscales are geometric means over {self.of.several} committees." if self.of.several > 1 else ""
+        return f"Lengthscales are geometric means over {self.several} committees." if self.several > 1 else ""
 
     def losses(self) -> Losses:
         """What predictions of the rows lose when a column is shuffled."""
-        most = SHUFFLED_LOCALLY if PREDICTORS[self.method].in_cells else SHUFFLED_ROWS // self.of.several
-        again = functools.partial(self.of.judged_again, method=self.method)
+        most = SHUFFLED_LOCALLY if PREDICTORS[self.method].in_cells else SHUFFLED_ROWS // self.several
+        again = self.of.predictive.predictor(self.method).score_each
         return shuffled_losses(again, features(self.snapshot.model), self.judged, most=most)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from bcmdist import __version__
-from bcmdist.api.examined import Examined
+from bcmdist.api.facade import Facade
 from bcmdist.api.pictures import inputs as pictured
 from bcmdist.api.pictures import paper, residuals, scores
 from bcmdist.api.pictures.pictures import subject_of
@@ -23,6 +23,7 @@ from bcmdist.api.report.baselines import baselines, training_data, training_rows
 from bcmdist.api.report.tables import by_deviation, worst_rows
 from bcmdist.data.tables.origin import of_one_file
 from bcmdist.errors import InvalidOption
+from bcmdist.prediction.datasets import open_scored_rows
 from bcmdist.prediction.scoring.verdicts import verdict
 from bcmdist.runtime.interface import Runtime
 from bcmdist.runtime.threads import one_thread
@@ -57,9 +58,7 @@ class Found:
 
 
 @one_thread()
-def report(
-    of: Examined, source, out, runtime: Runtime, *, train=None, x=None, y=None, method=None, inputs=None
-) -> dict:
+def report(of: Facade, source, out, runtime: Runtime, *, train=None, x=None, y=None, method=None, inputs=None) -> dict:
     """Write a page about predictions of a data set with targets; its figures, JSON-ready.
 
     Parameters
@@ -97,18 +96,18 @@ def report(
     }
 
 
-def refuse(of: Examined, source, out, *, train=None, x=None, y=None, method=None, inputs=None) -> None:
+def refuse(of: Facade, source, out, *, train=None, x=None, y=None, method=None, inputs=None) -> None:
     """Refuse what can be refused before any work; see `report`."""
     paper.available()
     if Path(out).suffix.lower() not in ENDINGS or "://" in str(out):
         raise InvalidOption(f"report: expected a file whose name ends in .html, got {out}; choose another --out")
     if not Path(out).absolute().parent.is_dir():
         raise InvalidOption(f"report: expected a directory at {Path(out).absolute().parent}, found none; make it")
-    of.opened(source, x=x, y=y, method=of.chosen_method(method), inputs=inputs)
-    training_data(of.first(), train)
+    open_scored_rows(of.predictive, source, x=x, y=y, method=method, inputs=inputs)
+    training_data(of.predictive.snapshot, train)
 
 
-def found_of(of: Examined, source, runtime: Runtime, *, train=None, x=None, y=None, method=None, inputs=None) -> Found:
+def found_of(of: Facade, source, runtime: Runtime, *, train=None, x=None, y=None, method=None, inputs=None) -> Found:
     """What there is to tell; as `report`."""
     subject = subject_of(of, runtime, data=source, x=x, y=y, method=method, inputs=inputs)
     rows, snapshot = subject.judged, subject.snapshot
@@ -188,7 +187,7 @@ DISCRETE = (
 
 def _head(found):
     snapshot, subject = found.subject.snapshot, found.subject
-    model, many = snapshot.model, subject.of.several
+    model, many = snapshot.model, subject.several
     judge = f"commit {snapshot.commit}" if many == 1 else f"the mixture of {many} committees, which count alike,"
     return (
         f"{subject.told}, judged by {judge} of {subject.of.url}: {snapshot.committee.total.rows:,} rows "

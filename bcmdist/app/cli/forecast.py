@@ -47,7 +47,7 @@ def forecast(model, data, steps, out, csv_safe, ahead, id, method, inputs, seed,
     """
     from bcmdist.api.forecasts import forecast_table, refuse_forecast, write_forecast  # quick start
     from bcmdist.api.gbcm import GBCM
-    from bcmdist.api.opened import refuse_mixture
+    from bcmdist.api.mixture import refuse_mixture
 
     refuse_mixture(model, "forecast")
     with GBCM.held(model) as gbcm:

@@ -39,7 +39,7 @@ def info(model, commit, history, ledger, p_eff_data, calibration, picture, as_js
     Example: bcmdist info model --json
     """
     from bcmdist.api.gbcm import GBCM  # quick start
-    from bcmdist.api.opened import refuse_mixture
+    from bcmdist.api.mixture import refuse_mixture
     from bcmdist.api.pictures import curves, paper
     from bcmdist.prediction.arrivals import drift
 

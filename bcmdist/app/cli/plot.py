@@ -40,16 +40,17 @@ def plot(model, out, what, data, method, inputs, x, y, unseen, make_runtime, as_
     Example: bcmdist plot model --what residuals --data test.zarr --out residuals.png
     """
     from bcmdist.api.imported import scored  # quick start
-    from bcmdist.api.opened import examined
+    from bcmdist.api.opened import opened
     from bcmdist.api.pictures.pictures import plot as drawn
     from bcmdist.api.pictures.pictures import refused
+    from bcmdist.prediction.datasets import open_scored_rows
 
-    with examined(model) as of:
+    with opened(model) as of:
         what = refused(what, data, out or "picture.png", of=of)
         out = out or f"{what}.png"
-        with scored(of.first().model, model, data, x=x, y=y, unseen=unseen) as (rows, names):
+        with scored(of.predictive.snapshot.model, model, data, x=x, y=y, unseen=unseen) as (rows, names):
             if rows is not None:
-                of.opened(rows, **names, method=method, inputs=inputs)
+                open_scored_rows(of.predictive, rows, **names, method=method, inputs=inputs)
             with make_runtime() as runtime:
                 drawn(of, out, runtime, what=what, data=rows, method=method, inputs=inputs, **names)
     return report({"what": what, "picture": out}, as_json)

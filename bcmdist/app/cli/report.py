@@ -25,18 +25,17 @@ def report(out, train, make_runtime, as_json, **options) -> dict:
     """
     asked = request_of(ScoreRequest, options)
     from bcmdist.api.imported import scored  # quick start
-    from bcmdist.api.opened import examined
+    from bcmdist.api.opened import opened
     from bcmdist.api.report.report import refuse
     from bcmdist.api.report.report import report as written
 
-    with (
-        examined(asked.model) as of,
-        scored(of.first().model, asked.model, asked.data, x=asked.x, y=asked.y, unseen=asked.unseen) as (data, names),
-    ):
-        how = {"train": train, "method": asked.method, "inputs": asked.inputs, **names}
-        refuse(of, data, out, **how)
-        with make_runtime() as runtime:
-            figures = written(of, data, out, runtime, **how)
+    with opened(asked.model) as of:
+        names = {"x": asked.x, "y": asked.y, "unseen": asked.unseen}
+        with scored(of.predictive.snapshot.model, asked.model, asked.data, **names) as (data, names):
+            how = {"train": train, "method": asked.method, "inputs": asked.inputs, **names}
+            refuse(of, data, out, **how)
+            with make_runtime() as runtime:
+                figures = written(of, data, out, runtime, **how)
     shown = {name: figures[name] for name in ("report", "rows", "method", "learned_from")}
     words = {f"remark {number}": said for number, said in enumerate(figures["remarks"], start=1)}
     return output.report(figures, as_json, shown | words)

@@ -20,7 +20,7 @@ def forget(model, keys, make_runtime, as_json) -> dict:
     """
     start = time.perf_counter()
     from bcmdist.api.gbcm import GBCM  # quick start
-    from bcmdist.api.opened import refuse_mixture
+    from bcmdist.api.mixture import refuse_mixture
 
     refuse_mixture(model, "forget")
     with make_runtime() as runtime, GBCM.held(model) as before:
@@ -46,7 +46,7 @@ def merge(model_a, model_b, model, make_runtime, as_json) -> dict:
     Example: bcmdist merge north south --model both
     """
     from bcmdist.api.gbcm import GBCM  # quick start
-    from bcmdist.api.opened import refuse_mixture
+    from bcmdist.api.mixture import refuse_mixture
 
     for one in (model_a, model_b):
         refuse_mixture(one, "merge")
@@ -65,7 +65,7 @@ def prune(model, keep, as_json) -> dict:
 
     Example: bcmdist prune model --keep 10
     """
-    from bcmdist.api.opened import refuse_mixture  # quick start
+    from bcmdist.api.mixture import refuse_mixture  # quick start
     from bcmdist.storage.commits import open_store
 
     refuse_mixture(model, "prune")

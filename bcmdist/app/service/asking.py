@@ -123,7 +123,7 @@ def question_of(
     if X_variance is not None:
         refuse_many(len(X), most_rows // load(1, uncertain=True), "whose inputs are uncertain ")
     with served.using() as loaded:
-        model = loaded.member.model
+        model = loaded.snapshot.model
         order = taken_columns(model, X, columns)
         points = new_inputs(model, table(X)[:, order])
     variance = None if X_variance is None else _taken(checked_variance(X_variance, len(X), len(X[0])), order)
@@ -234,7 +234,7 @@ def submit(served: Served, key: str, asked: NewRows, *, most_rows: int) -> tuple
     """Keep rows, and let a model hear them; as `Served.submit`."""
     refuse_many(len(asked.X), most_rows)
     with served.using() as loaded:
-        order = taken_columns(loaded.member.model, asked.X, asked.columns)
+        order = taken_columns(loaded.snapshot.model, asked.X, asked.columns)
     X = table(asked.X)[:, order]
     given = {name: getattr(asked, name) for name in ("weight", "exposure", "trials", "event")}
     for name, column in {"y": asked.y, **given}.items():

@@ -76,12 +76,12 @@ class Board:
 def _brief(served: Served) -> dict:
     lag = served.behind()
     with served.using() as loaded:
-        member = loaded.member
+        snapshot = loaded.snapshot
         return {
             "commit": loaded.state,
-            "rows": member.committee.total.rows,
-            "inputs": member.model.inputs,
-            "likelihood": member.model.likelihood.name,
+            "rows": snapshot.committee.total.rows,
+            "inputs": snapshot.model.inputs,
+            "likelihood": snapshot.model.likelihood.name,
             "waiting_rows": served.writer.waiting,
             "lag": lag | {"seconds": None if lag["seconds"] is None else round(lag["seconds"], 1)},
             "dead_ingesters": served.dead_ingesters,

@@ -15,12 +15,12 @@ from typing import TypeVar
 
 from bcmdist.api.gbcm import GBCM
 from bcmdist.app.service.inbox import Inbox, Received
-from bcmdist.app.service.loaded import Loaded, OneCommittee, hold, load, newest_version
+from bcmdist.app.service.loaded import Loaded, hold, load, newest_version
 from bcmdist.app.service.writer import Writer, not_served
 from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.data.partition import Partition
 from bcmdist.data.sources.delivery import Delivery
-from bcmdist.errors import BcmdistError, CommitConflict
+from bcmdist.errors import BcmdistError, CommitConflict, InvalidOption
 from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.storage.commits import open_store
 from bcmdist.storage.heartbeats import BEAT_SECONDS, Heartbeat, heartbeats
@@ -229,7 +229,11 @@ class Served:
     def sweep(self, days: float) -> int:
         """Remove kept rows that the model does not need, as `Inbox.sweep`; how many files."""
         with self.using() as loaded:
-            return self.inbox.sweep(loaded.committee, days) if isinstance(loaded, OneCommittee) else 0
+            try:
+                gbcm = loaded.committee
+            except InvalidOption:  # a mixture, which absorbs no rows
+                return 0
+            return self.inbox.sweep(gbcm, days)
 
     def close(self) -> None:
         """Commit what waits, and let go of the model."""

@@ -70,8 +70,8 @@ class Service:
         """Figures of `bcmdist info`, but for places."""
         served = self.catalogue[name]
         with served.using() as loaded:
-            known = of_figures(loaded.fitted.info(), loaded.member.ledger)
-            known["categorical"] = loaded.member.model.likelihood.categorical
+            known = of_figures(loaded.fitted.info(), loaded.snapshot.ledger)
+            known["categorical"] = loaded.snapshot.model.likelihood.categorical
         behind = {"waiting_rows": served.writer.waiting, "lag": served.behind()}
         ingesters = [{"alive": one.alive, "seconds": one.seconds} for one in served.ingesters]
         return finite(known | {"model": name, **behind, "ingesters": ingesters, "renewed": served.heard_at})
@@ -116,9 +116,9 @@ class Service:
             behind = served.behind()
             with served.using() as loaded:
                 values = {
-                    "bcmdist_model_rows": loaded.member.committee.total.rows,
-                    "bcmdist_model_partitions": len(loaded.member.ledger),
-                    "bcmdist_model_commit": loaded.member.commit,
+                    "bcmdist_model_rows": loaded.snapshot.committee.total.rows,
+                    "bcmdist_model_partitions": len(loaded.snapshot.ledger),
+                    "bcmdist_model_commit": loaded.snapshot.commit,
                     "bcmdist_model_waiting_rows": served.writer.waiting,
                     "bcmdist_model_lag_rows": behind["rows"],
                     "bcmdist_model_lag_seconds": behind["seconds"],

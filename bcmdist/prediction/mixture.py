@@ -1,0 +1,253 @@
+"""A mixture: predictions averaged over several committees, its members.
+
+    p(y | x) = 1/K sum_k p_k(y | x)
+
+of members' normal distributions or class probabilities. Members are loaded one after the other.
+"""
+
+import contextlib
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, overload
+
+import numpy as np
+
+from bcmdist.committee.snapshot import Snapshot
+from bcmdist.errors import InvalidOption, ModelDamaged
+from bcmdist.model.model import Model
+from bcmdist.prediction.fitted import Fitted
+from bcmdist.prediction.interface import Predictor
+from bcmdist.prediction.normal_mixtures import (
+    mixture_cdf,
+    mixture_crps,
+    mixture_log_density,
+    mixture_moments,
+    mixture_quantile,
+)
+from bcmdist.prediction.predictive_model import PredictiveModel
+from bcmdist.prediction.predictors import chosen_method
+from bcmdist.prediction.row_predictor import RowPredictor, StoredPredictor
+from bcmdist.prediction.scored_rows import predict_rows
+from bcmdist.prediction.scoring.judged import Judged
+from bcmdist.prediction.scoring.pit import Places
+from bcmdist.prediction.uncertain.input_uncertainty import chosen_way
+from bcmdist.storage.commits import MIXTURE as CONTENTS
+from bcmdist.storage.commits import Reference, record_digest
+from bcmdist.storage.locate import open_storage
+
+# The interval predictions report.
+LOW, HIGH = 0.025, 0.975
+# What a mixture needs of its members.
+MIXED = ("mean", "variance", "observation_mean", "observation_variance", "probability")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Where a mixture's list of members (`CONTENTS`) is stored, and its SHA-256; tasks carry it for many references."""
+
+    url: str
+    digest: str
+
+
+Members = Contents | tuple[Reference, ...]
+"""The commits of a mixture's members; by value for a few, since a task stays below 10 kB"""
+
+
+@functools.lru_cache(maxsize=2)
+def references(members: Members) -> tuple[Reference, ...]:
+    """References of a mixture's members.
+
+    Raises
+    ------
+    ModelDamaged
+    """
+    if isinstance(members, tuple):
+        return members
+    text = open_storage(members.url).get(CONTENTS)
+    if (found := hashlib.sha256(text).hexdigest()) != members.digest:
+        raise ModelDamaged(
+            f"{members.url}: expected {CONTENTS} {members.digest[:12]}, found {found[:12]}; this machine sees another "
+            "mixture under the same path: use a shared one"
+        )
+    return tuple(Reference(f"{members.url}/{name}", *rest) for name, *rest in json.loads(text))
+
+
+class LazySequence(Sequence[T]):
+    """A sequence whose items are made when they are asked for, and not kept."""
+
+    def __init__(self, load: Callable[[Any], T], stored: Sequence):
+        self.load, self.stored = load, stored
+
+    def __len__(self):
+        return len(self.stored)
+
+    @overload
+    def __getitem__(self, k: int) -> T: ...
+    @overload
+    def __getitem__(self, k: slice) -> "LazySequence[T]": ...
+    def __getitem__(self, k):
+        return LazySequence(self.load, self.stored[k]) if isinstance(k, slice) else self.load(self.stored[k])
+
+    def __iter__(self) -> Iterator[T]:
+        return map(self.load, self.stored)
+
+
+@dataclass(frozen=True)
+class MixturePredictor(RowPredictor):
+    """Predictions of rows by a mixture: averages over its members, which count alike."""
+
+    members: Sequence[Predictor]
+
+    @functools.cached_property
+    def model(self) -> Model:
+        return self.members[0].model
+
+    def predict(self, X, obs, quantiles=(), around=None) -> dict[str, np.ndarray]:
+        each = stacked(predict_rows(one, X, obs, around=around) for one in self.members)
+        return mixed(each, quantiles, classes=self.model.classes)
+
+    def score_each(self, several: Sequence[Judged]) -> list[Judged]:
+        """Each member is loaded once for all sets."""
+        each = [[_kept(predict_rows(one, s.X, s.obs, around=s.around)) for s in several] for one in self.members]
+        return [_scored(self.model, s, stacked(said)) for s, said in zip(several, zip(*each, strict=True), strict=True)]
+
+
+@dataclass(frozen=True)
+class StoredMixture(StoredPredictor):
+    """The commits of a mixture's members."""
+
+    members: Members
+
+    in_cells = False
+
+    def load(self) -> MixturePredictor:
+        return MixturePredictor(LazySequence(Fitted.of_commit, references(self.members)))
+
+
+@dataclass(frozen=True)
+class MixtureModel(PredictiveModel):
+    """Committees fitted to the same data with the same settings, but for the hyper-parameters."""
+
+    snapshot: Snapshot
+    """of the first member"""
+    snapshots: Sequence[Snapshot]
+    contents: Contents | None = None
+    """where the members are listed; None of a mixture made by hand"""
+
+    @property
+    def several(self) -> int:
+        return len(self.snapshots)
+
+    @property
+    def url(self) -> str:
+        """Of its directory, or of its first member where it was made by hand."""
+        return self.contents.url if self.contents else self.snapshot.url
+
+    @property
+    def version(self) -> Contents | None:
+        return self.contents
+
+    @property
+    def state(self) -> str:
+        return f"mixture of {self.several}"
+
+    def held(self) -> contextlib.AbstractContextManager:
+        return contextlib.nullcontext(self)
+
+    def chosen_method(self, method=None) -> str:
+        if (method := chosen_method(self.snapshot, method or "committee")) != "committee":
+            raise InvalidOption(
+                f"method: expected committee, as members of a mixture predict, got {method!r}; leave it out, or "
+                "predict with single members"
+            )
+        return method
+
+    def kind(self, method=None) -> type[Predictor]:
+        self.chosen_method(method)
+        return Fitted
+
+    def predictor(self, method=None) -> MixturePredictor:
+        self.chosen_method(method)
+        return MixturePredictor(LazySequence(Fitted.of_snapshot, self.snapshots))
+
+    def stored(self, method=None) -> StoredMixture:
+        self.chosen_method(method)
+        return StoredMixture(self._members)
+
+    def example(self, X, obs) -> dict[str, np.ndarray]:
+        return MixturePredictor([Fitted.of_snapshot(self.snapshot)]).predict(X, obs)
+
+    def way(self, method, asked) -> str:
+        """All members average in the same way."""
+        several = [self.snapshot] if self.contents else self.snapshots  # sampled ones have one kernel
+        first, *others = [chosen_way(Fitted, one, asked) for one in several]
+        return first if all(other == first for other in others) else "montecarlo"
+
+    def attributes(self) -> dict:
+        return {"members": [[one.url, one.number] for one in references(self._members)]}
+
+    def record_hashes(self) -> Callable[[], str]:
+        """Of the first and the last member."""
+        return functools.partial(_record_hashes, self._members)
+
+    @property
+    def _members(self) -> Members:
+        return self.contents or tuple(one.reference for one in self.snapshots)
+
+
+def _record_hashes(members: Members) -> str:
+    listed = references(members)
+    return " ".join(record_digest(one.url, one.number) for one in (listed[0], listed[-1]))
+
+
+def _scored(model, rows, each):
+    """Rows with observations in the units of the model beside the mixture of its members' predictions."""
+    units, found = model.likelihood.units, mixed(each)
+    if "probability" in found:
+        own = np.take_along_axis(found["probability"], rows.obs.y.astype(int)[:, None], axis=1)[:, 0]
+        with np.errstate(divide="ignore"):
+            return replace(rows, columns=found | {"y": rows.obs.y, "log_density": np.log(own)})
+    y = model.scaling.targets(rows.obs.y, units)
+    means, sds = components(each)
+    at = mixture_cdf(means, sds, y)
+    found |= {"y": y, "log_density": mixture_log_density(means, sds, y), "crps": mixture_crps(means, sds, y)}
+    found |= vars(Places(at, at, np.ones(len(y), dtype=bool)))
+    return replace(rows, columns=found, train_mean=model.scaling.training_mean(units))
+
+
+def stacked(predictions: Iterable[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Predictions of one member after the other, by name, members along a new first axis."""
+    kept = list(map(_kept, predictions))
+    return {name: np.array([each[name] for each in kept]) for name in kept[0]}
+
+
+def _kept(prediction):
+    """What is mixed of a member's prediction."""
+    return {name: value for name, value in prediction.items() if name in MIXED}
+
+
+def components(each) -> tuple[np.ndarray, np.ndarray]:
+    """Means and standard deviations (K, n) of observations under each member."""
+    return each["observation_mean"], np.sqrt(each["observation_variance"])
+
+
+def mixed(each, quantiles=(), *, classes=None) -> dict[str, np.ndarray]:
+    """Predictions of the mixture, by the names of `GBCM.predict`, from `stacked` predictions of its members.
+
+    Labels are numbers of classes, or those of the data among `classes`.
+    """
+    mean, variance = mixture_moments(each["mean"], each["variance"])
+    named = {"mean": mean, "variance": variance}
+    if "probability" in each:
+        p = each["probability"].mean(axis=0)
+        label = p.argmax(axis=1)
+        return named | {"probability": p, "label": label if classes is None else np.asarray(classes, dtype=int)[label]}
+    mean, variance = mixture_moments(each["observation_mean"], each["observation_variance"])
+    means, sds = components(each)
+    levels = {"lower95": LOW, "upper95": HIGH} | {f"quantile{q:g}": q for q in quantiles}
+    own = {name: mixture_quantile(means, sds, q) for name, q in levels.items()}
+    return named | {"observation_mean": mean, "observation_variance": variance} | own

@@ -1,1 +1,0 @@
-"""Predictions of several committees, averaged."""
