@@ -55,6 +55,7 @@ a likelihood : a class after model/likelihoods/interface.py, and `register_likel
 a source of rows : what a URL of a scheme opens, after data/sources/open.py, and `register_source`
 a shared basis, or an expert : shared variables after those in model/shared, what an expert does with the rest, and
     `register_expert`; more than one file of them is a method
+what experts do with the rest of f : a `Kind` after experts/rest.py, and `register_residual`
 a method : a folder in methods, whose `method` module registers all that the core needs of it
 a predictor : a class after prediction/interface.py, and `register_predictor`
 a score : a total over rows, which adds, and its figure, in prediction/scoring/scores.py
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
     from bcmdist.data.writing import write_dataset as write_dataset
     from bcmdist.errors import BcmdistError as BcmdistError
     from bcmdist.experts.hmc import HMC as HMC
+    from bcmdist.experts.residual import register_residual as register_residual
     from bcmdist.learning.experts import register_expert as register_expert
     from bcmdist.learning.settings import Settings as Settings
     from bcmdist.model.kernels import register_kernel as register_kernel
@@ -123,6 +125,7 @@ _HOME = {
     "register_likelihood": "bcmdist.model.likelihoods",
     "register_kernel": "bcmdist.model.kernels",
     "register_predictor": "bcmdist.prediction.predictors",
+    "register_residual": "bcmdist.experts.residual",
     "register_source": "bcmdist.data.sources.open",
     "plan": "bcmdist.api.plan.plan",
     "sample_posterior": "bcmdist.api.sampling",
@@ -151,6 +154,7 @@ __all__ = [
     "register_kernel",
     "register_likelihood",
     "register_predictor",
+    "register_residual",
     "register_source",
     "sample_posterior",
     "write_dataset",

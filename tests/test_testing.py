@@ -9,9 +9,11 @@ import pytest
 
 import bcmdist
 from bcmdist.errors import InvalidOption
+from bcmdist.experts.residual import RESIDUALS, Diagonal, Variances
 from bcmdist.model.kernels import KERNELS, SquaredExponential, squared_distance
 from bcmdist.model.likelihoods import LIKELIHOODS, Poisson, StudentT
-from bcmdist.testing import check_kernel, check_likelihood
+from bcmdist.model.shared.weights import Basis
+from bcmdist.testing import check_basis, check_kernel, check_likelihood
 
 # --- Kernels ---
 
@@ -110,6 +112,103 @@ def test_an_expected_curvature_is_declared(monkeypatch):
 def test_a_parameter_outside_its_bounds():
     with pytest.raises(InvalidOption, match=r"student_t, degrees_of_freedom: expected a value within .* got \[0.1\]"):
         check_likelihood(StudentT(0.3, 0.1))
+
+
+# --- Residuals and bases ---
+
+
+def residual(**methods):
+    """A diagonal some of whose methods are others, and the kind that makes it."""
+    made = type("Broken", (Diagonal,), methods)
+
+    class BrokenKind(Variances):
+        def residual(self, shared, V, X):
+            return made(self.variance(shared, V, X))
+
+    return BrokenKind()
+
+
+class BrokenVariances(Variances):
+    def joint_lower(self, shared, V, X):
+        return 1.1 * super().joint_lower(shared, V, X)
+
+
+BROKEN_RESIDUALS = {
+    "T'T of `factor`: expected": residual(factor=lambda self, noise: Diagonal(self.variances).factor(1.1 * noise)),
+    "T'T of `site`: expected": residual(site=lambda self, w: Diagonal(self.variances).site(1.1 * w)),
+    "`Lam @ x`: expected": residual(__matmul__=lambda self, x: x),
+    "`pull`: expected": residual(pull=lambda self, h, B: B),
+    "design of `left`: expected": residual(left=lambda self, w, V: (Diagonal.left(self, w, V)[0], V)),
+    "`plus`: expected": residual(plus=lambda self, A: Diagonal(self.variances).plus(2.0 * A)),
+    "diagonal of `joint_lower`, against `variance`: expected": BrokenVariances(),
+}
+
+
+@pytest.mark.parametrize("message", BROKEN_RESIDUALS)
+def test_a_broken_residual_is_refused_by_name(message):
+    with pytest.raises(InvalidOption, match=f"residual broken, {message}.*; correct it in Broken"):
+        bcmdist.register_residual("broken", BROKEN_RESIDUALS[message])
+    assert "broken" not in RESIDUALS
+
+
+def test_a_residual_is_registered_under_a_name_of_its_own(monkeypatch):
+    monkeypatch.setattr(RESIDUALS, "_things", dict(RESIDUALS._things))
+    kind = residual()
+    assert bcmdist.register_residual("mine", kind) is RESIDUALS["mine"] is kind
+    with pytest.raises(InvalidOption, match="residual: expected a name of its own, 'mine' is that of"):
+        bcmdist.register_residual("mine", residual())
+
+
+@dataclass(frozen=True)
+class Powers(Basis):
+    """1, x, x^2, ... of one input."""
+
+    name = "powers"
+    count: np.ndarray
+
+    @property
+    def inputs(self):
+        return 1
+
+    @property
+    def functions(self):
+        return int(self.count[0])
+
+    def features(self, X):
+        return X ** np.arange(self.functions)
+
+    def to_arrays(self):
+        return {"count": self.count}
+
+    @classmethod
+    def from_arrays(cls, arrays):
+        return cls(arrays["count"])
+
+
+BROKEN_BASES = {
+    "`features`: expected values .4, 3., of `functions` functions, got .4, 2.": {
+        "features": lambda self, X: X ** [0, 1]
+    },
+    "`features`: expected finite": {"features": lambda self, X: X ** np.arange(3) * [1, np.nan, 1]},
+    "`features` of a row by itself: expected": {"features": lambda self, X: (X - X.mean()) ** np.arange(3)},
+    "array count of `to_arrays`: expected": {"to_arrays": lambda self: {"count": self.count.astype(int)}},
+    "`features` after `from_arrays.*`: expected": {"to_arrays": lambda self: {"count": self.count - 1}},
+}
+
+
+@pytest.mark.parametrize("message", BROKEN_BASES)
+def test_a_broken_basis_is_refused_by_name(message):
+    check_basis(Powers(np.array([3.0])))
+    with pytest.raises(InvalidOption, match=f"basis powers, {message}.*; correct it in Broken"):
+        check_basis(type("Broken", (Powers,), BROKEN_BASES[message])(np.array([3.0])))
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, np.nan, [1.0, 2.0], [1.0, np.inf, 1.0]])
+def test_a_scale_that_is_none(scale):
+    with pytest.raises(
+        InvalidOption, match="basis powers, scale of the weights: expected a positive number, or one for"
+    ):
+        check_basis(Powers(np.array([3.0])), scale=scale)
 
 
 # --- At import ---

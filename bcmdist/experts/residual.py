@@ -7,12 +7,13 @@
     augmented   Lam_is Lam_ss^-1 Lam_si     what some rows s of a partition say of theirs (RRGP*): see `augmented`
 
 That is all in which their messages differ (SYSTEMS I.2): precision = V'(Psi + Lam)^-1 V and so on. `Kind` is what has
-a name, and goes with the model; a `Residual` is that of one partition's rows. A new one is a class of each, added to
-`RESIDUALS`.
+a name, and goes with the model; a `Residual` is that of one partition's rows. A new one is a class of each, added by
+`register_residual`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -23,11 +24,13 @@ from bcmdist.experts.augmented import Augmented
 from bcmdist.experts.factor import Scales, Triangular
 from bcmdist.experts.low_rank import LowRank
 from bcmdist.experts.rest import Kept, Kind, Residual, left_variance
-from bcmdist.model.kernels import cross_lower
+from bcmdist.model.kernels import cross_lower, parse_kernel
 from bcmdist.model.likelihoods import Likelihood
+from bcmdist.model.mean import Mean
 from bcmdist.model.shared.fourier.belief import PROBES
 from bcmdist.model.shared.fourier.features import MOST_FACTORED, PREDICTED_ROWS
 from bcmdist.model.shared.interface import Shared
+from bcmdist.model.shared.query import prepare
 from bcmdist.runtime import memory
 
 
@@ -178,6 +181,35 @@ class Waves(IndependentRows):
 
 
 RESIDUALS: Registry[Kind] = Registry("residual")
+
+
+def register_residual(name: str, kind: Kind, *, shared: Shared | None = None) -> Kind:
+    """Add what experts do with the rest of f, under the name that `register_expert` takes as `residual`; returns it.
+
+    Workers know it where its module is named under the entry points of `bcmdist.data.registry`.
+
+    Parameters
+    ----------
+    shared : shared variables at which it is checked; by default values of a squared exponential kernel at three points
+
+    Raises
+    ------
+    InvalidOption
+        The name is taken, or it fails `bcmdist.testing.check_residual`.
+    """
+    from bcmdist.testing import check_residual  # quick start
+
+    checked_at: Any = shared or _few_values()
+    check_residual(kind, replace(checked_at, residual=name))
+    return RESIDUALS.add(name, kind)
+
+
+def _few_values():
+    points = np.array([[0.0, 0.0], [1.0, -1.0], [-1.0, 0.5]])
+    return prepare(points, kernel=parse_kernel("se", inputs=2), mean=Mean("constant"))
+
+
+# Checked by the tests, not at import.
 RESIDUALS.add("none", Nothing())
 RESIDUALS.add("diagonal", Variances())
 RESIDUALS.add("block", Blocks())

@@ -50,6 +50,7 @@ Trainer = Callable[[Any, Any, TrainingContext], tuple[Shared, Likelihood]]
 
 
 ROWS = 1000  # of whose matrix the other experts take the cube
+CHECKED_ROWS = 4  # at which each basis is checked
 WAVE_ROWS = 250_000  # a transform takes the time of some 50,000
 WAVE_ROWS_IN_CELLS = 16_000  # what a cell of them costs is its local expert, and its halo looked for among all
 
@@ -273,12 +274,15 @@ def weights_of(basis: Callable[[BasisInputs], tuple[Basis, np.ndarray | float]])
     """A maker of weights from a function that gives a basis and the prior standard deviations of its weights, (B,)."""
 
     def make(known: BasisInputs) -> Weights:
+        from bcmdist.testing import check_basis  # quick start
+
         if known.places is not None:
             raise InvalidOption(
                 "query_from: expected an expert that shares values at query points, got functions of a basis; leave it "
                 "out, or take --expert bcm"
             )
         functions, scale = basis(known)
+        check_basis(functions, known.sample[:CHECKED_ROWS], scale)
         scale = np.broadcast_to(np.asarray(scale, dtype=float), functions.functions).copy()
         return Weights(functions, scale, known.kernel, known.mean, known.residual)
 

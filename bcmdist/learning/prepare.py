@@ -19,6 +19,7 @@ from bcmdist.data.schema import Schema, with_two_classes
 from bcmdist.data.slices import share_between
 from bcmdist.experts.limits import expert_fits, refuse_expert_of
 from bcmdist.learning.basis_budget import BasisBudget
+from bcmdist.learning.basis_evidence import warn_of_poor_basis
 from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.learning.blocks.blocks import LEARNING_BLOCK, Blocks, CellBlocks, SampleBlocks
 from bcmdist.learning.category_lengthscales import shared_by
@@ -57,6 +58,7 @@ from bcmdist.model.model import Model
 from bcmdist.model.scaling import Scaling, scaling_from, scaling_to_array
 from bcmdist.model.shared.interface import Shared
 from bcmdist.model.shared.query import Query
+from bcmdist.model.shared.weights import Weights
 from bcmdist.model.targets import class_numbers
 from bcmdist.prediction.local.halos import sizes_for
 from bcmdist.runtime import memory
@@ -305,6 +307,8 @@ def _shared(case, kernel, likelihood, mean, found) -> Shared:
     places = read_prediction_inputs(settings, data, max(SAMPLE_LEAST, SAMPLE_PER_QUERY * count), case.runtime)
     known = _known(case, kernel, likelihood, mean, count)
     made = case.expert.shared(replace(known, places=None if places is None else case.scaling.inputs(places)))
+    if case.expert.training is None and made.kind == Weights.kind:  # else they are learned later, or are values of f
+        warn_of_poor_basis(made, known)
     if settings.query_method in STOPPING:
         found["query_asked"] = made.functions
     return made

@@ -10,16 +10,20 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from scipy.stats import multivariate_normal
 
 from bcmdist import GBCM, Settings, register_expert, sample_posterior
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
-from bcmdist.errors import InvalidOption, ModelDamaged, ModelsDiffer
-from bcmdist.learning.experts import BasisInputs, weights_of
+from bcmdist.errors import BcmdistWarning, InvalidOption, ModelDamaged, ModelsDiffer
+from bcmdist.learning.basis_evidence import gains
+from bcmdist.learning.experts import EXPERTS, BasisInputs, weights_of
 from bcmdist.model.likelihoods import Bernoulli
+from bcmdist.model.mean import Mean
 from bcmdist.model.shared.weights import Basis, Weights, register_basis
+from bcmdist.storage.commits import open_store
 from oracles import independent_rest, laplace_prediction, linear_regression
-from problems import assert_same_committee, only
+from problems import assert_same_committee, make_kernel, only
 
 # Of the variance of the kernel, what the features have; the rest is each row's own.
 SHARE = 0.9
@@ -316,6 +320,71 @@ def test_shared_variables_carry_the_residual_of_their_expert(wave):
     register_expert("toy_forgetful", forgetful, residual="diagonal")
     with pytest.raises(InvalidOption, match=r"expected shared variables with the residual diagonal .*, got none"):
         GBCM.prepare(wave[0], replace(REGRESSION, expert="toy_forgetful"))
+
+
+# --- A basis that cannot stand for the kernel ---
+
+LEARNED = Settings(kernel="se", query=60, effort="quick")
+
+
+def narrow(known):
+    """Frequencies of a kernel twenty times as smooth."""
+    basis, scale = draw(known, share=1.0)
+    return Waves(0.05 * basis.frequencies), scale
+
+
+def small(known):
+    basis, scale = draw(known, share=1.0)
+    return basis, 0.01 * scale
+
+
+def zero(known):
+    basis, scale = draw(known, share=1.0)
+    return basis, np.where(np.arange(basis.functions) == 3, 0.0, scale)
+
+
+@pytest.fixture
+def of_basis(monkeypatch):
+    """Adds an expert for one test."""
+    monkeypatch.setattr(EXPERTS, "_things", dict(EXPERTS._things))
+    return lambda basis: register_expert("toy_other", weights_of(basis), residual="none")
+
+
+@pytest.mark.parametrize("basis", [narrow, small])
+def test_a_basis_that_explains_less_than_the_learned_kernel_is_reported(of_basis, basis, wave):
+    of_basis(basis)
+    with pytest.warns(
+        BcmdistWarning, match=r"expected 60 basis functions that explain the rows about as well as the ker"
+    ):
+        GBCM.prepare(wave[0], replace(LEARNED, expert="toy_other"))
+
+
+def test_a_basis_of_the_learned_kernel_is_not(wave):
+    """Warnings are errors here."""
+    GBCM.prepare(wave[0], replace(LEARNED, expert="toy_waves"))
+
+
+def test_gains_are_those_of_dense_evidence(rng):
+    X, y = rng.standard_normal((40, 2)), rng.standard_normal((40, 1))
+    noise, kernel = rng.uniform(0.1, 0.3, 40), make_kernel("se")
+    sizes = {"rows": 40, "count": 8, "method": "kmeans", "seed": 0, "residual": "diagonal", "low": -X, "high": X}
+    known = BasisInputs(X, y, noise, kernel=kernel, mean=Mean("constant"), **sizes)
+    shared = weights_of(partial(draw, share=SHARE))(known)
+    V, H = shared.design(X), known.mean.design(X)
+    rest = kernel.diagonal(X) - (V[:, : shared.functions] ** 2).sum(axis=1)
+    scatter = np.mean(y[:, 0] ** 2 / noise) * np.diag(noise)
+    dense = [V @ V.T + np.diag(rest + noise), kernel.cross(X, X) + H @ H.T + np.diag(noise), scatter]
+    ours, exact, constant = (multivariate_normal(np.zeros(40), K).logpdf(y[:, 0]) / 40 for K in dense)
+    np.testing.assert_allclose(gains(shared, known), [ours - constant, exact - constant], atol=1e-10)
+
+
+def test_a_basis_with_a_scale_of_zero_is_refused_before_anything_is_committed(of_basis, wave, tmp_path):
+    of_basis(zero)
+    with pytest.raises(
+        InvalidOption, match=r"basis toy_waves, scale of the weights: expected .* got \[0.\]; leave out"
+    ):
+        GBCM.fit(wave[0], replace(REGRESSION, expert="toy_other"), model=tmp_path / "model")
+    assert open_store(tmp_path / "model").head() == 0
 
 
 def without(arrays, facts, name):

@@ -18,7 +18,7 @@ from bcmdist.experts.expert import conditional_message, expert_message, running_
 from bcmdist.experts.laplace import laplace_mode
 from bcmdist.experts.limits import refuse_expert_of
 from bcmdist.experts.low_rank import LowRank
-from bcmdist.experts.residual import RESIDUALS, Block, Diagonal, kind_of
+from bcmdist.experts.residual import RESIDUALS, kind_of
 from bcmdist.learning.query_selection import select_points
 from bcmdist.model.likelihoods import Bernoulli, Gaussian, make_likelihood
 from bcmdist.model.mean import Mean
@@ -27,6 +27,7 @@ from bcmdist.prediction.diagnosis.degrees import degrees_share
 from bcmdist.prediction.joint import joint_latent
 from bcmdist.prediction.latent import predict_latent
 from bcmdist.runtime import memory
+from bcmdist.testing import check_residual
 from oracles import full_gp, independent_rest, laplace_prediction, linear_regression, pitc
 from problems import assert_same_committee, class_problem, make_kernel, regression_problem, split
 
@@ -159,28 +160,17 @@ def test_degrees_of_freedom_are_those_of_the_dense_prior(rng, residual):
     assert found == pytest.approx(np.trace(K @ np.linalg.inv(K + NOISE * np.eye(60))), abs=1e-9)
 
 
-def test_residuals_of_a_diagonal_matrix_agree(rng, monkeypatch):
-    """A block whose matrix is diagonal does what a diagonal does."""
-    n, d, w = 12, rng.uniform(0, 2, 12), rng.uniform(0, 3, 12)
-    x, V, h = rng.standard_normal(n), rng.standard_normal((n, 4)), rng.uniform(-0.4, 3, 12)
-    U = rng.standard_normal((n, 3))
-    block, diagonal = Block(np.asfortranarray(np.diag(d))), Diagonal(d)
-    for one, other in [
-        (block @ x, diagonal @ x),
-        (block.pull(h, V), diagonal.pull(h, V)),
-        (block.left(w, V)[0], diagonal.left(w, V)[0]),
-        (block.left(w, V)[1], diagonal.left(w, V)[1]),
-        (block.plus(U) @ x, diagonal.plus(U) @ x),
-        (block.covariance @ x, diagonal.covariance @ x),
-    ]:
-        np.testing.assert_allclose(one, other, atol=1e-12)
-    monkeypatch.setattr(factor, "GRAM_ROWS", 5)  # three pieces, of which the last is short
-    factors = [(block.site(w), diagonal.site(w)), (block.factor(w + 0.1), diagonal.factor(w + 0.1))]
-    for one, other in factors:
-        assert one.log_determinant == pytest.approx(other.log_determinant, abs=1e-12)
-        np.testing.assert_allclose(one.solve(V), other.solve(V), atol=1e-12)
-        np.testing.assert_allclose(one.gram(np.sqrt(w), V), other.gram(np.sqrt(w), V), atol=1e-12)
-        np.testing.assert_allclose(one.whiten(V.copy(order="F")), other.whiten(V.copy(order="F")), atol=1e-12)
+@pytest.mark.parametrize("name", ["none", "diagonal", "block", "augmented"])
+@pytest.mark.parametrize("mean", ["zero", "linear"])
+def test_conformance(rng, name, mean):
+    problem = regression_problem(rng)
+    check_residual(RESIDUALS[name], shared_of(problem, name, mean), problem.X[:9])
+
+
+def test_conformance_of_a_factor_in_pieces(rng, monkeypatch):
+    monkeypatch.setattr(factor, "GRAM_ROWS", 5)  # two pieces, of which the last is short
+    problem = regression_problem(rng)
+    check_residual(RESIDUALS["diagonal"], shared_of(problem, "diagonal"), problem.X[:9])
 
 
 @pytest.mark.parametrize("size", [1e-3, 1.0, 1e3])
