@@ -226,5 +226,5 @@ def _partitions(snapshot, entries):
 
 def _as_before(entry: Entry, old: Entry) -> Entry:
     """What a pass says of a partition, with what was known of it."""
-    kept = ("weight", "position", "arrival", "surprise", "places", "residuals", "local_residuals")
+    kept = ("weight", "position", "arrival", "surprise", "residuals")
     return replace(entry, **{name: getattr(old, name) for name in kept})

@@ -270,8 +270,7 @@ def larger(one: Snapshot, other: Snapshot) -> Snapshot:
 
 def _by_committee(ledger):
     """Entries without what is known of local predictions only."""
-    unknown = {"places": (), "residuals": (), "local_residuals": ()}
-    return [replace(entry, **unknown) if entry.local_residuals else entry for entry in ledger]
+    return [replace(e, residuals=None) if e.residuals and e.residuals.local is not None else e for e in ledger]
 
 
 def _refuse_different(one, other):

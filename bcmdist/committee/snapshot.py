@@ -30,6 +30,7 @@ from bcmdist.storage.blobs import canonical_json
 from bcmdist.storage.commits import Commit, ModelStore, Reference, open_store
 from bcmdist.storage.fields import read_back
 from bcmdist.storage.ledger import Entry
+from bcmdist.storage.residual_records import residual_arrays, with_residuals
 
 
 @dataclass(frozen=True)
@@ -326,7 +327,9 @@ def write_commit(
     arrays |= {"eta": total.eta, "precision": total.precision}
     all_facts = {"model": model_facts, "fit": facts.to_json(), "evidence": total.evidence, "rows": total.rows}
     all_facts["partitions"] = len(ledger)
-    with read_back(f"{store.storage.url}: commit {number}"):
+    where = f"{store.storage.url}: commit {number}"
+    with read_back(where):
+        residuals = residual_arrays(ledger)
         read = json.loads(canonical_json(all_facts))
         made = Commit(
             number=number,
@@ -335,11 +338,11 @@ def write_commit(
             arrays=arrays,
             facts=read,
             segments=tuple(segments),
-            ledger=tuple(ledger),
+            ledger=with_residuals(ledger, residuals, where),
             offsets=offsets or {},
         )
         sound_committee(store.storage.url, made)
-    digests = store.put_arrays(arrays, before=store.arrays_before(number))
+    digests = store.put_arrays(arrays | residuals, before=store.arrays_before(number))
     return store.commit(
         number,
         identity=identity,

@@ -20,6 +20,7 @@ from bcmdist.storage.kinds import (
     each,
     every,
     fields,
+    is_hash,
     maybe,
     nullable,
     one_of,
@@ -200,10 +201,11 @@ def check_ledger(ledger, facts, inputs, where: str) -> None:
     if any(len(entry.surprise) not in (0, 2) for entry in ledger):
         raise damaged(where, "a mean and its variance as surprise of each ledger entry", "others")
     for entry in ledger:
-        kinds = {len(one) for one in (entry.residuals, entry.local_residuals) if one} or {0}
-        if len(kinds) > 1 or len(entry.places) != (inputs + 1) * min(kinds):
-            wanted = f"residuals at places of {inputs} inputs in the ledger entry {entry.key}"
-            raise damaged(where, wanted, f"{sorted(kinds)} at {len(entry.places)} numbers")
+        if entry.residuals and entry.residuals.places.shape[1] != inputs + 1:
+            found = f"{entry.residuals.places.shape[1]} numbers each"
+            raise damaged(where, f"residuals at places of {inputs} inputs and a variance for {entry.key}", found)
+        if entry.residuals and not is_hash(entry.digest):
+            raise damaged(where, f"a hash as digest of {entry.key}, which has residuals", shown(entry.digest))
     rows = sum(entry.rows for entry in ledger)
     if rows != facts["rows"]:
         raise damaged(where, f"{facts['rows']} rows in the ledger, as heard", f"{rows}")

@@ -8,6 +8,7 @@ from bcmdist.model.scaling import Scaling, scaling_from_array
 from bcmdist.model.soundness import sound_model
 from bcmdist.storage.commits import BlobReference, Reference, open_store
 from bcmdist.storage.loading import load_record
+from bcmdist.storage.residual_records import RESIDUAL_ARRAYS
 
 
 @lru_cache(maxsize=2)
@@ -19,7 +20,8 @@ def load_scaling(reference: BlobReference) -> Scaling:
 def load_model(reference: Reference) -> Model:
     """The prepared model of a commit."""
     record = load_record(reference)
-    hashes = tuple((name, record["arrays"][name]) for name in sorted(set(record["arrays"]) - set(COMMITTEE_ARRAYS)))
+    names = sorted(set(record["arrays"]) - {*COMMITTEE_ARRAYS, *RESIDUAL_ARRAYS})
+    hashes = tuple((name, record["arrays"][name]) for name in names)
     return _model(reference.url, hashes, json.dumps(record["facts"].get("model")))
 
 

@@ -10,15 +10,15 @@ from bcmdist.prediction.observation import predictive
 from bcmdist.prediction.predictive import Numbers
 from bcmdist.prediction.scale import places_of
 
-# So that lines are short, and the same in whatever order a committee was summed.
+# So that they are the same in whatever order a committee was summed.
 DECIMALS = 6
 SEED_DIGITS = 16
 
 
 def noted_errors(
     likelihood: Likelihood, X, mean, variance, obs, generator: np.random.Generator
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Places, row after row, and errors of what latent beliefs (n,) at scaled inputs X (n, D) said of observations, but
+) -> tuple[np.ndarray, np.ndarray]:
+    """Places (k, D + 1) and errors (k,) of what latent beliefs (n,) at scaled inputs X (n, D) said of observations, but
     of those that cannot vary, as counts without trials.
 
     Parameters
@@ -28,8 +28,7 @@ def noted_errors(
     said = cast(Numbers, predictive(cast(OneProcess, likelihood), mean, variance, obs))
     z = said.standardised(obs, generator)
     some = (said.variance > 0.0) & np.isfinite(z)
-    places, z = places_of(X[some], said.variance[some]).ravel(), z[some]
-    return tuple(np.round(places, DECIMALS).tolist()), tuple(np.round(z, DECIMALS).tolist())
+    return np.round(places_of(X[some], said.variance[some]), DECIMALS), np.round(z[some], DECIMALS)
 
 
 def seed_of(rows: Rows) -> int:

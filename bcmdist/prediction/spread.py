@@ -70,13 +70,14 @@ class Residuals:
 
 def noted(ledger: Sequence[Entry], weights: Mapping[str, float], method: str) -> Residuals:
     """Residuals that a ledger notes of the predictions of a method, each entry counted so often by key."""
-    found = [(entry, entry.residuals_of(method)) for entry in sorted(ledger, key=lambda entry: entry.key)]
-    found = [(entry, errors) for entry, errors in found if errors and weights[entry.key] > FADED]
+    told = [(entry, entry.residuals) for entry in ledger if entry.residuals and weights[entry.key] > FADED]
+    found = [(entry, record.places, record.of(method)) for entry, record in told]
+    found = sorted((one for one in found if one[2] is not None), key=lambda one: one[0].key)
     return Residuals(
-        [np.reshape(entry.places, (len(errors), -1)) for entry, errors in found],
-        [np.array(errors) for _, errors in found],
-        [weights[entry.key] for entry, _ in found],
-        [int(entry.digest[-1], 16) % 2 for entry, _ in found],
+        [places for _, places, _ in found],
+        [errors for _, _, errors in found],
+        [weights[entry.key] for entry, _, _ in found],
+        [int(entry.digest[-1], 16) % 2 for entry, _, _ in found],
     )
 
 

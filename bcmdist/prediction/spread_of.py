@@ -15,8 +15,7 @@ from bcmdist.storage.loading import load_record
 @lru_cache(maxsize=4)
 def load_spread(reference: Reference, method: str) -> Spread:
     """That of a commit, on whichever worker."""
-    store, record = open_store(reference.url), load_record(reference)
-    ledger = [entry for segment in record["segments"] for entry in store.get_segment(segment)]
+    ledger = open_store(reference.url).ledger(load_record(reference))
     return _spread(load_facts(reference), ledger, method)
 
 

@@ -34,7 +34,8 @@ from bcmdist.storage.interface import Storage
 from bcmdist.storage.ledger import Entry
 from bcmdist.storage.locate import open_storage
 from bcmdist.storage.paths import leads_nowhere
-from bcmdist.storage.records import identity_of, read_record, record_name, record_text
+from bcmdist.storage.records import RESIDUAL_ARRAYS_SINCE, identity_of, read_record, record_name, record_text
+from bcmdist.storage.residual_records import RESIDUAL_ARRAYS, with_residuals
 
 # Beside blobs and commits: the rows in the order of spatial cells, and what a fit needs on its way.
 CELL_DATA, SCRATCH = "cells.zarr", "scratch"
@@ -285,8 +286,9 @@ class ModelStore:
             raise self._not_found(number)
         text = self._record_bytes(number)
         record = read_record(number, text, self.storage.url)
-        arrays = {name: self.get_array(digest) for name, digest in record["arrays"].items()}
-        ledger = tuple(entry for segment in record["segments"] for entry in self.get_segment(segment))
+        names = record["arrays"].keys() - set(RESIDUAL_ARRAYS)
+        arrays = {name: self.get_array(digest) for name, digest in record["arrays"].items() if name in names}
+        ledger = self.ledger(record)
         return Commit(
             number=record["number"],
             identity=identity_of(record),
@@ -297,6 +299,19 @@ class ModelStore:
             offsets=record["offsets"],
             digest=sha256(text),
         )
+
+    def ledger(self, record) -> tuple[Entry, ...]:
+        """Ledger entries of a record, with their residuals.
+
+        Raises
+        ------
+        ModelDamaged
+        """
+        inline = record["format"] < RESIDUAL_ARRAYS_SINCE
+        entries = [one for segment in record["segments"] for one in self.get_segment(segment, residuals=inline)]
+        names = [name for name in RESIDUAL_ARRAYS if name in record["arrays"] and not inline]
+        arrays = {name: self.get_array(record["arrays"][name]) for name in names}
+        return with_residuals(entries, arrays, f"{self.storage.url}: commit {record['number']}")
 
     def newest(self) -> Reference:
         """Reference of the newest commit; errors as of `load`."""

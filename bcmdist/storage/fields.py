@@ -132,26 +132,33 @@ def check_array(array, where: str, name: str, *, shape: tuple[int, ...], dtype=n
 ENTRY = (
     *(TEXT, TEXT, COUNT, NOT_NEGATIVE, TEXT, TEXT, maybe(COUNT)),
     *(every(NUMBER), every(NUMBER), maybe(NOT_NEGATIVE)),
-    *(every(NUMBER), every(NUMBER), every(NUMBER)),
 )
-LEAST_TOLD = 3  # key, digest and rows: older segments tell no more
+# Behind those, before format 4: places, residuals and local_residuals.
+RESIDUALS = dict.fromkeys(("places", "residuals", "local_residuals"), every(NUMBER))
+SHORTEST = 3  # key, digest and rows: older segments hold no more
 
 
-def read_entries(text: bytes, names: Iterable[str], where: str) -> list[list]:
+def read_entries(text: bytes, names: Iterable[str], where: str, *, residuals=False) -> list[list]:
     """Lines of a ledger segment: the values of an entry by `names`, of the kinds of `ENTRY`.
+
+    residuals : whether the `RESIDUALS` behind them count, which are dropped otherwise
 
     Raises
     ------
     ModelDamaged
     """
     lines = read_json(text, where)
+    names, kinds = (*names, *RESIDUALS), (*ENTRY, *RESIDUALS.values())
+    most = len(kinds)
     if not isinstance(lines, list):
         raise damaged(where, "a list of ledger entries", shown(lines))
     for number, line in enumerate(lines):
-        if not isinstance(line, list) or not LEAST_TOLD <= len(line) <= len(ENTRY):
-            wanted = f"{LEAST_TOLD} to {len(ENTRY)} values in ledger entry {number}"
+        if not isinstance(line, list) or not SHORTEST <= len(line) <= most:
+            wanted = f"{SHORTEST} to {most} values in ledger entry {number}"
             raise damaged(where, wanted, shown(line))
-        for name, kind, value in zip(names, ENTRY, line, strict=False):
+        if not residuals:
+            del line[len(ENTRY) :]
+        for name, kind, value in zip(names, kinds, line, strict=False):
             if not kind.holds(value):
                 raise damaged(where, f"{kind.words} as {name} of ledger entry {number}", shown(value))
     return lines

@@ -1,8 +1,8 @@
-"""The ledger: a line for each partition heard, under a key that names its rows."""
+"""The ledger: one entry for each partition absorbed, under a key that names its rows."""
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -14,9 +14,39 @@ CLASSES_NOTED = ("log_score", "accuracy")
 KEY = re.compile(r"(?P<array>.*)\[(?P<start>\d+):(?P<stop>\d+)\]", re.DOTALL)  # a path may hold newlines
 
 
+@dataclass(frozen=True, eq=False)
+class ResidualRecord:
+    """Standardised residuals at some rows of a partition."""
+
+    places: np.ndarray
+    """(k, D + 1): scaled inputs, and the log of the variance predicted there"""
+    committee: np.ndarray | None = None
+    """(k,): as the committee without the row predicts it"""
+    local: np.ndarray | None = None
+    """(k,): the same of local prediction, which then is what places are of"""
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def of(self, method: str) -> np.ndarray | None:
+        """Residuals of the predictions of a method; None where it has none."""
+        return {"committee": self.committee, "local": self.local}.get(method)
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Numbers of residuals of the committee and of local prediction."""
+        return (0 if self.committee is None else len(self.committee)), (0 if self.local is None else len(self.local))
+
+    def table(self) -> np.ndarray:
+        """Places and both residuals, (k, D + 3); 0 for those that are missing."""
+        missing = np.zeros(len(self.places))
+        both = (missing if one is None else one for one in (self.committee, self.local))
+        return np.column_stack([self.places, *both])
+
+
 @dataclass(frozen=True)
 class Entry:
-    """One line of the ledger: a partition that the committee has heard."""
+    """One entry of the ledger: a partition that the committee has absorbed."""
 
     key: str
     digest: str
@@ -36,19 +66,12 @@ class Entry:
     """how much worse than expected that was (`bcmdist.prediction.scoring.surprise`)"""
     densities: float | None = None
     """densities of targets that its evidence multiplies, where they are counted: `Likelihood.densities`"""
-    places: tuple[float, ...] = ()
-    """of some of its rows scaled inputs and the log of the variance predicted there, row after row"""
-    residuals: tuple[float, ...] = ()
-    """of each of these rows its standardised error, as the committee predicts it that has not heard it"""
-    local_residuals: tuple[float, ...] = ()
-    """the same of local prediction, which then is what places are of"""
-
-    def residuals_of(self, method: str) -> tuple[float, ...]:
-        """Those of the predictions of a method; none are known of others than ours."""
-        return {"committee": self.residuals, "local": self.local_residuals}.get(method, ())
+    residuals: ResidualRecord | None = field(default=None, compare=False, repr=False)
+    """of some of its rows; no part of the stored entry (`bcmdist.storage.residual_records`)"""
 
 
-ARRIVAL = [*Entry.__dataclass_fields__].index("arrival")  # where what is noted begins in a line
+STORED = tuple(name for name in Entry.__dataclass_fields__ if name != "residuals")
+"""fields in the order of a stored line"""
 
 
 def names_location(key) -> bool:

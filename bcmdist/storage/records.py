@@ -9,9 +9,10 @@ from bcmdist.storage.blobs import canonical_json, sha256
 from bcmdist.storage.fields import check_fields
 from bcmdist.storage.kinds import BLOB, NAMED, SEVERAL, TEXT, each, every
 
-# 1 had no offsets, and no positions in the ledger; 2 no names, surprises and densities. They are read as if they had
-# none to tell.
-FORMAT = 3
+# 1 had no offsets, and no positions in the ledger; 2 no names, surprises and densities: they are read as if they were
+# empty. Up to 3 residuals stood in lines of the ledger, since 4 in arrays (`residual_records`).
+FORMAT = 4
+RESIDUAL_ARRAYS_SINCE = 4
 RECORD = {
     "format": SEVERAL,
     "identity": TEXT.perhaps,
@@ -20,7 +21,7 @@ RECORD = {
     "facts": NAMED,
     "offsets": NAMED.perhaps,
 }
-# Arrays that commits of one model change.
+# Arrays that commits of a model of an earlier version change.
 COMMITTEE_ARRAYS = {"eta", "precision"}
 
 

@@ -5,10 +5,12 @@ A segment is a JSON list of ledger entries, each a list of their fields. Functio
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from bcmdist.errors import ModelDamaged
 from bcmdist.storage.blobs import blob_label, canonical_json
-from bcmdist.storage.fields import read_back, read_entries
-from bcmdist.storage.ledger import ARRIVAL, Entry
+from bcmdist.storage.fields import damaged, read_back, read_entries
+from bcmdist.storage.ledger import STORED, Entry, ResidualRecord
 
 
 def put_segment(store, entries: Sequence[Entry]) -> str:
@@ -20,15 +22,32 @@ def put_segment(store, entries: Sequence[Entry]) -> str:
     """
     where = f"{store.storage.url}: ledger"
     with read_back(where):
-        text = canonical_json([tuple(vars(entry).values()) for entry in entries])
-        read_entries(text, Entry.__dataclass_fields__, where)
+        text = canonical_json([[getattr(entry, name) for name in STORED] for entry in entries])
+        read_entries(text, STORED, where)
     return store._put_blob(text)
 
 
-def get_segment(store, digest: str) -> list[Entry]:
-    """The ledger entries of a blob, checked against its name."""
-    lines = read_entries(store._get_blob(digest), Entry.__dataclass_fields__, blob_label(store.storage, digest))
-    return [Entry(*line[:ARRIVAL], *(tuple(v) if isinstance(v, list) else v for v in line[ARRIVAL:])) for line in lines]
+def get_segment(store, digest: str, *, residuals=False) -> list[Entry]:
+    """The ledger entries of a blob, checked against its name.
+
+    residuals : with those that stand in lines of formats before 4
+    """
+    where = blob_label(store.storage, digest)
+    lines = read_entries(store._get_blob(digest), STORED, where, residuals=residuals)
+    return [_entry(line, where) for line in lines]
+
+
+def _entry(line, where):
+    """The entry of a line, whose residuals stand behind what is stored now."""
+    stored = [tuple(value) if isinstance(value, list) else value for value in line[: len(STORED)]]
+    if not any(line[len(STORED) :]):
+        return Entry(*stored)
+    places, *both = (np.array(values, dtype=float) for values in line[len(STORED) :])
+    committee, local = (values if values.size else None for values in (*both, np.zeros(0), np.zeros(0))[:2])
+    counts = {len(values) for values in (committee, local) if values is not None}
+    if len(counts) != 1 or places.size % min(counts):
+        raise damaged(where, f"residuals at places in the ledger entry {stored[0]}", f"{sorted(counts)}, {places.size}")
+    return Entry(*stored, residuals=ResidualRecord(places.reshape(min(counts), -1), committee, local))
 
 
 def extended(store, segments: Sequence[str], entries: Sequence[Entry], *, after=0) -> tuple[str, ...]:

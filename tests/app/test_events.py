@@ -134,7 +134,7 @@ def test_calibration_counts_rows_in_intervals(wave):
     folder, gbcm = wave
     with asked(folder) as client:
         found = client.get("/models/wave/calibration").json()
-    z = np.concatenate([entry.residuals for entry in gbcm.ledger])
+    z = np.concatenate([entry.residuals.committee for entry in gbcm.ledger])
     shape = gbcm.info()["errors"]["shape"]
     assert (found["left_out"]["rows"], found["arrivals"]) == (len(z), None)
     if shape == {"weights": [1.0], "scales": [1.0]}:

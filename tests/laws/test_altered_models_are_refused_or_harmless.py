@@ -11,6 +11,7 @@ import shutil
 import signal
 import warnings
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from problems import Shuffled
 ROWS = 60
 SECONDS = 20  # of one forgery, before it hangs
 BLOB = 64
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 KINDS = {
     "gaussian": {"mean": "linear", "partition": "chunks"},
@@ -43,7 +45,11 @@ KINDS = {
     "counts": {"likelihood": "negative_binomial", "passes": "auto"},
     "running": {"likelihood": "poisson", "linearise": "running"},
     "ingested": {"likelihood": "gaussian"},
+    "residuals": {"noise": "varying"},
+    "local residuals": {"noise": "varying", "partition": "spatial"},
 }
+# Errors of fewer rows are not measured.
+MANY_ROWS = 270
 
 
 def targets(kind, f, rng):
@@ -59,9 +65,10 @@ def targets(kind, f, rng):
 def make_original(folder, kind):
     """A small model, the data it was fitted to, and further rows."""
     rng = np.random.default_rng(SEED)
-    X = rng.uniform(-2, 2, (2 * ROWS, 2))
+    fitted = MANY_ROWS if "residuals" in kind else ROWS
+    X = rng.uniform(-2, 2, (fitted + ROWS, 2))
     y = targets(kind, np.sin(2 * X[:, 0]) + 0.5 * X[:, 1], rng)
-    for name, rows in (("data", slice(ROWS)), ("more", slice(ROWS, None)), ("stream/a", slice(None))):
+    for name, rows in (("data", slice(fitted)), ("more", slice(fitted, None)), ("stream/a", slice(None))):
         write_dataset(folder / f"{name}.zarr", {"X": X[rows], "y": y[rows]}, rows_per_chunk=20)
     given = Settings(kernel="se", query=8, rows_per_expert=20, learn=False, effort="quick", **KINDS[kind])
     gbcm = GBCM.fit(folder / "data.zarr", given, model=folder / "model")
@@ -374,7 +381,7 @@ def assert_all_foreseen(found):
     return words
 
 
-QUICK = ["gaussian", "softmax", "cells of classes", "ep", "counts", "ingested"]
+QUICK = ["gaussian", "softmax", "cells of classes", "ep", "counts", "ingested", "residuals", "local residuals"]
 
 
 @pytest.mark.slow
@@ -420,6 +427,11 @@ def with_array(name, alter):
         rewrite(model, replace_array)
 
     return change
+
+
+def without_array(name):
+    """A change that removes the array of that name."""
+    return lambda model: rewrite(model, lambda record: record["arrays"].pop(name))
 
 
 def with_fact(where, value):
@@ -485,6 +497,34 @@ def test_what_cannot_be_is_named(originals, tmp_path, change, text):
         GBCM.load(model)
     assert str(caught.value).startswith(f"{model}: ")
     assert str(caught.value).endswith("; restore the directory from a copy")
+
+
+COUNTS_AND_DIGESTS = [
+    (with_array("residuals", lambda a: _one(a, np.nan)), r"finite numbers in residuals, found nan at \(1, 1\)"),
+    (with_array("residuals", lambda a: a.astype("f4")), r"float64 of shape \(300, 5\) in residuals, found float32"),
+    (with_array("residuals", lambda a: a[:, :3]), r"4 columns or more in residuals, found the shape \(300, 3\)"),
+    (with_array("residuals", lambda a: a[:, 1:]), "residuals at places of 2 inputs and a variance for .*, found 2"),
+    (with_array("residuals", lambda a: a[0]), r"4 columns or more in residuals, found the shape \(5,\)"),
+    (with_array("residuals", lambda a: a[1:]), "299 residuals in residual_counts"),
+    (with_array("residual_counts", lambda a: a.astype(float)), "int64 of shape .* in residual_counts, found float64"),
+    (with_array("residual_counts", lambda a: -a), "300 residuals in residual_counts"),
+    (with_array("residual_counts", lambda a: a + 2**62), "300 residuals in residual_counts"),
+    (with_array("residual_counts", lambda a: a[:-1]), r"int64 of shape \(3, 3\) in residual_counts"),
+    (with_array("residual_counts", lambda a: a + [0, 0, 1]), "residuals of partitions in the ledger, once each"),
+    (with_array("residual_digests", lambda a: a[[0, 0, 1]]), "residuals of partitions in the ledger, once each"),
+    (with_array("residual_digests", lambda a: a[:, :-1]), r"uint8 of shape \(3, 32\) in residual_digests, found uint8"),
+    (without_array("residuals"), "an array residuals, beside other residuals, found none"),
+    (without_array("residual_counts"), "an array residual_counts, beside other residuals, found none"),
+]
+
+
+@pytest.mark.parametrize(("change", "text"), COUNTS_AND_DIGESTS)
+def test_residuals_that_cannot_be_are_named(tmp_path, change, text):
+    model = tmp_path / "model"
+    shutil.copytree(GOLDEN / "format4/model", model)
+    change(model)
+    with pytest.raises(ModelDamaged, match=rf"model: commit 4: expected {text}.*; restore the directory from a copy$"):
+        GBCM.load(model)
 
 
 def test_a_prediction_that_is_no_number_is_not_written(originals, tmp_path):

@@ -1,4 +1,4 @@
-"""Model directories that older versions wrote: tests/golden/format<N>, with what each commit predicted then."""
+"""Model directories of every format: tests/golden/format<N>, with what each commit predicted when it was written."""
 
 import json
 import shutil
@@ -8,19 +8,22 @@ import numpy as np
 import pytest
 
 from bcmdist import GBCM
+from bcmdist.prediction.spread_of import load_spread, spread_of_snapshot
 from bcmdist.storage.commits import open_store
 from bcmdist.storage.records import FORMAT
+from bcmdist.storage.residual_records import RESIDUAL_ARRAYS
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-FORMATS = [1, 2, 3]
+FORMATS = {"format1": 1, "format2": 2, "format3": 3, "format3_residuals": 3, "format4": 4}
+WITH_RESIDUALS = ("format3_residuals", "format4")
 
 
 @pytest.fixture(params=FORMATS)
 def golden(request, tmp_path):
     """A copy of a model directory, its format, and what was expected of it."""
-    folder = GOLDEN / f"format{request.param}"
+    folder = GOLDEN / request.param
     shutil.copytree(folder / "model", tmp_path / "model")
-    return tmp_path / "model", request.param, json.loads((folder / "expected.json").read_text())
+    return tmp_path / "model", FORMATS[request.param], json.loads((folder / "expected.json").read_text())
 
 
 def assert_predicts(model, expected):
@@ -51,6 +54,7 @@ def test_an_older_model_hears_more_and_keeps_its_past(golden, make_data, rng):
     assert_predicts(model, expected)
 
 
+@pytest.mark.parametrize("golden", ["format1", "format2", "format3"], indirect=True)
 def test_what_an_older_format_did_not_know(golden):
     model, version, _ = golden
     gbcm = GBCM.load(model)
@@ -69,6 +73,34 @@ def test_commits_of_a_model_without_a_recorded_identity_share_a_derived_one(gold
 
 
 def test_the_newest_format_has_a_golden_model():
-    assert FORMATS[-1] == FORMAT
+    assert max(FORMATS.values()) == FORMAT
     records = (GOLDEN / f"format{FORMAT}/model/commits").iterdir()
     assert {json.loads(record.read_text())["format"] for record in records} == {FORMAT}
+
+
+@pytest.mark.parametrize("golden", WITH_RESIDUALS, indirect=True)
+def test_residuals_of_an_older_model_are_read(golden):
+    model, _, expected = golden
+    gbcm = GBCM.load(model)
+    found = json.loads(json.dumps(gbcm.info()))
+    assert {name: found[name] for name in expected["info"]} == expected["info"]
+    assert found["errors"]["residuals"] == 300
+    assert found["errors"]["scale"] == "varying"
+    assert load_spread(gbcm.snapshot.reference, "committee") == spread_of_snapshot(gbcm.snapshot, "committee")
+
+
+@pytest.mark.parametrize("golden", WITH_RESIDUALS, indirect=True)
+def test_the_next_commit_of_an_older_model_holds_its_residuals_in_arrays(golden):
+    model, _, _ = golden
+    before = GBCM.load(model).snapshot
+    before.successor(before.committee, [])
+    after = GBCM.load(model).snapshot
+    assert set(RESIDUAL_ARRAYS) <= set(after.store.record(after.commit)["arrays"])
+    assert after.segments == before.segments
+    for old, new in zip(before.ledger, after.ledger, strict=True):
+        np.testing.assert_array_equal(old.residuals.table(), new.residuals.table())
+
+
+def test_ledger_segments_hold_no_residuals():
+    store = open_store(GOLDEN / "format4/model")
+    assert sum(len(store._get_blob(segment)) for segment in store.record(4)["segments"]) < 1000

@@ -106,8 +106,8 @@ def test_each_method_has_a_shape_of_its_own(odd, tmp_path):
     local, committee = spread(gbcm, "local"), spread(gbcm, "committee")
     assert committee.scale is None
     assert local.shape != committee.shape
-    assert sum(len(entry.local_residuals) for entry in gbcm.ledger) > 700
-    assert sum(len(entry.residuals) for entry in gbcm.ledger) >= 250
+    assert sum(len(entry.residuals.local) for entry in gbcm.ledger if entry.residuals) > 700
+    assert sum(entry.residuals.counts[0] for entry in gbcm.ledger if entry.residuals) >= 250
 
 
 @pytest.mark.slow
@@ -172,7 +172,7 @@ def test_arrivals_tell_before_they_are_heard(odd, tmp_path, make_data):
     p = gbcm.predict(X[:400])
     own = (y[:400] - p["mean"]) / np.sqrt(p["variance"] + 0.05 * gbcm.model.scaling.y_scale**2)
     first = min(arrived, key=lambda entry: int(entry.key.split("[")[-1].split(":")[0]))
-    gaps = np.abs(np.subtract.outer(np.array(first.residuals), own)).min(axis=1)
+    gaps = np.abs(np.subtract.outer(first.residuals.committee, own)).min(axis=1)
     assert gaps.max() < 1e-6  # as they are rounded
     assert residuals_known(later.snapshot.facts, later.ledger, "committee").count == known + 16 * len(arrived)
 
@@ -184,7 +184,7 @@ def test_a_stream_into_an_empty_committee_tells_once_enough_was_heard(make_data,
     gbcm = GBCM.prepare(path, replace(GIVEN, rows_per_expert=50), model=tmp_path / "model")
     assert spread(gbcm).shape == NORMAL
     gbcm, _ = gbcm.ingest(gbcm.source(path), IngestOptions(commit_every=8))
-    told = [len(entry.residuals) for entry in gbcm.ledger]
+    told = [len(entry.residuals or ()) for entry in gbcm.ledger]
     assert told[:8] == [0] * 8  # before the first commit all there is to predict by is the prior
     assert set(told[16:]) == {16}
     assert spread(gbcm).shape != NORMAL
@@ -233,9 +233,10 @@ def test_an_error_distribution_that_cannot_be_is_refused_by_writers_and_readers(
     if damage == "process":
         known = known | {"process": known["process"] | {"lengthscale": [1.0]}}
     elif damage == "places":
-        entries[0] = replace(entries[0], places=entries[0].places[1:])
+        entries = [replace(e, residuals=replace(e.residuals, places=e.residuals.places[:, 1:])) for e in entries]
     else:
-        entries[0] = replace(entries[0], residuals=("1",) * len(entries[0].residuals))
+        record = entries[0].residuals
+        entries[0] = replace(entries[0], residuals=replace(record, committee=record.committee * np.nan))
     with pytest.raises(CommitRefused, match="expected"):
         snapshot.successor(snapshot.committee, entries, rewrite=True, spread=known)
     assert GBCM.load(tmp_path / "model").commit == snapshot.commit
@@ -258,7 +259,7 @@ def test_rows_heard_as_they_are_stored_are_none_of_cells(make_data, rng, tmp_pat
     gbcm = gbcm.absorb(partitions(open_data(last), 50))  # more than twice the rows: it is measured again
     gbcm = GBCM.load(tmp_path / "model")
     assert gbcm.facts["spread"]["rows"] == 1200
-    local = {entry.key for entry in gbcm.ledger if entry.local_residuals}
+    local = {entry.key for entry in gbcm.ledger if entry.residuals and entry.residuals.local is not None}
     assert local
     assert local <= first
     with pytest.warns(BcmdistWarning, match="900 of 1200 rows"):
@@ -276,7 +277,7 @@ def test_merged_models_tell_nothing_of_local_errors(odd, make_data, rng, tmp_pat
     two = GBCM.load(tmp_path / "other").partial_fit(other)
     with pytest.warns(BcmdistWarning, match="a merged model makes no local predictions"):
         both = gbcm.merge(two, tmp_path / "both")
-    assert not any(entry.local_residuals for entry in both.ledger)
+    assert not any(entry.residuals.local is not None for entry in both.ledger if entry.residuals)
     assert both.facts["method"] == "committee"
     assert both.facts["spread"]["rows"] == both.committee.total.rows  # measured anew, of the committee
     assert residuals_known(both.snapshot.facts, both.ledger, "committee").count >= 250
@@ -313,7 +314,7 @@ def untold(gbcm, path):
     """The same model, that knows nothing of its errors."""
     shutil.copytree(gbcm.snapshot.store.storage.url, path)
     snapshot = GBCM.load(path).snapshot
-    bare = [replace(entry, places=(), residuals=(), local_residuals=()) for entry in snapshot.ledger]
+    bare = [replace(entry, residuals=None) for entry in snapshot.ledger]
     snapshot.successor(snapshot.committee, bare, rewrite=True, spread=None)
     return GBCM.load(path)
 
@@ -369,7 +370,7 @@ def test_arrivals_of_counts_tell_before_they_are_heard(make_data, rng, tmp_path)
     path = make_data(rows_per_chunk=50, X=X, y=y)
     gbcm = GBCM.prepare(path, replace(COUNTS, rows_per_expert=50), model=tmp_path / "model")
     gbcm, _ = gbcm.ingest(gbcm.source(path), IngestOptions(commit_every=8))
-    told = [error for entry in gbcm.ledger for error in entry.residuals]
+    told = [error for entry in gbcm.ledger if entry.residuals for error in entry.residuals.committee]
     assert len(told) >= 300
     assert np.abs(told).max() <= 7.0
     assert not spread(gbcm).shape.normal or spread(gbcm).scale is not None
@@ -391,6 +392,6 @@ def test_partitions_that_begin_at_the_same_row_are_drawn_apart(make_data, rng, t
     X, y = X[:20], y[:20]
     for path in (make_data("one.zarr", X=X, y=y), make_data("two.zarr", X=X + 1e-9, y=y)):
         gbcm, _ = gbcm.ingest(gbcm.source(path))
-    one, two = (np.array(e.residuals) for e in gbcm.ledger if "one.zarr" in e.key or "two.zarr" in e.key)
+    one, two = (e.residuals.committee for e in gbcm.ledger if "one.zarr" in e.key or "two.zarr" in e.key)
     assert len(one) == len(two) == 16
     assert np.abs(np.sort(one) - np.sort(two)).max() > 1e-3

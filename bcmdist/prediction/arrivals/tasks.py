@@ -19,6 +19,7 @@ from bcmdist.prediction.scored_rows import score_rows
 from bcmdist.prediction.scoring import surprise
 from bcmdist.runtime.task import Task
 from bcmdist.storage.commits import Reference
+from bcmdist.storage.ledger import ResidualRecord
 from bcmdist.storage.loading import load_record
 
 # Rows of a partition that are scored, evenly spread: 50 rows of 1000 take about 4 % of the time of hearing them.
@@ -91,8 +92,8 @@ def _errors_of(fitted: Fitted, part, rows, count):
     X, obs = model_rows(fitted.model, part, rows)
     some = _some(np.arange(part.rows), count)
     drawn = np.random.default_rng(seed_of(rows))
-    noted = noted_errors(fitted.model.likelihood, X[some], *fitted.latent(X[some]), obs[some], drawn)
-    return dict(zip(("places", "residuals"), noted, strict=True))
+    places, errors = noted_errors(fitted.model.likelihood, X[some], *fitted.latent(X[some]), obs[some], drawn)
+    return {"residuals": ResidualRecord(places, errors) or None}
 
 
 def _some(among, count):

@@ -5,7 +5,6 @@ Once for a model, and again when it has heard twice as many rows: meanwhile arri
 
 import functools
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from bcmdist.prediction.spread import FADED, LEAST, gain_of
 from bcmdist.prediction.spread_of import residuals_known
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import BlobReference
-from bcmdist.storage.ledger import named_range
+from bcmdist.storage.ledger import ResidualRecord, named_range
 
 # Rows that are left out, about, of so many partitions at most.
 ROWS, PARTITIONS = 4000, 16
@@ -33,7 +32,6 @@ NUMBERS = 2**17
 ENOUGH = 1000
 AGAIN = 2.0
 SEED = 0
-BLANK: dict[str, Any] = {"places": (), "residuals": (), "local_residuals": ()}
 
 
 def measured(snapshot: Snapshot, runtime, *, read=True) -> Snapshot:
@@ -64,7 +62,7 @@ def measured_anew(snapshot: Snapshot, runtime) -> Snapshot:
     stages = StageTimer()
     with stages("errors"):
         readable = {part.key for part in readable_partitions(snapshot)}
-        blank = [replace(e, **BLANK) if e.key in readable and not e.arrival else e for e in snapshot.ledger]
+        blank = [replace(e, residuals=None) if e.key in readable and not e.arrival else e for e in snapshot.ledger]
         ledger = _left_out(replace(snapshot, ledger=tuple(blank)), runtime)
         spread = _error_distribution(snapshot, ledger)
     return _with(snapshot, ledger, spread, stages)
@@ -101,16 +99,19 @@ def _left_out(snapshot, runtime):
     chosen = [parts[k] for k in np.sort(np.random.default_rng(SEED).permutation(len(parts))[:most])]
     at = BlobReference(snapshot.url, facts.linearised_at) if facts.linearised_at else None
     task = functools.partial(LeaveOut, snapshot.reference, int(np.ceil(wanted / len(chosen))), local, at=at)
-    every, found = COMMITTEE_EVERY if local and wanted >= 2 * LEAST * COMMITTEE_EVERY else 1, {}
+    every, found = COMMITTEE_EVERY if local and wanted >= 2 * LEAST * COMMITTEE_EVERY else 1, dict[str, ResidualRecord]()
     if snapshot.model.likelihood.exact or sites_repeat(facts):
         found = runtime.sum(task(local=False), chosen[::every], label="errors").by_key
     if local:  # places are of these
         near = runtime.sum(task(local=True), chosen, label="errors").by_key
-        found = {key: found.get(key, {}) | fields for key, fields in near.items()}
+        found = {
+            key: replace(record, committee=found[key].committee) if found.get(key) else record
+            for key, record in near.items()
+        }
     if not found:
         return snapshot.ledger
     return tuple(
-        replace(entry, **BLANK | found[entry.key]) if entry.key in found else entry for entry in snapshot.ledger
+        replace(entry, residuals=found[entry.key] or None) if entry.key in found else entry for entry in snapshot.ledger
     )
 
 

@@ -13,13 +13,14 @@ from bcmdist.prediction.local.halos import load_arrangement
 from bcmdist.prediction.local.neighbours import load_neighbours
 from bcmdist.prediction.noting import noted_errors, seed_of
 from bcmdist.storage.commits import BlobReference, Reference
+from bcmdist.storage.ledger import ResidualRecord
 
 
 @dataclass(frozen=True)
 class LeftOutErrors:
-    """By key: of a ledger entry `places`, and `residuals` or `local_residuals`."""
+    """Residual records of partitions by key."""
 
-    by_key: dict[str, dict[str, tuple[float, ...]]]
+    by_key: dict[str, ResidualRecord]
 
     def __add__(self, other: "LeftOutErrors") -> "LeftOutErrors":
         return LeftOutErrors(self.by_key | other.by_key)
@@ -49,10 +50,9 @@ class LeaveOut:
         else:
             some = np.sort(generator.permutation(part.rows)[: self.count])
         told = self._by_local(part, X[some], obs[some]) if self.local else self._by_committee(part, X, obs, some)
-        places, residuals = noted_errors(likelihood, X[some], *told, obs[some], generator)
-        return LeftOutErrors(
-            {part.key: {"places": places, "local_residuals" if self.local else "residuals": residuals}}
-        )
+        places, errors = noted_errors(likelihood, X[some], *told, obs[some], generator)
+        committee, local = (None, errors) if self.local else (errors, None)
+        return LeftOutErrors({part.key: ResidualRecord(places, committee, local)})
 
     def _by_local(self, part, X, obs) -> tuple[np.ndarray, np.ndarray]:
         model = load_fitted(self.model).model
