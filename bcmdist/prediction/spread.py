@@ -70,15 +70,16 @@ class Residuals:
 
 def noted(ledger: Sequence[Entry], weights: Mapping[str, float], method: str) -> Residuals:
     """Residuals that a ledger notes of the predictions of a method, each entry counted so often by key."""
-    told = [(entry, entry.residuals) for entry in ledger if entry.residuals and weights[entry.key] > FADED]
-    found = [(entry, record.places, record.of(method)) for entry, record in told]
-    found = sorted((one for one in found if one[2] is not None), key=lambda one: one[0].key)
-    return Residuals(
-        [places for _, places, _ in found],
-        [errors for _, _, errors in found],
-        [weights[entry.key] for entry, _, _ in found],
-        [int(entry.digest[-1], 16) % 2 for entry, _, _ in found],
-    )
+    found = Residuals([], [], [], [])
+    for entry in sorted(ledger, key=lambda entry: entry.key):
+        record = entry.residuals
+        errors = None if record is None else record.of(method)
+        if record is not None and errors is not None and weights[entry.key] > FADED:
+            found.places.append(record.places)
+            found.errors.append(errors)
+            found.weights.append(weights[entry.key])
+            found.first.append(int(entry.digest[-1], 16) % 2)
+    return found
 
 
 def spread_of(residuals: Residuals, process: Process | None) -> Spread:

@@ -4,6 +4,7 @@ A segment is a JSON list of ledger entries, each a list of their fields. Functio
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -39,15 +40,16 @@ def get_segment(store, digest: str, *, residuals=False) -> list[Entry]:
 
 def _entry(line, where):
     """The entry of a line, whose residuals stand behind what is stored now."""
-    stored = [tuple(value) if isinstance(value, list) else value for value in line[: len(STORED)]]
+    values = (tuple(value) if isinstance(value, list) else value for value in line)
+    stored: dict[str, Any] = dict(zip(STORED, values, strict=False))
     if not any(line[len(STORED) :]):
-        return Entry(*stored)
+        return Entry(**stored)
     places, *both = (np.array(values, dtype=float) for values in line[len(STORED) :])
     committee, local = (values if values.size else None for values in (*both, np.zeros(0), np.zeros(0))[:2])
     counts = {len(values) for values in (committee, local) if values is not None}
     if len(counts) != 1 or places.size % min(counts):
-        raise damaged(where, f"residuals at places in the ledger entry {stored[0]}", f"{sorted(counts)}, {places.size}")
-    return Entry(*stored, residuals=ResidualRecord(places.reshape(min(counts), -1), committee, local))
+        raise damaged(where, f"residuals at places in the ledger entry {line[0]}", f"{sorted(counts)}, {places.size}")
+    return Entry(**stored, residuals=ResidualRecord(places.reshape(min(counts), -1), committee, local))
 
 
 def extended(store, segments: Sequence[str], entries: Sequence[Entry], *, after=0) -> tuple[str, ...]:

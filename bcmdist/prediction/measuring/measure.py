@@ -99,7 +99,10 @@ def _left_out(snapshot, runtime):
     chosen = [parts[k] for k in np.sort(np.random.default_rng(SEED).permutation(len(parts))[:most])]
     at = BlobReference(snapshot.url, facts.linearised_at) if facts.linearised_at else None
     task = functools.partial(LeaveOut, snapshot.reference, int(np.ceil(wanted / len(chosen))), local, at=at)
-    every, found = COMMITTEE_EVERY if local and wanted >= 2 * LEAST * COMMITTEE_EVERY else 1, dict[str, ResidualRecord]()
+    every, found = (
+        COMMITTEE_EVERY if local and wanted >= 2 * LEAST * COMMITTEE_EVERY else 1,
+        dict[str, ResidualRecord](),
+    )
     if snapshot.model.likelihood.exact or sites_repeat(facts):
         found = runtime.sum(task(local=False), chosen[::every], label="errors").by_key
     if local:  # places are of these
