@@ -182,7 +182,6 @@ _MOVED = {
     "xarray": "api.maps.maps",
     "arrays": "data.dataset",
     "cli": "app.cli.main",
-    "comparison": "committee.published.rules",
     "dataset": "data.writing",
     "kernels": "model.kernels",
     "likelihoods": "model.likelihoods",

@@ -15,9 +15,9 @@ import sys
 import numpy as np
 
 from bcmdist.api.pictures.paper import HOW_TO_GET
-from bcmdist.committee.published import rules
 from bcmdist.errors import MissingExtra
 from bcmdist.model.kernels import parse_kernel
+from published import rules
 
 ROWS, EXPERTS, NOISE = 400, 10, 0.1
 LENGTH, GAP = 10.0, (5.0, 6.5)

@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 
 from bcmdist.committee.committee import Committee
-from bcmdist.committee.published import boosting
 from bcmdist.data.observations import unweighted
 from bcmdist.errors import UnsupportedTarget
 from bcmdist.experts.expert import expert_message
@@ -13,6 +12,7 @@ from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.latent import predict_latent
 from oracles import committee_by_inverses, expert_posterior
 from problems import assert_same_committee, make_kernel, split
+from published import boosting
 
 NOISE = 0.5
 

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from bcmdist.committee.committee import Committee
-from bcmdist.committee.published.kalman import (
+from bcmdist.errors import InvalidData, NotPositiveDefinite
+from bcmdist.experts.expert import expert_message
+from bcmdist.experts.message import zero
+from bcmdist.model.likelihoods import Gaussian
+from bcmdist.model.mean import Mean
+from bcmdist.model.shared.query import Query
+from oracles import expert_posterior, kalman_measurement_form, kalman_posterior_form
+from problems import make_committee, make_kernel, regression_problem, split
+from published.kalman import (
     joseph_step,
     measurement_form,
     measurement_start,
@@ -16,14 +24,6 @@ from bcmdist.committee.published.kalman import (
     posterior_start,
     posterior_step,
 )
-from bcmdist.errors import InvalidData, NotPositiveDefinite
-from bcmdist.experts.expert import expert_message
-from bcmdist.experts.message import zero
-from bcmdist.model.likelihoods import Gaussian
-from bcmdist.model.mean import Mean
-from bcmdist.model.shared.query import Query
-from oracles import expert_posterior, kalman_measurement_form, kalman_posterior_form
-from problems import make_committee, make_kernel, regression_problem, split
 
 NOISE = 0.1
 # Rounding times the condition number of Sqq, about 1e3 in the well-conditioned problem.

@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from bcmdist.committee.published import rules
-from bcmdist.committee.published.rules import POINTWISE_RULES, expert_predictions, gbcm, grbcm, npae, npae_joint
 from bcmdist.errors import InvalidData
 from oracles import committee_by_inverses, expert_posterior, full_gp
 from problems import make_kernel, regression_problem, split
+from published import rules
+from published.rules import POINTWISE_RULES, expert_predictions, gbcm, grbcm, npae, npae_joint
 
 NOISE = 0.05
 NO_ROWS = (np.zeros((0, 2)), np.zeros(0))

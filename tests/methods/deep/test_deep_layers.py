@@ -9,7 +9,6 @@ from scipy.stats import norm
 from bcmdist.data.observations import Observations, unweighted
 from bcmdist.experts.expert import expert_message
 from bcmdist.methods.deep.beginning import directions, first_layers, last_layer
-from bcmdist.methods.deep.correlated import correlated, correlated_through
 from bcmdist.methods.deep.layer import JITTER, Layer, gradient, tied_energy
 from bcmdist.methods.deep.moments import passed
 from bcmdist.methods.deep.outputs import said
@@ -18,6 +17,7 @@ from bcmdist.methods.deep.shared import Deep
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import make_likelihood
 from bcmdist.model.mean import Mean
+from published.correlated_layers import correlated, correlated_through
 
 DRAWS = 10**6
 NORMAL = make_likelihood("gaussian")

@@ -1,1 +1,0 @@
-"""Forms and rules as the papers print them: oracles, and rivals to compare with."""
