@@ -16,8 +16,7 @@ from typing import Any
 from bcmdist.api.files import is_file, predicted
 from bcmdist.api.gbcm import GBCM
 from bcmdist.api.imported import fitted, ingested, scored
-from bcmdist.api.mixture import refuse_mixture
-from bcmdist.api.opened import opened
+from bcmdist.api.mixture import opened, refuse_mixture
 from bcmdist.api.plan.plan import plan
 from bcmdist.api.requests import FitRequest, IngestRequest, PredictRequest, ScoreRequest
 from bcmdist.api.sampling import sample_posterior

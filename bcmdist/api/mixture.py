@@ -5,9 +5,10 @@ hyper-parameters. Each sample has a committee of its own; mixing over samples in
 afterwards would be wrong (SYSTEMS I.7).
 """
 
+import contextlib
 import functools
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -136,6 +137,21 @@ def contents_of(model) -> Contents:
 def is_mixture(model) -> bool:
     """Whether a directory holds a mixture, or one that is being sampled."""
     return bool({CONTENTS, PREPARED} & set(open_storage(model).names("")))
+
+
+@contextlib.contextmanager
+def opened(model) -> Iterator[GBCM | Mixture]:
+    """The newest committee of a directory, kept from pruning while this is open, or its mixture.
+
+    Raises
+    ------
+    ModelNotFound, ModelDamaged, VersionMismatch
+    """
+    if is_mixture(model):
+        yield Mixture.load(model)
+    else:
+        with GBCM.held(model) as held:
+            yield held
 
 
 def refuse_mixture(model, what) -> None:

@@ -12,9 +12,9 @@ import numpy as np
 
 from bcmdist.model.model import Model
 from bcmdist.prediction.interface import Predictor
+from bcmdist.prediction.latent_predictor import Latent
 from bcmdist.prediction.scored_rows import predict_rows, score_predictions
 from bcmdist.prediction.scoring.judged import Judged
-from bcmdist.prediction.uncertain.input_uncertainty import InputUncertainty
 from bcmdist.storage.commits import Reference
 
 
@@ -27,7 +27,7 @@ class RowPredictor(ABC):
         """Columns, units, likelihood and classes of the rows."""
 
     @abstractmethod
-    def predict(self, X, obs, quantiles=(), around: InputUncertainty | None = None) -> dict[str, np.ndarray]:
+    def predict(self, X, obs, quantiles=(), around: Latent | None = None) -> dict[str, np.ndarray]:
         """All predicted quantities at rows of X (n, D), by name; see `predict_rows`."""
 
     @abstractmethod

@@ -9,17 +9,16 @@ import numpy as np
 from bcmdist.model.likelihoods import OneProcess
 from bcmdist.prediction.calibration import uncalibrated
 from bcmdist.prediction.finite import finite_latent, refuse_nan
-from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.latent import marginal
+from bcmdist.prediction.latent_predictor import Latent, LatentOfRows, LatentPredictor
 from bcmdist.prediction.observation import observe, predictive, unit_deviance
 from bcmdist.prediction.scoring.judged import Judged
 from bcmdist.prediction.scoring.pit import pit_ranges
 from bcmdist.prediction.scoring.scores import Scores
-from bcmdist.prediction.uncertain.input_uncertainty import InputUncertainty, Latent
 from bcmdist.prediction.unseen import latent_over_categories
 
 
-def score_rows(fitted: Predictor, X, obs, number, around: InputUncertainty | None = None) -> Scores:
+def score_rows(fitted: LatentPredictor, X, obs, number, around: LatentOfRows | None = None) -> Scores:
     """Scores of the predictions at rows of X against observations in the units of the model, in original units.
 
     `number`: of the rows in their data set, (n,).
@@ -27,7 +26,7 @@ def score_rows(fitted: Predictor, X, obs, number, around: InputUncertainty | Non
     return score_predictions(fitted, X, obs, number, around).scores()
 
 
-def score_predictions(fitted: Predictor, X, obs, number, around: InputUncertainty | None = None) -> Judged:
+def score_predictions(fitted: LatentPredictor, X, obs, number, around: LatentOfRows | None = None) -> Judged:
     """Rows of X and observations in the units of the model beside what is predicted for them, in original units."""
     model, scaling, units = fitted.model, fitted.model.scaling, fitted.model.likelihood.units
     inputs = model.scaling.inputs(X)
@@ -61,7 +60,7 @@ def _errors(fitted, inputs) -> dict:
     return {"shape": spread.shape, "widening": functools.partial(spread.widening, inputs) if spread.scale else None}
 
 
-def predictive_of(fitted: Predictor, mean, variance, obs, **errors) -> dict[str, np.ndarray]:
+def predictive_of(fitted: LatentPredictor, mean, variance, obs, **errors) -> dict[str, np.ndarray]:
     """What latent beliefs say of observations in the units of the model, by name."""
     likelihood = fitted.model.likelihood
     if likelihood.needs_calibration or fitted.calibration is not None:
@@ -80,7 +79,7 @@ def with_class_names(model, said) -> dict[str, np.ndarray]:
     return said | {"label": np.array(names)[said["label"]]} if names and "label" in said else said
 
 
-def predict_rows(fitted: Predictor, X, obs, quantiles=(), around: Latent | None = None) -> dict[str, np.ndarray]:
+def predict_rows(fitted: LatentPredictor, X, obs, quantiles=(), around: Latent | None = None) -> dict[str, np.ndarray]:
     """All predicted quantities at rows of X in original units, by name; `quantile0.9` for 0.9 among `quantiles`.
 
     `obs`: of the observations to predict, weight, exposure and trials; the targets are not looked at.

@@ -17,13 +17,13 @@ import numpy as np
 
 from bcmdist.data.tables.coding import Category
 from bcmdist.model.model import Model
-from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.latent import marginal
+from bcmdist.prediction.latent_predictor import LatentPredictor
 
 Latent = Callable[[np.ndarray, Any], tuple[np.ndarray, np.ndarray]]
 
 
-def latent_over_categories(predictor: Predictor, X) -> tuple[np.ndarray, np.ndarray]:
+def latent_over_categories(predictor: LatentPredictor, X) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance of f at scaled inputs X (n, D), averaged over levels where those of rows are not known."""
     return averaged_over_categories(predictor.model, X, lambda inputs, rows: predictor.latent(inputs))
 

@@ -8,7 +8,7 @@ from bcmdist.errors import InvalidOption
 
 
 def _load(model):
-    from bcmdist.api.opened import opened  # quick start
+    from bcmdist.api.mixture import opened  # quick start
 
     return _held(opened(model))
 

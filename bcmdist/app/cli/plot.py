@@ -40,7 +40,7 @@ def plot(model, out, what, data, method, inputs, x, y, unseen, make_runtime, as_
     Example: bcmdist plot model --what residuals --data test.zarr --out residuals.png
     """
     from bcmdist.api.imported import scored  # quick start
-    from bcmdist.api.opened import opened
+    from bcmdist.api.mixture import opened
     from bcmdist.api.pictures.pictures import plot as drawn
     from bcmdist.api.pictures.pictures import refused
     from bcmdist.prediction.datasets import open_scored_rows

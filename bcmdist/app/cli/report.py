@@ -25,7 +25,7 @@ def report(out, train, make_runtime, as_json, **options) -> dict:
     """
     asked = request_of(ScoreRequest, options)
     from bcmdist.api.imported import scored  # quick start
-    from bcmdist.api.opened import opened
+    from bcmdist.api.mixture import opened
     from bcmdist.api.report.report import refuse
     from bcmdist.api.report.report import report as written
 

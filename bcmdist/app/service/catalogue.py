@@ -3,18 +3,17 @@
 import logging
 import math
 import os
-import re
 import threading
 import time
 
 from bcmdist.app.service.answers import Refused
 from bcmdist.app.service.background import in_background
+from bcmdist.app.service.names import NAME
 from bcmdist.app.service.served import Served
 from bcmdist.errors import BcmdistError, DataNotFound, InvalidOption
 from bcmdist.storage.locate import open_storage
 from bcmdist.storage.urls import normal_url, on_objects
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 ROWS = ".rows"  # rows of requests, in a folder for each model
 RENEW_SECONDS = 0.5
 KEEP_DAYS = 30.0  # of rows that no ledger names

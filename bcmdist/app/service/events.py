@@ -16,8 +16,8 @@ from fastapi.responses import StreamingResponse
 
 from bcmdist.app.service.answers import Refused, refused
 from bcmdist.app.service.board import LOOK_SECONDS
-from bcmdist.app.service.catalogue import NAME
 from bcmdist.app.service.json import written
+from bcmdist.app.service.names import NAME
 from bcmdist.app.service.routes import PROBLEMS, READ, Asked, in_thread
 from bcmdist.app.service.service import Service
 from bcmdist.errors import BcmdistError

@@ -6,8 +6,7 @@ import threading
 import numpy as np
 
 from bcmdist.api.gbcm import GBCM
-from bcmdist.api.mixture import Mixture, contents_of, is_mixture
-from bcmdist.api.opened import opened
+from bcmdist.api.mixture import Mixture, contents_of, is_mixture, opened
 from bcmdist.committee.ingest.lag_meter import lags
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.prediction.in_memory import predict_by

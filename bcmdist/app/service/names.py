@@ -1,9 +1,12 @@
-"""Names in place of places: figures of a model name data sets by their paths or URLs, which stay inside."""
+"""Names of models and data sets, which answers hold in place of paths and URLs."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bcmdist.storage.ledger import KEY, Entry
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # of models and data sets
 
 
 def short_name(place: str) -> str:

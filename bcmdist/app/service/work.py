@@ -16,7 +16,7 @@ from bcmdist.app import jobs
 from bcmdist.app.finite import finite
 from bcmdist.app.journal import Journal, job_ids, open_job
 from bcmdist.app.service.answers import Refused, without_places
-from bcmdist.app.service.catalogue import NAME
+from bcmdist.app.service.names import NAME
 from bcmdist.errors import BcmdistError, DataNotFound, InvalidOption, JobRefused
 from bcmdist.runtime.dask.scheduler import SchedulerMachine
 from bcmdist.runtime.portion import ALL, Portion

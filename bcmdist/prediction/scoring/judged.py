@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bcmdist.data.observations import Observations, joined
+from bcmdist.prediction.latent_predictor import LatentOfRows
 from bcmdist.prediction.scoring.pit import Places
 from bcmdist.prediction.scoring.scores import Scores, class_scores, event_scores, real_scores
-from bcmdist.prediction.uncertain.input_uncertainty import InputUncertainty
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Judged:
     `high` and `seen` of `Places`, and `crps` of measurements or `deviance` of counts and lifetimes"""
     train_mean: float = float("nan")
     """of the training targets"""
-    around: InputUncertainty | None = None
+    around: LatentOfRows | None = None
     """by how much X may be off, where that is known"""
 
     def __len__(self) -> int:

@@ -14,10 +14,10 @@ from bcmdist.model.shared.belief import Belief
 from bcmdist.model.shared.fourier.belief import FourierBelief
 from bcmdist.model.shared.fourier.features import Fourier
 from bcmdist.model.shared.interface import Shared
-from bcmdist.prediction.interface import Predictor
+from bcmdist.prediction.latent_predictor import LatentPredictor
 
 
-def latent_of_draws(predictor: Predictor, X) -> tuple[np.ndarray, np.ndarray]:
+def latent_of_draws(predictor: LatentPredictor, X) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance of f at scaled inputs X (n, D) that were drawn: shapes as of `Predictor.latent`."""
     return _latent(predictor.model.shared, predictor, X)
 

@@ -23,13 +23,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from bcmdist.data.observations import unweighted
-from bcmdist.prediction.interface import Predictor
+from bcmdist.prediction.latent_predictor import LatentPredictor
 from bcmdist.prediction.scored_rows import predict_rows
 from bcmdist.prediction.uncertain import exact, taylor
 from bcmdist.prediction.uncertain.beyond import latent_of_draws
 
 PATHS = 500
-Step = Callable[[Predictor, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
+Step = Callable[[LatentPredictor, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
 """From scaled states (n, L) and covariances (n, L, L) to mean and variance of f (n,), and cov(f, x) (n, L)"""
 
 
@@ -65,7 +65,7 @@ def _taylor(predictor, U, S):
 STEPS: dict[str, Step] = {"naive": _naive, "exact": _exact, "taylor": _taylor}
 
 
-def forecast(predictor: Predictor, state, known, way: str, *, seed: int = 0) -> Forecast:
+def forecast(predictor: LatentPredictor, state, known, way: str, *, seed: int = 0) -> Forecast:
     """K steps ahead of series whose last values are `state` (n, L), the newest first, in original units.
 
     Parameters
@@ -118,7 +118,7 @@ class Moments:
     mean: np.ndarray
     variance: np.ndarray
 
-    def latent(self, predictor: Predictor, X) -> tuple[np.ndarray, np.ndarray]:
+    def latent(self, predictor: LatentPredictor, X) -> tuple[np.ndarray, np.ndarray]:
         """They themselves."""
         return self.mean, self.variance
 

@@ -9,14 +9,14 @@ f is no longer normal; what is predicted are its first two moments, and observat
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from bcmdist.errors import InvalidOption
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.scaling import Scaling
-from bcmdist.prediction.interface import Predictor
+from bcmdist.prediction.latent_predictor import LatentPredictor
 from bcmdist.prediction.uncertain import exact, sampled, taylor
 from bcmdist.prediction.unseen import averaged_over_categories
 
@@ -24,13 +24,6 @@ Way = Callable[[Any, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 """From a predictor, scaled inputs (n, D) and their covariances (n, D, D) to mean and variance as of `latent`"""
 WAYS: dict[str, Way] = {"exact": exact.moments, "taylor": taylor.moments, "montecarlo": sampled.moments}
 ROUGH = ("matern12",)  # without a slope at their points
-
-
-class Latent(Protocol):
-    """What is believed of f at inputs, in place of what a predictor says of them as they are."""
-
-    def latent(self, predictor: Predictor, X) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of f, of scaled inputs X (n, D)."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +42,7 @@ class InputUncertainty:
         """Of these rows and others."""
         return InputUncertainty(np.concatenate([self.variance, other.variance]), self.way)
 
-    def latent(self, predictor: Predictor, X) -> tuple[np.ndarray, np.ndarray]:
+    def latent(self, predictor: LatentPredictor, X) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of f at scaled inputs X (n, D), known up to these."""
 
         def moments(inputs, rows):
@@ -66,7 +59,7 @@ def covariances(variance, scaling: Scaling) -> np.ndarray:
     return (variance / unit**2)[:, None, :] * np.eye(len(unit))
 
 
-def chosen_way(predictor: type[Predictor], snapshot, asked: str | None) -> str:
+def chosen_way(predictor: type[LatentPredictor], snapshot, asked: str | None) -> str:
     """The way that was asked for; by default `exact` where it can be had, and `montecarlo` elsewhere.
 
     Raises

@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 from scipy.stats import qmc
 
-from bcmdist.prediction.interface import Predictor
+from bcmdist.prediction.latent_predictor import LatentPredictor
 from bcmdist.prediction.uncertain.beyond import latent_of_draws
 from bcmdist.prediction.uncertain.taylor import roots, squared
 
@@ -26,7 +26,7 @@ def draws(inputs: int) -> np.ndarray:
     return np.concatenate([half, -half])
 
 
-def moments(predictor: Predictor, U, S) -> tuple[np.ndarray, np.ndarray]:
+def moments(predictor: LatentPredictor, U, S) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance of f where scaled inputs are N(U, S), (n, D) and (n, D, D)."""
     C = roots(S)
     centre, spread = predictor.latent(U)

@@ -8,15 +8,15 @@ rows around each point too, and any kernel with slopes.
 
 import numpy as np
 
-from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.latent import marginal
+from bcmdist.prediction.latent_predictor import LatentPredictor
 
 # In standard deviations of the input: at a hundredth of them the next terms of the series are 1e-4 of these, and
 # rounding 1e-12.
 STEP = 1e-2
 
 
-def moments(predictor: Predictor, U, S) -> tuple[np.ndarray, np.ndarray]:
+def moments(predictor: LatentPredictor, U, S) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance of f where scaled inputs are N(U, S), (n, D) and (n, D, D)."""
     mean, variance = predictor.latent(U)
     slopes, curvatures = np.zeros_like(variance), np.zeros_like(variance)
@@ -46,7 +46,7 @@ def squared(mean, axes) -> np.ndarray:
     return mean[:, :, None] * mean[:, None, :] if axes == 3 else mean**2
 
 
-def with_inputs(predictor: Predictor, U, S) -> np.ndarray:
+def with_inputs(predictor: LatentPredictor, U, S) -> np.ndarray:
     """cov(f, x) = S m'(U), (n, D), of one process."""
     found = np.zeros_like(U)
     for c in np.moveaxis(roots(S), 2, 0):
