@@ -16,9 +16,8 @@ from bcmdist.data.slices import SLICED
 from bcmdist.data.sources.listed import Listed
 from bcmdist.data.sources.open import Source
 from bcmdist.learning import first_commit
+from bcmdist.learning.input_methods import EXACT_INPUTS, INPUT_METHODS
 from bcmdist.learning.settings import Settings
-from bcmdist.learning.settings_checks import EXACT_INPUTS
-from bcmdist.model.input_errors import refuse_unknown_errors
 from bcmdist.prediction.arrivals.watch import ArrivalWatch
 from bcmdist.prediction.calibrating import calibrated
 from bcmdist.prediction.local import arrange
@@ -48,10 +47,8 @@ def fit(source, settings: Settings, model, runtime: Runtime) -> Snapshot:
 def prepare(source, settings: Settings, model, runtime: Runtime) -> tuple[Snapshot, Dataset]:
     """The fit that a model directory holds, or a new one that has heard nothing; and its data."""
     keep, source, model = places(source, model)
-    noisy = settings.noisy_inputs != EXACT_INPUTS
-    data = open_data(source, x=settings.x, y=settings.y, uncertain=noisy)
-    if settings.noisy_inputs == "clean" or (noisy and not settings.learn):
-        refuse_unknown_errors(data)
+    data = open_data(source, x=settings.x, y=settings.y, uncertain=settings.noisy_inputs != EXACT_INPUTS)
+    INPUT_METHODS[settings.noisy_inputs].refuse_data(settings, data)
     asked = (data, settings, model, runtime)
     commit = first_commit.resumed(*asked) or first_commit.prepared(*asked)
     return from_commit(open_store(model), commit).kept(*keep), data

@@ -27,11 +27,11 @@ from bcmdist.experts.hmc import HMC, Chain, LogDensity, sample, with_normal_prio
 from bcmdist.learning.evidence.objectives import CommitteeObjective, LocalObjective
 from bcmdist.learning.experts import FIRST
 from bcmdist.learning.hyperparameters import AUTO_MEAN
+from bcmdist.learning.input_methods import EXACT_INPUTS
 from bcmdist.learning.point import Point, moves_of
 from bcmdist.learning.sampling.chains import FOLDER, chain_from, chain_store
 from bcmdist.learning.search import Objective
 from bcmdist.learning.settings import Settings
-from bcmdist.learning.settings_checks import EXACT_INPUTS
 from bcmdist.model.kernels import Kernel, split_parameters
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.model import named_parameters, with_named

@@ -22,7 +22,6 @@ from bcmdist.data.partition import Partition
 from bcmdist.data.schema import UNNAMED, warn
 from bcmdist.errors import CommitConflict, InvalidData, ModelNotFound, NotFinite
 from bcmdist.experts.contributions import Contribution, EPExpert, Expert
-from bcmdist.experts.inputs.tasks import NoisyExpert
 from bcmdist.model.model import Model
 from bcmdist.runtime.task import Task
 from bcmdist.runtime.timing import StageTimer
@@ -170,7 +169,7 @@ class Snapshot:
     def expert(self, at=None) -> Task:
         """What makes messages of partitions under this model; `at` as of `hear`."""
         if self.model.input_errors is not None:
-            return NoisyExpert(self.reference)
+            return self.model.input_errors.expert(self.reference)
         return EPExpert(self.reference) if self.facts.approximation == "ep" else Expert(self.reference, at)
 
     def messages_of(self, task, parts, runtime, *, label) -> Contribution:
@@ -198,7 +197,7 @@ class Snapshot:
         return [replace(part, data=match[part.data]) for part in parts]
 
     def with_variance(self, parts: Sequence[Partition]) -> Sequence[Partition]:
-        """Partitions with what their data say of errors of inputs, where experts know about these."""
+        """Partitions with the error variances that their data have for the inputs, where experts need these."""
         if self.model.input_errors is None:
             return parts
         unread = dict.fromkeys(part.data for part in parts if not part.data.variance)

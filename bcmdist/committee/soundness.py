@@ -84,13 +84,6 @@ DEEP = {
     "evaluations": COUNT,
     "sites": every(fields(SITES)).perhaps,
 }
-INPUT_ERRORS = {
-    "rows": SEVERAL,
-    "noise_seen": POSITIVE,
-    "beginnings": every(maybe(NUMBER)).perhaps,
-    "densities": every(maybe(NUMBER)).perhaps,
-    "rounds": SEVERAL.perhaps,
-}
 FIT = {
     "approximation": one_of(("laplace", "ep")),
     "expert": TEXT.perhaps,
@@ -130,7 +123,7 @@ FIT = {
     "networks": maybe(fields(NETWORKS)),
     "lag": maybe(each(fields(LAG))),
     "deep": maybe(fields(DEEP)),
-    "input_errors": maybe(fields(INPUT_ERRORS)),
+    "input_errors": maybe(NAMED),
 }
 FACTS = {"model": NAMED, "fit": NAMED, "evidence": NUMBER, "rows": COUNT, "partitions": COUNT.perhaps}
 
@@ -166,6 +159,8 @@ def check_fit(facts, model: Model, where: str) -> None:
     check_fields(facts, FIT, where)
     if set(facts.get("expected") or {}) - EXPECTED.keys():
         raise damaged(where, f"{', '.join(EXPECTED)} as expected", shown(facts["expected"]))
+    if model.input_errors is not None and facts.get("input_errors") is not None:
+        check_fields(facts["input_errors"], model.input_errors.FACTS, f"{where}: input_errors")
     _check_process((facts.get("spread") or {}).get("process"), model.inputs, where)
     fading = facts.get("fading") or {}
     if set(fading) - {field.name for field in fields_of(Weighting)}:

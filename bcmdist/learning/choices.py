@@ -9,11 +9,10 @@ from bcmdist.data.slices import SLICED
 from bcmdist.errors import BcmdistWarning, InvalidOption, UnsupportedTarget
 from bcmdist.experts.precision import refuse_single
 from bcmdist.learning.experts import EXPERTS
+from bcmdist.learning.input_methods import INPUT_METHODS
 from bcmdist.learning.settings_checks import (
-    EXACT_INPUTS,
     TWO_CLASSES,
     refuse_leaving_out,
-    refuse_noisy_likelihood,
     refuse_unread,
 )
 from bcmdist.learning.survey import MOST_CLASSES
@@ -58,8 +57,7 @@ def choose_likelihood(data, surveyed, settings, schema) -> tuple[Likelihood, tup
     name = settings.likelihood or (EXPERTS[settings.expert].many if many else tasks()[task][0])
     likely = make_likelihood(name, TWO_CLASSES)
     refuse_unread(settings, likely)
-    if settings.noisy_inputs != EXACT_INPUTS:
-        refuse_noisy_likelihood(settings.noisy_inputs, likely)
+    INPUT_METHODS[settings.noisy_inputs].refuse(settings, likely)
     single, per_class = likely.single, likely.per_class
     refuse_leaving_out(settings.objective, likely)
     refuse_single(settings.precision, EXPERTS[settings.expert].residual, likely)

@@ -27,10 +27,10 @@ from bcmdist.errors import (
 )
 from bcmdist.experts.expert import zero_message
 from bcmdist.learning.experts import EXPERTS, FIRST, method_options
+from bcmdist.learning.input_methods import EXACT_INPUTS
 from bcmdist.learning.prediction_inputs import check_prediction_inputs
 from bcmdist.learning.prepare import FitResources, prepare_model, survey
 from bcmdist.learning.settings import Settings
-from bcmdist.learning.settings_checks import EXACT_INPUTS
 from bcmdist.model.model import FIRST_PRECISION
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import SCRATCH, Commit, open_store
@@ -178,8 +178,7 @@ def _prepare(data, surveyed, settings, runtime, store, stages):
 
 
 def tells_errors(settings) -> bool:
-    """Whether rows that are left out of the messages tell how large errors will be: none do whose inputs were moved to
-    where they fit."""
+    """Whether leave-one-out residuals measure prediction errors; not those of rows whose inputs were moved to fit."""
     return settings.noisy_inputs == EXACT_INPUTS and EXPERTS[settings.expert].tells_errors(settings)
 
 

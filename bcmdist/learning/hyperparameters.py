@@ -11,9 +11,9 @@ from bcmdist.learning.evidence.local_tasks import ClassEvidence, LocalEvidence
 from bcmdist.learning.evidence.objectives import BLOCKWISE, LocalObjective
 from bcmdist.learning.experts import EXPERTS
 from bcmdist.learning.fixed_parameters import with_hyperparameters
+from bcmdist.learning.input_methods import INPUT_METHODS
 from bcmdist.learning.rescaling import rescale
 from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, learn
-from bcmdist.learning.settings_checks import EXACT_INPUTS
 from bcmdist.model.kernels import Kernel, kernel_parts, parse_kernel
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.runtime import memory
@@ -21,8 +21,6 @@ from bcmdist.runtime import memory
 # The mean that is decided on, and the one that may take the place of a constant one.
 AUTO_MEAN, LINEAR = "auto", "linear"
 AUTO_KERNEL = "auto"
-# What stands for it where inputs move, along its derivative.
-MOVING_KERNEL = "se"
 # The softmax evidence costs about 30 times as much per row: fewer and smaller blocks, for two parameters.
 RESCALE_BLOCK = 500
 RESCALE_BLOCKS = 2
@@ -176,7 +174,7 @@ def first_kernel(settings) -> str:
 
 
 def requested_kernel(settings) -> str:
-    """The kernel's expression, or `auto` where it is to be chosen; an expert may have one that stands for that."""
+    """The kernel's expression, or `auto` where it is to be chosen, unless a method has its own default."""
     if settings.kernel != AUTO_KERNEL:
         return settings.kernel
-    return EXPERTS[settings.expert].kernel if settings.noisy_inputs == EXACT_INPUTS else MOVING_KERNEL
+    return INPUT_METHODS[settings.noisy_inputs].kernel or EXPERTS[settings.expert].kernel

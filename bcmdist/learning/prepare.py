@@ -35,7 +35,7 @@ from bcmdist.learning.hyperparameters import (
     first_mean,
     may_slope,
 )
-from bcmdist.learning.noisy_inputs import learn_inputs
+from bcmdist.learning.input_methods import INPUT_METHODS
 from bcmdist.learning.point import Point
 from bcmdist.learning.prediction_inputs import read_prediction_inputs
 from bcmdist.learning.query_selection import (
@@ -47,7 +47,7 @@ from bcmdist.learning.query_selection import (
 )
 from bcmdist.learning.search import EFFORTS, Effort
 from bcmdist.learning.settings import Settings
-from bcmdist.learning.settings_checks import EXACT_INPUTS, TWO_CLASSES
+from bcmdist.learning.settings_checks import TWO_CLASSES
 from bcmdist.learning.survey import Survey, SurveyResult
 from bcmdist.learning.training_context import TrainingContext
 from bcmdist.learning.unordered_inputs import unordered_values
@@ -164,11 +164,11 @@ def prepare_model(
         kernel_name, kernel, likelihood, mean, found = _learned(case, reference, store, place)
         groups = shared_by(kernel, case.schema.groups)
     errors = None
-    if settings.noisy_inputs != EXACT_INPUTS:
+    if learn := INPUT_METHODS[settings.noisy_inputs].learn:
         with place.stages("inputs"):
             start = Point(kernel_name, kernel, likelihood, -math.inf, groups=groups)
             ground = _ground(case, groups, reference, store, place, found)
-            point, errors = learn_inputs(start, ground, mean, way=settings.noisy_inputs, seed=settings.seed)
+            point, errors = learn(start, ground, mean, settings)
             kernel, likelihood = point.kernel, point.likelihood
     with place.stages("query"):
         shared = _shared(case, kernel, likelihood, Mean(mean), found)

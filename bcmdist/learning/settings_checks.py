@@ -7,6 +7,7 @@ from bcmdist.experts.precision import refuse_single
 from bcmdist.experts.residual import refuse_coupled_classes, refuse_uncoupled
 from bcmdist.learning.evidence.objectives import LEAVE_ONE_OUT
 from bcmdist.learning.experts import EXPERTS, FIRST, experts, method_options
+from bcmdist.learning.input_methods import INPUT_METHODS
 from bcmdist.learning.option_fields import choices_of, fits, said, types_of
 from bcmdist.learning.query_selection import BEGUN, PLACED, TARGETED, has_working_targets
 from bcmdist.model.kernels import parse_kernel
@@ -18,9 +19,6 @@ TWO_CLASSES = 2  # as many as a likelihood of classes must do with before they a
 
 LEAST_TOLERANCE = 1e-9  # the transforms of waves have twelve digits
 
-EXACT_INPUTS = "no"  # of the option noisy_inputs
-NOISY_ROWS = 200
-
 
 def refuse(settings) -> None:
     """Raise `InvalidOption` where `Settings` cannot be met."""
@@ -31,8 +29,8 @@ def refuse(settings) -> None:
     _refuse_learning(settings)
     _refuse_expert(settings)
     _refuse_precision(settings)
-    _refuse_noisy_inputs(settings)
     wanted = _wanted(settings)
+    INPUT_METHODS[settings.noisy_inputs].refuse(settings, wanted)
     if settings.partition == "spatial" and wanted and wanted.coupled:
         raise InvalidOption(
             f"partition: expected chunks with {settings.likelihood}, got spatial, whose local experts keep classes "
@@ -45,9 +43,8 @@ def refuse(settings) -> None:
 def usual_rows(settings) -> int:
     """Rows of a partition where nobody says how many."""
     kind = EXPERTS[settings.expert]
-    if settings.noisy_inputs != EXACT_INPUTS:
-        return NOISY_ROWS
-    return kind.cell_rows if settings.partition == "spatial" else kind.rows
+    usual = kind.cell_rows if settings.partition == "spatial" else kind.rows
+    return INPUT_METHODS[settings.noisy_inputs].rows or usual
 
 
 def refuse_seed(seed) -> None:
@@ -207,42 +204,6 @@ def _refuse_precision(settings):
         raise InvalidOption(
             f"precision: expected {FIRST_PRECISION} with --approximation ep or --linearise running, got "
             f"{settings.precision}; leave one of them out"
-        )
-
-
-def _refuse_noisy_inputs(settings):
-    """What does not go together with inputs that experts move."""
-    if settings.noisy_inputs == EXACT_INPUTS:
-        return
-    way = settings.noisy_inputs
-    needed = {
-        "expert": (FIRST, "whose rows of a partition are a Gaussian process of their own"),
-        "partition": ("chunks", "since local experts read rows as they are stored"),
-        "approximation": ("laplace", "as of measurements"),
-        "linearise": ("own", "as of measurements"),
-        "precision": (FIRST_PRECISION, "in which inputs are moved"),
-        "noise": ("auto", "since rows whose inputs were moved do not tell how errors are spread"),
-    }
-    for name, (expected, why) in needed.items():
-        if getattr(settings, name) != expected:
-            raise InvalidOption(
-                f"{name}: expected {expected} with noisy_inputs {way}, {why}, got {getattr(settings, name)}; leave one "
-                "of them out"
-            )
-    if settings.objective == "committee":
-        raise InvalidOption(
-            f"objective: expected local, leave-one-out or subset with noisy_inputs {way}, where learning begins, got "
-            "committee, which would learn anew from inputs as they were seen; leave it out"
-        )
-    if wanted := _wanted(settings):
-        refuse_noisy_likelihood(way, wanted)
-
-
-def refuse_noisy_likelihood(way: str, likelihood: Likelihood) -> None:
-    """Raise `InvalidOption` where the likelihood of rows with noisy inputs is not that of measurements."""
-    if not likelihood.normal or likelihood.processes > 1:
-        raise InvalidOption(
-            f"likelihood: expected gaussian with noisy_inputs {way}, got {likelihood.name}; leave out --noisy-inputs"
         )
 
 

@@ -1,56 +1,59 @@
-"""Errors of the inputs that rows were seen at, and what experts do about them (`--noisy-inputs`)."""
+"""Measurement errors of the inputs of rows: an optional part of a model, which a method adds."""
 
-from dataclasses import asdict, dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-import numpy as np
-
+from bcmdist.data.registry import Registry
 from bcmdist.errors import InvalidData
+from bcmdist.storage.fields import check_fields, damaged
+from bcmdist.storage.kinds import Kind, shown
 
 
-@dataclass(frozen=True)
-class InputErrors:
-    """How experts go from inputs as they were seen to those that rows were measured at; part of the model."""
+class InputErrors(ABC):
+    """What experts know of the errors of inputs; `input_errors` among the facts of a stored model.
+
+    A kind of these is registered in `INPUT_ERRORS` under each `way` that it stores.
+    """
 
     way: str
-    """by what hyper-parameters were learned: clean: inputs where they most probably were; hmc: draws of where they may
-    have been"""
-    highest: float
-    """noise variance of scaled targets at which cleaning begins, before it is lowered to the likelihood's"""
-    variance: tuple[float, ...] | None = None
-    """of the errors of each scaled input, (D,), where that was learned; None: it stands beside rows, as X_variance"""
-    seed: int = 0
-    """of draws"""
-    WAYS: ClassVar[tuple[str, ...]] = ("clean", "hmc")
+    """the value of the option `noisy_inputs` with which the model was fitted"""
+    variance: tuple[float, ...] | None
+    """of the errors of each scaled input, (D,), where it was learned; None: rows have an array X_variance"""
+    FIELDS: ClassVar[Mapping[str, Kind]]
+    """of the stored part, by name"""
+    FACTS: ClassVar[Mapping[str, Kind]]
+    """of what learning reports, by name"""
 
-    def roots(self, part, rows, scaling) -> np.ndarray:
-        """R of each row of a partition, (n, D, D): R R' is the covariance of the errors of its scaled inputs.
+    @classmethod
+    @abstractmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "InputErrors":
+        """The inverse of `to_json`."""
 
-        Raises
-        ------
-        InvalidData
-            As of `refuse_unknown`.
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready, with `way` and `variance`."""
+
+    @abstractmethod
+    def expert(self, model) -> Callable[[Any, Any], Any]:
+        """The task that computes the message of a partition.
+
+        Parameters
+        ----------
+        model : `bcmdist.storage.commits.Reference` of the stored model
         """
-        if self.variance is not None:
-            return np.tile(np.diag(np.sqrt(self.variance)), (len(rows.X), 1, 1))
-        self.refuse_unknown(part.data)
-        if rows.X_variance.ndim == rows.X.ndim:
-            return np.sqrt(rows.X_variance)[:, :, None] / scaling.x_scale[:, None] * np.eye(len(scaling.x_scale))
-        share, axes = np.linalg.eigh(rows.X_variance / np.multiply.outer(scaling.x_scale, scaling.x_scale))
-        return axes * np.sqrt(np.maximum(share, 0.0))[:, None]
 
     def refuse_unknown(self, data) -> None:
-        """Raise `InvalidData` where a data set does not say how far off its inputs may be, nor was that learned."""
+        """Raise `InvalidData` where the error variances of a data set are neither stored with it nor learned."""
         if self.variance is None:
             refuse_unknown_errors(data)
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return asdict(self)
+
+INPUT_ERRORS: Registry[type[InputErrors]] = Registry("noisy_inputs")
 
 
 def refuse_unknown_errors(data) -> None:
-    """Raise `InvalidData` where a data set does not say how far off its inputs may be."""
+    """Raise `InvalidData` where a data set has no error variances of its inputs."""
     if not data.variance:
         raise InvalidData(
             f"{data.url}: expected an array {data.x}_variance beside {data.x} for noisy inputs, a variance for each, "
@@ -59,9 +62,11 @@ def refuse_unknown_errors(data) -> None:
         )
 
 
-def from_json(value) -> InputErrors:
-    """What `InputErrors.to_json` gives."""
-    known = dict(value)
-    if known.get("variance") is not None:
-        known["variance"] = tuple(known["variance"])
-    return InputErrors(**known)
+def check_input_errors(value, inputs: int, where: str) -> None:
+    """Raise `ModelDamaged` where the stored part is not one that its method can read for so many inputs."""
+    way = value.get("way")
+    if not isinstance(way, str) or way not in INPUT_ERRORS:
+        raise damaged(where, "input_errors of a method that is known here", shown(way))
+    check_fields(value, INPUT_ERRORS[way].FIELDS, f"{where}: input_errors")
+    if value.get("variance") is not None and len(value["variance"]) != inputs:
+        raise damaged(where, f"{inputs} variances of input_errors", shown(value["variance"]))

@@ -13,8 +13,7 @@ from bcmdist.data.cell_tree import CellTree
 from bcmdist.data.schema import UNNAMED, Schema
 from bcmdist.data.tables.coding import from_json
 from bcmdist.errors import InvalidOption
-from bcmdist.model import input_errors
-from bcmdist.model.input_errors import InputErrors
+from bcmdist.model.input_errors import INPUT_ERRORS, InputErrors
 from bcmdist.model.kernels import Kernel, parse_kernel
 from bcmdist.model.likelihoods import Likelihood, make_likelihood
 from bcmdist.model.mean import Mean
@@ -51,7 +50,7 @@ class Model:
     precision: str = FIRST_PRECISION
     """in which experts compute: a name of `bcmdist.experts.precision`"""
     input_errors: InputErrors | None = None
-    """of the inputs of rows to be heard, which experts know about; None where inputs are taken as they were seen"""
+    """measurement errors of the inputs of training rows; None where inputs are exact"""
 
     @property
     def class_labels(self) -> tuple[str, ...] | tuple[int, ...]:
@@ -60,12 +59,12 @@ class Model:
         return tuple(self.schema.classes[k] for k in numbers) if self.schema.classes else numbers
 
     def refuse_unknown_errors(self, data) -> None:
-        """Raise `InvalidData` where rows to be heard must say how far off their inputs may be, and do not."""
+        """Raise `InvalidData` where training rows lack the error variances of their inputs that experts need."""
         if self.input_errors is not None:
             self.input_errors.refuse_unknown(data)
 
     def refuse_moved_inputs(self, what: str) -> None:
-        """Raise `InvalidOption` where rows were heard at other inputs than those that are stored."""
+        """Raise `InvalidOption` where experts have averaged over inputs other than the stored ones."""
         if self.input_errors is not None:
             raise InvalidOption(
                 f"{what}: expected a model of inputs as they were seen, this one has heard its rows elsewhere "
@@ -140,8 +139,12 @@ def from_arrays(arrays, facts) -> Model:
         CellTree(*(arrays[name] for name in CELL_ARRAYS)) if CELL_ARRAYS[0] in arrays else None,
         _schema(facts),
         facts.get("precision", FIRST_PRECISION),
-        input_errors.from_json(facts["input_errors"]) if "input_errors" in facts else None,
+        _input_errors(facts.get("input_errors")),
     )
+
+
+def _input_errors(stored):
+    return None if stored is None else INPUT_ERRORS[stored["way"]].from_json(stored)
 
 
 def _schema(facts):

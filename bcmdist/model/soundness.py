@@ -11,7 +11,7 @@ import numpy as np
 
 from bcmdist.data.tables.coding import from_json, is_coding
 from bcmdist.errors import BcmdistError
-from bcmdist.model.input_errors import InputErrors
+from bcmdist.model.input_errors import check_input_errors
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import LIKELIHOODS, make_likelihood
 from bcmdist.model.mean import MEAN_NAMES
@@ -20,7 +20,7 @@ from bcmdist.model.scaling import CONSTANT_SHARE
 from bcmdist.model.shared.kinds import FIRST_KIND, KINDS
 from bcmdist.storage.fields import check_array, check_fields, damaged
 from bcmdist.storage.kinds import (
-    COUNT,
+    NAMED,
     NOT_NEGATIVE,
     NUMBER,
     POSITIVE,
@@ -28,7 +28,6 @@ from bcmdist.storage.kinds import (
     Kind,
     each,
     every,
-    fields,
     is_number,
     maybe,
     one_of,
@@ -43,12 +42,6 @@ LIKELIHOOD = Kind(
     "the name of a likelihood that is known here", lambda value: isinstance(value, str) and value in LIKELIHOODS
 )
 CODING = Kind("how columns were coded, as `coding.Coding` writes it", is_coding)
-INPUT_ERRORS = {
-    "way": one_of(InputErrors.WAYS),
-    "highest": POSITIVE,
-    "variance": maybe(every(NOT_NEGATIVE)),
-    "seed": COUNT,
-}
 MODEL = {
     "kernel": TEXT,
     "kernel_parameters": each(every(POSITIVE)),
@@ -67,7 +60,7 @@ MODEL = {
     "columns": every(TEXT).perhaps,
     "class_names": every(TEXT).perhaps,
     "coding": CODING.perhaps,
-    "input_errors": fields(INPUT_ERRORS).perhaps,
+    "input_errors": NAMED.perhaps,
 }
 
 
@@ -109,9 +102,8 @@ def _check_parts(facts, inputs, where):
     if not (ascending and fitting and needed) or (classes and not likelihood.categorical):
         raise damaged(where, f"the labels of {likelihood.name} as classes", shown(classes))
     _check_names(facts, inputs, where)
-    variance = (facts.get("input_errors") or {}).get("variance")
-    if variance is not None and len(variance) != inputs:
-        raise damaged(where, f"{inputs} variances of input_errors", shown(variance))
+    if "input_errors" in facts:
+        check_input_errors(facts["input_errors"], inputs, where)
     likely = make_likelihood(likelihood.name, classes and len(classes))
     for parameters, field in (
         (kernel.parameters, "kernel_parameters"),

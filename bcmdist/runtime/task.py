@@ -26,7 +26,7 @@ class Task(Protocol):
     true has results that are `Parted`.
     """
 
-    def __call__(self, part: Any, rows: Any) -> Any:
+    def __call__(self, part: Any, rows: Any, /) -> Any:
         """The share of the sum of a `Partition` with its `Rows`, or of a `Span` with None."""
 
 

@@ -27,10 +27,10 @@ from bcmdist.experts.residual import RESIDUALS
 from bcmdist.learning.experts import EXPERTS
 from bcmdist.learning.first_commit import same_fit
 from bcmdist.learning.hyperparameters import first_kernel, first_mean
+from bcmdist.learning.input_methods import EXACT_INPUTS
 from bcmdist.learning.prepare import QUERY, fit_context, query_count, survey
 from bcmdist.learning.query_selection import BEGUN, select_points
 from bcmdist.learning.settings import Settings
-from bcmdist.learning.settings_checks import EXACT_INPUTS
 from bcmdist.model.kernels import kernel_parts, parse_kernel
 from bcmdist.model.mean import Mean
 from bcmdist.runtime import memory

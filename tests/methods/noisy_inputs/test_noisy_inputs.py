@@ -14,17 +14,16 @@ from bcmdist.data.groups import open_group
 from bcmdist.data.observations import unweighted
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import InvalidData, InvalidOption, ModelDamaged
-from bcmdist.experts.inputs.clean import climbed, levels
-from bcmdist.experts.inputs.density import Beliefs, Seen, log_density
-from bcmdist.experts.inputs.draws import drawn, log_evidence
-from bcmdist.experts.inputs.message import averaged
-from bcmdist.experts.inputs.tasks import load_versions
 from bcmdist.experts.message import Message
-from bcmdist.learning.evidence.input_tasks import Versions, kept_rows, left_out_density
 from bcmdist.learning.first_commit import _job
-from bcmdist.learning.noisy_inputs import Round, Turns, learn_inputs
 from bcmdist.learning.point import Point
-from bcmdist.model.input_errors import InputErrors
+from bcmdist.methods.noisy_inputs.evidence import Versions, kept_rows, left_out_density
+from bcmdist.methods.noisy_inputs.expert import NormalErrors, load_versions
+from bcmdist.methods.noisy_inputs.hmc import drawn, log_evidence
+from bcmdist.methods.noisy_inputs.map_inputs import climbed, levels
+from bcmdist.methods.noisy_inputs.moment_matching import averaged
+from bcmdist.methods.noisy_inputs.posterior import Beliefs, Seen, log_density
+from bcmdist.methods.noisy_inputs.training import Round, Turns, learn_inputs
 from bcmdist.model.likelihoods import make_likelihood
 from bcmdist.model.mean import Mean
 from bcmdist.runtime.serial import SerialRuntime
@@ -468,9 +467,9 @@ def test_it_begins_smoothly_too_and_the_best_end_counts(way, folder, monkeypatch
         return begun[-1][1]
 
     monkeypatch.setattr(Turns, "smoother", noted)
-    monkeypatch.setattr("bcmdist.learning.noisy_inputs._score", lambda *_: next(scores))
-    monkeypatch.setattr("bcmdist.learning.noisy_inputs.ROUNDS", {"normal": 2})
-    monkeypatch.setattr("bcmdist.learning.noisy_inputs.LEVELS", 2)
+    monkeypatch.setattr("bcmdist.methods.noisy_inputs.training._score", lambda *_: next(scores))
+    monkeypatch.setattr("bcmdist.methods.noisy_inputs.training.ROUNDS", {"normal": 2})
+    monkeypatch.setattr("bcmdist.methods.noisy_inputs.training.LEVELS", 2)
     monkeypatch.setattr("bcmdist.learning.prepare.learn_inputs", begun_roughly)
     asked = replace(CLEAN, noisy_inputs=way, kernel="se", rows_per_expert=40, effort="normal")
     info = GBCM.fit(few, asked).info()
@@ -499,7 +498,7 @@ def test_the_errors_of_inputs_are_learned_where_nobody_tells_them(folder):
 def test_learned_errors_are_the_mean_squares_of_draws(rng):
     likelihood, kernel = beliefs_of().likelihood, make_kernel("se")
     steps = {"a": rng.standard_normal((3, 5, 2)), "b": rng.standard_normal((3, 7, 2))}
-    errors = InputErrors("hmc", 0.1, (0.04, 0.25))
+    errors = NormalErrors("hmc", 0.1, (0.04, 0.25))
     found = Round(Point("se", kernel, likelihood, 0.0), Versions(steps), errors).with_fitting_errors()
     each = np.concatenate([one.reshape(-1, 2) for one in steps.values()]) * [0.2, 0.5]
     np.testing.assert_allclose(found.errors.variance, (each**2).mean(axis=0), rtol=1e-12)

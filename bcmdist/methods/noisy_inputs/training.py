@@ -3,7 +3,7 @@
 It begins where learning from the inputs as they were seen has ended, with too much noise of targets, and goes on in
 rounds: partitions find their inputs at the hyper-parameters of the moment, then these
 climb the evidence of all partitions on their own at the inputs found. Whatever the way, messages are averaged over
-draws of inputs (`bcmdist.experts.inputs.tasks`).
+draws of inputs (`bcmdist.methods.noisy_inputs.expert`).
 
     clean   inputs of highest density; the noise is lowered from round to round, which the thesis ends where the noise
             is known to be (4.3.1.2). Here rows that are left out say where they are predicted best.
@@ -16,7 +16,7 @@ beginnings, of longer lengthscales. The one counts at whose end rows that are le
 the evidence, with inputs averaged over, is highest (hmc).
 
 What is learned are hyper-parameters: each partition then finds its inputs by itself when it is heard
-(`bcmdist.experts.inputs`), those that arrive later likewise.
+(`bcmdist.methods.noisy_inputs`), those that arrive later likewise.
 """
 
 import hashlib
@@ -30,9 +30,10 @@ from typing import Any
 import numpy as np
 
 from bcmdist.data.partition import Partition
-from bcmdist.experts.inputs.clean import COOLING
-from bcmdist.experts.inputs.density import NOISE
-from bcmdist.learning.evidence.input_tasks import (
+from bcmdist.learning.point import Point, moved, theta_of
+from bcmdist.learning.search import polish
+from bcmdist.learning.training_context import TrainingContext
+from bcmdist.methods.noisy_inputs.evidence import (
     AveragedEvidence,
     Cleaning,
     Drawing,
@@ -40,13 +41,11 @@ from bcmdist.learning.evidence.input_tasks import (
     Versions,
     VersionsEvidence,
 )
-from bcmdist.learning.point import Point, moved, theta_of
-from bcmdist.learning.search import polish
-from bcmdist.learning.training_context import TrainingContext
-from bcmdist.model.input_errors import InputErrors
+from bcmdist.methods.noisy_inputs.expert import CLEAN, NormalErrors
+from bcmdist.methods.noisy_inputs.map_inputs import COOLING
+from bcmdist.methods.noisy_inputs.posterior import NOISE
 from bcmdist.model.model import described
 
-CLEAN, HMC = InputErrors.WAYS
 HELD = f"likelihood.{NOISE}"  # while cleaning: free, it would shrink until all rows are fitted
 # Rows that are looked at, in evenly spread partitions, about.
 ROWS = {"quick": 1000, "normal": 2000, "thorough": 5000}
@@ -71,7 +70,7 @@ class Round:
 
     point: Point
     versions: Versions
-    errors: InputErrors
+    errors: NormalErrors
 
     def numbers(self) -> np.ndarray:
         """Logarithms of all that is learned."""
@@ -112,7 +111,7 @@ class Turns:
     def __init__(self, ground: TrainingContext, parts: Sequence[Partition], mean: str):
         self.ground, self.parts, self.mean, self.inputs = ground, parts, mean, parts[0].data.inputs
 
-    def begun(self, point: Point, errors: InputErrors) -> Round:
+    def begun(self, point: Point, errors: NormalErrors) -> Round:
         """At inputs as they were seen."""
         return Round(point, Versions({p.key: np.zeros((1, p.rows, self.inputs)) for p in self.parts}), errors)
 
@@ -179,18 +178,18 @@ class Turns:
         return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
 
 
-def learn_inputs(start: Point, ground: TrainingContext, mean: str, *, way: str, seed: int) -> tuple[Point, InputErrors]:
+def learn_inputs(start: Point, ground: TrainingContext, mean: str, settings) -> tuple[Point, NormalErrors]:
     """Hyper-parameters of rows whose inputs were seen with errors, and what experts are to know of these.
 
     As they are given where nothing is learned; adds to what was found.
     """
-    noise = float(start.likelihood.parameters[NOISE][0])
+    way, seed, noise = settings.noisy_inputs, settings.seed, float(start.likelihood.parameters[NOISE][0])
     if not ground.learn:
-        return start, InputErrors(way, max(noise, HIGHEST_GIVEN), seed=seed)
+        return start, NormalErrors(way, max(noise, HIGHEST_GIVEN), seed=seed)
     turns = Turns(ground, evenly(ground.parts, ROWS[ground.effort]), mean)
     unknown = not turns.parts[0].data.variance
     variance = (FIRST_ERROR**2,) * turns.inputs if unknown else None
-    begun = turns.begun(start, InputErrors(way, noise, variance, seed))
+    begun = turns.begun(start, NormalErrors(way, noise, variance, seed))
     ended = [(_cleaned if way == CLEAN else _drawn)(turns, one) for one in _beginnings(turns, begun)]
     scores = [_score(turns, found) for found, _ in ended] if len(ended) > 1 else [0.0]
     found, told = ended[int(np.argmax(scores))]

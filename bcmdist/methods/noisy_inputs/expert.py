@@ -1,24 +1,83 @@
-"""Messages of partitions whose inputs were seen with errors, with ledger entries that name what was made of these."""
+"""Normal errors of inputs as a part of the model, and the expert that computes messages of rows with such errors."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
 from bcmdist.experts.contributions import Contribution, densities_of
 from bcmdist.experts.expert import expert_message
-from bcmdist.experts.inputs.clean import cleaned
-from bcmdist.experts.inputs.density import Beliefs, Seen
-from bcmdist.experts.inputs.draws import drawn
-from bcmdist.experts.inputs.message import averaged
+from bcmdist.methods.noisy_inputs.hmc import drawn
+from bcmdist.methods.noisy_inputs.map_inputs import cleaned
+from bcmdist.methods.noisy_inputs.moment_matching import averaged
+from bcmdist.methods.noisy_inputs.posterior import Beliefs, Seen
+from bcmdist.model.input_errors import InputErrors
 from bcmdist.model.loading import load_model
 from bcmdist.model.model import Model
 from bcmdist.model.targets import model_observations
 from bcmdist.storage.commits import BlobReference, Reference, open_store
 from bcmdist.storage.fields import check_array, damaged
+from bcmdist.storage.kinds import COUNT, NOT_NEGATIVE, NUMBER, POSITIVE, SEVERAL, Kind, every, maybe, one_of
 from bcmdist.storage.ledger import Entry
+
+CLEAN, HMC = WAYS = "clean", "hmc"
 
 # Draws of each partition, and trajectories before the first of them.
 DRAWS, BURN_IN = 20, 60
+
+
+@dataclass(frozen=True)
+class NormalErrors(InputErrors):
+    """Independent normal errors of the inputs of each row."""
+
+    way: str
+    """how hyper-parameters were learned: clean: at the most probable inputs; hmc: at draws of the inputs"""
+    highest: float
+    """noise variance of scaled targets at which the search for inputs starts; it is lowered to the likelihood's"""
+    variance: tuple[float, ...] | None = None
+    seed: int = 0
+    """of draws"""
+    FIELDS: ClassVar[Mapping[str, Kind]] = {
+        "way": one_of(WAYS),
+        "highest": POSITIVE,
+        "variance": maybe(every(NOT_NEGATIVE)),
+        "seed": COUNT,
+    }
+    FACTS: ClassVar[Mapping[str, Kind]] = {
+        "rows": SEVERAL,
+        "noise_seen": POSITIVE,
+        "beginnings": every(maybe(NUMBER)).perhaps,
+        "densities": every(maybe(NUMBER)).perhaps,
+        "rounds": SEVERAL.perhaps,
+    }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "NormalErrors":
+        variance = value.get("variance")
+        return cls(value["way"], value["highest"], None if variance is None else tuple(variance), value["seed"])
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def expert(self, model: Reference) -> "NoisyExpert":
+        return NoisyExpert(model)
+
+    def roots(self, part, rows, scaling) -> np.ndarray:
+        """R of each row of a partition, (n, D, D): R R' is the covariance of the errors of its scaled inputs.
+
+        Raises
+        ------
+        InvalidData
+            As of `refuse_unknown`.
+        """
+        if self.variance is not None:
+            return np.tile(np.diag(np.sqrt(self.variance)), (len(rows.X), 1, 1))
+        self.refuse_unknown(part.data)
+        if rows.X_variance.ndim == rows.X.ndim:
+            return np.sqrt(rows.X_variance)[:, :, None] / scaling.x_scale[:, None] * np.eye(len(scaling.x_scale))
+        share, axes = np.linalg.eigh(rows.X_variance / np.multiply.outer(scaling.x_scale, scaling.x_scale))
+        return axes * np.sqrt(np.maximum(share, 0.0))[:, None]
 
 
 @dataclass(frozen=True)
@@ -54,7 +113,7 @@ def believed_inputs(model: Model, part, rows, obs) -> np.ndarray:
     (Of sin(x) / x, 200 rows with inputs off by .77, eight seeds, 95 % bands of it held the function .63 of the time.)
     """
     errors = model.input_errors
-    assert errors is not None, "an expert of models that know of errors"
+    assert isinstance(errors, NormalErrors), "an expert of models with normal errors of inputs"
     seen = Seen(model.scaling.inputs(rows.X), errors.roots(part, rows, model.scaling), obs)
     beliefs = Beliefs(model.shared.kernel, model.shared.mean, model.likelihood)
     steps = cleaned(beliefs, seen, errors.highest)

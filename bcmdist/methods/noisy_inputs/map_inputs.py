@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from bcmdist.errors import NotPositiveDefinite
-from bcmdist.experts.inputs.density import Beliefs, Seen, log_density
+from bcmdist.methods.noisy_inputs.posterior import Beliefs, Seen, log_density
 
 # Each level of the noise is this share of the one before; iterations at each. Half as large steps ended in the same
 # places on sinc (50 rows).

@@ -13,7 +13,7 @@ import numpy as np
 
 from bcmdist.errors import NotPositiveDefinite
 from bcmdist.experts.hmc import energy, leapfrog
-from bcmdist.experts.inputs.density import Beliefs, Seen, log_density
+from bcmdist.methods.noisy_inputs.posterior import Beliefs, Seen, log_density
 
 # Leapfrog steps of a trajectory, on average; where the length of a step begins, and the share of accepted trajectories
 # that it is led to (a customary number), by this power of the difference for each trajectory.

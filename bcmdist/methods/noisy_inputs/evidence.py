@@ -12,11 +12,11 @@ import numpy as np
 from bcmdist import linalg
 from bcmdist.errors import NotPositiveDefinite
 from bcmdist.experts.evidence import local_evidence
-from bcmdist.experts.inputs.clean import climbed
-from bcmdist.experts.inputs.density import Beliefs, Seen
-from bcmdist.experts.inputs.draws import STEP, drawn, log_evidence
 from bcmdist.learning.evidence.local_tasks import Evidence, normal_density
-from bcmdist.model.input_errors import InputErrors
+from bcmdist.methods.noisy_inputs.expert import NormalErrors
+from bcmdist.methods.noisy_inputs.hmc import STEP, drawn, log_evidence
+from bcmdist.methods.noisy_inputs.map_inputs import climbed
+from bcmdist.methods.noisy_inputs.posterior import Beliefs, Seen
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.loading import load_scaling
@@ -70,7 +70,7 @@ class InputTrial:
     """Hyper-parameters on trial, and the steps of all partitions so far."""
 
     scaling: BlobReference
-    errors: InputErrors
+    errors: NormalErrors
     kernel: Kernel
     mean: str
     likelihood: Likelihood
