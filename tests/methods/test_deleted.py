@@ -15,12 +15,15 @@ from bcmdist.methods import METHODS
 
 ROOT = Path(bcmdist.__file__).parents[1]
 TESTS = ROOT / "tests"
-# What a fit by each method is asked with; without the method the name is unknown.
+# An option and its value that ask for each method; without the method the value is unknown.
 ASKED = {
-    "deep": "dgp",
-    "networks": "mnn",
-    "relevance": "rvm",
+    "deep": ("expert", "dgp"),
+    "networks": ("expert", "mnn"),
+    "noisy_inputs": ("noisy_inputs", "clean"),
+    "relevance": ("expert", "rvm"),
 }
+# The values of these options that the core has.
+CORE = {"expert": "bcm, fitc, sor, rrgp_star", "noisy_inputs": "no"}
 CORE_TESTS = [
     "tests/test_layout.py",
     "tests/test_one_expert_is_exact_gp.py",
@@ -91,11 +94,13 @@ def test_the_core_does_without(without):
         "import numpy as np, bcmdist; X = np.ones((9, 1)); bcmdist.write_dataset('data.zarr', {'X': X, 'y': X[:, 0]})"
     )
     assert run(place, "-c", write).returncode == 0
-    done = run(place, "-m", "bcmdist", "fit", "data.zarr", "--model", "model", "--json", "--expert", ASKED[name])
+    option, value = ASKED[name]
+    asked = (f"--{option.replace('_', '-')}", value)
+    done = run(place, "-m", "bcmdist", "fit", "data.zarr", "--model", "model", "--json", *asked)
     assert done.returncode == 1
     told = json.loads(done.stdout)
     assert told["error"] == "InvalidOption"
-    assert told["message"].startswith("expert: expected one of bcm, fitc, sor, rrgp_star")
-    assert f"got '{ASKED[name]}'; give one of these" in told["message"]
+    assert told["message"].startswith(f"{option}: expected one of {CORE[option]}")
+    assert f"got '{value}'; give one of these" in told["message"]
     done = run(place, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *CORE_TESTS)
     assert done.returncode == 0, done.stdout

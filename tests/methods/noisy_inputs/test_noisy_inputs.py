@@ -16,6 +16,7 @@ from bcmdist.data.writing import write_dataset
 from bcmdist.errors import InvalidData, InvalidOption, ModelDamaged
 from bcmdist.experts.message import Message
 from bcmdist.learning.first_commit import _job
+from bcmdist.learning.input_methods import INPUT_METHODS
 from bcmdist.learning.point import Point
 from bcmdist.methods.noisy_inputs.evidence import Versions, kept_rows, left_out_density
 from bcmdist.methods.noisy_inputs.expert import NormalErrors, load_versions
@@ -448,10 +449,10 @@ def test_what_reads_rows_where_they_are_stored_is_refused(cleaned, noisy, folder
     assert not (folder / "sampled").exists()
 
 
-def begun_roughly(start, *arguments, **how):
+def begun_roughly(start, *arguments):
     """Learning that begins at a lengthscale that is far too short."""
     parameters = start.kernel.parameters | {"lengthscale": np.array([0.05])}
-    return learn_inputs(replace(start, kernel=start.kernel.with_parameters(parameters)), *arguments, **how)
+    return learn_inputs(replace(start, kernel=start.kernel.with_parameters(parameters)), *arguments)
 
 
 @pytest.mark.slow
@@ -470,7 +471,8 @@ def test_it_begins_smoothly_too_and_the_best_end_counts(way, folder, monkeypatch
     monkeypatch.setattr("bcmdist.methods.noisy_inputs.training._score", lambda *_: next(scores))
     monkeypatch.setattr("bcmdist.methods.noisy_inputs.training.ROUNDS", {"normal": 2})
     monkeypatch.setattr("bcmdist.methods.noisy_inputs.training.LEVELS", 2)
-    monkeypatch.setattr("bcmdist.learning.prepare.learn_inputs", begun_roughly)
+    rough = replace(INPUT_METHODS[way], learn=begun_roughly)
+    monkeypatch.setitem(INPUT_METHODS._things, way, rough)
     asked = replace(CLEAN, noisy_inputs=way, kernel="se", rows_per_expert=40, effort="normal")
     info = GBCM.fit(few, asked).info()
     assert info["input_errors"]["beginnings"] == [-3.0, -1.0, -2.0]
