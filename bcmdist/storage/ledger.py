@@ -57,7 +57,7 @@ class Entry:
     the shared values in the blob of this hash"""
     state: str = ""
     """hash of the blob with what its expert keeps: Gaussian sites of its rows (expectation propagation), or their
-    inputs as it believes them to be (`bcmdist.methods.noisy_inputs`)"""
+    true inputs as drawn from their posterior (`bcmdist.model.input_errors`)"""
     position: int | None = None
     """rows of its source up to its end, where they are numbered and count"""
     arrival: tuple[float, ...] = ()

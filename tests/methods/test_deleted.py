@@ -26,8 +26,8 @@ ASKED = {
 CORE = {"expert": "bcm, fitc, sor, rrgp_star", "noisy_inputs": "no"}
 CORE_TESTS = [
     "tests/test_layout.py",
-    "tests/test_one_expert_is_exact_gp.py",
-    "tests/test_finite_basis_is_exact.py",
+    "tests/laws/test_one_expert_is_exact_gp.py",
+    "tests/laws/test_finite_basis_is_exact.py",
     "tests/model/test_likelihoods.py",
     "tests/prediction/test_uncertain.py",
     "tests/learning/test_evidence_refinement.py",
