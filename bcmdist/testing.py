@@ -110,8 +110,7 @@ def check_kernel(kernel: Any, X=None, Z=None, *, tolerance=TOLERANCE, rounding=R
     checked.equal("value of `cross_and_pullback`", K, kernel.cross(X, Z))
     names = [f"{name}[{k}]" for name, found in kernel.parameters.items() for k in range(len(found))]
     numeric = _slope(lambda theta: (G * kernel.with_theta(theta).cross(X, Z)).sum(), kernel.theta)
-    what = "derivative by `cross_and_pullback` in the logarithm of a parameter"
-    checked.derivative(what, pullback(G), numeric, "cross", names=names)
+    checked.derivative("derivative in the logarithm of a parameter", pullback(G), numeric, "cross", names=names)
     numeric = _slope(lambda z: (G * kernel.cross(X, z.reshape(Z.shape))).sum(), Z.ravel()).reshape(Z.shape)
     checked.derivative("derivative by `input_gradient`", kernel.input_gradient(X, Z, G), numeric, "cross")
 
@@ -293,7 +292,7 @@ def check_source(open_source: Callable[[], Any], *, most: int = 2) -> None:
     Parameters
     ----------
     open_source : opens the source, which has a few deliveries; called several times, as after restarts
-    most : deliveries to ask for at a time
+    most : partitions to ask for at a time
     """
     source = open_source()
     checked = Checked(f"source {source.name}", type(source).__name__)
@@ -307,8 +306,8 @@ def check_source(open_source: Callable[[], Any], *, most: int = 2) -> None:
         for number in (None, 0, len(found) - 1):
             start = 0 if number is None else number + 1
             after = None if number is None else found[number].offset
-            rest = [key for one in _read_on(checked, again, after, most) for key in _keys(one)]
-            wanted = [key for one in found[start:] for key in _keys(one)]
+            rest = sorted(key for one in _read_on(checked, again, after, most) for key in _keys(one))
+            wanted = sorted(key for one in found[start:] for key in _keys(one))
             checked.holds(rest == wanted, f"`read({after}, {most})` once more", str(wanted), rest, remedy)
         lags = [again.lag(None), again.lag(found[-1].offset)]
         fine = lags[0] is None or (lags[0] >= 0 and lags[1] in (None, 0))
@@ -333,7 +332,8 @@ def _read_on(checked, source, after, most):
     found: list[Any] = []
     while some := source.read(after, most):
         found.extend(some)
-        checked.holds(len(some) <= most, f"`read(after, {most})`", f"at most {most} deliveries", len(some))
+        keys = [key for one in some for key in _keys(one)]
+        checked.holds(len(keys) <= most, f"`read(after, {most})`", f"at most {most} partitions", len(keys))
         checked.holds(len(found) < MOST_READ, "`read`", "an end where nothing is added", f"{len(found)} deliveries")
         after = json.loads(json.dumps(some[-1].offset, allow_nan=False))
     return found
@@ -348,7 +348,7 @@ def check_predictor(predictor: Any, snapshot: Any, X=None) -> None:
     Parameters
     ----------
     predictor : the class
-    snapshot : a committed model that it can predict (a `GBCM`)
+    snapshot : of a committed model that it can predict, such as `GBCM.load(...).snapshot`
     X : scaled inputs (n, D); by default seeded ones
     """
     checked = Checked(f"predictor {predictor.__name__}", predictor.__name__)

@@ -2,18 +2,33 @@
 
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
 import bcmdist
+from bcmdist import GBCM, Settings
+from bcmdist.data.dataset import open_data
+from bcmdist.data.partition import partitions
+from bcmdist.data.sources.delivery import Delivery
+from bcmdist.data.sources.listed import Listed
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.residual import RESIDUALS, Diagonal, Variances
 from bcmdist.model.kernels import KERNELS, SquaredExponential, squared_distance
 from bcmdist.model.likelihoods import LIKELIHOODS, Poisson, StudentT
 from bcmdist.model.shared.weights import Basis
-from bcmdist.testing import check_basis, check_kernel, check_likelihood
+from bcmdist.prediction.fitted import Fitted
+from bcmdist.prediction.predictors import PREDICTORS
+from bcmdist.runtime.serial import SerialRuntime
+from bcmdist.testing import (
+    check_basis,
+    check_kernel,
+    check_likelihood,
+    check_predictor,
+    check_runtime,
+    check_source,
+)
 
 # --- Kernels ---
 
@@ -209,6 +224,127 @@ def test_a_scale_that_is_none(scale):
         InvalidOption, match="basis powers, scale of the weights: expected a positive number, or one for"
     ):
         check_basis(Powers(np.array([3.0])), scale=scale)
+
+
+# --- Sources, predictors, runtimes ---
+
+
+class Source(Listed):
+    """A list of partitions that can be changed."""
+
+    def __init__(self, parts):
+        vars(self).update(parts=parts, name="list:", acknowledged=0)
+
+
+def unacknowledged(self, after, most):
+    """From the offset, or from what was acknowledged."""
+    return Listed.read(self, max(after or 0, self.acknowledged), most)
+
+
+BROKEN_SOURCES = {
+    "`read.None, 1.` once more: expected .*from the offset alone": {
+        "read": unacknowledged,
+        "ack": lambda self, offset, keys: vars(self).update(acknowledged=offset),
+        "lag": lambda self, after: None,
+    },
+    "`read.after, 1.`: expected at most 1 partitions, got 2": {
+        "read": lambda self, after, most: Listed.read(self, after, 2 * most)
+    },
+    "keys of one reading: expected different": {
+        "read": lambda self, after, most: [replace(one, parts=self.parts[:1]) for one in Listed.read(self, after, most)]
+    },
+    "`lag` at the start and the end: expected": {"lag": lambda self, after: len(self.parts)},
+    "`read`: expected an end where nothing is added": {
+        "read": lambda self, after, most: [Delivery(self.parts[:1], (after or 0) + 1)]
+    },
+}
+
+
+@pytest.fixture
+def parts(wave):
+    return tuple(partitions(open_data(wave[0]), 60))
+
+
+@pytest.mark.parametrize("message", BROKEN_SOURCES)
+def test_a_broken_source_is_refused_by_name(message, parts):
+    check_source(lambda: Source(parts))
+    shared = type("Broken", (Source,), BROKEN_SOURCES[message])(parts)
+    with pytest.raises(InvalidOption, match=f"source list:, {message}"):
+        check_source(lambda: shared, most=1)
+
+
+def test_a_name_with_a_password(parts):
+    class Open(Source):
+        name = "redis://me:secret@host/rows"
+
+        def __init__(self, parts):
+            vars(self).update(parts=parts)
+
+    with pytest.raises(InvalidOption, match="`name`: expected a URL without a password"):
+        check_source(lambda: Open(parts))
+
+
+class Own(Fitted):
+    @classmethod
+    def of_snapshot(cls, snapshot):
+        return cls(**vars(Fitted.of_snapshot(snapshot)))
+
+    @classmethod
+    def of_commit(cls, reference):
+        return cls(**vars(Fitted.of_commit(reference)))
+
+
+BROKEN_PREDICTORS = {
+    "mean of a row by itself: expected .*let no row depend on others": {
+        "latent": lambda self, X: (Fitted.latent(self, X)[0] - X.mean(), Fitted.latent(self, X)[1])
+    },
+    "`latent`: expected finite means and variances": {
+        "latent": lambda self, X: (Fitted.latent(self, X)[0], -Fitted.latent(self, X)[1])
+    },
+    "mean of `of_commit`, against `of_snapshot`: expected": {
+        "of_commit": classmethod(lambda cls, reference: Shifted(**vars(Fitted.of_commit(reference))))
+    },
+}
+
+
+class Shifted(Fitted):
+    def latent(self, X):
+        mean, variance = super().latent(X)
+        return mean + 0.1, variance
+
+
+def test_a_predictor_conforms_or_is_refused_by_name(wave, tmp_path):
+    settings = Settings(kernel="se", query=20, rows_per_expert=60, learn=False)
+    gbcm = GBCM.fit(wave[0], settings, model=tmp_path / "model")
+    check_predictor(PREDICTORS["committee"], gbcm.snapshot)
+    for message, methods in BROKEN_PREDICTORS.items():
+        with pytest.raises(InvalidOption, match=f"predictor Broken, {message}"):
+            check_predictor(type("Broken", (Own,), methods), gbcm.snapshot)
+
+
+class Losing(SerialRuntime):
+    def sum(self, task, parts, *, label):
+        return super().sum(task, parts[1:], label=label)
+
+
+class Twice(SerialRuntime):
+    def each(self, work, *, label):
+        for outcome in super().each(work, label=label):
+            yield from (outcome, outcome)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "message"),
+    [(Losing, "`sum`: expected"), (Twice, "partitions of `each`: expected each of 5 once")],
+)
+def test_a_broken_runtime_is_refused_by_name(runtime, message, parts):
+    with pytest.raises(InvalidOption, match=f"runtime {runtime.__name__}, {message}"):
+        check_runtime(runtime(), parts)
+
+
+@pytest.mark.parametrize("name", ["serial", "dask"])
+def test_conformance_of_runtimes(name, parts, request):
+    check_runtime(SerialRuntime() if name == "serial" else request.getfixturevalue("cluster"), parts)
 
 
 # --- At import ---

@@ -23,6 +23,7 @@ from bcmdist.data.rows import read_all
 from bcmdist.data.schemes import READERS
 from bcmdist.data.sources.open import SOURCES, Delivery
 from bcmdist.errors import InvalidData, InvalidOption
+from bcmdist.testing import check_source
 
 ROWS = 50
 SETTINGS = Settings(kernel="se", query=20, rows_per_expert=ROWS, learn=False)
@@ -123,6 +124,10 @@ def assert_every_row_once(gbcm, path):
     assert gbcm.committee.total.rows == 240
     np.testing.assert_allclose(gbcm.committee.total.eta, batch.committee.total.eta, rtol=1e-10, atol=1e-10)
     np.testing.assert_allclose(gbcm.committee.total.precision, batch.committee.total.precision, rtol=1e-10, atol=1e-10)
+
+
+def test_conformance(prepared, stream):
+    check_source(lambda: prepared.source(stream))
 
 
 def test_it_is_heard(prepared, stream, wave):

@@ -24,6 +24,7 @@ from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.limits import MemoryNeed
 from bcmdist.prediction.predictors import PREDICTORS
 from bcmdist.runtime.serial import SerialRuntime
+from bcmdist.testing import check_predictor
 from oracles import full_gp
 
 NEAREST = 12
@@ -126,6 +127,11 @@ def by_hand(model, X, y, new):
 @pytest.fixture(params=["serial", "dask"])
 def runtime(request):
     return SerialRuntime() if request.param == "serial" else request.getfixturevalue("cluster")
+
+
+def test_conformance(fitted):
+    for name in ("nearest", "committee"):
+        check_predictor(PREDICTORS[name], fitted[0].snapshot)
 
 
 def test_it_predicts(fitted):

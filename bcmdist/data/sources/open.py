@@ -24,16 +24,32 @@ __all__ = ["Delivery", "Source", "SourceOptions", "open_source", "register_sourc
 
 
 class Source(Protocol):
-    """Somewhere that partitions come from."""
+    """Somewhere that partitions come from.
+
+    Notes
+    -----
+    What `ingest` relies on, and `bcmdist.testing.check_source` tests:
+
+    Offsets : JSON values. What follows an offset depends on the offset alone: not on earlier reads or acknowledgements,
+        nor on the process. A commit of a model holds the offset up to which all is committed; a restart reads on there.
+    Retries : `read` may be repeated with the same offset, and delivers the same partitions; an answer that was lost
+        loses nothing. A server that does not answer is waited for, and is then `SourceUnreachable`.
+    Duplicates : a partition may be delivered again, late and in any order: the ledger of the model knows its key, and
+        skips it. A key names the same rows forever, whoever reads them: other rows under it are a `ChunkConflict`.
+    Acknowledgement : `ack` follows the commit. It may be repeated, may be lost, and may come for partitions that others
+        have committed. A source may let go of what was acknowledged, but only of rows that no `forget`, `merge` or
+        second pass is to read again.
+    Loss : what was announced and is gone is an error (`MissingChunk`) and never skipped.
+    Passes : a fit of such data reads each partition several times, on several workers: for the survey, for learning,
+        for each pass and for its errors. The `Reader` of its scheme gives the same rows each time.
+    """
 
     @property
     def name(self) -> str:
-        """Absolute URL, without a password: what offsets are known by."""
+        """Absolute URL, without a password: the key of its offset in a commit; "" where offsets are not kept."""
 
     def read(self, after: Any, most: int) -> list[Delivery]:
-        """Up to `most` partitions later than the offset `after` (None: from the start); [] where there is nothing now.
-
-        Called again with the same `after` it delivers the same again.
+        """Up to `most` deliveries later than the offset `after` (None: from the start); [] where there is nothing now.
 
         Raises
         ------
@@ -41,13 +57,13 @@ class Source(Protocol):
         """
 
     def ack(self, offset: Any, keys: Iterable[str]) -> None:
-        """These partitions are committed, or were before; so is all up to `offset`."""
+        """The partitions of these keys, and all up to `offset`, are committed."""
 
     def lag(self, after: Any) -> int | None:
-        """Partitions, about, that wait beyond an offset, or were given to others; None where it cannot be told."""
+        """Partitions, about, beyond an offset or claimed by others; None where that is not known."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
 
 
 @dataclass(frozen=True)
