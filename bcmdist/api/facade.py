@@ -3,12 +3,14 @@
 from abc import ABC, abstractmethod
 from importlib import import_module
 
+from bcmdist.api.forecasts import forecast
 from bcmdist.api.places import targets_of
 from bcmdist.api.relevance import Lengthscales
 from bcmdist.api.running import Where, runs
 from bcmdist.prediction import datasets
 from bcmdist.prediction.predictive_model import PredictiveModel
 from bcmdist.prediction.scoring.scores import Scores
+from bcmdist.prediction.uncertain.forecast import Forecast
 
 # Modules beside the facade, which import it; they are loaded when a picture or a report is asked for.
 PICTURES, REPORT = "bcmdist.api.pictures.pictures", "bcmdist.api.report.report"
@@ -81,6 +83,12 @@ class Facade(ABC):
         with model.held(), rows as (url, name):
             data = datasets.open_new_rows(model.snapshot, url, x=x, y=name)
             return datasets.scores(model, data, method, inputs, runtime)
+
+    def forecast(self, state, steps: int, *, known=None, method=None, inputs=None, seed=0) -> Forecast:
+        """Steps ahead of series by a model of their last L values, from these, (n, L), the newest first, and what else
+        is `known` of each step, (n, steps, D - L); `inputs`: how to go on from what is itself predicted, "exact",
+        "taylor", "montecarlo" or "naive". See `api.forecasts`."""
+        return forecast(self.predictive, state, steps, known=known, method=method, way=inputs, seed=seed)
 
     @runs
     def plot(

@@ -17,9 +17,8 @@ from bcmdist.data.tables.tables import Named, ending, is_table, open_table
 from bcmdist.data.tables.writing import WRITERS, refuse_csv_safe, write_table
 from bcmdist.errors import InvalidData, InvalidOption
 from bcmdist.prediction.interface import Predictor
-from bcmdist.prediction.predictors import predictor_of
+from bcmdist.prediction.predictive_model import PredictiveModel
 from bcmdist.prediction.uncertain import forecast as steps_ahead
-from bcmdist.prediction.uncertain.input_uncertainty import chosen_way
 from bcmdist.runtime.threads import one_thread
 from bcmdist.storage.paths import make_folders
 from bcmdist.storage.unfinished import partial
@@ -50,17 +49,17 @@ def lags_of_model(snapshot: Snapshot) -> Lags:
     return found
 
 
-def chosen(snapshot: Snapshot, method: str | None, way: str | None) -> tuple[type[Predictor], str]:
+def chosen(model: PredictiveModel, method: str | None, way: str | None) -> tuple[type[Predictor], str]:
     """The predictor and the way of a forecast: by default `exact` where it can be had, and `montecarlo` elsewhere.
 
     Raises
     ------
     InvalidOption
     """
-    predictor = predictor_of(snapshot, method)
+    predictor = model.kind(method)
     if way is not None and way not in WAYS:
         raise InvalidOption(f"inputs: expected {', '.join(WAYS)}, got {way!r}; give one of these")
-    return predictor, way if way == "naive" else chosen_way(predictor, snapshot, way)
+    return predictor, way if way == "naive" else model.way(method, way)
 
 
 @dataclass(frozen=True)
@@ -147,15 +146,15 @@ def future_inputs(snapshot: Snapshot, series: Series, ahead, steps) -> np.ndarra
     return series.inputs_ahead(found)
 
 
-def refuse_forecast(snapshot: Snapshot, steps: int, out, method, way, *, csv_safe=False) -> None:
+def refuse_forecast(model: PredictiveModel, steps: int, out, method, way, *, csv_safe=False) -> None:
     """Refuse what cannot be forecast, before any work.
 
     Raises
     ------
     DataExists, InvalidOption
     """
-    lags_of_model(snapshot)
-    chosen(snapshot, method, way)
+    lags_of_model(model.snapshot)
+    chosen(model, method, way)
     if steps < 1:
         raise InvalidOption(f"--steps: expected at least 1, got {steps}; give a positive number")
     if out is not None and ending(out) not in WRITERS:
@@ -167,7 +166,7 @@ def refuse_forecast(snapshot: Snapshot, steps: int, out, method, way, *, csv_saf
 
 @one_thread()
 def forecast(
-    snapshot: Snapshot, state, steps: int, *, known=None, method=None, way=None, seed=0
+    model: PredictiveModel, state, steps: int, *, known=None, method=None, way=None, seed=0
 ) -> steps_ahead.Forecast:
     """Steps ahead of series whose last values are `state` (n, L), the newest first; see
     `bcmdist.prediction.uncertain.forecast`.
@@ -180,8 +179,8 @@ def forecast(
     ------
     InvalidData, InvalidOption
     """
-    lags = lags_of_model(snapshot)
-    state, further = np.atleast_2d(np.asarray(state, dtype=float)), snapshot.model.inputs - lags.lags
+    lags = lags_of_model(model.snapshot)
+    state, further = np.atleast_2d(np.asarray(state, dtype=float)), model.snapshot.model.inputs - lags.lags
     if state.ndim != 2 or state.shape[1] != lags.lags or not np.all(np.isfinite(state)):
         raise InvalidData(
             f"state: expected the last {lags.lags} values of each series, finite, the newest first, got shape "
@@ -194,11 +193,14 @@ def forecast(
             f"known: expected what is known of each step, {', '.join(lags.columns[lags.lags :])}, finite, of shape "
             f"{shape}, got shape {known.shape}; correct it"
         )
-    predictor, way = chosen(snapshot, method, way)
-    return steps_ahead.forecast(predictor.of_snapshot(snapshot), state, known, way, seed=seed)
+    predictor, way = chosen(model, method, way)
+    each = [steps_ahead.forecast(predictor.of_snapshot(one), state, known, way, seed=seed) for one in model.snapshots]
+    return steps_ahead.mixed(each)
 
 
-def forecast_table(snapshot: Snapshot, data=None, *, steps, ahead=None, id=None, method=None, way=None, seed=0) -> dict:
+def forecast_table(
+    model: PredictiveModel, data=None, *, steps, ahead=None, id=None, method=None, way=None, seed=0
+) -> dict:
     """A forecast as columns by name, a row for each series and step: what names series, `step`, `observation_mean`,
     `observation_variance`, `lower95` and `upper95`.
 
@@ -206,9 +208,9 @@ def forecast_table(snapshot: Snapshot, data=None, *, steps, ahead=None, id=None,
     ------
     As `last_values`, `future_inputs` and `forecast`.
     """
-    series = last_values(snapshot, data, id=id)
-    known = future_inputs(snapshot, series, ahead, steps)
-    found = forecast(snapshot, series.last, steps, known=known, method=method, way=way, seed=seed)
+    series = last_values(model.snapshot, data, id=id)
+    known = future_inputs(model.snapshot, series, ahead, steps)
+    found = forecast(model, series.last, steps, known=known, method=method, way=way, seed=seed)
     columns = {} if series.id is None else {series.id: np.repeat(series.names, steps)}
     columns |= {"step": np.tile(np.arange(1, steps + 1), len(series.names))}
     told = {"observation_mean": found.mean, "observation_variance": found.variance}

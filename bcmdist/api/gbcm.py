@@ -17,7 +17,6 @@ from bcmdist.api.advice import advised
 from bcmdist.api.carried import write_portable
 from bcmdist.api.display import health_html, summary
 from bcmdist.api.facade import Facade
-from bcmdist.api.forecasts import forecast
 from bcmdist.api.info import info
 from bcmdist.api.places import asked
 from bcmdist.api.relevance import Lengthscales, lengthscales
@@ -35,7 +34,6 @@ from bcmdist.prediction import in_memory
 from bcmdist.prediction.diagnosis import diagnosis
 from bcmdist.prediction.predictive_model import CommitteeModel
 from bcmdist.prediction.predictors import warn_of_rows_outside
-from bcmdist.prediction.uncertain.forecast import Forecast
 from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.storage.commits import ModelStore
 from bcmdist.storage.ledger import Entry
@@ -229,12 +227,6 @@ class GBCM(Facade):
         """
         how = {"exposure": exposure, "trials": trials, "quantiles": quantiles, "method": method}
         return in_memory.predict(self.predictive, X, X_variance=X_variance, inputs=inputs, **how)
-
-    def forecast(self, state, steps: int, *, known=None, method=None, inputs=None, seed=0) -> Forecast:
-        """Steps ahead of series by a model of their last L values, from these, (n, L), the newest first, and what else
-        is `known` of each step, (n, steps, D - L); `inputs`: how to go on from what is itself predicted, "exact",
-        "taylor", "montecarlo" or "naive". See `api.forecasts`."""
-        return forecast(self.snapshot, state, steps, known=known, method=method, way=inputs, seed=seed)
 
     def predict_joint(self, X) -> tuple[np.ndarray, np.ndarray]:
         """Mean (n,) and covariance (n, n) of the latent f at the rows of X (n, D), in original units."""

@@ -134,13 +134,17 @@ class MixtureModel(PredictiveModel):
 
     snapshot: Snapshot
     """of the first member"""
-    snapshots: Sequence[Snapshot]
+    members: Sequence[Snapshot]
     contents: Contents | None = None
     """where the members are listed; None of a mixture made by hand"""
 
     @property
+    def snapshots(self) -> Sequence[Snapshot]:
+        return self.members
+
+    @property
     def several(self) -> int:
-        return len(self.snapshots)
+        return len(self.members)
 
     @property
     def url(self) -> str:
@@ -172,31 +176,31 @@ class MixtureModel(PredictiveModel):
 
     def predictor(self, method=None) -> MixturePredictor:
         self.chosen_method(method)
-        return MixturePredictor(LazySequence(Fitted.of_snapshot, self.snapshots))
+        return MixturePredictor(LazySequence(Fitted.of_snapshot, self.members))
 
     def stored(self, method=None) -> StoredMixture:
         self.chosen_method(method)
-        return StoredMixture(self._members)
+        return StoredMixture(self._references)
 
     def example(self, X, obs) -> dict[str, np.ndarray]:
         return MixturePredictor([Fitted.of_snapshot(self.snapshot)]).predict(X, obs)
 
     def way(self, method, asked) -> str:
         """All members average in the same way."""
-        several = [self.snapshot] if self.contents else self.snapshots  # sampled ones have one kernel
+        several = [self.snapshot] if self.contents else self.members  # sampled ones have one kernel
         first, *others = [chosen_way(Fitted, one, asked) for one in several]
         return first if all(other == first for other in others) else "montecarlo"
 
     def attributes(self) -> dict:
-        return {"members": [[one.url, one.number] for one in references(self._members)]}
+        return {"members": [[one.url, one.number] for one in references(self._references)]}
 
     def record_hashes(self) -> Callable[[], str]:
         """Of the first and the last member."""
-        return functools.partial(_record_hashes, self._members)
+        return functools.partial(_record_hashes, self._references)
 
     @property
-    def _members(self) -> Members:
-        return self.contents or tuple(one.reference for one in self.snapshots)
+    def _references(self) -> Members:
+        return self.contents or tuple(one.reference for one in self.members)
 
 
 def _record_hashes(members: Members) -> str:

@@ -5,7 +5,7 @@ Whoever predicts data sets, draws, reports or serves asks a `PredictiveModel`, w
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -26,6 +26,11 @@ class PredictiveModel(ABC):
 
     snapshot: Snapshot
     """the committee, or the first of several, which have columns, units, rows absorbed and settings in common"""
+
+    @property
+    @abstractmethod
+    def snapshots(self) -> Sequence[Snapshot]:
+        """The committees, which may be loaded when they are asked for."""
 
     @property
     @abstractmethod
@@ -91,6 +96,10 @@ class CommitteeModel(PredictiveModel):
     snapshot: Snapshot
 
     several = 1
+
+    @property
+    def snapshots(self) -> tuple[Snapshot, ...]:
+        return (self.snapshot,)
 
     @property
     def url(self) -> str:

@@ -6,8 +6,9 @@ import json
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from scipy.stats import norm
 
-from bcmdist import GBCM, Settings
+from bcmdist import GBCM, Mixture, Settings
 from bcmdist.app.cli.main import cli
 from bcmdist.data.schema import Schema
 from bcmdist.data.tables.series import Lagged, Lags, lags_of
@@ -329,3 +330,50 @@ def test_lags_of_covariates_need_lags_and_covariates(pumped, tmp_path):
         assert done.exit_code == 1
         assert "--x-lags: expected" in done.output
         assert not (tmp_path / "l.zarr").exists()
+
+
+# --- Mixtures ---
+
+
+@pytest.fixture(scope="module")
+def several(fitted, tmp_path_factory):
+    """A mixture of two committees that differ in noise, in a directory, and the values of their series."""
+    gbcm, y = fitted
+    place = tmp_path_factory.mktemp("mixture")
+    given = GIVEN | {"learn": False}
+    members = [
+        GBCM.fit(gbcm.facts["data"], Settings(**given, set={"likelihood.noise_variance": noise}), model=place / name)
+        for name, noise in (("0", 0.01), ("1", 0.3))
+    ]
+    listed = [[name, one.commit, one.snapshot.digest] for name, one in zip("01", members, strict=True)]
+    (place / "mixture.json").write_text(json.dumps(listed))
+    return Mixture.load(place), y
+
+
+@pytest.mark.parametrize("way", ["naive", "exact", "taylor"])
+def test_one_step_of_a_mixture_is_its_prediction(several, way):
+    mixture, y = several
+    state = rows(y)[0][-5:]
+    found, expected = mixture.forecast(state, 1, inputs=way), mixture.predict(state)
+    np.testing.assert_allclose(found.mean[:, 0], expected["observation_mean"], rtol=1e-10)
+    np.testing.assert_allclose(found.variance[:, 0], expected["observation_variance"], rtol=1e-8)
+    np.testing.assert_allclose(found.upper95[:, 0], expected["upper95"], rtol=1e-8)
+
+
+def test_later_steps_of_a_mixture_average_over_members(several):
+    mixture, y = several
+    state = rows(y)[0][-5:]
+    found, each = mixture.forecast(state, 3), [member.forecast(state, 3) for member in mixture.members]
+    np.testing.assert_allclose(found.mean, np.mean([one.mean for one in each], axis=0), rtol=1e-12)
+    second = np.mean([one.variance + one.mean**2 for one in each], axis=0)
+    np.testing.assert_allclose(found.variance, second - found.mean**2, rtol=1e-9)
+    below = [norm.cdf(found.lower95, one.mean, np.sqrt(one.variance)) for one in each]
+    np.testing.assert_allclose(np.mean(below, axis=0), 0.025, rtol=1e-9)
+
+
+def test_the_command_on_a_mixture(several):
+    mixture, y = several
+    done = CliRunner().invoke(cli, ["forecast", mixture.url, "--steps", "2", "--json"])
+    assert done.exit_code == 0, done.output
+    expected = mixture.forecast(y[-1 : -1 - LAGS : -1][None], 2)
+    np.testing.assert_allclose(json.loads(done.stdout)["forecast"]["lower95"], expected.lower95[0], rtol=1e-9)

@@ -46,14 +46,12 @@ def forecast(model, data, steps, out, csv_safe, ahead, id, method, inputs, seed,
     Example: bcmdist forecast model series.csv --steps 24 --out forecast.csv
     """
     from bcmdist.api.forecasts import forecast_table, refuse_forecast, write_forecast  # quick start
-    from bcmdist.api.gbcm import GBCM
-    from bcmdist.api.mixture import refuse_mixture
+    from bcmdist.api.mixture import opened
 
-    refuse_mixture(model, "forecast")
-    with GBCM.held(model) as gbcm:
-        refuse_forecast(gbcm.snapshot, steps, out, method, inputs, csv_safe=csv_safe)
+    with opened(model) as fitted:
+        refuse_forecast(fitted.predictive, steps, out, method, inputs, csv_safe=csv_safe)
         asked = {"steps": steps, "ahead": ahead, "id": id, "method": method, "way": inputs, "seed": seed}
-        columns = forecast_table(gbcm.snapshot, data, **asked)
+        columns = forecast_table(fitted.predictive, data, **asked)
     figures = {"steps": steps, "series": len(columns["step"]) // steps}
     if out is not None:
         write_forecast(columns, out, csv_safe=csv_safe)

@@ -17,13 +17,14 @@ Steps are linked by their normal joint moments, or by paths, and each by what is
 function at all steps is not used, as in the thesis.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from bcmdist.data.observations import unweighted
 from bcmdist.prediction.latent_predictor import LatentPredictor
+from bcmdist.prediction.normal_mixtures import mixture_moments, mixture_quantile
 from bcmdist.prediction.scored_rows import predict_rows
 from bcmdist.prediction.uncertain import exact, taylor
 from bcmdist.prediction.uncertain.beyond import latent_of_draws
@@ -95,6 +96,15 @@ def forecast(predictor: LatentPredictor, state, known, way: str, *, seed: int = 
             S[:, :L, :L] = _shifted(S[:, :L, :L], seen["observation_variance"], crossed[:, :L])
     columns = ("observation_mean", "observation_variance", "lower95", "upper95")
     return Forecast(*(np.column_stack([seen[name] for seen in said]) for name in columns))
+
+
+def mixed(each: Sequence[Forecast]) -> Forecast:
+    """Of a mixture of normal distributions at each step, one of each member's forecast; of one it is that."""
+    if len(each) == 1:
+        return each[0]
+    means, variances = np.array([one.mean for one in each]), np.array([one.variance for one in each])
+    sds = np.sqrt(variances)
+    return Forecast(*mixture_moments(means, variances), *(mixture_quantile(means, sds, q) for q in (0.025, 0.975)))
 
 
 def _shifted(S, variance, crossed):
