@@ -5,6 +5,7 @@ and the line says which.
 """
 
 import ast
+import functools
 import importlib
 import itertools
 import re
@@ -65,6 +66,11 @@ def name_of(path):
 MODULES = {name_of(path): path for path in sorted(ROOT.rglob("*.py"))}
 
 
+@functools.cache
+def parsed(path):
+    return ast.parse(path.read_text())
+
+
 def home(name):
     """The module that a dotted name is in."""
     while name not in MODULES:
@@ -85,7 +91,7 @@ def edges(modules):
     """Of each module, those that it imports, whatever the import stands in."""
     found = {}
     for name, path in modules.items():
-        homes = {home(target) for target, _ in imported(ast.parse(path.read_text()))}
+        homes = {home(target) for target, _ in imported(parsed(path))}
         found[name] = homes - {name, "bcmdist"}
     return found
 
@@ -164,9 +170,8 @@ def foreign(tree):
             yield (node.module or "").partition(".")[0]
 
 
-@pytest.mark.slow
 def test_packages_of_others_stay_behind_their_doors():
-    used = {(name, package) for name, path in MODULES.items() for package in foreign(ast.parse(path.read_text()))}
+    used = {(name, package) for name, path in MODULES.items() for package in foreign(parsed(path))}
     beside = [
         f"{name} imports {package}" for name, package in sorted(used) if not name.startswith(DOORS.get(package, ""))
     ]
@@ -174,7 +179,6 @@ def test_packages_of_others_stay_behind_their_doors():
     assert {package for _, package in used} >= DOORS.keys()
 
 
-@pytest.mark.slow
 def test_files_and_functions_are_short():
     lines = {name: len(path.read_text().splitlines()) for name, path in MODULES.items()}
     assert {name: count for name, count in lines.items() if count > LONGEST_FILE} == {}
@@ -183,7 +187,7 @@ def test_files_and_functions_are_short():
     functions = (
         (name, node)
         for name, path in MODULES.items()
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.FunctionDef)
     )
     sizes = {f"{name}.{node.name}": node.end_lineno - node.lineno + 1 for name, node in functions}
@@ -198,7 +202,6 @@ def subclasses(kind):
     return {kind.__name__}.union(*(subclasses(child) for child in kind.__subclasses__()))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("home", FAMILIES)
 def test_nobody_looks_at_the_class_of_a_member(home):
     names = subclasses(FAMILIES[home])
@@ -206,7 +209,7 @@ def test_nobody_looks_at_the_class_of_a_member(home):
         (name, node)
         for name, path in MODULES.items()
         if not name.startswith(home)
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass")
     )
     looked = {(name, ast.unparse(node)) for name, node in calls}
@@ -222,15 +225,18 @@ def guarded(tree):
     return [target for block in blocks for target, _ in imported(block)]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(set(MODULES) - {"bcmdist"}))  # its public names are loaded when they are used
-def test_no_import_is_hidden(name):
-    text = MODULES[name].read_text()
-    tree, lines = ast.parse(text), text.splitlines()
-    assert guarded(tree) == []
+def hidden(path):
+    """Imports that stand in a function without a reason, or that only a type checker sees."""
+    tree, lines = parsed(path), path.read_text().splitlines()
     functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     inner = {node.lineno for function in functions for _, node in imported(function)}
-    assert [f"{name}:{n}: {lines[n - 1].strip()}" for n in sorted(inner) if not explained(lines, n)] == []
+    return [*guarded(tree), *(lines[n - 1].strip() for n in sorted(inner) if not explained(lines, n))]
+
+
+def test_no_import_is_hidden():
+    modules = set(MODULES) - {"bcmdist"}  # its public names are loaded when they are used
+    found = {name: hidden(MODULES[name]) for name in modules}
+    assert {name: lines for name, lines in found.items() if lines} == {}
 
 
 def explained(lines, number):
@@ -288,7 +294,6 @@ def test_what_texts_name_exists():
     assert {path: names for path, names in found.items() if names} == {}
 
 
-@pytest.mark.slow
 def test_what_docstrings_and_comments_name_for_short_exists():
     found = {name: short_names_missing(path.read_text()) for name, path in MODULES.items()}
     assert {name: names for name, names in found.items() if names} == {}

@@ -210,6 +210,7 @@ def test_the_benchmark_of_waves_runs():
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_messages_without_a_matrix_of_rows_cost_a_part_of_others():
     """Some 20 times less here (`residuals.py` measures it); a third would still be told by a busy machine."""
     found = {row["residual"]: row for row in residuals.measured(quick=True)}

@@ -100,6 +100,7 @@ def test_a_share_too_small_to_measure_bounds_nothing():
 
 
 @pytest.mark.slow  # three processes
+@pytest.mark.alone
 def test_the_simulation_runs():
     figures = scale.main(quick=True)
     assert [run["partitions"] for run in figures["simulation"]] == [200, 400]
@@ -129,6 +130,7 @@ def test_peers_stand_in_one_table():
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_what_a_process_takes_is_seen_from_outside():
     program = "import time\ndata = bytearray(200_000_000)\nwhile time.process_time() < 1: pass\nprint('{}')"
     with peers.Watched() as watched:

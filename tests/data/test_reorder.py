@@ -351,6 +351,7 @@ def test_a_full_disk_of_a_worker_is_told_to_the_client(tmp_path, store, cluster)
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_workers_that_die_change_nothing(source, tmp_path, store, cluster):
     data, columns = source
     parts, router = partitions(data, 13), KillOnce(str(tmp_path / "killed"))

@@ -14,7 +14,7 @@ from bcmdist import GBCM
 from bcmdist.learning.settings import Settings
 from problems import assert_same_committee
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 SETTINGS = Settings(kernel="se", learn=False, query=30, rows_per_expert=50)
 FIT = ["--kernel", "se", "--no-learn", "--query", "30", "--rows-per-expert", "50"]

@@ -32,7 +32,7 @@ from bcmdist.runtime.dask import flights, last_phase
 from bcmdist.runtime.dask.cluster import DaskRuntime
 from problems import assert_same_committee
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 ROWS, PARTITIONS = 500, 200
 GIVEN = Settings(kernel="se", learn=False, query=200, rows_per_expert=ROWS)  # some seconds on two cores
 RUN_SECONDS = 300  # after which a run hangs, also beside other work

@@ -18,6 +18,8 @@ pytest.importorskip("redis", reason="Redis: pip install 'bcmdist[redis]'")
 
 from bcmdist.data.entries import publish
 
+pytestmark = pytest.mark.alone
+
 SEED, ENTRIES_PER_EVENT = 28, 4
 
 

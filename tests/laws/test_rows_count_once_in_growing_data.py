@@ -20,6 +20,8 @@ from bcmdist.data.partition import partitions
 from bcmdist.data.writing import append_rows, write_dataset
 from problems import assert_same_committee
 
+pytestmark = pytest.mark.alone
+
 ROWS = 20
 
 

@@ -22,6 +22,8 @@ pytest.importorskip("redis", reason="Redis: pip install 'bcmdist[redis]'")
 
 from bcmdist.data.entries import encode, publish
 
+pytestmark = pytest.mark.alone
+
 ROWS = 20
 DEADLINE = 90.0
 

@@ -16,6 +16,8 @@ from bcmdist.data.partition import partitions
 from bcmdist.data.writing import write_dataset
 from problems import assert_same_committee
 
+pytestmark = pytest.mark.alone
+
 ROWS, PARTITIONS, SEED = 50, 200, 5
 GIVEN = Settings(kernel="se", learn=False, query=20, rows_per_expert=ROWS)
 DEADLINE = 120.0

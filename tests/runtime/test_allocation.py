@@ -12,6 +12,8 @@ import pytest
 from bcmdist.runtime import allocation
 from bcmdist.runtime.allocation import keep_pages
 
+pytestmark = pytest.mark.alone
+
 SIDE, TIMES = 500, 20  # of matrices of 2 MB
 PAGES_OF_ALL = TIMES * SIDE**2 * 8 // os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
 glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="allocation: there is no glibc here")

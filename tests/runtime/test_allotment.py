@@ -16,6 +16,8 @@ from bcmdist.runtime.dask.allotment import NOWHERE, Allotments
 from bcmdist.runtime.portion import Portion
 from problems import assert_same_committee
 
+pytestmark = pytest.mark.alone
+
 SPANS = [Span(k, k + 1) for k in range(24)]
 HALF = Portion(0.5)
 

@@ -44,6 +44,8 @@ from bcmdist.runtime.task import run_batch
 from bcmdist.storage.commits import Reference
 from problems import GIVEN, assert_same_committee
 
+pytestmark = pytest.mark.alone
+
 
 @dataclass(frozen=True)
 class Rows:

@@ -16,6 +16,8 @@ from bcmdist.runtime.dask import pinned
 from bcmdist.runtime.dask.cluster import DaskRuntime
 from bcmdist.runtime.serial import SerialRuntime
 
+pytestmark = pytest.mark.alone
+
 
 @dataclass(frozen=True)
 class Weighted:

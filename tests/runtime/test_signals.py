@@ -14,6 +14,8 @@ from processes import wait_until
 
 from bcmdist.runtime.signals import finished_first, heeded, interruptible, withheld
 
+pytestmark = pytest.mark.alone
+
 DELAYS = [random.Random(SEED + k).uniform(0.0, 4.0) for k in range(8)]  # from when the command has begun to load
 
 

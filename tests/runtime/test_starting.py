@@ -11,6 +11,8 @@ from bcmdist.errors import WorkerLost
 from bcmdist.runtime.dask import connection
 from bcmdist.runtime.dask.cluster import DaskRuntime
 
+pytestmark = pytest.mark.alone
+
 
 class Starting:
     """Stands for Dask's cluster, some of whose workers die while they start."""

@@ -25,6 +25,8 @@ from bcmdist.runtime.dask.sums import FAN_IN, FEW, Term, one_term
 from bcmdist.runtime.interface import SumLost
 from bcmdist.runtime.task import Parted
 
+pytestmark = pytest.mark.alone
+
 SIZE = 100_000  # numbers of a large result
 SPANS = [Span(k, k + 1) for k in range(60)]
 BATCHES = [SPANS[k : k + 4] for k in range(0, 60, 4)]

@@ -21,6 +21,8 @@ from bcmdist.linalg.routines import Routines
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.runtime.threads import one_thread
 
+pytestmark = pytest.mark.alone
+
 QUICK = Settings(kernel="se", learn=False, query=20, rows_per_expert=60)
 SECONDS = 20  # until a thread that waits has waited in vain
 

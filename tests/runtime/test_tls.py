@@ -22,7 +22,7 @@ from bcmdist.errors import CertificateRefused, InvalidOption, SchedulerUnreachab
 from bcmdist.runtime.dask.scheduler import SchedulerMachine, answers
 from bcmdist.runtime.dask.security import VARIABLE, security_of
 
-pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl: not on the PATH")
+pytestmark = [pytest.mark.alone, pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl: not on the PATH")]
 SOON = 15  # seconds within which all refusals have been said, on a busy machine
 FILES = ("ca.pem", "node.pem", "node.key")
 FIT = ["--no-learn", "--query", "30", "--rows-per-expert", "60", "--kernel", "se"]

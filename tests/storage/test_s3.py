@@ -50,6 +50,8 @@ from bcmdist.storage.s3 import ObjectStorage  # noqa: E402
 from problems import assert_same_committee  # noqa: E402
 from servers import installed, served, small_s3  # noqa: E402
 
+pytestmark = pytest.mark.alone
+
 SETTINGS = Settings(kernel="se", query=20, rows_per_expert=50, learn=False)
 
 
