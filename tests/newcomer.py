@@ -34,7 +34,9 @@ def environment(folder) -> str:
 
 def demo(folder, python):
     run_command("bcmdist demo --rows 6000 --out demo --json > demo.json", folder, python)
-    assert json.loads(Path(folder, "demo.json").read_text())["curve"][-1]["accuracy"] > 0.8
+    figures = json.loads(Path(folder, "demo.json").read_text())
+    assert (figures["rows"], figures["experts"]) == (6000, 6)
+    assert figures["curve"][-1]["accuracy"] > 0.8
 
 
 def flats(rows, rng):

@@ -329,13 +329,12 @@ def write_commit(
     where = f"{store.storage.url}: commit {number}"
     with read_back(where):
         residuals = residual_arrays(ledger)
-        read = json.loads(canonical_json(all_facts))
         made = Commit(
             number=number,
             identity=identity or "",
             digest="",
             arrays=arrays,
-            facts=read,
+            facts=json.loads(canonical_json(all_facts)),
             segments=tuple(segments),
             ledger=with_residuals(ledger, residuals, where),
             offsets=offsets or {},
