@@ -24,8 +24,7 @@ class BasisBudget:
         """expressions of kernels that it cannot do with"""
 
     def __call__(self, kernel: Kernel) -> bool:
-        can = EXPERTS[self.settings.expert].affordable
-        if can is None or can(kernel, self.low, self.high, self.settings.tolerance):
+        if EXPERTS[self.settings.expert].represents(kernel, self.low, self.high, self.settings):
             return True
         self.left.add(kernel.expression)
         return False

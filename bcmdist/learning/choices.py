@@ -8,12 +8,11 @@ from bcmdist.data.schema import CLASSES
 from bcmdist.data.slices import SLICED
 from bcmdist.errors import BcmdistWarning, InvalidOption, UnsupportedTarget
 from bcmdist.experts.precision import refuse_single
-from bcmdist.learning.experts import EXPERTS
+from bcmdist.learning.experts import EXPERTS, refuse_likelihood
 from bcmdist.learning.input_methods import INPUT_METHODS
 from bcmdist.learning.settings_checks import (
     TWO_CLASSES,
     refuse_leaving_out,
-    refuse_unread,
 )
 from bcmdist.learning.survey import MOST_CLASSES
 from bcmdist.model.likelihoods import LIKELIHOODS, Likelihood, make_likelihood, tasks
@@ -54,14 +53,14 @@ def choose_likelihood(data, surveyed, settings, schema) -> tuple[Likelihood, tup
         )
     two = binary or (labels is not None and len(labels) == 2)
     many = task == "classification" and not two
-    name = settings.likelihood or (EXPERTS[settings.expert].many if many else tasks()[task][0])
+    name = settings.likelihood or (EXPERTS[settings.expert].defaults.classes if many else tasks()[task][0])
     likely = make_likelihood(name, TWO_CLASSES)
-    refuse_unread(settings, likely)
+    EXPERTS[settings.expert].refuse(settings, likely)
     INPUT_METHODS[settings.noisy_inputs].refuse(settings, likely)
     single, per_class = likely.single, likely.per_class
     refuse_leaving_out(settings.objective, likely)
     refuse_single(settings.precision, EXPERTS[settings.expert].residual, likely)
-    EXPERTS[settings.expert].refuse_likelihood(settings.expert, likely)
+    refuse_likelihood(EXPERTS[settings.expert], likely)
     if settings.noise == "varying" and not likely.measured:
         raise InvalidOption(
             f"{data.url}: expected numbers as targets for --noise varying, got the likelihood {name}; leave it out"

@@ -28,6 +28,7 @@ from bcmdist.errors import (
 from bcmdist.experts.expert import zero_message
 from bcmdist.learning.experts import EXPERTS, FIRST, method_options
 from bcmdist.learning.input_methods import EXACT_INPUTS
+from bcmdist.learning.method import left_out_errors
 from bcmdist.learning.prediction_inputs import check_prediction_inputs
 from bcmdist.learning.prepare import FitResources, prepare_model, survey
 from bcmdist.learning.settings import Settings
@@ -155,7 +156,7 @@ def _prepare(data, surveyed, settings, runtime, store, stages):
             rows_per_expert=settings.rows_per_expert,
             seconds=stages.seconds,
             expert=settings.expert,
-            method=EXPERTS[settings.expert].method,
+            method=EXPERTS[settings.expert].defaults.predictor,
             noise=settings.noise if tells_errors(settings) else None,
             **found,
         )
@@ -179,7 +180,7 @@ def _prepare(data, surveyed, settings, runtime, store, stages):
 
 def tells_errors(settings) -> bool:
     """Whether leave-one-out residuals measure prediction errors; not those of rows whose inputs were moved to fit."""
-    return settings.noisy_inputs == EXACT_INPUTS and EXPERTS[settings.expert].tells_errors(settings)
+    return settings.noisy_inputs == EXACT_INPUTS and left_out_errors(EXPERTS[settings.expert], settings)
 
 
 def _scratch(url, job):

@@ -20,6 +20,9 @@ from bcmdist.model.shared.fourier import nufft
 from bcmdist.model.shared.fourier.features import Fourier
 
 MOST_INPUTS, MOST_WEIGHTS = 3, 1_000_000
+LEAST_TOLERANCE = 1e-9  # the transforms have twelve digits
+ROWS = 250_000  # of a partition by default: a transform takes the time of some 50,000
+ROWS_IN_CELLS = 16_000  # a cell costs its local expert, and its halo is looked for among all
 # Of the extent of the data, how far the box reaches beyond it on each side; and its least extent, in units of the
 # reach of the kernel, where inputs hardly vary.
 MARGIN, LEAST_EXTENT = 0.05, 0.01

@@ -12,6 +12,7 @@ from bcmdist.learning.evidence.objectives import BLOCKWISE, LocalObjective
 from bcmdist.learning.experts import EXPERTS
 from bcmdist.learning.fixed_parameters import with_hyperparameters
 from bcmdist.learning.input_methods import INPUT_METHODS
+from bcmdist.learning.method import first_mean_of
 from bcmdist.learning.rescaling import rescale
 from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, learn
 from bcmdist.model.kernels import Kernel, kernel_parts, parse_kernel
@@ -158,12 +159,12 @@ def first_mean(settings) -> str:
     """The mean, or the one that stands for `auto` until it is decided."""
     if settings.mean != AUTO_MEAN:
         return settings.mean
-    return EXPERTS[settings.expert].mean
+    return first_mean_of(EXPERTS[settings.expert])
 
 
 def may_slope(settings, likelihood) -> bool:
     """Whether a linear mean may be decided on: for measurements that are learned from, by an expert that knows it."""
-    open_to_it = settings.mean == AUTO_MEAN and EXPERTS[settings.expert].means
+    open_to_it = settings.mean == AUTO_MEAN and EXPERTS[settings.expert].capabilities.mean
     return open_to_it and settings.learn and likelihood.learned_as().normal
 
 
@@ -177,4 +178,4 @@ def requested_kernel(settings) -> str:
     """The kernel's expression, or `auto` where it is to be chosen, unless a method has its own default."""
     if settings.kernel != AUTO_KERNEL:
         return settings.kernel
-    return INPUT_METHODS[settings.noisy_inputs].kernel or EXPERTS[settings.expert].kernel
+    return INPUT_METHODS[settings.noisy_inputs].kernel or EXPERTS[settings.expert].defaults.kernel

@@ -26,7 +26,7 @@ from bcmdist.learning.category_lengthscales import shared_by
 from bcmdist.learning.choices import MANY_CLASSES, choose_likelihood, warn_of_data, warn_of_roles, warn_of_slices
 from bcmdist.learning.evidence.objectives import BLOCKWISE
 from bcmdist.learning.evidence_refinement import polished
-from bcmdist.learning.experts import EXPERTS, ExpertKind, query_points
+from bcmdist.learning.experts import EXPERTS, query_points, refuse_climbing, refuse_likelihood, shared_of
 from bcmdist.learning.gap_points import FEW_INPUTS
 from bcmdist.learning.hyperparameters import (
     LINEAR,
@@ -36,6 +36,7 @@ from bcmdist.learning.hyperparameters import (
     may_slope,
 )
 from bcmdist.learning.input_methods import INPUT_METHODS
+from bcmdist.learning.method import Method, option_value, option_values, sample_rows
 from bcmdist.learning.point import Point
 from bcmdist.learning.prediction_inputs import read_prediction_inputs
 from bcmdist.learning.query_selection import (
@@ -98,24 +99,21 @@ class FitResources:
 
 def survey(data: Dataset, settings: Settings, runtime: Runtime, *, among: Sequence[int] = ()) -> SurveyResult:
     """One pass over the data, or the partitions of some numbers, that checks every row; nothing is written."""
-    parts, kind = partitions(data, settings.partition_rows), EXPERTS[settings.expert]
-    if kind.refuse:
-        kind.refuse(first_kernel(settings), data.inputs, settings.tolerance)
-    if kind.refuse_rows:
-        kind.refuse_rows(settings, data.rows)
+    parts, method = partitions(data, settings.partition_rows), EXPERTS[settings.expert]
+    method.refuse_data(settings, first_kernel(settings), data.inputs, data.rows)
     task = settings.task
     likelihood = settings.likelihood
     if likelihood is None and task is not None:  # for classes: any labels
         likelihood = MANY_CLASSES if task == "classification" else tasks()[task][0]
     affordable = _affordable_rows(data)
     sample = min(TREE_SAMPLE, affordable) if settings.partition == "spatial" else SAMPLE_LEAST
-    needed = SAMPLE_PER_QUERY * _most_query(settings, data), min(EXPERTS[settings.expert].sample(settings), affordable)
+    needed = SAMPLE_PER_QUERY * _most_query(settings, data), min(sample_rows(method, settings), affordable)
     sample = max(sample, _learning_rows(settings, data), *needed)
     look = Survey(settings.seed, sample, likelihood)
     shared = min(_least_query(settings, data), data.rows) + Mean(first_mean(settings)).weights(data.inputs)
     kernels = kernel_parts(parse_kernel(first_kernel(settings), inputs=data.inputs))
     least = make_likelihood(likelihood or "gaussian", TWO_CLASSES)  # so far the number of classes is not known
-    refuse_expert_of(parts, shared, kernels, runtime, least, residual=kind.residual)
+    refuse_expert_of(parts, shared, kernels, runtime, least, residual=method.residual)
     return runtime.sum(look, [parts[k] for k in among] or parts, label="survey")
 
 
@@ -140,7 +138,7 @@ class FitContext:
     """whether a linear mean may be decided on: of many inputs it may not fit in memory where a constant one does"""
 
     @property
-    def expert(self) -> ExpertKind:
+    def method(self) -> Method:
         return EXPERTS[self.settings.expert]
 
     @property
@@ -173,9 +171,9 @@ def prepare_model(
     with place.stages("query"):
         shared = _shared(case, kernel, likelihood, Mean(mean), found)
     ground = _ground(case, groups, reference, store, place, found)
-    if training := case.expert.training:
+    if case.method.training:
         with place.stages("train"):
-            shared, likelihood = training.train(shared, likelihood, ground)
+            shared, likelihood = case.method.train(shared, likelihood, ground)
     if settings.objective == "committee":
         with place.stages("polish"):
             shared, likelihood = _polished(case, shared, kernel_name, likelihood, ground, place.log)
@@ -196,9 +194,9 @@ def fit_context(data, surveyed, settings, runtime) -> FitContext:
     """What to learn with; warns of what is odd, and refuses experts that would not fit."""
     schema = with_two_classes(read_schema(data.url, x=data.x, y=data.y))
     likelihood, classes = choose_likelihood(data, surveyed, settings, schema)
-    EXPERTS[settings.expert].refuse_likelihood(settings.expert, likelihood)
+    refuse_likelihood(EXPERTS[settings.expert], likelihood)
     if settings.objective == "committee":
-        EXPERTS[settings.expert].refuse_climbing(settings.expert, likelihood)
+        refuse_climbing(EXPERTS[settings.expert], likelihood)
     warn_of_data(data, surveyed, settings, schema, likelihood)
     warn_of_roles(data, surveyed, settings, schema, likelihood)
     scaling = scaling_from(surveyed.x, surveyed.y, surveyed.exposure, likelihood.units, schema.groups)
@@ -276,7 +274,7 @@ def _polished(case, shared, kernel_name, likelihood, ground, log) -> tuple[Share
         return query_points(replace(known, seed=settings.seed + turn))
 
     start = Point(kernel_name, query.kernel, likelihood, -math.inf, groups=ground.groups)
-    how = {"residual": case.expert.climbs, "method": settings.query_method, "choose": choose, "log": log}
+    how = {"residual": case.method.capabilities.climbs, "method": settings.query_method, "choose": choose, "log": log}
     return polished(query, start, ground, **how)
 
 
@@ -289,9 +287,9 @@ def _ground(case, groups, reference, store, place, found) -> TrainingContext:
         return SampleBlocks(X, obs, case.data.companions, f"{place.rows_url}/train", size=size).cut(size)
 
     settings, asked = case.settings, found.get("query_asked", 0)  # not known until they are chosen
-    how = (settings.learn, settings.effort, asked, case.expert.own(settings), found)
-    where = (reference, store, place.scratch)
-    return TrainingContext(case.runtime, case.parts, sampled, *where, *how, case.classes, groups)
+    where, options = (reference, store, place.scratch), option_values(case.method, settings)
+    how = {"learn": settings.learn, "effort": settings.effort, "count": asked, "options": options, "found": found}
+    return TrainingContext(case.runtime, case.parts, sampled, *where, **how, classes=case.classes, groups=groups)
 
 
 def _shared(case, kernel, likelihood, mean, found) -> Shared:
@@ -299,15 +297,15 @@ def _shared(case, kernel, likelihood, mean, found) -> Shared:
     settings, data = case.settings, case.data
     count = query_count(settings, data)
     if count == "auto":
-        weights, residual = mean.weights(data.inputs), case.expert.residual
+        weights, residual = mean.weights(data.inputs), case.method.residual
         fits = expert_fits(case.parts, weights, kernel, case.runtime, likelihood, residual=residual)
         noise = likelihood.noise(_observed(case, likelihood))
         count, found["degrees_estimated"] = automatic_count(case.inputs, noise, data.rows, kernel, fits)
     found["query_asked"] = count
     places = read_prediction_inputs(settings, data, max(SAMPLE_LEAST, SAMPLE_PER_QUERY * count), case.runtime)
     known = _known(case, kernel, likelihood, mean, count)
-    made = case.expert.shared(replace(known, places=None if places is None else case.scaling.inputs(places)))
-    if case.expert.training is None and made.kind == Weights.kind:  # else they are learned later, or are values of f
+    made = shared_of(case.method, replace(known, places=None if places is None else case.scaling.inputs(places)))
+    if case.method.training is None and made.kind == Weights.kind:  # else they are trained later, or are values of f
         warn_of_poor_basis(made, known)
     if settings.query_method in STOPPING:
         found["query_asked"] = made.functions
@@ -327,12 +325,12 @@ def _known(case, kernel, likelihood, mean, count) -> BasisInputs:
         count=count,
         method=case.settings.query_method,
         seed=case.settings.seed,
-        residual=case.expert.residual,
+        residual=case.method.residual,
         low=case.box[0],
         high=case.box[1],
         row=case.surveyed.sample.row,
         learned=case.settings.learn,
-        options=case.expert.own(case.settings),
+        options=option_values(case.method, case.settings),
     )
 
 
@@ -379,8 +377,8 @@ def query_count(settings, data) -> int | Literal["auto"]:
     """How many query points are asked for, or "auto"; or how many functions, where an expert has an option for that."""
     if settings.query is not None:
         return settings.query
-    kind = EXPERTS[settings.expert]
-    if isinstance(asked := kind.said(settings, kind.count), int):
+    method = EXPERTS[settings.expert]
+    if isinstance(asked := option_value(method, settings, method.size), int):
         return asked
     few = settings.partition == "spatial" and data.inputs <= FEW_INPUTS and data.rows >= MANY_ROWS
     return 2 * QUERY if few else QUERY

@@ -6,8 +6,17 @@ from bcmdist.errors import InvalidOption
 from bcmdist.experts.precision import refuse_single
 from bcmdist.experts.residual import refuse_coupled_classes, refuse_uncoupled
 from bcmdist.learning.evidence.objectives import LEAVE_ONE_OUT
-from bcmdist.learning.experts import EXPERTS, FIRST, experts, method_options
+from bcmdist.learning.experts import (
+    EXPERTS,
+    FIRST,
+    experts,
+    method_options,
+    refuse_climbing,
+    refuse_likelihood,
+    refuse_unable,
+)
 from bcmdist.learning.input_methods import INPUT_METHODS
+from bcmdist.learning.method import left_out_errors
 from bcmdist.learning.option_fields import choices_of, fits, said, types_of
 from bcmdist.learning.query_selection import BEGUN, PLACED, TARGETED, has_working_targets
 from bcmdist.model.kernels import parse_kernel
@@ -16,8 +25,6 @@ from bcmdist.model.model import FIRST_PRECISION
 from bcmdist.storage.bounds import SEED, refuse_outside
 
 TWO_CLASSES = 2  # as many as a likelihood of classes must do with before they are known
-
-LEAST_TOLERANCE = 1e-9  # the transforms of waves have twelve digits
 
 
 def refuse(settings) -> None:
@@ -42,8 +49,8 @@ def refuse(settings) -> None:
 
 def usual_rows(settings) -> int:
     """Rows of a partition where nobody says how many."""
-    kind = EXPERTS[settings.expert]
-    usual = kind.cell_rows if settings.partition == "spatial" else kind.rows
+    defaults = EXPERTS[settings.expert].defaults
+    usual = defaults.cell_rows if settings.partition == "spatial" else defaults.rows
     return INPUT_METHODS[settings.noisy_inputs].rows or usual
 
 
@@ -123,51 +130,33 @@ def _refuse_learning(settings):
             f"query_from: expected query_method {' or '.join(PLACED)}, whose points need be no rows, got "
             f"{settings.query_method}, which chooses among training rows; leave out one of them"
         )
-    if settings.rvm_lengthscale == "adapted" and not settings.learn:
-        raise InvalidOption("rvm_lengthscale: expected learning with adapted, got no-learn; leave out one of them")
     if settings.set and settings.learn:
         raise InvalidOption("set: expected learn=False (--no-learn) with given hyper-parameters; add it")
 
 
 def _refuse_expert(settings):
     """What other experts than that of the committee machine cannot do."""
-    name, kind, wanted = settings.expert, EXPERTS[settings.expert], _wanted(settings)
-    residual = kind.residual
-    kind.refuse_kernel(name, settings.kernel)
-    kind.refuse_method(name, settings.query_method)
-    kind.refuse_mean(name, settings.mean)
-    kind.refuse_places(name, settings.query_from)
-    _refuse_options(settings, name, kind)
+    name, method, wanted = settings.expert, EXPERTS[settings.expert], _wanted(settings)
+    residual = method.residual
+    refuse_unable(method, settings)
+    _refuse_options(settings, name, method)
+    method.refuse(settings, wanted)
     if settings.approximation == "ep":
         refuse_uncoupled(residual, "approximation ep", "take --approximation laplace")
     if wanted:
-        kind.refuse_likelihood(name, wanted)
+        refuse_likelihood(method, wanted)
         refuse_coupled_classes(residual, wanted)
-        refuse_unread(settings, wanted)
-    if settings.partition == "spatial" and not kind.local:
-        local = " or ".join(one for one, other in experts().items() if other.local)
+    if settings.partition == "spatial" and not method.capabilities.local:
+        local = " or ".join(one for one, other in experts().items() if other.capabilities.local)
         raise InvalidOption(
             f"expert: expected {local} with spatial partitions, to which the rows around a new point add, got {name}; "
             "give --partition chunks, or one of these"
         )
     if settings.objective == "committee":
-        kind.refuse_climbing(name, wanted)
+        refuse_climbing(method, wanted)
 
 
-def refuse_unread(settings, likelihood: Likelihood) -> None:
-    """Raise `InvalidOption` where relevance vectors are given an option that they do not read with a likelihood."""
-    if settings.rvm_lengthscale == "adapted" and not likelihood.exact:
-        raise InvalidOption(
-            f"rvm_lengthscale: expected measurements with adapted, got the likelihood {likelihood.name}; leave it out"
-        )
-    if settings.rvm_classes != "laplace" and likelihood.exact:
-        raise InvalidOption(
-            f"rvm_classes: expected classes with {settings.rvm_classes}, got the likelihood {likelihood.name}, whose "
-            "rows say the same in all ways; leave it out"
-        )
-
-
-def _refuse_options(settings, name, kind):
+def _refuse_options(settings, name, method):
     """Options that the expert does not read."""
     for option, having in method_options().items():
         if name not in having and getattr(settings, option) != getattr(type(settings), option):
@@ -175,25 +164,18 @@ def _refuse_options(settings, name, kind):
                 f"{option}: expected the expert {' or '.join(having)} with it, got {name}; leave it out, or take "
                 f"--expert {having[0]}"
             )
-    if kind.count != "query" and settings.query is not None:
+    if method.size != "query" and settings.query is not None:
         raise InvalidOption(
-            f"query: expected --{kind.count} with {name}, which has no query points, got {settings.query}; give that "
+            f"query: expected --{method.size} with {name}, which has no query points, got {settings.query}; give that "
             "instead"
         )
-    if not kind.tells_errors(settings) and settings.noise != "auto":
+    if not left_out_errors(method, settings) and settings.noise != "auto":
         raise InvalidOption(
             f"noise: expected auto with {name}, of which rows that are left out do not tell how errors are spread, got "
             f"{settings.noise}; leave it out, or take --expert {FIRST}"
         )
-    if not kind.running and settings.linearise != "own":
+    if not method.capabilities.running and settings.linearise != "own":
         raise InvalidOption(f"linearise: expected own with {name}, got {settings.linearise}; leave it out")
-    if not LEAST_TOLERANCE <= settings.tolerance < 1.0:
-        raise InvalidOption(
-            f"tolerance: expected a share of the variance from {LEAST_TOLERANCE:g} to 1, got {settings.tolerance:g}; "
-            "give another"
-        )
-    if kind.refuse and settings.kernel != "auto":
-        kind.refuse(settings.kernel, 1, settings.tolerance)
 
 
 def _refuse_precision(settings):

@@ -8,6 +8,7 @@ Some rows are surveyed as a fit surveys all, so that what it would refuse of the
 import math
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -91,7 +92,7 @@ def plan(source, settings: Settings | None = None, *, model=None, runtime: Runti
     """
     begun = time.perf_counter() if begun is None else begun
     settings, runtime = settings or Settings(), runtime or SerialRuntime()
-    if EXPERTS[settings.expert].count == "tolerance":
+    if not EXPERTS[settings.expert].capabilities.planned:
         raise InvalidOption(
             f"--plan: expected an expert whose work is products of matrices, as the rates that are measured, got "
             f"{settings.expert}; leave it out: some seconds for a million rows are what to expect"
@@ -234,12 +235,13 @@ def _others(look, rates) -> Iterator[tuple[str, Planned, Rates]]:
     settings = look.settings
     if settings.learn:
         points = BEGUN.get(settings.query_method, settings.query_method)
-        given = replace(settings, learn=False, objective="local", query_method=points, rvm_lengthscale="kernel")
-        yield "--no-learn", replace(look, settings=given), rates
+        with suppress(InvalidOption):  # options of the method may need learning
+            given = replace(settings, learn=False, objective="local", query_method=points)
+            yield "--no-learn", replace(look, settings=given), rates
         if settings.effort != "quick":
             yield "--effort quick", replace(look, settings=replace(settings, effort="quick")), rates
     if look.query > 1:
-        yield f"--{EXPERTS[settings.expert].count} {look.query // 2}", replace(look, query=look.query // 2), rates
+        yield f"--{EXPERTS[settings.expert].size} {look.query // 2}", replace(look, query=look.query // 2), rates
     rows = settings.rows_per_expert // 2
     if rows and look.parts > 1:
         smaller = replace(settings, rows_per_expert=rows)

@@ -15,6 +15,7 @@ from bcmdist.learning.evidence.objectives import BLOCKWISE
 from bcmdist.learning.evidence_refinement import most_steps
 from bcmdist.learning.experts import EXPERTS
 from bcmdist.learning.hyperparameters import AUTO_KERNEL, may_slope, requested_kernel
+from bcmdist.learning.method import left_out_errors
 from bcmdist.learning.model_selection import CONTENDERS
 from bcmdist.learning.query_selection import KMEANS_ITERATIONS
 from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, MEAN_STEPS, START_LENGTHSCALES
@@ -122,7 +123,7 @@ def steps(case: Planned) -> Iterator[Step]:
     yield from _training(case)
     if case.settings.objective == "committee":
         told = _message(case, own=False)
-        couples = RESIDUALS[EXPERTS[case.settings.expert].climbs].couples
+        couples = RESIDUALS[EXPERTS[case.settings.expert].capabilities.climbs].couples
         rounds = most_steps(case.settings.query_method, case.settings.effort, couples=couples)
         yield Step("polish", case.parts, told + 3 * told, case.expert_rows, rounds=rounds, read=case.expert_rows)
     if case.spatial:
@@ -135,15 +136,17 @@ def steps(case: Planned) -> Iterator[Step]:
         yield from _calibration(case)
     if case.spatial:
         yield from _halos(case)
-    if case.likelihood.measured and case.rows >= LEAST and EXPERTS[case.settings.expert].tells_errors(case.settings):
+    measured = case.likelihood.measured and case.rows >= LEAST
+    if measured and left_out_errors(EXPERTS[case.settings.expert], case.settings):
         yield from _errors(case)
 
 
 def _message(case, *, own=True) -> Work:
-    n, exact, expert = case.expert_rows, case.likelihood.exact, EXPERTS[case.settings.expert]
-    if not RESIDUALS[expert.residual].couples:
+    n, exact, method = case.expert_rows, case.likelihood.exact, EXPERTS[case.settings.expert]
+    if not RESIDUALS[method.residual].couples:
         copies = case.likelihood.each.copies
-        return expert.beside(case.settings) * work.message_apart(n, case.query, exact=exact, copies=copies)
+        models = method.cost(case.settings, case.rows).models
+        return models * work.message_apart(n, case.query, exact=exact, copies=copies)
     ep = case.settings.approximation == "ep"
     return work.message(n, case.query, exact=exact, copies=case.likelihood.copies, ep=ep, own=own)
 
@@ -152,15 +155,16 @@ def _message(case, *, own=True) -> Work:
 
 
 def _training(case) -> Iterator[Step]:
-    expert = EXPERTS[case.settings.expert]
-    training = expert.training
+    method = EXPERTS[case.settings.expert]
+    training = method.training
     if not training:
         return
     rows = min(training.rows or case.rows, case.rows)
-    if messages := training.messages(case.settings, rows):
+    cost = method.cost(case.settings, rows)
+    if cost.messages:
         blocks = -(-rows // (training.block or case.settings.rows_per_expert))
         told = work.message_apart(rows / blocks, case.query, exact=True)
-        rounds = expert.beside(case.settings) * messages
+        rounds = cost.models * cost.messages
         yield Step("train", blocks, told, rows / blocks, rounds=rounds, kept=True)
 
 

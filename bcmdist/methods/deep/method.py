@@ -1,28 +1,44 @@
-"""Deep Gaussian processes as experts: `dgp`, whose last layer is shared and whose other layers are trained."""
+"""Deep Gaussian processes: `dgp`, whose last layer is shared and whose other layers are trained."""
 
-from bcmdist.learning.experts import Training, register_expert
+from bcmdist.learning.experts import register_method
+from bcmdist.learning.method import Capabilities, Cost, Defaults, Method, Training
 from bcmdist.methods.deep import training
 from bcmdist.methods.deep.mixture import DeepMixture
 from bcmdist.methods.deep.shared import Deep
 from bcmdist.model.shared.kinds import KINDS
 
+
+class DeepProcess(Method):
+    """Values of the last layer of a deep Gaussian process; the residual of each row independent."""
+
+    residual = "diagonal"
+    options = ("layers", "units", "deep_sites")
+    capabilities = Capabilities(
+        kernels=("se", "se-iso"),
+        likelihoods=("gaussian", "bernoulli", "probit", "poisson", "softmax"),
+        query_methods=("kmeans", "random"),
+        query_from=False,
+        mean=False,
+        running=False,
+    )
+    defaults = Defaults(
+        kernel=training.KERNEL, classes="softmax", options={"query": training.CENTRES, "units": training.UNITS}
+    )
+    training = Training(training.ROWS, training.BLOCK, memorises=True)
+
+    def shared(self, known) -> Deep:
+        return training.begun(known)
+
+    def train(self, shared, likelihood, context) -> tuple:
+        return training.trained(shared, likelihood, context)
+
+    def refuse_data(self, settings, kernel, inputs, rows) -> None:
+        training.refuse_rows(settings, rows)
+
+    def cost(self, settings, rows) -> Cost:
+        return Cost(training.processes(settings), training.messages(settings, rows))
+
+
 KINDS.add(Deep.kind, Deep)
 KINDS.add(DeepMixture.kind, DeepMixture)
-register_expert(
-    "dgp",
-    training.begun,
-    residual="diagonal",
-    training=Training(training.trained, training.messages, training.ROWS, training.BLOCK, memorises=True),
-    beside=training.processes,
-    kernel=training.KERNEL,
-    kernels=("se", "se-iso"),
-    likelihoods=("gaussian", "bernoulli", "probit", "poisson", "softmax"),
-    many="softmax",
-    methods=("kmeans", "random"),
-    means=False,
-    options=("layers", "units", "deep_sites"),
-    usual={"query": training.CENTRES, "units": training.UNITS},
-    refuse_rows=training.refuse_rows,
-    running=False,
-    places=False,
-)
+register_method(DeepProcess("dgp"))

@@ -1,24 +1,36 @@
-"""Marginalised networks as experts: `mnn`, one network of hidden units, and `mnnmix`, a mixture of several."""
+"""Marginalised networks: `mnn`, one network of hidden units, and `mnnmix`, a mixture of several."""
 
-from typing import Any
-
-from bcmdist.learning.experts import WITHOUT_POINTS, Training, register_expert
+from bcmdist.learning.experts import register_method
+from bcmdist.learning.method import Capabilities, Cost, Defaults, Method, Training
 from bcmdist.methods.networks import training
 from bcmdist.methods.networks.shared import Networks
 from bcmdist.model.shared.kinds import KINDS
 
+
+class MarginalisedNetworks(Method):
+    """Output weights of networks of hidden units, whose inner weights are trained; no residual."""
+
+    residual = "none"
+    size = "units"
+    capabilities = Capabilities(likelihoods=("gaussian",), query_methods=("kmeans",), query_from=False, running=False)
+    defaults = Defaults(kernel=training.KERNEL, options={"units": training.UNITS})
+    training = Training(training.ROWS, training.BLOCK, memorises=True)
+
+    def __init__(self, name: str, options: tuple[str, ...]):
+        super().__init__(name)
+        self.options = options
+
+    def shared(self, known) -> Networks:
+        return training.drawn(known)
+
+    def train(self, shared, likelihood, context) -> tuple:
+        return training.trained(shared, likelihood, context)
+
+    def cost(self, settings, rows) -> Cost:
+        models = settings.networks if "networks" in self.options else 1
+        return Cost(models, training.messages(settings, rows))
+
+
 KINDS.add(Networks.kind, Networks)
-BOTH: dict[str, Any] = {
-    "residual": "none",
-    "training": Training(training.trained, training.messages, training.ROWS, training.BLOCK, memorises=True),
-    "kernel": training.KERNEL,
-    "likelihoods": ("gaussian",),
-    "count": "units",
-    "usual": {"units": training.UNITS},
-    "running": False,
-    **WITHOUT_POINTS,
-}
-register_expert("mnn", training.drawn, options=("units",), **BOTH)
-register_expert(
-    "mnnmix", training.drawn, options=("units", "networks"), beside=lambda settings: settings.networks, **BOTH
-)
+register_method(MarginalisedNetworks("mnn", ("units",)))
+register_method(MarginalisedNetworks("mnnmix", ("units", "networks")))

@@ -1,45 +1,75 @@
-"""Relevance vectors as experts: `rvm`, and `rvm_star`, whose variances grow away from the rows."""
+"""Relevance vectors: `rvm`, and `rvm_star`, whose variances grow away from the rows."""
 
-from typing import Any
-
-from bcmdist.learning.experts import Training, register_expert, weights_of
+from bcmdist.errors import InvalidOption
+from bcmdist.learning.experts import register_method, weights_of
+from bcmdist.learning.method import Capabilities, Cost, Defaults, Method, Training
 from bcmdist.methods.relevance import training
 from bcmdist.methods.relevance.against_rest import OneAgainstRest
 from bcmdist.methods.relevance.augmented import Augmented
 from bcmdist.methods.relevance.dictionaries import Dictionaries
 from bcmdist.methods.relevance.radial import Radial
-from bcmdist.model.likelihoods import LIKELIHOODS
+from bcmdist.model.likelihoods import register_likelihood
+from bcmdist.model.shared.interface import Shared
 from bcmdist.model.shared.kinds import KINDS
 from bcmdist.model.shared.weights import register_basis
 from bcmdist.prediction.predictors import register_predictor
 
+OPTIONS = ("rvm_update", "rvm_dictionary", "rvm_lengthscale")
+
+
+class RelevanceVectors(Method):
+    """Weights of radial basis functions at rows, of which those that raise the evidence are kept; no residual."""
+
+    residual = "none"
+    training = Training()
+
+    def __init__(self, name: str, options: tuple[str, ...], likelihoods: tuple[str, ...], defaults: Defaults):
+        super().__init__(name)
+        self.options, self.defaults = options, defaults
+        self.capabilities = Capabilities(
+            kernels=("se", "se-iso"),
+            likelihoods=likelihoods,
+            query_methods=("kmeans", "random"),  # both at random among rows
+            query_from=False,
+        )
+
+    def shared(self, known) -> Shared:
+        return weights_of(training.drawn)(known)
+
+    def train(self, shared, likelihood, context) -> tuple:
+        return training.trained(shared, likelihood, context)
+
+    def refuse(self, settings, likelihood) -> None:
+        if settings.rvm_lengthscale == "adapted" and not settings.learn:
+            raise InvalidOption("rvm_lengthscale: expected learning with adapted, got no-learn; leave out one of them")
+        if settings.rvm_lengthscale == "adapted" and likelihood and not likelihood.exact:
+            raise InvalidOption(
+                f"rvm_lengthscale: expected measurements with adapted, got the likelihood {likelihood.name}; leave it "
+                "out"
+            )
+        if settings.rvm_classes != "laplace" and likelihood and likelihood.exact:
+            raise InvalidOption(
+                f"rvm_classes: expected classes with {settings.rvm_classes}, got the likelihood {likelihood.name}, "
+                "whose rows say the same in all ways; leave it out"
+            )
+
+    def candidates(self, settings) -> int:
+        return settings.rvm_dictionary or 0
+
+    def cost(self, settings, rows) -> Cost:
+        return Cost(messages=1.0)
+
+
 register_basis(Radial)
 KINDS.add(Dictionaries.kind, Dictionaries)
-LIKELIHOODS.add(OneAgainstRest.name, OneAgainstRest)
+register_likelihood(OneAgainstRest)
 register_predictor("augmented", Augmented)
-BOTH: dict[str, Any] = {
-    "residual": "none",
-    "training": Training(training.trained, lambda *_: 1.0),
-    "drawn": lambda settings: settings.rvm_dictionary or 0,
-    "kernel": "se",
-    "kernels": ("se", "se-iso"),
-    "methods": ("kmeans", "random"),  # both at random among rows
-    "places": False,
-}
-OPTIONS = ("rvm_update", "rvm_dictionary", "rvm_lengthscale")
-register_expert(
-    "rvm",
-    weights_of(training.drawn),
-    likelihoods=("gaussian", "bernoulli", "probit", "one_against_rest"),
-    many="one_against_rest",
-    options=(*OPTIONS, "rvm_classes"),
-    **BOTH,
+register_method(
+    RelevanceVectors(
+        "rvm",
+        (*OPTIONS, "rvm_classes"),
+        ("gaussian", "bernoulli", "probit", "one_against_rest"),
+        Defaults(kernel="se", classes="one_against_rest"),
+    )
 )
-register_expert(
-    "rvm_star",
-    weights_of(training.drawn),
-    likelihoods=("gaussian",),
-    options=OPTIONS,
-    method="augmented",
-    **BOTH,
-)
+register_method(RelevanceVectors("rvm_star", OPTIONS, ("gaussian",), Defaults(kernel="se", predictor="augmented")))
