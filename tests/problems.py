@@ -18,8 +18,6 @@ from bcmdist.data.sources.listed import Listed
 from bcmdist.errors import ModelDamaged
 from bcmdist.experts.expert import expert_message
 from bcmdist.experts.message import zero
-from bcmdist.learning.basis_inputs import BasisInputs
-from bcmdist.learning.fourier import waves
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
@@ -53,28 +51,6 @@ def make_kernel(name, inputs=2, variance=1.3, lengthscale=0.9):
         n: np.full(len(v), lengthscale if n.endswith("lengthscale") else variance) for n, v in kernel.parameters.items()
     }
     return kernel.with_parameters(values)
-
-
-def make_waves(kernel, inputs, *, tolerance=1e-3, mean="constant", extent=1.0):
-    """Waves for a box about 0, half as wide along the last input as along the first."""
-    low = -extent * np.linspace(1.0, 0.5, inputs)
-    return waves(
-        BasisInputs(
-            sample=np.zeros((0, inputs)),
-            targets=None,
-            noise=np.ones(0),
-            rows=0,
-            kernel=kernel,
-            mean=Mean(mean),
-            count=0,
-            method="",
-            seed=0,
-            residual="waves",
-            low=low,
-            high=-low,
-            options={"tolerance": tolerance},
-        )
-    )
 
 
 def split(rows, edges):

@@ -25,7 +25,7 @@ FOLDERS = {
     "storage/s3.py": "s3",
     "data/redis.py": "redis",
     "api/pictures": "plot",
-    "model/shared/fourier": "fourier",
+    "methods/fourier": "fourier",
     "api/interop/graph.py": "onnx",
 }
 # The first versions without holes that were published: of requests that hang or smuggle (h11, starlette), of pages of

@@ -45,7 +45,7 @@ DOORS = {
     "dask": "bcmdist.runtime.dask",
     "distributed": "bcmdist.runtime.dask",
     "fastapi": "bcmdist.app.service",
-    "finufft": "bcmdist.model.shared.fourier.nufft",
+    "finufft": "bcmdist.methods.fourier.nufft",
     "matplotlib": "bcmdist.api.pictures.paper",
     "mlflow": "bcmdist.api.interop.mlflow",
     "obstore": "bcmdist.storage.s3",

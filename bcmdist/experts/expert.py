@@ -8,20 +8,17 @@ on.
 """
 
 from dataclasses import dataclass
-from functools import singledispatch
 
 import numpy as np
 
 from bcmdist import linalg
 from bcmdist.data.observations import Observations
-from bcmdist.errors import InvalidOption
-from bcmdist.experts import fourier, softmax
+from bcmdist.experts import softmax
 from bcmdist.experts.laplace import laplace_message, laplace_mode, log_joint, step_message
 from bcmdist.experts.message import Message, stacked, zero
 from bcmdist.experts.residual import Residual, kind_of, refuse_coupled_classes
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.belief import Belief
-from bcmdist.model.shared.fourier.features import Fourier
 from bcmdist.model.shared.interface import Shared
 
 
@@ -41,7 +38,6 @@ class Linearised:
         return Linearised(self.message.weighted(weight), weight * self.objective, step)
 
 
-@singledispatch
 def expert_message(shared: Shared, likelihood: Likelihood, X, obs: Observations) -> Message:
     """Message of the rows X (n, D), scaled, with targets `obs`, from nothing but these rows.
 
@@ -68,7 +64,6 @@ def _expert_message(shared, likelihood, X, obs):
     return _linearised_message(V, Lam, obs, likelihood, f)
 
 
-@singledispatch
 def conditional_message(shared: Shared, likelihood: Likelihood, X, obs: Observations, mean) -> Linearised:
     """Message of the rows linearised at their mode given that the shared variables equal `mean`.
 
@@ -101,7 +96,6 @@ def _side_by_side(each):
     return Linearised(stacked([one.message for one in each]), sum(one.objective for one in each), None)
 
 
-@singledispatch
 def running_message(shared: Shared, likelihood: Likelihood, X, obs: Observations, belief: Belief) -> Message:
     """Message of rows linearised at their mode under the belief so far, cov(f) = Lam + V Lambda^-1 V'.
 
@@ -136,7 +130,6 @@ def _linearised_message(V, Lam, obs, likelihood, f):
     return message(V, Lam, obs, likelihood, f)
 
 
-@singledispatch
 def zero_message(shared: Shared, likelihood: Likelihood) -> Message:
     """The message of no rows, in the shape that messages of this likelihood have."""
     return shared.zero_message(likelihood, _zero_message)
@@ -165,28 +158,3 @@ def gaussian_message(V, residual: Residual, y, noise) -> Message:
     processes = y.size // len(y)
     constant = processes * (factor.log_determinant + len(y) * np.log(2.0 * np.pi))
     return Message((W.T @ z).T, linalg.gram(W), float(-0.5 * (np.vdot(z, z) + constant)), len(y))
-
-
-# --- About weights of waves ---
-
-
-@expert_message.register
-def _(shared: Fourier, likelihood, X, obs):
-    refuse_coupled_classes(shared.residual, likelihood)
-    return fourier.own_message(shared, likelihood, X, obs) if len(X) else zero_message(shared, likelihood)
-
-
-@conditional_message.register
-def _(shared: Fourier, likelihood, X, obs, mean):
-    f, prior_mean = fourier.mode_given(shared, likelihood, X, obs, mean)
-    objective = log_joint(obs, likelihood, f, prior_mean)
-    step = None if likelihood.log_concave else fourier.step_message_at(shared, likelihood, X, obs, f)
-    return Linearised(fourier.message_at(shared, likelihood, X, obs, f), objective, step)
-
-
-@running_message.register
-def _(shared: Fourier, likelihood, X, obs, belief):
-    raise InvalidOption("linearise: expected own with the expert fourier, got running; leave it out")
-
-
-zero_message.register(Fourier, fourier.no_message)

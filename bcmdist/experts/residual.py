@@ -2,7 +2,6 @@
 
     none        Lam = 0            the shared variables are the model (subset of regressors, weights of a basis)
     diagonal    diag(Lam)          each row has a part of its own (FITC); no n x n matrix
-    waves       rest I             the same part each, of shared variables whose design is never written down
     block       Lam                rows of a partition share theirs (BCM, PITC)
     augmented   Lam_is Lam_ss^-1 Lam_si     what some rows s of a partition say of theirs (RRGP*): see `augmented`
 
@@ -27,8 +26,6 @@ from bcmdist.experts.rest import Kept, Kind, Residual, left_variance
 from bcmdist.model.kernels import cross_lower, parse_kernel
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.mean import Mean
-from bcmdist.model.shared.fourier.belief import PROBES
-from bcmdist.model.shared.fourier.features import MOST_FACTORED, PREDICTED_ROWS
 from bcmdist.model.shared.interface import Shared
 from bcmdist.model.shared.query import prepare
 from bcmdist.runtime import memory
@@ -160,26 +157,6 @@ class Nothing(IndependentRows):
         )
 
 
-class Waves(IndependentRows):
-    """Each row has what waves of limited frequencies leave, `Fourier.rest`; messages are sums by fast transforms."""
-
-    together = False
-
-    def variance(self, shared, V, X) -> np.ndarray:
-        return np.full(len(X), shared.rest)
-
-    def expert_bytes(self, rows, shared, *, kernels, laplace, classes, coupled) -> float:
-        return memory.wave_bytes(rows, shared)
-
-    def prediction_bytes(self, rows, shared, *, kernels) -> float:
-        return memory.wave_prediction_bytes(PREDICTED_ROWS, shared)
-
-    def local_bytes(self, around, rows, shared, *, kernels, classes) -> float:
-        columns = classes + (shared if shared <= MOST_FACTORED else PROBES)
-        near = memory.local_bytes(around, min(rows, PREDICTED_ROWS), columns, kernels=kernels, classes=classes)
-        return near + self.prediction_bytes(rows, shared, kernels=kernels)
-
-
 RESIDUALS: Registry[Kind] = Registry("residual")
 
 
@@ -213,7 +190,6 @@ def _few_values():
 RESIDUALS.add("none", Nothing())
 RESIDUALS.add("diagonal", Variances())
 RESIDUALS.add("block", Blocks())
-RESIDUALS.add("waves", Waves())
 RESIDUALS.add("augmented", Augmented())
 
 

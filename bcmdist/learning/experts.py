@@ -20,7 +20,6 @@ import numpy as np
 from bcmdist.data.registry import Registry, load_plugins
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.residual import RESIDUALS
-from bcmdist.learning import fourier
 from bcmdist.learning.basis_inputs import BasisInputs
 from bcmdist.learning.method import Capabilities, Defaults, Method
 from bcmdist.learning.query_selection import select_points
@@ -213,34 +212,3 @@ register_expert(FIRST, query_values, residual="block", capabilities=Capabilities
 register_expert("fitc", query_values, residual="diagonal", capabilities=Capabilities(climbs="diagonal"))
 register_expert("sor", query_values, residual="none", capabilities=Capabilities(climbs="none"))
 register_expert("rrgp_star", query_values, residual="augmented", capabilities=Capabilities(climbs="none"))
-
-
-class FourierFeatures(Method):
-    """Weights of Fourier features on a grid of frequencies, of up to three inputs (`bcmdist.learning.fourier`)."""
-
-    residual = "waves"
-    options = ("tolerance",)
-    size = "tolerance"
-    capabilities = Capabilities(query_methods=("kmeans",), query_from=False, running=False, local=True, planned=False)
-    defaults = Defaults(rows=fourier.ROWS, cell_rows=fourier.ROWS_IN_CELLS)
-
-    def shared(self, known: BasisInputs) -> Shared:
-        return fourier.waves(known)
-
-    def refuse(self, settings, likelihood) -> None:
-        if not fourier.LEAST_TOLERANCE <= settings.tolerance < 1.0:
-            raise InvalidOption(
-                f"tolerance: expected a share of the variance from {fourier.LEAST_TOLERANCE:g} to 1, got "
-                f"{settings.tolerance:g}; give another"
-            )
-        if settings.kernel != "auto":
-            fourier.refuse_early(settings.kernel, 1, settings.tolerance)
-
-    def refuse_data(self, settings, kernel, inputs, rows) -> None:
-        fourier.refuse_early(kernel, inputs, settings.tolerance)
-
-    def represents(self, kernel, low, high, settings) -> bool:
-        return fourier.affordable(kernel, low, high, settings.tolerance)
-
-
-register_method(FourierFeatures("fourier"))

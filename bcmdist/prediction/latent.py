@@ -5,15 +5,12 @@ memory does not grow with the number of new points, and no answer depends on the
 """
 
 from collections.abc import Iterable, Sequence
-from functools import singledispatch
 
 import numpy as np
 
 from bcmdist import linalg
 from bcmdist.experts.residual import kind_of
 from bcmdist.model.shared.belief import Belief
-from bcmdist.model.shared.fourier.belief import FourierBelief
-from bcmdist.model.shared.fourier.features import PREDICTED_ROWS
 from bcmdist.model.shared.interface import Shared
 from bcmdist.prediction.normal_mixtures import mixture_moments
 
@@ -42,7 +39,7 @@ def predict_latent(shared: Shared, belief: Belief, X) -> tuple[np.ndarray, np.nd
     """
     if shared.members:
         return beside(shared, [predict_latent(one.shared, belief[k], X) for k, one in enumerate(shared.members)])
-    return _moments(belief, shared, X)
+    return shared.predict_latent(belief, X, _predict_latent)
 
 
 def beside(shared: Shared, each: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
@@ -56,9 +53,7 @@ def _of_classes(said) -> tuple[np.ndarray, np.ndarray]:
     return np.column_stack(means), np.column_stack(variances)
 
 
-@singledispatch
-def _moments(belief, shared, X):
-    """That of a factored belief."""
+def _predict_latent(shared, belief, X):
     coupled = belief.mean.ndim == 1 and len(belief.mean) > shared.size
     block = _coupled_block if coupled else _block
     processes = len(belief.mean) // shared.size if coupled else 1
@@ -72,13 +67,6 @@ def mixed(said: Iterable[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np
     """Mean and variance, (n,) each, of the equal mixture of Gaussians of means and variances (n,)."""
     means, variances = (np.stack(parts) for parts in zip(*said, strict=True))
     return mixture_moments(means, variances)
-
-
-@_moments.register
-def _(belief: FourierBelief, shared, X):
-    blocks = [shared.moments(belief, X[a : a + PREDICTED_ROWS]) for a in range(0, max(len(X), 1), PREDICTED_ROWS)]
-    mean, variance = zip(*blocks, strict=True)
-    return np.concatenate(mean), shared.rest + np.concatenate(variance)
 
 
 def _block(shared, belief, X):

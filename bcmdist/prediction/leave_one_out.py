@@ -1,16 +1,13 @@
 """What is known of a row's f from all others, given what is known with it."""
 
-from functools import singledispatch
-
 import numpy as np
 
 from bcmdist import linalg
 from bcmdist.experts.residual import kind_of
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.belief import Belief
-from bcmdist.model.shared.fourier.features import Fourier
 from bcmdist.model.shared.interface import Shared
-from bcmdist.prediction.latent import mixed, predict_latent
+from bcmdist.prediction.latent import mixed
 
 # Share of the information about f that other rows have at least: where a row knows nearly all there is to know
 # of its f, rounding could leave them nothing, or less.
@@ -55,7 +52,6 @@ def freed(shared: Shared, belief: Belief, V, X, U, pull, share) -> tuple[np.ndar
     return V @ belief.mean - c * bu * pull, kind_of(shared).variance(shared, V, X) + bb + c * bu**2
 
 
-@singledispatch
 def left_out_of_committee(
     shared: Shared, likelihood: Likelihood, belief: Belief, X, obs, rows, *, weight=1.0
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -79,17 +75,12 @@ def left_out_of_committee(
             for k, one in enumerate(shared.members)
         )
         return mixed(each)
+    return shared.leave_one_out(likelihood, X, obs, belief, rows, weight, None, _left_out_of_committee)
+
+
+def _left_out_of_committee(shared, likelihood, X, obs, belief, rows, weight, at):
     V = shared.design(X)
     R = kind_of(shared).residual(shared, V, X).factor(likelihood.noise(obs))
     U = R.solve(V.copy(order="F"))[rows]
     pull = R.solve(likelihood.targets(obs) - V @ belief.mean)[rows]
     return freed(shared, belief, V[rows], X[rows], U, pull, weight / R.inverse_diagonal(rows))
-
-
-@left_out_of_committee.register
-def _(shared: Fourier, likelihood, belief, X, obs, rows, *, weight=1.0):
-    """Nothing couples rows: b'v of each as `left_out`, seen with its noise and its own part of f, and that part."""
-    mean, variance = predict_latent(shared, belief, X[rows])
-    y, w = likelihood.targets(obs)[rows], weight / (likelihood.noise(obs)[rows] + shared.rest)
-    mean, variance = left_out(mean, variance - shared.rest, w * (y - mean), w)
-    return mean, variance + shared.rest

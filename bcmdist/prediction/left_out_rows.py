@@ -10,25 +10,21 @@ sites of the rest stay as they are, linearised where row i has been heard (SYSTE
 """
 
 from dataclasses import dataclass
-from functools import singledispatch
 
 import numpy as np
 
 from bcmdist.committee.facts import Facts
 from bcmdist.experts.expert import find_mode
-from bcmdist.experts.fourier import WaveCovariance, mode_given
 from bcmdist.experts.laplace import regress
 from bcmdist.experts.loading import load_values
 from bcmdist.experts.residual import kind_of
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.belief import Belief
-from bcmdist.model.shared.fourier.features import Fourier
 from bcmdist.model.shared.interface import Shared
 from bcmdist.model.targets import model_rows
 from bcmdist.prediction.calibration import HeldOutRows
 from bcmdist.prediction.fitted import load_fitted
-from bcmdist.prediction.latent import predict_latent
-from bcmdist.prediction.leave_one_out import freed, left_out
+from bcmdist.prediction.leave_one_out import freed
 from bcmdist.storage.commits import BlobReference, Reference
 from bcmdist.storage.ledger import RUNNING
 
@@ -59,7 +55,6 @@ class LeftOutByCommittee:
         return HeldOutRows(mean, variance, obs.y[some], obs.weight[some])
 
 
-@singledispatch
 def left_out_rows(
     shared: Shared, likelihood: Likelihood, X, obs, belief: Belief, *, some=slice(None), at=None, copies=1.0
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -75,6 +70,10 @@ def left_out_rows(
     -------
     mean, variance : (k,)
     """
+    return shared.leave_one_out(likelihood, X, obs, belief, some, copies, at, _left_out_rows)
+
+
+def _left_out_rows(shared, likelihood, X, obs, belief, some, copies, at):
     V, kind = shared.design(X), kind_of(shared)
     prior, Lam = kind.own_prior(shared, V, X) if at is None else (None, kind.residual(shared, V, X))
     f = find_mode(prior, obs, likelihood) if at is None else find_mode(Lam.covariance, obs, likelihood, V @ at)
@@ -86,18 +85,3 @@ def left_out_rows(
     share = np.divide(copies, own, out=np.zeros(len(f)), where=own > 0.0)
     pull = a - U @ belief.mean
     return freed(shared, belief, V[some], X[some], U[some], pull[some], share[some])
-
-
-@left_out_rows.register
-def _(shared: Fourier, likelihood, X, obs, belief, *, some=slice(None), at=None, copies=1.0):
-    """Nothing couples rows: the Gaussian site of each is taken out of what is believed of b'v, to which its own part of
-    f is added."""
-    own = WaveCovariance(shared, X)
-    f = find_mode(own, obs, likelihood) if at is None else mode_given(shared, likelihood, X, obs, at)[0]
-    mean, variance = predict_latent(shared, belief, X[some])
-    f, obs = f[some], obs[some]
-    w = likelihood.curvature(obs, f)
-    share = copies / (1.0 + w * shared.rest)
-    pull = share * (w * (f - mean) + likelihood.score(obs, f))
-    mean, variance = left_out(mean, variance - shared.rest, pull, share * w)
-    return mean, variance + shared.rest

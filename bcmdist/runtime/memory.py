@@ -43,23 +43,6 @@ def independent_expert_bytes(rows, shared, *, kernels, laplace, classes=1, coupl
     return FLOAT * ((4 + 2 * kernels + laplace) * rows * shared + SUMS_ALIVE * message + own * shared**2)
 
 
-# Numbers for each row while waves are summed over rows: inputs, phases, strengths and where they fall; and for each
-# weight: the grids of a transform at twice the lags, and the messages that are alive.
-WAVE_ROW, WAVE_WEIGHT = 24, 400
-
-
-def wave_bytes(rows, shared) -> int:
-    """Peak bytes of an expert about the weights of waves, partial sums included."""
-    return FLOAT * (WAVE_ROW * rows + WAVE_WEIGHT * shared)
-
-
-def wave_prediction_bytes(rows, shared) -> int:
-    """Peak bytes of predicting with the weights of waves: probe vectors (at most 64), their grids and values at a block
-    of so many rows, the vectors of the process that makes one or solves for variances of some rows, and a factor of a
-    part of the weights."""
-    return FLOAT * (240 * rows + 1000 * shared + 4 * 2000**2)
-
-
 def evidence_bytes(rows, inputs, *, kernels, laplace) -> int:
     """Peak bytes of the evidence of `rows` rows and its gradient; each part of a kernel keeps its own."""
     return FLOAT * (((7 if laplace else 6) + 3 * kernels) * rows**2 + 6 * rows * inputs)

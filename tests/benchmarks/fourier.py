@@ -27,7 +27,7 @@ from bcmdist.data.rows import read_all
 from bcmdist.data.writing import append_rows
 from bcmdist.experts.contributions import Expert
 from bcmdist.learning.basis_inputs import BasisInputs
-from bcmdist.learning.fourier import waves
+from bcmdist.learning.experts import EXPERTS
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.mean import Mean
 from bcmdist.runtime.serial import SerialRuntime
@@ -57,11 +57,11 @@ class Field:
             high=np.full(2, EDGE),
             options={"tolerance": self.tolerance},
         )
-        shared = waves(known)
+        shared = EXPERTS["fourier"].shared(known)
         weights = np.random.default_rng(self.seed).standard_normal((1, shared.size))
         rng = np.random.default_rng([self.seed, number])
         X = rng.uniform(-EDGE, EDGE, (count, 2))
-        f = shared.values(X, weights)[0]
+        f = shared.design_product(X, weights)[0]
         return X, f + np.sqrt(NOISE) * rng.standard_normal(count), f
 
 
@@ -120,9 +120,9 @@ def dense_gap(place, field, rows, tolerance):
     shared, scaling = gbcm.model.shared, gbcm.model.scaling
     new = np.random.default_rng(1).uniform(-EDGE, EDGE, (200, 2))
     V, Vs = (shared.design(scaling.inputs(one)) for one in (X, new))
-    K, Ks = V @ V.T + (NOISE + shared.rest) * np.eye(rows), Vs @ V.T
+    K, Ks = V @ V.T + (NOISE + shared.truncated_variance) * np.eye(rows), Vs @ V.T
     mean = Ks @ np.linalg.solve(K, (y - scaling.y_mean) / scaling.y_scale)
-    variance = shared.rest + (Vs**2).sum(axis=1) - np.einsum("ij,ji->i", Ks, np.linalg.solve(K, Ks.T))
+    variance = shared.truncated_variance + (Vs**2).sum(axis=1) - np.einsum("ij,ji->i", Ks, np.linalg.solve(K, Ks.T))
     found = (gbcm.predict(new)["mean"] - scaling.y_mean) / scaling.y_scale
     return {
         "dense_rows": rows,

@@ -18,6 +18,7 @@ TESTS = ROOT / "tests"
 # An option and its value that ask for each method; without the method the value is unknown.
 ASKED = {
     "deep": ("expert", "dgp"),
+    "fourier": ("expert", "fourier"),
     "networks": ("expert", "mnn"),
     "noisy_inputs": ("noisy_inputs", "clean"),
     "relevance": ("expert", "rvm"),

@@ -152,6 +152,28 @@ class Shared(ABC):
         """Message of no rows."""
         return general(self, likelihood)
 
+    # Predictions (`bcmdist.prediction`), in the same form. X are scaled rows (n, D).
+
+    def predict_latent(self, belief: Belief, X, general: Callable) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of f at rows."""
+        return general(self, belief, X)
+
+    def predict_draws(self, predictor: Any, X) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of f at rows that were drawn, and may lie where rows of a user would be refused."""
+        return predictor.latent(X)
+
+    def leave_one_out(self, likelihood, X, obs, belief: Belief, rows, copies, at, general: Callable) -> Any:
+        """Mean and variance of f at some of the rows, each predicted without itself."""
+        return general(self, likelihood, X, obs, belief, rows, copies, at)
+
+    def degrees_share(self, likelihood, X, obs, belief: Belief, general: Callable) -> float:
+        """Effective degrees of freedom of rows."""
+        return general(self, likelihood, X, obs, belief)
+
+    def committee_at_rows(self, belief: Belief, general: Callable) -> Any:
+        """The committee as local experts see it (`CommitteeAtRows`)."""
+        return general(self, belief)
+
     def residual_lower(self, V, K) -> np.ndarray:
         """Lower triangle of cov(f | v) = K - V V' for K = k(X, X); overwrites that of K.
 

@@ -8,18 +8,14 @@ query points P_eff is overstated: the rest of f is then taken for local wiggles.
 """
 
 from dataclasses import dataclass
-from functools import singledispatch
 
 import numpy as np
 
 from bcmdist import linalg
 from bcmdist.experts.expert import find_mode
-from bcmdist.experts.fourier import mode_given
 from bcmdist.experts.residual import kind_of
-from bcmdist.model.shared.fourier.features import Fourier
 from bcmdist.model.targets import model_rows
 from bcmdist.prediction.fitted import load_fitted
-from bcmdist.prediction.latent import predict_latent
 from bcmdist.storage.commits import Reference
 
 
@@ -36,7 +32,6 @@ class Degrees:
         return part.weight * degrees_share(model.shared, model.likelihood, X, obs, fitted.belief)
 
 
-@singledispatch
 def degrees_share(shared, likelihood, X, obs, belief) -> float:
     """One expert's part of P_eff, the mean over processes; rows X (n, D), belief of the whole committee.
 
@@ -45,6 +40,10 @@ def degrees_share(shared, likelihood, X, obs, belief) -> float:
     if shared.members:
         each, own = likelihood.each, enumerate(shared.members)
         return float(np.mean([degrees_share(one.shared, each, X, one.heard(obs), belief[k]) for k, one in own]))
+    return shared.degrees_share(likelihood, X, obs, belief, _degrees_share)
+
+
+def _degrees_share(shared, likelihood, X, obs, belief):
     V = shared.design(X)
     Lam = kind_of(shared).residual(shared, V, X)
     if likelihood.exact:
@@ -54,18 +53,6 @@ def degrees_share(shared, likelihood, X, obs, belief) -> float:
         w = likelihood.curvature(obs, find_mode(Lam.covariance, obs, likelihood, prior_mean)).reshape(len(X), -1)
     factors = belief.factor if belief.factor.ndim == 3 else [belief.factor] * w.shape[1]
     return float(np.mean([_trace(V, Lam, w[:, c], factor) for c, factor in enumerate(factors)]))
-
-
-@degrees_share.register
-def _(shared: Fourier, likelihood, X, obs, belief):
-    """Nothing couples rows: `_trace` with Lam = rest I, the mean over processes."""
-    _, variance = predict_latent(shared, belief, X)
-    if likelihood.exact:
-        w = 1.0 / likelihood.noise(obs)
-    else:
-        w = likelihood.curvature(obs, mode_given(shared, likelihood, X, obs, belief.mean)[0])
-    left = 1.0 + w * shared.rest
-    return float(np.mean((w / left**2) @ (variance - shared.rest)) + np.sum(w * shared.rest / left))
 
 
 def _trace(V, Lam, w, factor):

@@ -27,7 +27,6 @@ from bcmdist.prediction.latent_predictor import LatentPredictor
 from bcmdist.prediction.normal_mixtures import mixture_moments, mixture_quantile
 from bcmdist.prediction.scored_rows import predict_rows
 from bcmdist.prediction.uncertain import exact, taylor
-from bcmdist.prediction.uncertain.beyond import latent_of_draws
 
 PATHS = 500
 Step = Callable[[LatentPredictor, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
@@ -140,7 +139,7 @@ def _paths(predictor, state, known, generator):
     for k in range(steps):
         U = np.column_stack([u, np.repeat(known[:, k], PATHS, axis=0)])
         X = predictor.model.scaling.inputs(U)
-        latent = latent_of_draws(predictor, X) if k else predictor.latent(X)
+        latent = predictor.model.shared.predict_draws(predictor, X) if k else predictor.latent(X)
         seen = _observed(predictor, U, *latent)
         y = seen["observation_mean"] + np.sqrt(seen["observation_variance"]) * generator.standard_normal(len(U))
         drawn[:, :, k] = y.reshape(n, PATHS)

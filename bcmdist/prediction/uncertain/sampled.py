@@ -12,7 +12,6 @@ import numpy as np
 from scipy.stats import qmc
 
 from bcmdist.prediction.latent_predictor import LatentPredictor
-from bcmdist.prediction.uncertain.beyond import latent_of_draws
 from bcmdist.prediction.uncertain.taylor import roots, squared
 
 DRAWS = 256  # a power of two, as such sequences want it
@@ -32,7 +31,7 @@ def moments(predictor: LatentPredictor, U, S) -> tuple[np.ndarray, np.ndarray]:
     centre, spread = predictor.latent(U)
     total, squares, believed = np.zeros_like(centre), np.zeros_like(spread), np.zeros_like(spread)
     for z in draws(U.shape[1]):
-        mean, variance = latent_of_draws(predictor, U + C @ z)
+        mean, variance = predictor.model.shared.predict_draws(predictor, U + C @ z)
         total += mean - centre
         squares += squared(mean - centre, spread.ndim)
         believed += variance

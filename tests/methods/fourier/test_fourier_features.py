@@ -4,31 +4,32 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from fourier_problems import make_fourier
 from scipy.linalg import expm, logm
 
 from bcmdist.errors import InvalidData, InvalidOption
-from bcmdist.learning.fourier import refuse_early
+from bcmdist.methods.fourier import belief as beliefs
+from bcmdist.methods.fourier import shared as features
+from bcmdist.methods.fourier.belief import iterative_belief
+from bcmdist.methods.fourier.frequency_grid import refuse_early
+from bcmdist.methods.fourier.krylov import conjugate_gradients, inverse_forms, inverse_roots
+from bcmdist.methods.fourier.toeplitz import Gram
 from bcmdist.model.kernels import parse_kernel
-from bcmdist.model.shared.fourier import belief as beliefs
-from bcmdist.model.shared.fourier import features
-from bcmdist.model.shared.fourier.belief import believed
-from bcmdist.model.shared.fourier.krylov import conjugate_gradients, inverse_forms, inverse_roots
-from bcmdist.model.shared.fourier.toeplitz import Gram
-from problems import make_kernel, make_waves
+from problems import make_kernel
 
 pytest.importorskip("finufft", reason="expert fourier: pip install 'bcmdist[fourier]'")
 
 
 @pytest.fixture
 def plane():
-    return make_waves(make_kernel("matern52", lengthscale=0.8), 2, tolerance=0.05, mean="linear")
+    return make_fourier(make_kernel("matern52", lengthscale=0.8), 2, tolerance=0.05, mean="linear")
 
 
 @pytest.fixture
 def said(plane, rng):
     """A precision and its rows: X (50, 2), w (50,), V (50, S)."""
     X, w = rng.uniform(-1, 1, (50, 2)) * plane.high, rng.uniform(5.0, 90.0, 50)
-    return plane.sums(X, w, w[:, None])[1], X, w, plane.design(X)
+    return plane.message_sums(X, w, w[:, None])[1], X, w, plane.design(X)
 
 
 SHORT = [("se", 1), ("se", 3), ("matern12", 1), ("matern32", 1), ("matern32", 2), ("matern52", 2), ("se+matern32", 2)]
@@ -43,7 +44,7 @@ def test_their_covariance_is_the_kernels_to_the_tolerance(name, inputs, toleranc
     kernel = parse_kernel(name, inputs=inputs)
     values = {n: lengths if n.endswith("lengthscale") else v for n, v in kernel.parameters.items()}
     kernel = kernel.with_parameters(values)
-    shared = make_waves(kernel, inputs, tolerance=tolerance, mean="zero")
+    shared = make_fourier(kernel, inputs, tolerance=tolerance, mean="zero")
     X = np.vstack([rng.uniform(shared.low, shared.high, (60, inputs)), shared.low, shared.high])
     V, K = shared.design(X), kernel.cross(X, X)
     worst = np.abs(V @ V.T - K).max() / K[0, 0]
@@ -92,26 +93,26 @@ def test_lags_are_the_gram_matrix(most, rng):
 
 def test_sums_by_transforms_are_products_of_the_design(plane, said, rng):
     precision, X, w, V = said
-    assert len(precision) == plane.numbers
+    assert len(precision) == plane.message_length
     operator = plane.operator(precision)
     G = (V.T * w) @ V
     np.testing.assert_allclose(operator.without_prior(), G, atol=1e-9)
     v = rng.standard_normal((2, plane.size))
     np.testing.assert_allclose(operator(v), v + v @ G, atol=1e-9)
     g = rng.standard_normal((50, 3))
-    np.testing.assert_allclose(plane.sums(X, w, g)[0], g.T @ V, atol=1e-10)
-    np.testing.assert_allclose(plane.pulls(X, g), g.T @ V, atol=1e-10)
-    np.testing.assert_allclose(plane.values(X, v[:1]), v[:1] @ V.T, atol=1e-10)
-    np.testing.assert_allclose(plane.values(X, v), v @ V.T, atol=1e-10)
+    np.testing.assert_allclose(plane.message_sums(X, w, g)[0], g.T @ V, atol=1e-10)
+    np.testing.assert_allclose(plane.transposed_product(X, g), g.T @ V, atol=1e-10)
+    np.testing.assert_allclose(plane.design_product(X, v[:1]), v[:1] @ V.T, atol=1e-10)
+    np.testing.assert_allclose(plane.design_product(X, v), v @ V.T, atol=1e-10)
 
 
 def test_threads_do_not_disturb_each_other(plane, rng):
     """As the threads of a worker, which transform at the same time."""
     X, g = rng.uniform(plane.low, plane.high, (3000, 2)), rng.standard_normal((3000, 1))
     jobs = [slice(k, None) for k in range(64)]
-    alone = [plane.sums(X[some], np.ones(len(X[some])), g[some]) for some in jobs]
+    alone = [plane.message_sums(X[some], np.ones(len(X[some])), g[some]) for some in jobs]
     with ThreadPoolExecutor(8) as threads:
-        together = threads.map(lambda some: plane.sums(X[some], np.ones(len(X[some])), g[some]), jobs)
+        together = threads.map(lambda some: plane.message_sums(X[some], np.ones(len(X[some])), g[some]), jobs)
         for one, other in zip(alone, together, strict=True):
             np.testing.assert_array_equal(one[0], other[0])
             np.testing.assert_array_equal(one[1], other[1])
@@ -120,13 +121,13 @@ def test_threads_do_not_disturb_each_other(plane, rng):
 def test_a_row_is_predicted_alike_in_any_company(plane, said):
     _, X, _, _ = said
     v = np.ones((1, plane.size))
-    np.testing.assert_allclose(plane.values(X[7:8], v)[0], plane.values(X, v)[0, 7], rtol=1e-11)
+    np.testing.assert_allclose(plane.design_product(X[7:8], v)[0], plane.design_product(X, v)[0, 7], rtol=1e-11)
 
 
 def test_rows_outside_the_box_are_refused(plane):
     X = np.zeros((3, 2))
     X[1, 1] = plane.high[1] + 1e-6
-    for ask in (lambda: plane.design(X), lambda: plane.values(X, np.ones((1, plane.size)))):
+    for ask in (lambda: plane.design(X), lambda: plane.design_product(X, np.ones((1, plane.size)))):
         with pytest.raises(
             InvalidData, match=r"column 1 from -0\..* in standard deviations .*\(1 such rows.*`info` shows"
         ):
@@ -186,14 +187,14 @@ def test_an_identity_is_its_own_root():
 def beliefs_of_both(plane, said, rng, monkeypatch):
     """The belief of a problem by products, with a factor of a few weights only, and dense."""
     precision, _, w, V = said
-    monkeypatch.setattr("bcmdist.model.shared.fourier.operator.FACTORED", 20)
+    monkeypatch.setattr("bcmdist.methods.fourier.precision.FACTORED", 20)
     eta = V.T @ (w * rng.standard_normal(50))
-    return believed(eta, plane.operator(precision)), plane.belief(eta, precision), eta
+    return iterative_belief(eta, plane.operator(precision)), plane.belief(eta, precision), eta
 
 
 def test_means_are_solved_for_within_what_is_stated(plane, said, beliefs_of_both, rng):
     few, dense, _ = beliefs_of_both
-    assert plane.size <= features.MOST_FACTORED
+    assert plane.size <= features.MAX_FACTORED
     assert few.residual <= 1.1 * beliefs.RESIDUAL
     X = rng.uniform(plane.low, plane.high, (200, 2))
     B = plane.design(X)
@@ -212,7 +213,7 @@ def test_variances_err_by_what_is_stated(plane, beliefs_of_both, rng):
     assert few.told["variance_error"] <= 0.01
     assert np.abs(off).max() <= few.told["variance_error"]
     np.testing.assert_allclose(mean, plane.design(X) @ few.mean, atol=1e-9)
-    again = plane.moments(believed(beliefs_of_both[2], few.precision), X[3:5])
+    again = plane.moments(iterative_belief(beliefs_of_both[2], few.precision), X[3:5])
     np.testing.assert_allclose(again[1], variance[3:5], rtol=1e-9)
 
 
@@ -229,7 +230,7 @@ def test_too_many_inputs_are_refused_with_their_number():
     with pytest.raises(InvalidOption, match=r"at most 3 inputs, got 4, which would take about \de\+\d\d weights"):
         refuse_early("se", 4, 1e-3)
     with pytest.raises(InvalidOption, match=r"at most 1000000 weights, the kernel would take .*raise --tolerance"):
-        make_waves(make_kernel("matern12", lengthscale=0.05), 2, tolerance=1e-4)
+        make_fourier(make_kernel("matern12", lengthscale=0.05), 2, tolerance=1e-4)
 
 
 @pytest.mark.parametrize("name", ["rq", "linear", "se*linear", "se+constant"])

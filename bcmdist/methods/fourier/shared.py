@@ -1,12 +1,12 @@
-"""Equispaced Fourier features: weights of waves whose frequencies are a grid (Greengard, Rachh & Barnett 2022).
+"""Shared variables: weights of equispaced Fourier features (Greengard, Rachh & Barnett 2022).
 
     f(x) = sum_k D_k v_k cas(2 pi h k.(x - c)) + h(x)'w,   |k_d| <= m_d,   v ~ N(0, I),   D_k^2 = prod(h) S(h k)
 
-with the spectral density S of a stationary kernel: the rule of rectangles for its Fourier integral. cas is cos + sin;
-what is said of it in `toeplitz` makes messages of n rows the cost of a fast transform, whatever the number of weights.
+with the spectral density S of a stationary kernel: the trapezoidal rule for its Fourier integral. cas is cos + sin; its
+products are sums of two (`toeplitz`), so that messages of n rows cost a fast transform, whatever the number of weights.
 
-The period 1/h of the waves is longer than the box of the rows, so that rows at opposite sides do not see each other: f
-is not that of the kernel outside the box, and rows there are refused.
+The period 1/h of the features is longer than the box of the rows, so that rows at opposite sides are not correlated: f
+has the kernel's covariance inside the box only, and rows outside are refused.
 """
 
 from dataclasses import dataclass
@@ -15,37 +15,41 @@ from typing import ClassVar
 
 import numpy as np
 
-from bcmdist.errors import InvalidData
+from bcmdist.errors import InvalidData, InvalidOption
+from bcmdist.experts.expert import Linearised
+from bcmdist.experts.laplace import log_joint
+from bcmdist.experts.message import Message
+from bcmdist.experts.residual import refuse_coupled_classes
+from bcmdist.methods.fourier import messages, predictions
+from bcmdist.methods.fourier.aliasing import aliased_covariance
+from bcmdist.methods.fourier.at_rows import FourierAtRows
+from bcmdist.methods.fourier.belief import MAX_FACTORED, PREDICTION_ROWS, IterativeBelief, iterative_belief
+from bcmdist.methods.fourier.nufft import sums_over_rows, values_at_rows
+from bcmdist.methods.fourier.precision import FeaturePrecision
+from bcmdist.methods.fourier.toeplitz import Gram, cas_sums, exponential_weights, flipped
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.mean import Mean
-from bcmdist.model.shared.belief import Belief, factored
-from bcmdist.model.shared.fourier.belief import FourierBelief, believed
-from bcmdist.model.shared.fourier.nufft import wave_sums, wave_values
-from bcmdist.model.shared.fourier.operator import Whitened
-from bcmdist.model.shared.fourier.periods import comes_round
-from bcmdist.model.shared.fourier.toeplitz import Gram, cas_sums, exponential_weights, flipped
+from bcmdist.model.shared.belief import Belief, Factored, factored
 from bcmdist.model.shared.interface import Arrays, Shared
 from bcmdist.storage.fields import check_array, check_fields, damaged
 from bcmdist.storage.kinds import POSITIVE
 
-# Weights up to which a belief is factored, and exact.
-MOST_FACTORED = 2000
-# Rows whose waves are written at a time, and those that are predicted together.
-BLOCK_ROWS, PREDICTED_ROWS = 1024, 2**15
-# Numbers of the design of the rows whose variances are solved for together.
-SOLVED_NUMBERS = 2**19
+# Rows whose design is computed at a time.
+BLOCK_ROWS = 1024
+# Entries of the design of the rows whose variances are solved for at a time.
+DESIGN_ENTRIES = 2**19
 
 
 @dataclass(frozen=True)
 class Fourier(Shared):
-    """Weights of waves, and of the mean; made by `bcmdist.learning.fourier`."""
+    """Weights of Fourier features, and of the mean; made by `frequency_grid.fourier_features`."""
 
     kind: ClassVar[str] = "fourier"
     noun: ClassVar[str] = "Fourier weights"
     exhaustive: ClassVar[bool] = False
     advised: ClassVar[str] = "lower --tolerance"
     step: np.ndarray
-    """h of each axis, in waves per scaled unit, (D,)"""
+    """h of each axis, in cycles per scaled unit, (D,)"""
     most: np.ndarray
     """m of each axis, (D,)"""
     low: np.ndarray
@@ -73,19 +77,19 @@ class Fourier(Shared):
         return tuple(int(2 * m + 1) for m in self.most)
 
     @property
-    def numbers(self) -> int:
+    def message_length(self) -> int:
         """Length L of the precision of a message: lags, border and corner, one after the other (`operator`)."""
         weights = self.mean.weights(self.inputs)
         return int(np.prod(4 * self.most + 1)) + weights * (self.functions + weights)
 
     @cached_property
     def scale(self) -> np.ndarray:
-        """D, prior standard deviations of the weights of waves, (B,)."""
+        """D, prior standard deviations of the weights of the features, (B,)."""
         return np.sqrt(np.prod(self.step) * self.kernel.spectral_density(self._frequencies()))
 
     @cached_property
-    def rest(self) -> float:
-        """What waves leave of the variance of f, the same everywhere: each row's own, as if it were noise."""
+    def truncated_variance(self) -> float:
+        """Variance of f at the frequencies that are left out, the same everywhere: independent noise of each row."""
         return max(float(self.kernel.diagonal(np.zeros((1, self.inputs)))[0] - np.sum(self.scale**2)), 0.0)
 
     def _frequencies(self):
@@ -97,11 +101,11 @@ class Fourier(Shared):
     def fill(self, X, V) -> None:
         phases = self.phases(X)
         for a in range(0, len(X), BLOCK_ROWS):
-            some, waves = slice(a, a + BLOCK_ROWS), np.ones((len(X[a : a + BLOCK_ROWS]), 1), complex)
+            some, product = slice(a, a + BLOCK_ROWS), np.ones((len(X[a : a + BLOCK_ROWS]), 1), complex)
             for phase, m in zip(phases, self.most, strict=True):
                 axis = np.exp(1j * phase[some, None] * np.arange(-m, m + 1))
-                waves = (waves[:, :, None] * axis[:, None, :]).reshape(len(waves), -1)
-            V[some] = (waves.real + waves.imag) * self.scale
+                product = (product[:, :, None] * axis[:, None, :]).reshape(len(product), -1)
+            V[some] = (product.real + product.imag) * self.scale
 
     def phases(self, X) -> list[np.ndarray]:
         """2 pi h (x - c) of each axis at rows of X (n, D), within [-pi, pi].
@@ -123,7 +127,7 @@ class Fourier(Shared):
         center = 0.5 * (self.low + self.high)
         return [np.ascontiguousarray(2.0 * np.pi * h * (x - c)) for h, x, c in zip(self.step, X.T, center, strict=True)]
 
-    def sums(self, X, w, g) -> tuple[np.ndarray, np.ndarray]:
+    def message_sums(self, X, w, g) -> tuple[np.ndarray, np.ndarray]:
         """V'g for C processes, (C, S), and V'w V as the precision of a message (L,), of rows X (n, D).
 
         Parameters
@@ -131,88 +135,127 @@ class Fourier(Shared):
         w : (n,), g : (n, C)
         """
         phases, H = self.phases(X), self.mean.design(X)
-        lags, first = self._pair(phases, w, g[:, 0], 2 * self.most)
+        lags, first = self._two_sums(phases, w, g[:, 0], 2 * self.most)
         inner = tuple(slice(m, 3 * m + 1) for m in self.most)
         border = np.empty((self.functions, H.shape[1]))
         border[:, :1] = lags[inner].reshape(-1, 1) * H[:1, :1]  # of a constant, where there is a mean
-        border[:, 1:] = self._columns(phases, w[:, None] * H[:, 1:])
-        waves = np.column_stack([first[inner].ravel(), self._columns(phases, g[:, 1:])])
-        eta = np.vstack([self.scale[:, None] * waves, H.T @ g]).T
+        border[:, 1:] = self._column_sums(phases, w[:, None] * H[:, 1:])
+        features = np.column_stack([first[inner].ravel(), self._column_sums(phases, g[:, 1:])])
+        eta = np.vstack([self.scale[:, None] * features, H.T @ g]).T
         precision = [lags.ravel(), (self.scale[:, None] * border).ravel(), ((w * H.T) @ H).ravel()]
         return eta, np.concatenate(precision)
 
-    def pulls(self, X, g) -> np.ndarray:
+    def transposed_product(self, X, g) -> np.ndarray:
         """V'g for g (n, C), (C, S)."""
-        waves = self._columns(self.phases(X), g)
-        return np.vstack([self.scale[:, None] * waves, self.mean.design(X).T @ g]).T
+        features = self._column_sums(self.phases(X), g)
+        return np.vstack([self.scale[:, None] * features, self.mean.design(X).T @ g]).T
 
-    def _columns(self, phases, strengths):
+    def _column_sums(self, phases, strengths):
         """Sums of cas over rows of each column of strengths, (n, K) -> (B, K)."""
         found, K = np.empty((self.functions, strengths.shape[1])), strengths.shape[1]
         for k in range(0, K, 2):
-            pair = self._pair(phases, strengths[:, k], strengths[:, min(k + 1, K - 1)], self.most)
+            pair = self._two_sums(phases, strengths[:, k], strengths[:, min(k + 1, K - 1)], self.most)
             found[:, k : k + 2] = np.stack(pair, axis=-1).reshape(-1, 2)[:, : K - k]
         return found
 
-    def _pair(self, phases, a, b, most):
+    def _two_sums(self, phases, a, b, most):
         """Sums of cas over rows with real strengths a and b, on a grid each: two real sums are one complex one."""
-        both = wave_sums(phases, a + 1j * b, most)
+        both = sums_over_rows(phases, a + 1j * b, most)
         back = np.conj(flipped(both, self.inputs))
         return cas_sums(0.5 * (both + back)), cas_sums(-0.5j * (both - back))
 
-    def values(self, X, v) -> np.ndarray:
+    def design_product(self, X, v) -> np.ndarray:
         """V v' at rows of X (n, D) for v (K, S): (K, n). Two of them are one complex transform."""
         B, odd = self.functions, len(v) % 2
         grids = exponential_weights((v[:, :B] * self.scale).reshape(-1, *self.shape), self.inputs)
         grids = np.concatenate([grids, np.zeros_like(grids[:1])]) if odd else grids
-        pairs = wave_values(self.phases(X), grids[::2] + 1j * grids[1::2])
+        pairs = values_at_rows(self.phases(X), grids[::2] + 1j * grids[1::2])
         found = np.stack([pairs.real, pairs.imag], axis=1).reshape(len(grids), len(X))[: len(v)]
         return found + v[:, B:] @ self.mean.design(X).T
 
-    def beyond(self, lags) -> np.ndarray:
+    def residual_less_kernel(self, lags) -> np.ndarray:
         """cov(f, f' | v) less that of the kernel between rows that differ by lags (N, D), (N,).
 
             sum_{n != 0} k(lag - n / h) - sum_k D_k^2 cos(2 pi h k.lag)
 
-        What waves leave is the part of higher frequencies of the periodic covariance that they are waves of, which
-        differs from the kernel by what comes round; without that part what is left would not be a covariance.
+        The truncated frequencies are those of the periodic covariance of these features, which differs from the kernel
+        by its aliases; with the kernel itself the difference would not be a covariance.
         """
         weights = (self.scale**2).reshape(1, *self.shape).astype(complex)
         phases = [np.ascontiguousarray(2.0 * np.pi * h * lag) for h, lag in zip(self.step, lags.T, strict=True)]
-        return comes_round(self.kernel, self.step, lags) - wave_values(phases, weights)[0].real
+        return aliased_covariance(self.kernel, self.step, lags) - values_at_rows(phases, weights)[0].real
 
     # --- Messages ---
 
-    def operator(self, precision) -> Whitened:
+    def expert_message(self, likelihood, X, obs, general) -> Message:
+        refuse_coupled_classes(self.residual, likelihood)
+        if len(X) == 0:
+            return messages.zero_message(self, likelihood)
+        return messages.expert_message(self, likelihood, X, obs)
+
+    def conditional_message(self, likelihood, X, obs, mean, general) -> Linearised:
+        f, prior_mean = messages.mode_given(self, likelihood, X, obs, mean)
+        step = None if likelihood.log_concave else messages.step_message_at(self, likelihood, X, obs, f)
+        message = messages.message_at(self, likelihood, X, obs, f)
+        return Linearised(message, log_joint(obs, likelihood, f, prior_mean), step)
+
+    def running_message(self, likelihood, X, obs, belief, general) -> Message:
+        raise InvalidOption("linearise: expected own with the expert fourier, got running; leave it out")
+
+    def zero_message(self, likelihood, general) -> Message:
+        return messages.zero_message(self, likelihood)
+
+    def operator(self, precision) -> FeaturePrecision:
         """Lambda = I + precision of a sum of messages, (L,)."""
         lags, B, P = tuple(int(4 * m + 1) for m in self.most), self.functions, self.mean.weights(self.inputs)
-        waves, border, corner = np.split(precision, [len(precision) - P * (B + P), len(precision) - P * P])
-        return Whitened(Gram(waves.reshape(lags)), self.scale, border.reshape(B, P), corner.reshape(P, P))
+        features, border, corner = np.split(precision, [len(precision) - P * (B + P), len(precision) - P * P])
+        return FeaturePrecision(Gram(features.reshape(lags)), self.scale, border.reshape(B, P), corner.reshape(P, P))
 
     def belief(self, eta, precision) -> Belief:
         operator = self.operator(precision)
-        return factored(eta, operator.without_prior()) if self.size <= MOST_FACTORED else believed(eta, operator)
+        return factored(eta, operator.without_prior()) if self.size <= MAX_FACTORED else iterative_belief(eta, operator)
 
-    def moments(self, belief: FourierBelief, X) -> tuple[np.ndarray, np.ndarray]:
+    # --- Predictions ---
+
+    def predict_latent(self, belief, X, general) -> tuple[np.ndarray, np.ndarray]:
+        if isinstance(belief, Factored):
+            return general(self, belief, X)
+        starts = range(0, max(len(X), 1), PREDICTION_ROWS)
+        mean, variance = zip(*(self.moments(belief, X[a : a + PREDICTION_ROWS]) for a in starts), strict=True)
+        return np.concatenate(mean), self.truncated_variance + np.concatenate(variance)
+
+    def moments(self, belief: IterativeBelief, X) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of b(x)'v at the rows of X (n, D), (n,) each, or (n, C) of C processes."""
         means = belief.mean.reshape(-1, self.size)
-        mean, variance = self.values(X, means).T, np.empty(len(X))
-        together = max(1, SOLVED_NUMBERS // self.size)
+        mean, variance = self.design_product(X, means).T, np.empty(len(X))
+        together = max(1, DESIGN_ENTRIES // self.size)
         for a in range(0, len(X), together):
             variance[a : a + together] = belief.variances(self.design(X[a : a + together]))
         if belief.mean.ndim == 1:
             return mean[:, 0], variance
         return mean, np.repeat(variance[:, None], len(means), axis=1)
 
+    def predict_draws(self, predictor, X) -> tuple[np.ndarray, np.ndarray]:
+        return predictions.predict_draws(self, predictor, X)
+
+    def leave_one_out(self, likelihood, X, obs, belief, rows, copies, at, general) -> tuple[np.ndarray, np.ndarray]:
+        return predictions.leave_one_out(self, likelihood, X, obs, belief, rows, copies, at)
+
+    def degrees_share(self, likelihood, X, obs, belief, general) -> float:
+        return predictions.degrees_share(self, likelihood, X, obs, belief)
+
+    def committee_at_rows(self, belief, general) -> FourierAtRows:
+        return FourierAtRows(self, belief)
+
     def summary(self, belief, original) -> dict[str, dict]:
-        """How many of each axis, their box, and what is known of the belief to what error."""
-        waves = {
+        """Frequencies of each axis, their box, and the numerical error of the belief."""
+        facts = {
             "waves": list(self.shape),
             "tolerance": self.tolerance,
             "box": original(np.array([self.low, self.high])).tolist(),
-            "message_bytes": 8 * (self.numbers + self.size),
+            "message_bytes": 8 * (self.message_length + self.size),
         }
-        return {"waves": waves | belief.told}
+        return {"waves": facts | belief.told}
 
     # --- Stored ---
 

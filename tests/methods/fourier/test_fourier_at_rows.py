@@ -3,17 +3,19 @@ can be."""
 
 import numpy as np
 import pytest
+from fourier_problems import make_fourier
 from numpy.linalg import eigvalsh, inv, solve
 
 from bcmdist.data.observations import Observations
-from bcmdist.experts.fourier import own_message
+from bcmdist.methods.fourier.at_rows import FourierAtRows
+from bcmdist.methods.fourier.belief import PROBES, iterative_belief
+from bcmdist.methods.fourier.messages import expert_message
 from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.shared.belief import Factored, factored
-from bcmdist.model.shared.fourier.belief import PROBES, believed
 from bcmdist.prediction.latent import predict_latent
-from bcmdist.prediction.local.committee_at_rows import Designed, Waved, committee_at_rows
+from bcmdist.prediction.local.committee_at_rows import Designed, committee_at_rows
 from bcmdist.prediction.local.expert import local_expert, predict_local
-from problems import make_kernel, make_waves, regression_problem
+from problems import make_kernel, regression_problem
 
 pytest.importorskip("finufft", reason="expert fourier: pip install 'bcmdist[fourier]'")
 
@@ -54,10 +56,10 @@ def local(seen, X, obs, Xs):
 @pytest.mark.parametrize("tolerance", [0.7, 0.1])
 def test_what_waves_leave_is_a_covariance(name, inputs, tolerance, rng):
     """It is what higher frequencies of the periodic kernel say: of no negative eigenvalue, to what is not felt."""
-    shared = make_waves(make_kernel(name, inputs=inputs, lengthscale=0.8), inputs, tolerance=tolerance)
+    shared = make_fourier(make_kernel(name, inputs=inputs, lengthscale=0.8), inputs, tolerance=tolerance)
     X = rng.uniform(shared.low, shared.high, (50, inputs))
     V = shared.design(X)[:, : shared.functions]
-    seen = Waved(shared, factored(np.zeros(shared.size), np.zeros((shared.size, shared.size))))
+    seen = FourierAtRows(shared, factored(np.zeros(shared.size), np.zeros((shared.size, shared.size))))
     left = np.tril(seen.left_lower(None, X))
     left += np.tril(left, -1).T
     np.testing.assert_allclose(left, periodic(shared, X, X) - V @ V.T, atol=2e-8)  # of the images that are not felt
@@ -72,7 +74,7 @@ def test_what_waves_leave_is_a_covariance(name, inputs, tolerance, rng):
 def test_all_rows_around_are_the_exact_gaussian_process(rows, tolerance, mean):
     """However few waves there are: of the periodic kernel, given the belief of these rows as one block."""
     X, obs, Xs = rows
-    shared = make_waves(make_kernel("matern32", lengthscale=0.6), 2, tolerance=tolerance, mean=mean, extent=2.2)
+    shared = make_fourier(make_kernel("matern32", lengthscale=0.6), 2, tolerance=tolerance, mean=mean, extent=2.2)
     found = local(committee_at_rows(shared, block_belief(shared, X, obs)), X, obs, Xs)
     H, Hs = shared.mean.design(X), shared.mean.design(Xs)
     K, Ks = periodic(shared, X, X) + H @ H.T + np.diag(NOISE.noise(obs)), periodic(shared, Xs, X) + Hs @ H.T
@@ -83,8 +85,8 @@ def test_all_rows_around_are_the_exact_gaussian_process(rows, tolerance, mean):
 
 def test_where_waves_leave_nothing_rows_around_add_nothing(rows):
     X, obs, Xs = rows
-    shared = make_waves(make_kernel("se", lengthscale=0.9), 2, tolerance=1e-8, mean="constant", extent=2.2)
-    message = own_message(shared, NOISE, X, obs)
+    shared = make_fourier(make_kernel("se", lengthscale=0.9), 2, tolerance=1e-8, mean="constant", extent=2.2)
+    message = expert_message(shared, NOISE, X, obs)
     belief = shared.belief(message.eta, message.precision)
     found, committee = (
         local(committee_at_rows(shared, belief), X[:20], obs[:20], Xs),
@@ -96,9 +98,9 @@ def test_where_waves_leave_nothing_rows_around_add_nothing(rows):
 def test_few_waves_are_seen_as_by_their_design(rows):
     """Given the same covariance of the rest, local experts by means and roots are those of the whitened design."""
     X, obs, _ = rows
-    shared = make_waves(make_kernel("se", lengthscale=0.7), 2, tolerance=1e-2, extent=2.2)
+    shared = make_fourier(make_kernel("se", lengthscale=0.7), 2, tolerance=1e-2, extent=2.2)
     y = np.column_stack([obs.y, obs.y**2])
-    belief = shared.belief(*shared.sums(X, 20.0 * obs.weight, 20.0 * (obs.weight * y.T).T))
+    belief = shared.belief(*shared.message_sums(X, 20.0 * obs.weight, 20.0 * (obs.weight * y.T).T))
     assert belief.mean.shape == (2, shared.size)
     waved, designed = committee_at_rows(shared, belief), Designed(shared, belief)
     A, B = waved.columns(X), designed.columns(X)
@@ -110,11 +112,11 @@ def test_few_waves_are_seen_as_by_their_design(rows):
 
 def test_many_waves_are_seen_through_probes(rows):
     X, obs, Xs = rows
-    shared = make_waves(make_kernel("matern32", lengthscale=0.6), 2, tolerance=0.1, extent=2.2)
-    message = own_message(shared, NOISE, X, obs)
+    shared = make_fourier(make_kernel("matern32", lengthscale=0.6), 2, tolerance=0.1, extent=2.2)
+    message = expert_message(shared, NOISE, X, obs)
     exact = shared.belief(message.eta, message.precision)
     assert isinstance(exact, Factored)
-    probed = believed(message.eta, shared.operator(message.precision))
-    (mean, variance), (m, v) = (local(committee_at_rows(shared, one), X[:30], obs[:30], Xs) for one in (exact, probed))
-    assert np.all(np.abs(m - mean) <= 2.0 * probed.residual * np.sqrt(predict_latent(shared, exact, Xs)[1]).max())
+    probes = iterative_belief(message.eta, shared.operator(message.precision))
+    (mean, variance), (m, v) = (local(committee_at_rows(shared, one), X[:30], obs[:30], Xs) for one in (exact, probes))
+    assert np.all(np.abs(m - mean) <= 2.0 * probes.residual * np.sqrt(predict_latent(shared, exact, Xs)[1]).max())
     assert np.abs(v / variance - 1.0).max() <= 4.0 * np.sqrt(2.0 / PROBES)

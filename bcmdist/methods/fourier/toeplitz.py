@@ -1,4 +1,4 @@
-"""Gram matrices of waves on a grid of frequencies: they are known by their lags, and multiply by FFT.
+"""Gram matrices of Fourier features on a grid of frequencies: stored by their lags, multiplied by FFT.
 
 The functions are cas(k.t) = cos(k.t) + sin(k.t) of phases t, |k_d| <= m_d: real, as many as complex exponentials, and
 the same covariance where the weights of k and -k vary alike, since in a sum over both cos and sin do not mix. From

@@ -1,7 +1,7 @@
-"""The precision Lambda = I + B' w B of weights of waves and of a mean, by its products, and an approximate root of it.
+"""The precision Lambda = I + B' w B of Fourier weights and of a mean, by its products, with a preconditioner.
 
-Whitened: B = (D cas(k.t), h(x)), with the prior standard deviations D of the weights of waves and the P columns h of
-the mean, which border the Toeplitz part.
+Whitened, B = (D cas(k.t), h(x)) with the prior standard deviations D of the weights and the P columns h of the mean,
+which border the Toeplitz part.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from bcmdist import linalg
-from bcmdist.model.shared.fourier.toeplitz import Gram
+from bcmdist.methods.fourier.toeplitz import Gram
 
 # Weights of largest prior variance whose precision is factored to precondition with: at 1000 of 15,000, and 10^5 to
 # 10^7 rows with and without gaps, a mean takes a tenth to a third of the steps of none, and a factor stays in a cache.
@@ -19,14 +19,14 @@ FACTORED = 1000
 
 
 @dataclass(frozen=True)
-class Whitened:
+class FeaturePrecision:
     """Lambda, (S, S)."""
 
     gram: Gram
     scale: np.ndarray
     """D, (B,)"""
     border: np.ndarray
-    """between the weights of waves and of the mean, whitened, (B, P)"""
+    """between the Fourier weights and of the mean, whitened, (B, P)"""
     corner: np.ndarray
     """of the weights of the mean, (P, P)"""
 
@@ -39,10 +39,10 @@ class Whitened:
         """Lambda v for v (..., S), in its precision."""
         B = len(self.scale)
         scale, border, corner = (part.astype(v.dtype, copy=False) for part in (self.scale, self.border, self.corner))
-        waves, mean = v[..., :B], v[..., B:]
+        features, mean = v[..., :B], v[..., B:]
         found = v.copy()
-        found[..., :B] += scale * (self.gram @ (scale * waves)) + mean @ border.T
-        found[..., B:] += waves @ border + mean @ corner
+        found[..., :B] += scale * (self.gram @ (scale * features)) + mean @ border.T
+        found[..., B:] += features @ border + mean @ corner
         return found
 
     def without_prior(self) -> np.ndarray:
@@ -50,7 +50,7 @@ class Whitened:
         return self._block(np.arange(len(self.scale)))
 
     def _block(self, some):
-        """Lambda - I of some weights of waves, and those of the mean."""
+        """Lambda - I of some Fourier weights, and those of the mean."""
         D, b = self.scale[some], len(some)
         found = np.zeros((b + len(self.corner),) * 2, order="F")
         found[:b, :b] = D[:, None] * self.gram.block(some) * D
@@ -60,22 +60,22 @@ class Whitened:
         return found
 
     @cached_property
-    def root(self) -> "Root":
-        """An approximate one: of some weights with all between them, of the others one by one."""
-        waves = np.sort(np.argsort(-self.scale, kind="stable")[:FACTORED])
-        block = self._block(waves)
+    def preconditioner(self) -> "Preconditioner":
+        """From the block of the weights of largest prior variance, and the diagonal of the others."""
+        largest = np.sort(np.argsort(-self.scale, kind="stable")[:FACTORED])
+        block = self._block(largest)
         block[np.diag_indices_from(block)] += 1.0
         L = linalg.cholesky(block, name="precision of the largest weights")
         inverse = np.ascontiguousarray(solve_triangular(L, np.eye(len(L)), lower=True))
         diagonal = np.append(1.0 + self.scale**2 * self.gram.diagonal(), np.ones(len(self.corner)))
-        some = np.append(waves, np.arange(len(self.scale), self.size))
+        some = np.append(largest, np.arange(len(self.scale), self.size))
         diagonal[some] = 1.0
-        return Root(some, inverse, np.sqrt(diagonal), 2.0 * float(np.log(np.diag(L)).sum()))
+        return Preconditioner(some, inverse, np.sqrt(diagonal), 2.0 * float(np.log(np.diag(L)).sum()))
 
 
 @dataclass(frozen=True)
-class Root:
-    """C with C C' near Lambda: lower triangular of some weights, diagonal of the others."""
+class Preconditioner:
+    """C with C C' near Lambda: lower triangular of some weights, diagonal of the others (an approximate root)."""
 
     some: np.ndarray
     """numbers of weights, (b,)"""
@@ -91,10 +91,10 @@ class Root:
         return self.log_determinant_of_some + 2.0 * float(np.log(self.sd).sum())
 
     @property
-    def single(self) -> "Root":
+    def single(self) -> "Preconditioner":
         """The same in single precision."""
         inverse, sd = self.inverse.astype(np.float32), self.sd.astype(np.float32)
-        return Root(self.some, inverse, sd, self.log_determinant_of_some)
+        return Preconditioner(self.some, inverse, sd, self.log_determinant_of_some)
 
     def solve(self, r) -> np.ndarray:
         """C^-1 r for r (..., S)"""

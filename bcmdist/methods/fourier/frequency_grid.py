@@ -1,10 +1,10 @@
-"""The expert `fourier`: waves on a grid of frequencies that is chosen for a stated error of the kernel.
+"""The grid of frequencies for a stated error of the kernel.
 
 Periods are long enough, and frequencies high enough, that inside the box of all rows
 
     |k~(x, x') - k(x, x')| <= tolerance k(x, x)
 
-half of it for what comes round from the next period, half for frequencies that are left out (Greengard, Rachh & Barnett
+half of it for aliases from the next period, half for frequencies that are left out (Greengard, Rachh & Barnett
 2022, section 3); each shared evenly among the inputs. The box is that of the data, with a margin for rows to come.
 """
 
@@ -15,27 +15,24 @@ import numpy as np
 
 from bcmdist.errors import BcmdistWarning, InvalidOption
 from bcmdist.learning.basis_inputs import BasisInputs
+from bcmdist.methods.fourier import nufft
+from bcmdist.methods.fourier.shared import Fourier
 from bcmdist.model.kernels import Kernel, parse_kernel
-from bcmdist.model.shared.fourier import nufft
-from bcmdist.model.shared.fourier.features import Fourier
 
-MOST_INPUTS, MOST_WEIGHTS = 3, 1_000_000
-LEAST_TOLERANCE = 1e-9  # the transforms have twelve digits
-ROWS = 250_000  # of a partition by default: a transform takes the time of some 50,000
-ROWS_IN_CELLS = 16_000  # a cell costs its local expert, and its halo is looked for among all
-# Of the extent of the data, how far the box reaches beyond it on each side; and its least extent, in units of the
-# reach of the kernel, where inputs hardly vary.
+MAX_INPUTS, MAX_WEIGHTS = 3, 1_000_000
+# Margin of the box on each side, as a share of the extent of the data; and its least extent, in units of the
+# effective range of the kernel, where inputs hardly vary.
 MARGIN, LEAST_EXTENT = 0.05, 0.01
 # Extent of standardised inputs, where the data are not known yet: six standard deviations.
 TYPICAL_EXTENT = 6.0
 # Frequencies of one input that are looked at, and halvings on the way to where a kernel has fallen.
-MOST_FREQUENCIES, HALVINGS = 2**22, 60
+MAX_FREQUENCIES, HALVINGS = 2**22, 60
 # Up to which an error is loosened, by steps of such a factor, where learning has come to a kernel of too many weights.
-LOOSEST, LOOSENED = 0.5, 2.0
+MAX_TOLERANCE, LOOSENING = 0.5, 2.0
 
 
-def waves(known: BasisInputs) -> Fourier:
-    """Weights of waves for the box of all rows, at the error that was asked for.
+def fourier_features(known: BasisInputs) -> Fourier:
+    """Fourier features for the box of all rows, at the error that was asked for.
 
     Where hyper-parameters that were learned ask for too many, at a larger one, with a warning.
 
@@ -46,7 +43,7 @@ def waves(known: BasisInputs) -> Fourier:
     """
     tolerance, place = known.options["tolerance"], (known.kernel, known.low, known.high)
     if known.learned:
-        tolerance = _loosened(*place, tolerance)
+        tolerance = _affordable_tolerance(*place, tolerance)
     step, most, margin = _grid(*place, tolerance)
     refuse_many(most, tolerance)
     low, high = known.low - margin, known.high + margin
@@ -54,28 +51,28 @@ def waves(known: BasisInputs) -> Fourier:
 
 
 def affordable(kernel: Kernel, low, high, tolerance) -> bool:
-    """Whether waves in the box of rows from `low` to `high` (D,) can stand for a kernel at an error."""
-    return _count(_grid(kernel, low, high, tolerance)[1]) <= MOST_WEIGHTS
+    """Whether features in the box of rows from `low` to `high` (D,) can stand for a kernel at an error."""
+    return _count(_grid(kernel, low, high, tolerance)[1]) <= MAX_WEIGHTS
 
 
 def _grid(kernel, low, high, tolerance):
     """Steps and numbers of frequencies along each input, and the margin of the box, (D,) each."""
     extent, share = high - low, tolerance / (2 * len(low))
-    reach = np.array([_reach(one, share) for one in _along(kernel, len(extent))])
-    margin = np.maximum(MARGIN * extent, LEAST_EXTENT * reach)
-    step = 1.0 / (extent + 2.0 * margin + reach)
-    return step, _highest(kernel, step, share), margin
+    effective_range = np.array([_effective_range(one, share) for one in _along_each_input(kernel, len(extent))])
+    margin = np.maximum(MARGIN * extent, LEAST_EXTENT * effective_range)
+    step = 1.0 / (extent + 2.0 * margin + effective_range)
+    return step, _highest_frequencies(kernel, step, share), margin
 
 
-def _loosened(kernel, low, high, asked):
+def _affordable_tolerance(kernel, low, high, asked):
     """The error that was asked for, or the next one that is affordable."""
     tolerance = asked
-    while tolerance < LOOSEST and not affordable(kernel, low, high, tolerance):
-        tolerance = min(LOOSENED * tolerance, LOOSEST)
+    while tolerance < MAX_TOLERANCE and not affordable(kernel, low, high, tolerance):
+        tolerance = min(LOOSENING * tolerance, MAX_TOLERANCE)
     if tolerance > asked:
         warnings.warn(
             BcmdistWarning(
-                f"expert fourier: the kernel that was learned takes more than {MOST_WEIGHTS} weights for a tolerance "
+                f"expert fourier: the kernel that was learned takes more than {MAX_WEIGHTS} weights for a tolerance "
                 f"of {asked:g}: {tolerance:g} in its place; give a smoother --kernel for less"
             ),
             stacklevel=2,
@@ -88,15 +85,15 @@ def refuse_early(kernel: str, inputs: int, tolerance: float) -> None:
 
     `MissingExtra` where the package for transforms is not there.
     """
-    nufft.needed()
+    nufft.require_finufft()
     made = parse_kernel(kernel, inputs=inputs)
     made.spectral_density(np.zeros((1, inputs)))
-    if inputs > MOST_INPUTS:
+    if inputs > MAX_INPUTS:
         share = tolerance / (2 * inputs)
-        reach = np.array([_reach(one, share) for one in _along(made, inputs)])
-        most = _highest(made, 1.0 / (TYPICAL_EXTENT + reach), share)
+        effective_range = np.array([_effective_range(one, share) for one in _along_each_input(made, inputs)])
+        most = _highest_frequencies(made, 1.0 / (TYPICAL_EXTENT + effective_range), share)
         raise InvalidOption(
-            f"expert fourier: expected at most {MOST_INPUTS} inputs, got {inputs}, which would take about "
+            f"expert fourier: expected at most {MAX_INPUTS} inputs, got {inputs}, which would take about "
             f"{_count(most):.1g} weights (tolerance {tolerance:g}, lengthscales of {math.sqrt(inputs):.2g} standard "
             "deviations); take --expert bcm, or fewer inputs"
         )
@@ -104,9 +101,9 @@ def refuse_early(kernel: str, inputs: int, tolerance: float) -> None:
 
 def refuse_many(most, tolerance) -> None:
     """Raise `InvalidOption` where frequencies up to `most` (D,) are too many."""
-    if _count(most) > MOST_WEIGHTS:
+    if _count(most) > MAX_WEIGHTS:
         raise InvalidOption(
-            f"expert fourier: expected at most {MOST_WEIGHTS} weights, the kernel would take {_count(most):.2g} for a "
+            f"expert fourier: expected at most {MAX_WEIGHTS} weights, the kernel would take {_count(most):.2g} for a "
             f"tolerance of {tolerance:g}: its lengthscales are short beside the extent of the data, or it is rough; "
             "raise --tolerance, give a smoother --kernel, or take --expert bcm"
         )
@@ -116,7 +113,7 @@ def _count(most):
     return float(np.prod(2.0 * np.asarray(most, dtype=float) + 1.0))
 
 
-def _along(kernel: Kernel, inputs) -> list[Kernel]:
+def _along_each_input(kernel: Kernel, inputs) -> list[Kernel]:
     """The kernel between rows that differ in one input only, for each: of one input."""
     own = parse_kernel(kernel.expression, inputs=1)
     lengths = {name: np.broadcast_to(kernel.parameters[name], inputs) for name in kernel.lengthscales}
@@ -126,7 +123,7 @@ def _along(kernel: Kernel, inputs) -> list[Kernel]:
     ]
 
 
-def _reach(kernel: Kernel, share) -> float:
+def _effective_range(kernel: Kernel, share) -> float:
     """Distance from which on a kernel of one input is below a share of its variance."""
 
     def covariance(r):
@@ -141,19 +138,20 @@ def _reach(kernel: Kernel, share) -> float:
     return high
 
 
-def _highest(kernel: Kernel, step, share) -> np.ndarray:
+def _highest_frequencies(kernel: Kernel, step, share) -> np.ndarray:
     """Number of each input's frequencies h k, k > 0, that leave out no more than a share of the variance, (D,).
 
     The density of a kernel along one input is that of all, summed over the frequencies of the others.
     """
-    return np.array([_highest_of(one, h, share) for one, h in zip(_along(kernel, len(step)), step, strict=True)])
+    each = zip(_along_each_input(kernel, len(step)), step, strict=True)
+    return np.array([_highest_frequency(one, h, share) for one, h in each])
 
 
-def _highest_of(kernel, h, share):
+def _highest_frequency(kernel, h, share):
     variance, count, left = kernel.diagonal(np.zeros((1, 1)))[0], 64, None
-    while left is None or (left[-1] > share * variance and count < MOST_FREQUENCIES):
+    while left is None or (left[-1] > share * variance and count < MAX_FREQUENCIES):
         count *= 4
         density = h * kernel.spectral_density(h * np.arange(count)[:, None])
         left = variance - (2.0 * np.cumsum(density) - density[0])
-    found = int(np.argmax(left <= share * variance)) if left[-1] <= share * variance else MOST_FREQUENCIES
+    found = int(np.argmax(left <= share * variance)) if left[-1] <= share * variance else MAX_FREQUENCIES
     return max(found, 1)

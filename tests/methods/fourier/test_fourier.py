@@ -14,10 +14,10 @@ from bcmdist.data.dataset import open_data
 from bcmdist.data.observations import Observations, unweighted
 from bcmdist.data.partition import partitions
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption, MissingExtra, ModelDamaged, ModelsDiffer
-from bcmdist.learning import fourier
+from bcmdist.methods.fourier import frequency_grid, nufft
+from bcmdist.methods.fourier import shared as features
+from bcmdist.methods.fourier.belief import IterativeBelief
 from bcmdist.model.likelihoods import Bernoulli, Poisson
-from bcmdist.model.shared.fourier import features, nufft
-from bcmdist.model.shared.fourier.belief import FourierBelief
 from bcmdist.model.soundness import sound_model
 from oracles import independent_rest, laplace_prediction
 from problems import assert_same_committee, only
@@ -35,7 +35,7 @@ CLASSES = replace(WAVES, task="classification", set=OF_KERNEL)
 @pytest.fixture
 def many(monkeypatch):
     """Beliefs by products, as if there were too many weights to factor their precision."""
-    monkeypatch.setattr(features, "MOST_FACTORED", 10)
+    monkeypatch.setattr(features, "MAX_FACTORED", 10)
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_predictions_come_near_those_of_the_gaussian_process(wave, rng, kernel, 
     mean, sd = exact(gbcm, X, y, new)
     found = gbcm.predict(new)
     assert np.abs(found["mean"] - mean).max() <= most * sd.min()
-    assert gbcm.model.shared.size <= features.MOST_FACTORED  # so that variances are no estimates
+    assert gbcm.model.shared.size <= features.MAX_FACTORED  # so that variances are no estimates
     np.testing.assert_allclose(np.sqrt(found["variance"]), sd, rtol=2 * most)
 
 
@@ -120,7 +120,7 @@ def test_predictions_come_near_those_of_the_gaussian_process(wave, rng, kernel, 
 def test_of_many_weights_means_and_variances_are_solved_for(wave, many, rng):
     path, X, y = wave
     gbcm, new = GBCM.fit(path, WAVES), rng.uniform(-2, 2, (40, 2))
-    assert isinstance(gbcm.committee.posterior, FourierBelief)
+    assert isinstance(gbcm.committee.posterior, IterativeBelief)
     mean, variance = dense(gbcm, X, y, new)
     sd, found, told = np.sqrt(variance), gbcm.predict(new), gbcm.info()["waves"]
     assert told["mean_error"] <= 1.1e-4
@@ -243,7 +243,7 @@ def test_different_waves_cannot_be_merged(prepared, fitted, tmp_path):
 def test_classes_are_those_of_the_dense_laplace_approximation(classes, rng, rows, weights, monkeypatch):
     """In one pass where one expert hears all, else in the limit of the passes."""
     if weights == "many":
-        monkeypatch.setattr("bcmdist.experts.fourier.MOST_FACTORED", 10)
+        monkeypatch.setattr("bcmdist.methods.fourier.messages.MAX_FACTORED", 10)
     path, X, y = classes
     new = rng.uniform(-2, 2, (40, 2))
     gbcm = GBCM.fit(path, replace(CLASSES, rows_per_expert=rows, passes="1"))
@@ -302,7 +302,7 @@ def test_hyperparameters_are_learned_as_for_bcm(wave):
 @pytest.mark.slow
 def test_kernels_that_waves_cannot_afford_are_left_out(wave, monkeypatch):
     """Before anything is decided, and named."""
-    monkeypatch.setattr(fourier, "MOST_WEIGHTS", 3000)
+    monkeypatch.setattr(frequency_grid, "MAX_WEIGHTS", 3000)
     learned = Settings(rows_per_expert=50, effort="quick", expert="fourier")
     with pytest.warns(BcmdistWarning, match=r"kernel: matern12.* left out, .*for a tolerance of 0.001; raise"):
         gbcm = GBCM.prepare(wave[0], learned)
@@ -317,7 +317,7 @@ def test_kernels_that_waves_cannot_afford_are_left_out(wave, monkeypatch):
 @pytest.mark.slow
 def test_nothing_is_refused_once_it_is_learned(wave, monkeypatch):
     """A kernel that was asked for is had at a larger error, with a warning; given hyper-parameters are refused."""
-    monkeypatch.setattr(fourier, "MOST_WEIGHTS", 1000)
+    monkeypatch.setattr(frequency_grid, "MAX_WEIGHTS", 1000)
     rough = Settings(kernel="matern12", rows_per_expert=50, effort="quick", expert="fourier", tolerance=0.01)
     with pytest.warns(BcmdistWarning, match=r"more than 1000 weights for a tolerance of 0\.01: 0\.\d+ in its place"):
         gbcm = GBCM.prepare(wave[0], rough)
@@ -345,7 +345,7 @@ def test_rows_outside_the_box_are_refused(fitted, make_data, tmp_path):
 def test_draws_outside_the_box_have_the_prior(wave, weights, monkeypatch):
     """Those about a row of the user inside, which is predicted as by quadrature over the two parts of its error."""
     if weights == "many":
-        monkeypatch.setattr(features, "MOST_FACTORED", 10)
+        monkeypatch.setattr(features, "MAX_FACTORED", 10)
     gbcm = GBCM.fit(wave[0], WAVES)
     shared, scaling, belief = gbcm.model.shared, gbcm.model.scaling, gbcm.committee.posterior
     edge = scaling.x_mean + scaling.x_scale * np.array([shared.high[0] - 0.02, 0.0])
@@ -371,7 +371,7 @@ def test_draws_outside_the_box_have_the_prior(wave, weights, monkeypatch):
 
 def only_mean_of(shared, belief):
     """Mean and variance of f where rows say nothing but of its constant."""
-    if isinstance(belief, FourierBelief):
+    if isinstance(belief, IterativeBelief):
         precision = np.eye(shared.size) + belief.precision.without_prior()
     else:
         precision = belief.factor @ belief.factor.T
@@ -441,7 +441,7 @@ def test_partitions_are_large_unless_asked_otherwise():
 def test_a_missing_package_is_said(fitted, monkeypatch):
     monkeypatch.setitem(sys.modules, "finufft", None)
     with pytest.raises(MissingExtra, match=r"pip install 'bcmdist\[fourier\]'"):
-        nufft.wave_sums([np.zeros(1)], np.ones(1, complex), [2])
+        nufft.sums_over_rows([np.zeros(1)], np.ones(1, complex), [2])
 
 
 DAMAGES = [

@@ -11,7 +11,7 @@ from bcmdist import GBCM, Settings
 from bcmdist.data.writing import append_rows
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.residual import RESIDUALS
-from bcmdist.model.shared.fourier.belief import PROBES, believed
+from bcmdist.methods.fourier.belief import PROBES, iterative_belief
 from bcmdist.prediction.local.neighbours import Neighbours, load_neighbours
 from problems import assert_same_committee
 
@@ -89,7 +89,7 @@ def test_probes_say_nearly_as_much(fitted):
     """They tell of what waves leave uncertain once the rows around are known, which is little of the variance."""
     gbcm, _, _, _, new = fitted
     near, total, shared = load_neighbours(gbcm.snapshot.reference), gbcm.committee.total, gbcm.model.shared
-    belief = believed(total.eta, shared.operator(total.precision))
+    belief = iterative_belief(total.eta, shared.operator(total.precision))
     other = Neighbours(near.model, belief, near.arrangement, near.halos, near.heard, near.store)
     X = gbcm.model.scaling.inputs(new)
     (mean, variance), (m, v) = near.latent(X), other.latent(X)

@@ -50,7 +50,7 @@ def dense(gbcm, X, y, new):
     shared, scaling, likelihood = gbcm.model.shared, gbcm.model.scaling, gbcm.model.likelihood
     V, Vs = shared.design(scaling.inputs(X)), shared.design(scaling.inputs(new))
     obs = scaling.observations(unweighted(y), likelihood.units)
-    K, prior = V @ V.T + shared.rest * np.eye(len(y)), (Vs**2).sum(axis=1) + shared.rest
+    K, prior = V @ V.T + shared.truncated_variance * np.eye(len(y)), (Vs**2).sum(axis=1) + shared.truncated_variance
     return laplace_prediction(K, Vs @ V.T, prior, likelihood, obs)
 
 

@@ -1,5 +1,4 @@
-"""Sums of waves over rows that lie anywhere, and values of waves there, by finufft (Barnett, Magland & af Klinteberg
-2019): the cost of a fast Fourier transform and of spreading each row over some neighbours on its grid.
+"""Nonuniform fast Fourier transforms by finufft (Barnett, Magland & af Klinteberg 2019).
 
 The only door to finufft. One thread each: workers run as many tasks at a time as they have threads, and plans are made
 and destroyed by whoever uses them.
@@ -15,7 +14,7 @@ from bcmdist.errors import MissingExtra
 TOLERANCE = 1e-12
 
 
-def wave_sums(phases: Sequence[np.ndarray], strengths, most) -> np.ndarray:
+def sums_over_rows(phases: Sequence[np.ndarray], strengths, most) -> np.ndarray:
     """Sums over rows of strengths times exp(-i k.phase), for |k_d| <= most_d.
 
     Parameters
@@ -33,13 +32,13 @@ def wave_sums(phases: Sequence[np.ndarray], strengths, most) -> np.ndarray:
     return kind(*phases, strengths, modes, eps=TOLERANCE, isign=-1, nthreads=1)
 
 
-def wave_values(phases: Sequence[np.ndarray], weights) -> np.ndarray:
+def values_at_rows(phases: Sequence[np.ndarray], weights) -> np.ndarray:
     """Sums over k of weights times exp(i k.phase) at rows: (K, 2 most_1 + 1, ...) complex -> (K, n) complex."""
     kind = getattr(_finufft(), f"nufft{len(phases)}d2")
     return kind(*phases, weights, eps=TOLERANCE, isign=1, nthreads=1).reshape(len(weights), -1)
 
 
-def needed() -> None:
+def require_finufft() -> None:
     """Raise `MissingExtra` where finufft is not installed."""
     _finufft()
 

@@ -25,28 +25,32 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bcmdist.errors import InvalidOption
+from bcmdist.methods.fourier.krylov import conjugate_gradients, inverse_forms, inverse_roots
+from bcmdist.methods.fourier.precision import FeaturePrecision
 from bcmdist.model.shared.belief import Belief
-from bcmdist.model.shared.fourier.krylov import conjugate_gradients, inverse_forms, inverse_roots
-from bcmdist.model.shared.fourier.operator import Whitened
 
+# Weights up to which a precision is factored, and the belief exact.
+MAX_FACTORED = 2000
+# Rows that are predicted at a time.
+PREDICTION_ROWS = 2**15
 # What a prediction errs by, in posterior standard deviations, and the steps after which it is what it is.
-RESIDUAL, MOST_STEPS = 1e-4, 4000
+RESIDUAL, MAX_STEPS = 1e-4, 4000
 # Share by which half of the steps may still change a variance.
 VARIANCE_CHANGE = 0.001
 # Rows that are always solved for together, filled up with zeros: products of other shapes round differently, which
 # conjugate gradients amplify.
-ROWS_TOGETHER = 8
+ROWS_AT_ONCE = 8
 # Vectors for local predictions, and those of them for traces and determinants; the share by which their roots may
 # still change in some steps, which is less than what probing errs by, and the steps after which they are what they are.
 PROBES, TRACE_PROBES = 64, 8
 ROOT_CHANGE, ROOT_STEPS = 0.05, 160
 SIGNS = np.array([-1.0, 1.0], np.float32)
 # Of the steps that are kept of the vectors that are looked at together.
-TOGETHER_BYTES = 2**28
+LANCZOS_BYTES = 2**28
 
 
 @dataclass(frozen=True)
-class Probed:
+class Probe:
     """What is known by one vector z."""
 
     root: np.ndarray
@@ -56,16 +60,16 @@ class Probed:
 
 
 @dataclass(frozen=True)
-class FourierBelief(Belief):
+class IterativeBelief(Belief):
     """N(mean, Lambda^-1) of S weights, one for all processes but for the mean; probes are made when first asked for."""
 
     mean: np.ndarray
-    precision: Whitened
+    precision: FeaturePrecision
     residual: float
     """|r| of the mean, the largest of all processes"""
     steps: int
     """of conjugate gradients, in all"""
-    _probed: list[Probed] = field(default_factory=list, repr=False, compare=False)
+    _probes: list[Probe] = field(default_factory=list, repr=False, compare=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     @property
@@ -75,49 +79,51 @@ class FourierBelief(Belief):
             "without covariances between rows, or fit with a larger --tolerance or another --expert"
         )
 
-    def __getitem__(self, k) -> "FourierBelief":
+    def __getitem__(self, k) -> "IterativeBelief":
         return replace(self, mean=self.mean[k])
 
-    def probed(self, count=PROBES) -> list[Probed]:
+    def probes(self, count=PROBES) -> list[Probe]:
         """What the first vectors say; one thread works them out, others wait."""
         with self._lock:
-            while (known := len(self._probed)) < count:
-                self._probed.extend(self._probe(range(known, min(known + self._together, count))))
-        return self._probed[:count]
+            while (known := len(self._probes)) < count:
+                self._probes.extend(self._probe(range(known, min(known + self._probes_at_once, count))))
+        return self._probes[:count]
 
     @property
-    def _together(self):
+    def _probes_at_once(self):
         """How many vectors are looked at together: their steps are kept meanwhile."""
-        return int(np.clip(TOGETHER_BYTES // (4 * ROOT_STEPS * self.precision.size), 1, TRACE_PROBES))
+        return int(np.clip(LANCZOS_BYTES // (4 * ROOT_STEPS * self.precision.size), 1, TRACE_PROBES))
 
     def _probe(self, numbers):
         """By some vectors: in single precision, which errs by far less than so few of them."""
-        precision, root, single = self.precision, self.precision.root, self.precision.root.single
+        precision, preconditioner = self.precision, self.precision.preconditioner
+        single = preconditioner.single
         z = np.stack([np.random.default_rng(k).choice(SIGNS, precision.size) for k in numbers])
         found, logs = inverse_roots(
             lambda v: single.solve(precision(single.solve_transposed(v))), z, change=ROOT_CHANGE, most=ROOT_STEPS
         )
-        roots = root.solve_transposed(found.astype(float))
-        return [Probed(one, log) for one, log in zip(roots, logs.tolist(), strict=True)]
+        roots = preconditioner.solve_transposed(found.astype(float))
+        return [Probe(one, log) for one, log in zip(roots, logs.tolist(), strict=True)]
 
     def variances(self, B) -> np.ndarray:
         """b'Lambda^-1 b of each row b of B (n, S), (n,)."""
-        count = -(-len(B) // ROWS_TOGETHER)
-        padded = np.zeros((count * ROWS_TOGETHER, B.shape[1]))
+        count = -(-len(B) // ROWS_AT_ONCE)
+        padded = np.zeros((count * ROWS_AT_ONCE, B.shape[1]))
         padded[: len(B)] = B
-        blocks = padded.reshape(count, ROWS_TOGETHER, B.shape[1])
-        how = {"change": VARIANCE_CHANGE, "most": MOST_STEPS}
-        found = [inverse_forms(self.precision, self.precision.root.precondition, some, **how) for some in blocks]
+        blocks = padded.reshape(count, ROWS_AT_ONCE, B.shape[1])
+        how = {"change": VARIANCE_CHANGE, "most": MAX_STEPS}
+        precondition = self.precision.preconditioner.precondition
+        found = [inverse_forms(self.precision, precondition, some, **how) for some in blocks]
         return np.concatenate([np.zeros(0), *found])[: len(B)]
 
     @property
     def log_determinant(self) -> float:
-        logs = [one.log_determinant for one in self.probed(TRACE_PROBES)]
-        return self._processes * (self.precision.root.log_determinant + float(np.mean(logs)))
+        logs = [one.log_determinant for one in self.probes(TRACE_PROBES)]
+        return self._processes * (self.precision.preconditioner.log_determinant + float(np.mean(logs)))
 
     @property
     def degrees_of_freedom(self) -> float:
-        squares = [one.root @ one.root for one in self.probed(TRACE_PROBES)]
+        squares = [one.root @ one.root for one in self.probes(TRACE_PROBES)]
         return float(self.precision.size - np.mean(squares))
 
     def length(self, move) -> float:
@@ -129,7 +135,7 @@ class FourierBelief(Belief):
 
     @property
     def told(self) -> dict[str, float]:
-        logs = [one.log_determinant for one in self.probed(TRACE_PROBES)]
+        logs = [one.log_determinant for one in self.probes(TRACE_PROBES)]
         return {
             "mean_error": self.residual,
             "steps": self.steps,
@@ -138,12 +144,12 @@ class FourierBelief(Belief):
         }
 
 
-def believed(eta, precision: Whitened) -> FourierBelief:
+def iterative_belief(eta, precision: FeaturePrecision) -> IterativeBelief:
     """The belief N(Lambda^-1 eta, Lambda^-1), for eta (S,) or, of C processes, (C, S)."""
-    how = {"residual": RESIDUAL, "most": MOST_STEPS}
+    how = {"residual": RESIDUAL, "most": MAX_STEPS}
     found = [
-        conjugate_gradients(precision, precision.root.precondition, one, **how)
+        conjugate_gradients(precision, precision.preconditioner.precondition, one, **how)
         for one in eta.reshape(-1, precision.size)
     ]
     mean = np.stack([one.x for one in found]).reshape(eta.shape)
-    return FourierBelief(mean, precision, max(one.residual for one in found), sum(one.steps for one in found))
+    return IterativeBelief(mean, precision, max(one.residual for one in found), sum(one.steps for one in found))

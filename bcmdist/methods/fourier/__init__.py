@@ -1,0 +1,1 @@
+"""Equispaced Fourier features: weights of a grid of frequencies, whose Gram matrix is Toeplitz."""

@@ -1,0 +1,36 @@
+"""Aliases: what a grid of frequencies adds to the covariance of its kernel, from all other periods.
+
+sum_{n != 0} k(lag - n / h)
+"""
+
+import itertools
+
+import numpy as np
+
+from bcmdist.model.kernels import Kernel
+
+# Share of the variance below which a covariance is neglected.
+NEGLIGIBLE = 1e-10
+# Lags whose covariances are computed at a time.
+BLOCK_LAGS = 2**13
+
+
+def aliased_covariance(kernel: Kernel, step, lags) -> np.ndarray:
+    """The sum at lags (N, D) for frequencies that are `step` (D,) apart, (N,)."""
+    found, shifts = np.zeros(len(lags)), _significant_shifts(kernel, step, np.abs(lags).max(axis=0, initial=0.0))
+    for a in range(0, len(lags) if len(shifts) else 0, BLOCK_LAGS):
+        found[a : a + BLOCK_LAGS] = kernel.cross(lags[a : a + BLOCK_LAGS], shifts).sum(axis=1)
+    return found
+
+
+def _significant_shifts(kernel, step, most):
+    """Shifts n / h, n != 0, at which lags up to `most` (D,) either way are correlated, (K, D)."""
+    here, found, significant = np.zeros((1, len(step))), [np.zeros((0, len(step)))], np.ones(1, bool)
+    while significant.any():
+        ring = len(found)
+        numbers = np.array(list(itertools.product(range(-ring, ring + 1), repeat=len(step))))
+        shifts = numbers[np.abs(numbers).max(axis=1) == ring] / step
+        nearest = np.maximum(np.abs(shifts) - most, 0.0)
+        significant = kernel.cross(nearest, here)[:, 0] > NEGLIGIBLE * kernel.diagonal(here)
+        found.append(shifts[significant])
+    return np.vstack(found)

@@ -1,0 +1,47 @@
+"""Fourier features: `fourier`, for up to three inputs and millions of rows."""
+
+from bcmdist.errors import InvalidOption
+from bcmdist.experts.residual import RESIDUALS
+from bcmdist.learning.experts import register_method
+from bcmdist.learning.method import Capabilities, Defaults, Method
+from bcmdist.methods.fourier import frequency_grid
+from bcmdist.methods.fourier.residual import EqualVariances
+from bcmdist.methods.fourier.shared import Fourier
+from bcmdist.model.shared.kinds import KINDS
+
+LEAST_TOLERANCE = 1e-9  # the transforms have twelve digits
+ROWS = 250_000  # of a partition: a transform takes the time of some 50,000
+CELL_ROWS = 16_000  # with --partition spatial, where a local expert and the search for its halo cost more
+
+
+class FourierFeatures(Method):
+    """Weights of Fourier features on a grid of frequencies."""
+
+    residual = "waves"
+    options = ("tolerance",)
+    size = "tolerance"
+    capabilities = Capabilities(query_methods=("kmeans",), query_from=False, running=False, local=True, planned=False)
+    defaults = Defaults(rows=ROWS, cell_rows=CELL_ROWS)
+
+    def shared(self, known) -> Fourier:
+        return frequency_grid.fourier_features(known)
+
+    def refuse(self, settings, likelihood) -> None:
+        if not LEAST_TOLERANCE <= settings.tolerance < 1.0:
+            raise InvalidOption(
+                f"tolerance: expected a share of the variance from {LEAST_TOLERANCE:g} to 1, got "
+                f"{settings.tolerance:g}; give another"
+            )
+        if settings.kernel != "auto":
+            frequency_grid.refuse_early(settings.kernel, 1, settings.tolerance)
+
+    def refuse_data(self, settings, kernel, inputs, rows) -> None:
+        frequency_grid.refuse_early(kernel, inputs, settings.tolerance)
+
+    def represents(self, kernel, low, high, settings) -> bool:
+        return frequency_grid.affordable(kernel, low, high, settings.tolerance)
+
+
+KINDS.add(Fourier.kind, Fourier)
+RESIDUALS.add("waves", EqualVariances())
+register_method(FourierFeatures("fourier"))

@@ -1,1 +1,0 @@
-"""Equispaced Fourier features: weights of waves on a grid of frequencies, whose Gram matrix is Toeplitz."""
