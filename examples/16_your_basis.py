@@ -60,8 +60,8 @@ def too_smooth(known):
 
 def main(rows):
     check_basis(Waves(np.array([[0.3, 1.2], [-0.7, 0.4]])), scale=0.5)
-    register_expert("waves_of_mine", weights_of(drawn), residual="none", kernels=("se", "se-iso"))
-    register_expert("too_smooth", weights_of(too_smooth), residual="none", kernels=("se", "se-iso"))
+    register_expert("waves_of_mine", weights_of(drawn), residual="none")
+    register_expert("too_smooth", weights_of(too_smooth), residual="none")
     rng = np.random.default_rng(0)
     X = rng.uniform(-2, 2, (rows, 2))
     y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(rows)

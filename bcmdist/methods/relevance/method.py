@@ -8,7 +8,7 @@ from bcmdist.methods.relevance.against_rest import OneAgainstRest
 from bcmdist.methods.relevance.augmented import Augmented
 from bcmdist.methods.relevance.dictionaries import Dictionaries
 from bcmdist.methods.relevance.radial import Radial
-from bcmdist.model.likelihoods import register_likelihood
+from bcmdist.model.likelihoods import LIKELIHOODS
 from bcmdist.model.shared.interface import Shared
 from bcmdist.model.shared.kinds import KINDS
 from bcmdist.model.shared.weights import register_basis
@@ -62,7 +62,7 @@ class RelevanceVectors(Method):
 
 register_basis(Radial)
 KINDS.add(Dictionaries.kind, Dictionaries)
-register_likelihood(OneAgainstRest)
+LIKELIHOODS.add(OneAgainstRest.name, OneAgainstRest)  # checked by the tests, not at import
 register_predictor("augmented", Augmented)
 register_method(
     RelevanceVectors(
