@@ -54,9 +54,10 @@ a kernel : a class after `Leaf` of model/kernels/interface.py, and `register_ker
 a likelihood : a class after model/likelihoods/interface.py, and `register_likelihood`
 a source of rows : what a URL of a scheme opens, after data/sources/open.py, and `register_source`
 a shared basis, or an expert : shared variables after those in model/shared, what an expert does with the rest, and
-    `register_expert`; more than one file of them is a method
+    `register_expert`
 what experts do with the rest of f : a `Kind` after experts/rest.py, and `register_residual`
-a method : a folder in methods, whose `method` module registers all that the core needs of it
+an expert with options, training or limits of its own : a class after learning/method.py, and `register_method`; ours
+    are folders in methods, whose `method` module registers all that the core needs
 a predictor : a class after prediction/interface.py, and `register_predictor`
 a score : a total over rows, which adds, and its figure, in prediction/scoring/scores.py
 an option : a field, with its help under it, of learning/settings.py, committee/ingest/options.py or api/requests.py;
@@ -94,6 +95,7 @@ if TYPE_CHECKING:
     from bcmdist.experts.hmc import HMC as HMC
     from bcmdist.experts.residual import register_residual as register_residual
     from bcmdist.learning.experts import register_expert as register_expert
+    from bcmdist.learning.experts import register_method as register_method
     from bcmdist.learning.settings import Settings as Settings
     from bcmdist.model.kernels import register_kernel as register_kernel
     from bcmdist.model.likelihoods import register_likelihood as register_likelihood
@@ -122,6 +124,7 @@ _HOME = {
     "publish": "bcmdist.data.entries",
     "write_dataset": "bcmdist.data.writing",
     "register_expert": "bcmdist.learning.experts",
+    "register_method": "bcmdist.learning.experts",
     "register_likelihood": "bcmdist.model.likelihoods",
     "register_kernel": "bcmdist.model.kernels",
     "register_predictor": "bcmdist.prediction.predictors",
@@ -153,6 +156,7 @@ __all__ = [
     "register_expert",
     "register_kernel",
     "register_likelihood",
+    "register_method",
     "register_predictor",
     "register_residual",
     "register_source",
