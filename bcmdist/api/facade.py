@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from importlib import import_module
 
-from bcmdist.api.forecasts import forecast
 from bcmdist.api.places import targets_of
 from bcmdist.api.relevance import Lengthscales
 from bcmdist.api.running import Where, runs
@@ -12,8 +11,8 @@ from bcmdist.prediction.predictive_model import PredictiveModel
 from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.prediction.uncertain.forecast import Forecast
 
-# Modules beside the facade, which import it; they are loaded when a picture or a report is asked for.
-PICTURES, REPORT = "bcmdist.api.pictures.pictures", "bcmdist.api.report.report"
+# Modules beside the facade; they are loaded when a forecast, a picture or a report is asked for.
+FORECASTS, PICTURES, REPORT = "bcmdist.api.forecasts", "bcmdist.api.pictures.pictures", "bcmdist.api.report.report"
 
 
 class Facade(ABC):
@@ -88,7 +87,8 @@ class Facade(ABC):
         """Steps ahead of series by a model of their last L values, from these, (n, L), the newest first, and what else
         is `known` of each step, (n, steps, D - L); `inputs`: how to go on from what is itself predicted, "exact",
         "taylor", "montecarlo" or "naive". See `api.forecasts`."""
-        return forecast(self.predictive, state, steps, known=known, method=method, way=inputs, seed=seed)
+        how = {"known": known, "method": method, "way": inputs, "seed": seed}
+        return import_module(FORECASTS).forecast(self.predictive, state, steps, **how)
 
     @runs
     def plot(

@@ -1,4 +1,4 @@
-"""Importing the facade, and a plain fit with it, load neither pictures nor reports nor models for other packages."""
+"""Importing the facade, and a plain fit, load no pictures, reports, forecasts or models for other packages."""
 
 import subprocess
 import sys
@@ -7,6 +7,7 @@ import pytest
 
 # Loaded when they are first used.
 LATER = (
+    "bcmdist.api.forecasts",
     "bcmdist.api.interop",
     "bcmdist.api.maps",
     "bcmdist.api.mixture",
