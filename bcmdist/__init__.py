@@ -36,7 +36,7 @@ Each imports those before it only. In a folder the file of its name, or its inte
 errors.py, linalg : every error raised on purpose; LAPACK calls by dtype, and the one jitter policy
 storage : bytes written once, on a disk or an object store; the commit log and the ledger made of them
 data : chunk -> partition -> checked rows; knows nothing of Gaussian processes
-testing.py : checks of implementations of the interfaces of all rooms, for tests and for what is registered
+testing : checks of implementations of the interfaces of all rooms, for tests and for what is registered
 runtime : where tasks run: a loop here, or a cluster
 model : what all experts agree on before the first message: kernel, likelihood, mean, units, shared variables
 experts : partition -> message

@@ -15,9 +15,12 @@ from bcmdist.data.sources.delivery import Delivery
 from bcmdist.data.sources.listed import Listed
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.residual import RESIDUALS, Diagonal, Variances
-from bcmdist.model.kernels import KERNELS, SquaredExponential, squared_distance
+from bcmdist.learning.basis_inputs import BasisInputs
+from bcmdist.learning.experts import EXPERTS
+from bcmdist.model.kernels import KERNELS, SquaredExponential, parse_kernel, squared_distance
 from bcmdist.model.likelihoods import LIKELIHOODS, Poisson, StudentT
-from bcmdist.model.shared.weights import Basis
+from bcmdist.model.mean import Mean
+from bcmdist.model.shared.weights import BASES, Basis, Weights, register_basis
 from bcmdist.prediction.fitted import Fitted
 from bcmdist.prediction.predictors import PREDICTORS
 from bcmdist.runtime.serial import SerialRuntime
@@ -25,6 +28,7 @@ from bcmdist.testing import (
     check_basis,
     check_kernel,
     check_likelihood,
+    check_method,
     check_predictor,
     check_runtime,
     check_source,
@@ -224,6 +228,46 @@ def test_a_scale_that_is_none(scale):
         InvalidOption, match="basis powers, scale of the weights: expected a positive number, or one for"
     ):
         check_basis(Powers(np.array([3.0])), scale=scale)
+
+
+# --- Methods ---
+
+
+@pytest.fixture
+def known(rng):
+    X, y = rng.standard_normal((60, 2)), rng.standard_normal((60, 1))
+    kernel = parse_kernel("se", inputs=2)
+    sizes = {"rows": 60, "count": 8, "method": "kmeans", "seed": 0, "low": X.min(axis=0), "high": X.max(axis=0)}
+    return BasisInputs(X, y, np.full(60, 0.1), kernel=kernel, mean=Mean("constant"), residual="", **sizes)
+
+
+@pytest.mark.parametrize("name", ["bcm", "fitc", "sor", "rrgp_star"])
+def test_conformance_of_methods(name, known):
+    check_method(EXPERTS[name], replace(known, residual=EXPERTS[name].residual))
+
+
+@dataclass(frozen=True)
+class BrokenWeights(Weights):
+    def fill(self, X, V):
+        super().fill(X - X.mean(), V)
+
+
+def test_a_broken_method_is_refused_by_name(known, monkeypatch):
+    for table in (EXPERTS, BASES):
+        monkeypatch.setattr(table, "_things", dict(table._things))
+
+    def made(shared):
+        return lambda known: shared(Powers(np.array([3.0])), np.ones(3), known.kernel, known.mean, known.residual)
+
+    one_input = replace(known, sample=known.sample[:, :1], residual="none")
+    powers = bcmdist.register_expert("powers", made(Weights), residual="none")
+    with pytest.raises(InvalidOption, match=r"basis: expected one of .* got 'powers'"):  # nobody could load the model
+        check_method(powers, one_input)
+    register_basis(Powers)
+    check_method(powers, one_input)
+    broken = bcmdist.register_expert("broken", made(BrokenWeights), residual="none")
+    with pytest.raises(InvalidOption, match="expert broken, `design` of a row by itself: expected"):
+        check_method(broken, one_input)
 
 
 # --- Sources, predictors, runtimes ---

@@ -1,0 +1,28 @@
+"""Conformance checks for kernels, likelihoods, bases, residuals, methods, sources, predictors and runtimes.
+
+Each `check_...` evaluates an implementation at a few seeded points, which takes milliseconds, and raises
+`InvalidOption` for the first promise of its interface that does not hold: which implementation, which property, both
+values, and what to correct. `register_kernel`, `register_likelihood` and `register_residual` run them, so that a wrong
+derivative is refused before a model is fitted with it. Run them in the tests of your own package as well:
+
+    from bcmdist.testing import check_kernel
+    check_kernel(Periodic(variance=1.4, lengthscale=[0.7, 1.3], period=2.0))
+"""
+
+from bcmdist.testing.checked import LENIENT_ROUNDING, LENIENT_TOLERANCE
+from bcmdist.testing.model import check_kernel, check_likelihood
+from bcmdist.testing.shared import check_basis, check_method, check_residual
+from bcmdist.testing.sources import check_predictor, check_runtime, check_source
+
+__all__ = [
+    "LENIENT_ROUNDING",
+    "LENIENT_TOLERANCE",
+    "check_basis",
+    "check_kernel",
+    "check_likelihood",
+    "check_method",
+    "check_predictor",
+    "check_residual",
+    "check_runtime",
+    "check_source",
+]

@@ -1,0 +1,127 @@
+"""Conformance of sources, predictors and runtimes: offsets after restarts, rows by themselves, each partition once."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from bcmdist.data.partition import Partition, from_key
+from bcmdist.data.rows import read_all
+from bcmdist.errors import InvalidData
+from bcmdist.testing.checked import SOLVED, Checked, seeded
+
+MOST_READ = 10_000  # deliveries of a source that is checked
+
+
+def check_source(open_source: Callable[[], Any], *, most: int = 2) -> None:
+    """Check what `Source` promises of reads, offsets and acknowledgements; nothing may be added to it meanwhile.
+
+    Parameters
+    ----------
+    open_source : opens the source, which has a few deliveries; called several times, as after restarts
+    most : partitions to ask for at a time
+    """
+    source = open_source()
+    checked = Checked(f"source {source.name}", type(source).__name__)
+    checked.holds(urlsplit(source.name).password is None, "`name`", "a URL without a password", "one with it")
+    found = _read_on(checked, source, None, most)
+    checked.holds(found, "`read(None, most)`", "deliveries", "none", "check it where there are some")
+    keys = [key for one in found for key in _keys(one)]
+    checked.holds(len(set(keys)) == len(keys), "keys of one reading", "different ones", keys)
+    for again in (source, open_source()):
+        remedy = "let what is delivered follow from the offset alone, not from what was read or acknowledged before"
+        for number in (None, 0, len(found) - 1):
+            start = 0 if number is None else number + 1
+            after = None if number is None else found[number].offset
+            rest = sorted(key for one in _read_on(checked, again, after, most) for key in _keys(one))
+            wanted = sorted(key for one in found[start:] for key in _keys(one))
+            checked.holds(rest == wanted, f"`read({after}, {most})` once more", str(wanted), rest, remedy)
+        lags = [again.lag(None), again.lag(found[-1].offset)]
+        fine = lags[0] is None or (lags[0] >= 0 and lags[1] in (None, 0))
+        checked.holds(fine, "`lag` at the start and the end", "None, or at least 0 and then 0", lags)
+        for _ in range(2):  # of a commit whose answer was lost
+            again.ack(found[0].offset, _keys(found[0]))
+    for part, rows in read_all([part for one in found for part in one.parts]):
+        checked.holds(len(rows.X) == part.rows, f"rows of {part.key}", str(part.rows), len(rows.X))
+        ((_, named),) = read_all([from_key(part.key, y=part.data.y)])
+        what = f"rows of the key {part.key}, as `forget` reads them"
+        checked.holds(named.digest == rows.digest, what, "the same", "others")
+    for one in (source, again):
+        one.close()
+
+
+def _keys(delivery):
+    return [part.key for part in delivery.parts] or [delivery.bad[0]]
+
+
+def _read_on(checked, source, after, most):
+    """All deliveries after an offset, each of which travels as JSON, as it does in a commit."""
+    found: list[Any] = []
+    while some := source.read(after, most):
+        found.extend(some)
+        keys = [key for one in some for key in _keys(one)]
+        checked.holds(len(keys) <= most, f"`read(after, {most})`", f"at most {most} partitions", len(keys))
+        checked.holds(len(found) < MOST_READ, "`read`", "an end where nothing is added", f"{len(found)} deliveries")
+        after = json.loads(json.dumps(some[-1].offset, allow_nan=False))
+    return found
+
+
+def check_predictor(predictor: Any, snapshot: Any, X=None) -> None:
+    """Check a `Predictor`: moments of each row by itself, and the same of a snapshot as of its commit.
+
+    Parameters
+    ----------
+    predictor : the class
+    snapshot : of a committed model that it can predict, such as `GBCM.load(...).snapshot`
+    X : scaled inputs (n, D); by default seeded ones
+    """
+    checked = Checked(f"predictor {predictor.__name__}", predictor.__name__)
+    X = seeded(5, snapshot.model.inputs) if X is None else X
+    predictor.refuse(snapshot)
+    need = predictor.memory(snapshot)
+    checked.holds(need.bytes > 0 and need.what and need.remedy, "`memory`", "bytes, what and remedy", need)
+    mean, variance = (made := predictor.of_snapshot(snapshot)).latent(X)
+    checked.holds(len(mean) == len(variance) == len(X), "`latent`", f"{len(X)} rows", len(mean))
+    finite = np.all(np.isfinite(mean)) and np.all(np.asarray(variance) >= 0)
+    checked.holds(finite, "`latent`", "finite means and variances of at least 0", (mean, variance))
+    first, stored = made.latent(X[:1]), predictor.of_commit(snapshot.reference).latent(X)
+    for number, (moment, here) in enumerate({"mean": mean, "variance": variance}.items()):
+        remedy = "let no row depend on others that are predicted with it"
+        checked.equal(f"{moment} of a row by itself", first[number], here[:1], remedy, rtol=SOLVED)
+        checked.equal(f"{moment} of `of_commit`, against `of_snapshot`", stored[number], here, rtol=SOLVED)
+
+
+@dataclass(frozen=True)
+class Totals:
+    """A task: the sums of the columns of X, and the number of rows; it fails for one partition."""
+
+    failing: str = ""
+    """key of the partition whose rows are refused"""
+
+    def __call__(self, part, rows) -> np.ndarray:
+        if part.key == self.failing:
+            raise InvalidData(f"{part.key}: expected an error here, got one")
+        return np.append(rows.X.sum(axis=0), len(rows.X))
+
+
+def check_runtime(runtime: Any, parts: Sequence[Partition]) -> None:
+    """Check a `Runtime`: sums over partitions, each of which is in one outcome, also where one fails.
+
+    Parameters
+    ----------
+    parts : at least two partitions
+    """
+    checked = Checked(f"runtime {type(runtime).__name__}", type(runtime).__name__, rounding=SOLVED)
+    values = {part.key: Totals()(part, rows) for part, rows in read_all(list(parts))}
+    checked.equal("`sum`", runtime.sum(Totals(), parts, label="check"), sum(values.values()))
+    for failing in ("", parts[0].key):
+        outcomes = list(runtime.each([(Totals(failing), list(parts))], label="check"))
+        seen = sorted(part.key for one in outcomes for part in one.parts)
+        checked.holds(seen == sorted(values), "partitions of `each`", f"each of {len(parts)} once", seen)
+        failed = [part.key for one in outcomes if one.error for part in one.parts]
+        checked.holds(failed == [failing] * bool(failing), "errors of `each`", f"one of {failing or 'none'}", failed)
+        wanted = sum(value for key, value in values.items() if key != failing)
+        checked.equal("results of `each`", sum(one.result for one in outcomes if not one.error), wanted)
