@@ -75,6 +75,7 @@ def counts(folder) -> dict[str, int]:
     cells = GBCM.fit(folder / "train.zarr", spatial, model=folder / "spatial")
     return {
         f"score of {NEW_ROWS} rows: Python calls besides numpy": score.calls,
+        f"score of {NEW_ROWS} rows: calls of this package": sum(score.modules.values()),
         f"fit of {ROWS} rows, one predicted: modules": len(fit.modules),
         f"fit of {ROWS} rows, one predicted: moves between modules": fit.moves,
         f"batch of {NEW_ROWS} rows ingested: modules": len(ingest.modules),
