@@ -9,7 +9,7 @@ import threading
 import time
 
 from bcmdist.experts.contributions import Expert
-from bcmdist.prediction.arrivals.tasks import Withheld
+from bcmdist.prediction.errors.arrivals import Withheld
 
 RUNS = "BCMDIST_TEST_RUNS"
 """file that gets the key of each partition whose expert begins"""

@@ -10,7 +10,7 @@ import numpy as np
 from bcmdist.committee.cells import outside_in_words, rows_outside
 from bcmdist.committee.committee import query_advice, query_limits
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.prediction.spread_of import residuals_known, spread_of_snapshot
+from bcmdist.prediction.errors.error_distribution import error_distribution_of, residuals_of
 
 # Share of rows that repeat inputs from which on it is said: fewer say little about the noise of all.
 TOLD_SHARE = 0.05
@@ -116,14 +116,14 @@ def errors(snapshot: Snapshot) -> dict | None:
     facts = snapshot.facts
     if facts.spread is None:
         return None
-    spread = spread_of_snapshot(snapshot, facts.method)
+    spread = error_distribution_of(snapshot, facts.method)
     shape = spread.shape
     return {
         "scale": "constant" if spread.scale is None else "varying",
         "gain": facts.spread["gain"],
         "gain_error": facts.spread["gain_error"],
         "shape": {"weights": list(shape.weights), "scales": list(shape.scales)},
-        "residuals": residuals_known(facts, snapshot.ledger, facts.method).count,
+        "residuals": residuals_of(facts, snapshot.ledger, facts.method).count,
     }
 
 

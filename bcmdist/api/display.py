@@ -4,7 +4,7 @@ from html import escape
 
 from bcmdist.api.info import info
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.prediction.spread_of import residuals_known
+from bcmdist.prediction.errors.error_distribution import residuals_of
 
 STYLE = "font-family: sans-serif; font-size: 0.85em; border-collapse: collapse; margin-top: 0.4em"
 CELL = "text-align: left; padding: 0.1em 0.8em 0.1em 0"
@@ -45,7 +45,7 @@ def covered(snapshot: Snapshot) -> float | None:
 
 
 def _left_out(snapshot):
-    return residuals_known(snapshot.facts, snapshot.ledger, snapshot.facts.method)
+    return residuals_of(snapshot.facts, snapshot.ledger, snapshot.facts.method)
 
 
 def health_html(snapshot: Snapshot) -> str:

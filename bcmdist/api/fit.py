@@ -18,10 +18,10 @@ from bcmdist.data.sources.open import Source
 from bcmdist.learning import first_commit
 from bcmdist.learning.input_methods import EXACT_INPUTS, INPUT_METHODS
 from bcmdist.learning.settings import Settings
-from bcmdist.prediction.arrivals.watch import ArrivalWatch
-from bcmdist.prediction.calibrating import calibrated
+from bcmdist.prediction.errors.arrival_watch import ArrivalWatch
+from bcmdist.prediction.errors.class_probabilities import calibrated
 from bcmdist.prediction.local import arrange
-from bcmdist.prediction.measuring.measure import measured
+from bcmdist.prediction.measuring.measurement import measured
 from bcmdist.runtime.interface import Runtime
 from bcmdist.storage.commits import open_store
 

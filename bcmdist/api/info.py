@@ -11,8 +11,8 @@ from bcmdist.committee.cells import rows_outside
 from bcmdist.committee.ingest.lag_meter import lags
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.model.model import named_parameters
-from bcmdist.prediction.arrivals.drift import told
-from bcmdist.prediction.scoring.surprise import from_facts
+from bcmdist.prediction.errors.drift import told
+from bcmdist.prediction.scoring.excess_loss import from_facts
 from bcmdist.runtime.threads import one_thread
 from bcmdist.storage.heartbeats import heartbeats
 

@@ -10,9 +10,9 @@ from bcmdist.committee.passes import readable_partitions
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.schema import warn
 from bcmdist.errors import BcmdistError
-from bcmdist.prediction.calibrating import calibrated
+from bcmdist.prediction.errors.class_probabilities import calibrated
 from bcmdist.prediction.left_out_rows import sites_repeat
-from bcmdist.prediction.measuring.measure import measured, measured_anew
+from bcmdist.prediction.measuring.measurement import measured, measured_anew
 from bcmdist.runtime.interface import Runtime
 
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from bcmdist.api.relevance import column_names, lengthscales
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.prediction.arrivals.drift import told
-from bcmdist.prediction.scoring.surprise import from_facts
-from bcmdist.prediction.spread_of import residuals_known, spread_of_snapshot
+from bcmdist.prediction.errors.drift import told
+from bcmdist.prediction.errors.error_distribution import error_distribution_of, residuals_of
+from bcmdist.prediction.scoring.excess_loss import from_facts
 from bcmdist.storage.ledger import CLASSES_NOTED, NUMBERS_NOTED
 
 STRETCHES = 100  # of the ledger, of which a curve has a point each: as many as a screen shows
@@ -74,10 +74,10 @@ def calibration(snapshot: Snapshot) -> dict:
 
 def _left_out(snapshot):
     facts = snapshot.facts
-    known = residuals_known(facts, snapshot.ledger, facts.method)
+    known = residuals_of(facts, snapshot.ledger, facts.method)
     if not known.count:
         return None
-    spread = spread_of_snapshot(snapshot, facts.method)
+    spread = error_distribution_of(snapshot, facts.method)
     places, errors, weights = known.together()
     if spread.scale is not None:
         errors = errors / np.sqrt(spread.scale.factor(places))

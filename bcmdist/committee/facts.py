@@ -105,10 +105,11 @@ class Facts:
     cells: Cells = field(default_factory=Cells)
     """empty where partitions are not spatial"""
     calibration: dict[str, Any] | None = None
-    """`bcmdist.prediction.calibration.Calibration`, and the rows heard then, 0 where it is of another committee"""
+    """`bcmdist.prediction.errors.platt_scaling.Calibration`, and the rows absorbed then; 0 rows where it is of another
+    committee"""
     local_calibration: dict[str, Any] | None = None
     recalibration: dict[str, Any] | None = None
-    """`bcmdist.prediction.recalibration.Recalibration` where rows left out gain by it, the rows heard then, 0
+    """`bcmdist.prediction.errors.recalibration.Recalibration` where rows left out gain by it, the rows heard then, 0
     where it is of another committee, and where they were linearised"""
     chunks: str | None = None
     """hash of the blob with the chunks that the survey has read from data without a manifest"""
@@ -137,11 +138,11 @@ class Facts:
     between_partitions: float | None = None
     """share of the variance of targets between partitions"""
     expected: dict[str, Any] | None = None
-    """`bcmdist.prediction.scoring.surprise.Expected`"""
+    """`bcmdist.prediction.scoring.excess_loss.Expected`"""
     noise: str | None = None
     """what was asked of the scale of errors: "constant", "varying" or "auto" """
     spread: dict[str, Any] | None = None
-    """what residuals of rows left out have settled about the scale of errors (`bcmdist.prediction.measuring`)"""
+    """scale of errors, from residuals of rows left out (`bcmdist.prediction.measuring.measurement`)"""
     networks: dict[str, Any] | None = None
     """of networks: the `rows` they were trained on, and of each its `log_evidence` in units of the scaled targets, its
     `noise_variance` and the `evaluations` it took"""

@@ -3,12 +3,12 @@
     settling    errors are normal
     deciding    errors have a shape; and gaps
 
-Both look at the same rows. Errors of measurements have a shape (`bcmdist.prediction.shape`), fitted to those of each
-contender, so that a few rare rows do not choose what is right for all others (on validation rows of cal_housing, kernel
-and mean decided so give NMSE .138 for .158, and .10 nats a row). They may still raise the noise: settled under a shape,
-too, kin40k loses .03 nats a row. Where the domain has gaps, blocks as large as these are left out, too:
-neighbours of a row that is left out alone are as near as ever, and say nothing of what lies across a gap. Errors in
-gaps are of a few blocks only, and one Gaussian: too few to tell a shape.
+Both look at the same rows. Errors of measurements have a shape (`bcmdist.prediction.errors.scale_mixture`), fitted to
+those of each contender, so that a few rare rows do not choose what is right for all others (on validation rows of
+cal_housing, kernel and mean decided so give NMSE .138 for .158, and .10 nats a row). They may still raise the noise:
+settled under a shape, too, kin40k loses .03 nats a row. Where the domain has gaps, blocks as large as these are left
+out, too: neighbours of a row that is left out alone are as near as ever, and say nothing of what lies across a gap.
+Errors in gaps are of a few blocks only, and one Gaussian: too few to tell a shape.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from bcmdist.learning.evidence.local_tasks import BlockLeftOut, LeftOut, normal_
 from bcmdist.learning.left_out.score import Score
 from bcmdist.model.kernels import Kernel, metric
 from bcmdist.model.likelihoods import Likelihood
-from bcmdist.prediction.shape import fit_shape
+from bcmdist.prediction.errors.scale_mixture import fit_shape
 from bcmdist.runtime.interface import Runtime
 from bcmdist.storage.commits import BlobReference
 

@@ -10,13 +10,17 @@ from bcmdist.committee.snapshot import Snapshot
 from bcmdist.model.loading import load_model
 from bcmdist.model.model import Model
 from bcmdist.model.shared.belief import Belief
-from bcmdist.prediction.calibration import Probabilities, calibration_from
+from bcmdist.prediction.errors.error_distribution import (
+    AS_THE_MODEL_SAYS,
+    ErrorDistribution,
+    error_distribution_of,
+    load_error_distribution,
+)
+from bcmdist.prediction.errors.platt_scaling import Probabilities, calibration_from
+from bcmdist.prediction.errors.recalibration import recalibrated_from
 from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.latent import predict_latent
 from bcmdist.prediction.limits import MemoryNeed, committee_memory
-from bcmdist.prediction.recalibration import recalibrated_from
-from bcmdist.prediction.spread import AS_THE_MODEL_SAYS, Spread
-from bcmdist.prediction.spread_of import load_spread, spread_of_snapshot
 from bcmdist.storage.commits import Reference
 
 
@@ -27,7 +31,7 @@ class Fitted(Predictor):
     model: Model
     belief: Belief
     calibration: Probabilities | None = None
-    spread: Spread = AS_THE_MODEL_SAYS
+    spread: ErrorDistribution = AS_THE_MODEL_SAYS
 
     @classmethod
     def refuse(cls, snapshot) -> None:
@@ -39,11 +43,13 @@ class Fitted(Predictor):
 
     @classmethod
     def of_snapshot(cls, snapshot) -> "Fitted":
-        return _corrected(fitted_of(snapshot), snapshot.facts, spread_of_snapshot(snapshot, "committee"))
+        return _corrected(fitted_of(snapshot), snapshot.facts, error_distribution_of(snapshot, "committee"))
 
     @classmethod
     def of_commit(cls, reference) -> "Fitted":
-        return _corrected(load_fitted(reference), load_facts(reference), load_spread(reference, "committee"))
+        return _corrected(
+            load_fitted(reference), load_facts(reference), load_error_distribution(reference, "committee")
+        )
 
     def latent(self, X) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of f at scaled inputs X (n, D); see `predict_latent`."""

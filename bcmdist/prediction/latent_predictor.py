@@ -6,8 +6,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from bcmdist.model.model import Model
-from bcmdist.prediction.calibration import Probabilities
-from bcmdist.prediction.spread import AS_THE_MODEL_SAYS, Spread
+from bcmdist.prediction.errors.error_distribution import AS_THE_MODEL_SAYS, ErrorDistribution
+from bcmdist.prediction.errors.platt_scaling import Probabilities
 
 
 class LatentPredictor(ABC):
@@ -17,7 +17,7 @@ class LatentPredictor(ABC):
     calibration: Probabilities | None
     """of classes that have no probabilities of their own, or need to be corrected; None: of the others, or none was
     fitted"""
-    spread: Spread = AS_THE_MODEL_SAYS
+    spread: ErrorDistribution = AS_THE_MODEL_SAYS
     """of errors, where numbers are predicted"""
 
     @abstractmethod

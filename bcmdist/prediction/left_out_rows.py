@@ -22,7 +22,7 @@ from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.shared.belief import Belief
 from bcmdist.model.shared.interface import Shared
 from bcmdist.model.targets import model_rows
-from bcmdist.prediction.calibration import HeldOutRows
+from bcmdist.prediction.errors.platt_scaling import HeldOutRows
 from bcmdist.prediction.fitted import load_fitted
 from bcmdist.prediction.leave_one_out import freed
 from bcmdist.storage.commits import BlobReference, Reference

@@ -16,9 +16,9 @@ from scipy.special import ndtri
 from bcmdist.data.observations import Observations
 from bcmdist.model.likelihoods import OneProcess
 from bcmdist.prediction import averages
+from bcmdist.prediction.errors.quantile_recalibration import Scored, reshaped
+from bcmdist.prediction.errors.scale_mixture import NORMAL, Shape
 from bcmdist.prediction.predictive import Numbers, Predictive
-from bcmdist.prediction.reshaped import Scored, reshaped
-from bcmdist.prediction.shape import NORMAL, Shape
 
 # The interval predictions report.
 LOW, HIGH = 0.025, 0.975

@@ -7,7 +7,7 @@ from typing import cast
 import numpy as np
 
 from bcmdist.model.likelihoods import OneProcess
-from bcmdist.prediction.calibration import uncalibrated
+from bcmdist.prediction.errors.platt_scaling import uncalibrated
 from bcmdist.prediction.finite import finite_latent, refuse_nan
 from bcmdist.prediction.latent import marginal
 from bcmdist.prediction.latent_predictor import Latent, LatentOfRows, LatentPredictor

@@ -61,9 +61,9 @@ class Entry:
     position: int | None = None
     """rows of its source up to its end, where they are numbered and count"""
     arrival: tuple[float, ...] = ()
-    """how well its rows were predicted before it was heard (`bcmdist.prediction.arrivals.drift`)"""
+    """how well its rows were predicted before it was heard (`bcmdist.prediction.errors.drift`)"""
     surprise: tuple[float, ...] = ()
-    """how much worse than expected that was (`bcmdist.prediction.scoring.surprise`)"""
+    """how much worse than expected that was (`bcmdist.prediction.scoring.excess_loss`)"""
     densities: float | None = None
     """densities of targets that its evidence multiplies, where they are counted: `Likelihood.densities`"""
     residuals: ResidualRecord | None = field(default=None, compare=False, repr=False)

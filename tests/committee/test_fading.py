@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from bcmdist.committee.fading import Weighting, chosen_fading
 from bcmdist.errors import InvalidOption
-from bcmdist.prediction.arrivals.drift import arrivals, noted, summary
+from bcmdist.prediction.errors.drift import arrivals, noted, summary
 from bcmdist.prediction.scoring.scores import class_scores
 from bcmdist.storage.ledger import Entry
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bcmdist import GBCM
-from bcmdist.prediction.spread_of import load_spread, spread_of_snapshot
+from bcmdist.prediction.errors.error_distribution import error_distribution_of, load_error_distribution
 from bcmdist.storage.commits import open_store
 from bcmdist.storage.records import FORMAT
 from bcmdist.storage.residual_records import RESIDUAL_ARRAYS
@@ -86,7 +86,10 @@ def test_residuals_of_an_older_model_are_read(golden):
     assert {name: found[name] for name in expected["info"]} == expected["info"]
     assert found["errors"]["residuals"] == 300
     assert found["errors"]["scale"] == "varying"
-    in_task, here = load_spread(gbcm.snapshot.reference, "committee"), spread_of_snapshot(gbcm.snapshot, "committee")
+    in_task, here = (
+        load_error_distribution(gbcm.snapshot.reference, "committee"),
+        error_distribution_of(gbcm.snapshot, "committee"),
+    )
     assert in_task.shape == here.shape
     np.testing.assert_array_equal(*(one.widening(np.eye(2), np.ones(2)) for one in (in_task, here)))
 

@@ -19,8 +19,8 @@ from bcmdist.errors import BcmdistWarning
 from bcmdist.experts.expert import expert_message, zero_message
 from bcmdist.learning import prepare as module
 from bcmdist.model.targets import model_rows
-from bcmdist.prediction.calibration import HeldOutRows, fit_calibration
-from bcmdist.prediction.held_out import HELD_OUT_EVERY, held_out_count, held_out_rows, without_some
+from bcmdist.prediction.errors.held_out import HELD_OUT_EVERY, held_out_count, held_out_rows, without_some
+from bcmdist.prediction.errors.platt_scaling import HeldOutRows, fit_calibration
 from bcmdist.prediction.local.neighbours import load_neighbours
 
 LEARNED_FROM = Settings(kernel="se", query=20, rows_per_expert=200, effort="quick")

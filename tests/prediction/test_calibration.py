@@ -3,7 +3,7 @@ import pytest
 from scipy.special import expit, softmax
 
 from bcmdist import GBCM, Settings
-from bcmdist.prediction.calibration import Calibration, HeldOutRows, fit_calibration, per_class
+from bcmdist.prediction.errors.platt_scaling import Calibration, HeldOutRows, fit_calibration, per_class
 
 N = 4000
 

@@ -13,9 +13,9 @@ from bcmdist.committee import snapshot as snapshots
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
 from bcmdist.errors import BcmdistWarning, CommitRefused, InvalidOption, ModelDamaged
+from bcmdist.prediction.errors.error_distribution import residuals_of
+from bcmdist.prediction.errors.scale_mixture import NORMAL
 from bcmdist.prediction.predictors import PREDICTORS
-from bcmdist.prediction.shape import NORMAL
-from bcmdist.prediction.spread_of import residuals_known
 from bcmdist.storage import commits, segments
 
 GIVEN = Settings(
@@ -128,11 +128,11 @@ def test_what_is_forgotten_is_not_told(odd, tmp_path):
     after = gbcm.forget(sorted(gone))
     kept = tuple(entry for entry in gbcm.ledger if entry.key not in gone)
     assert all(entry.residuals for entry in after.ledger)
-    before, left = (residuals_known(gbcm.snapshot.facts, ledger, "committee") for ledger in (gbcm.ledger, kept))
-    now = residuals_known(after.snapshot.facts, after.ledger, "committee")
+    before, left = (residuals_of(gbcm.snapshot.facts, ledger, "committee") for ledger in (gbcm.ledger, kept))
+    now = residuals_of(after.snapshot.facts, after.ledger, "committee")
     np.testing.assert_array_equal(now.together()[1], left.together()[1])
     gone_counts = before.histogram().counts - now.histogram().counts
-    forgotten = residuals_known(gbcm.snapshot.facts, [e for e in gbcm.ledger if e.key in gone], "committee")
+    forgotten = residuals_of(gbcm.snapshot.facts, [e for e in gbcm.ledger if e.key in gone], "committee")
     np.testing.assert_allclose(gone_counts, forgotten.histogram().counts, atol=1e-10)
     assert spread(after).shape != spread(gbcm).shape
 
@@ -147,16 +147,16 @@ def test_residuals_of_a_merged_committee(odd, tmp_path):
     fit = GBCM.prepare(path, GIVEN, model=tmp_path / "fit").absorb(parts)
     one, two = one.absorb(parts[:5]), two.absorb(parts[5:])
     anew = one.merge(two, tmp_path / "anew")
-    expected = residuals_known(fit.snapshot.facts, fit.ledger, "committee").together()[1]
-    found = residuals_known(anew.snapshot.facts, anew.ledger, "committee").together()[1]
+    expected = residuals_of(fit.snapshot.facts, fit.ledger, "committee").together()[1]
+    found = residuals_of(anew.snapshot.facts, anew.ledger, "committee").together()[1]
     np.testing.assert_allclose(found, expected, atol=1e-5)  # as they are rounded
     shutil.rmtree(path)
     with pytest.warns(BcmdistWarning, match="none of 1500 rows can be read"):
         both = one.merge(two, tmp_path / "both")
-    joined = residuals_known(both.snapshot.facts, both.ledger, "committee")
+    joined = residuals_of(both.snapshot.facts, both.ledger, "committee")
     ledger = one.ledger + two.ledger
     np.testing.assert_array_equal(
-        joined.together()[1], residuals_known(both.snapshot.facts, ledger, "committee").together()[1]
+        joined.together()[1], residuals_of(both.snapshot.facts, ledger, "committee").together()[1]
     )
     assert joined.count == sum(len(entry.residuals) for entry in ledger) == 1500
 
@@ -165,7 +165,7 @@ def test_residuals_of_a_merged_committee(odd, tmp_path):
 def test_arrivals_tell_before_they_are_heard(odd, tmp_path, make_data):
     path, X, y = odd
     gbcm = GBCM.fit(path, GIVEN, model=tmp_path / "model")
-    known = residuals_known(gbcm.snapshot.facts, gbcm.ledger, "committee").count
+    known = residuals_of(gbcm.snapshot.facts, gbcm.ledger, "committee").count
     later, _ = gbcm.ingest(gbcm.source(make_data("later.zarr", rows_per_chunk=100, X=X[:400], y=y[:400])))
     arrived = [entry for entry in later.ledger if "later" in entry.key]
     assert {len(entry.residuals) for entry in arrived} == {16}
@@ -174,7 +174,7 @@ def test_arrivals_tell_before_they_are_heard(odd, tmp_path, make_data):
     first = min(arrived, key=lambda entry: int(entry.key.split("[")[-1].split(":")[0]))
     gaps = np.abs(np.subtract.outer(first.residuals.committee, own)).min(axis=1)
     assert gaps.max() < 1e-6  # as they are rounded
-    assert residuals_known(later.snapshot.facts, later.ledger, "committee").count == known + 16 * len(arrived)
+    assert residuals_of(later.snapshot.facts, later.ledger, "committee").count == known + 16 * len(arrived)
 
 
 @pytest.mark.slow
@@ -194,7 +194,7 @@ def test_a_stream_is_read_once(make_data, rng, tmp_path, monkeypatch):
     X, y = spread_out(rng, 500)
     path = make_data(rows_per_chunk=50, X=X, y=y)
     gbcm = GBCM.prepare(path, replace(GIVEN, rows_per_expert=50), model=tmp_path / "model")
-    monkeypatch.setattr("bcmdist.prediction.measuring.measure._left_out", None)
+    monkeypatch.setattr("bcmdist.prediction.measuring.measurement._left_out", None)
     gbcm, report = gbcm.ingest(gbcm.source(path))
     assert (gbcm.commit, report.rows) == (2, 500)
     assert spread(gbcm).shape == NORMAL
@@ -280,7 +280,7 @@ def test_merged_models_tell_nothing_of_local_errors(odd, make_data, rng, tmp_pat
     assert not any(entry.residuals.local is not None for entry in both.ledger if entry.residuals)
     assert both.facts["method"] == "committee"
     assert both.facts["spread"]["rows"] == both.committee.total.rows  # measured anew, of the committee
-    assert residuals_known(both.snapshot.facts, both.ledger, "committee").count >= 250
+    assert residuals_of(both.snapshot.facts, both.ledger, "committee").count >= 250
     assert np.isfinite(both.predict(X[:5])["lower95"]).all()
 
 

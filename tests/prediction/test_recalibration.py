@@ -6,8 +6,8 @@ from scipy.special import expit
 
 from bcmdist import GBCM, Settings
 from bcmdist.model.likelihoods import make_likelihood
-from bcmdist.prediction.calibration import HeldOutRows
-from bcmdist.prediction.recalibration import Recalibration, fit_recalibration
+from bcmdist.prediction.errors.platt_scaling import HeldOutRows
+from bcmdist.prediction.errors.recalibration import Recalibration, fit_recalibration
 
 BERNOULLI = make_likelihood("bernoulli")
 N = 2000

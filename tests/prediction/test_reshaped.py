@@ -18,10 +18,10 @@ from bcmdist.model.likelihoods import (
     StudentT,
     Weibull,
 )
-from bcmdist.prediction.noting import noted_errors
+from bcmdist.prediction.errors.scale_mixture import NORMAL, Shape
+from bcmdist.prediction.errors.standardised_residuals import standardised_residuals
 from bcmdist.prediction.observation import observe, predictive
 from bcmdist.prediction.scoring.pit import pit_ranges
-from bcmdist.prediction.shape import NORMAL, Shape
 
 HEAVY = Shape((0.7, 0.3), (0.6, 1.8))
 FACTOR = np.array([0.5, 1.0, 3.0])
@@ -230,6 +230,6 @@ def test_limits_hold_what_they_say_where_errors_are_far_larger_than_the_model_sa
 
 def test_rows_that_cannot_vary_have_no_errors(rng):
     obs = Observations(np.zeros(4), np.ones(4), np.ones(4), np.array([0.0, 5.0, 0.0, 3.0]), np.ones(4))
-    places, z = noted_errors(Binomial(), np.arange(8.0).reshape(4, 2), np.zeros(4), np.full(4, 0.3), obs, rng)
+    places, z = standardised_residuals(Binomial(), np.arange(8.0).reshape(4, 2), np.zeros(4), np.full(4, 0.3), obs, rng)
     assert len(z) == 2
     np.testing.assert_array_equal(np.reshape(places, (2, 3))[:, 0], [2.0, 6.0])

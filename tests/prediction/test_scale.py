@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from bcmdist.prediction.scale import LOG_VARIANCE, fit_scale, log_squares, places_of, settle_process
-from bcmdist.prediction.spread import Residuals, gain_of, spread_of
+from bcmdist.prediction.errors.error_distribution import Residuals, fit_error_distribution, gain_of
+from bcmdist.prediction.errors.heteroscedasticity import LOG_VARIANCE, fit_scale, log_squares, places_of, settle_process
 
 UNITS = [np.full(2, np.sqrt(2.0)), np.array([0.5, 2.0])]
 
@@ -33,7 +33,7 @@ def test_a_scale_that_varies_is_found(rng):
     places, z, _ = known.together()
     process = settle_process(places, z, UNITS)
     assert gain_of(known, process).decisive
-    spread = spread_of(known, process)
+    spread = fit_error_distribution(known, process)
     X = rng.uniform(-1.8, 1.8, (500, 2))
     found = np.sqrt(spread.widening(X, np.full(500, 0.2)))
     np.testing.assert_allclose(np.log(found / growing(X)), np.log(found / growing(X)).mean(), atol=0.35)
@@ -70,6 +70,6 @@ def test_residuals_add_and_fade(rng):
     places, z, _ = known.together()
     process = settle_process(places, z, UNITS)
     twice = Residuals(known.places * 2, known.errors * 2, [0.5] * 8, [0] * 8)
-    once, halves = spread_of(known, process), spread_of(twice, process)
+    once, halves = fit_error_distribution(known, process), fit_error_distribution(twice, process)
     np.testing.assert_allclose(halves.scale.mean, once.scale.mean, atol=1e-10)
     np.testing.assert_allclose(halves.scale.factor(places), once.scale.factor(places), rtol=1e-10)

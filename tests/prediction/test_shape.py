@@ -5,7 +5,7 @@ import pytest
 import scoringrules
 from scipy.integrate import quad
 
-from bcmdist.prediction.shape import LARGEST, NARROWEST, NORMAL, Histogram, Shape, fit_shape, histogram
+from bcmdist.prediction.errors.scale_mixture import LARGEST, NARROWEST, NORMAL, Histogram, Shape, fit_shape, histogram
 
 HEAVY = Shape((0.7, 0.3), (0.5, 1.7))
 

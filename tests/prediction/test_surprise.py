@@ -17,11 +17,11 @@ from bcmdist.committee.passes import absorbed_partitions
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import BcmdistWarning
 from bcmdist.experts.contributions import Expert
-from bcmdist.prediction.arrivals.drift import told
-from bcmdist.prediction.arrivals.tasks import Withheld
-from bcmdist.prediction.scoring import surprise
+from bcmdist.prediction.errors.arrivals import Withheld
+from bcmdist.prediction.errors.drift import told
+from bcmdist.prediction.scoring import excess_loss
+from bcmdist.prediction.scoring.excess_loss import Change, Expected, changes, expected, of_classes, of_numbers
 from bcmdist.prediction.scoring.pit import Places
-from bcmdist.prediction.scoring.surprise import Change, Expected, changes, expected, of_classes, of_numbers
 from bcmdist.storage.ledger import Entry
 
 ROWS = 50
@@ -81,7 +81,7 @@ def test_surprise_of_numbers_is_that_of_their_normal_score():
     assert everything == pytest.approx(0.0, abs=1e-3)  # scores end at 4
     for level in (0.0, 1.0):  # further away than a double can tell
         edge = np.full(1, level)
-        assert of_numbers(Places(edge, edge, np.ones(1, dtype=bool)))[0] == 0.5 * (surprise.LARGEST_Z**2 - 1)
+        assert of_numbers(Places(edge, edge, np.ones(1, dtype=bool)))[0] == 0.5 * (excess_loss.LARGEST_Z**2 - 1)
 
 
 def test_changes_add_up_and_end():
@@ -102,15 +102,15 @@ def test_few_partitions_expect_little():
     assert many.dispersion < few.dispersion < 1.0
     assert few.figures == (-1.0, 0.95, 0.5)
     assert few.standardised([(0.3, 0.01)])[0] < many.standardised([(0.3, 0.01)])[0]
-    assert surprise.SLACK < many.slack < few.slack == surprise.SLACK + 1.0
-    assert expected([[((), ())]]) == surprise.UNKNOWN
+    assert excess_loss.SLACK < many.slack < few.slack == excess_loss.SLACK + 1.0
+    assert expected([[((), ())]]) == excess_loss.UNKNOWN
 
 
 def scored(rng, rows=50):
     """What is noted of some rows of a model that is right."""
     u = rng.uniform(size=rows)
-    scores = surprise.totals(of_numbers(Places(u, u, np.ones(rows, dtype=bool)))) | {"rows": rows}
-    return surprise.noted(scores)
+    scores = excess_loss.totals(of_numbers(Places(u, u, np.ones(rows, dtype=bool)))) | {"rows": rows}
+    return excess_loss.noted(scores)
 
 
 @pytest.mark.slow
@@ -174,7 +174,7 @@ def test_what_is_expected_comes_as_expected_from_the_first_arrival_on(fitted, tm
     first, _ = fitted.ingest(fitted.source(new), IngestOptions(max_partitions=1))
     told = first.info()["drift"]
     assert (told["arrivals"], told["verdict"], told["worse"], told["since"]) == (1, "as expected", False, None)
-    assert told["expected"]["partitions"] == surprise.WITHHELD
+    assert told["expected"]["partitions"] == excess_loss.WITHHELD
     assert 0.9 < told["expected"]["coverage95"] < 1.0
     assert np.isnan(told["log_score_change"])
     every, _ = first.ingest(first.source(new), ONE_EACH)  # a warning would be an error
@@ -270,8 +270,8 @@ def test_ingest_prints_the_verdict(fitted, tmp_path, rng):
 
 def test_facts_of_a_commit_say_what_is_expected():
     known = Expected(3, 0.1, 1.2, 12, (-1.0, 0.9, 0.5))
-    assert surprise.from_facts(json.loads(json.dumps(vars(known)))) == known
-    assert surprise.from_facts(None) is None
+    assert excess_loss.from_facts(json.loads(json.dumps(vars(known)))) == known
+    assert excess_loss.from_facts(None) is None
 
 
 MANY_WITHHELD = Expected(16, 0.0, 1.0, 64, (-1.0, 0.95, 0.5))
@@ -330,12 +330,12 @@ def test_less_than_one_sequence_in_a_hundred_has_a_partition_far_worse_alone(rng
     samples = withheld * min(4, withheld)
     size = (300, samples + 100, rows)
     y = rng.standard_t(freedom, size) * np.sqrt(1 - 2 / freedom) if freedom else rng.standard_normal(size)
-    found = (0.5 * (y.clip(-surprise.LARGEST_Z, surprise.LARGEST_Z) ** 2 - 1)).mean(axis=-1)
+    found = (0.5 * (y.clip(-excess_loss.LARGEST_Z, excess_loss.LARGEST_Z) ** 2 - 1)).mean(axis=-1)
     far = 0
     for row in found:
         noted = [(s, 0.5 / rows) for s in row]
         base = expected([[((0.0,), noted[k]) for k in some] for some in np.split(np.arange(samples), withheld)])
-        far += bool(surprise.alone(base, base.standardised(noted[samples:]), []))
+        far += bool(excess_loss.alone(base, base.standardised(noted[samples:]), []))
     assert far <= 3
 
 
@@ -370,13 +370,13 @@ def test_one_error_of_a_sure_model_is_not_far_worse_alone():
     surprises, variance = of_classes(np.array([[0.999, 0.001]] * 2), np.array([0, 1]))
     right, wrong = ((s, variance[0] / 10) for s in (surprises[0], (9 * surprises[0] + surprises[1]) / 10))
     base = expected([[((-0.001, 1.0), right)] * 4] * 16)
-    assert surprise.alone(base, base.standardised([right, wrong, right]), []) == []
+    assert excess_loss.alone(base, base.standardised([right, wrong, right]), []) == []
 
 
 @pytest.mark.slow
 def test_one_partition_withheld_expects_no_less_than_the_model_says_of_itself(tmp_path, rng):
     low = expected([[((0.0,), (-0.48, 0.01))]])
-    assert (low.partitions, low.surprise, low.dispersion) == (1, 0.0, surprise.UNKNOWN_DISPERSION)
+    assert (low.partitions, low.surprise, low.dispersion) == (1, 0.0, excess_loss.UNKNOWN_DISPERSION)
     assert expected([[((0.0,), (0.3, 0.01))]]).surprise == 0.3
     gbcm = GBCM.fit(stored(tmp_path / "train.zarr", some_rows(rng, 1)), GIVEN, model=tmp_path / "model")
     after, _ = gbcm.ingest(gbcm.source(stored(tmp_path / "new.zarr", some_rows(rng, 20))))  # no warning

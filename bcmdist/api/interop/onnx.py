@@ -18,10 +18,10 @@ from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.observations import unweighted
 from bcmdist.errors import DataExists, InvalidOption
 from bcmdist.model.shared.query import Query
+from bcmdist.prediction.errors.heteroscedasticity import FINITE, LARGEST_LOG, Scale
 from bcmdist.prediction.fitted import Fitted
 from bcmdist.prediction.observation import HIGH, LOW
 from bcmdist.prediction.predictors import chosen_method
-from bcmdist.prediction.scale import FINITE, LARGEST_LOG, Scale
 from bcmdist.runtime.threads import one_thread
 
 COMMITTEE = "committee"
@@ -110,7 +110,7 @@ def _latent(fitted: Fitted, X: Value) -> tuple[Value, Value]:
 
 
 def _widening(scale: Scale, X: Value, said: Value) -> Value:
-    """By which variances of observations are multiplied, (n,); see `bcmdist.prediction.scale`."""
+    """By which variances of observations are multiplied, (n,); see `bcmdist.prediction.errors.heteroscedasticity`."""
     places = X.beside(said.clip(*FINITE).log().columns())
     B, _ = design(scale.shared, places)
     return (B @ scale.mean - scale.level).clip(-LARGEST_LOG, LARGEST_LOG).exp()

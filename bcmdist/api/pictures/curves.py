@@ -67,7 +67,7 @@ def drift(table) -> Any:
 
     Parameters
     ----------
-    table : (n, 2 or 3), what was noted of them (`bcmdist.prediction.arrivals.drift.arrivals`)
+    table : (n, 2 or 3), what was noted of them (`bcmdist.prediction.errors.drift.arrivals`)
     """
     title = f"{len(table):,} partitions that arrived, each predicted before it was heard"
     figure, (left, right) = paper.sheet(title, width=9.0, height=3.8, ncols=2)

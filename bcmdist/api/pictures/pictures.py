@@ -12,8 +12,8 @@ from bcmdist.api.pictures import commits, inputs, paper, residuals, scores
 from bcmdist.api.pictures.curves import drift
 from bcmdist.api.pictures.subject import Subject
 from bcmdist.errors import InvalidOption
-from bcmdist.prediction.arrivals.drift import arrivals
 from bcmdist.prediction.datasets import judged, open_scored_rows
+from bcmdist.prediction.errors.drift import arrivals
 from bcmdist.runtime.interface import Runtime
 from bcmdist.runtime.threads import one_thread
 

@@ -21,13 +21,13 @@ from bcmdist.learning.query_selection import KMEANS_ITERATIONS
 from bcmdist.learning.search import AUTO_KERNELS, EFFORTS, MEAN_STEPS, START_LENGTHSCALES
 from bcmdist.learning.settings import Settings
 from bcmdist.model.likelihoods import Likelihood
-from bcmdist.prediction import scale
-from bcmdist.prediction.calibrating import CALIBRATION_ROWS
-from bcmdist.prediction.held_out import HELD_OUT_EVERY
+from bcmdist.prediction.errors import heteroscedasticity
+from bcmdist.prediction.errors.class_probabilities import CALIBRATION_ROWS
+from bcmdist.prediction.errors.error_distribution import LEAST
+from bcmdist.prediction.errors.held_out import HELD_OUT_EVERY
 from bcmdist.prediction.local.arrange import CALIBRATED_PARTITIONS, MEASURED_PARTITIONS
 from bcmdist.prediction.local.halos import CANDIDATE_ROWS, sizes_for
-from bcmdist.prediction.measuring import measure
-from bcmdist.prediction.spread import LEAST
+from bcmdist.prediction.measuring import measurement
 from bcmdist.runtime.memory import FLOAT
 
 # Evaluations for each step that a search may take, with one lengthscale and from there on: of measurements as of
@@ -35,7 +35,7 @@ from bcmdist.runtime.memory import FLOAT
 EVALUATIONS = {True: (1.1, 0.7), False: (0.9, 0.4)}
 # Times that judges look at rows left out of many neighbourhoods; further passes, where they go on until they stop; and
 # evaluations that settle the process of a varying scale, in two climbs.
-JUDGEMENTS, PASSES, PROCESS_EVALUATIONS = 27, 6, 4 * scale.STEPS
+JUDGEMENTS, PASSES, PROCESS_EVALUATIONS = 27, 6, 4 * heteroscedasticity.STEPS
 
 
 @dataclass(frozen=True)
@@ -245,17 +245,17 @@ def _halos(case) -> Iterator[Step]:
 
 
 def _errors(case) -> Iterator[Step]:
-    n, k = case.expert_rows, measure.ROWS / min(measure.PARTITIONS, case.parts)
-    told, parts = min(measure.ROWS, case.rows), min(measure.PARTITIONS, case.parts)
+    n, k = case.expert_rows, measurement.ROWS / min(measurement.PARTITIONS, case.parts)
+    told, parts = min(measurement.ROWS, case.rows), min(measurement.PARTITIONS, case.parts)
     if case.spatial:
-        told = float(np.clip(measure.LOCAL_SHARE * case.rows, *measure.LOCAL_ROWS))
+        told = float(np.clip(measurement.LOCAL_SHARE * case.rows, *measurement.LOCAL_ROWS))
         cells, parts = told / case.core, min(case.parts, round(told / case.core))
         near = cells / parts * _local(case, case.core)
         yield Step("errors", parts, near, case.around, read=min(CANDIDATE_ROWS, case.rows))
-        k, parts = told / parts, -(-parts // measure.COMMITTEE_EVERY)
+        k, parts = told / parts, -(-parts // measurement.COMMITTEE_EVERY)
     one = work.left_out_of_committee(n, min(k, n), case.query, exact=case.likelihood.exact)
     yield Step("errors", parts, one, n, read=case.apart)
     if case.settings.noise != "constant":
-        blocks = min(scale.BLOCKS, told / scale.BLOCK)
-        climbs = PROCESS_EVALUATIONS * blocks * work.evidence(scale.BLOCK, exact=True)
-        yield Step("errors", 1, climbs, scale.BLOCK, alone=True)
+        blocks = min(heteroscedasticity.BLOCKS, told / heteroscedasticity.BLOCK)
+        climbs = PROCESS_EVALUATIONS * blocks * work.evidence(heteroscedasticity.BLOCK, exact=True)
+        yield Step("errors", 1, climbs, heteroscedasticity.BLOCK, alone=True)

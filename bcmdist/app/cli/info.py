@@ -41,7 +41,7 @@ def info(model, commit, history, ledger, p_eff_data, calibration, picture, as_js
     from bcmdist.api.gbcm import GBCM  # quick start
     from bcmdist.api.mixture import refuse_mixture
     from bcmdist.api.pictures import curves, paper
-    from bcmdist.prediction.arrivals import drift
+    from bcmdist.prediction.errors import drift
 
     if commit is not None or history or ledger or p_eff_data or calibration or picture:
         refuse_mixture(model, "look into")

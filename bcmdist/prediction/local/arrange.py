@@ -27,7 +27,7 @@ from bcmdist.data.reorder.reorder import reorder
 from bcmdist.data.writing import ROWS_PER_CHUNK
 from bcmdist.errors import DataChanged, InvalidData
 from bcmdist.model.kernels import metric
-from bcmdist.prediction.calibration import fit_calibration
+from bcmdist.prediction.errors.platt_scaling import fit_calibration
 from bcmdist.prediction.limits import local_memory, refuse_large_prediction
 from bcmdist.prediction.local.cell_tasks import CellRouter, Centroids, CloseLook, Halo, LeftOutRows, mean_and_error
 from bcmdist.prediction.local.halos import load_arrangement

@@ -12,7 +12,7 @@ from bcmdist.errors import LaplaceNotConverged, NotPositiveDefinite
 from bcmdist.model.kernels import metric
 from bcmdist.model.loading import load_model
 from bcmdist.model.targets import model_observations
-from bcmdist.prediction.calibration import HeldOutRows
+from bcmdist.prediction.errors.platt_scaling import HeldOutRows
 from bcmdist.prediction.leave_one_out import left_out
 from bcmdist.prediction.local.halos import CANDIDATE_ROWS, load_arrangement, nearest_rows
 from bcmdist.prediction.local.neighbours import load_neighbours

@@ -17,7 +17,8 @@ from bcmdist.model.kernels import metric, squared_distance
 from bcmdist.model.model import Model
 from bcmdist.model.shared.belief import Belief
 from bcmdist.model.targets import model_observations
-from bcmdist.prediction.calibration import Probabilities, calibration_from
+from bcmdist.prediction.errors.error_distribution import ErrorDistribution, load_error_distribution
+from bcmdist.prediction.errors.platt_scaling import Probabilities, calibration_from
 from bcmdist.prediction.fitted import load_fitted
 from bcmdist.prediction.interface import Predictor
 from bcmdist.prediction.latent import predict_latent
@@ -27,8 +28,6 @@ from bcmdist.prediction.local.expert import LocalExpert, local_expert, predict_l
 from bcmdist.prediction.local.halos import Arrangement, load_arrangement
 from bcmdist.prediction.local.query_sufficiency import query_losses
 from bcmdist.prediction.local.soundness import check_halo, check_halos
-from bcmdist.prediction.spread import Spread
-from bcmdist.prediction.spread_of import load_spread
 from bcmdist.runtime.memory import LOCAL_BYTES
 from bcmdist.storage.cache import get_or_make, least_recently_used
 from bcmdist.storage.commits import BlobReference, ModelStore, Reference, open_store
@@ -195,7 +194,7 @@ class LocallyFitted(Predictor):
     model: Model
     calibration: Probabilities | None
     neighbours: Neighbours
-    spread: Spread
+    spread: ErrorDistribution
 
     @classmethod
     def refuse(cls, snapshot) -> None:
@@ -222,7 +221,7 @@ class LocallyFitted(Predictor):
     @classmethod
     def of_commit(cls, reference) -> "LocallyFitted":
         calibration = calibration_from(load_facts(reference).local_calibration)
-        spread = load_spread(reference, "local")
+        spread = load_error_distribution(reference, "local")
         return cls(load_fitted(reference).model, calibration, load_neighbours(reference), spread)
 
     def latent(self, X) -> tuple[np.ndarray, np.ndarray]:

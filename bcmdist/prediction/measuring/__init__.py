@@ -1,1 +1,1 @@
-"""What rows that are left out say of the errors of a fit."""
+"""Leave-one-out residuals measured at the end of a fit, for the error distribution."""

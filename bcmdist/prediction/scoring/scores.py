@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scoringrules import interval_score
 
-from bcmdist.prediction.scoring import pit, surprise
+from bcmdist.prediction.scoring import excess_loss, pit
 from bcmdist.prediction.scoring.ranking import comparable, ranked
 from bcmdist.prediction.scoring.ranking import concordance_pairs as concordance_pairs
 
@@ -82,7 +82,7 @@ def _interval_total(y, prediction):
 
 def _place_totals(where):
     covered = np.array([pit.covered(where, level).sum() for level in pit.LEVELS])
-    return {"covered": covered, "pit": pit.histogram(where), **surprise.totals(surprise.of_numbers(where))}
+    return {"covered": covered, "pit": pit.histogram(where), **excess_loss.totals(excess_loss.of_numbers(where))}
 
 
 def _coverages(t):
@@ -152,7 +152,7 @@ def class_scores(y, prediction) -> "Scores":
             "bin_probability": np.bincount(calibration, judged, CALIBRATION_BINS),
             "bin_positives": np.bincount(calibration, happened, CALIBRATION_BINS),
             "ranked": ranked(p, number),
-            **surprise.totals(surprise.of_classes(p, number)),
+            **excess_loss.totals(excess_loss.of_classes(p, number)),
         }
     )
 

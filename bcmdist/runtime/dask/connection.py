@@ -41,7 +41,7 @@ LOST_WORKER = "1 day"
 PRELOADED = [
     "distributed",
     "bcmdist.methods",
-    "bcmdist.prediction.arrivals.tasks",
+    "bcmdist.prediction.errors.arrivals",
     "bcmdist.prediction.scored_rows",
     "bcmdist.runtime.dask.connection",
 ]

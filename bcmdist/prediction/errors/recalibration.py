@@ -18,7 +18,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, log_expit, logit
 
 from bcmdist.model.likelihoods import Likelihood
-from bcmdist.prediction.calibration import HeldOutRows
+from bcmdist.prediction.errors.platt_scaling import HeldOutRows
 
 # A correction is taken where rows of the other half gain more than so many standard errors: of what is right already 5
 # in 100 would be corrected at 1, none of 1800 are at 2 (200 to 2000 rows).

@@ -12,11 +12,10 @@ from bcmdist.committee.passes import readable_partitions
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import CommitConflict
 from bcmdist.model.kernels import metric
+from bcmdist.prediction.errors.error_distribution import FADED, LEAST, gain_of, residuals_of
+from bcmdist.prediction.errors.heteroscedasticity import settle_process
 from bcmdist.prediction.left_out_rows import sites_repeat
-from bcmdist.prediction.measuring.tasks import LeaveOut
-from bcmdist.prediction.scale import settle_process
-from bcmdist.prediction.spread import FADED, LEAST, gain_of
-from bcmdist.prediction.spread_of import residuals_known
+from bcmdist.prediction.measuring.left_out_errors import LeaveOut
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import BlobReference
 from bcmdist.storage.ledger import ResidualRecord, named_range
@@ -44,7 +43,7 @@ def measured(snapshot: Snapshot, runtime, *, read=True) -> Snapshot:
         return snapshot
     stages, ledger = StageTimer(), snapshot.ledger
     with stages("errors"):
-        if residuals_known(facts, ledger, facts.method).count < ENOUGH:
+        if residuals_of(facts, ledger, facts.method).count < ENOUGH:
             if not read:
                 return snapshot
             ledger = _left_out(snapshot, runtime)
@@ -120,7 +119,7 @@ def _left_out(snapshot, runtime):
 
 def _error_distribution(snapshot, ledger) -> dict:
     """What the residuals of a ledger say of the scale of errors, as the fact `spread`."""
-    residuals = residuals_known(snapshot.facts, ledger, snapshot.facts.method)
+    residuals = residuals_of(snapshot.facts, ledger, snapshot.facts.method)
     known = {"rows": snapshot.committee.total.rows, "gain": None, "gain_error": None, "process": None}
     if snapshot.facts.noise == "constant" or residuals.count < LEAST:
         return known

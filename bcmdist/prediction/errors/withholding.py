@@ -1,7 +1,7 @@
 """Withholding: partitions that were heard are scored as if they had not been, to compare arrivals with them.
 
 Once for a model, on the way of its first ingestion, beside what arrives; where rows cannot be read any more, without
-them. What is found is a fact of the next commit (`bcmdist.prediction.scoring.surprise.Expected`).
+them. What is found is a fact of the next commit (`bcmdist.prediction.scoring.excess_loss.Expected`).
 """
 
 import contextlib
@@ -14,8 +14,8 @@ from bcmdist.committee.fading import weights
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.partition import Partition, from_key
 from bcmdist.errors import BcmdistError
-from bcmdist.prediction.arrivals.tasks import ArrivalRecords, Withheld
-from bcmdist.prediction.scoring import surprise
+from bcmdist.prediction.errors.arrivals import ArrivalRecords, Withheld
+from bcmdist.prediction.scoring import excess_loss
 from bcmdist.runtime.interface import Outcome
 from bcmdist.storage.commits import BlobReference
 
@@ -24,7 +24,7 @@ class Withholding:
     """What is expected of arrivals, or the way to it."""
 
     def __init__(self, facts: Facts):
-        self.expected = surprise.from_facts(facts.expected)
+        self.expected = excess_loss.from_facts(facts.expected)
         self.asked = self.expected is not None
         self._waiting = set[str]()
         """keys of partitions that are under way"""
@@ -32,7 +32,7 @@ class Withholding:
 
     def work(self, snapshot: Snapshot) -> Iterator[tuple[Withheld, list[Partition]]]:
         """Tasks for the partitions to be withheld, once there are any."""
-        entries = [] if self.asked else surprise.withheld(snapshot.ledger)
+        entries = [] if self.asked else excess_loss.withheld(snapshot.ledger)
         counts = weights(snapshot.facts.fading, entries)
         for entry in entries:
             self.asked = True
@@ -54,7 +54,7 @@ class Withholding:
         noted = outcome.result.by_key if outcome.result else {}
         self._samples += [samples for key, (digest, samples) in noted.items() if digests.get(key) == digest]
         if not self._waiting and self._samples:
-            self.expected = surprise.expected(self._samples)
+            self.expected = excess_loss.expected(self._samples)
 
     def facts(self, known) -> dict[str, Any]:
         """What a commit after one with `known` facts is to say."""

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr, ndtri
 
+from bcmdist.prediction.errors.scale_mixture import NORMAL, Shape
 from bcmdist.prediction.predictive import Numbers, Predictive
-from bcmdist.prediction.shape import NORMAL, Shape
 
 # Normal scores are known to this; beyond, densities differ from those of the model as they do there.
 FARTHEST = 7.0

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from bcmdist.committee.snapshot import Snapshot
-from bcmdist.prediction.arrivals.drift import told
-from bcmdist.prediction.arrivals.tasks import Arrival
-from bcmdist.prediction.arrivals.withholding import Withholding
-from bcmdist.prediction.scoring import surprise
+from bcmdist.prediction.errors.arrivals import Arrival
+from bcmdist.prediction.errors.drift import told
+from bcmdist.prediction.errors.withholding import Withholding
+from bcmdist.prediction.scoring import excess_loss
 from bcmdist.storage.ledger import Entry
 
 
@@ -30,7 +30,7 @@ class ArrivalWatch:
 
     def warning(self, snapshot, before) -> str | None:
         """Once, while arrivals are worse than expected, or where some of those that were heard now have been."""
-        found = None if self._warned else told(snapshot.ledger, surprise.from_facts(snapshot.facts.expected))
+        found = None if self._warned else told(snapshot.ledger, excess_loss.from_facts(snapshot.facts.expected))
         if not found or not (found["worse"] or _is_new(found["last_since"], snapshot, before)):
             return None
         self._warned = True

@@ -1,17 +1,24 @@
-"""How errors are spread: their scale at each input, and their shape, as residuals of rows left out tell both.
+"""The distribution of errors: their scale at each input and their shape, both estimated from leave-one-out residuals.
 
-Residuals are noted in the ledger, with the partition that they are of: what is known follows from the ledger at any
-commit. So they come with what is heard, go with what is forgotten, fade with it and join when committees are merged.
+Residuals belong to entries of the ledger, so that the distribution follows from the ledger at any commit: they are
+added with a partition, removed when it is forgotten, fade with it and join when committees are merged.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
-from bcmdist.prediction.scale import Process, Scale, fit_scale, places_of
-from bcmdist.prediction.shape import NORMAL, Histogram, Shape, decided_by, fit_shape, histogram
+from bcmdist.committee.facts import Facts
+from bcmdist.committee.fading import weights
+from bcmdist.committee.loading import load_facts
+from bcmdist.committee.snapshot import Snapshot
+from bcmdist.prediction.errors.heteroscedasticity import Process, Scale, fit_scale, places_of
+from bcmdist.prediction.errors.scale_mixture import NORMAL, Histogram, Shape, decided_by, fit_shape, histogram
+from bcmdist.storage.commits import Reference, open_store
 from bcmdist.storage.ledger import Entry
+from bcmdist.storage.loading import load_record
 
 # Residuals of which fewer tell too little of tails.
 LEAST = 250
@@ -23,7 +30,7 @@ DECISIVE = 1.0
 
 
 @dataclass(frozen=True)
-class Spread:
+class ErrorDistribution:
     """Of standardised errors: their variance at scaled inputs, and their distribution in units of that."""
 
     shape: Shape = NORMAL
@@ -35,7 +42,7 @@ class Spread:
         return 1.0 if self.scale is None else self.scale.factor(places_of(X, variance))
 
 
-AS_THE_MODEL_SAYS = Spread()
+AS_THE_MODEL_SAYS = ErrorDistribution()
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,7 @@ class Residuals:
     """Standardised residuals of rows left out, by partition."""
 
     places: list[np.ndarray]
-    """(k, D + 1) each; see `bcmdist.prediction.scale`"""
+    """(k, D + 1) each; see `bcmdist.prediction.errors.heteroscedasticity`"""
     errors: list[np.ndarray]
     """(k,) each"""
     weights: list[float]
@@ -68,8 +75,8 @@ class Residuals:
         return histogram(z if divided_by is None else z / np.sqrt(divided_by), half=half, weight=weights)
 
 
-def noted(ledger: Sequence[Entry], weights: Mapping[str, float], method: str) -> Residuals:
-    """Residuals that a ledger notes of the predictions of a method, each entry counted so often by key."""
+def residuals_in(ledger: Sequence[Entry], weights: Mapping[str, float], method: str) -> Residuals:
+    """Residuals of the predictions of a method in a ledger, each entry weighted by key."""
     found = Residuals([], [], [], [])
     for entry in sorted(ledger, key=lambda entry: entry.key):
         record = entry.residuals
@@ -82,14 +89,14 @@ def noted(ledger: Sequence[Entry], weights: Mapping[str, float], method: str) ->
     return found
 
 
-def spread_of(residuals: Residuals, process: Process | None) -> Spread:
-    """What residuals tell; with a scale that varies as a process does, if one is given."""
+def fit_error_distribution(residuals: Residuals, process: Process | None) -> ErrorDistribution:
+    """The distribution of residuals; with a scale that varies as a process does, if one is given."""
     if residuals.count < LEAST:
         return AS_THE_MODEL_SAYS
     if process is None:
-        return Spread(fit_shape(residuals.histogram()))
+        return ErrorDistribution(fit_shape(residuals.histogram()))
     scale, factors = fit_scale(process, *residuals.together())
-    return Spread(fit_shape(residuals.histogram(factors)), scale)
+    return ErrorDistribution(fit_shape(residuals.histogram(factors)), scale)
 
 
 @dataclass(frozen=True)
@@ -113,3 +120,29 @@ def gain_of(residuals: Residuals, process: Process) -> Gain:
     varying = fit_shape(residuals.histogram(factors))
     gains = varying.log_density(z / np.sqrt(factors)) - 0.5 * np.log(factors) - constant.log_density(z)
     return Gain(*decided_by(gains, weights))
+
+
+@lru_cache(maxsize=4)
+def load_error_distribution(reference: Reference, method: str) -> ErrorDistribution:
+    """The error distribution of a commit, on any worker."""
+    ledger = open_store(reference.url).ledger(load_record(reference))
+    return _error_distribution(load_facts(reference), ledger, method)
+
+
+def error_distribution_of(snapshot: Snapshot, method: str) -> ErrorDistribution:
+    """The error distribution of a snapshot in memory, computed once for each commit."""
+    commit, known = snapshot.read.get(("spread", method), (None, None))
+    if commit != snapshot.commit:
+        known = _error_distribution(snapshot.facts, snapshot.ledger, method)
+        snapshot.read[("spread", method)] = snapshot.commit, known
+    return known
+
+
+def residuals_of(facts: Facts, ledger, method: str) -> Residuals:
+    """Residuals in a ledger, each of which counts as its partition does by now."""
+    return residuals_in(ledger, weights(facts.fading, ledger), method)
+
+
+def _error_distribution(facts, ledger, method):
+    process = (facts.spread or {}).get("process") if method == facts.method else None
+    return fit_error_distribution(residuals_of(facts, ledger, method), process and Process.from_json(process))

@@ -1,7 +1,7 @@
 """Probabilities of classes that a committee's rows have confirmed: when they are looked at, and what is kept of it.
 
 Likelihoods without probabilities are calibrated on rows held out. Those of two classes that have some are corrected
-where rows left out gain by it (`bcmdist.prediction.recalibration`).
+where rows left out gain by it (`bcmdist.prediction.errors.recalibration`).
 """
 
 import math
@@ -11,10 +11,10 @@ from bcmdist.committee.passes import readable_partitions
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.errors import CommitConflict
 from bcmdist.model.model import named_parameters
-from bcmdist.prediction.calibration import fit_calibration
-from bcmdist.prediction.held_out import CALIBRATION_ROWS, HeldOut, some_of, without_some
+from bcmdist.prediction.errors.held_out import CALIBRATION_ROWS, HeldOut, some_of, without_some
+from bcmdist.prediction.errors.platt_scaling import fit_calibration
+from bcmdist.prediction.errors.recalibration import fit_recalibration
 from bcmdist.prediction.left_out_rows import LeftOutByCommittee, sites_repeat
-from bcmdist.prediction.recalibration import fit_recalibration
 from bcmdist.storage.commits import BlobReference
 
 RECALIBRATE_SHARE = 0.1  # change of the rows heard after which a calibration is out of date

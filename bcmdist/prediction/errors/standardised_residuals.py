@@ -1,4 +1,4 @@
-"""What a ledger notes of the errors of predictions: standardised, and the places where they were made."""
+"""Standardised residuals of predictions, and the places where they were made."""
 
 from typing import cast
 
@@ -6,16 +6,16 @@ import numpy as np
 
 from bcmdist.data.rows import Rows
 from bcmdist.model.likelihoods import Likelihood, OneProcess
+from bcmdist.prediction.errors.heteroscedasticity import places_of
 from bcmdist.prediction.observation import predictive
 from bcmdist.prediction.predictive import Numbers
-from bcmdist.prediction.scale import places_of
 
 # So that they are the same in whatever order a committee was summed.
 DECIMALS = 6
 SEED_DIGITS = 16
 
 
-def noted_errors(
+def standardised_residuals(
     likelihood: Likelihood, X, mean, variance, obs, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Places (k, D + 1) and errors (k,) of what latent beliefs (n,) at scaled inputs X (n, D) said of observations, but

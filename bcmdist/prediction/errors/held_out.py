@@ -17,7 +17,7 @@ from bcmdist.experts.contributions import Contribution, Expert
 from bcmdist.experts.message import Message
 from bcmdist.model.loading import load_model
 from bcmdist.model.targets import model_observations
-from bcmdist.prediction.calibration import HeldOutRows
+from bcmdist.prediction.errors.platt_scaling import HeldOutRows
 from bcmdist.prediction.latent import predict_latent
 from bcmdist.storage.commits import BlobReference, Reference
 from bcmdist.storage.loading import load_array

@@ -6,12 +6,12 @@ import numpy as np
 
 from bcmdist.experts.loading import load_values
 from bcmdist.model.targets import model_rows
+from bcmdist.prediction.errors.standardised_residuals import seed_of, standardised_residuals
 from bcmdist.prediction.fitted import load_fitted
 from bcmdist.prediction.leave_one_out import left_out, left_out_of_committee
 from bcmdist.prediction.left_out_rows import left_out_rows
 from bcmdist.prediction.local.halos import load_arrangement
 from bcmdist.prediction.local.neighbours import load_neighbours
-from bcmdist.prediction.noting import noted_errors, seed_of
 from bcmdist.storage.commits import BlobReference, Reference
 from bcmdist.storage.ledger import ResidualRecord
 
@@ -50,7 +50,7 @@ class LeaveOut:
         else:
             some = np.sort(generator.permutation(part.rows)[: self.count])
         told = self._by_local(part, X[some], obs[some]) if self.local else self._by_committee(part, X, obs, some)
-        places, errors = noted_errors(likelihood, X[some], *told, obs[some], generator)
+        places, errors = standardised_residuals(likelihood, X[some], *told, obs[some], generator)
         committee, local = (None, errors) if self.local else (errors, None)
         return LeftOutErrors({part.key: ResidualRecord(places, committee, local)})
 

@@ -12,11 +12,11 @@ from bcmdist.committee.loading import load_committee
 from bcmdist.errors import ModelDamaged, ModelNotFound, NotPositiveDefinite
 from bcmdist.experts.contributions import Contribution
 from bcmdist.model.targets import model_observations, model_rows
-from bcmdist.prediction.arrivals.drift import noted
+from bcmdist.prediction.errors.drift import noted
+from bcmdist.prediction.errors.standardised_residuals import seed_of, standardised_residuals
 from bcmdist.prediction.fitted import Fitted, load_fitted
-from bcmdist.prediction.noting import noted_errors, seed_of
 from bcmdist.prediction.scored_rows import score_rows
-from bcmdist.prediction.scoring import surprise
+from bcmdist.prediction.scoring import excess_loss
 from bcmdist.runtime.task import Task
 from bcmdist.storage.commits import Reference
 from bcmdist.storage.ledger import ResidualRecord
@@ -92,7 +92,7 @@ def _errors_of(fitted: Fitted, part, rows, count):
     X, obs = model_rows(fitted.model, part, rows)
     some = _some(np.arange(part.rows), count)
     drawn = np.random.default_rng(seed_of(rows))
-    places, errors = noted_errors(fitted.model.likelihood, X[some], *fitted.latent(X[some]), obs[some], drawn)
+    places, errors = standardised_residuals(fitted.model.likelihood, X[some], *fitted.latent(X[some]), obs[some], drawn)
     return {"residuals": ResidualRecord(places, errors) or None}
 
 
@@ -106,4 +106,4 @@ def _sample_noted(fitted: Fitted, part, rows, among):
     some = _some(among, SCORED_ROWS)
     obs = model_observations(fitted.model, part, rows.obs)
     scores = score_rows(fitted, rows.X[some], obs[some], part.start + some)
-    return noted(scores), surprise.noted(scores.totals)
+    return noted(scores), excess_loss.noted(scores.totals)

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from bcmdist.prediction.scoring import surprise
-from bcmdist.prediction.scoring.surprise import Expected
+from bcmdist.prediction.scoring import excess_loss
+from bcmdist.prediction.scoring.excess_loss import Expected
 from bcmdist.storage.ledger import CLASSES_NOTED, NUMBERS_NOTED, Entry
 
 # The share of arrivals, the newest ones, that are compared with those before, and the least number for it.
@@ -18,7 +18,7 @@ LEAST_COMPARED = 10
 
 NOT_COMPARED = (
     "not known yet: there was nothing to compare these arrivals with; later ones are compared, once a fit or "
-    f"{surprise.WITHHELD} partitions have been heard"
+    f"{excess_loss.WITHHELD} partitions have been heard"
 )
 
 
@@ -50,7 +50,7 @@ def told(entries: Iterable[Entry], known: Expected | None) -> dict[str, Any] | N
     is the sum of their standard deviations above the expected over the root of their number n. As expected are up to
     slack sqrt(n), since what is expected is known to an error that stays (`Expected.slack`), and a few more; nan where
     nothing is known. `expected`, what is noted of arrivals as it was for the partitions that these are compared with
-    (`bcmdist.prediction.scoring.surprise`).
+    (`bcmdist.prediction.scoring.excess_loss`).
     """
     entries = [entry for entry in entries if entry.arrival]
     if not entries:
@@ -60,7 +60,7 @@ def told(entries: Iterable[Entry], known: Expected | None) -> dict[str, Any] | N
     unknown = dict.fromkeys(names, float("nan")) | {"log_score_change": float("nan")}
     recent = dict(zip((f"{name}_recent" for name in names), table[-LEAST_COMPARED:].mean(axis=0).tolist(), strict=True))
     few = {"arrivals": len(entries), "recent": min(len(entries), LEAST_COMPARED)} | unknown | recent
-    return (summary(entries) or few) | _verdict(entries, known or surprise.UNKNOWN, names)
+    return (summary(entries) or few) | _verdict(entries, known or excess_loss.UNKNOWN, names)
 
 
 def _verdict(entries, base: Expected, names) -> dict[str, Any]:
@@ -70,8 +70,8 @@ def _verdict(entries, base: Expected, names) -> dict[str, Any]:
         return {"verdict": NOT_COMPARED} | shown | {"z": float("nan"), "expected": None}
     expected = dict(zip(names, base.figures, strict=False))
     z = base.standardised([entry.surprise for _, entry in judged])
-    changes = surprise.changes(z, base.slack)
-    alone = surprise.alone(base, z, changes)
+    changes = excess_loss.changes(z, base.slack)
+    alone = excess_loss.alone(base, z, changes)
     begun = [*(change.start for change in changes), *alone]
     text, begin = _calm(judged, z, changes, alone)
     begin = max(begin, len(z) - LEAST_COMPARED)
@@ -79,7 +79,7 @@ def _verdict(entries, base: Expected, names) -> dict[str, Any]:
     if changes and changes[-1].stop is None:
         begin = changes[-1].start
         worse = "worse than expected since {}: {}, z = {:.1f}"
-    elif z[-1] > base.slack + surprise.LARGEST_STEP:  # one more like it is a change
+    elif z[-1] > base.slack + excess_loss.LARGEST_STEP:  # one more like it is a change
         begin = len(z) - 1
         far = "far " if begin in alone else ""
         worse = far + "worse than expected in {} alone: {}, z = {:.1f}; one more will tell"

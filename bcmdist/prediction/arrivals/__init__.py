@@ -1,1 +1,0 @@
-"""How well partitions were predicted before they were heard."""

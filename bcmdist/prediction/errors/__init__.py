@@ -1,0 +1,1 @@
+"""How wrong predictions are: error distribution, calibration of probabilities, and drift of what arrives."""
