@@ -75,8 +75,9 @@ class Kernel(ABC):
         """One lengthscale for all inputs: the geometric mean."""
 
     def spectral_density(self, W) -> np.ndarray:
-        """S at the rows of W (n, D), frequencies in waves per unit of the inputs, (n,): the integral of S(w) exp(2 pi i
-        w.r) over all w is the covariance at a distance r.
+        """S at the rows of W (n, D), frequencies in cycles per unit of the inputs, (n,).
+
+        The integral of S(w) exp(2 pi i w.r) over all w is the covariance at a distance r.
 
         Raises
         ------
