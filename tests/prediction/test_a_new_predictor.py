@@ -134,6 +134,11 @@ def test_conformance(fitted):
         check_predictor(PREDICTORS[name], fitted[0].snapshot)
 
 
+def test_conformance_of_local_predictions(wave, tmp_path):
+    gbcm = GBCM.fit(wave[0], replace(SETTINGS, partition="spatial"), model=tmp_path / "cells")
+    check_predictor(PREDICTORS["local"], gbcm.snapshot)
+
+
 def test_it_predicts(fitted):
     gbcm, new, _, _, (mean, variance) = fitted
     for model in (gbcm, GBCM.load(gbcm.url)):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from fourier_problems import make_fourier
 
 from bcmdist import GBCM, Settings, sample_posterior
 from bcmdist.api.plan.plan import plan
@@ -14,11 +15,14 @@ from bcmdist.data.dataset import open_data
 from bcmdist.data.observations import Observations, unweighted
 from bcmdist.data.partition import partitions
 from bcmdist.errors import BcmdistWarning, InvalidData, InvalidOption, MissingExtra, ModelDamaged, ModelsDiffer
+from bcmdist.experts.residual import RESIDUALS
 from bcmdist.methods.fourier import frequency_grid, nufft
 from bcmdist.methods.fourier import shared as features
 from bcmdist.methods.fourier.belief import IterativeBelief
+from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import Bernoulli, Poisson
 from bcmdist.model.soundness import sound_model
+from bcmdist.testing import check_residual
 from oracles import independent_rest, laplace_prediction
 from problems import assert_same_committee, only
 
@@ -30,6 +34,11 @@ WAVES = Settings(
 )
 OF_KERNEL = {name: value for name, value in GIVEN.items() if name.startswith("kernel")}
 CLASSES = replace(WAVES, task="classification", set=OF_KERNEL)
+
+
+def test_conformance(rng):
+    X = rng.uniform(-0.5, 0.5, (7, 2))
+    check_residual(RESIDUALS["waves"], make_fourier(parse_kernel("se", inputs=2), 2, tolerance=0.1), X)
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ from bcmdist.api.plan.plan import plan
 from bcmdist.data.dataset import open_data
 from bcmdist.errors import InvalidOption, ModelsDiffer
 from bcmdist.learning.first_commit import _job
+from bcmdist.methods.networks.shared import Units
+from bcmdist.testing import check_basis
 from oracles import marginalised_network, mixture_of_networks, network_columns
 from problems import assert_refused_as_changed
 
@@ -23,6 +25,10 @@ def one_blas_thread():
     """As workers have: where rounding differs, what is learned does too, within what learning leaves open."""
     with threadpool_limits(1, user_api="blas"):
         yield
+
+
+def test_conformance(rng):
+    check_basis(Units(rng.standard_normal((5, 4))))
 
 
 @pytest.fixture(scope="module")

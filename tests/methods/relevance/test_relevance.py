@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from bcmdist.methods.relevance import learners
+from bcmdist.methods.relevance.against_rest import OneAgainstRest
 from bcmdist.methods.relevance.classes import closed
 from bcmdist.methods.relevance.learners import Problem, State, posterior
 from bcmdist.methods.relevance.lengthscales import pull
@@ -11,6 +12,7 @@ from bcmdist.methods.relevance.radial import Radial
 from bcmdist.methods.relevance.sequential import afresh, changed
 from bcmdist.methods.relevance.sums import Sums, sums_of
 from bcmdist.methods.relevance.updates import UPDATES
+from bcmdist.testing import check_basis, check_likelihood
 from oracles import (
     central_differences,
     relevance_apart,
@@ -20,6 +22,11 @@ from oracles import (
 )
 
 STEPS = {"em": (learners.em_step, False), "mackay": (learners.mackay_step, True)}
+
+
+def test_conformance(rng):
+    check_basis(Radial(rng.standard_normal((5, 3)), np.array([0.7, 1.0, 2.0]), np.arange(5.0)))
+    check_likelihood(OneAgainstRest(3))
 
 
 @pytest.fixture
