@@ -1,7 +1,7 @@
-"""Steps to true inputs, partition by partition, and what rows say of hyper-parameters there (SYSTEMS T23, T24).
+"""Tasks of learning: steps to true inputs of each partition, and the evidence at these (SYSTEMS T23, T24).
 
-In turn: partitions go on from the steps of the round before (`Cleaning`, `Drawing`), and send theirs; given all of
-them, the evidence is the sum over partitions of the mean over versions (`VersionsEvidence`; eq. 4.38).
+Two kinds alternate: partitions update their steps from those of the round before (`MapTask`, `SamplingTask`); given
+the steps of all, the evidence is the sum over partitions of the mean over draws (`InputsEvidence`; eq. 4.38).
 """
 
 import math
@@ -14,9 +14,9 @@ from bcmdist.errors import NotPositiveDefinite
 from bcmdist.experts.evidence import local_evidence
 from bcmdist.learning.evidence.local_tasks import Evidence, normal_density
 from bcmdist.methods.noisy_inputs.expert import NormalErrors
-from bcmdist.methods.noisy_inputs.hmc import STEP, drawn, log_evidence
-from bcmdist.methods.noisy_inputs.map_inputs import climbed
-from bcmdist.methods.noisy_inputs.posterior import Beliefs, Seen
+from bcmdist.methods.noisy_inputs.hmc import STEP, log_evidence, sampled
+from bcmdist.methods.noisy_inputs.map_inputs import maximized
+from bcmdist.methods.noisy_inputs.posterior import NoisyRows, Process
 from bcmdist.model.kernels import Kernel
 from bcmdist.model.likelihoods import Likelihood
 from bcmdist.model.loading import load_scaling
@@ -24,34 +24,34 @@ from bcmdist.model.mean import Mean
 from bcmdist.storage.commits import BlobReference
 from bcmdist.storage.loading import load_array
 
-# Of so many rows of a partition one is left out of cleaning, and predicted from as many draws of its input.
+# One row of so many is left out of the search for inputs, and predicted from so many draws of its input.
 LEFT_OUT, LEFT_OUT_DRAWS = 5, 50
 
 
 @dataclass(frozen=True)
-class Versions:
-    """Steps to true inputs of partitions by key, (K, n, D) in standard deviations; they add."""
+class InputSteps:
+    """Steps to the true inputs of partitions by key, (K, n, D) in standard deviations; disjoint ones add."""
 
-    steps: dict[str, np.ndarray]
+    by_key: dict[str, np.ndarray]
     densities: dict[str, float] = field(default_factory=dict)
-    """log densities of rows that were left out"""
+    """log predictive densities of the rows left out"""
     lengths: dict[str, float] = field(default_factory=dict)
-    """of leapfrog steps, of draws"""
+    """of leapfrog steps, where inputs are sampled"""
 
-    def __add__(self, other: "Versions") -> "Versions":
+    def __add__(self, other: "InputSteps") -> "InputSteps":
         densities, lengths = self.densities | other.densities, self.lengths | other.lengths
-        return Versions(self.steps | other.steps, densities, lengths)
+        return InputSteps(self.by_key | other.by_key, densities, lengths)
 
     @property
     def density(self) -> float:
-        """Of the rows left out of all partitions."""
+        """Log predictive density of the rows left out of all partitions."""
         return math.fsum(self.densities.values())
 
 
 @dataclass(frozen=True)
 class EvidenceByPartition:
-    """Evidences of partitions by key; they add, and in whatever order they came, their total is the same to the bit:
-    chains would tell."""
+    """Evidences of partitions by key; they add, and the total does not depend on the order, to the last bit: Markov
+    chains would amplify a difference."""
 
     by_key: dict[str, Evidence]
 
@@ -67,7 +67,7 @@ class EvidenceByPartition:
 
 @dataclass(frozen=True)
 class InputTrial:
-    """Hyper-parameters on trial, and the steps of all partitions so far."""
+    """Hyper-parameters to evaluate, and the current steps of all partitions."""
 
     scaling: BlobReference
     errors: NormalErrors
@@ -77,43 +77,43 @@ class InputTrial:
     steps: BlobReference
     """(K, N, D)"""
     starts: tuple[tuple[str, int], ...]
-    """where the rows of partitions begin there, by key"""
+    """first row of each partition there, by key"""
 
     @property
-    def beliefs(self) -> Beliefs:
-        return Beliefs(self.kernel, Mean(self.mean), self.likelihood)
+    def process(self) -> Process:
+        return Process(self.kernel, Mean(self.mean), self.likelihood)
 
-    def case(self, part, rows) -> tuple[Seen, np.ndarray]:
+    def rows_and_steps(self, part, rows) -> tuple[NoisyRows, np.ndarray]:
         """The rows of a partition, and their steps (K, n, D)."""
         scaling, start = load_scaling(self.scaling), dict(self.starts)[part.key]
         obs = scaling.observations(rows.obs, self.likelihood.units)
-        seen = Seen(scaling.inputs(rows.X), self.errors.roots(part, rows, scaling), obs)
-        return seen, load_array(self.steps)[:, start : start + part.rows]
+        noisy = NoisyRows(scaling.inputs(rows.X), self.errors.roots(part, rows, scaling), obs)
+        return noisy, load_array(self.steps)[:, start : start + part.rows]
 
 
 @dataclass(frozen=True)
-class Cleaning:
-    """Steps of higher density, and how well rows that are left out are predicted from there."""
+class MapTask:
+    """Steps of higher posterior density, and the predictive density of the rows left out."""
 
     trial: InputTrial
     iterations: int
     seed: int
 
-    def __call__(self, part, rows) -> Versions:
-        beliefs, (seen, (steps,)) = self.trial.beliefs, self.trial.case(part, rows)
+    def __call__(self, part, rows) -> InputSteps:
+        process, (noisy, (steps,)) = self.trial.process, self.trial.rows_and_steps(part, rows)
         kept = kept_rows(part.rows)
         found = np.zeros_like(steps)
         try:
-            found[kept] = climbed(beliefs, seen.some(kept), steps[kept], self.iterations)
-            density = left_out_density(beliefs, seen, found, self.seed)
+            found[kept] = maximized(process, noisy.subset(kept), steps[kept], self.iterations)
+            density = left_out_density(process, noisy, found, self.seed)
         except NotPositiveDefinite:
             density = -np.inf
-        return Versions({part.key: found[None]}, {part.key: density})
+        return InputSteps({part.key: found[None]}, {part.key: density})
 
 
 @dataclass(frozen=True)
-class Drawing:
-    """Draws of steps, from where the last one of the round before has ended."""
+class SamplingTask:
+    """Draws of steps, starting from the last one of the round before."""
 
     trial: InputTrial
     count: int
@@ -123,79 +123,78 @@ class Drawing:
     lengths: tuple[tuple[str, float], ...]
     """of leapfrog steps at the end of the round before, by key"""
 
-    def __call__(self, part, rows) -> Versions:
-        seen, steps = self.trial.case(part, rows)
+    def __call__(self, part, rows) -> InputSteps:
+        noisy, steps = self.trial.rows_and_steps(part, rows)
         seed, length = [*self.seed, part.start], dict(self.lengths).get(part.key, STEP)
         how = {"count": self.count, "burn_in": self.burn_in, "seed": seed, "length": length}
-        found = drawn(self.trial.beliefs, seen, steps[-1], **how)
-        return Versions({part.key: found.steps}, lengths={part.key: found.length})
+        found = sampled(self.trial.process, noisy, steps[-1], **how)
+        return InputSteps({part.key: found.steps}, lengths={part.key: found.length})
 
 
 @dataclass(frozen=True)
-class VersionsEvidence:
-    """Log evidence of a partition on its own, the mean over versions of its inputs; failures as of `LocalEvidence`."""
+class InputsEvidence:
+    """Log evidence of a partition alone, the mean over draws of its inputs; failures as of `LocalEvidence`."""
 
     trial: InputTrial
     left_out: bool
-    """whether rows that cleaning leaves out are left out"""
+    """whether the rows that `MapTask` leaves out are left out"""
 
     def __call__(self, part, rows) -> EvidenceByPartition:
         return EvidenceByPartition({part.key: self._of(part, rows)})
 
     def _of(self, part, rows):
-        seen, steps = self.trial.case(part, rows)
-        beliefs, kept = self.trial.beliefs, kept_rows(part.rows) if self.left_out else np.ones(part.rows, dtype=bool)
-        of_rows = beliefs.kernel, beliefs.mean, beliefs.likelihood
+        noisy, steps = self.trial.rows_and_steps(part, rows)
+        process, kept = self.trial.process, kept_rows(part.rows) if self.left_out else np.ones(part.rows, dtype=bool)
+        of_rows = process.kernel, process.mean, process.likelihood
         try:
-            found = [local_evidence(*of_rows, X[kept], seen.obs[kept]) for X in seen.at(steps)]
+            found = [local_evidence(*of_rows, X[kept], noisy.obs[kept]) for X in noisy.at(steps)]
         except NotPositiveDefinite as error:
-            return Evidence(0.0, np.zeros(len(beliefs.kernel.theta) + 1), 1, f"{part.key}: {error}")
+            return Evidence(0.0, np.zeros(len(process.kernel.theta) + 1), 1, f"{part.key}: {error}")
         values, gradients = zip(*found, strict=True)
         return Evidence(float(np.mean(values)), np.mean(gradients, axis=0), 0)
 
 
 @dataclass(frozen=True)
-class AveragedEvidence:
-    """Log evidence of a partition on its own with inputs averaged over (`log_evidence`), without a gradient."""
+class IntegratedEvidence:
+    """Log evidence of a partition alone, integrated over its inputs (`log_evidence`), without a gradient."""
 
     trial: InputTrial
 
     def __call__(self, part, rows) -> EvidenceByPartition:
-        seen, _ = self.trial.case(part, rows)
-        value = log_evidence(self.trial.beliefs, seen, seed=[self.trial.errors.seed, part.start])
+        noisy, _ = self.trial.rows_and_steps(part, rows)
+        value = log_evidence(self.trial.process, noisy, seed=[self.trial.errors.seed, part.start])
         return EvidenceByPartition({part.key: Evidence(value, np.zeros(0), 0)})
 
 
 def kept_rows(rows: int) -> np.ndarray:
-    """Which rows of a partition cleaning looks at, (n,) of bool."""
+    """Which rows of a partition are not left out, (n,) of bool."""
     return np.arange(rows) % LEFT_OUT != LEFT_OUT // 2
 
 
-def left_out_density(beliefs: Beliefs, seen: Seen, steps, seed: int) -> float:
-    """Sum over the rows left out of log p(y | the other rows at their steps), averaged over where each may have been.
-
-    By draws of N(u, s), which every kernel allows.
-    """
+def left_out_density(process: Process, noisy: NoisyRows, steps, seed: int) -> float:
+    """Sum over left-out rows of log p(y | the other rows at their steps), averaged over draws N(u, s) of its input."""
     kept = kept_rows(len(steps))
-    gone, some = seen.some(~kept), seen.some(kept)
-    if not len(gone.inputs):
+    test, training = noisy.subset(~kept), noisy.subset(kept)
+    if not len(test.inputs):
         return 0.0
-    draws = np.random.default_rng(seed).standard_normal((LEFT_OUT_DRAWS, *gone.inputs.shape))
-    mean, variance = _predicted(beliefs, some.at(steps[kept]), some.obs, gone.at(draws).reshape(-1, steps.shape[1]))
-    error = beliefs.likelihood.targets(gone.obs) - mean.reshape(LEFT_OUT_DRAWS, -1)
-    variance = variance.reshape(LEFT_OUT_DRAWS, -1) + beliefs.likelihood.noise(gone.obs)
+    draws = np.random.default_rng(seed).standard_normal((LEFT_OUT_DRAWS, *test.inputs.shape))
+    mean, variance = _predicted(
+        process, training.at(steps[kept]), training.obs, test.at(draws).reshape(-1, steps.shape[1])
+    )
+    error = process.likelihood.targets(test.obs) - mean.reshape(LEFT_OUT_DRAWS, -1)
+    variance = variance.reshape(LEFT_OUT_DRAWS, -1) + process.likelihood.noise(test.obs)
     densities = np.logaddexp.reduce(normal_density(error, variance), axis=0) - np.log(LEFT_OUT_DRAWS)
     return float(densities.sum())
 
 
-def _predicted(beliefs, X, obs, Z):
+def _predicted(process, X, obs, Z):
     """Mean and variance of f at inputs Z given rows (Rasmussen & Williams 2006, eqs. 2.25 and 2.26)."""
-    H, h = beliefs.mean.design(X), beliefs.mean.design(Z)
-    K = beliefs.kernel.cross(X, X) + H @ H.T
-    K[np.diag_indices_from(K)] += beliefs.likelihood.noise(obs)
+    H, h = process.mean.design(X), process.mean.design(Z)
+    K = process.kernel.cross(X, X) + H @ H.T
+    K[np.diag_indices_from(K)] += process.likelihood.noise(obs)
     L = linalg.cholesky(K, name="covariance of a partition's targets")
-    k = beliefs.kernel.cross(X, Z) + H @ h.T
-    mean = k.T @ linalg.cholesky_solve(L, beliefs.likelihood.targets(obs))
-    known = linalg.solve_lower(L, np.asfortranarray(k))
-    prior = beliefs.kernel.diagonal(Z) + np.einsum("ij,ij->i", h, h)
-    return mean, np.maximum(prior - np.einsum("ij,ij->j", known, known), 0.0)
+    k = process.kernel.cross(X, Z) + H @ h.T
+    mean = k.T @ linalg.cholesky_solve(L, process.likelihood.targets(obs))
+    explained = linalg.solve_lower(L, np.asfortranarray(k))
+    prior = process.kernel.diagonal(Z) + np.einsum("ij,ij->i", h, h)
+    return mean, np.maximum(prior - np.einsum("ij,ij->j", explained, explained), 0.0)

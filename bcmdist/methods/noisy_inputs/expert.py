@@ -8,10 +8,10 @@ import numpy as np
 
 from bcmdist.experts.contributions import Contribution, densities_of
 from bcmdist.experts.expert import expert_message
-from bcmdist.methods.noisy_inputs.hmc import drawn
-from bcmdist.methods.noisy_inputs.map_inputs import cleaned
-from bcmdist.methods.noisy_inputs.moment_matching import averaged
-from bcmdist.methods.noisy_inputs.posterior import Beliefs, Seen
+from bcmdist.methods.noisy_inputs.hmc import sampled
+from bcmdist.methods.noisy_inputs.map_inputs import map_steps
+from bcmdist.methods.noisy_inputs.moment_matching import matched
+from bcmdist.methods.noisy_inputs.posterior import NoisyRows, Process
 from bcmdist.model.input_errors import InputErrors
 from bcmdist.model.loading import load_model
 from bcmdist.model.model import Model
@@ -82,10 +82,10 @@ class NormalErrors(InputErrors):
 
 @dataclass(frozen=True)
 class NoisyExpert:
-    """The message of a partition at inputs as it believes them, times the partition's weight.
+    """The message of a partition, averaged over draws of its true inputs, times the partition's weight.
 
-    A partition without state is heard for the first time: what it believes of its inputs follows from its rows and the
-    model, and is kept as a blob; storing it twice stores the same. One with state repeats its message.
+    A partition without state is new: draws of its inputs follow from its rows and the model, and are stored as a blob
+    (a retry stores the same blob). One with state reads its draws from there, which gives the same message again.
     """
 
     model: Reference
@@ -95,34 +95,33 @@ class NoisyExpert:
         obs = model_observations(model, part, rows.obs)
         if part.state:
             name = part.state
-            versions = load_versions(BlobReference(self.model.url, name), part.rows, model.inputs)
+            draws = load_draws(BlobReference(self.model.url, name), part.rows, model.inputs)
         else:
-            versions = believed_inputs(model, part, rows, obs)
-            name = store.put_arrays({"": versions})[""]
-        message = averaged([expert_message(model.shared, model.likelihood, X, obs) for X in versions])
+            draws = input_draws(model, part, rows, obs)
+            name = store.put_arrays({"": draws})[""]
+        message = matched([expert_message(model.shared, model.likelihood, X, obs) for X in draws])
         densities = densities_of(model.likelihood, obs)
         entry = Entry(part.key, rows.digest, part.rows, part.weight, state=name, densities=densities)
         return Contribution(message.weighted(part.weight), {part.key: entry})
 
 
-def believed_inputs(model: Model, part, rows, obs) -> np.ndarray:
-    """Equally likely versions of the true inputs of a partition, scaled, (K, n, D), whatever the way they were learned.
+def input_draws(model: Model, part, rows, obs) -> np.ndarray:
+    """Draws of the true inputs of a partition, scaled, (K, n, D), whatever the way hyper-parameters were learned.
 
-    Draws begin where cleaning has ended; their seed is that of the model and the content of the rows. The one version
-    where cleaning has ended would be too certain: targets have moved inputs to where both fit, which is no measurement.
-    (Of sin(x) / x, 200 rows with inputs off by .77, eight seeds, 95 % bands of it held the function .63 of the time.)
+    The chain starts at the most probable inputs; its seed is that of the model and the digest of the rows. The most
+    probable inputs alone would make predictions overconfident, since they are moved to fit the targets.
     """
     errors = model.input_errors
     assert isinstance(errors, NormalErrors), "an expert of models with normal errors of inputs"
-    seen = Seen(model.scaling.inputs(rows.X), errors.roots(part, rows, model.scaling), obs)
-    beliefs = Beliefs(model.shared.kernel, model.shared.mean, model.likelihood)
-    steps = cleaned(beliefs, seen, errors.highest)
+    noisy = NoisyRows(model.scaling.inputs(rows.X), errors.roots(part, rows, model.scaling), obs)
+    process = Process(model.shared.kernel, model.shared.mean, model.likelihood)
+    steps = map_steps(process, noisy, errors.highest)
     seed = [errors.seed, int(rows.digest[:15], 16)]
-    return seen.at(drawn(beliefs, seen, steps, count=DRAWS, burn_in=BURN_IN, seed=seed).steps)
+    return noisy.at(sampled(process, noisy, steps, count=DRAWS, burn_in=BURN_IN, seed=seed).steps)
 
 
-def load_versions(reference: BlobReference, rows: int, inputs: int) -> np.ndarray:
-    """What `believed_inputs` was for a partition of so many rows.
+def load_draws(reference: BlobReference, rows: int, inputs: int) -> np.ndarray:
+    """The result of `input_draws` for a partition of so many rows, as it was stored.
 
     Raises
     ------
@@ -131,6 +130,6 @@ def load_versions(reference: BlobReference, rows: int, inputs: int) -> np.ndarra
     array = open_store(reference.url).get_array(reference.digest)
     where = f"{reference.url}: blob {reference.digest[:12]}"
     if array.ndim != 3 or len(array) == 0:
-        raise damaged(where, "versions of inputs (K, n, D)", f"shape {array.shape}")
+        raise damaged(where, "draws of inputs (K, n, D)", f"shape {array.shape}")
     check_array(array, where, "inputs", shape=(len(array), rows, inputs))
     return array

@@ -1,8 +1,7 @@
-"""Draws of the true inputs by Hamiltonian Monte Carlo (Quinonero-Candela 2004, 4.3.2; SYSTEMS T24), and the evidence
-of rows averaged over these.
+"""Draws of true inputs by Hamiltonian Monte Carlo, and the evidence of rows averaged over inputs.
 
-Momenta are drawn anew for each trajectory, and the length of its steps follows the share of trajectories that are
-accepted: posteriors are the narrower the smaller the noise. It stands still while draws are kept.
+(Quinonero-Candela 2004, 4.3.2; SYSTEMS T24.) Momenta are drawn anew for each trajectory. During burn-in the step length
+follows the acceptance rate, since posteriors are narrower with less noise; it is fixed while draws are kept.
 """
 
 import itertools
@@ -13,96 +12,96 @@ import numpy as np
 
 from bcmdist.errors import NotPositiveDefinite
 from bcmdist.experts.hmc import energy, leapfrog
-from bcmdist.methods.noisy_inputs.posterior import Beliefs, Seen, log_density
+from bcmdist.methods.noisy_inputs.posterior import NoisyRows, Process, log_density
 
-# Leapfrog steps of a trajectory, on average; where the length of a step begins, and the share of accepted trajectories
-# that it is led to (a customary number), by this power of the difference for each trajectory.
+# Leapfrog steps of a trajectory, on average, and the first step length; the acceptance rate aimed at (a customary
+# value), and by how much the log of the step length follows the difference from it.
 LEAPFROGS, STEP = 10, 0.1
 ACCEPTED, GAIN = 0.8, 0.2
-EVERY = 3  # of how many trajectories one end is kept
-# Stepping stones from the prior of inputs to what rows say of them, closer together where they begin; trajectories at
-# each, of which the first are left out. Of 20 rows two seeds differ by a nat or two.
+EVERY = 3  # one draw is kept of so many trajectories
+# Stepping stones from the prior of inputs to their posterior, closer together near the prior; trajectories at each,
+# and how many of these are discarded as burn-in.
 STONES, CROWDING, AT_EACH, SETTLING = 16, 3, 12, 4
 
 
 @dataclass(frozen=True)
 class Draws:
-    """Where a chain has been."""
+    """Draws of a chain."""
 
     steps: np.ndarray
-    """Z of each draw kept, (K, n, D)"""
+    """Z of each draw, (K, n, D)"""
     length: float
     """of a leapfrog step, at the end"""
     acceptance: float
-    """share of trajectories accepted while draws were kept"""
+    """share of trajectories accepted after burn-in"""
 
 
-def drawn(beliefs: Beliefs, seen: Seen, start, *, count, burn_in, seed, length=STEP) -> Draws:
-    """Some draws from exp(`log_density`), after as many trajectories as `burn_in` says.
+def sampled(process: Process, noisy: NoisyRows, start, *, count, burn_in, seed, length=STEP) -> Draws:
+    """Draws from exp(`log_density`), after `burn_in` trajectories.
 
     Parameters
     ----------
     start : Z (n, D)
     count : K
-    seed : of whatever `numpy.random.default_rng` takes
+    seed : as `numpy.random.default_rng` takes it
     """
-    density, rng = _tempered(beliefs, seen, 1.0), np.random.default_rng(seed)
+    density, rng = _tempered(process, noisy, 1.0), np.random.default_rng(seed)
     steps, kept, accepted = np.ravel(start), [], 0
     for trajectory in range(burn_in + EVERY * count):
-        steps, chance, taken = _moved(density, steps, rng, length)
+        steps, probability, accepted_one = _transition(density, steps, rng, length)
         if trajectory < burn_in:
-            length = _adapted(length, chance)
+            length = _adapted(length, probability)
             continue
-        accepted += taken
+        accepted += accepted_one
         if (trajectory - burn_in) % EVERY == EVERY - 1:
             kept.append(steps.reshape(start.shape))
     return Draws(np.array(kept), length, accepted / (EVERY * count))
 
 
-def log_evidence(beliefs: Beliefs, seen: Seen, *, seed) -> float:
+def log_evidence(process: Process, noisy: NoisyRows, *, seed) -> float:
     """log p(y), true inputs averaged over, by stepping stones (Xie et al. 2011).
 
     log p(y) = sum_k log E_k p(y | X)^(b_k+1 - b_k),   E_k over p(y | X)^b_k p(X),   b_k = (k / K)^3
 
-    Chains go on from stone to stone, and begin with a draw of the prior.
+    The chain starts with a draw of the prior and continues from stone to stone.
     """
     powers, rng, length = (np.arange(STONES + 1) / STONES) ** CROWDING, np.random.default_rng(seed), STEP
-    steps, found = rng.standard_normal(seen.inputs.size), 0.0
+    steps, found = rng.standard_normal(noisy.inputs.size), 0.0
     for power, after in itertools.pairwise(powers):
-        density, seen_there = _tempered(beliefs, seen, power), []
+        density, values = _tempered(process, noisy, power), []
         for trajectory in range(AT_EACH):
-            steps, chance, _ = _moved(density, steps, rng, length)
-            length = _adapted(length, chance)
+            steps, probability, _ = _transition(density, steps, rng, length)
+            length = _adapted(length, probability)
             if trajectory >= SETTLING:
-                value, _ = _tempered(beliefs, seen, 1.0)(steps)
-                seen_there.append((after - power) * (value + 0.5 * steps @ steps))
-        found += np.logaddexp.reduce(seen_there) - math.log(len(seen_there))
+                value, _ = _tempered(process, noisy, 1.0)(steps)
+                values.append((after - power) * (value + 0.5 * steps @ steps))
+        found += np.logaddexp.reduce(values) - math.log(len(values))
     return float(found)
 
 
-def _tempered(beliefs, seen, power):
+def _tempered(process, noisy, power):
     """log p(y | X)^power p(X) and its gradient, of flat steps."""
 
     def density(flat):
         try:
-            value, gradient = log_density(beliefs, seen, flat.reshape(seen.inputs.shape))
+            value, gradient = log_density(process, noisy, flat.reshape(noisy.inputs.shape))
         except NotPositiveDefinite:
             return -math.inf, np.zeros_like(flat)
-        rest = 1.0 - power
-        return power * value - 0.5 * rest * flat @ flat, power * gradient.ravel() - rest * flat
+        prior = 1.0 - power
+        return power * value - 0.5 * prior * flat @ flat, power * gradient.ravel() - prior * flat
 
     return density
 
 
-def _moved(density, steps, rng, length):
-    """Where a trajectory leads or, as chance has it, does not; its chance, and whether it was taken."""
+def _transition(density, steps, rng, length):
+    """The state after a trajectory, its acceptance probability, and whether it was accepted."""
     momentum, leaps = rng.standard_normal(len(steps)), int(rng.integers(1, 2 * LEAPFROGS))
     here = steps, momentum, *density(steps)
     there = leapfrog(density, *here, step=length, count=leaps)
-    chance = math.exp(min(0.0, energy(*here) - energy(*there)))
-    taken = rng.uniform() < chance
-    return there[0] if taken else steps, chance, taken
+    probability = math.exp(min(0.0, energy(*here) - energy(*there)))
+    accepted = rng.uniform() < probability
+    return there[0] if accepted else steps, probability, accepted
 
 
-def _adapted(length, chance):
-    return length * math.exp(GAIN * (chance - ACCEPTED))
+def _adapted(length, probability):
+    return length * math.exp(GAIN * (probability - ACCEPTED))

@@ -1,12 +1,12 @@
-"""What rows say of the true inputs behind those that were seen (Quinonero-Candela 2004, 4.3; SYSTEMS T23, T24).
+"""The posterior density of true inputs given noisy inputs and targets (Quinonero-Candela 2004, 4.3; SYSTEMS T23, T24).
 
-Of inputs X behind those that were seen, U, with errors of variances s, the log density is
+For true inputs X of rows whose measured inputs U have normal errors of variances s, the log posterior is, up to a
+constant,
 
     log p(y | X) + sum_nd log N(x_nd; u_nd, s_nd)                                    (eqs. 4.33, 4.37)
 
-It is taken in whitened steps Z, x_n = u_n + R_n z_n where R_n R_n' is the covariance of the error of a row, diagonal or
-not: there it is log p(y | X) - 1/2 |Z|^2, up to a constant, an input without an error stays where it is, and as errors
-vanish so does all that comes of them.
+It is a function of whitened steps Z, x_n = u_n + R_n z_n, where R_n R_n' is the error covariance of a row, diagonal or
+not: log p(y | X) - 1/2 |Z|^2. So an input without an error stays in place, and as errors vanish so do their effects.
 """
 
 from dataclasses import dataclass, replace
@@ -23,27 +23,27 @@ NOISE = "noise_variance"
 
 
 @dataclass(frozen=True)
-class Seen:
-    """Rows of a partition, whose inputs were seen with errors; scaled."""
+class NoisyRows:
+    """Scaled rows of a partition, whose inputs have measurement errors."""
 
     inputs: np.ndarray
-    """as seen, (n, D)"""
+    """as measured, (n, D)"""
     root: np.ndarray
     """R of each row, (n, D, D): its error has the covariance R R'"""
     obs: Observations
 
     def at(self, steps) -> np.ndarray:
-        """Inputs (..., n, D) at steps Z (..., n, D) from those that were seen."""
+        """Inputs (..., n, D) at steps Z (..., n, D) from the measured ones."""
         return self.inputs + np.einsum("nde,...ne->...nd", self.root, steps)
 
-    def some(self, rows) -> "Seen":
+    def subset(self, rows) -> "NoisyRows":
         """Only these rows."""
-        return Seen(self.inputs[rows], self.root[rows], self.obs[rows])
+        return NoisyRows(self.inputs[rows], self.root[rows], self.obs[rows])
 
 
 @dataclass(frozen=True)
-class Beliefs:
-    """The Gaussian process that rows are seen by."""
+class Process:
+    """A Gaussian process with its likelihood."""
 
     kernel: Kernel
     mean: Mean
@@ -55,18 +55,18 @@ class Beliefs:
         """Variance of a target about f."""
         return float(self.likelihood.parameters[NOISE][0])
 
-    def at_noise(self, noise: float) -> "Beliefs":
+    def at_noise(self, noise: float) -> "Process":
         """The same with another noise variance."""
         return replace(self, likelihood=self.likelihood.with_parameters({NOISE: np.array([noise])}))
 
 
-def log_density(beliefs: Beliefs, seen: Seen, steps) -> tuple[float, np.ndarray]:
+def log_density(process: Process, rows: NoisyRows, steps) -> tuple[float, np.ndarray]:
     """log p(y, Z) up to a constant at steps Z (n, D), and its gradient (n, D) (eq. 4.34, with the sign of SYSTEMS T23).
 
     Raises
     ------
     NotPositiveDefinite
     """
-    X = seen.at(steps)
-    value, gradient = evidence_of_inputs(beliefs.kernel, beliefs.mean, beliefs.likelihood, X, seen.obs)
-    return value - 0.5 * float(np.vdot(steps, steps)), np.einsum("nde,nd->ne", seen.root, gradient) - steps
+    X = rows.at(steps)
+    value, gradient = evidence_of_inputs(process.kernel, process.mean, process.likelihood, X, rows.obs)
+    return value - 0.5 * float(np.vdot(steps, steps)), np.einsum("nde,nd->ne", rows.root, gradient) - steps

@@ -1,4 +1,4 @@
-"""Inputs that were seen with errors: densities, cleaning and draws, and fits that know of them, one after the other."""
+"""Noisy inputs: the posterior of true inputs, its maximum and draws, moment matching, and fits that account for it."""
 
 from dataclasses import replace
 
@@ -18,13 +18,13 @@ from bcmdist.experts.message import Message
 from bcmdist.learning.first_commit import _job
 from bcmdist.learning.input_methods import INPUT_METHODS
 from bcmdist.learning.point import Point
-from bcmdist.methods.noisy_inputs.evidence import Versions, kept_rows, left_out_density
-from bcmdist.methods.noisy_inputs.expert import NormalErrors, load_versions
-from bcmdist.methods.noisy_inputs.hmc import drawn, log_evidence
-from bcmdist.methods.noisy_inputs.map_inputs import climbed, levels
-from bcmdist.methods.noisy_inputs.moment_matching import averaged
-from bcmdist.methods.noisy_inputs.posterior import Beliefs, Seen, log_density
-from bcmdist.methods.noisy_inputs.training import Round, Turns, learn_inputs
+from bcmdist.methods.noisy_inputs.evidence import InputSteps, kept_rows, left_out_density
+from bcmdist.methods.noisy_inputs.expert import NormalErrors, load_draws
+from bcmdist.methods.noisy_inputs.hmc import log_evidence, sampled
+from bcmdist.methods.noisy_inputs.map_inputs import maximized, noise_levels
+from bcmdist.methods.noisy_inputs.moment_matching import matched
+from bcmdist.methods.noisy_inputs.posterior import NoisyRows, Process, log_density
+from bcmdist.methods.noisy_inputs.training import AlternatingLearner, Estimate, learn_inputs
 from bcmdist.model.likelihoods import make_likelihood
 from bcmdist.model.mean import Mean
 from bcmdist.runtime.serial import SerialRuntime
@@ -44,26 +44,26 @@ def one_blas_thread():
         yield
 
 
-def beliefs_of(kernel="se", *, mean="constant", noise=0.04, inputs=2):
+def process_of(kernel="se", *, mean="constant", noise=0.04, inputs=2):
     likelihood = make_likelihood("gaussian").with_parameters({"noise_variance": np.array([noise])})
-    return Beliefs(make_kernel(kernel, inputs), Mean(mean), likelihood)
+    return Process(make_kernel(kernel, inputs), Mean(mean), likelihood)
 
 
-def seen_of(rng, rows=12, inputs=2):
+def noisy_rows(rng, rows=12, inputs=2):
     """Rows with errors that are correlated, and differ from row to row."""
     p = regression_problem(rng, rows=rows, inputs=inputs)
-    return Seen(
+    return NoisyRows(
         p.X, 0.3 * rng.standard_normal((rows, inputs, inputs)), replace(p.obs, weight=rng.uniform(0.5, 2, rows))
     )
 
 
 def of_one_number():
-    """Beliefs, one row beside one whose input is known, and log densities of its input (1201,) on a grid."""
-    beliefs = beliefs_of(mean="zero", inputs=1, noise=0.05)
-    seen = Seen(np.array([[0.0], [0.8]]), np.array([[[0.0]], [[1.0]]]), unweighted(np.array([1.0, 0.7])))
+    """Process, one row beside one whose input is known, and log densities of its input (1201,) on a grid."""
+    process = process_of(mean="zero", inputs=1, noise=0.05)
+    noisy = NoisyRows(np.array([[0.0], [0.8]]), np.array([[[0.0]], [[1.0]]]), unweighted(np.array([1.0, 0.7])))
     grid = np.linspace(-6, 6, 1201)
-    log_p = np.array([log_density(beliefs, seen, np.array([[0.0], [z]]))[0] for z in grid])
-    return beliefs, seen, grid, log_p
+    log_p = np.array([log_density(process, noisy, np.array([[0.0], [z]]))[0] for z in grid])
+    return process, noisy, grid, log_p
 
 
 # --- Densities ---
@@ -72,52 +72,52 @@ def of_one_number():
 @pytest.mark.parametrize("kernel", ["se", "matern52", "linear + se", "se*matern32", "arcsine"])
 @pytest.mark.parametrize("mean", ["zero", "constant", "linear"])
 def test_the_gradient_in_steps_agrees_with_differences(rng, kernel, mean):
-    beliefs, seen = beliefs_of(kernel, mean=mean), seen_of(rng)
+    process, noisy = process_of(kernel, mean=mean), noisy_rows(rng)
     steps, move, h = rng.standard_normal((12, 2)), rng.standard_normal((12, 2)), 1e-5
-    _, gradient = log_density(beliefs, seen, steps)
-    above, below = (log_density(beliefs, seen, steps + sign * h * move)[0] for sign in (1, -1))
+    _, gradient = log_density(process, noisy, steps)
+    above, below = (log_density(process, noisy, steps + sign * h * move)[0] for sign in (1, -1))
     # Central differences err by h^2 times a third derivative, and by rounding of values of about 1e2 over h.
     assert np.vdot(gradient, move) == pytest.approx((above - below) / (2 * h), rel=1e-6, abs=1e-6)
 
 
 def test_the_density_is_the_evidence_times_the_prior(rng):
-    beliefs, seen, steps = beliefs_of(mean="zero"), seen_of(rng), rng.standard_normal((12, 2))
-    X = np.array([u + R @ z for u, R, z in zip(seen.inputs, seen.root, steps, strict=True)])
-    K = beliefs.kernel.cross(X, X) + np.diag(0.04 / seen.obs.weight)
-    fit = seen.obs.y @ np.linalg.solve(K, seen.obs.y) + np.linalg.slogdet(K)[1] + 12 * np.log(2 * np.pi)
+    process, noisy, steps = process_of(mean="zero"), noisy_rows(rng), rng.standard_normal((12, 2))
+    X = np.array([u + R @ z for u, R, z in zip(noisy.inputs, noisy.root, steps, strict=True)])
+    K = process.kernel.cross(X, X) + np.diag(0.04 / noisy.obs.weight)
+    fit = noisy.obs.y @ np.linalg.solve(K, noisy.obs.y) + np.linalg.slogdet(K)[1] + 12 * np.log(2 * np.pi)
     expected = -0.5 * (fit + (steps**2).sum())
-    assert log_density(beliefs, seen, steps)[0] == pytest.approx(expected, abs=1e-9)  # rounding of sums of about 1e2
+    assert log_density(process, noisy, steps)[0] == pytest.approx(expected, abs=1e-9)  # rounding of sums of about 1e2
 
 
 # --- Cleaning and drawing ---
 
 
 def test_levels_go_down_to_the_noise():
-    assert list(levels(1.0, 0.3)) == [1.0, 0.5, 0.3]
-    assert list(levels(0.1, 0.3)) == [0.3]
+    assert list(noise_levels(1.0, 0.3)) == [1.0, 0.5, 0.3]
+    assert list(noise_levels(0.1, 0.3)) == [0.3]
 
 
 def test_a_search_ends_where_the_density_is_level_and_higher(rng):
-    beliefs, seen = beliefs_of(), seen_of(rng)
+    process, noisy = process_of(), noisy_rows(rng)
     start = np.zeros((12, 2))
-    found = climbed(beliefs, seen, start, 500)
-    value, gradient = log_density(beliefs, seen, found)
-    assert value > log_density(beliefs, seen, start)[0] + 0.1
+    found = maximized(process, noisy, start, 500)
+    value, gradient = log_density(process, noisy, found)
+    assert value > log_density(process, noisy, start)[0] + 0.1
     assert np.abs(gradient).max() < 1e-2  # L-BFGS ends where it gains less than 1e-9 of the value
 
 
 def test_inputs_without_errors_stay(rng):
-    seen = seen_of(rng)
-    exact = replace(seen, root=np.zeros_like(seen.root))
-    found = climbed(beliefs_of(), exact, np.zeros((12, 2)), 50)
-    np.testing.assert_array_equal(exact.at(found), seen.inputs)
+    noisy = noisy_rows(rng)
+    exact = replace(noisy, root=np.zeros_like(noisy.root))
+    found = maximized(process_of(), exact, np.zeros((12, 2)), 50)
+    np.testing.assert_array_equal(exact.at(found), noisy.inputs)
 
 
 @pytest.mark.slow
 def test_draws_of_a_row_without_a_say_are_its_prior(rng):
     """Where targets are noise, inputs are N(u, R R'); where they are not, draws have the density's own mean."""
-    seen = seen_of(rng, rows=2)
-    found = drawn(beliefs_of(noise=1e6), seen, np.zeros((2, 2)), count=200, burn_in=50, seed=3).steps
+    noisy = noisy_rows(rng, rows=2)
+    found = sampled(process_of(noise=1e6), noisy, np.zeros((2, 2)), count=200, burn_in=50, seed=3).steps
     # 200 draws, nearly independent: four standard errors of 1 / sqrt(200) = .07, and of .05 for deviations.
     assert np.abs(found.mean(axis=0)).max() < 0.28
     np.testing.assert_allclose(found.std(axis=0), 1.0, atol=0.2)
@@ -126,11 +126,11 @@ def test_draws_of_a_row_without_a_say_are_its_prior(rng):
 @pytest.mark.slow
 def test_draws_have_the_moments_of_a_grid():
     """Of one row beside one whose input is known: a density of one number, integrated on a grid."""
-    beliefs, seen, grid, log_p = of_one_number()
+    process, noisy, grid, log_p = of_one_number()
     p = np.exp(log_p - log_p.max())
     mean = (p @ grid) / p.sum()
     deviation = np.sqrt(p @ (grid - mean) ** 2 / p.sum())
-    found = drawn(beliefs, seen, np.zeros((2, 1)), count=400, burn_in=100, seed=1)
+    found = sampled(process, noisy, np.zeros((2, 1)), count=400, burn_in=100, seed=1)
     assert 0.6 < found.acceptance < 0.99
     # Four standard errors of 400 nearly independent draws: .2 deviations for their mean, .14 for their deviation.
     assert found.steps[:, 1, 0].mean() == pytest.approx(mean, abs=0.2 * deviation)
@@ -140,32 +140,32 @@ def test_draws_have_the_moments_of_a_grid():
 @pytest.mark.slow
 def test_the_evidence_is_averaged_over_inputs():
     """Of one row beside one whose input is known: against an integral on a grid; 20 seeds, four standard errors."""
-    beliefs, seen, grid, log_p = of_one_number()
+    process, noisy, grid, log_p = of_one_number()
     expected = np.log(np.exp(log_p).sum() * (grid[1] - grid[0]) / np.sqrt(2 * np.pi))
-    found = np.array([log_evidence(beliefs, seen, seed=k) for k in range(20)])
+    found = np.array([log_evidence(process, noisy, seed=k) for k in range(20)])
     assert found.std() < 0.5
     assert found.mean() == pytest.approx(expected, abs=4 * found.std() / np.sqrt(20) + 0.02)  # the log of a mean is low
 
 
 def test_the_evidence_of_known_inputs_is_that_of_their_rows(rng):
-    beliefs, seen = beliefs_of(), seen_of(rng)
-    exact = replace(seen, root=np.zeros_like(seen.root))
-    expected = log_density(beliefs, exact, np.zeros((12, 2)))[0]
-    assert log_evidence(beliefs, exact, seed=1) == pytest.approx(expected, abs=1e-9)  # powers add up to one
+    process, noisy = process_of(), noisy_rows(rng)
+    exact = replace(noisy, root=np.zeros_like(noisy.root))
+    expected = log_density(process, exact, np.zeros((12, 2)))[0]
+    assert log_evidence(process, exact, seed=1) == pytest.approx(expected, abs=1e-9)  # powers add up to one
 
 
 def test_rows_left_out_are_predicted_by_the_others_at_their_inputs(rng):
     """Of inputs without errors: the density of a Gaussian process given the kept rows."""
-    beliefs, seen = beliefs_of(mean="zero"), seen_of(rng)
-    exact, kept = replace(seen, root=np.zeros_like(seen.root)), kept_rows(12)
-    K = beliefs.kernel.cross(seen.inputs, seen.inputs)
-    noise = 0.04 / seen.obs.weight
+    process, noisy = process_of(mean="zero"), noisy_rows(rng)
+    exact, kept = replace(noisy, root=np.zeros_like(noisy.root)), kept_rows(12)
+    K = process.kernel.cross(noisy.inputs, noisy.inputs)
+    noise = 0.04 / noisy.obs.weight
     A = np.linalg.solve(K[np.ix_(kept, kept)] + np.diag(noise[kept]), K[np.ix_(kept, ~kept)])
-    mean = A.T @ seen.obs.y[kept]
+    mean = A.T @ noisy.obs.y[kept]
     variance = (K[np.ix_(~kept, ~kept)] - A.T @ K[np.ix_(kept, ~kept)]).diagonal() + noise[~kept]
-    expected = -0.5 * ((seen.obs.y[~kept] - mean) ** 2 / variance + np.log(2 * np.pi * variance)).sum()
+    expected = -0.5 * ((noisy.obs.y[~kept] - mean) ** 2 / variance + np.log(2 * np.pi * variance)).sum()
     assert (~kept).sum() == 2
-    assert left_out_density(beliefs, exact, np.zeros((12, 2)), 0) == pytest.approx(expected, abs=1e-10)
+    assert left_out_density(process, exact, np.zeros((12, 2)), 0) == pytest.approx(expected, abs=1e-10)
 
 
 # --- Messages of several versions ---
@@ -178,12 +178,12 @@ def a_message(rng, size=4, rows=7):
 
 def test_one_version_says_its_message(rng):
     message = a_message(rng)
-    assert averaged([message]) is message
+    assert matched([message]) is message
 
 
 def test_equal_versions_say_the_message_of_one(rng):
     message = a_message(rng)
-    found = averaged([message] * 3)
+    found = matched([message] * 3)
     for name in ("eta", "precision", "evidence", "rows"):  # matrices are inverted on the way: 1e-12 of numbers near 10
         np.testing.assert_allclose(getattr(found, name), getattr(message, name), atol=1e-10)
 
@@ -191,7 +191,7 @@ def test_equal_versions_say_the_message_of_one(rng):
 def test_the_message_gives_the_moments_of_the_mixture(rng):
     messages = [a_message(rng) for _ in range(5)]
     messages = [replace(one, eta=0.2 * one.eta, precision=one.precision + np.eye(4)) for one in messages]
-    found = averaged(messages)
+    found = matched(messages)
     each = [(np.linalg.solve(np.eye(4) + m.precision, m.eta), np.linalg.inv(np.eye(4) + m.precision)) for m in messages]
     mean = np.mean([m for m, _ in each], axis=0)
     covariance = np.mean([C + np.outer(m, m) for m, C in each], axis=0) - np.outer(mean, mean)
@@ -203,7 +203,7 @@ def test_the_message_gives_the_moments_of_the_mixture(rng):
 def test_versions_that_disagree_say_nothing_of_where_they_do(rng):
     message = a_message(rng)
     other = replace(message, eta=message.eta + 50.0)
-    found = averaged([message, other])
+    found = matched([message, other])
     assert np.linalg.eigvalsh(found.precision).min() >= -1e-10
     gap = np.linalg.solve(np.eye(4) + message.precision, other.eta - message.eta)
     assert abs(gap @ found.precision @ gap) / (gap @ gap) < 1e-2 * np.abs(message.precision).max()
@@ -250,7 +250,7 @@ def test_as_errors_vanish_the_fit_is_the_plain_one(folder):
 
 def test_a_partition_keeps_its_inputs_and_repeats_its_message(cleaned, noisy, folder):
     entry = cleaned.snapshot.ledger[0]
-    versions = load_versions(BlobReference(cleaned.url, entry.state), 50, 1)
+    versions = load_draws(BlobReference(cleaned.url, entry.state), 50, 1)
     assert versions.std(axis=0).min() > 0.0
     moved = np.abs(cleaned.model.scaling.original_inputs(versions[0]) - np.asarray(open_group(noisy)["X"])[:50])
     assert 0.1 < moved.mean() < 1.0
@@ -341,8 +341,8 @@ class Killed(BaseException):
 def test_a_killed_learning_goes_on_with_the_next_round(way, folder, monkeypatch):
     few = write_sinc(folder, f"few-{way}.zarr", rows=60)
     asked = replace(CLEAN, noisy_inputs=way, kernel="se", rows_per_expert=30)
-    name = {"clean": "cleaned", "hmc": "drawn"}[way]
-    turn, made, most = getattr(Turns, name), [], 10_000
+    name = {"clean": "at_noise_level", "hmc": "sampled"}[way]
+    turn, made, most = getattr(AlternatingLearner, name), [], 10_000
 
     def counted(self, *arguments):
         if len(made) == most:
@@ -351,7 +351,7 @@ def test_a_killed_learning_goes_on_with_the_next_round(way, folder, monkeypatch)
         return turn(self, *arguments)
 
     whole = GBCM.fit(few, asked)
-    monkeypatch.setattr(Turns, name, counted)
+    monkeypatch.setattr(AlternatingLearner, name, counted)
     most = 2
     with pytest.raises(Killed):
         GBCM.fit(few, asked, model=folder / f"killed-{way}")
@@ -421,7 +421,7 @@ def test_what_does_not_go_together_is_refused(other, expected):
 def test_a_chain_of_another_shape_is_damage(cleaned):
     digest = cleaned.snapshot.store.put_arrays({"": np.zeros((1, 7, 1))})[""]
     with pytest.raises(ModelDamaged, match="inputs"):
-        load_versions(BlobReference(cleaned.url, digest), 50, 1)
+        load_draws(BlobReference(cleaned.url, digest), 50, 1)
 
 
 def test_fits_of_before_are_the_same_job(cleaned):
@@ -461,13 +461,13 @@ def test_it_begins_smoothly_too_and_the_best_end_counts(way, folder, monkeypatch
     """Where inputs as they were seen are fitted by a rough function."""
     few = write_sinc(folder, f"rough-{way}.zarr", rows=40, variance=1.0, seed=2)
     begun, scores = [], iter([-3.0, -1.0, -2.0])
-    smoother = Turns.smoother
+    smoother = AlternatingLearner.smoother
 
-    def noted(turns, at, shortest):
-        begun.append((at, smoother(turns, at, shortest)))
+    def noted(learner, at, shortest):
+        begun.append((at, smoother(learner, at, shortest)))
         return begun[-1][1]
 
-    monkeypatch.setattr(Turns, "smoother", noted)
+    monkeypatch.setattr(AlternatingLearner, "smoother", noted)
     monkeypatch.setattr("bcmdist.methods.noisy_inputs.training._score", lambda *_: next(scores))
     monkeypatch.setattr("bcmdist.methods.noisy_inputs.training.ROUNDS", {"normal": 2})
     monkeypatch.setattr("bcmdist.methods.noisy_inputs.training.LEVELS", 2)
@@ -498,11 +498,11 @@ def test_the_errors_of_inputs_are_learned_where_nobody_tells_them(folder):
 
 
 def test_learned_errors_are_the_mean_squares_of_draws(rng):
-    likelihood, kernel = beliefs_of().likelihood, make_kernel("se")
+    likelihood, kernel = process_of().likelihood, make_kernel("se")
     steps = {"a": rng.standard_normal((3, 5, 2)), "b": rng.standard_normal((3, 7, 2))}
     errors = NormalErrors("hmc", 0.1, (0.04, 0.25))
-    found = Round(Point("se", kernel, likelihood, 0.0), Versions(steps), errors).with_fitting_errors()
+    found = Estimate(Point("se", kernel, likelihood, 0.0), InputSteps(steps), errors).with_fitting_errors()
     each = np.concatenate([one.reshape(-1, 2) for one in steps.values()]) * [0.2, 0.5]
     np.testing.assert_allclose(found.errors.variance, (each**2).mean(axis=0), rtol=1e-12)
     for key, one in steps.items():  # inputs stay
-        np.testing.assert_allclose(found.versions.steps[key] * np.sqrt(found.errors.variance), one * [0.2, 0.5])
+        np.testing.assert_allclose(found.steps.by_key[key] * np.sqrt(found.errors.variance), one * [0.2, 0.5])
