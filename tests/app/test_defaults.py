@@ -33,7 +33,6 @@ def file(folder, name, text):
     return str(folder / name)
 
 
-@pytest.mark.slow
 def test_each_wins_over_the_next(fit, tmp_path):
     every = file(tmp_path, "all.toml", "[fit]\nquery = 11\nrows-per-expert = 50\n[predict]\nquiet = true\n")
     own = file(tmp_path, "fit.toml", "query = 12\n")
@@ -60,7 +59,6 @@ def test_files_that_cannot_be_used(text, message, tmp_path):
     assert re.search(message, done.stderr), done.stderr
 
 
-@pytest.mark.slow
 def test_quiet(fit):
     assert "experts" in fit("--query", "10")[1]
     assert fit("--query", "10", BCMDIST_FIT_QUIET="1")[1] == ""

@@ -18,8 +18,6 @@ from bcmdist.app.service.asking import submit
 from bcmdist.app.service.bodies import NewRows
 from bcmdist.app.service.limits import Limits
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def fitted_once(tmp_path_factory):
@@ -41,6 +39,7 @@ def told(text):
     return {name: json.loads(data) for name, data in re.findall(r"^event: (\w+)\ndata: (.*)\n$", text, re.MULTILINE)}
 
 
+@pytest.mark.slow
 def test_events_tell_of_models_and_of_one(wave):
     folder, gbcm = wave
     with asked(folder) as client:
@@ -96,6 +95,7 @@ def test_events_of_a_mixture_or_a_classifier(tmp_path):
     assert found["calibration"] == {"left_out": None, "arrivals": None}
 
 
+@pytest.mark.slow
 def test_streams_end_with_the_service_and_show_what_comes(wave):
     """A batch shows within two seconds, and nobody waits for streams to end."""
     folder, gbcm = wave
@@ -159,6 +159,7 @@ def test_calibration_under_the_model_reads_rows(tmp_path, make_data, rng):
     assert str(tmp_path) not in refused.text
 
 
+@pytest.mark.slow
 def test_drift_of_rows_that_moved_is_told(wave):
     folder, _ = wave
     moved = {"X": [[x, 9.0 - x] for x in np.linspace(-2, 2, 30)], "y": [40.0] * 30}
@@ -198,6 +199,7 @@ def test_waiting_rows_are_behind(wave, monkeypatch):
     assert (after["waiting_rows"], after["lag"]) == (0, {"rows": 0, "seconds": 0.0})
 
 
+@pytest.mark.slow
 def test_senders_are_slowed_down_before_memory_fills(wave, monkeypatch):
     """What waits is bounded: more is refused, keeps nothing, and counts once when it is sent again."""
     folder, gbcm = wave

@@ -2,13 +2,11 @@
 
 import re
 
-import pytest
 from services import asked, fitted
 
 from bcmdist.storage.heartbeats import beating
 from bcmdist.storage.leases import this_process
 
-pytestmark = pytest.mark.slow
 SOURCE = "redis://h:6379/0/rows"
 
 

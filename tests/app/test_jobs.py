@@ -301,7 +301,6 @@ class PoisonedOnce(BcmdistError):
 # --- The commands ---
 
 
-@pytest.mark.slow
 def test_submit_and_look(wave, tmp_path, machine):
     path, *_ = wave
     done = call("submit", "fit", path, "--model", tmp_path / "m", *FIT, *SCHEDULER)
@@ -448,7 +447,6 @@ def other(journal):
     return open_job(journal.storage.url, journal.id)
 
 
-@pytest.mark.slow
 def test_cancel_stops_it_and_resume_continues(wave, tmp_path):
     path, *_ = wave
     journal = submitted(wave, tmp_path, waiting_at("experts", lambda j: other(j).append("cancel")))

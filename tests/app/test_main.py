@@ -125,7 +125,6 @@ def test_cells_and_methods(wave, tmp_path):
     assert not (tmp_path / "no").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["wave", "classes"])
 def test_pictures_of_scores(kind, request, tmp_path):
     pytest.importorskip("matplotlib")

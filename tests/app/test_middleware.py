@@ -91,7 +91,6 @@ def test_what_anybody_may_see_tells_nothing_of_models(models, tokens):
             assert "wave" not in answer.text
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scope", "allowed"), [("read", (200, 403, 403)), ("ingest", (403, 200, 403)), ("admin", (200, 200, 409))]
 )
@@ -238,7 +237,6 @@ def test_two_lengths_of_a_body_are_refused_and_the_connection_ends(models):
 # --- Names, sizes, times ---
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", BAD_NAMES)
 def test_names_that_lead_elsewhere_are_refused(models, name, tmp_path):
     with asked(models) as client:
@@ -280,7 +278,6 @@ def test_bodies_without_a_length_are_refused_when_they_are_too_large(models):
     assert (status, len(read)) == (413, 11)
 
 
-@pytest.mark.slow
 def test_bodies_that_do_not_come_are_given_up_and_others_served(models):
     async def slow():
         await asyncio.sleep(0.05)

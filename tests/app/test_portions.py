@@ -90,7 +90,6 @@ def test_a_job_keeps_its_portion_until_another_is_asked_for(wave, tmp_path, mach
     assert "waiting" in names(open_job(tmp_path / "jobs", job))
 
 
-@pytest.mark.slow
 def test_a_job_says_what_it_waits_for_until_it_goes_on(wave, tmp_path, machine, monkeypatch):  # noqa: F811
     told = []
 

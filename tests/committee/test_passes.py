@@ -164,7 +164,6 @@ def test_fit_refines_until_the_committee_rests(classes, tmp_path):
     np.testing.assert_allclose(further.predict(X)["probability"], gbcm.predict(X)["probability"], atol=1e-5)
 
 
-@pytest.mark.slow
 def test_refining_is_continued_after_it_was_cut_short(classes, tmp_path):
     path, *_ = classes
     whole = GBCM.fit(path, settings(passes="auto"), model=tmp_path / "whole")

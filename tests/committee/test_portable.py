@@ -11,7 +11,6 @@ from bcmdist.storage.ledger import names_location
 from problems import GIVEN, GIVEN_CLASSES, assert_same_committee
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["wave", "classes"])
 def test_it_is_the_same_without_places(kind, request, tmp_path, rng):
     path, X, y = request.getfixturevalue(kind)

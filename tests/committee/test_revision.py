@@ -87,7 +87,6 @@ def test_refined_committees_forget_by_one_more_pass(classes, tmp_path):
     assert error < 0.05 * after.facts["withdrawn_error"]
 
 
-@pytest.mark.slow
 def test_weight_is_that_of_as_many_copies(fitted, tmp_path):
     gbcm, path = fitted
     first = key(gbcm, 0)

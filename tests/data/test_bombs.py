@@ -138,7 +138,6 @@ def bomb(tmp_path):
     return make
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", BOMBS)
 def test_a_bomb_is_an_error_that_names_it(bomb, kind, monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "HUGE", 2**22)  # whoever decodes it should not be hurt

@@ -207,7 +207,6 @@ def test_chunks_left_out_of_a_shard_by_its_writer_are_fill_values(tmp_path):
     np.testing.assert_array_equal(rows_of(tmp_path / "a.zarr"), X)
 
 
-@pytest.mark.slow
 def test_what_a_fit_has_read_first_is_compared_later(foreign, rng):
     path = foreign()
     gbcm = GBCM.fit(path, GIVEN, model=path.parent / "model")

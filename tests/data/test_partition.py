@@ -34,7 +34,6 @@ def test_partitions_cover_every_row_once_along_chunks(rows, chunk_rows, wanted):
         assert p.rows <= 2 * wanted or whole
 
 
-@pytest.mark.slow
 @settings(deadline=None)
 @given(**MANY, more=st.integers(0, 3000))
 def test_steady_partitions_stay_as_they_are_when_rows_are_added(rows, chunk_rows, wanted, more):

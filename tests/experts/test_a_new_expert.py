@@ -218,7 +218,6 @@ def test_degrees_of_freedom_are_counted(fitted, wave):
     assert found["data"] == pytest.approx(np.trace(K @ np.linalg.inv(K + 0.05 * np.eye(240))), abs=1e-8)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("rows", [240, 50])
 def test_classes_are_those_of_the_dense_laplace_approximation(classes, expert, rng, rows):
     """In one pass where one expert hears all, else in the limit of the passes."""
@@ -270,7 +269,6 @@ def test_hyperparameters_are_learned_as_for_bcm(wave, expert):
     assert one.info()["hyperparameters"] == other.info()["hyperparameters"]
 
 
-@pytest.mark.slow
 def test_the_running_belief_may_linearise(classes, expert):
     path, *_ = classes
     gbcm = GBCM.fit(path, replace(CLASSES, expert=expert, linearise="running"))

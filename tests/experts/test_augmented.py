@@ -196,7 +196,6 @@ def test_the_expert_by_its_name(wave, tmp_path):
         np.testing.assert_array_equal(found[name], value)
 
 
-@pytest.mark.slow
 def test_a_committees_life(wave, tmp_path):
     path, *_ = wave
     gbcm = GBCM.fit(path, ASKED, model=tmp_path / "model")
@@ -209,7 +208,6 @@ def test_a_committees_life(wave, tmp_path):
     assert_same_committee(gbcm.forget(gone).committee, rest.committee)
 
 
-@pytest.mark.slow
 def test_classes_in_several_passes(classes):
     path, *_ = classes
     given = {name: value for name, value in GIVEN.items() if name.startswith("kernel")}

@@ -157,7 +157,6 @@ def test_passes_converge_to_ep_of_the_whole_model(rng, mean, passes, in_turn, st
     np.testing.assert_allclose(np.concatenate([s.nu for s in sites]), nu, atol=1e-6)
 
 
-@pytest.mark.slow
 def test_query_at_all_rows_is_ep_of_the_full_gp(rng):
     problem, kernel, blocks = class_problem(rng, rows=40), make_kernel("matern12", variance=3.0), split(40, [13, 26])
     query = prepare(problem.X, kernel=kernel, mean=Mean("zero"))
@@ -188,7 +187,6 @@ def test_gaussian_rows_need_one_sweep_and_give_the_exact_message(rng, mean):
         assert got.rows == 30
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("log_rate", [0.0, 5.0, 13.8])
 def test_counts_up_to_millions(rng, log_rate):
     """At the fixed point every row's belief has the moments of its cavity times its likelihood."""
@@ -203,7 +201,6 @@ def test_counts_up_to_millions(rng, log_rate):
         assert abs(variance[i] / v - 1) <= 1e-6
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("variance", [1e-4, 1.0, 1e4, 1e8])
 def test_separable_data_and_extreme_variances(variance):
     x = np.linspace(-3, 3, 41)[:, None]
@@ -258,7 +255,6 @@ def test_no_rows_give_the_zero_message(rng):
         assert len(got.eta) == query.size
 
 
-@pytest.mark.slow
 def test_moves_that_turn_back_are_damped(monkeypatch):
     """Sites that answer their cavity with too much go round in circles by full steps; shorter ones arrive."""
     exact = ep.tilted_site

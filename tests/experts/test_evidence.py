@@ -29,7 +29,6 @@ def check_gradient(kernel, mean, likelihood, X, obs, value=local_evidence):
     np.testing.assert_allclose(at(theta)[1], numeric, atol=1e-6 * np.abs(numeric).max())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mean", ["zero", "constant", "linear"])
 @pytest.mark.parametrize("name", ["se", "matern12", "matern52", "rq", "se*linear+constant"])
 @pytest.mark.parametrize("likelihood", [Gaussian(0.05), Bernoulli()])

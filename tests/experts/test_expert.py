@@ -91,7 +91,6 @@ def test_row_of_no_weight_is_absent(rng):
 COSTS = ["bernoulli", "probit", "binomial", "poisson", "negative_binomial", "gamma", "weibull", "exponential"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", COSTS)
 def test_a_laplace_expert_costs_at_most_twelve_factorisations(rng, monkeypatch, name):
     """Mode and message; no inverse of an (n, n) matrix."""

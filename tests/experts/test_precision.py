@@ -66,7 +66,6 @@ def moved(query, likelihood, X, obs, new, each=EACH):
     return np.abs(apart / sd).max(), np.abs(np.sqrt(other_variance) / sd - 1.0).max()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["se", "matern32", "rq+linear"])
 @pytest.mark.parametrize(("inputs", "lengthscale"), [(1, 1.0), (2, 1.5), (8, 3.0)])
 @pytest.mark.parametrize("noise", [0.3, 1.0])
@@ -83,7 +82,6 @@ def test_means_move_by_less_than_a_thousandth_of_their_deviation(rng, in_single,
     assert len(in_single) == ROWS // EACH
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["kin40k", "pol"])
 def test_of_real_data_too(rng, in_single, real_data, name):
     with np.load(real_data(name)) as data:
@@ -106,7 +104,6 @@ def test_classes_that_share_a_factor(rng, in_single):
     assert in_single
 
 
-@pytest.mark.slow
 def test_little_noise_is_heard_in_double_precision(rng, in_single, monkeypatch):
     """Bit for bit; without the rule means would move further."""
     query, X, obs, new = problem(rng, "se", 2, 1.5, 1e-3)
@@ -121,7 +118,6 @@ def test_little_noise_is_heard_in_double_precision(rng, in_single, monkeypatch):
     assert np.abs((mean - far) / np.sqrt(variance)).max() > 1e-3
 
 
-@pytest.mark.slow
 def test_rows_that_say_more_together_than_apart_are_heard_again(rng, in_single, monkeypatch):
     """Where the diagonal of R has promised less than its factor keeps."""
     query, X, obs, _ = problem(rng, "se", 2, 1.5, 1e-2)
@@ -131,7 +127,6 @@ def test_rows_that_say_more_together_than_apart_are_heard_again(rng, in_single, 
     assert np.array_equal(one.precision, other.precision)
 
 
-@pytest.mark.slow
 def test_rounding_that_leaves_no_covariance_is_not_seen(rng, in_single, monkeypatch):
     monkeypatch.setattr(precision, "LARGEST_ERROR", np.inf)
     query, X, obs, _ = problem(rng, "se", 2, 1.5, 1e-3)
@@ -140,7 +135,6 @@ def test_rounding_that_leaves_no_covariance_is_not_seen(rng, in_single, monkeypa
     assert np.array_equal(one.precision, other.precision)
 
 
-@pytest.mark.slow
 def test_the_same_rows_say_the_same_and_none_nothing(rng):
     query, X, obs, _ = problem(rng, "matern32", 2, 1.0, 1.0)
     one, two = (mixed_message(query, Gaussian(1.0), X, obs) for _ in range(2))

@@ -210,7 +210,6 @@ def spied(monkeypatch):
     return shapes
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("residual", [*APART, "block"])
 @pytest.mark.parametrize("name", ["gaussian", "bernoulli"])
 def test_rows_apart_never_make_a_matrix_of_rows(rng, spied, residual, name):
@@ -232,7 +231,6 @@ def test_rows_apart_never_make_a_matrix_of_rows(rng, spied, residual, name):
     assert (peak < 8 * rows**2) == (residual != "block")
 
 
-@pytest.mark.slow
 def test_memory_is_projected_without_such_a_matrix(rng):
     """And covers what is taken."""
     rows, points = 20_000, 60
@@ -290,7 +288,6 @@ def test_a_residual_that_nobody_added(rng):
 NAMED = {"fitc": "diagonal", "sor": "none"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMED)
 def test_experts_about_query_points_by_name(wave, cluster, name):
     """As users choose them: what dense matrices say of the query points that were stored."""

@@ -452,7 +452,6 @@ def with_fact(where, value):
 DECISION = {"of": "mean", "taken": "constant", "judge": "evidence"}
 
 
-@pytest.mark.slow
 def test_decisions_and_cells_of_other_versions_are_read(originals, tmp_path):
     shutil.copytree(originals("gaussian") / "model", tmp_path / "model")
     with_fact("facts/fit/decisions", [DECISION | {"over": {"linear": {"nats": None, "error": None}}}])(
@@ -462,7 +461,6 @@ def test_decisions_and_cells_of_other_versions_are_read(originals, tmp_path):
     assert "mean: constant" in in_words(GBCM.load(tmp_path / "model").info())["decisions"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "text"),
     [

@@ -19,7 +19,6 @@ GIVEN = {
 ASKED = Settings(kernel="arcsine", learn=False, set=GIVEN, query=80, rows_per_expert=60)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("expert", ["bcm", "fitc", "sor"])
 def test_it_predicts_and_is_stored(wave, expert, rng, tmp_path):
     path, *_ = wave
@@ -32,7 +31,6 @@ def test_it_predicts_and_is_stored(wave, expert, rng, tmp_path):
     np.testing.assert_array_equal(again.predict(new)["mean"], gbcm.predict(new)["mean"])
 
 
-@pytest.mark.slow
 def test_one_expert_is_the_exact_process(wave):
     """At its query points, whatever the kernel."""
     path, X, y = wave
@@ -49,7 +47,6 @@ def test_one_expert_is_the_exact_process(wave):
     np.testing.assert_allclose(found["variance"], y.var() * np.diag(covariance), atol=1e-8)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["arcsine", "arcsine-iso"])
 def test_it_is_learned(wave, kernel):
     path, *_ = wave
@@ -59,7 +56,6 @@ def test_it_is_learned(wave, kernel):
     assert info["hyperparameters"]["likelihood.noise_variance"][0] < 0.05
 
 
-@pytest.mark.slow
 def test_cells_are_cut_in_its_metric(wave):
     path, *_ = wave
     gbcm = GBCM.fit(path, replace(ASKED, partition="spatial"))

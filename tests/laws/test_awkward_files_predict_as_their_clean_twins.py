@@ -327,7 +327,6 @@ def imported(tmp_path, clean, name, write, options):
         return import_file(tmp_path / name, tmp_path / "a.zarr", roles=Roles(**options), rows_per_chunk=30)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", SAME)
 def test_predictions_are_those_of_the_clean_twin(case, clean, tmp_path):
     figures = imported(tmp_path, clean, *SAME[case])
@@ -335,7 +334,6 @@ def test_predictions_are_those_of_the_clean_twin(case, clean, tmp_path):
     np.testing.assert_allclose(predictions(tmp_path / "a.zarr"), clean[1], atol=1e-12)  # the same numbers
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused_by_name(case, clean, tmp_path):
     *how, error, text = REFUSED[case]
@@ -344,7 +342,6 @@ def test_refused_by_name(case, clean, tmp_path):
     assert not (tmp_path / "a.zarr").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "column"), [("weight", "weight"), ("event", "event")])
 def test_a_column_that_only_looks_like_a_role_is_reported(name, column, clean, tmp_path):
     csv(clean[0].assign(**{column: np.arange(ROWS)}), tmp_path / "a.csv")
@@ -354,7 +351,6 @@ def test_a_column_that_only_looks_like_a_role_is_reported(name, column, clean, t
     assert figures["roles"] == {}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("write", ["a.csv", "a.parquet", "a.npz", "a.npy", "frame"])
 def test_blanks_around_labels_do_not_count(write, clean, tmp_path):
     labels = np.array(["low ", "high", " low"] * (ROWS // 3))
@@ -373,7 +369,6 @@ def test_blanks_around_labels_do_not_count(write, clean, tmp_path):
     assert zarr.open_group(tmp_path / "a.zarr")["y"][:3].tolist() == [1, 0, 1]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("roles", [{"y": "z"}, {"drop": ["z"]}, {"inputs": ("z",)}, {}])
 def test_errors_about_many_columns_are_short(roles, tmp_path):
     frame = pd.DataFrame([["x"] * 1000], columns=[f"c{k}" for k in range(1000)]).assign(y=1.0)
@@ -417,7 +412,6 @@ def by_xarray(frame, path, form, encoding=None, columns=("depth", "north", "east
         data.to_zarr(path, zarr_format=form, encoding=encoding or {})
 
 
-@pytest.mark.slow
 def test_xarray_names_columns(clean, tmp_path, form):
     by_xarray(clean[0], tmp_path / "a.zarr", form)
     gbcm = GBCM.fit(tmp_path / "a.zarr", QUICK)
@@ -425,7 +419,6 @@ def test_xarray_names_columns(clean, tmp_path, form):
     np.testing.assert_allclose(gbcm.predict(PLACES)["mean"], clean[1], atol=1e-12)
 
 
-@pytest.mark.slow
 def test_packed_numbers_are_unpacked(clean, tmp_path, form):
     packed = {"dtype": "i4", "scale_factor": 1e-6, "add_offset": 1.0, "_FillValue": -(2**31)}
     by_xarray(clean[0], tmp_path / "a.zarr", form, {"X": packed, "y": packed})
@@ -608,7 +601,6 @@ def test_names_of_classes_that_make_no_sense_are_refused(classes, y, error, text
         GBCM.fit(tmp_path / "a.zarr", replace(QUICK, task="classification"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "said", "error", "text"),
     [
@@ -624,7 +616,6 @@ def test_coordinates_that_make_no_sense_are_refused(name, said, error, text, cle
     assert not (tmp_path / "p.zarr").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("attributes", "expected"),
     [

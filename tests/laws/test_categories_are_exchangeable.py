@@ -174,7 +174,6 @@ def test_chains_have_one_coordinate_for_a_category(rng):
     assert np.ptp(kernel.parameters["lengthscale"][1:5]) == 0.0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("alike", [False, True])
 def test_levels_get_lengthscales_of_their_own_where_some_are_one(alike, rng):
     """Ten levels: each a curve of its own, or eight of them one and the same."""
@@ -199,7 +198,6 @@ def stored(path, columns, y, coding=CODING):
     return str(path)
 
 
-@pytest.mark.slow
 def test_what_is_learned_is_one_lengthscale_and_units_of_levels_stay(tmp_path, rng):
     columns, y = table(rng)
     gbcm = GBCM.fit(stored(tmp_path / "data.zarr", columns, y), QUICK)
@@ -233,7 +231,6 @@ def test_whoever_learns_lengthscales_shares_them(change, tmp_path, rng):
     assert len(set(lengths.tolist())) == 3
 
 
-@pytest.mark.slow
 def test_names_of_levels_change_nothing(tmp_path, rng):
     """Nor does their order, but for rounding: sums over inputs are of others first."""
     columns, y = table(rng)

@@ -277,7 +277,6 @@ SNAPSHOTS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("fault", SNAPSHOTS, ids=lambda fault: fault.__name__)
 @pytest.mark.filterwarnings("ignore:The data type", "ignore:Numcodecs codecs", "ignore::bcmdist.errors.BcmdistWarning")
 def test_every_fault_says_where_what_and_what_to_do(fault, tmp_path):
@@ -311,7 +310,6 @@ def test_any_cell_that_no_model_can_use_is_named(tmp_path_factory, value, row, c
             read(path)
 
 
-@pytest.mark.slow
 def test_a_limit_of_the_file_size_leaves_the_model_as_it_was(tmp_path):
     """A disk that is full, as far as a process can see: what was committed is still there, and no more."""
     import resource

@@ -149,7 +149,6 @@ BAD = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("likelihood", "wrong", "text", "row"), BAD)
 def test_rows_outside_the_support_are_named(make_data, tmp_path, likelihood, wrong, text, row):
     data = {name: np.array(column, dtype=float) for name, column in columns(likelihood).items()}
@@ -170,7 +169,6 @@ def test_a_class_unseen_in_some_partitions_works(make_data):
         assert GBCM.fit(path, settings(likelihood, passes="auto")).score(path)["accuracy"] > 0.5
 
 
-@pytest.mark.slow
 def test_a_class_unseen_in_training_is_an_error_at_score(make_data):
     data = columns("softmax")
     gbcm = GBCM.fit(make_data(**data), settings("softmax"))
@@ -180,7 +178,6 @@ def test_a_class_unseen_in_training_is_an_error_at_score(make_data):
         gbcm.score(make_data("other.zarr", X=data["X"], y=other))
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::bcmdist.errors.BcmdistWarning")  # all targets equal
 @pytest.mark.parametrize("labels", [(0,), (4,), (-1, 1), (5, 9)])
 def test_one_class_and_any_two_labels_work(make_data, labels):

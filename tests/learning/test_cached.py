@@ -45,7 +45,6 @@ def climb(objective):
     return learn(lambda _: objective, "se", Gaussian(0.5), inputs=2, effort=EFFORTS["quick"])
 
 
-@pytest.mark.slow
 def test_a_killed_run_resumes_where_it_was(problem, tmp_path):
     """Killed again and again, torn each time: the same optimum bit for bit, and nothing is evaluated twice."""
     path = tmp_path / "learning.jsonl"

@@ -94,7 +94,6 @@ def gradient_error(rng, name, mean, likelihood):
     return np.abs(exact - numeric).max() / np.abs(numeric).max()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mean", ["zero", "constant"])
 @pytest.mark.parametrize("name", ["se", "matern32", "rq", "se+constant"])
 @pytest.mark.parametrize("likelihood", [Gaussian(0.05), Bernoulli(), COUNTS[0]], ids=lambda v: v.name)
@@ -102,7 +101,6 @@ def test_gradient(rng, name, mean, likelihood):
     assert gradient_error(rng, name, mean, likelihood) <= 1e-6  # of the differences
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", [COUNTS[1], *HEAVY], ids=lambda v: type(v).__name__)
 def test_gradient_where_the_hessian_is_not_the_curvature(rng, likelihood):
     assert gradient_error(rng, "matern32", "constant", likelihood) <= 1e-6  # of the differences

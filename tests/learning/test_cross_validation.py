@@ -45,7 +45,6 @@ def judged_by(densities, X, y):
     return CrossValidation(judge, judge)
 
 
-@pytest.mark.slow
 def test_a_few_rare_rows_do_not_choose_the_kernel(rng):
     """Small waves, and one row in fifty far off: one Gaussian for all errors takes the waves for noise."""
     X = np.sort(rng.uniform(-10, 10, (500, 1)), axis=0)

@@ -89,7 +89,6 @@ def test_what_is_kept_never_falls(case, residual):
         assert reached[-1] > reached[0] + 5.0
 
 
-@pytest.mark.slow
 def test_a_turn_that_ends_lower_is_forgotten(case):
     make, _, log = case
     asked = []

@@ -37,7 +37,6 @@ def errors(values):
     return values.std(axis=0) / np.sqrt(effective_sample_size(values[None]))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("persistence", "leapfrogs", "step"), [(0.95, 1, 0.3), (0.0, 10, 0.2), (0.5, 3, 0.4)])
 def test_moments_of_a_gaussian(persistence, leapfrogs, step):
     settings = HMC(5000, 500, step=step, persistence=persistence, leapfrogs=leapfrogs)

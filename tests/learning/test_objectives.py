@@ -99,7 +99,6 @@ def test_gradient_in_the_query_points(case, rng, name, likelihood):
     assert np.vdot(gradient, direction) == pytest.approx(numeric, rel=1e-6)  # of the differences
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=lambda v: v.name)
 def test_value_is_that_of_dense_pitc(case, likelihood):
     objective, _ = case(likelihood)
@@ -125,7 +124,6 @@ def dense_mode(K, likelihood, obs):
     return f
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=lambda v: v.name)
 def test_one_partition_is_the_exact_gp(case, likelihood):
     """Whatever the query points; and the local objective is the same."""
@@ -149,7 +147,6 @@ def test_local_is_the_sum_over_its_parts_of_the_moment(case):
     assert local.identity != before
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", [LIKELIHOODS[0], LIKELIHOODS[3]], ids=lambda v: v.name)
 def test_a_partition_of_weight_two_is_two(case, likelihood):
     objective, _ = case(likelihood)
@@ -194,7 +191,6 @@ class FarOut(SerialRuntime):
         return replace(total, message=replace(total.message, eta=40.0 * total.message.eta))
 
 
-@pytest.mark.slow
 def test_steps_towards_the_mode_are_halved(case):
     objective, _ = case(LIKELIHOODS[3])
     kernel = make_kernel("se")
@@ -217,7 +213,6 @@ def test_likelihoods_without_a_committee_evidence_are_refused(case):
             objective(make_kernel("se"), likelihood)
 
 
-@pytest.mark.slow
 def test_query_points_improve(case):
     objective, _ = case(Gaussian(0.05), points=np.array([[-0.1, 0.0], [0.0, 0.1], [0.1, 0.0]]), jitter=1e-8)
     kernel, likelihood = make_kernel("se"), Gaussian(0.05)
@@ -227,7 +222,6 @@ def test_query_points_improve(case):
     assert objective(kernel, likelihood)[0] > start + 1.0  # nats
 
 
-@pytest.mark.slow
 def test_learning_climbs_the_committee_and_remembers_it(case, tmp_path):
     objective, local = case(Gaussian(0.05), jitter=1e-8)
     effort = replace(EFFORTS["quick"], isotropic_steps=2, steps=2)

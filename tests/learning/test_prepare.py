@@ -185,7 +185,6 @@ def test_points_that_were_moved_raise_it_further(wave):
     assert moved.committee.log_evidence > still.committee.log_evidence + 0.1
 
 
-@pytest.mark.slow
 def test_the_committee_that_was_polished_is_the_one_that_is_fitted(wave, monkeypatch):
     """Its evidence is what was climbed, less the prior of the hyper-parameters, which is at most one."""
     polished = []
@@ -217,7 +216,6 @@ def test_a_subset_learns_from_all_rows_at_once(wave, tmp_path):
     np.testing.assert_allclose(few.model.query.kernel.theta, subset.model.query.kernel.theta, rtol=1e-5)
 
 
-@pytest.mark.slow
 def test_a_subset_is_drawn_from_all_rows(make_data, rng, monkeypatch):
     """Of at most as many rows as the effort allows, with their companions."""
     import bcmdist.learning.prepare as module
@@ -321,7 +319,6 @@ def test_rows_are_judged_among_so_many_others(rows, likelihood):
         assert (found.rows, found.count, found.central) == (rows, 1, rows)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("rows_per_chunk", [10, 60])
 def test_lifetimes_of_zero_are_told(make_data, rng, rows_per_chunk):
     y = rng.exponential(1.0, 60)

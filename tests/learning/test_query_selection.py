@@ -104,7 +104,6 @@ def test_pivoted_stops_where_nothing_is_left(rng):
     assert len(points) == 6
 
 
-@pytest.mark.slow
 def test_pivoted_never_forms_the_covariance(rng):
     """50,000 rows: their covariance would have 20 GB."""
     points = select_points(rng.standard_normal((50_000, 3)), 100, kernel=make_kernel("matern32", 3), method="pivoted")
@@ -285,7 +284,6 @@ def test_a_fit_chooses_its_number(wave):
         Settings(query="many")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["bernoulli", "probit", "svm", "onehot", "softmax", "softmax_coupled"])
 def test_a_fit_of_classes_chooses_for_the_evidence(classes, likelihood):
     """25 points do nearly as well as all that the kernel (at its defaults, which fit badly) tells apart."""

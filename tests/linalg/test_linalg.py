@@ -127,7 +127,6 @@ def _square(F):
     return F @ F.T
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dtypes", DTYPES, ids=["double", "single", "mixed"])
 @pytest.mark.parametrize("order", ["F", "C"])
 def test_what_is_returned_is_right_for_any_numbers_and_order(rng, order, dtypes):
@@ -199,7 +198,6 @@ def test_symmetric_matrices_are_their_lower_triangles(rng, shape, order, dtype):
     np.testing.assert_array_equal(again, A)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("n", [64, 65, 97, 200, 333])

@@ -124,7 +124,6 @@ def test_what_it_says_of_itself():
     np.testing.assert_array_equal(again.theta, kernel.theta)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kernel", EXPRESSIONS)
 def test_from_learning_to_ingestion(kernel, rows, make_data, tmp_path, rng):
     X, y = rows

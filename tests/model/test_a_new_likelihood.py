@@ -181,7 +181,6 @@ def test_deviance_follows_from_the_distribution(rng):
 # --- What is predicted ---
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("precision", [0.7, 12.0, 3000.0])
 def test_predictions_are_those_of_the_dense_mixture(precision):
     """Also where densities pile up at 0 and 1, and where they are narrow."""
@@ -211,7 +210,6 @@ def test_log_densities_are_those_of_the_dense_mixture(rng):
 # --- What users do with it ---
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"rows_per_expert": 15, "passes": "auto"}], ids=["one", "passes"])
 def test_a_fit_is_the_dense_laplace_approximation(beta, rng, changes):
     """Query points at all rows: the committee is the whole model, of several partitions after some passes."""
@@ -330,7 +328,6 @@ class SoftmaxAgain(AnySoftmax):
         return obs.weight[:, None] * np.exp(f - logsumexp(f, axis=1, keepdims=True))
 
 
-@pytest.mark.slow
 def test_classes_of_ones_own(monkeypatch, make_data, tmp_path, rng):
     monkeypatch.setattr(LIKELIHOODS, "_things", dict(LIKELIHOODS._things))
     register_likelihood(SoftmaxAgain)

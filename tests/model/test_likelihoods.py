@@ -284,7 +284,6 @@ def test_experts_find_the_mode(name):
     np.testing.assert_allclose(f, K @ likelihood.score(obs, f), atol=1e-7)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("sd", [0.0, 0.1, 0.999, 1.0, 3.0, 10.0, 100.0])
 def test_logistic_average_against_adaptive_quadrature(sd):
     for mean in (-40.0, -4.0, 0.0, 1.5, 200.0):

@@ -26,7 +26,6 @@ def check(likelihood, y, mean, variance, tolerance=1e-9):
     assert abs((mean + nu * variance) / (1 + tau * variance) - m) <= tolerance * np.sqrt(v)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("variance", [1e-8, 1e-4, 0.1, 1.0, 10.0, 100.0, 1e4])
 def test_moments_are_those_of_brute_force(variance):
     for mean in (-40.0, -3.0, 0.0, 5.0):

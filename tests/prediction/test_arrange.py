@@ -390,7 +390,6 @@ def test_predicting_leaves_nothing_when_it_is_killed(wiggle, fresh, tmp_path, la
     gbcm.predict_zarr(fresh[0], tmp_path / "p.zarr")
 
 
-@pytest.mark.slow
 def test_classes_are_calibrated_even_where_the_fit_was_killed_before(three, tmp_path):
     path, *_ = three
     with pytest.raises(Killed):
@@ -466,7 +465,6 @@ def spatial_fit(make_data, settings, **columns):
     return gbcm, found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, 2, 20, 79, 90])
 @pytest.mark.filterwarnings("ignore::bcmdist.errors.BcmdistWarning")
 def test_few_rows(make_data, rng, rows):
@@ -606,7 +604,6 @@ def test_counts_and_lifetimes(make_data, tmp_path, rng, monkeypatch, task, likel
     assert (sampled["concordance"], sampled["concordance_error"]) == pytest.approx(whole.concordance(600), abs=1e-6)
 
 
-@pytest.mark.slow
 def test_exposures_that_cannot_be_are_named_where_they_stand(make_data, tmp_path, rng):
     X = rng.uniform(-2, 2, (300, 2))
     settings = replace(GIVEN, task="counts", likelihood="poisson", set={"kernel.lengthscale": 0.5})
@@ -642,7 +639,6 @@ def test_softmax_coupled_is_refused_at_once():
         replace(CLASSES, likelihood="softmax_coupled")
 
 
-@pytest.mark.slow
 def test_targets_that_cannot_be_are_named_where_they_stand(three, make_data, tmp_path):
     path, X, y = three
     gbcm = GBCM.fit(path, CLASSES, model=tmp_path / "m")

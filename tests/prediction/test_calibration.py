@@ -52,7 +52,6 @@ def test_one_latent_is_the_difference_of_two():
     assert variance.sum() == 3.0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("rows_per_expert", [60, 1000])
 @pytest.mark.parametrize("likelihood", ["onehot", "svm"])
 def test_probabilities_of_a_fit_are_calibrated_on_new_rows(make_data, rng, likelihood, rows_per_expert):
@@ -86,7 +85,6 @@ def test_calibration_is_made_up_for_after_a_fit_was_cut_short(make_data, rng, tm
     assert whole.facts["calibration"]["slope"] > 0
 
 
-@pytest.mark.slow
 def test_a_store_sorted_by_class_is_calibrated_anew(make_data, rng, tmp_path):
     X = rng.uniform(-2, 2, (400, 2))
     y = (X[:, 0] > 0) * 1

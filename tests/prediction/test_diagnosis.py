@@ -79,7 +79,6 @@ def test_gradient_of_a_fit_is_that_of_refits(wave):
     assert gradient["likelihood.noise_variance"][0] == pytest.approx(numeric, rel=1e-5)
 
 
-@pytest.mark.slow
 def test_gradient_needs_converged_passes(classes, tmp_path):
     path, *_ = classes
     gbcm = GBCM.fit(path, GIVEN, model=tmp_path / "model")
@@ -172,7 +171,6 @@ def test_calibration_counts_weights(wave, tmp_path):
     assert doubled.calibration()["variance_ratio"] > gbcm.calibration()["variance_ratio"] + 0.1
 
 
-@pytest.mark.slow
 def test_what_cannot_be_calibrated_is_refused(wave, classes):
     path, *_ = wave
     with pytest.raises(InvalidOption, match=r"expected a gaussian likelihood, .* got bernoulli; score held-out rows"):

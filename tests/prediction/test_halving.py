@@ -77,7 +77,6 @@ def test_half_of_a_local_expert_is_as_if_made_of_half(rng, linearised):
     np.testing.assert_allclose(found, whole - left_out_densities(T[:, rows], pull, V[:, kept], half, rows), rtol=1e-8)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["gaussian", "bernoulli", "onehot", "softmax", "poisson"])
 def test_it_is_measured_for_every_likelihood(rng, make_data, likelihood):
     X = rng.uniform(-2, 2, (300, 2))
@@ -92,7 +91,6 @@ def test_it_is_measured_for_every_likelihood(rng, make_data, likelihood):
     assert 0.0 < loss["error"] < 0.5
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("error", [NotPositiveDefinite, LaplaceNotConverged])
 def test_no_fit_fails_where_it_cannot_be_measured(rng, make_data, monkeypatch, error):
     def fail(*_):

@@ -41,7 +41,6 @@ def test_scores_of_the_rows_are_those_of_the_data_set(task, rng, make_data):
     np.testing.assert_allclose(rows.y, columns["y"], rtol=1e-12, atol=1e-12)  # scaled and back
 
 
-@pytest.mark.slow
 def test_rows_of_local_predictions_come_back_in_their_order(rng, make_data):
     X = rng.uniform(-2, 2, (240, 2))
     path = make_data(X=X, y=np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(240))

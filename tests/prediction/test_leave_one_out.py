@@ -34,7 +34,6 @@ def test_a_row_left_out_is_one_never_heard(residual, weight, rng):
         np.testing.assert_allclose([mean[k], variance[k]], [m[0], v[0]], rtol=1e-9)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", [Poisson(), NegativeBinomial(2.0), Gamma(3.0)], ids=lambda one: one.name)
 def test_a_row_left_out_of_a_local_expert_is_one_it_never_saw(likelihood, rng):
     """Others stay linearised where they were with it: that moves means by a share of standard deviations."""

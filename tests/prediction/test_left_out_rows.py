@@ -17,7 +17,6 @@ def first_partition(gbcm):
     return model_rows(gbcm.model, part, rows)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("expert", ["bcm", "fitc", "sor"])
 @pytest.mark.parametrize("copies", [1.0, 0.5, 2.0])
 def test_gaussian_rows_are_left_out_exactly(make_data, rng, expert, copies):

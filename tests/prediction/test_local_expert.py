@@ -200,7 +200,6 @@ LIKELIHOODS = [Bernoulli(), Poisson(), StudentT(noise_variance=np.array([0.1]), 
 others = pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=lambda likelihood: likelihood.name)
 
 
-@pytest.mark.slow
 @others
 @means
 def test_one_cell_with_all_rows_is_laplace_of_the_full_gp(rng, likelihood, mean):

@@ -76,7 +76,6 @@ def test_moments(likelihood):
     np.testing.assert_allclose(said.variance[:5], (second - mean**2)[:5], rtol=1e-6)
 
 
-@pytest.mark.slow
 @named
 def test_cdf_and_quantiles(likelihood):
     said = predictive(likelihood, MEAN, SD**2, rows())
@@ -94,7 +93,6 @@ def test_cdf_and_quantiles(likelihood):
             np.testing.assert_allclose(exact, q, atol=1e-5)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dispersion", [1e-4, 0.03, 1.0, 10.0, 100.0])
 def test_quantiles_of_an_inverse_gaussian_of_any_dispersion(dispersion):
     """Nearly a point, or with a mean beyond the 99 % quantile: variance / mean^2 from 5e-6 to 2000."""
@@ -119,7 +117,6 @@ def test_the_inverse_gaussian_distribution_is_that_of_scipy(relative_variance):
     assert INVERSE_GAUSSIAN(1e-20).cdf([0.9e-20, 1e-20, 1.1e-20]).tolist() == [0.0, pytest.approx(0.5), 1.0]
 
 
-@pytest.mark.slow
 @named
 def test_log_density(likelihood):
     said = predictive(likelihood, MEAN, SD**2, rows())
@@ -218,7 +215,6 @@ def test_surprising_observations_have_finite_log_densities(far):
         np.testing.assert_allclose(got, np.ravel(exact), rtol=1e-5)
 
 
-@pytest.mark.slow
 def test_names_of_what_is_observed():
     wanted = {
         "classification": {"probability", "label"},
@@ -243,7 +239,6 @@ def test_binomial_probability_is_the_average_one():
     np.testing.assert_allclose(told["observation_mean"], TRIALS * told["probability"], rtol=1e-8)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ONE_PROCESS)
 @pytest.mark.parametrize("mean", [-800.0, -40.0, 40.0, 800.0])
 def test_far_beliefs_stay_in_order(name, mean):

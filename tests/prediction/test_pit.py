@@ -50,7 +50,6 @@ def drawn(likelihood, rng, rows, *, shift=0.0):
     return pit_ranges(likelihood, predictive(likelihood, mean, variance, obs), obs)
 
 
-@pytest.mark.slow
 @families
 def test_observations_drawn_from_the_model_fill_the_bins_evenly(likelihood, rng):
     n = 4000
@@ -66,7 +65,6 @@ def test_observations_drawn_from_the_model_fill_the_bins_evenly(likelihood, rng)
         assert likelihood.discrete or share < level + error
 
 
-@pytest.mark.slow
 @families
 def test_observations_drawn_from_elsewhere_do_not(likelihood, rng):
     shares = histogram(drawn(likelihood, rng, 4000, shift=-0.7)) / 4000
@@ -102,7 +100,6 @@ def test_histograms_and_coverage_add(likelihood, rng):
         np.testing.assert_allclose(sum(total(part) for part in parts), total(where), rtol=1e-12)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("level", LEVELS)
 @families
 def test_covered_is_lying_between_the_limits(likelihood, level):

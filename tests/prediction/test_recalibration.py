@@ -29,7 +29,6 @@ def test_known_slope_and_intercept_are_found(rng, slope, intercept):
     assert found.intercept == pytest.approx(intercept, abs=0.25)
 
 
-@pytest.mark.slow
 def test_what_is_right_is_left_as_it_is():
     """A gain of two standard errors happens by chance in fewer than 1 of 1000."""
     rngs = [np.random.default_rng(seed) for seed in range(100)]
@@ -129,7 +128,6 @@ def test_probabilities_of_wine_are_never_0(real_data, seed):
     assert_no_certainty(GBCM.fit(X[train], y[train], Settings(task="classification")), X[test], y[test])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["bernoulli", "probit"])
 def test_nearly_separable_classes_are_said_so(make_data, rng, likelihood):
     X, y = separable(rng, 1600)

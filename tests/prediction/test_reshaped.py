@@ -75,7 +75,6 @@ def test_quantiles_of_counts_are_the_smallest_that_suffice(likelihood):
         assert np.all(said(likelihood).cdf(y - 1.0) < q + 1e-9)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", COUNTS + NUMBERS, **named)
 def test_what_the_model_says_is_one_component_of_no_factor(likelihood):
     plain = predictive(likelihood, MEAN, VARIANCE, rows())
@@ -111,7 +110,6 @@ def test_a_life_that_is_not_over_has_the_probability_of_what_is_left(likelihood)
         np.testing.assert_allclose(density(likelihood, y, event=0.0), left, atol=6e-6)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", COUNTS + NUMBERS, **named)
 def test_limits_predicted_are_quantiles_and_moments_stay(likelihood):
     told = observe(likelihood, MEAN, VARIANCE, rows(), shape=HEAVY, widening=lambda v: FACTOR)
@@ -136,7 +134,6 @@ Z = np.linspace(-14.0, 14.0, 4001)
 SHARES = norm.logpdf(Z) - logsumexp(norm.logpdf(Z))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", [Poisson(), NegativeBinomial(5.0), Gamma(3.0), Weibull(2.0)], **named)
 @pytest.mark.parametrize("sd", [0.03, 0.2, 1.0])
 def test_normal_scores_in_the_tails(likelihood, sd):
@@ -156,7 +153,6 @@ def test_normal_scores_in_the_tails(likelihood, sd):
     assert np.all(np.abs(got[~near]) > 6.9)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", COUNTS + NUMBERS, **named)
 def test_errors_of_what_is_right_are_standard_normal(likelihood, rng):
     n = 4000

@@ -27,7 +27,6 @@ def test_log_squares_of_normal_residuals_have_no_bias_and_the_known_variance(rng
     assert seen.var() == pytest.approx(14 / 15 * LOG_VARIANCE, rel=0.02)
 
 
-@pytest.mark.slow
 def test_a_scale_that_varies_is_found(rng):
     known = residuals(rng, 2000, growing)
     places, z, _ = known.together()
@@ -41,7 +40,6 @@ def test_a_scale_that_varies_is_found(rng):
     assert spread.shape.quantile(0.975) == pytest.approx(np.quantile(np.abs(new), 0.95), rel=0.15)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_a_constant_scale_stays_constant(seed):
     rng = np.random.default_rng(seed)
@@ -50,7 +48,6 @@ def test_a_constant_scale_stays_constant(seed):
     assert not gain_of(known, settle_process(places, z, UNITS)).decisive
 
 
-@pytest.mark.slow
 def test_each_row_has_no_part_in_its_own_factor(rng):
     known = residuals(rng, 300, growing)
     places, z, weight = known.together()
@@ -64,7 +61,6 @@ def test_each_row_has_no_part_in_its_own_factor(rng):
         np.testing.assert_allclose(factors[row], expected[0], rtol=1e-9)
 
 
-@pytest.mark.slow
 def test_residuals_add_and_fade(rng):
     known = residuals(rng, 400, growing)
     places, z, _ = known.together()

@@ -128,7 +128,6 @@ def test_intervals_of_censored_rows_are_not_scored():
         assert sum(score["pit"]) == pytest.approx(1.0)
 
 
-@pytest.mark.slow
 def test_crps_of_a_mixture_is_that_of_its_distribution():
     likelihood, y = StudentT(0.3, 5.0), np.array([-2.0, 0.1, 1.0])
     said = predictive(likelihood, np.zeros(3), np.full(3, 0.2), unweighted(y))

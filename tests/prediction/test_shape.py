@@ -15,7 +15,6 @@ def draws(shape, rng, n):
     return np.array(shape.scales)[which] * rng.standard_normal(n)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_residuals_as_the_model_says_leave_it_as_it_is(seed):
     assert fit_shape(np.random.default_rng(seed).standard_normal(2000)) == NORMAL

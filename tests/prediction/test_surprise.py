@@ -150,7 +150,6 @@ def test_real_rows_are_expected_until_they_shift(real_data, tmp_path, rng, name,
     assert after.info()["drift"]["worse"]
 
 
-@pytest.mark.slow
 def test_a_partition_withheld_is_as_if_it_had_not_been_heard(fitted):
     """An exact identity: forgotten and ingested again, its rows are scored by the same belief."""
     key = fitted.ledger[3].key
@@ -182,7 +181,6 @@ def test_what_is_expected_comes_as_expected_from_the_first_arrival_on(fitted, tm
     assert every.facts["expected"] == first.facts["expected"]
 
 
-@pytest.mark.slow
 def test_a_shift_is_told_within_five_partitions(fitted, tmp_path, rng):
     good, bad = some_rows(rng, 10), some_rows(rng, 5, shift=1.0)
     fine, _ = fitted.ingest(fitted.source(stored(tmp_path / "a.zarr", good)))
@@ -242,7 +240,6 @@ def test_a_model_that_had_heard_nothing_compares_with_what_came_first(tmp_path, 
         new.ingest(new.source(stored(tmp_path / "bad.zarr", some_rows(rng, 4, shift=1.0))))
 
 
-@pytest.mark.slow
 def test_data_that_are_gone_leave_what_the_model_says_of_itself(fitted, tmp_path, rng):
     shutil.rmtree(tmp_path / "train.zarr")
     fine, _ = fitted.ingest(fitted.source(stored(tmp_path / "a.zarr", some_rows(rng, 10))))
@@ -252,7 +249,6 @@ def test_data_that_are_gone_leave_what_the_model_says_of_itself(fitted, tmp_path
         fine.ingest(fine.source(stored(tmp_path / "b.zarr", some_rows(rng, 5, shift=1.0))))
 
 
-@pytest.mark.slow
 def test_ingest_prints_the_verdict(fitted, tmp_path, rng):
     path = stored(tmp_path / "b.zarr", some_rows(rng, 5, shift=1.0))
     with warnings.catch_warnings():
@@ -321,7 +317,6 @@ def test_arrivals_after_one_partition_are_not_known():
     assert told_of([-0.1, 4.0], one)["verdict"].startswith("far worse than expected in partition 2 (k2) alone")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("rows", [10, 50])
 @pytest.mark.parametrize("withheld", [1, 4, 16])
 @pytest.mark.parametrize("freedom", [None, 5])
@@ -339,7 +334,6 @@ def test_less_than_one_sequence_in_a_hundred_has_a_partition_far_worse_alone(rng
     assert far <= 3
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("shifts", [[100.0], [0.0, 100.0], [0.0, 0.0, 100.0], [100.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
 def test_a_total_shift_of_one_partition_is_told(tmp_path, rng, shifts):
     columns = some_rows(rng, len(shifts))
@@ -353,7 +347,6 @@ def test_a_total_shift_of_one_partition_is_told(tmp_path, rng, shifts):
     assert (told["z"] > 9.0) == told["worse"]
 
 
-@pytest.mark.slow
 def test_what_was_worse_alone_is_said_by_the_ingestion_that_heard_it(fitted, tmp_path, rng):
     columns = some_rows(rng, 3)
     columns["y"][:ROWS] += rng.choice([-1.0, 1.0], ROWS)  # ten times the noise; the function stays, about
@@ -373,7 +366,6 @@ def test_one_error_of_a_sure_model_is_not_far_worse_alone():
     assert excess_loss.alone(base, base.standardised([right, wrong, right]), []) == []
 
 
-@pytest.mark.slow
 def test_one_partition_withheld_expects_no_less_than_the_model_says_of_itself(tmp_path, rng):
     low = expected([[((0.0,), (-0.48, 0.01))]])
     assert (low.partitions, low.surprise, low.dispersion) == (1, 0.0, excess_loss.UNKNOWN_DISPERSION)

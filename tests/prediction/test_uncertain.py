@@ -44,7 +44,6 @@ CASES = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_exact_moments_are_those_of_quadrature(rng, case):
     problem = regression_problem(rng, query=2 if case == "linear" else 9)  # two determine a plane
@@ -125,7 +124,6 @@ def test_taylor_is_exact_for_a_plane(rng):
         np.testing.assert_allclose(ours, theirs, atol=1e-8)  # differences of steps of a hundredth lose four digits
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["se", "matern12", "rq"])
 def test_draws_come_near_quadrature(rng, name):
     problem = regression_problem(rng)

@@ -166,7 +166,6 @@ def entries(count, start=0):
     return [Entry(f"k{i}", f"d{i}", 1, position=i) for i in range(start, start + count)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [[1] * 100, [*range(20, 0, -1)], [1, 2, 3, 50, 1, 1, 0, 7], [0], [64, *[1] * 70]])
 def test_segments_grow_as_a_binary_counter(store, sizes):
     segments, count, written, put = (), 0, 0, store.put_segment

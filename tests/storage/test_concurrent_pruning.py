@@ -36,7 +36,6 @@ def overtaken(wave, make_data, tmp_path, monkeypatch):
     return model, lambda times: left.extend(range(times)), more
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
@@ -64,7 +63,6 @@ def test_who_writes_goes_on_from_the_newest(overtaken):
     assert (after.commit, after.committee.total.rows) == (5, 480)
 
 
-@pytest.mark.slow
 def test_who_reads_an_immutable_committee_is_told(overtaken, tmp_path):
     model, overtake, more = overtaken
     gbcm = GBCM.load(model)

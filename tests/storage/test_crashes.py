@@ -336,7 +336,6 @@ class OverwritesRecords(ModelStore):
         return super().commit(number, **what)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "broken"),
     [

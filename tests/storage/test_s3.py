@@ -200,7 +200,6 @@ def test_a_storage_travels_as_its_url_without_secrets(environment):
     assert storage.url == "s3://bucket/model" == absolute_url("s3://bucket/model/")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("retries", [0, 2])  # by us, by the client
 @pytest.mark.parametrize("fault", ["503 before", "503 after", "dropped before", "dropped after"])
 def test_a_put_whose_answer_was_lost_has_still_won(environment, monkeypatch, fault, retries):
@@ -325,7 +324,6 @@ def test_what_needs_a_disk_is_refused(memory, halves):
     assert open_storage("s3://bucket/model").names("") == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["local", "subset"])
 def test_a_failed_preparation_leaves_nothing_and_a_sample_is_kept_nearby(memory, halves, monkeypatch, objective):
     """Beside the model, where all workers read, until it is learned from."""
@@ -456,7 +454,6 @@ def test_two_processes_ingest_the_same_into_a_model_on_s3(moto, tmp_path):
 SECRET = "wJalr/hunter2"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("url", [f"s3://AKIA:{SECRET}@bucket/place", "s3://AKIA:hunter2@bucket", "s3://AKIA@bucket/m"])
 def test_urls_with_credentials_are_refused_and_not_printed(url, tmp_path, wave):
     model = tmp_path / "m"
@@ -485,7 +482,6 @@ def test_urls_with_credentials_are_refused_and_not_printed(url, tmp_path, wave):
         absolute("redis://me:hunter2@host/stream")
 
 
-@pytest.mark.slow
 def test_users_of_endpoints_are_not_printed(environment, capfd):
     environment("http://me:hunter2@127.0.0.1:1")
     with pytest.raises(

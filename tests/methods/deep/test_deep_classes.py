@@ -63,7 +63,6 @@ def classifier(rings, tmp_path_factory):
         return GBCM.fit(rings[0], ASKED, model=tmp_path_factory.mktemp("trained") / "model")
 
 
-@pytest.mark.slow
 def test_classes_that_no_plane_parts_are_learned(classifier, rng):
     new = rng.uniform(-1, 1, (400, 2))
     found = classifier.predict(new)

@@ -110,7 +110,6 @@ def test_far_away_is_the_prior(rng):
     assert found.variance[0, 0] == pytest.approx(np.exp(one.log_noise) + np.exp(one.log_variance))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("depth", "power"), [(1, 1.0), (2, 1.0), (3, 1.0), (1, 0.5), (2, 0.3)])
 def test_the_gradient_is_that_of_differences(rng, depth, power):
     widths = [*[3, 2, 2][:depth], 1]

@@ -111,7 +111,6 @@ def test_predictions_are_those_of_dense_regression(fitted, wave, rng):
     assert "waves" in gbcm.info()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("kernel", "tolerance", "most"), [("matern52", 1e-3, 0.05), ("se", 1e-6, 2e-3)])
 def test_predictions_come_near_those_of_the_gaussian_process(wave, rng, kernel, tolerance, most):
     """To a share of their standard deviations, which falls with the tolerance."""
@@ -125,7 +124,6 @@ def test_predictions_come_near_those_of_the_gaussian_process(wave, rng, kernel, 
     np.testing.assert_allclose(np.sqrt(found["variance"]), sd, rtol=2 * most)
 
 
-@pytest.mark.slow
 def test_of_many_weights_means_and_variances_are_solved_for(wave, many, rng):
     path, X, y = wave
     gbcm, new = GBCM.fit(path, WAVES), rng.uniform(-2, 2, (40, 2))
@@ -142,7 +140,6 @@ def test_of_many_weights_means_and_variances_are_solved_for(wave, many, rng):
             ask()
 
 
-@pytest.mark.slow
 def test_info_of_many_weights_agrees_with_a_factor(fitted, many):
     one, other = fitted[0].info(), GBCM.load(fitted[0].url).info()
     assert one["log_evidence"] == pytest.approx(
@@ -167,7 +164,6 @@ def test_info_says_what_it_is(fitted, wave):
     assert "--query" not in found["advice"]
 
 
-@pytest.mark.slow
 def test_log_evidence_is_that_of_the_waves(fitted, wave):
     gbcm, (_, X, y) = fitted[0], wave
     V = columns(gbcm, X)
@@ -177,7 +173,6 @@ def test_log_evidence_is_that_of_the_waves(fitted, wave):
     assert gbcm.info()["log_evidence"] == pytest.approx(evidence - len(y) * np.log(y.std()), abs=1e-6)
 
 
-@pytest.mark.slow
 def test_degrees_of_freedom_are_counted(fitted, wave):
     V = columns(fitted[0], wave[1])
     K = V @ V.T + remainder_of(fitted[0]) * np.eye(240)
@@ -206,7 +201,6 @@ def test_hearing_a_source_is_fitting(prepared, fitted):
     assert_same_committee(heard.committee, fitted[0].committee)
 
 
-@pytest.mark.slow
 def test_forgetting_is_never_having_heard(prepared, fitted, tmp_path):
     gbcm, path = fitted
     gone = [entry.key for entry in gbcm.ledger if "[50:" in entry.key or "[200:" in entry.key]
@@ -222,7 +216,6 @@ def test_merging_is_hearing_both(prepared, fitted, tmp_path):
     assert_same_committee(one.merge(other, tmp_path / "both").committee, fitted[0].committee, 1e-8)
 
 
-@pytest.mark.slow
 def test_a_window_is_hearing_its_rows_only(prepared, wave, tmp_path):
     gbcm, path = only(*prepared, [3, 4], tmp_path / "rest"), prepared[1]
     late, _ = prepared[0].ingest(prepared[0].source(path), IngestOptions(window=90))
@@ -268,7 +261,6 @@ def test_classes_are_those_of_the_dense_laplace_approximation(classes, rng, rows
     np.testing.assert_allclose(found["variance"], variance, atol=1e-6)
 
 
-@pytest.mark.slow
 def test_counts_are_those_of_the_dense_laplace_approximation(make_data, rng):
     X = rng.uniform(-2, 2, (200, 1))
     exposure = rng.uniform(0.5, 3.0, 200)
@@ -290,7 +282,6 @@ def test_counts_are_those_of_the_dense_laplace_approximation(make_data, rng):
     np.testing.assert_allclose(found["variance"], variance, atol=1e-6)
 
 
-@pytest.mark.slow
 def test_three_classes_share_a_precision(make_data, rng, many):
     X = rng.uniform(-2, 2, (150, 2))
     y = (X[:, 0] > -0.7) * 1 + (X[:, 1] > 0.5)
@@ -308,7 +299,6 @@ def test_hyperparameters_are_learned_as_for_bcm(wave):
     assert one.info()["hyperparameters"] == other.info()["hyperparameters"]
 
 
-@pytest.mark.slow
 def test_kernels_that_waves_cannot_afford_are_left_out(wave, monkeypatch):
     """Before anything is decided, and named."""
     monkeypatch.setattr(frequency_grid, "MAX_WEIGHTS", 3000)
@@ -323,7 +313,6 @@ def test_kernels_that_waves_cannot_afford_are_left_out(wave, monkeypatch):
     assert all(decision["taken"] != "matern12" for decision in found["decisions"])
 
 
-@pytest.mark.slow
 def test_nothing_is_refused_once_it_is_learned(wave, monkeypatch):
     """A kernel that was asked for is had at a larger error, with a warning; given hyper-parameters are refused."""
     monkeypatch.setattr(frequency_grid, "MAX_WEIGHTS", 1000)
@@ -336,7 +325,6 @@ def test_nothing_is_refused_once_it_is_learned(wave, monkeypatch):
         GBCM.prepare(wave[0], replace(WAVES, kernel="matern12"))
 
 
-@pytest.mark.slow
 def test_rows_outside_the_box_are_refused(fitted, make_data, tmp_path):
     gbcm = fitted[0]
     beyond = make_data("beyond.zarr", X=np.array([[0.0, 0.0], [0.0, 9.0]]), y=np.zeros(2))

@@ -97,7 +97,6 @@ def test_probes_say_nearly_as_much(fitted):
     assert np.abs(v / variance - 1.0).max() <= 4.0 * np.sqrt(2.0 / PROBES)
 
 
-@pytest.mark.slow
 def test_a_row_is_predicted_alike_in_any_company(fitted):
     gbcm, _, _, _, new = fitted
     together = gbcm.predict(new)
