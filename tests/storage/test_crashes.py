@@ -336,6 +336,7 @@ class OverwritesRecords(ModelStore):
         return super().commit(number, **what)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "broken"),
     [
