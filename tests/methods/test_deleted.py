@@ -27,6 +27,7 @@ ASKED = {
 CORE = {"expert": "bcm, fitc, sor, rrgp_star", "noisy_inputs": "no"}
 CORE_TESTS = [
     "tests/test_layout.py",
+    "tests/test_declared.py",
     "tests/laws/test_one_expert_is_exact_gp.py",
     "tests/laws/test_finite_basis_is_exact.py",
     "tests/model/test_likelihoods.py",
