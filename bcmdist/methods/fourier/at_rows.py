@@ -6,9 +6,7 @@ thousands of features is never written down.
 Local experts agree with the committee where no frequency matters that is left out. They agree with the Gaussian process
 of the periodic kernel where the neighbours are all rows, and the belief is that of these as one block. Between the two,
 the committee takes the truncated frequencies for independent noise, so that with many rows to a weight it is too
-certain, most of all near the highest frequency. On a validation split of heaton_simulated that mirrors its gaps, with
-the same hyper-parameters, query points with neighbours reach a CRPS of .530, features of tolerance .05 (2 rows to a
-weight) .525, of .15 (26 rows to a weight) .747.
+certain, most of all near the highest frequency (tests/benchmarks/README.md).
 """
 
 from dataclasses import dataclass

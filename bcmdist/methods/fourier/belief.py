@@ -1,17 +1,15 @@
-"""A belief in so many weights that their precision Lambda is known by its products only.
+"""The posterior of Fourier weights that are too many to factor their precision Lambda: iterative solutions.
 
 The mean is solved for by preconditioned conjugate gradients. With e its error and r the residual,
 
     |b(x)'e| <= sd(x) (e'Lambda e)^1/2 = sd(x) (r'Lambda^-1 r)^1/2 <= sd(x) |r|,     sd(x)^2 = b(x)'Lambda^-1 b(x)
 
-since Lambda >= I: |r| bounds what any prediction errs by, in its posterior standard deviations. Variances are solved
+since Lambda >= I: |r| bounds the error of any prediction, in its posterior standard deviations. Variances are solved
 for row by row, until twice the steps change them by no more than `VARIANCE_CHANGE`: they are too small by about that
-share at most, whatever other rows are predicted with them. A row takes 4 to 20 steps, each a fast transform of all
-weights: 3 ms of one core at 5,000 weights, 10 to 40 ms at 12,000; ten times as many where the noise is 1e-4 of the
-variance and rows leave gaps.
+share at most, whatever other rows are predicted with them.
 
-Traces, the determinant, and what rows around leave (`prediction.local.outlook`), are means over vectors z of random
-signs, seeded, with C C' near Lambda and A = C^-1 Lambda C^-T,
+Traces, the determinant, and the variances in local predictions (`at_rows`) are means over probes: seeded vectors z of
+random signs. With C C' near Lambda and A = C^-1 Lambda C^-T,
 
     sd(x)^2 ~ mean (b(x)'C^-T A^-1/2 z)^2,     log|Lambda| ~ log|C C'| + mean z'log(A) z
 
@@ -33,25 +31,25 @@ from bcmdist.model.shared.belief import Belief
 MAX_FACTORED = 2000
 # Rows that are predicted at a time.
 PREDICTION_ROWS = 2**15
-# What a prediction errs by, in posterior standard deviations, and the steps after which it is what it is.
+# Largest error of a prediction, in posterior standard deviations, and the most iterations.
 RESIDUAL, MAX_STEPS = 1e-4, 4000
-# Share by which half of the steps may still change a variance.
+# Share by which the second half of the iterations may change a variance.
 VARIANCE_CHANGE = 0.001
-# Rows that are always solved for together, filled up with zeros: products of other shapes round differently, which
+# Rows whose variances are solved for at a time, padded with zeros: products of other shapes round differently, which
 # conjugate gradients amplify.
 ROWS_AT_ONCE = 8
-# Vectors for local predictions, and those of them for traces and determinants; the share by which their roots may
-# still change in some steps, which is less than what probing errs by, and the steps after which they are what they are.
+# Probes for local predictions, and those of them for traces and determinants; the share by which their roots may still
+# change, which is less than the error of the mean over probes, and the most iterations.
 PROBES, TRACE_PROBES = 64, 8
 ROOT_CHANGE, ROOT_STEPS = 0.05, 160
 SIGNS = np.array([-1.0, 1.0], np.float32)
-# Of the steps that are kept of the vectors that are looked at together.
+# For the Lanczos vectors of the probes that are computed at a time.
 LANCZOS_BYTES = 2**28
 
 
 @dataclass(frozen=True)
 class Probe:
-    """What is known by one vector z."""
+    """Results for one vector z."""
 
     root: np.ndarray
     """C^-T A^-1/2 z, (S,)"""
@@ -83,7 +81,7 @@ class IterativeBelief(Belief):
         return replace(self, mean=self.mean[k])
 
     def probes(self, count=PROBES) -> list[Probe]:
-        """What the first vectors say; one thread works them out, others wait."""
+        """Results for the first vectors; one thread computes them, others wait."""
         with self._lock:
             while (known := len(self._probes)) < count:
                 self._probes.extend(self._probe(range(known, min(known + self._probes_at_once, count))))
@@ -91,11 +89,11 @@ class IterativeBelief(Belief):
 
     @property
     def _probes_at_once(self):
-        """How many vectors are looked at together: their steps are kept meanwhile."""
+        """Number of vectors at a time, whose Lanczos vectors are in memory."""
         return int(np.clip(LANCZOS_BYTES // (4 * ROOT_STEPS * self.precision.size), 1, TRACE_PROBES))
 
     def _probe(self, numbers):
-        """By some vectors: in single precision, which errs by far less than so few of them."""
+        """Results for some vectors, in single precision, whose error is far below that of a mean over so few."""
         precision, preconditioner = self.precision, self.precision.preconditioner
         single = preconditioner.single
         z = np.stack([np.random.default_rng(k).choice(SIGNS, precision.size) for k in numbers])

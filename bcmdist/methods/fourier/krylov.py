@@ -1,4 +1,4 @@
-"""Systems and roots of a symmetric positive definite A that is only known by its products."""
+"""Krylov methods: systems, quadratic forms and roots of a symmetric positive definite A, given by its products."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,15 +8,15 @@ from scipy.linalg import eigh_tridiagonal
 
 Product = Callable[[np.ndarray], np.ndarray]
 
-# Steps of the Lanczos process between two looks at how far it has come.
+# Iterations of the Lanczos process between two checks for convergence.
 LOOK_EVERY = 20
-# Steps of conjugate gradients before the growth of a quadratic form says how much of it is missing.
+# Iterations of conjugate gradients before the growth of a quadratic form estimates its error.
 LEAST_STEPS = 4
 
 
 @dataclass(frozen=True)
 class Solution:
-    """What conjugate gradients have come to."""
+    """A solution by conjugate gradients."""
 
     x: np.ndarray
     residual: float

@@ -10,7 +10,7 @@ import numpy as np
 
 from bcmdist.errors import MissingExtra
 
-# Of each transform, relative to its largest values: rows of one message are summed with no less digits than this.
+# Error of each transform, relative to its largest values.
 TOLERANCE = 1e-12
 
 
