@@ -63,8 +63,8 @@ a score : a total over rows, which adds, and its figure, in prediction/scoring/s
 an option : a field, with its help under it, of learning/settings.py, committee/ingest/options.py or api/requests.py;
     command line, configuration files, jobs and JSON follow; what it does not go with, in learning/settings_checks.py
 a picture : a function of a subject that gives a figure, and its name in api/pictures/pictures.py
-a command : a file in app/cli, and its name in app/cli/main.py; what jobs and services are to do as well is a request
-    in api/requests.py, carried out in api/carry_out.py
+a command : a function in a file of app/cli, and its name in app/cli/main.py; what jobs and services are to do as well
+    is a request in api/requests.py, carried out in api/carry_out.py
 
 `bcmdist.testing` has a check of each interface. The room that owns a thing registers ours, one line each. Those of
 other packages are found by command lines and workers through entry points (data/registry.py).

@@ -46,8 +46,7 @@ from bcmdist.experts.expert import expert_message
 from bcmdist.experts.hmc import HMC
 from bcmdist.experts.message import zero
 from bcmdist.learning.query_selection import select_points
-from bcmdist.learning.sampling.chains import load_chains
-from bcmdist.learning.sampling.convergence import effective_sample_size, split_rhat
+from bcmdist.learning.sampling.chains import effective_sample_size, load_chains, split_rhat
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.mean import Mean

@@ -49,7 +49,7 @@ DOORS = {
     "matplotlib": "bcmdist.api.pictures.paper",
     "mlflow": "bcmdist.api.interop.mlflow",
     "obstore": "bcmdist.storage.s3",
-    "onnx": "bcmdist.api.interop.graph",
+    "onnx": "bcmdist.api.interop.onnx",
     "pyarrow": "bcmdist.data",
     "redis": "bcmdist.data.redis",
     "sklearn": ("bcmdist.api.estimators.scikit", "bcmdist.learning"),

@@ -1,18 +1,73 @@
 """A committee as bytes, and back: what a pickled estimator holds.
 
-Files of a model directory by their names, with nothing in them that runs, and no path of the machine that made them
-(`bcmdist.committee.portable`). As all that is read of a model directory, they are checked when they are used.
+Files of a model directory by their names, with nothing in them that runs, and no path of the machine that made them.
+As all that is read of a model directory, they are checked when they are used.
+
+A model that names no place: the newest state of one in a directory that may go anywhere.
+
+Partitions are known by where their rows lie, a path of some machine. For predictions, and for hearing more, a name is
+enough: places become `rows-1`, `rows-2`, ... in the order in which they were heard. What lies there cannot be
+read again, so that nothing of it is forgotten; the history stays behind.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from bcmdist.committee.portable import portable
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.reorder.reorder import copy_reordered
 from bcmdist.errors import ModelDamaged, ModelExists
-from bcmdist.storage.commits import CELL_DATA, open_store
+from bcmdist.storage.commits import CELL_DATA, ModelStore, open_store
+from bcmdist.storage.ledger import Entry, named_range
 from bcmdist.storage.scratch import Scratch
+
+
+def portable(snapshot: Snapshot, store: ModelStore) -> Snapshot:
+    """The same state as the first commit of a new model directory, without places.
+
+    Rows in the order of cells, which lie beside a model, stay where they are.
+    """
+    facts, surveyed = snapshot.facts, list(snapshot.surveyed.values())
+    names = _Names()
+    ledger, surveyed = names.of_entries(snapshot.ledger), names.of_entries(surveyed)
+    cells = facts.cells if facts.cells.array is None else replace(facts.cells, array=names.of(facts.cells.array))
+    blobs = {entry.state for entry in ledger} | {facts.linearised_at, cells.edges, cells.halos, *_halos(snapshot)}
+    store.copy_blobs(snapshot.store, sorted(blob for blob in blobs if blob))
+    facts = facts.changed(
+        data=None,
+        job="portable",
+        chunks=None,
+        cells=cells,
+        skipped=tuple(names.of_key(key) for key in facts.skipped),
+        surveyed=store.put_segment(surveyed),
+    )
+    return snapshot.written(store, snapshot.committee, ledger, facts)
+
+
+def _halos(snapshot):
+    """Hashes of the blobs with the rows around cells."""
+    table = snapshot.facts.cells.halos
+    return [bytes(row).hex() for row in snapshot.store.get_array(table)] if table else []
+
+
+class _Names:
+    """Names of arrays that name no place, by the URLs of these."""
+
+    def __init__(self):
+        self.known: dict[str, str] = {}
+
+    def of(self, array) -> str:
+        """Name of an array, the same for the same URL."""
+        return self.known.setdefault(array, f"rows-{len(self.known) + 1}/{array.rpartition('/')[2]}")
+
+    def of_key(self, key) -> str:
+        """Key of the same rows of that."""
+        array, start, stop = named_range(key)
+        return f"{self.of(array)}[{start}:{stop}]"
+
+    def of_entries(self, entries: Iterable[Entry]) -> list[Entry]:
+        """Lines of a ledger."""
+        return [replace(entry, key=self.of_key(entry.key)) for entry in entries]
 
 
 def packed(snapshot: Snapshot) -> dict[str, bytes]:

@@ -118,7 +118,7 @@ class Facts:
     halving_loss: dict[str, float] | None = None
     """nats a row by which local predictions are worse with half of the query points, and the standard error of that"""
     repeats: dict[str, float] | None = None
-    """`bcmdist.learning.replicates.Replicates`: share of rows, and standard deviation of their targets"""
+    """`bcmdist.learning.survey.Replicates`: share of rows, and standard deviation of their targets"""
     labels: dict[str, int] | None = None
     """how many values inputs have that the kernel uses as labels, by name"""
     whole_targets: int | None = None

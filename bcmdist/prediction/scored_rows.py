@@ -1,4 +1,7 @@
-"""Predictions of rows by a predictor of f, in original units, and their scores."""
+"""Predictions of rows by a predictor of f, in original units, and their scores.
+
+Predictions that are no numbers are refused, and the first of them is named.
+"""
 
 import functools
 from dataclasses import replace
@@ -6,9 +9,9 @@ from typing import cast
 
 import numpy as np
 
+from bcmdist.errors import NotFinite
 from bcmdist.model.likelihoods import OneProcess
 from bcmdist.prediction.errors.platt_scaling import uncalibrated
-from bcmdist.prediction.finite import finite_latent, refuse_nan
 from bcmdist.prediction.latent import marginal
 from bcmdist.prediction.latent_predictor import Latent, LatentOfRows, LatentPredictor
 from bcmdist.prediction.observation import observe, predictive, unit_deviance
@@ -16,6 +19,29 @@ from bcmdist.prediction.scoring.judged import Judged
 from bcmdist.prediction.scoring.pit import pit_ranges
 from bcmdist.prediction.scoring.scores import Scores
 from bcmdist.prediction.unseen import latent_over_categories
+
+
+def finite_latent(mean, variance) -> tuple[np.ndarray, np.ndarray]:
+    """A belief about f as it is; `NotFinite` where it is none."""
+    for name, values in (("mean", mean), ("variance", variance)):
+        _refuse(name, values, ~np.isfinite(values))
+    return mean, variance
+
+
+def refuse_nan(predictions) -> None:
+    """Raise `NotFinite` where a predicted quantity is no number; moments of heavy tails may be infinite."""
+    for name, values in predictions.items():
+        _refuse(name, values, np.isnan(values))
+
+
+def _refuse(name, values, wrong):
+    if wrong.any():
+        place = np.argwhere(wrong)[0]
+        raise NotFinite(
+            f"prediction: expected numbers, got {name} {values[tuple(place)]} at row {place[0]} of {len(values)} "
+            f"({int(wrong.sum())} such); check that inputs are in the range of the training data, else "
+            "restore the model from a copy"
+        )
 
 
 def score_rows(fitted: LatentPredictor, X, obs, number, around: LatentOfRows | None = None) -> Scores:

@@ -19,13 +19,11 @@ from click.testing import CliRunner
 from bcmdist import GBCM, SerialRuntime, Settings
 from bcmdist.api.requests import FitRequest, from_json, to_json
 from bcmdist.app import jobs
-from bcmdist.app.claim import Claim, Superseded
 from bcmdist.app.cli import jobs as jobcommands
 from bcmdist.app.cli.main import cli
-from bcmdist.app.coordinator import coordinate
+from bcmdist.app.coordinator import Claim, Superseded, Watch, WatchedRuntime, coordinate
 from bcmdist.app.journal import Journal, open_job
 from bcmdist.app.service.work import Work
-from bcmdist.app.watch import Watch, WatchedRuntime
 from bcmdist.errors import BcmdistError, BcmdistWarning, SchedulerUnreachable, UnsafeData
 from bcmdist.runtime.dask.scheduler import SchedulerMachine
 from bcmdist.runtime.interface import silent

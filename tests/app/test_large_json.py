@@ -13,10 +13,10 @@ hypothesis = pytest.importorskip("hypothesis", reason="properties: pip install '
 from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from bcmdist.app.service import large_json  # noqa: E402
+from bcmdist.app.service import json_requests  # noqa: E402
 from bcmdist.app.service.answers import Refused  # noqa: E402
 from bcmdist.app.service.bodies import NewRows, Points  # noqa: E402
-from bcmdist.app.service.large_json import read_body, read_object  # noqa: E402
+from bcmdist.app.service.json_requests import read_body, read_object  # noqa: E402
 
 NAMES = ("X", "X_variance", "y", "columns", "method", "exposure")
 number = st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(10**6), 10**6)
@@ -43,8 +43,8 @@ def bodies(draw):
 def small_pieces():
     """Pieces so small that every body here has several."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(large_json, "PIECE_BYTES", 7)
-        patched.setattr(large_json, "ITEMS", re.compile(large_json.ITEMS.pattern.replace(b"4096", b"2")))
+        patched.setattr(json_requests, "PIECE_BYTES", 7)
+        patched.setattr(json_requests, "ITEMS", re.compile(json_requests.ITEMS.pattern.replace(b"4096", b"2")))
         yield
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bcmdist.app.cli.progress import MANY, ProgressBar
+from bcmdist.app.cli.options import MANY, ProgressBar
 
 
 @pytest.mark.parametrize("label", MANY)

@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 from services import fitted
 
+from bcmdist.app.cli.jobs import BLOCKS, CLEAR, ModelLines, job_lines, spark, told
 from bcmdist.app.cli.main import cli
-from bcmdist.app.cli.watching import BLOCKS, CLEAR, ModelLines, job_lines, spark, told
 from bcmdist.app.journal import Journal
 from bcmdist.storage.locate import open_storage
 

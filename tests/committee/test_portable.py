@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bcmdist import GBCM
-from bcmdist.committee.portable import portable
+from bcmdist.api.carried import portable
 from bcmdist.errors import DataNotFound
 from bcmdist.storage.commits import open_store
 from bcmdist.storage.ledger import names_location

@@ -7,7 +7,7 @@ import pytest
 
 from bcmdist import GBCM, Settings
 from bcmdist.committee.ingest import loop
-from bcmdist.committee.ingest.totals import totalled
+from bcmdist.committee.ingest.loop import totalled
 from bcmdist.errors import CommitConflict
 from problems import assert_same_committee
 

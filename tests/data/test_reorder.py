@@ -21,8 +21,7 @@ from bcmdist.data.partition import Partition, Span, partitions
 from bcmdist.data.predictions import create_predictions
 from bcmdist.data.reorder import reorder as module
 from bcmdist.data.reorder.external_sort import Run, Shuffle, room_for
-from bcmdist.data.reorder.reorder import reorder, restore
-from bcmdist.data.reorder.runs import Gather, Scatter
+from bcmdist.data.reorder.reorder import Gather, Scatter, reorder, restore
 from bcmdist.data.writing import write_dataset, write_rows
 from bcmdist.errors import DataChanged, DataDamaged, DataExists, DiskFull, InvalidOption
 from bcmdist.runtime.task import run_batch
@@ -287,7 +286,7 @@ def test_a_failure_leaves_runs_and_no_output(source, tmp_path, store, monkeypatc
 
 
 @pytest.mark.parametrize(
-    "where", ["bcmdist.data.reorder.runs.write_rows", "bcmdist.data.reorder.reorder.write_array", "os.fsync"]
+    "where", ["bcmdist.data.reorder.reorder.write_rows", "bcmdist.data.reorder.reorder.write_array", "os.fsync"]
 )
 def test_a_full_disk_leaves_nothing(source, tmp_path, store, monkeypatch, where):
     data, columns = source

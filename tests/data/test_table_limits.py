@@ -10,7 +10,7 @@ import pytest
 
 from bcmdist.data.dataset import open_data, read_schema
 from bcmdist.data.schema import MOST_COLUMNS
-from bcmdist.data.tables import delimited, lines, tables
+from bcmdist.data.tables import delimited, tables
 from bcmdist.data.tables.importing import import_file
 from bcmdist.data.tables.tables import open_table
 from bcmdist.data.writing import write_dataset
@@ -79,14 +79,14 @@ def test_levels_of_categories_count_as_columns(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
 @pytest.mark.parametrize("before", [b"", b"a,y\n1,2\n"], ids=["first line", "third line"])
 def test_a_line_that_does_not_end_is_refused_where_it_is_too_long(tmp_path, name, before):
-    write(tmp_path / name, before + b"1" * (lines.MOST_LINE_BYTES + 2**20))
+    write(tmp_path / name, before + b"1" * (delimited.MOST_LINE_BYTES + 2**20))
     with pytest.raises(InvalidData, match=rf"{name}: expected lines of at most 1,048,576 bytes, got a longer one"):
         import_file(tmp_path / name, tmp_path / "a.zarr")
     assert not (tmp_path / "a.zarr").exists()
 
 
 def test_a_quote_that_is_not_closed_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(lines, "MOST_PIECE_BYTES", 2**20)
+    monkeypatch.setattr(delimited, "MOST_PIECE_BYTES", 2**20)
     rows = b"1,2\n" * (2**18 - 10)
     (tmp_path / "a.csv").write_bytes(b"a,y\n" + rows)
     assert sum(len(piece["y"].values) for piece in open_table(tmp_path / "a.csv").pieces(1000)) == 2**18 - 10

@@ -23,7 +23,7 @@ from bcmdist.learning.query_selection import select_points
 from bcmdist.model.likelihoods import Bernoulli, Gaussian, make_likelihood
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
-from bcmdist.prediction.diagnosis.degrees import degrees_share
+from bcmdist.prediction.diagnosis.diagnosis import degrees_share
 from bcmdist.prediction.joint import joint_latent
 from bcmdist.prediction.latent import predict_latent
 from bcmdist.runtime import memory

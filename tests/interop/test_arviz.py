@@ -7,8 +7,7 @@ import pytest
 
 from bcmdist import GBCM, HMC, Mixture, Settings, sample_posterior
 from bcmdist.errors import InvalidOption
-from bcmdist.learning.sampling.chains import load_chains
-from bcmdist.learning.sampling.convergence import split_rhat
+from bcmdist.learning.sampling.chains import load_chains, split_rhat
 
 pytest.importorskip("arviz", reason="ArviZ: pip install 'bcmdist[interop]'", exc_type=ImportError)
 from bcmdist.arviz import to_inference_data

@@ -22,7 +22,7 @@ from bcmdist.data.writing import write_dataset
 from bcmdist.errors import InvalidOption
 from bcmdist.experts.evidence import local_evidence
 from bcmdist.learning.category_lengthscales import COLUMN, LEVEL, shared_by
-from bcmdist.learning.fixed_parameters import with_hyperparameters
+from bcmdist.learning.hyperparameters import with_hyperparameters
 from bcmdist.learning.point import Point, expanded, moved, moves_of, prior_shares, theta_of
 from bcmdist.learning.search import EFFORTS, _Search, learn
 from bcmdist.model.kernels import parse_kernel

@@ -28,7 +28,7 @@ from bcmdist.committee.ingest.options import IngestOptions
 from bcmdist.data.partition import Span
 from bcmdist.data.writing import write_dataset
 from bcmdist.errors import NotPositiveDefinite, PoisonChunk
-from bcmdist.runtime.dask import flights, last_phase
+from bcmdist.runtime.dask import flights, one_by_one
 from bcmdist.runtime.dask.cluster import DaskRuntime
 from problems import assert_same_committee
 
@@ -303,7 +303,7 @@ def test_the_innermost_function_of_ours_is_told():
     def ours():
         import sys
 
-        return sorted([0], key=lambda _: found.append(last_phase._innermost(sys._getframe(), {"elsewhere"})))
+        return sorted([0], key=lambda _: found.append(one_by_one._innermost(sys._getframe(), {"elsewhere"})))
 
     found = []
     ours()

@@ -14,8 +14,16 @@ from bcmdist.data.dataset import COMPANIONS, open_data
 from bcmdist.data.observations import Observations
 from bcmdist.data.partition import partitions
 from bcmdist.data.rows import Rows, read_all
-from bcmdist.learning.blocks.blocks import ROUGH_ROUNDS, THINNING, CellBlocks, SampleBlocks
-from bcmdist.learning.blocks.neighbourhood_tasks import Nearest, Neighbourhood, Neighbourhoods, all_rows
+from bcmdist.learning.blocks.blocks import (
+    ROUGH_ROUNDS,
+    THINNING,
+    CellBlocks,
+    Nearest,
+    Neighbourhood,
+    Neighbourhoods,
+    SampleBlocks,
+    all_rows,
+)
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.scaling import Scaling, scaling_to_array
 from bcmdist.storage.commits import BlobReference, open_store
@@ -147,8 +155,8 @@ class _Loaded:
 
     def __call__(self, rows):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("bcmdist.learning.blocks.neighbourhood_tasks.load_array", self.tables.get)
-            patch.setattr("bcmdist.learning.blocks.neighbourhood_tasks.load_scaling", lambda _: SCALING)
+            patch.setattr("bcmdist.learning.blocks.blocks.load_array", self.tables.get)
+            patch.setattr("bcmdist.learning.blocks.blocks.load_scaling", lambda _: SCALING)
             return Nearest("s", "c", "m", size=17, seed=3)(type("Part", (), {"start": 0}), rows)
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from bcmdist.learning.sampling.convergence import effective_sample_size, split_rhat
+from bcmdist.learning.sampling.chains import effective_sample_size, split_rhat
 
 
 def autoregressive(rng, chains, length, rho):

@@ -12,7 +12,7 @@ from bcmdist.errors import InvalidOption
 from bcmdist.experts import hmc
 from bcmdist.experts.evidence import local_evidence
 from bcmdist.experts.hmc import HMC, leapfrog, sample, with_normal_prior
-from bcmdist.learning.sampling.convergence import effective_sample_size
+from bcmdist.learning.sampling.chains import effective_sample_size
 from bcmdist.learning.settings import Settings
 from bcmdist.model.kernels import parse_kernel
 from bcmdist.model.likelihoods import Gaussian

@@ -6,7 +6,7 @@ import operator
 import numpy as np
 import pytest
 
-from bcmdist.learning.replicates import KEPT, replicates
+from bcmdist.learning.survey import KEPT, replicates
 
 
 def repeated(rng, different, rows, inputs=3):

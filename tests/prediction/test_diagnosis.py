@@ -16,8 +16,7 @@ from bcmdist.model.likelihoods import Bernoulli, Gaussian
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
 from bcmdist.prediction.diagnosis import diagnosis
-from bcmdist.prediction.diagnosis.degrees import degrees_share
-from bcmdist.prediction.diagnosis.reliability import PartitionRows, reliability
+from bcmdist.prediction.diagnosis.diagnosis import PartitionRows, degrees_share, reliability
 from oracles import pitc_covariance
 from problems import class_problem, make_committee, make_kernel, regression_problem, split
 

@@ -7,7 +7,7 @@ from bcmdist import GBCM, SerialRuntime, Settings
 from bcmdist.data.dataset import open_data
 from bcmdist.data.partition import partitions
 from bcmdist.prediction import datasets
-from bcmdist.prediction.partition_tasks import ScoredRows
+from bcmdist.prediction.datasets import ScoredRows
 from bcmdist.prediction.scoring.judged import nothing
 
 QUICK = {"learn": False, "kernel": "se", "query": 20, "rows_per_expert": 60}

@@ -12,7 +12,7 @@ from bcmdist.experts.residual import Block
 from bcmdist.model.likelihoods import Gaussian
 from bcmdist.model.mean import Mean
 from bcmdist.model.shared.query import prepare
-from bcmdist.prediction.diagnosis.reliability import PartitionRows, Reliability, reliability, smoother
+from bcmdist.prediction.diagnosis.diagnosis import PartitionRows, Reliability, reliability, smoother
 from bcmdist.prediction.latent import predict_latent
 from oracles import full_gp, pitc_covariance
 from problems import make_committee, make_kernel, regression_problem, split

@@ -3,7 +3,7 @@
 import pytest
 
 from bcmdist.data.partition import Span
-from bcmdist.runtime.dask.quarantine import MOST_TRIALS, Quarantine
+from bcmdist.runtime.dask.one_by_one import MOST_TRIALS, Quarantine
 
 TASK = None
 PARTS = [Span(k, k + 1) for k in range(4)]

@@ -4,25 +4,280 @@
 
 of whitened columns b at query points (`bcmdist.prediction.latent`); noise, and what rows left out have said of the
 scale and shape of errors, for new observations (`bcmdist.prediction.observation`). All in double precision.
+
+Kernels and the shared variables of query points, written as graphs: the equations of `bcmdist.model`.
+
+Squared distances are sums over inputs of squared differences, which lose no digits near coincident points.
+
+A graph of ONNX operators that is written as arithmetic: `Value` has the operators of an array.
+
+All numbers are doubles. The package onnx is needed (the extra `onnx`), and imported nowhere else.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce, singledispatch
+from operator import add, mul
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
 from bcmdist import __version__, linalg
-from bcmdist.api.interop.covariances import design, diagonal
-from bcmdist.api.interop.graph import Graph, Value
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.data.observations import unweighted
-from bcmdist.errors import DataExists, InvalidOption
+from bcmdist.errors import DataExists, InvalidOption, MissingExtra
+from bcmdist.model.kernels import basis, combined, stationary
+from bcmdist.model.mean import WEIGHT_SD, Mean
 from bcmdist.model.shared.query import Query
 from bcmdist.prediction.errors.heteroscedasticity import FINITE, LARGEST_LOG, Scale
 from bcmdist.prediction.fitted import Fitted
 from bcmdist.prediction.observation import HIGH, LOW
 from bcmdist.prediction.predictors import chosen_method
 from bcmdist.runtime.threads import one_thread
+
+# Of operators and of files: of 2022, which today's run-times and those of five years ago read.
+OPSET, IR_VERSION = 17, 8
+INPUT = "X"
+
+
+def _onnx() -> Any:
+    try:
+        import onnx  # optional
+    except ImportError as error:
+        raise MissingExtra(
+            "to_onnx: expected the package onnx, which is not installed; pip install 'bcmdist[onnx]'"
+        ) from error
+    return onnx
+
+
+class Graph:
+    """Nodes and constants, in the order in which they are made; one input, the rows X (n, D)."""
+
+    def __init__(self, inputs: int):
+        self.onnx, self.inputs = _onnx(), inputs
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+
+    @property
+    def rows(self) -> "Value":
+        """X (n, D)."""
+        return Value(self, INPUT)
+
+    def constant(self, array) -> "Value":
+        """An array of doubles, or of whole numbers as shapes and places are."""
+        array = np.asarray(array)
+        array = array if array.dtype == np.int64 else array.astype(float)
+        name = f"c{len(self.constants)}"
+        self.constants.append(self.onnx.numpy_helper.from_array(np.ascontiguousarray(array), name))
+        return Value(self, name)
+
+    def apply(self, operator: str, *inputs, name: str | None = None, **attributes) -> "Value":
+        """What an operator makes of values and constants."""
+        named = [one if isinstance(one, Value) else self.constant(one) for one in inputs]
+        name = name or f"v{len(self.nodes)}"
+        self.nodes.append(self.onnx.helper.make_node(operator, [one.name for one in named], [name], **attributes))
+        return Value(self, name)
+
+    def model(self, outputs: Mapping[str, "Value"], facts: Mapping[str, str], producer: tuple[str, str]) -> bytes:
+        """The file: outputs (n,) by name, and facts by name; `producer`: name and version."""
+        helper, double = self.onnx.helper, self.onnx.TensorProto.DOUBLE
+        for name, value in outputs.items():
+            self.apply("Identity", value, name=name)
+        graph = helper.make_graph(
+            self.nodes,
+            "bcmdist",
+            [helper.make_tensor_value_info(INPUT, double, ["n", self.inputs])],
+            [helper.make_tensor_value_info(name, double, ["n"]) for name in outputs],
+            self.constants,
+        )
+        opsets = [helper.make_opsetid("", OPSET)]
+        said = {"producer_name": producer[0], "producer_version": producer[1], "ir_version": IR_VERSION}
+        made = helper.make_model(graph, opset_imports=opsets, **said)
+        helper.set_model_props(made, dict(facts))
+        self.onnx.checker.check_model(made, full_check=True)
+        return made.SerializeToString()
+
+
+@dataclass(frozen=True)
+class Value:
+    """An array that a graph computes."""
+
+    graph: Graph
+    name: str
+
+    def __add__(self, other) -> "Value":
+        return self.graph.apply("Add", self, other)
+
+    def __sub__(self, other) -> "Value":
+        return self.graph.apply("Sub", self, other)
+
+    def __mul__(self, other) -> "Value":
+        return self.graph.apply("Mul", self, other)
+
+    def __truediv__(self, other) -> "Value":
+        return self.graph.apply("Div", self, other)
+
+    def __matmul__(self, other) -> "Value":
+        return self.graph.apply("MatMul", self, other)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def exp(self) -> "Value":
+        return self.graph.apply("Exp", self)
+
+    def log(self) -> "Value":
+        return self.graph.apply("Log", self)
+
+    def sqrt(self) -> "Value":
+        return self.graph.apply("Sqrt", self)
+
+    def power(self, exponent: float) -> "Value":
+        return self.graph.apply("Pow", self, exponent)
+
+    def clip(self, low: float, high: float) -> "Value":
+        return self.graph.apply("Min", self.graph.apply("Max", self, low), high)
+
+    def column(self, d: int) -> "Value":
+        """(n, D) -> (n, 1)."""
+        return self.graph.apply("Gather", self, np.array([d]), axis=1)
+
+    def columns(self) -> "Value":
+        """(n,) -> (n, 1)."""
+        return self.graph.apply("Unsqueeze", self, np.array([1]))
+
+    def beside(self, *others) -> "Value":
+        """(n, K) each -> (n, sum of K)."""
+        return self.graph.apply("Concat", self, *others, axis=1)
+
+    def sum_of_rows(self) -> "Value":
+        """(n, K) -> (n,)."""
+        return self.graph.apply("ReduceSum", self, np.array([1]), keepdims=0)
+
+
+@singledispatch
+def cross(kernel, X: Value, Z) -> Value:
+    """k(x_i, z_j) at rows of X (n, D) and of an array Z (m, D): (n, m).
+
+    Raises
+    ------
+    InvalidOption
+        No graph of this kernel is known.
+    """
+    raise InvalidOption(
+        f"to_onnx: expected a kernel of se, matern12, matern32, matern52, rq, linear, poly2, poly3 and constant, or "
+        f"sums and products of these, got {kernel.expression}; fit with another --kernel"
+    )
+
+
+@cross.register
+def _(kernel: combined.Sum, X, Z):
+    return reduce(add, [cross(part, X, Z) for part in kernel.parts])
+
+
+@cross.register
+def _(kernel: combined.Product, X, Z):
+    return reduce(mul, [cross(part, X, Z) for part in kernel.parts])
+
+
+@cross.register
+def _(kernel: stationary.SquaredExponential, X, Z):
+    return (_squared_distance(kernel, X, Z) * -0.5).exp() * kernel.variance
+
+
+@cross.register
+def _(kernel: stationary.Matern12, X, Z):
+    return (_squared_distance(kernel, X, Z).sqrt() * -1.0).exp() * kernel.variance
+
+
+@cross.register
+def _(kernel: stationary.Matern32, X, Z):
+    a = (_squared_distance(kernel, X, Z) * 3.0).sqrt()
+    return (a + 1.0) * (a * -1.0).exp() * kernel.variance
+
+
+@cross.register
+def _(kernel: stationary.Matern52, X, Z):
+    a = (_squared_distance(kernel, X, Z) * 5.0).sqrt()
+    return (a * a / 3.0 + a + 1.0) * (a * -1.0).exp() * kernel.variance
+
+
+@cross.register
+def _(kernel: stationary.RationalQuadratic, X, Z):
+    u = _squared_distance(kernel, X, Z) / (2.0 * kernel.alpha)
+    return ((u + 1.0).log() * -kernel.alpha).exp() * kernel.variance
+
+
+@cross.register
+def _(kernel: basis.Linear, X, Z):
+    return _inner_products(kernel, X, Z)
+
+
+@cross.register
+def _(kernel: basis.Polynomial, X, Z):
+    return reduce(mul, [_inner_products(kernel, X, Z) + 1.0] * kernel.degree) * kernel.variance
+
+
+@cross.register
+def _(kernel: basis.Constant, X, Z):
+    return X @ np.zeros_like(Z.T) + kernel.variance
+
+
+@singledispatch
+def diagonal(kernel, X: Value) -> Value:
+    """k(x_i, x_i) at rows of X (n, D), (n,): the sum of variances, of kernels of distances."""
+    return X.sum_of_rows() * 0.0 + kernel.variance
+
+
+@diagonal.register
+def _(kernel: combined.Sum, X):
+    return reduce(add, [diagonal(part, X) for part in kernel.parts])
+
+
+@diagonal.register
+def _(kernel: combined.Product, X):
+    return reduce(mul, [diagonal(part, X) for part in kernel.parts])
+
+
+@diagonal.register
+def _(kernel: basis.Linear, X):
+    return _squared_length(kernel, X)
+
+
+@diagonal.register
+def _(kernel: basis.Polynomial, X):
+    return reduce(mul, [_squared_length(kernel, X) + 1.0] * kernel.degree) * kernel.variance
+
+
+def design(shared: Query, X: Value) -> tuple[Value, Value]:
+    """Rows of the whitened design, (n, S), and its columns of the process alone, (n, Q): b_g = L^-1 k(X^q, x)."""
+    whiten = linalg.solve_lower(shared.factor, np.eye(len(shared.points))).T
+    own = cross(shared.kernel, X, shared.points) @ whiten
+    mean = _mean(shared.mean, X)
+    return (own if mean is None else own.beside(mean)), own
+
+
+def _mean(mean: Mean, X: Value):
+    """Basis of the prior mean times its deviation, (n, P), if it has one."""
+    ones = (X.sum_of_rows() * 0.0 + WEIGHT_SD).columns()
+    return {"zero": None, "constant": ones, "linear": ones.beside(X * WEIGHT_SD)}[mean.name]
+
+
+def _squared_distance(kernel, X, Z):
+    """Sum over d of (x_d - z_d)^2 / lengthscale_d^2, (n, m)."""
+    Xs, Zs = X / kernel.lengthscale, Z / kernel.lengthscale
+    gaps = [Xs.column(d) - Zs[:, d][None, :] for d in range(Z.shape[1])]
+    return reduce(add, [gap * gap for gap in gaps])
+
+
+def _inner_products(kernel, X, Z):
+    return X / kernel.lengthscale @ (Z / kernel.lengthscale).T
+
+
+def _squared_length(kernel, X):
+    Xs = X / kernel.lengthscale
+    return (Xs * Xs).sum_of_rows()
+
 
 COMMITTEE = "committee"
 NOTHING = "none"  # the residual of which nothing is left

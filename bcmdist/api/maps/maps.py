@@ -12,27 +12,78 @@ become UTC days. Longitudes are numbers like others: 359 and 1 are 358 apart, an
 Each function is also a method of the accessor, without its first argument.
 """
 
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bcmdist.api.gbcm import GBCM
-from bcmdist.api.in_memory_rows import refuse_companions
+from bcmdist.api.in_memory_rows import Rows, refuse_companions
 from bcmdist.api.lazy import NamedTask
 from bcmdist.api.maps.attributes import CONVENTIONS, about, attributes, encoding, variable_of
-from bcmdist.api.maps.cells import WHERE, Cells
-from bcmdist.api.maps.door import xarray
 from bcmdist.api.maps.predicted import BlockPredictor
 from bcmdist.api.running import Where
 from bcmdist.data.outputs import refuse_existing
 from bcmdist.data.regions import write_regions
+from bcmdist.data.schema import Schema
 from bcmdist.data.tables.dates import PERIODS
-from bcmdist.data.tables.grids import sizes_of
+from bcmdist.data.tables.encoded import encoded, plan
+from bcmdist.data.tables.grids import Grid, sizes_of
 from bcmdist.data.tables.roles import Roles
-from bcmdist.errors import DataNotFound, InvalidData, InvalidOption
+from bcmdist.data.tables.tables import Named
+from bcmdist.data.writing import write_pieces
+from bcmdist.errors import DataNotFound, InvalidData, InvalidOption, MissingExtra
 from bcmdist.learning.settings import Settings
+from bcmdist.storage.scratch import Scratch
+
+WHERE = "data"  # what errors call a data set that has no name
+
+
+@dataclass(frozen=True)
+class Cells(Rows):
+    """Those cells of a grid where the target and all inputs are there."""
+
+    table: Named
+    """all cells"""
+    roles: Roles
+
+    @classmethod
+    def of(cls, data, roles: Roles) -> "Cells":
+        """Those of an xarray `Dataset`, of which nothing is read yet.
+
+        Raises
+        ------
+        DataNotFound, InvalidData
+            Variables are not there, or not along the dimensions of the target.
+        """
+        others = [roles.y, *roles.companions.values()]
+        return cls(Named(Path(WHERE), Grid(WHERE, lambda: contextlib.nullcontext(data), roles.inputs, others)), roles)
+
+    def written(self) -> tuple[Scratch, str]:
+        """What keeps them alive, and the URL of a data set with these rows; the grid is read twice, in pieces.
+
+        Raises
+        ------
+        DataNotFound, InvalidData, InvalidDtype
+        """
+        scratch = Scratch()
+        url = str(Path(scratch.path, "cells.zarr"))
+        made = plan(self.table, self.roles)
+        schema = Schema(made.coding.inputs, made.target.classes if made.target else (), made.coding)
+        empty = f"{WHERE}: expected cells where {self.roles.y!r} and all inputs are there, found none; give some"
+        write_pieces(url, encoded(self.table, made), empty=empty, schema=schema)
+        return scratch, url
+
+
+try:
+    import xarray
+except ImportError as error:
+    raise MissingExtra(f"maps: expected xarray ({error}); pip install 'bcmdist[grids]'") from error
+
 
 # Cells of a region that is written in one go, where the data say nothing smaller; some megabytes; arbitrary.
 REGION_CELLS = 2**17

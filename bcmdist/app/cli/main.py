@@ -23,17 +23,15 @@ from bcmdist.app.cli.config import read_defaults
 from bcmdist.app.cli.demo import demo
 from bcmdist.app.cli.doctor import doctor
 from bcmdist.app.cli.fit import fit
-from bcmdist.app.cli.forecast import forecast
 from bcmdist.app.cli.importing import import_
 from bcmdist.app.cli.info import info
 from bcmdist.app.cli.ingest import ingest
 from bcmdist.app.cli.options import Command
 from bcmdist.app.cli.output import note_warning, one_line
 from bcmdist.app.cli.plot import plot
-from bcmdist.app.cli.predict import predict
+from bcmdist.app.cli.predict import forecast, predict, score
 from bcmdist.app.cli.report import report
 from bcmdist.app.cli.revision import forget, merge, prune
-from bcmdist.app.cli.score import score
 from bcmdist.app.cli.serve import serve, tokens
 from bcmdist.errors import BcmdistError, BcmdistWarning
 from bcmdist.runtime.signals import heeded, interruptible

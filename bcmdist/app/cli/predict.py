@@ -1,13 +1,96 @@
-"""The command predict."""
+"""The commands predict, score and forecast."""
 
 import time
 
 import click
 
-from bcmdist.api.requests import PredictRequest, request_of
+from bcmdist.api.requests import PredictRequest, ScoreRequest, request_of
 from bcmdist.app.cli.fields import options_of
-from bcmdist.app.cli.options import Command, json_option, runtime_options
-from bcmdist.app.cli.output import report
+from bcmdist.app.cli.options import SEED_TYPE, Command, WholeWithin, json_option, runtime_options
+from bcmdist.app.cli.output import Lines, readable, report
+
+WAYS = ("exact", "taylor", "montecarlo", "naive")
+
+
+@click.command(cls=Command)
+@click.argument("model")
+@click.argument("data", required=False)
+@click.option("--steps", type=WholeWithin(1, 1_000_000), required=True, metavar="K", help="Steps ahead.")
+@click.option("--out", metavar="FILE.csv", help="Table to write: .csv or .parquet [default: standard output].")
+@click.option(
+    "--csv-safe",
+    is_flag=True,
+    help="For .csv output: put an apostrophe before text that a spreadsheet would treat as a formula (=, +, -, @).",
+)
+@click.option(
+    "--ahead",
+    metavar="FILE",
+    help="Table of future rows with the columns named by --x at import: at least K rows per series.",
+)
+@click.option(
+    "--id",
+    metavar="NAME",
+    help="Column that names the series, if there are several [default: the row names of a data set].",
+)
+@click.option("--method", metavar="[committee|local|NAME]", help="How to predict a step [default: as recorded at fit].")
+@click.option(
+    "--inputs",
+    type=click.Choice(WAYS),
+    help="How to propagate the uncertainty of predicted values [default: exact where available, else "
+    "montecarlo]; naive takes them for measured.",
+)
+@click.option("--seed", type=SEED_TYPE, default=0, show_default=True, help="Seed of the montecarlo paths.")
+@json_option
+def forecast(model, data, steps, out, csv_safe, ahead, id, method, inputs, seed, as_json) -> dict:
+    """Forecast series with MODEL, which was fitted to data imported with --lags.
+
+    DATA, a table with the series, row after row, or a data set that was imported with --lags, tells their last values
+    [default: the data set that MODEL was fitted to].
+
+    Example: bcmdist forecast model series.csv --steps 24 --out forecast.csv
+    """
+    from bcmdist.api.forecasts import forecast_table, refuse_forecast, write_forecast  # quick start
+    from bcmdist.api.mixture import opened
+
+    with opened(model) as fitted:
+        refuse_forecast(fitted.predictive, steps, out, method, inputs, csv_safe=csv_safe)
+        asked = {"steps": steps, "ahead": ahead, "id": id, "method": method, "way": inputs, "seed": seed}
+        columns = forecast_table(fitted.predictive, data, **asked)
+    figures = {"steps": steps, "series": len(columns["step"]) // steps}
+    if out is not None:
+        write_forecast(columns, out, csv_safe=csv_safe)
+        return report(figures | {"out": out}, as_json)
+    lists = {name: values.tolist() for name, values in columns.items()}
+    lines = [" ".join(f"{name:>20}" for name in lists)]
+    lines += [" ".join(f"{readable(value):>20}" for value in row) for row in zip(*lists.values(), strict=True)]
+    return report(figures | {"forecast": lists}, as_json, figures | {"forecast": Lines(lines)})
+
+
+@click.command(cls=Command)
+@options_of(ScoreRequest, arguments=("model", "data"))
+@click.option("--picture", metavar="FILE.png", help="Plot the calibration of the predictions.")
+@runtime_options
+@json_option
+def score(picture, make_runtime, as_json, **options) -> dict:
+    """Score the predictions of MODEL against the targets of DATA, in original units.
+
+    Example: bcmdist score model test.zarr
+    """
+    from bcmdist.api.carry_out import score_figures, scoring  # quick start
+    from bcmdist.api.pictures import paper
+    from bcmdist.api.pictures.scores import score_picture
+    from bcmdist.prediction.scoring.verdicts import verdict
+
+    with scoring(request_of(ScoreRequest, options)) as (method, work):
+        if picture:
+            paper.check(picture)
+        with make_runtime() as runtime:
+            scores = work(runtime)
+    figures = score_figures(method, scores)
+    if picture:
+        score_picture(picture, scores)
+        figures["picture"] = picture
+    return report(figures, as_json, figures | {"trust": verdict(scores)})
 
 
 @click.command(cls=Command)

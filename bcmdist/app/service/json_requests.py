@@ -1,17 +1,221 @@
-"""Requests in JSON: small bodies are read where they come, large ones in pieces by the thread of large requests."""
+"""Requests in JSON: small bodies are read where they come, large ones in pieces by the thread of large requests.
+
+Large bodies in JSON, read in pieces: other threads run between two pieces, and rows become arrays as they come.
+
+A body is an object whose names are known. Its values are numbers or texts, lists of these, or rows of numbers: lists of
+lists, or of as many lists of lists. Rows are counted before they are read, and the first mistake ends it.
+"""
 
 import functools
-from collections.abc import Callable, Coroutine
-from typing import Any
+import re
+from collections.abc import Callable, Container, Coroutine, Iterator
+from typing import Any, TypeVar
 
+import numpy as np
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import from_json
 
-from bcmdist.app.service.answers import Refused
+from bcmdist.app.service.answers import Refused, invalid
+from bcmdist.app.service.bodies import MOST_COLUMNS, Rows
 from bcmdist.app.service.json import read
 from bcmdist.app.service.large import SMALL_BYTES
-from bcmdist.app.service.large_json import read_body, refuse_unknown
+
+PIECE_BYTES, PIECE_ITEMS = 2**16, 2**12  # that are read at once, some milliseconds
+MOST_BYTES = 2**20  # of a text, and of so many items
+FEW = 10_000  # rows for which lists are read in any case: covariances of few rows have many
+SPACE = re.compile(rb"[ \t\n\r]*+")
+NAME = re.compile(rb'[ \t\n\r]*+"([^"\\]{0,80}+)"[ \t\n\r]*+:[ \t\n\r]*+')
+OPENING = re.compile(rb"(?:\[[ \t\n\r]*+){1,3}+")
+CLOSING = {depth: re.compile(rb"\][ \t\n\r]*+" * depth) for depth in (2, 3)}
+_TEXT = rb'"(?:[^"\\]++|\\.)*+"'  # no repetition gives back what it has taken: they all take linear time
+SINGLE = re.compile(_TEXT + rb"|[^\s,\[\]{}\"]{1,1000}+")
+_ITEM = rb"[^\"\[\]{},]*+(?:" + _TEXT + rb"[ \t\n\r]*+)?+"
+ITEMS, LAST = re.compile(rb"(?:%s,){1,%d}+" % (_ITEM, PIECE_ITEMS)), re.compile(_ITEM + rb"\]")
+NUMBERS = TypeAdapter(Rows, config=ConfigDict(strict=True, allow_inf_nan=False))
+Body = TypeVar("Body", bound=BaseModel)
+
+
+def read_body(kind: type[Body], text: bytes | bytearray, *, most_rows: int) -> Body:
+    """A body of a kind, with arrays in place of rows of numbers.
+
+    Raises
+    ------
+    Refused
+    """
+    values = read_object(text, kind.model_fields, most_rows=most_rows)
+    arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+    alike = {name: np.zeros((1,) * rows.ndim).tolist() for name, rows in arrays.items()}  # all of them are numbers
+    try:
+        return kind.model_validate(values | alike).model_copy(update=arrays)
+    except ValidationError as error:
+        raise invalid({**one, "loc": ("body", *one["loc"])} for one in error.errors(include_input=False)) from None
+
+
+def read_object(text: bytes | bytearray, names: Container[str], *, most_rows: int) -> dict[str, Any]:
+    """Values by name, with arrays (n, D) and (n, D, D) in place of rows of numbers.
+
+    Raises
+    ------
+    Refused
+    """
+    if max(text.count(b"["), text.count(b"]")) > 4 * max(most_rows, FEW):  # two tables of so many rows, and some more
+        raise _too_many("body", most_rows)
+    values: dict[str, Any] = {}
+    place = _after(text, SPACE.match(text).end(), b"{")  # type: ignore[union-attr]
+    while True:
+        found = NAME.match(text, place)
+        if found is None:
+            raise _broken(place)
+        name = found[1].decode(errors="replace")
+        refuse_unknown(name, names)
+        if name in values:
+            raise invalid([{"loc": ("body", name), "msg": "expected once, got twice"}])
+        values[name], place = _Reader(text, name, most_rows).value(found.end())
+        if text[place : place + 1] == b"}":
+            break
+        place = _after(text, place, b",")
+    if SPACE.fullmatch(text, place + 1) is None:
+        raise _broken(place + 1)
+    return values
+
+
+def refuse_unknown(name: str, names: Container[str]) -> None:
+    """Raise `Refused` where a body has a name that is not known."""
+    if name not in names:
+        raise invalid([{"loc": ("body", f"{name:.80}"), "msg": "Extra inputs are not permitted"}])
+
+
+class _Reader:
+    """Of one value in a text; places are those of its bytes, and after a value that of the next mark."""
+
+    def __init__(self, text: bytes | bytearray, name: str, most_rows: int):
+        self.text, self.name, self.most_rows = text, name, most_rows
+
+    def value(self, place: int) -> tuple[Any, int]:
+        opening = OPENING.match(self.text, place)
+        if opening is None:
+            single = SINGLE.match(self.text, place, place + MOST_BYTES)
+            if single is None:
+                raise _broken(place)
+            return self.json(single[0], place), _skipped(self.text, single.end())
+        depth = opening[0].count(b"[")
+        if depth == 1:
+            return self.items(place + 1)
+        closing = CLOSING[depth].search(self.text, place)
+        if closing is None:
+            raise _broken(place)
+        return self.rows(place, closing) if depth == 2 else self.matrices(place, closing.end())
+
+    def items(self, place: int) -> tuple[list, int]:
+        """A list of numbers or texts, of which nothing before `place` is read."""
+        values: list[Any] = []
+        while piece := ITEMS.match(self.text, place, place + MOST_BYTES):
+            values += self.json(b"[" + piece[0] + b"0]", place)[:-1]
+            place = piece.end()
+            if len(values) > max(self.most_rows, FEW):
+                raise _too_many(self.name, self.most_rows)
+        last = LAST.match(self.text, place, place + MOST_BYTES)
+        if last is None:
+            raise _broken(place)
+        final = self.json(b"[" + last[0], place)
+        if values and not final:
+            raise _broken(place)
+        return values + final, _skipped(self.text, last.end())
+
+    def rows(self, place: int, closing: re.Match[bytes]) -> tuple[np.ndarray, int]:
+        """Rows of numbers (n, D) that end where `closing` has matched."""
+        count, done = self.text.count(b"[", place, closing.end()) - 1, 0
+        numbers = np.empty((0, 0))
+        for rows in self.pieces(place, closing.start()):
+            width = numbers.shape[1] if done else len(rows[0])
+            odd = next((k for k, row in enumerate(rows) if len(row) != width), None)
+            if odd is not None:
+                found = f"got {len(rows[odd])} in row {done + odd}"
+                text = f"{self.name}: expected {width} numbers in each row, {found}; correct it"
+                raise Refused(422, "InvalidData", text)
+            if not done:
+                numbers = np.empty((count, width))
+            numbers[done : done + len(rows)] = rows
+            done += len(rows)
+        return numbers, closing.end()
+
+    def pieces(self, place: int, last: int) -> Iterator[list[list[float]]]:
+        """Some rows at a time, the last of which ends at `last`."""
+        place, done = place + 1, 0
+        while True:
+            end = self.text.find(b"]", min(place + PIECE_BYTES, last), last + 1)
+            if self.text.count(b",", place, end) > MOST_COLUMNS + PIECE_BYTES:
+                text = f"expected at most {MOST_COLUMNS} numbers in each row, got more"
+                raise invalid([{"loc": ("body", self.name), "msg": text}])
+            try:
+                rows = NUMBERS.validate_json(b"[" + self.text[place : end + 1] + b"]")
+            except ValidationError as error:
+                raise self.wrong(error, place, done) from None
+            done += len(rows)
+            yield rows
+            if end == last:
+                return
+            place = _after(self.text, _skipped(self.text, end + 1), b",")
+
+    def matrices(self, place: int, end: int) -> tuple[np.ndarray, int]:
+        """Some lists of rows (n, D, D)."""
+        found = []
+        place = _after(self.text, place, b"[")
+        while True:
+            closing = CLOSING[2].search(self.text, place, end)
+            if self.text[place : place + 1] != b"[" or closing is None:
+                raise _broken(place)
+            # In front of the end of all of them, a space or bracket more is part of what has matched.
+            matrix, place = self.rows(place, closing)
+            found.append(matrix)
+            if self.text[place : place + 1] == b"]":
+                break
+            place = _skipped(self.text, _after(self.text, place, b","))
+        odd = next((one for one in found if one.shape != found[0].shape), None)
+        if odd is not None:
+            text = f"{self.name}: expected matrices of {found[0].shape}, got one of {odd.shape}; correct it"
+            raise Refused(422, "InvalidData", text)
+        return np.stack(found), _skipped(self.text, place + 1)
+
+    def json(self, piece: bytes, place: int) -> Any:
+        """What a piece says."""
+        try:
+            return from_json(piece)
+        except ValueError:
+            raise _broken(place) from None
+
+    def wrong(self, error: ValidationError, place: int, done: int) -> Refused:
+        """What is wrong in a piece, after so many rows."""
+        one = error.errors(include_url=False, include_input=False)[0]
+        if one["type"] == "json_invalid":
+            return _broken(place)
+        loc = (int(one["loc"][0]) + done, *one["loc"][1:]) if one["loc"] else ()
+        return invalid([{**one, "loc": ("body", self.name, *loc)}])
+
+
+def _skipped(text, place):
+    """The place after spaces."""
+    spaces = SPACE.match(text, place)
+    assert spaces, "none are spaces too"
+    return spaces.end()
+
+
+def _after(text, place, mark):
+    """The place after a mark and spaces."""
+    if text[place : place + 1] != mark:
+        raise _broken(place)
+    return _skipped(text, place + 1)
+
+
+def _too_many(name, most):
+    text = f"{name}: expected at most {most} rows in a request, got more; send them in several"
+    return Refused(413, "TooManyRows", text)
+
+
+def _broken(place):
+    return invalid([{"loc": ("body", place), "msg": "JSON decode error"}])
 
 
 class _Request(Request):

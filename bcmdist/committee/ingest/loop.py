@@ -10,6 +10,12 @@ writer that slept through all this finds its number taken. There are no locks, a
 it is time to commit.
 
 What is heard is decided by `admission`, which only thinks; here are the source, the runtime, the store and the clocks.
+
+The total of a batch: what was kept of its messages, wherever that is, as the one message that a commit adds.
+
+Ledger entries come before the total, and whatever computed it may have died meanwhile: what is computed again is of
+the rows of now. So a total names what it is of, and is taken only where these are the entries of its batch. Where they
+are not, or it is lost, the batch is heard again as a whole, message and entries together, or refused as changed data.
 """
 
 import contextlib
@@ -17,20 +23,19 @@ import functools
 import random
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from bcmdist.committee.cells import absorbed_in_cells, refuse_absorbed_in_cells
 from bcmdist.committee.fading import Weighting, chosen_fading, going_on
 from bcmdist.committee.ingest.admission import Admission, Instructions, LedgerState
-from bcmdist.committee.ingest.digests import Digests, Found, PartitionMessage
+from bcmdist.committee.ingest.digests import Digests, Found, PartitionMessage, identity
 from bcmdist.committee.ingest.in_turn import ingest_in_turn
 from bcmdist.committee.ingest.lag_meter import LagMeter
 from bcmdist.committee.ingest.options import IngestOptions, IngestReport
 from bcmdist.committee.ingest.race import absorbed_again
 from bcmdist.committee.ingest.successor import CommitDetails, says_more, successor
-from bcmdist.committee.ingest.totals import totalled
 from bcmdist.committee.ingest.uncommitted import Batch
 from bcmdist.committee.ingest.watch import Unwatched, Watch
 from bcmdist.committee.snapshot import Snapshot
@@ -48,10 +53,36 @@ from bcmdist.errors import (
 from bcmdist.experts.contributions import Contribution
 from bcmdist.experts.limits import refuse_large_expert
 from bcmdist.experts.precision import refuse_inexact
+from bcmdist.runtime.interface import Runtime, SumLost
 from bcmdist.runtime.timing import StageTimer
 from bcmdist.storage.commits import record_digest
 from bcmdist.storage.heartbeats import beating, sweep
 from bcmdist.storage.ledger import RUNNING
+
+
+def totalled(batch: Batch, runtime: Runtime, hear: Callable[[list[Partition]], Contribution], *, label: str) -> Batch:
+    """A batch with its message, of what was kept.
+
+    Raises
+    ------
+    SchedulerLost
+    DataChanged, ...
+        It had to be heard again, and cannot be; nothing of it is to be committed.
+    """
+    if batch.message is None:
+        return batch
+    try:
+        total = runtime.total(batch.message, label=label)
+        if total.entries == {key: identity(entry) for key, entry in batch.entries.items()}:
+            return replace(batch, message=total.message)
+    except SumLost:
+        pass
+    again = []
+    for key, part in batch.parts.items():
+        entry = batch.entries[key]
+        again.append((replace(part, weight=batch.fading.weight(entry.position)), entry))
+    return absorbed_again(batch, again, hear)
+
 
 # Without --commit-every: this long after the last commit at the earliest, and only so often that commits take at most
 # one part in `COMMIT_SHARE` of the time. What is heard between two commits is what a crash makes us hear again.

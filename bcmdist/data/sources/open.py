@@ -16,8 +16,7 @@ from bcmdist.data.registry import Registry
 from bcmdist.data.schema import UNNAMED, Schema
 from bcmdist.data.schemes import READERS, scheme_of
 from bcmdist.data.sources.delivery import Delivery
-from bcmdist.data.sources.directory import Directory
-from bcmdist.data.sources.growing import GrownArray
+from bcmdist.data.sources.directory import Directory, GrownArray
 from bcmdist.data.sources.redis import IDLE_SECONDS, RedisStream
 
 __all__ = ["Delivery", "Source", "SourceOptions", "open_source", "register_source"]

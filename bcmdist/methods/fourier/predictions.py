@@ -70,7 +70,7 @@ def leave_one_out(shared, likelihood, X, obs, belief, rows, copies, at) -> tuple
 
 
 def degrees_share(shared, likelihood, X, obs, belief) -> float:
-    """Effective degrees of freedom of rows (`prediction.diagnosis.degrees`), the mean over processes."""
+    """Effective degrees of freedom of rows (`prediction.diagnosis.diagnosis`), the mean over processes."""
     t, (_, variance) = shared.truncated_variance, predict_latent(shared, belief, X)
     if likelihood.exact:
         w = 1.0 / likelihood.noise(obs)

@@ -1,21 +1,180 @@
-"""What reading the data once more can tell about a fitted committee."""
+"""What reading the data once more can tell about a fitted committee.
+
+Effective degrees of freedom: how many parameters the data determine (GBCM paper, section 6.1; SYSTEMS I.8).
+
+    P_eff = tr K (K + W^-1)^-1 = sum_j w_j var(f_j | all targets)
+
+with the weights w of the (linearised) likelihood; one number per expert once the belief is known. What is
+seen of them through the query set is tr(I - Lambda^-1) (`Committee.degrees_of_freedom`). With too few
+query points P_eff is overstated: the rest of f is then taken for local wiggles.
+
+How large the errors of a Gaussian committee really are, without sampling.
+
+The committee's mean at new points is linear in the targets, A y. If f is drawn from the Gaussian process of the
+model, the error of that mean has the covariance
+
+    K** - A Ky* - K*y A' + A (Kyy + Psi) A'
+
+which needs no data but the inputs. The variance that is reported is another one, because a committee takes what the
+query set leaves unexplained to be independent from partition to partition and of new points. With the shared
+variables v and the rest r, f = b'v + r, both parts of the prior, the mean's weights included, are exact in
+
+    error = (b - A V)' v + r* - A (r + e)
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
+from bcmdist import linalg
 from bcmdist.committee import passes
+from bcmdist.committee.committee import Committee
 from bcmdist.committee.snapshot import Snapshot
 from bcmdist.committee.surveyed import refuse_changed
+from bcmdist.data.observations import Observations
 from bcmdist.data.partition import from_key
 from bcmdist.data.rows import read_all
 from bcmdist.errors import InvalidOption
+from bcmdist.experts.expert import find_mode, gaussian_message
+from bcmdist.experts.message import Message
+from bcmdist.experts.residual import Block, kind_of
 from bcmdist.model.kernels import kernel_parts
+from bcmdist.model.likelihoods import Likelihood
+from bcmdist.model.shared.query import Query
 from bcmdist.model.targets import model_rows
-from bcmdist.prediction.diagnosis.degrees import Degrees
-from bcmdist.prediction.diagnosis.reliability import PartitionRows, Reliability, reliability
+from bcmdist.prediction.fitted import load_fitted
+from bcmdist.prediction.latent import predict_latent
 from bcmdist.prediction.scoring.pit import LEVELS
 from bcmdist.runtime import memory
 from bcmdist.runtime.threads import one_thread
+from bcmdist.storage.commits import Reference
 from bcmdist.storage.ledger import Entry
+
+
+@dataclass(frozen=True)
+class PartitionRows:
+    """Rows of one partition of a committee."""
+
+    X: np.ndarray
+    """(n, D), scaled"""
+    obs: Observations
+    """of which the targets are not looked at"""
+    weight: float = 1.0
+    """how many times its message counts"""
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Variances of the error of f at some points: as reported and as they are, (n,) each."""
+
+    reported: np.ndarray
+    actual: np.ndarray
+
+    def __getitem__(self, points):
+        return Reliability(self.reported[points], self.actual[points])
+
+    def coverage(self, level) -> float:
+        """Probability that f lies in the central interval reported for probability `level`, mean over the points."""
+        half = ndtri(0.5 + 0.5 * level) * np.sqrt(self.reported / self.actual)
+        return float(np.mean(2.0 * ndtr(half) - 1.0))
+
+    @property
+    def variance_ratio(self) -> float:
+        """Actual over reported variance, mean over the points."""
+        return float(np.mean(self.actual / self.reported))
+
+
+def reliability(query: Query, likelihood: Likelihood, heard: Sequence[PartitionRows], X) -> Reliability:
+    """Reported and actual variances of the committee of `heard` at the rows of X (n, D), scaled.
+
+    Time grows with the square of all rows, memory with their number and the square of the largest partition.
+
+    Raises
+    ------
+    NotPositiveDefinite
+    """
+    A, reported = smoother(query, likelihood, heard, X)
+    return Reliability(reported, error_variance(query, likelihood, heard, X, A))
+
+
+def smoother(
+    query: Query, likelihood: Likelihood, heard: Sequence[PartitionRows], X
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """A of the committee's mean A y at the rows of X, one block (n, rows) per partition; and the reported variance.
+
+    Each expert is asked for unit targets: line j of its eta is what a 1 at row j alone would say.
+    """
+    etas, precision, rows = [], np.zeros((query.size, query.size)), 0
+    for part in heard:
+        V = query.design(part.X)
+        R = query.residual_lower(V, query.kernel.cross(part.X, part.X))
+        message = gaussian_message(V, Block(R), np.eye(len(part.X)), likelihood.noise(part.obs)).weighted(part.weight)
+        etas.append(message.eta)
+        precision, rows = precision + message.precision, rows + message.rows
+    belief = Committee(Message(np.zeros(query.size), precision, 0.0, rows)).posterior
+    M = linalg.cholesky_solve(belief.factor, query.design(X).T)
+    return [(eta @ M).T for eta in etas], predict_latent(query, belief, X)[1]
+
+
+def error_variance(query: Query, likelihood: Likelihood, heard: Sequence[PartitionRows], X, A) -> np.ndarray:
+    """Variance of f - A y at the rows of X under the Gaussian process of the model, (n,)."""
+    B, designs = query.design(X), [query.design(part.X) for part in heard]
+    unexplained = B - sum(a @ V for a, V in zip(A, designs, strict=True))
+    variance = np.einsum("ij,ij->i", unexplained, unexplained) + query.residual_variance(B, X)
+    for i, (part, V, a) in enumerate(zip(heard, designs, A, strict=True)):
+        own = query.residual_cross(V, part.X, V, part.X)
+        own[np.diag_indices_from(own)] += likelihood.noise(part.obs)
+        pull = a @ own - 2.0 * query.residual_cross(B, X, V, part.X)
+        for j in range(i):
+            pull += 2.0 * A[j] @ query.residual_cross(designs[j], heard[j].X, V, part.X)
+        variance += np.einsum("ij,ij->i", pull, a)
+    return variance
+
+
+@dataclass(frozen=True)
+class Degrees:
+    """Effective degrees of freedom of a partition under a fitted model, as a task."""
+
+    fitted: Reference
+
+    def __call__(self, part, rows) -> float:
+        fitted = load_fitted(self.fitted)
+        model = fitted.model
+        X, obs = model_rows(model, part, rows)
+        return part.weight * degrees_share(model.shared, model.likelihood, X, obs, fitted.belief)
+
+
+def degrees_share(shared, likelihood, X, obs, belief) -> float:
+    """One expert's part of P_eff, the mean over processes; rows X (n, D), belief of the whole committee.
+
+    Of members side by side, the mean over these.
+    """
+    if shared.members:
+        each, own = likelihood.each, enumerate(shared.members)
+        return float(np.mean([degrees_share(one.shared, each, X, one.heard(obs), belief[k]) for k, one in own]))
+    return shared.degrees_share(likelihood, X, obs, belief, _degrees_share)
+
+
+def _degrees_share(shared, likelihood, X, obs, belief):
+    V = shared.design(X)
+    Lam = kind_of(shared).residual(shared, V, X)
+    if likelihood.exact:
+        w = (1.0 / likelihood.noise(obs))[:, None]
+    else:
+        prior_mean = V @ belief.mean.T
+        w = likelihood.curvature(obs, find_mode(Lam.covariance, obs, likelihood, prior_mean)).reshape(len(X), -1)
+    factors = belief.factor if belief.factor.ndim == 3 else [belief.factor] * w.shape[1]
+    return float(np.mean([_trace(V, Lam, w[:, c], factor) for c, factor in enumerate(factors)]))
+
+
+def _trace(V, Lam, w, factor):
+    """sum w_j (Lam - Lam T Lam + M Lambda^-1 M')_jj with T = (Lam + w^-1)^-1 and M = (I + Lam w)^-1 V."""
+    left, M = Lam.left(w, V)
+    spread = linalg.solve_lower(factor, np.asfortranarray(M.T))
+    return w @ (left + np.einsum("ij,ij->j", spread, spread))
+
 
 # Rows of the committee whose calibration is computed: some seconds, which grow with their square.
 JUDGED_ROWS = 4000
