@@ -216,7 +216,7 @@ def test_senders_are_slowed_down_before_memory_fills(wave, monkeypatch):
             done.result(LONG)
         again = [send(client, new_rows(k), str(k)) for k in range(4)]
     assert [(one.status_code, one.json()["error"], one.headers["Retry-After"]) for one in refused] == [
-        (503, "LagMeter", "5")
+        (503, "Behind", "5")
     ] * 2
     assert [one.status_code for one in again] == [200] * 4
     assert [one.headers["Idempotent-Replayed"] for one in again] == ["true", "true", "false", "false"]
