@@ -1,5 +1,6 @@
 """Noisy inputs: the posterior of true inputs, its maximum and draws, moment matching, and fits that account for it."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ from threadpoolctl import threadpool_limits
 from bcmdist import GBCM, Settings, sample_posterior
 from bcmdist.api.plan.plan import plan
 from bcmdist.committee.passes import absorbed_partitions
+from bcmdist.committee.soundness import check_fit
 from bcmdist.data.dataset import open_data
 from bcmdist.data.groups import open_group
 from bcmdist.data.observations import unweighted
@@ -27,6 +29,7 @@ from bcmdist.methods.noisy_inputs.posterior import NoisyRows, Process, log_densi
 from bcmdist.methods.noisy_inputs.training import AlternatingLearner, Estimate, learn_inputs
 from bcmdist.model.likelihoods import make_likelihood
 from bcmdist.model.mean import Mean
+from bcmdist.model.soundness import sound_model
 from bcmdist.runtime.serial import SerialRuntime
 from bcmdist.storage.commits import BlobReference
 from problems import assert_same_committee, make_kernel, regression_problem
@@ -422,6 +425,33 @@ def test_a_chain_of_another_shape_is_damage(cleaned):
     digest = cleaned.snapshot.store.put_arrays({"": np.zeros((1, 7, 1))})[""]
     with pytest.raises(ModelDamaged, match="inputs"):
         load_draws(BlobReference(cleaned.url, digest), 50, 1)
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"way": "washed"}, "input_errors of a method that is known here"),
+        ({"way": ["clean"]}, "input_errors of a method that is known here"),
+        ({"highest": 0.0}, "input_errors: expected a positive number as highest"),
+        ({"variance": [0.1, 0.2]}, "expected 1 variances of input_errors"),
+        ({"seed": -1}, "input_errors: expected a whole number of at least 0 as seed"),
+    ],
+)
+def test_a_stored_part_that_cannot_be_is_damage(cleaned, changed, expected):
+    arrays, facts = cleaned.model.to_arrays()
+    facts = json.loads(json.dumps(facts))
+    assert sound_model(arrays, facts, "here").input_errors == cleaned.model.input_errors
+    with pytest.raises(ModelDamaged, match=expected):
+        sound_model(arrays, facts | {"input_errors": facts["input_errors"] | changed}, "here")
+
+
+@pytest.mark.parametrize("changed", [{"rows": 0}, {"noise_seen": "loud"}, {"rounds": 0}, {"densities": [True]}])
+def test_facts_that_cannot_be_are_damage(cleaned, changed):
+    facts = cleaned.snapshot.facts.to_json() | {"input_errors": {"rows": 200, "noise_seen": 0.1}}
+    check_fit(facts, cleaned.model, "here")
+    (name,) = changed
+    with pytest.raises(ModelDamaged, match=f"here: input_errors: .* as {name}"):
+        check_fit(facts | {"input_errors": facts["input_errors"] | changed}, cleaned.model, "here")
 
 
 def test_fits_of_before_are_the_same_job(cleaned):
