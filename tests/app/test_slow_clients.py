@@ -13,7 +13,6 @@ from services import Server, fitted, httpx
 from bcmdist.app.service.limits import Limits
 from bcmdist.app.service.tokens import add_token
 
-pytestmark = pytest.mark.slow
 HEAD = "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 
 
@@ -65,6 +64,7 @@ def ended_after(one, seconds):
     return time.monotonic() - begun
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/models/wave/predict", "/health"])
 def test_a_connection_ends_after_the_answer_to_an_unfinished_body(serving, connect, path):
     one = connect()
@@ -73,6 +73,7 @@ def test_a_connection_ends_after_the_answer_to_an_unfinished_body(serving, conne
     assert ended_after(one, 15.0) < 10.0
 
 
+@pytest.mark.slow
 def test_a_body_in_tiny_pieces_is_refused(serving, connect):
     """Each of them would be looked at by itself: a million chunks of a byte took half a minute."""
     server, bearing = serving
@@ -89,6 +90,7 @@ def test_a_body_in_tiny_pieces_is_refused(serving, connect):
     assert answer.status_code == 200
 
 
+@pytest.mark.slow
 def test_sockets_without_a_token_keep_nobody_out(serving, connect):
     """More of them than there may be connections, each with a body that goes on after it was refused."""
     server, bearing = serving
@@ -105,6 +107,7 @@ def test_sockets_without_a_token_keep_nobody_out(serving, connect):
     assert len(silent) > Limits().connections
 
 
+@pytest.mark.slow
 def test_requests_in_progress_are_nobodys_to_end(serving, connect):
     """Those with a token stay while others without one come."""
     _, bearing = serving
@@ -121,6 +124,7 @@ def test_requests_in_progress_are_nobodys_to_end(serving, connect):
         text += more
 
 
+@pytest.mark.slow
 def test_answers_that_nobody_reads_are_given_up(serving, connect):
     server, bearing = serving
     with httpx.Client(base_url=server.url, timeout=LONG, headers=bearing) as http:

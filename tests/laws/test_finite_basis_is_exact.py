@@ -28,7 +28,6 @@ def answers(problem, kernel, noise, edges, *, mean="zero", count=25):
     return *predict_latent(prior, committee.posterior, problem.Xs), committee.log_evidence
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("edges", [[], [20, 40], [1, 2, 30], range(1, 60)])
 @pytest.mark.parametrize("name", BASIS)
 def test_committee_equals_dense_gp(rng, name, edges):
