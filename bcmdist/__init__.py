@@ -84,7 +84,6 @@ if TYPE_CHECKING:
     from bcmdist.api.mixture import Mixture as Mixture
     from bcmdist.api.sampling import sample_posterior as sample_posterior
     from bcmdist.committee.ingest.options import IngestOptions as IngestOptions
-    from bcmdist.committee.ingest.options import IngestOptions as Wishes
     from bcmdist.data.dataset import open_data as open_data
     from bcmdist.data.entries import publish as publish
     from bcmdist.data.partition import partitions as partitions
@@ -133,7 +132,6 @@ _HOME = {
     "plan": "bcmdist.api.plan.plan",
     "sample_posterior": "bcmdist.api.sampling",
 }
-_RENAMED = {"Wishes": "IngestOptions"}  # names of before, which stay
 __all__ = [
     "GBCM",
     "HMC",
@@ -147,7 +145,6 @@ __all__ = [
     "Mixture",
     "SerialRuntime",
     "Settings",
-    "Wishes",
     "append_rows",
     "open_data",
     "partitions",
@@ -167,10 +164,9 @@ __all__ = [
 
 def __getattr__(name):
     """Load public names when they are first used: importing bcmdist stays fast."""
-    name = _RENAMED.get(name, name)
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
-    if name in _MOVED:
+    if name in _MODULES:
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
@@ -179,36 +175,29 @@ def __dir__():
     return sorted([*globals(), *__all__])
 
 
-# Modules by names that users expect, or under which README, examples and installed commands once had them.
-_MOVED = {
+# Modules by the names under which users import them.
+_MODULES = {
     "arviz": "api.interop.arviz",
     "mlflow": "api.interop.mlflow",
     "xarray": "api.maps.maps",
-    "arrays": "data.dataset",
-    "cli": "app.cli.main",
-    "dataset": "data.writing",
-    "kernels": "model.kernels",
-    "likelihoods": "model.likelihoods",
-    "partition": "data.partition",
-    "stream": "data.entries",
 }
 
 
-class _Moved:
+class _PublicModules:
     """Finds these modules where they are now; no base class of importlib, whose import takes a third of ours."""
 
     def find_spec(self, name, path=None, target=None):
         package, _, leaf = name.rpartition(".")
         loader: Any = self
-        return ModuleSpec(name, loader) if package == __name__ and leaf in _MOVED else None
+        return ModuleSpec(name, loader) if package == __name__ and leaf in _MODULES else None
 
     def create_module(self, spec):
         return None  # an ordinary one
 
     def exec_module(self, module):
         leaf = module.__name__.rpartition(".")[2]
-        vars(module).update(vars(import_module(f"{__name__}.{_MOVED[leaf]}")))
+        vars(module).update(vars(import_module(f"{__name__}.{_MODULES[leaf]}")))
 
 
-_finder: Any = _Moved()
+_finder: Any = _PublicModules()
 sys.meta_path.append(_finder)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bcmdist import GBCM, Settings, Wishes, append_rows
+from bcmdist import GBCM, IngestOptions, Settings, append_rows
 from bcmdist.errors import BcmdistWarning
 
 
@@ -31,7 +31,7 @@ def main(batches):
         settings = Settings(kernel="se", query=100, rows_per_expert=100, effort="quick")
         gbcm = GBCM.prepare(folder / "grown.zarr", settings, model=folder / "model")
 
-        wishes = Wishes(half_life=3000.0)  # a row counts half once 3000 newer ones have been heard
+        wishes = IngestOptions(half_life=3000.0)  # a row counts half once 3000 newer ones have been heard
         for number in range(batches):
             gbcm, tally = gbcm.ingest(gbcm.source(folder / "grown.zarr"), wishes)
             fading = gbcm.info()["drift"]

@@ -289,11 +289,7 @@ def _lost(error, claim):
 
 def _request(record) -> Request:
     """What a job is to do."""
-    if "request" in record:
-        return from_json(record["request"])
-    from bcmdist.app.cli.jobs import request_of_arguments  # quick start
-
-    return request_of_arguments(record["command"], record["arguments"])
+    return from_json(record["request"])
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from bcmdist.errors import JobDamaged, JobNotFound, UnsafeData
 from bcmdist.storage.interface import Storage
-from bcmdist.storage.kinds import COUNT, NAMED, NUMBER, TEXT, Kind, each, every, fields, maybe, shown, wrong_fields
+from bcmdist.storage.kinds import COUNT, NAMED, NUMBER, TEXT, Kind, each, fields, maybe, shown, wrong_fields
 from bcmdist.storage.locate import open_storage
 
 STATES = {
@@ -39,8 +39,6 @@ PLACES = Kind(
 )
 PROCESS = Kind("the id of a process", lambda value: type(value) is int and 0 < value < 2**31)
 REQUEST = {"command": TEXT, "request": NAMED, "places": PLACES}
-# Of earlier versions: as on the command line.
-REQUEST_IN_WORDS = {"command": TEXT, "arguments": every(TEXT), "places": PLACES}
 EVENT = {"event": TEXT, "at": TEXT}
 ASKED = {"scheduler": TEXT, "share": maybe(NUMBER), "workers": maybe(COUNT)}
 SECONDS = {"seconds_by_stage": each(NUMBER).perhaps}
@@ -76,7 +74,7 @@ class Journal:
 
     @property
     def request(self) -> dict:
-        """What was asked for: `command`, `request` (of earlier versions `arguments`), `places`, `software`."""
+        """What was asked for: `command`, `request`, `places`, `software`."""
         return self._read("request.json", REQUEST)
 
     @property
@@ -155,7 +153,7 @@ def _entries(found, wanted):
         raise TypeError(shown(found))
     if wanted is EVENT and isinstance(found.get("event"), str):
         return wanted | EVENTS.get(found["event"], {})
-    return wanted if wanted is EVENT or "request" in found else REQUEST_IN_WORDS
+    return wanted
 
 
 def _are_texts(places):

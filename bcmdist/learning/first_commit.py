@@ -9,7 +9,7 @@ import functools
 import hashlib
 import json
 import uuid
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 from bcmdist.committee.cells import refuse_cells_on_objects
@@ -54,7 +54,7 @@ def same_fit(data, settings, model) -> Commit | None:
             raise ModelExists(f"{model}: expected a new or empty directory, it holds other files; choose another one")
         return None
     commit = store.load()
-    if commit.facts["fit"]["job"] not in _jobs(data, settings, commit.facts["fit"]):
+    if commit.facts["fit"]["job"] != _job(data, settings):
         raise ModelExists(
             f"{model}: expected a new directory or the same fit to continue, it holds a fit of other data or "
             "settings; choose another --model, or remove it"
@@ -79,16 +79,6 @@ def resumed(data, settings, model, runtime) -> Commit | None:
     surveyed, chunks = store.get_segment(facts.surveyed), recorded_chunks(store, facts)
     refuse_changed(survey(data, settings, runtime).entries.values(), surveyed, chunks)
     return commit
-
-
-def _jobs(data, settings, facts):
-    """Hashes of what a fit may have been asked to do that is asked now to do this.
-
-    Before means were decided on, a constant one was the default: a fit of then noted no decisions, and is continued
-    with the mean that it has by whoever gives none now.
-    """
-    before = [replace(settings, mean="constant")] if settings.mean == "auto" and "decisions" not in facts else []
-    return [_job(data, one) for one in (settings, *before)]
 
 
 def _job(data, settings):

@@ -14,26 +14,20 @@ def test_public_names_are_there(name):
     assert callable(getattr(bcmdist, name))
 
 
-def test_a_name_of_before():
-    assert bcmdist.Wishes is bcmdist.IngestOptions
-
-
 @pytest.mark.parametrize(
     ("module", "name"),
-    [("arrays", "open_data"), ("dataset", "append_rows"), ("partition", "partitions"), ("stream", "publish")],
+    [("arviz", "to_inference_data"), ("mlflow", "save_model"), ("xarray", "fill")],
 )
 def test_modules_that_were_documented_are_found(module, name):
-    assert getattr(importlib.import_module(f"bcmdist.{module}"), name) is getattr(bcmdist, name)
+    assert callable(getattr(importlib.import_module(f"bcmdist.{module}"), name))
 
 
 @pytest.mark.slow
 def test_they_are_attributes_too():
-    code = (
-        "import bcmdist; bcmdist.GBCM; print(bcmdist.dataset.append_rows is bcmdist.append_rows, bcmdist.cli.cli.name)"
-    )
+    code = "import bcmdist; print(callable(bcmdist.mlflow.save_model), callable(bcmdist.arviz.to_inference_data))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split() == [
         "True",
-        "cli",
+        "True",
     ]
 
 

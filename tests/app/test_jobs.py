@@ -90,7 +90,7 @@ def names(journal):
 def journal(tmp_path):
     """A job that has been submitted and that nobody has started."""
     storage = open_storage(tmp_path / "jobs")
-    request = {"command": "fit", "arguments": [], "places": {}, "software": "0"}
+    request = {"command": "fit", "request": {}, "places": {}, "software": "0"}
     storage.put_if_absent("20260101-000000-abcd/request.json", json.dumps(request).encode())
     journal = Journal(storage, "20260101-000000-abcd")
     journal.append("submitted", scheduler=SCHEDULER[1])
@@ -137,7 +137,7 @@ def test_an_older_coordinator_cannot_write(journal):
     ("name", "text", "reason"),
     [
         ("request.json", b"{", "JSONDecodeError"),
-        ("request.json", b'{"command": "fit"}', "KeyError: 'arguments'"),
+        ("request.json", b'{"command": "fit"}', "KeyError: 'request'"),
         ("request.json", b'["fit"]', "TypeError"),
         ("request.json", b"[" * 10**5, "RecursionError"),
         ("events/00000002.json", b"\xff", "UnicodeDecodeError"),
@@ -481,23 +481,6 @@ def test_a_lost_scheduler_is_an_interruption(wave, tmp_path):
     assert told["message"].endswith(f"`bcmdist resume {journal.id}`")
     jobs.resume(journal, ThisMachine())
     assert jobs.status(journal)["state"] == "finished"
-
-
-def test_a_job_of_an_earlier_version_can_be_looked_at_and_resumed(wave, tmp_path, machine):
-    """It has stored the words of the command line."""
-    path, *_ = wave
-    words = [*FIT, "--set", "kernel.lengthscale=0.7,0.9", "--model", str(tmp_path / "m"), "--", path]
-    record = {"command": "fit", "arguments": words, "places": {"data": path, "model": str(tmp_path / "m")}}
-    storage = open_storage(tmp_path / "jobs")
-    storage.put_if_absent("20260101-000000-abcd/request.json", json.dumps(record | {"software": "0.1.0"}).encode())
-    journal = Journal(storage, "20260101-000000-abcd")
-    journal.append("submitted", scheduler=SCHEDULER[1])
-    assert call("cancel", journal.id)["state"] == "cancelled"
-    assert (call("status", journal.id)["command"], call("status", journal.id)["data"]) == ("fit", path)
-    assert call("resume", journal.id)["state"] == "finished"
-    result = call("status", journal.id)["result"]
-    assert (result["rows"], result["query"], result["partitions"]) == (240, 30, 10)
-    assert result["hyperparameters"]["kernel.lengthscale"] == [0.7, 0.9]
 
 
 def test_a_request_of_a_later_version_fails_with_the_field(wave, tmp_path):

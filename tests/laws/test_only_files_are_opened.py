@@ -166,7 +166,7 @@ JOB_PLACES = itertools.product(MAKE, ["request.json", "events/00000001.json", ""
 def test_in_a_job(short, what, place):
     job = "20260101-000000-aaaa"
     storage = open_storage(short / "jobs")
-    request = {"command": "fit", "arguments": [], "places": {}}
+    request = {"command": "fit", "request": {}, "places": {}}
     storage.put_if_absent(f"{job}/request.json", json.dumps(request).encode())
     Journal(storage, job).append("submitted", scheduler="s")
     put(what, short / "jobs" / job / place)

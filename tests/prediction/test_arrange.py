@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import zarr
 
-from bcmdist import GBCM, SerialRuntime, Settings, Wishes
+from bcmdist import GBCM, IngestOptions, SerialRuntime, Settings
 from bcmdist.committee import fading as drift
 from bcmdist.data.checks.checked_store import recorded
 from bcmdist.data.dataset import open_data
@@ -266,7 +266,7 @@ def test_rows_fade_near_by_as_they_do_in_the_committee(wiggle, fresh, tmp_path):
     gbcm = GBCM.fit(path, GIVEN, model=tmp_path / "m")
     gbcm = gbcm.reweight({gbcm.ledger[1].key: 0.5})
     shutil.copytree(tmp_path / "m", tmp_path / "copy")
-    fading, _ = gbcm.ingest(gbcm.source(fresh[0]), Wishes(half_life=100.0))
+    fading, _ = gbcm.ingest(gbcm.source(fresh[0]), IngestOptions(half_life=100.0))
     weights = drift.weights(fading.snapshot.facts.fading, fading.ledger)
     assert min(weights.values()) == 0.5 * 2.0 ** (-300 / 100.0)
     by_hand = GBCM.load(tmp_path / "copy").partial_fit(fresh[0]).reweight(weights)
@@ -282,7 +282,7 @@ def test_rows_fade_near_by_as_they_do_in_the_committee(wiggle, fresh, tmp_path):
 def test_rows_that_have_faded_to_nothing_are_seen_by_nobody(wiggle, fresh, tmp_path):
     """2^(-300 / 0.29) is a subnormal number, whose inverse is none."""
     gbcm = GBCM.fit(wiggle[0], GIVEN, model=tmp_path / "m")
-    fading, _ = gbcm.ingest(gbcm.source(fresh[0]), Wishes(half_life=0.29))
+    fading, _ = gbcm.ingest(gbcm.source(fresh[0]), IngestOptions(half_life=0.29))
     assert 0.0 < min(drift.weights(fading.snapshot.facts.fading, fading.ledger).values()) < np.finfo(float).tiny
     committee = fading.predict(wiggle[1][:9], method="committee")
     with pytest.warns(BcmdistWarning, match=f"300 of {ROWS + 300} rows"):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from bcmdist.api.requests import REQUESTS, Request, located, request_of
+from bcmdist.api.requests import REQUESTS, located, request_of
 from bcmdist.app.cli.fit import fit
 from bcmdist.app.cli.ingest import ingest
 from bcmdist.app.cli.options import (
@@ -204,12 +204,6 @@ def _submitting(command, kind):
 
 for name, command in {"fit": fit, "ingest": ingest, "predict": predict}.items():
     submit.add_command(_submitting(command, REQUESTS[name]))
-
-
-def request_of_arguments(name, arguments) -> Request:
-    """What a job of an earlier version is to do, which has stored the words of the command line."""
-    command = submit.commands[name]
-    return request_of(REQUESTS[name], command.make_context(name, list(arguments)).params)
 
 
 def _machine(address, tls):
