@@ -80,7 +80,7 @@ class Commands:
 
     def __init__(self, folder, **environment):
         self.folder = folder
-        paths = [str(Path(bcmdist.__file__).parents[1]), str(TESTS)]
+        paths = [str(Path(bcmdist.__file__).parents[1]), str(TESTS), str(TESTS / "laws")]
         self.environment = os.environ | {
             "PYTHONPATH": os.pathsep.join(paths),
             "BCMDIST_JOBS": str(folder / "jobs"),
